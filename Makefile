@@ -1,0 +1,35 @@
+# Every target does the set-up it needs. Only python3.11 (or newer), git and make are assumed.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: setup demo test test-slow bench docs lint format
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest -n auto
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -n auto -m slow
+
+bench: $(READY)
+	$(BIN)/python benchmarks/rooflines.py
+
+docs: $(READY)
+	$(BIN)/python tools/build_docs.py
+
+lint: $(READY)
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/basedpyright && $(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .

@@ -1,0 +1,48 @@
+"""What a user did wrong, said in one sentence.
+
+There are two kinds of bad news, and they never mix. *Wrong input* is an `InputError`: the sentence says what was
+given, what is allowed and the nearest thing that would have worked. *Infeasible* (a plan that does not fit) is a
+result, not an error, and lives with the results. Programming mistakes are plain assertions.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something the user wrote cannot be used. The message is the whole story: no traceback is needed."""
+
+
+def shorten(text: object, limit: int = 60) -> str:
+    """Quote user input for a message without flooding the terminal.
+
+    >>> shorten("v5x")
+    "'v5x'"
+    >>> len(shorten("x" * 10_000)) < 80
+    True
+    """
+    shown = repr(text)
+    return shown if len(shown) <= limit else f"{shown[: limit - 3]}…{shown[-1]}"
+
+
+def nearest(given: str, allowed: Iterable[str]) -> str:
+    """The most similar allowed name, or an empty string if nothing is close.
+
+    >>> nearest("h10", ["h100", "v5e"])
+    'h100'
+    """
+    found = difflib.get_close_matches(given[:100].lower(), list(allowed), n=1, cutoff=0.5)
+    return found[0] if found else ""
+
+
+def unknown(what: str, given: object, allowed: Iterable[str], hint: str = "") -> InputError:
+    """The error for a name that is not one of `allowed`.
+
+    >>> print(unknown("chip", "v5q", ["v5p", "h100"]))
+    There is no chip 'v5q'; did you mean 'v5p'? Known: h100, v5p.
+    """
+    names = sorted(allowed)
+    close = nearest(str(given), names)
+    guess = f"; did you mean {close!r}?" if close else "."
+    listed = ", ".join(names[:24]) + (", …" if len(names) > 24 else "")
+    return InputError(f"There is no {what} {shorten(given)}{guess} Known: {listed}.{' ' + hint if hint else ''}")

@@ -1,0 +1,64 @@
+"""Chips by name: the built-in catalogue, or the path of a user's own file."""
+
+import functools
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import unknown
+from dragonscale.hardware.chip import Chip
+from dragonscale.hardware.chip_file import merge, read_chip, read_table
+
+_DIRECTORY = resources.files("dragonscale.hardware") / "chips"
+
+
+@functools.cache
+def _tables() -> dict[str, dict[str, Any]]:
+    """The built-in files by chip name."""
+    import tomllib
+
+    files = sorted(entry.name for entry in _DIRECTORY.iterdir() if entry.name.endswith(".toml"))
+    return {name.removesuffix(".toml"): tomllib.loads((_DIRECTORY / name).read_text(encoding="utf-8")) for name in files}
+
+
+@functools.cache
+def _names() -> dict[str, str]:
+    """Every accepted spelling and the chip it means."""
+    tables = _tables()
+    spellings = {alias.lower(): name for name, table in tables.items() for alias in table.get("aliases", [])}
+    return spellings | {name.lower(): name for name in tables}
+
+
+def chip_names() -> list[str]:
+    """The names of the built-in chips, in order."""
+    return list(_tables())
+
+
+def _based(table: dict[str, Any]) -> dict[str, Any]:
+    """A table merged over the chip it names as its base, if any."""
+    if "base" not in table:
+        return table
+    own = {key: value for key, value in table.items() if key != "base"}
+    return merge(_based(_tables()[_resolve(str(table["base"]))]), {"aliases": [], **own})
+
+
+def _resolve(name: str) -> str:
+    spelling = name.strip().lower()
+    if spelling not in _names():
+        raise unknown("chip", name, chip_names(), "A path ending in .toml describes a chip of your own.")
+    return _names()[spelling]
+
+
+@functools.cache
+def load_chip(name: str) -> Chip:
+    """A chip by name (`v5p`, `h100`), alias, or path of a TOML file.
+
+    >>> load_chip("v5e").peak("bf16")
+    197000000000000.0
+    >>> load_chip("tpu-v5e").title
+    'TPU v5e'
+    """
+    if name.endswith(".toml"):
+        return read_chip(_based(read_table(Path(name), "Chip file")), name)
+    key = _resolve(name)
+    return read_chip(_based(_tables()[key]), f"{key}.toml")

@@ -1,0 +1,164 @@
+"""A chip: what it computes, remembers and sends per second, each number with its source.
+
+A `Chip` is plain floats in base units, ready for cost formulas; `facts` keeps the provenance of each of them under the
+path it has in the data file (`matrix.bf16`, `memory.hbm.bandwidth`, `ici.link`).
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonscale.errors import InputError, unknown
+from dragonscale.hardware.quantity import Quantity
+
+DTYPE_BYTES: dict[str, float] = {
+    "fp64": 8, "f64": 8, "fp32": 4, "f32": 4, "tf32": 4, "int32": 4, "s32": 4, "u32": 4, "bf16": 2, "fp16": 2, "f16": 2,
+    "int16": 2, "fp8": 1, "f8": 1, "int8": 1, "s8": 1, "u8": 1, "bool": 1, "fp6": 0.75, "fp4": 0.5, "int4": 0.5,
+    "mxfp8": 1 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16,
+}  # fmt: skip
+"""Bytes per element. The block-scaled formats include their scales: one byte per 32 elements, or per 16 for nvfp4."""
+
+_COMPUTED_AS = {
+    "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4",
+}  # fmt: skip
+_WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
+
+
+def dtype_bytes(dtype: str) -> float:
+    """Bytes of one element.
+
+    >>> dtype_bytes("bf16"), dtype_bytes("int4")
+    (2, 0.5)
+    """
+    if dtype not in DTYPE_BYTES:
+        raise unknown("dtype", dtype, DTYPE_BYTES)
+    return DTYPE_BYTES[dtype]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One level of memory of a chip: how much it holds and how fast it is read."""
+
+    capacity: float
+    bandwidth: float | None = None
+
+
+@dataclass(frozen=True)
+class Torus:
+    """Chips wired to their nearest neighbours: the ICI of a TPU.
+
+    `link` is the one-way bandwidth of one link. `wrap` is the generation's rule for wraparound links: `full-axis` means
+    that an axis closes into a ring only when it is as long as the pod's; `cubes` means that every axis does when the
+    slice is made of whole 4x4x4 cubes, which optical switches join.
+    """
+
+    axes: int
+    link: float
+    hop_latency: float
+    pod: tuple[int, ...]
+    wrap: str
+    slices: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One tier of switches: `degree` children, each joined to it by `bandwidth` bytes per second one way.
+
+    A degree of 0 means as many as needed (the top tier). `reduces` says whether the switches can add (SHARP, NVLS).
+    """
+
+    name: str
+    degree: int
+    bandwidth: float
+    latency: float
+    reduces: bool = False
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Chips under tiers of switches: an NVLink domain, then leaf and spine switches."""
+
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Everything known about one kind of chip. Rates are per chip and, for links, one way."""
+
+    name: str
+    title: str
+    kind: str
+    matrix: dict[str, float]
+    vector: dict[str, float]
+    memory: dict[str, Memory]
+    network: Torus | Tree
+    pcie: float | None = None
+    dcn: float | None = None
+    dcn_latency: float = 0.0
+    host_chips: int = 1
+    host_shape: tuple[int, ...] = ()
+    structure: dict[str, Any] = field(default_factory=dict)
+    price: float | None = None
+    power: float | None = None
+    aliases: tuple[str, ...] = ()
+    released: str = ""
+    default_slice: str = ""
+    facts: dict[str, Quantity] = field(default_factory=dict, repr=False)
+    sources: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def hbm(self) -> Memory:
+        """The main memory."""
+        return self.memory["hbm"]
+
+    def peak(self, dtype: str = "bf16", unit: str = "matrix") -> float:
+        """FLOP/s of the matrix or vector unit for operands of this dtype.
+
+        A dtype the unit has no mode for runs at the rate of the next wider one it has: int8 weights on a chip without
+        int8 are converted on the fly and multiplied as bf16.
+        """
+        rates = self.matrix if unit == "matrix" else self.vector
+        dtype_bytes(dtype)
+        name = _COMPUTED_AS.get(dtype, dtype)
+        seen = {name}
+        while name not in rates:
+            name = "fp32" if unit == "vector" else _WIDER.get(name, "")
+            if not name or name in seen and name not in rates:
+                raise InputError(f"{self.title} has no known {unit} rate for {dtype}; known: {', '.join(sorted(rates))}.")
+            seen.add(name)
+        return rates[name]
+
+    def bandwidth(self, level: str) -> float:
+        """Bytes per second of a memory level, or of `pcie` or `dcn`, per chip."""
+        known: dict[str, float | None] = {name: memory.bandwidth for name, memory in self.memory.items()}
+        known |= {"pcie": self.pcie, "dcn": self.dcn}
+        if known.get(level) is None:
+            raise unknown(f"bandwidth of {self.title} called", level, [name for name, value in known.items() if value])
+        return known[level]  # pyright: ignore[reportReturnType]
+
+    def intensity(self, dtype: str = "bf16", unit: str = "matrix", level: str = "hbm") -> float:
+        """The critical intensity, FLOPs per byte: below it an operation is bound by `level`, above it by compute."""
+        return self.peak(dtype, unit) / self.bandwidth(level)
+
+    def reading(self, source: str) -> "Chip":
+        """This chip with every number as one source gives it (the others stay as they are).
+
+        `load_chip("h200").reading("book")` has the book's rounded table values, for repeating its arithmetic.
+        """
+        if source not in self.sources:
+            raise unknown(f"source for {self.title} called", source, self.sources)
+        from dragonscale.hardware.chip_file import assemble
+
+        return assemble(self, {path: fact.reading(source) for path, fact in self.facts.items()})
+
+    def with_facts(self, **changes: float) -> "Chip":
+        """A what-if chip: the same one with some facts replaced, e.g. `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`."""
+        from dragonscale.hardware.chip_file import assemble
+
+        wrong = [path for path in changes if path not in self.facts]
+        if wrong:
+            raise unknown(f"fact of {self.title} called", wrong[0], self.facts)
+        facts = {
+            path: replace(fact, value=changes[path], source="what-if") if path in changes else fact
+            for path, fact in self.facts.items()
+        }
+        return assemble(self, facts)

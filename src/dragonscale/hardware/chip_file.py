@@ -1,0 +1,229 @@
+"""Chips as TOML files: the built-in ones beside this module, and those a user writes.
+
+The layout is that of `ChipFile`. A leaf is a quantity: a table `{value, source, per, direction, note, also}` or, in a
+user's file, just the text (`"3.35TB/s"`). A file may start from another chip with `base = "v5p"` and give only what
+differs, which is how a chip that does not exist yet is described.
+"""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.hardware.chip import DTYPE_BYTES, Chip, Level, Memory, Torus, Tree
+from dragonscale.hardware.quantity import Quantity, QuantityFile, Written, read_quantity
+
+MAX_FILE_BYTES = 1_000_000
+
+
+class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table in which an unknown key is an error."""
+
+
+class MemoryFile(Strict):
+    capacity: Written | None = None
+    bandwidth: Written | None = None
+
+
+class TorusFile(Strict):
+    link: Written
+    hop_latency: Written
+    pod: Written
+    wrap: str
+    slices: list[list[int]] = []
+
+
+class LevelFile(Strict):
+    name: str
+    degree: int
+    bandwidth: Written
+    latency: Written
+    reduces: bool = False
+
+
+class HostFile(Strict):
+    chips: Written
+    shape: Written | None = None
+
+
+class DcnFile(Strict):
+    egress: Written
+    latency: Written = "10us"
+
+
+class SourceFile(Strict):
+    title: str
+    date: str
+    url: str = ""
+
+
+class ChipFile(Strict):
+    """The whole file."""
+
+    name: str
+    title: str
+    kind: str
+    matrix: dict[str, Written]
+    memory: dict[str, MemoryFile]
+    vector: dict[str, Written] = {}
+    structure: dict[str, Written] = {}
+    host: HostFile | None = None
+    pcie: Written | None = None
+    dcn: DcnFile | None = None
+    ici: TorusFile | None = None
+    levels: list[LevelFile] = []
+    price: Written | None = None
+    power: Written | None = None
+    sources: dict[str, SourceFile] = {}
+    aliases: list[str] = []
+    released: str = ""
+    default_slice: str = ""
+
+
+def read_table(path: Path, what: str) -> dict[str, Any]:
+    """A TOML file as nested dictionaries, or one sentence about why not."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{what} {shorten(str(path))} is larger than {MAX_FILE_BYTES // 1000} kB; that is no {what.lower()}.")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{what} {shorten(str(path))} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{what} {shorten(str(path))} is not text.") from None
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{what} {shorten(str(path))} is not valid TOML: {shorten(str(error), 120)}.") from None
+    if not table:
+        raise InputError(f"{what} {shorten(str(path))} is empty.")
+    return table
+
+
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the entries of `changes` put over it, table by table (a quantity is replaced whole)."""
+    merged = dict(base)
+    for key, value in changes.items():
+        both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict) and "value" not in merged[key]
+        merged[key] = merge(merged[key], value) if both_tables else value
+    return merged
+
+
+def read_chip(table: dict[str, Any], origin: str) -> Chip:
+    """Check a table against `ChipFile` and assemble the chip."""
+    try:
+        file = msgspec.convert(table, ChipFile)
+    except msgspec.ValidationError as error:
+        raise InputError(f"The chip file {shorten(origin)} is not right: {error}.") from None
+    strange = [dtype for dtype in (*file.matrix, *file.vector) if dtype not in DTYPE_BYTES]
+    if strange:
+        raise InputError(f"The chip file {shorten(origin)} gives a rate for {strange[0]!r}, which is no dtype.")
+    if "hbm" not in file.memory:
+        raise InputError(f"The chip file {shorten(origin)} has no [memory.hbm].")
+    if (file.ici is None) == (not file.levels):
+        raise InputError(f"The chip file {shorten(origin)} must have either [ici] (a torus) or [[levels]] (switches).")
+    blank = Chip(
+        name=file.name,
+        title=file.title,
+        kind=file.kind,
+        matrix={},
+        vector={},
+        memory={},
+        network=_network_shape(file),
+        aliases=tuple(file.aliases),
+        released=file.released,
+        default_slice=file.default_slice,
+        sources={key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()},
+    )
+    return assemble(blank, _facts(file, origin))
+
+
+def _network_shape(file: ChipFile) -> Torus | Tree:
+    """The network without its numbers, which `assemble` fills in from the facts."""
+    if file.ici is None:
+        return Tree(tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces) for level in file.levels))
+    if file.ici.wrap not in ("full-axis", "cubes", "never", "always"):
+        raise InputError(f"ici.wrap is {shorten(file.ici.wrap)}; it is one of full-axis, cubes, always, never.")
+    return Torus(0, 0.0, 0.0, (), file.ici.wrap, tuple(tuple(shape) for shape in file.ici.slices))
+
+
+def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
+    """Every number of the file by its path."""
+    written: dict[str, tuple[Written | None, str]] = {}
+    written |= {f"matrix.{dtype}": (rate, "FLOP/s") for dtype, rate in file.matrix.items()}
+    written |= {f"vector.{dtype}": (rate, "FLOP/s") for dtype, rate in file.vector.items()}
+    for name, memory in file.memory.items():
+        written[f"memory.{name}.capacity"] = (memory.capacity, "bytes")
+        written[f"memory.{name}.bandwidth"] = (memory.bandwidth, "bytes/s")
+    for key, value in file.structure.items():
+        text = value.value if isinstance(value, QuantityFile) else value
+        written[f"structure.{key}"] = (value, "Hz" if isinstance(text, str) and text.endswith("Hz") else "count")
+    if file.host:
+        written |= {"host.chips": (file.host.chips, "count"), "host.shape": (file.host.shape, "count")}
+    if file.dcn:
+        written |= {"dcn.egress": (file.dcn.egress, "bytes/s"), "dcn.latency": (file.dcn.latency, "s")}
+    if file.ici:
+        written |= {"ici.link": (file.ici.link, "bytes/s"), "ici.hop_latency": (file.ici.hop_latency, "s")}
+        written |= {"ici.pod": (file.ici.pod, "count")}
+    for level in file.levels:
+        written[f"levels.{level.name}.bandwidth"] = (level.bandwidth, "bytes/s")
+        written[f"levels.{level.name}.latency"] = (level.latency, "s")
+    written |= {"pcie": (file.pcie, "bytes/s"), "price": (file.price, "USD/h"), "power": (file.power, "W")}
+    facts = {
+        path: read_quantity(value, dimension, f"{path} in {origin}", origin)
+        for path, (value, dimension) in written.items()
+        if value is not None
+    }
+    for path, fact in facts.items():
+        if file.sources and fact.source not in file.sources and fact.source != origin:
+            raise InputError(f"{path} in {shorten(origin)} names the source {fact.source!r}, which [sources] does not list.")
+    return facts
+
+
+def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
+    """The chip with its numbers taken from `facts`."""
+
+    def value(path: str, default: Any = None) -> Any:
+        return facts[path].value if path in facts else default
+
+    def under(prefix: str) -> dict[str, Any]:
+        return {path[len(prefix) :]: fact.value for path, fact in facts.items() if path.startswith(prefix)}
+
+    levels = {path.split(".")[1] for path in facts if path.startswith("memory.")}
+    memory = {
+        name: Memory(value(f"memory.{name}.capacity", 0.0), value(f"memory.{name}.bandwidth")) for name in sorted(levels)
+    }
+    if isinstance(chip.network, Torus):
+        pod = tuple(int(size) for size in value("ici.pod"))
+        network: Torus | Tree = replace(
+            chip.network, axes=len(pod), link=value("ici.link"), hop_latency=value("ici.hop_latency"), pod=pod
+        )
+    else:
+        network = Tree(
+            tuple(
+                replace(
+                    level,
+                    bandwidth=value(f"levels.{level.name}.bandwidth"),
+                    latency=value(f"levels.{level.name}.latency"),
+                )
+                for level in chip.network.levels
+            )
+        )
+    return replace(
+        chip,
+        matrix=under("matrix."),
+        vector=under("vector."),
+        memory=memory,
+        network=network,
+        pcie=value("pcie"),
+        dcn=value("dcn.egress"),
+        dcn_latency=value("dcn.latency", 0.0),
+        host_chips=int(value("host.chips", 1)),
+        host_shape=tuple(int(size) for size in value("host.shape", ())),
+        structure=under("structure."),
+        price=value("price"),
+        power=value("power"),
+        facts=facts,
+    )

@@ -1,0 +1,127 @@
+"""One set of formulas, three kinds of number.
+
+Cost code is written once with `+ - * /` and the functions of this module. Given floats it answers for one plan; given
+NumPy arrays, for a whole space of plans in one call; given SymPy symbols, with a formula a person can read,
+differentiate and solve. Neither NumPy nor SymPy is imported here until a value of theirs arrives.
+
+>>> maximum(2, 3.0)
+3.0
+>>> import numpy, sympy
+>>> maximum(numpy.array([1, 5]), 3).tolist()
+[3, 5]
+>>> maximum(sympy.Symbol("B", positive=True), 240)
+Max(240, B)
+"""
+
+import math
+import sys
+from typing import Any, TypeAlias
+
+Number: TypeAlias = Any
+"""A float, a NumPy array or a SymPy expression: whatever supports `+ - * /`."""
+
+
+def is_symbolic(*values: Number) -> bool:
+    """Whether any of the values is a SymPy expression (without importing SymPy)."""
+    sympy = sys.modules.get("sympy")
+    return sympy is not None and any(isinstance(value, sympy.Basic) for value in values)
+
+
+def is_array(*values: Number) -> bool:
+    """Whether any of the values is a NumPy array (without importing NumPy)."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and any(isinstance(value, numpy.ndarray) for value in values)
+
+
+def _domain(values: tuple[Number, ...]) -> Any:
+    """The module that computes with these values: sympy, numpy or None for plain floats."""
+    if is_symbolic(*values):
+        return sys.modules["sympy"]
+    return sys.modules["numpy"] if is_array(*values) else None
+
+
+def maximum(first: Number, *rest: Number) -> Number:
+    """The largest value, element by element."""
+    values = (first, *rest)
+    domain = _domain(values)
+    if domain is None:
+        return max(values)
+    if domain.__name__ == "sympy":
+        return domain.Max(*values)
+    result = first
+    for value in rest:
+        result = domain.maximum(result, value)
+    return result
+
+
+def minimum(first: Number, *rest: Number) -> Number:
+    """The smallest value, element by element."""
+    values = (first, *rest)
+    domain = _domain(values)
+    if domain is None:
+        return min(values)
+    if domain.__name__ == "sympy":
+        return domain.Min(*values)
+    result = first
+    for value in rest:
+        result = domain.minimum(result, value)
+    return result
+
+
+def ceil(value: Number) -> Number:
+    """The value rounded up to a whole number."""
+    domain = _domain((value,))
+    if domain is None:
+        return math.ceil(value)
+    return domain.ceiling(value) if domain.__name__ == "sympy" else domain.ceil(value)
+
+
+def floor(value: Number) -> Number:
+    """The value rounded down to a whole number."""
+    domain = _domain((value,))
+    return math.floor(value) if domain is None else domain.floor(value)
+
+
+def sqrt(value: Number) -> Number:
+    """The square root."""
+    domain = _domain((value,))
+    return math.sqrt(value) if domain is None else domain.sqrt(value)
+
+
+def log2(value: Number) -> Number:
+    """The logarithm to base two."""
+    domain = _domain((value,))
+    if domain is None:
+        return math.log2(value)
+    return domain.log(value, 2) if domain.__name__ == "sympy" else domain.log2(value)
+
+
+def where(condition: Number, yes: Number, no: Number) -> Number:
+    """`yes` where the condition holds and `no` elsewhere; a SymPy relation gives a `Piecewise`.
+
+    >>> where(True, 1, 2)
+    1
+    """
+    domain = _domain((condition, yes, no))
+    if domain is None:
+        return yes if condition else no
+    if domain.__name__ == "sympy":
+        return domain.Piecewise((yes, condition), (no, True))
+    return domain.where(condition, yes, no)
+
+
+def ceil_to(value: Number, multiple: Number) -> Number:
+    """The value rounded up to a multiple, as hardware pads it to its tiles.
+
+    >>> ceil_to(100, 128)
+    128
+    """
+    return ceil(value / multiple) * multiple
+
+
+def product(values: Any) -> Number:
+    """The product of the values, of whatever kind; 1 of none."""
+    result: Number = 1
+    for value in values:
+        result = result * value
+    return result

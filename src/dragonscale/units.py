@@ -1,0 +1,146 @@
+"""Quantities at the edges: text such as `16GiB`, `4M`, `900GB/s`, `2us` or `$1.2/h` read and printed.
+
+Inside, times are seconds, sizes bytes, rates per second and money US dollars, always plain numbers. A quantity with a
+dimension must say its unit; plain counts (tokens, chips, requests) may be bare. Decimal and binary multiples are never
+confused: `16GB` is 16·10⁹ bytes and `16GiB` is 16·2³⁰.
+
+>>> parse("16GiB", "bytes"), parse("900GB/s", "bytes/s"), parse("4M", "count")
+(17179869184.0, 900000000000.0, 4000000.0)
+>>> render(17179869184, "bytes"), render(9e11, "bytes/s"), render(2e-6, "s")
+('17.2GB', '900GB/s', '2us')
+"""
+
+import math
+import re
+from typing import Literal
+
+from dragonscale.errors import InputError, nearest, shorten
+
+Dimension = Literal["bytes", "bytes/s", "FLOP", "FLOP/s", "s", "Hz", "USD", "USD/h", "W", "count", "count/s", "bits/s"]
+
+_DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
+_SI = {prefix: scale for prefix, scale in _DECIMAL.items() if prefix != "B"}
+
+
+def _table(bases: dict[str, float], prefixes: dict[str, float]) -> dict[str, float]:
+    return {prefix + base: scale * size for base, size in bases.items() for prefix, scale in prefixes.items()}
+
+
+_BYTES = _table({"B": 1.0, "byte": 1.0, "bytes": 1.0}, _SI | _BINARY)
+_BITS = _table({"b": 1 / 8, "bit": 1 / 8, "bps": 1 / 8}, _SI)
+_FLOPS = _table({"FLOP": 1.0, "FLOPs": 1.0, "OP": 1.0, "OPs": 1.0, "FLOPS": 1.0}, _SI)
+_SECONDS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+_LONG_TIMES = {"min": 60.0, "h": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0}
+_PER_SECOND = {f"{unit}/s": scale for unit, scale in _BYTES.items()}
+_BIT_RATES = {f"{unit}/s": scale for unit, scale in _BITS.items() if not unit.endswith("bps")}
+_BIT_RATES |= {unit: scale for unit, scale in _BITS.items() if unit.endswith("bps")}
+
+UNITS: dict[str, dict[str, float]] = {
+    "bytes": _BYTES,
+    "bytes/s": _PER_SECOND | _BIT_RATES,
+    "FLOP": _FLOPS,
+    "FLOP/s": {f"{unit}/s": scale for unit, scale in _FLOPS.items()} | {"TFLOPS": 1e12, "PFLOPS": 1e15, "TOPS": 1e12},
+    "s": _SECONDS | _LONG_TIMES,
+    "Hz": _table({"Hz": 1.0}, _SI),
+    "USD": {"$": 1.0, "USD": 1.0},
+    "USD/h": {"$/h": 1.0, "USD/h": 1.0, "$/hour": 1.0},
+    "W": _table({"W": 1.0}, _SI),
+    "count": _DECIMAL | _BINARY,
+    "count/s": {f"{prefix}/s": scale for prefix, scale in _SI.items()} | {"/min": 1 / 60, "/h": 1 / 3600},
+}
+_EXAMPLES = {
+    "bytes": "16GiB", "bytes/s": "900GB/s", "FLOP": "6.3e24FLOP", "FLOP/s": "197TFLOP/s", "s": "500ms", "Hz": "1.5GHz",
+    "USD": "$1.2", "USD/h": "$1.2/h", "W": "700W", "count": "4M", "count/s": "20/s",
+}  # fmt: skip
+_NAMES = {
+    "bytes": "a size in bytes", "bytes/s": "a bandwidth", "FLOP": "a number of FLOPs", "FLOP/s": "a rate of FLOPs",
+    "s": "a time", "Hz": "a frequency", "USD": "an amount of money", "USD/h": "a price per hour", "W": "a power",
+    "count": "a count", "count/s": "a rate",
+}  # fmt: skip
+_TEXT = re.compile(r"\s*(?P<money>\$)?\s*(?P<number>[-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>\S*)\s*")
+
+
+def parse(text: str | float, dimension: str, what: str = "value") -> float:
+    """Read a quantity of the given dimension; `what` names it in the error.
+
+    >>> parse("400Gbps", "bytes/s")
+    50000000000.0
+    >>> parse("$1.2/h", "USD/h")
+    1.2
+    >>> parse("2", "s", "the deadline")
+    Traceback (most recent call last):
+        ...
+    dragonscale.errors.InputError: The deadline is '2', which has no unit; write a time such as '500ms'.
+    """
+    units = UNITS[dimension]
+    match = _TEXT.fullmatch(str(text)) if len(str(text)) < 100 else None
+    if match is None:
+        raise _refused(text, dimension, what, "is not a number with a unit")
+    number, unit = float(match["number"].replace(",", "").replace("_", "")), match["unit"]
+    if match["money"]:
+        unit = "$" + unit
+    if unit not in units:
+        problem = f"has the unit {unit!r}, which is not one of {_NAMES[dimension].split(' ', 1)[1]}" if unit else "has no unit"
+        close = nearest(unit, units) if unit else ""
+        raise _refused(text, dimension, what, problem + (f" (did you mean {close!r}?)" if close else ""))
+    if not math.isfinite(number):
+        raise _refused(text, dimension, what, "is not finite")
+    if number < 0:
+        raise _refused(text, dimension, what, "is negative")
+    return number * units[unit]
+
+
+def _refused(text: object, dimension: str, what: str, problem: str) -> InputError:
+    subject = what[0].upper() + what[1:]
+    return InputError(f"{subject} is {shorten(text)}, which {problem}; write {_NAMES[dimension]} such as {_EXAMPLES[dimension]!r}.")
+
+
+def parse_count(text: str | float, what: str = "count") -> int:
+    """Read a whole number of things: `4M`, `8192`, `4Mi`, `1e6`.
+
+    >>> parse_count("4Mi"), parse_count("8,192")
+    (4194304, 8192)
+    """
+    value = parse(text, "count", what)
+    if value != int(value):
+        raise InputError(f"{what[0].upper() + what[1:]} is {shorten(text)}, which is not a whole number; write e.g. '4M'.")
+    return int(value)
+
+
+_STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TIMES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_BINARY_STEPS = ((2.0**40, "Ti"), (2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki"), (1.0, ""))
+
+
+def render(value: float, dimension: str, digits: int = 3, binary: bool = False) -> str:
+    """Print a quantity so that `parse` reads it back, to the given number of significant digits.
+
+    >>> render(4.59e14, "FLOP/s"), render(7.7e6, "count"), render(0.0125, "s"), render(4.2, "USD/h")
+    ('459TFLOP/s', '7.7M', '12.5ms', '$4.2/h')
+    >>> render(2**34, "bytes", binary=True)
+    '16GiB'
+    """
+    if dimension in ("USD", "USD/h"):
+        return f"${_significant(value, digits)}{dimension[3:]}"
+    base, _, per = dimension.partition("/")
+    suffix = {"bytes": "B", "count": "", "s": ""}.get(base, base) + (f"/{per}" if per else "")
+    if dimension == "s":
+        steps = _TIMES
+    elif binary:
+        steps = _BINARY_STEPS
+    else:
+        steps = _STEPS
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}{'s' if dimension == 's' else suffix}"
+    scale, prefix = next((step for step in steps if abs(value) >= step[0] * 0.9995), steps[-1])
+    return f"{_significant(value / scale, digits)}{prefix}{suffix}"
+
+
+def _significant(value: float, digits: int) -> str:
+    """The shortest decimal text with this many significant digits and no exponent where it can be avoided."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{places}f}" if abs(value) < 1e6 else f"{value:.{digits}g}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
