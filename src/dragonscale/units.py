@@ -16,7 +16,9 @@ from typing import Literal
 
 from dragonscale.errors import InputError, nearest, shorten
 
-Dimension = Literal["bytes", "bytes/s", "FLOP", "FLOP/s", "s", "Hz", "USD", "USD/h", "W", "count", "count/s", "bits/s"]
+Dimension = Literal[
+    "bytes", "bytes/s", "FLOP", "FLOP/s", "s", "Hz", "USD", "USD/h", "W", "count", "count/s", "bits/s"
+]
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
@@ -40,7 +42,8 @@ UNITS: dict[str, dict[str, float]] = {
     "bytes": _BYTES,
     "bytes/s": _PER_SECOND | _BIT_RATES,
     "FLOP": _FLOPS,
-    "FLOP/s": {f"{unit}/s": scale for unit, scale in _FLOPS.items()} | {"TFLOPS": 1e12, "PFLOPS": 1e15, "TOPS": 1e12},
+    "FLOP/s": {f"{unit}/s": scale for unit, scale in _FLOPS.items()}
+    | {"TFLOPS": 1e12, "PFLOPS": 1e15, "TOPS": 1e12},
     "s": _SECONDS | _LONG_TIMES,
     "Hz": _table({"Hz": 1.0}, _SI),
     "USD": {"$": 1.0, "USD": 1.0},
@@ -58,7 +61,9 @@ _NAMES = {
     "s": "a time", "Hz": "a frequency", "USD": "an amount of money", "USD/h": "a price per hour", "W": "a power",
     "count": "a count", "count/s": "a rate",
 }  # fmt: skip
-_TEXT = re.compile(r"\s*(?P<money>\$)?\s*(?P<number>[-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>\S*)\s*")
+_TEXT = re.compile(
+    r"\s*(?P<money>\$)?\s*(?P<number>[-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>\S*)\s*"
+)
 
 
 def parse(text: str | float, dimension: str, what: str = "value") -> float:
@@ -81,7 +86,11 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
     if match["money"]:
         unit = "$" + unit
     if unit not in units:
-        problem = f"has the unit {unit!r}, which is not one of {_NAMES[dimension].split(' ', 1)[1]}" if unit else "has no unit"
+        problem = (
+            f"has the unit {unit!r}, which is not one of {_NAMES[dimension].split(' ', 1)[1]}"
+            if unit
+            else "has no unit"
+        )
         close = nearest(unit, units) if unit else ""
         raise _refused(text, dimension, what, problem + (f" (did you mean {close!r}?)" if close else ""))
     if not math.isfinite(number):
@@ -93,7 +102,9 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
 
 def _refused(text: object, dimension: str, what: str, problem: str) -> InputError:
     subject = what[0].upper() + what[1:]
-    return InputError(f"{subject} is {shorten(text)}, which {problem}; write {_NAMES[dimension]} such as {_EXAMPLES[dimension]!r}.")
+    return InputError(
+        f"{subject} is {shorten(text)}, which {problem}; write {_NAMES[dimension]} such as {_EXAMPLES[dimension]!r}."
+    )
 
 
 def parse_count(text: str | float, what: str = "count") -> int:
@@ -104,7 +115,9 @@ def parse_count(text: str | float, what: str = "count") -> int:
     """
     value = parse(text, "count", what)
     if value != int(value):
-        raise InputError(f"{what[0].upper() + what[1:]} is {shorten(text)}, which is not a whole number; write e.g. '4M'.")
+        raise InputError(
+            f"{what[0].upper() + what[1:]} is {shorten(text)}, which is not a whole number; write e.g. '4M'."
+        )
     return int(value)
 
 

@@ -18,7 +18,10 @@ def _tables() -> dict[str, dict[str, Any]]:
     import tomllib
 
     files = sorted(entry.name for entry in _DIRECTORY.iterdir() if entry.name.endswith(".toml"))
-    return {name.removesuffix(".toml"): tomllib.loads((_DIRECTORY / name).read_text(encoding="utf-8")) for name in files}
+    return {
+        name.removesuffix(".toml"): tomllib.loads((_DIRECTORY / name).read_text(encoding="utf-8"))
+        for name in files
+    }
 
 
 @functools.cache

@@ -20,7 +20,15 @@ DTYPE_BYTES: dict[str, float] = {
 _COMPUTED_AS = {
     "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4",
 }  # fmt: skip
-_WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
+_WIDER = {
+    "fp4": "fp8",
+    "fp6": "fp8",
+    "fp8": "bf16",
+    "int4": "int8",
+    "int8": "bf16",
+    "fp16": "bf16",
+    "bf16": "fp16",
+}
 
 
 def dtype_bytes(dtype: str) -> float:
@@ -123,7 +131,9 @@ class Chip:
         while name not in rates:
             name = "fp32" if unit == "vector" else _WIDER.get(name, "")
             if not name or name in seen and name not in rates:
-                raise InputError(f"{self.title} has no known {unit} rate for {dtype}; known: {', '.join(sorted(rates))}.")
+                raise InputError(
+                    f"{self.title} has no known {unit} rate for {dtype}; known: {', '.join(sorted(rates))}."
+                )
             seen.add(name)
         return rates[name]
 
@@ -132,7 +142,9 @@ class Chip:
         known: dict[str, float | None] = {name: memory.bandwidth for name, memory in self.memory.items()}
         known |= {"pcie": self.pcie, "dcn": self.dcn}
         if known.get(level) is None:
-            raise unknown(f"bandwidth of {self.title} called", level, [name for name, value in known.items() if value])
+            raise unknown(
+                f"bandwidth of {self.title} called", level, [name for name, value in known.items() if value]
+            )
         return known[level]  # pyright: ignore[reportReturnType]
 
     def intensity(self, dtype: str = "bf16", unit: str = "matrix", level: str = "hbm") -> float:

@@ -87,7 +87,9 @@ def read_table(path: Path, what: str) -> dict[str, Any]:
     """A TOML file as nested dictionaries, or one sentence about why not."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{what} {shorten(str(path))} is larger than {MAX_FILE_BYTES // 1000} kB; that is no {what.lower()}.")
+            raise InputError(
+                f"{what} {shorten(str(path))} is larger than {MAX_FILE_BYTES // 1000} kB; that is no {what.lower()}."
+            )
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{what} {shorten(str(path))} cannot be read: {error.strerror}.") from None
@@ -96,7 +98,9 @@ def read_table(path: Path, what: str) -> dict[str, Any]:
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{what} {shorten(str(path))} is not valid TOML: {shorten(str(error), 120)}.") from None
+        raise InputError(
+            f"{what} {shorten(str(path))} is not valid TOML: {shorten(str(error), 120)}."
+        ) from None
     if not table:
         raise InputError(f"{what} {shorten(str(path))} is empty.")
     return table
@@ -106,7 +110,9 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """`base` with the entries of `changes` put over it, table by table (a quantity is replaced whole)."""
     merged = dict(base)
     for key, value in changes.items():
-        both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict) and "value" not in merged[key]
+        both_tables = (
+            isinstance(value, dict) and isinstance(merged.get(key), dict) and "value" not in merged[key]
+        )
         merged[key] = merge(merged[key], value) if both_tables else value
     return merged
 
@@ -119,11 +125,15 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
         raise InputError(f"The chip file {shorten(origin)} is not right: {error}.") from None
     strange = [dtype for dtype in (*file.matrix, *file.vector) if dtype not in DTYPE_BYTES]
     if strange:
-        raise InputError(f"The chip file {shorten(origin)} gives a rate for {strange[0]!r}, which is no dtype.")
+        raise InputError(
+            f"The chip file {shorten(origin)} gives a rate for {strange[0]!r}, which is no dtype."
+        )
     if "hbm" not in file.memory:
         raise InputError(f"The chip file {shorten(origin)} has no [memory.hbm].")
     if (file.ici is None) == (not file.levels):
-        raise InputError(f"The chip file {shorten(origin)} must have either [ici] (a torus) or [[levels]] (switches).")
+        raise InputError(
+            f"The chip file {shorten(origin)} must have either [ici] (a torus) or [[levels]] (switches)."
+        )
     blank = Chip(
         name=file.name,
         title=file.title,
@@ -135,7 +145,9 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
         aliases=tuple(file.aliases),
         released=file.released,
         default_slice=file.default_slice,
-        sources={key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()},
+        sources={
+            key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()
+        },
     )
     return assemble(blank, _facts(file, origin))
 
@@ -145,7 +157,9 @@ def _network_shape(file: ChipFile) -> Torus | Tree:
     if file.ici is None:
         return Tree(tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces) for level in file.levels))
     if file.ici.wrap not in ("full-axis", "cubes", "never", "always"):
-        raise InputError(f"ici.wrap is {shorten(file.ici.wrap)}; it is one of full-axis, cubes, always, never.")
+        raise InputError(
+            f"ici.wrap is {shorten(file.ici.wrap)}; it is one of full-axis, cubes, always, never."
+        )
     return Torus(0, 0.0, 0.0, (), file.ici.wrap, tuple(tuple(shape) for shape in file.ici.slices))
 
 
@@ -159,7 +173,10 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
         written[f"memory.{name}.bandwidth"] = (memory.bandwidth, "bytes/s")
     for key, value in file.structure.items():
         text = value.value if isinstance(value, QuantityFile) else value
-        written[f"structure.{key}"] = (value, "Hz" if isinstance(text, str) and text.endswith("Hz") else "count")
+        written[f"structure.{key}"] = (
+            value,
+            "Hz" if isinstance(text, str) and text.endswith("Hz") else "count",
+        )
     if file.host:
         written |= {"host.chips": (file.host.chips, "count"), "host.shape": (file.host.shape, "count")}
     if file.dcn:
@@ -178,7 +195,9 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
     }
     for path, fact in facts.items():
         if file.sources and fact.source not in file.sources and fact.source != origin:
-            raise InputError(f"{path} in {shorten(origin)} names the source {fact.source!r}, which [sources] does not list.")
+            raise InputError(
+                f"{path} in {shorten(origin)} names the source {fact.source!r}, which [sources] does not list."
+            )
     return facts
 
 
@@ -193,7 +212,8 @@ def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
 
     levels = {path.split(".")[1] for path in facts if path.startswith("memory.")}
     memory = {
-        name: Memory(value(f"memory.{name}.capacity", 0.0), value(f"memory.{name}.bandwidth")) for name in sorted(levels)
+        name: Memory(value(f"memory.{name}.capacity", 0.0), value(f"memory.{name}.bandwidth"))
+        for name in sorted(levels)
     }
     if isinstance(chip.network, Torus):
         pod = tuple(int(size) for size in value("ici.pod"))

@@ -1,0 +1,160 @@
+"""A model as a short program of named einsums.
+
+A program is a few *sections* (the embedding, each kind of block with how often it repeats, the head), and a section is
+a dozen lines such as
+
+    attention: Q[b,t,n,h] = X[b,t,d] · Wq[d,n,h]
+    attention: O[b,t,n,g] = attend(Q[b,t,n,h], K[b,s,k,h], V[b,s,k,g])
+    norm:      X[b,t,d]   = norm(R[b,t,d]; w_norm[d])
+    attention: cache(K[b,s,k,h], V[b,s,k,g])
+
+Before the colon stands the part of the model the line belongs to. A line is an einsum, or a call of one of the
+functions in `CALLS` with its tensors and, after a semicolon, its weights. Arrays whose names begin with W or w are
+weights; all others are activations. `cache(...)` says what decoding must remember: arrays with the dim `s` grow with
+the sequence, others are a fixed state. Everything else in Dragonscale that knows about models (parameters, FLOPs, KV
+bytes, activations, shardings, the JAX program) is a *reading* of these lines.
+
+The letters of dims: b batch, t query tokens, s key tokens, d model, n query heads, k KV heads, h and g head sizes, f
+hidden, e experts, x experts per token, v vocabulary.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from dragonscale.errors import InputError
+from dragonscale.notation import Array, Einsum, parse_array
+from dragonscale.notation.array import split_top
+from dragonscale.numbers import Number, product
+
+CALLS = (
+    "attend",  # softmax(Q·K)·V, over s keys
+    "score",  # an indexer's Q·K over s keys, to choose which keys the attention reads
+    "scan",  # a linear-attention recurrence with a fixed state
+    "conv",  # a short depthwise convolution along t
+    "norm",  # RMS or layer norm; its weight may be a scale, or a scale and a bias
+    "bias",  # an added vector
+    "act",  # a pointwise nonlinearity, of one tensor or gating another
+    "add",  # the residual sum
+    "lookup",  # rows of a table: the embedding
+    "route",  # scores to the chosen experts
+    "dispatch",  # tokens to their experts
+    "combine",  # experts' results back to their tokens
+    "mix",  # other pointwise work with weights of its own (hyper-connections, gates)
+)
+_LINE = re.compile(r"(?P<part>\w+)\s*:\s*(?:(?P<output>[^=]+?\])\s*=\s*)?(?P<body>.+)")
+_CALL = re.compile(r"(?P<function>[a-z]+)\((?P<arguments>.*)\)")
+
+
+@dataclass(frozen=True)
+class Op:
+    """One line: `output = function(inputs; weights)`. An einsum has the function `einsum`."""
+
+    part: str
+    function: str
+    inputs: tuple[Array, ...]
+    weights: tuple[Array, ...]
+    output: Array | None
+
+    def __str__(self) -> str:
+        if self.function == "einsum":
+            return f"{self.part}: {self.output} = {' · '.join(map(str, (*self.inputs, *self.weights)))}"
+        weights = f"; {', '.join(map(str, self.weights))}" if self.weights else ""
+        call = f"{self.function}({', '.join(map(str, self.inputs))}{weights})"
+        return f"{self.part}: {self.output} = {call}" if self.output else f"{self.part}: {call}"
+
+    @property
+    def einsum(self) -> Einsum:
+        """The line as an einsum over all its arrays."""
+        assert self.output is not None and self.function == "einsum"
+        return Einsum((*self.inputs, *self.weights), self.output)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """Everything the line reads and writes."""
+        return (*self.inputs, *self.weights, *([self.output] if self.output else []))
+
+
+@dataclass(frozen=True)
+class Section:
+    """Lines that run `repeat` times, with the sizes of their dims.
+
+    `span` caps the keys a query sees (a sliding window); `chunk` cuts the sequence into pieces that only see
+    themselves; `top` is how many keys an indexer keeps.
+    """
+
+    name: str
+    ops: tuple[Op, ...]
+    dims: dict[str, int]
+    repeat: int = 1
+    span: int | None = None
+    chunk: int | None = None
+    top: int | None = None
+
+    def __str__(self) -> str:
+        times = f" x{self.repeat}" if self.repeat != 1 else ""
+        return "\n".join([f"{self.name}{times}", *(f"  {op}" for op in self.ops)])
+
+    def size(self, array: Array, **sizes: Number) -> Number:
+        """The number of elements of an array; `sizes` gives b, t and s."""
+        return product(dim_size(self.dims | sizes, dim.name, str(array)) for dim in array.dims)
+
+
+@dataclass(frozen=True)
+class Program:
+    """All sections of a model, in order."""
+
+    name: str
+    sections: tuple[Section, ...]
+    extras: tuple[Section, ...] = field(default=())
+    """Sections that a checkpoint holds beside the language model itself: multi-token heads, a vision tower."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, (*self.sections, *self.extras)))
+
+
+def dim_size(dims: dict[str, Number], name: str, where: str) -> Number:
+    """The size of a dim, or an error that names the line lacking it."""
+    if name not in dims:
+        raise InputError(f"The dim {name} of {where} has no size.")
+    return dims[name]
+
+
+def is_weight(array: Array) -> bool:
+    """Weights are the arrays whose names begin with W or w."""
+    return array.name[:1] in ("W", "w")
+
+
+def parse_op(line: str) -> Op:
+    """Read one line of a program.
+
+    >>> op = parse_op("mlp: G[b,t,f] = X[b,t,d] · Wg[d,f]")
+    >>> op.function, [a.name for a in op.inputs], [a.name for a in op.weights]
+    ('einsum', ['X'], ['Wg'])
+    """
+    match = _LINE.fullmatch(line.strip())
+    if match is None:
+        raise InputError(
+            f"{line.strip()!r} is not a line of a program; write 'part: Y[b,t,f] = X[b,t,d] · W[d,f]'."
+        )
+    output = parse_array(match["output"]) if match["output"] else None
+    call = _CALL.fullmatch(match["body"].strip())
+    if call is None:
+        arrays = [parse_array(part) for part in split_top(match["body"], "·@")]
+        inputs = tuple(array for array in arrays if not is_weight(array))
+        weights = tuple(array for array in arrays if is_weight(array))
+        return Op(match["part"], "einsum", inputs, weights, output)
+    if call["function"] not in (*CALLS, "cache"):
+        raise InputError(
+            f"{line.strip()!r} calls {call['function']!r}; a program knows {', '.join((*CALLS, 'cache'))}."
+        )
+    tensors, _, weights = call["arguments"].partition(";")
+    return Op(match["part"], call["function"], _arrays(tensors), _arrays(weights), output)
+
+
+def _arrays(text: str) -> tuple[Array, ...]:
+    return tuple(parse_array(part) for part in split_top(text, ",")) if text.strip() else ()
+
+
+def parse_ops(text: str) -> tuple[Op, ...]:
+    """Read a program's lines; blank lines are skipped."""
+    return tuple(parse_op(line) for line in text.splitlines() if line.strip())
