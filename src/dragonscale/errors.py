@@ -45,6 +45,4 @@ def unknown(what: str, given: object, allowed: Iterable[str], hint: str = "") ->
     close = nearest(str(given), names)
     guess = f"; did you mean {close!r}?" if close else "."
     listed = ", ".join(names[:24]) + (", …" if len(names) > 24 else "")
-    return InputError(
-        f"There is no {what} {shorten(given)}{guess} Known: {listed}.{' ' + hint if hint else ''}"
-    )
+    return InputError(f"There is no {what} {shorten(given)}{guess} Known: {listed}.{' ' + hint if hint else ''}")

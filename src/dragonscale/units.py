@@ -16,9 +16,7 @@ from typing import Literal
 
 from dragonscale.errors import InputError, nearest, shorten
 
-Dimension = Literal[
-    "bytes", "bytes/s", "FLOP", "FLOP/s", "s", "Hz", "USD", "USD/h", "W", "count", "count/s", "bits/s"
-]
+Dimension = Literal["bytes", "bytes/s", "FLOP", "FLOP/s", "s", "Hz", "USD", "USD/h", "W", "count", "count/s", "bits/s"]
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
@@ -42,8 +40,7 @@ UNITS: dict[str, dict[str, float]] = {
     "bytes": _BYTES,
     "bytes/s": _PER_SECOND | _BIT_RATES,
     "FLOP": _FLOPS,
-    "FLOP/s": {f"{unit}/s": scale for unit, scale in _FLOPS.items()}
-    | {"TFLOPS": 1e12, "PFLOPS": 1e15, "TOPS": 1e12},
+    "FLOP/s": {f"{unit}/s": scale for unit, scale in _FLOPS.items()} | {"TFLOPS": 1e12, "PFLOPS": 1e15, "TOPS": 1e12},
     "s": _SECONDS | _LONG_TIMES,
     "Hz": _table({"Hz": 1.0}, _SI),
     "USD": {"$": 1.0, "USD": 1.0},

@@ -1,0 +1,22 @@
+"""Chips, networks and slices, with the source of every number."""
+
+from dragonscale.hardware.catalogue import chip_names, load_chip
+from dragonscale.hardware.chip import Chip, Level, Memory, Torus, Tree, dtype_bytes
+from dragonscale.hardware.slices import Slice, hops, links_of, parse_slice, parse_target, wraparound
+
+__all__ = [
+    "Chip",
+    "Level",
+    "Memory",
+    "Slice",
+    "Torus",
+    "Tree",
+    "chip_names",
+    "dtype_bytes",
+    "hops",
+    "links_of",
+    "load_chip",
+    "parse_slice",
+    "parse_target",
+    "wraparound",
+]

@@ -19,8 +19,7 @@ def _tables() -> dict[str, dict[str, Any]]:
 
     files = sorted(entry.name for entry in _DIRECTORY.iterdir() if entry.name.endswith(".toml"))
     return {
-        name.removesuffix(".toml"): tomllib.loads((_DIRECTORY / name).read_text(encoding="utf-8"))
-        for name in files
+        name.removesuffix(".toml"): tomllib.loads((_DIRECTORY / name).read_text(encoding="utf-8")) for name in files
     }
 
 

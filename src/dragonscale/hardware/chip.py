@@ -142,9 +142,7 @@ class Chip:
         known: dict[str, float | None] = {name: memory.bandwidth for name, memory in self.memory.items()}
         known |= {"pcie": self.pcie, "dcn": self.dcn}
         if known.get(level) is None:
-            raise unknown(
-                f"bandwidth of {self.title} called", level, [name for name, value in known.items() if value]
-            )
+            raise unknown(f"bandwidth of {self.title} called", level, [name for name, value in known.items() if value])
         return known[level]  # pyright: ignore[reportReturnType]
 
     def intensity(self, dtype: str = "bf16", unit: str = "matrix", level: str = "hbm") -> float:

@@ -98,9 +98,7 @@ def read_table(path: Path, what: str) -> dict[str, Any]:
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{what} {shorten(str(path))} is not valid TOML: {shorten(str(error), 120)}."
-        ) from None
+        raise InputError(f"{what} {shorten(str(path))} is not valid TOML: {shorten(str(error), 120)}.") from None
     if not table:
         raise InputError(f"{what} {shorten(str(path))} is empty.")
     return table
@@ -110,9 +108,7 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """`base` with the entries of `changes` put over it, table by table (a quantity is replaced whole)."""
     merged = dict(base)
     for key, value in changes.items():
-        both_tables = (
-            isinstance(value, dict) and isinstance(merged.get(key), dict) and "value" not in merged[key]
-        )
+        both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict) and "value" not in merged[key]
         merged[key] = merge(merged[key], value) if both_tables else value
     return merged
 
@@ -125,15 +121,11 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
         raise InputError(f"The chip file {shorten(origin)} is not right: {error}.") from None
     strange = [dtype for dtype in (*file.matrix, *file.vector) if dtype not in DTYPE_BYTES]
     if strange:
-        raise InputError(
-            f"The chip file {shorten(origin)} gives a rate for {strange[0]!r}, which is no dtype."
-        )
+        raise InputError(f"The chip file {shorten(origin)} gives a rate for {strange[0]!r}, which is no dtype.")
     if "hbm" not in file.memory:
         raise InputError(f"The chip file {shorten(origin)} has no [memory.hbm].")
     if (file.ici is None) == (not file.levels):
-        raise InputError(
-            f"The chip file {shorten(origin)} must have either [ici] (a torus) or [[levels]] (switches)."
-        )
+        raise InputError(f"The chip file {shorten(origin)} must have either [ici] (a torus) or [[levels]] (switches).")
     blank = Chip(
         name=file.name,
         title=file.title,
@@ -145,9 +137,7 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
         aliases=tuple(file.aliases),
         released=file.released,
         default_slice=file.default_slice,
-        sources={
-            key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()
-        },
+        sources={key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()},
     )
     return assemble(blank, _facts(file, origin))
 
@@ -157,9 +147,7 @@ def _network_shape(file: ChipFile) -> Torus | Tree:
     if file.ici is None:
         return Tree(tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces) for level in file.levels))
     if file.ici.wrap not in ("full-axis", "cubes", "never", "always"):
-        raise InputError(
-            f"ici.wrap is {shorten(file.ici.wrap)}; it is one of full-axis, cubes, always, never."
-        )
+        raise InputError(f"ici.wrap is {shorten(file.ici.wrap)}; it is one of full-axis, cubes, always, never.")
     return Torus(0, 0.0, 0.0, (), file.ici.wrap, tuple(tuple(shape) for shape in file.ici.slices))
 
 

@@ -24,8 +24,7 @@ from dragonscale.numbers import Number, ceil_to, maximum, minimum, product, wher
 def _weight_size(section: Section, weight: Array, active: bool) -> int:
     """Elements of a weight; of those a token uses if `active`."""
     return product(
-        dim_size(section.dims, dim.select if dim.select and active else dim.name, str(weight))
-        for dim in weight.dims
+        dim_size(section.dims, dim.select if dim.select and active else dim.name, str(weight)) for dim in weight.dims
     )
 
 
@@ -61,9 +60,7 @@ def keys_seen(section: Section, queries: Number, keys: Number, causal: bool) -> 
         if not causal:
             return extent
         # Chunks and chosen keys: the ramp up to the cap is a triangle, the rest is flat.
-        return _causal_mean(
-            queries if section.chunk is None else minimum(queries, section.chunk), keys, extent
-        )
+        return _causal_mean(queries if section.chunk is None else minimum(queries, section.chunk), keys, extent)
     if not causal:
         return minimum(extent, section.span)
     return _causal_mean(queries, keys, minimum(extent, section.span))
@@ -77,9 +74,7 @@ def _causal_mean(queries: Number, keys: Number, cap: Number) -> Number:
     return where(queries > 0, area / maximum(queries, 1), 0)
 
 
-def op_flops(
-    section: Section, op: Op, batch: Number, queries: Number, keys: Number, causal: bool = True
-) -> Number:
+def op_flops(section: Section, op: Op, batch: Number, queries: Number, keys: Number, causal: bool = True) -> Number:
     """Forward FLOPs of one line, once."""
     sizes = section.dims | {"b": batch, "t": queries, "s": keys}
     if op.function == "einsum":
@@ -89,21 +84,13 @@ def op_flops(
         seen = keys_seen(section, queries, keys, causal)
         heads = product(sizes[dim.name] for dim in query.dims if dim.name not in ("b", "t"))
         values = (
-            product(sizes[dim.name] for dim in op.output.dims if dim.name not in ("b", "t"))
-            if op.output
-            else heads
+            product(sizes[dim.name] for dim in op.output.dims if dim.name not in ("b", "t")) if op.output else heads
         )
         return 2 * batch * queries * seen * (heads + values)
     if op.function == "score":
         query = op.inputs[0]
         seen = _causal_mean(queries, keys, keys) if causal else keys
-        return (
-            2
-            * batch
-            * queries
-            * seen
-            * product(sizes[dim.name] for dim in query.dims if dim.name not in ("b", "t"))
-        )
+        return 2 * batch * queries * seen * product(sizes[dim.name] for dim in query.dims if dim.name not in ("b", "t"))
     if op.function == "scan":
         # Each token updates and reads the state once: 2 + 2 FLOPs per state element, and the delta rule's 2 more.
         state = op.inputs[-1]
@@ -132,9 +119,7 @@ def forward_flops(sections: Iterable[Section], work: Workload) -> dict[str, Numb
             flops = op_flops(section, op, work.batch, work.queries, work.keys, work.causal) * section.repeat
             part = "scores" if op.function in ("attend", "score", "scan") else op.part
             by_part[part] = by_part.get(part, 0) + flops
-    return {
-        part: flops for part, flops in by_part.items() if not (isinstance(flops, (int, float)) and flops == 0)
-    }
+    return {part: flops for part, flops in by_part.items() if not (isinstance(flops, (int, float)) and flops == 0)}
 
 
 def training_flops(sections: Iterable[Section], work: Workload) -> dict[str, Number]:
@@ -162,10 +147,7 @@ def cache_bytes(
             cap = section.span if section.span is not None else section.chunk
             held = minimum(tokens, cap) if cap is not None and hybrid else tokens
             held = ceil_to(held, page) if page else held
-            size = sum(
-                section.size(array, b=1, s=held, t=1) * dtype_bytes(array.dtype or dtype)
-                for array in op.inputs
-            )
+            size = sum(section.size(array, b=1, s=held, t=1) * dtype_bytes(array.dtype or dtype) for array in op.inputs)
             kept[section.name] = kept.get(section.name, 0) + size * section.repeat
     return kept
 
@@ -202,8 +184,7 @@ def activation_bytes(
     for section in sections:
         sizes = {"b": work.batch, "t": work.queries, "s": work.keys}
         elements = sum(
-            section.size(array, **sizes) * dtype_bytes(array.dtype or dtype)
-            for array in saved_tensors(section, policy)
+            section.size(array, **sizes) * dtype_bytes(array.dtype or dtype) for array in saved_tensors(section, policy)
         )
         total[section.name] = total.get(section.name, 0) + elements * section.repeat
     return total

@@ -133,9 +133,7 @@ def parse_op(line: str) -> Op:
     """
     match = _LINE.fullmatch(line.strip())
     if match is None:
-        raise InputError(
-            f"{line.strip()!r} is not a line of a program; write 'part: Y[b,t,f] = X[b,t,d] · W[d,f]'."
-        )
+        raise InputError(f"{line.strip()!r} is not a line of a program; write 'part: Y[b,t,f] = X[b,t,d] · W[d,f]'.")
     output = parse_array(match["output"]) if match["output"] else None
     call = _CALL.fullmatch(match["body"].strip())
     if call is None:

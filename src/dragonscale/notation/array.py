@@ -161,9 +161,7 @@ def _parse_dim(text: str, whole: str) -> Dim:
 
         size = parse_count(match["size"], f"the dim {shorten(text)} in {shorten(whole)}")
         if size == 0:
-            raise InputError(
-                f"In {shorten(whole)} the dim {shorten(text)} has size 0; a dim has at least one element."
-            )
+            raise InputError(f"In {shorten(whole)} the dim {shorten(text)} has size 0; a dim has at least one element.")
     axes = () if match["axes"] is None else parse_axes(match["axes"], whole)
     return Dim(match["name"] or "", size, axes, match["select"] or "")
 
@@ -181,9 +179,7 @@ def _parse_partial(text: str | None, whole: str) -> tuple[str, ...]:
 def parse_array(text: str) -> Array:
     """Read one array. See the module's examples."""
     if len(text) > MAX_LENGTH:
-        raise InputError(
-            f"The array {shorten(text)} is {len(text)} characters long; {MAX_LENGTH} are allowed."
-        )
+        raise InputError(f"The array {shorten(text)} is {len(text)} characters long; {MAX_LENGTH} are allowed.")
     match = _ARRAY.fullmatch(text)
     if match is None:
         raise InputError(
@@ -197,11 +193,7 @@ def parse_array(text: str) -> Array:
     elif not dtype and _LIKE_A_DTYPE.fullmatch(name):
         raise unknown("dtype", name, DTYPE_NAMES)
     whole = text.strip()
-    dims = (
-        tuple(_parse_dim(part, whole) for part in split_top(match["dims"], ","))
-        if match["dims"].strip()
-        else ()
-    )
+    dims = tuple(_parse_dim(part, whole) for part in split_top(match["dims"], ",")) if match["dims"].strip() else ()
     array = Array(name, dims, dtype, _parse_partial(match["partial"], whole))
     _check(array, whole)
     return array

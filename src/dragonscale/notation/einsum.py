@@ -53,9 +53,7 @@ class Einsum:
 
     def flops(self, sizes: dict[str, Number]) -> Number:
         """Multiply-adds counted as two: twice the product of all index sizes, or once if nothing is summed."""
-        return (2 if self.contracted else len(self.operands) - 1) * product(
-            sizes[index] for index in self.indices
-        )
+        return (2 if self.contracted else len(self.operands) - 1) * product(sizes[index] for index in self.indices)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -67,9 +65,7 @@ class Einsum:
 def parse_einsum(text: str) -> Einsum:
     """Read an einsum line of one or more operands. See the module's examples."""
     if len(text) > MAX_LENGTH:
-        raise InputError(
-            f"The expression {shorten(text)} is {len(text)} characters long; {MAX_LENGTH} are allowed."
-        )
+        raise InputError(f"The expression {shorten(text)} is {len(text)} characters long; {MAX_LENGTH} are allowed.")
     left, arrow, right = text.replace("→", "->").partition("->")
     parts = [part for part in split_top(left.replace(" . ", " @ "), "@·*×,")]
     if not left.strip() or not all(part.strip() for part in parts):
@@ -101,11 +97,7 @@ def _name_sizes(operands: list[Array], output: Array | None, text: str) -> tuple
                 raise InputError(
                     f"In {shorten(text)} a dim of {before.size} meets one of {dim.size}; they must be equal to be summed."
                 )
-            after = (
-                operands[position + 1].dims[:1]
-                if place == len(dims) - 1 and position + 1 < len(operands)
-                else ()
-            )
+            after = operands[position + 1].dims[:1] if place == len(dims) - 1 and position + 1 < len(operands) else ()
             joined = before.name if before else (after[0].name if after and after[0].name else "")
             dims[place] = replace(dim, name=joined or _next(fresh, text))
         named.append(replace(array, dims=tuple(dims)))
@@ -116,9 +108,7 @@ def _name_sizes(operands: list[Array], output: Array | None, text: str) -> tuple
         raise InputError(
             f"In {shorten(text)} the output has {len(output.dims)} dims without names where {len(free)} are left; name them."
         )
-    dims = tuple(
-        dim if dim.name else replace(dim, name=kept.name) for dim, kept in zip(output.dims, free, strict=True)
-    )
+    dims = tuple(dim if dim.name else replace(dim, name=kept.name) for dim, kept in zip(output.dims, free, strict=True))
     return named, replace(output, dims=dims)
 
 
@@ -164,6 +154,4 @@ def _check(line: Einsum, text: str) -> None:
         if dim.name not in known:
             raise InputError(f"In {shorten(text)} the output has the dim {dim.name}, which no operand has.")
     if len(line.indices) > MAX_INDICES:
-        raise InputError(
-            f"{shorten(text)} has {len(line.indices)} different dims; at most {MAX_INDICES} are allowed."
-        )
+        raise InputError(f"{shorten(text)} has {len(line.indices)} different dims; at most {MAX_INDICES} are allowed.")

@@ -1,0 +1,30 @@
+"""Collectives and what they cost on tori, under switches and across pods."""
+
+from dragonscale.collectives.cost import (
+    BOOK,
+    KINDS,
+    Options,
+    Seconds,
+    bus_bandwidth,
+    collective_time,
+    ragged_fill,
+    wire_bytes,
+)
+from dragonscale.collectives.group import Group, Ring, Rings, Stacked, Switches, Wide
+
+__all__ = [
+    "BOOK",
+    "KINDS",
+    "Group",
+    "Options",
+    "Ring",
+    "Rings",
+    "Seconds",
+    "Stacked",
+    "Switches",
+    "Wide",
+    "bus_bandwidth",
+    "collective_time",
+    "ragged_fill",
+    "wire_bytes",
+]

@@ -1,0 +1,210 @@
+"""Slices: how many chips, in what shape, joined how. `v5p:8x16x16`, `v5p:16x20x28*4`, `h100:4096`.
+
+A TPU slice is a box of chips cut from a pod. Whether its axes close into rings depends on the generation: on 2D pods
+only an axis of the pod's full length wraps; on 3D pods, whole 4x4x4 cubes are joined by optical switches and then
+every axis wraps. `*4` joins four slices over the data-centre network. A GPU slice is a number of GPUs, in whole nodes
+once it is larger than one.
+
+>>> parse_slice("v5e:8x16").wrap
+(False, True)
+>>> parse_slice("v5e:32x32")
+Traceback (most recent call last):
+    ...
+dragonscale.errors.InputError: v5e:32x32 cannot be had: a TPU v5e pod ends at 16x16 (256 chips). Possible: v5e:16x16*4, v5e:16x16.
+"""
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.hardware.catalogue import load_chip
+from dragonscale.hardware.chip import Chip, Torus, Tree
+
+_SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>\d+(?:x\d+)*))?(?:\*(?P<pods>\d+))?")
+AXIS_NAMES = "XYZ"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`pods` groups of chips of one shape. A GPU slice has a shape of one number."""
+
+    chip: Chip
+    shape: tuple[int, ...]
+    pods: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.chip.name}:{_x(self.shape)}" + (f"*{self.pods}" if self.pods > 1 else "")
+
+    @property
+    def chips(self) -> int:
+        """Chips in all."""
+        return math.prod(self.shape) * self.pods
+
+    @property
+    def hosts(self) -> int:
+        """Machines that hold them."""
+        return math.ceil(math.prod(self.shape) / self.chip.host_chips) * self.pods
+
+    @property
+    def wrap(self) -> tuple[bool, ...]:
+        """Which axes of the torus close into a ring."""
+        return wraparound(self.chip, self.shape)
+
+    @property
+    def flops(self) -> float:
+        """bf16 FLOP/s of all chips."""
+        return self.chips * self.chip.peak("bf16")
+
+    @property
+    def hbm(self) -> float:
+        """Bytes of main memory of all chips."""
+        return self.chips * self.chip.hbm.capacity
+
+
+def _x(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def wraparound(chip: Chip, shape: tuple[int, ...]) -> tuple[bool, ...]:
+    """The generation's rule applied to a shape; no axis of a switched network is a ring."""
+    network = chip.network
+    if not isinstance(network, Torus) or network.wrap == "never":
+        return tuple(False for _ in shape)
+    if network.wrap == "always":
+        return tuple(size > 2 for size in shape)
+    if network.wrap == "cubes":
+        return tuple(all(size % 4 == 0 for size in shape) for _ in shape)
+    return tuple(size == max(network.pod) for size in shape)
+
+
+def parse_slice(text: str) -> Slice:
+    """Read `CHIP:TOPOLOGY[*PODS]`, where CHIP is a name or the path of a TOML file, and check that it can exist."""
+    chip, shape, pods = _split(text)
+    if shape is None:
+        if not chip.default_slice:
+            raise InputError(f"{shorten(text)} names no topology; write e.g. {chip.name}:{_example(chip)}.")
+        return parse_slice(f"{text.partition('*')[0]}:{chip.default_slice}" + (f"*{pods}" if pods > 1 else ""))
+    return check_slice(Slice(chip, shape, pods))
+
+
+def parse_target(text: str) -> tuple[Chip, Slice | None]:
+    """A chip alone (`v5e`) or a slice (`v5e:4x4`), for questions that make sense of both."""
+    chip, shape, _ = _split(text)
+    return (chip, None) if shape is None and "*" not in text else (chip, parse_slice(text))
+
+
+def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
+    match = _SLICE.fullmatch(text.strip()) if len(text) < 500 else None
+    if match is None or ("*" in text and match["pods"] is None):
+        raise InputError(f"{shorten(text)} is not a slice; write CHIP:TOPOLOGY such as 'v5p:8x16x16' or 'h100:4096'.")
+    if ":" in match["chip"] and not match["chip"].endswith(".toml"):
+        name, _, shape = match["chip"].partition(":")
+        load_chip(name)
+        raise InputError(
+            f"{shorten(text)} has the topology {shorten(shape)}; write sizes joined by x, such as 'v5e:4x4'."
+        )
+    shape = tuple(int(size[:9]) for size in match["shape"].split("x")) if match["shape"] else None
+    pods = int(match["pods"][:9]) if match["pods"] else 1
+    if pods == 0 or (shape and 0 in shape):
+        raise InputError(f"{shorten(text)} has a size of 0; a slice has at least one chip.")
+    return load_chip(match["chip"]), shape, pods
+
+
+def _example(chip: Chip) -> str:
+    return _x(chip.network.pod) if isinstance(chip.network, Torus) else str(chip.host_chips)
+
+
+def check_slice(piece: Slice) -> Slice:
+    """The slice itself if it can exist; otherwise the reason and the nearest that can."""
+    reason = _impossible(piece)
+    if reason:
+        options = ", ".join(map(str, nearest_slices(piece)))
+        raise InputError(f"{piece} cannot be had: {reason}. Possible: {options}.")
+    return piece
+
+
+def _impossible(piece: Slice) -> str:
+    chip, shape, network = piece.chip, piece.shape, piece.chip.network
+    if piece.pods > 1 and chip.dcn is None and isinstance(network, Torus):
+        return f"{chip.title} has no data-centre network to join {piece.pods} slices"
+    if isinstance(network, Tree):
+        node = network.levels[0].degree
+        if len(shape) != 1:
+            return f"{chip.title}s are counted, not arranged in a torus"
+        if piece.pods > 1:
+            return f"all {chip.title}s hang on one switched network; write {chip.name}:{piece.chips}"
+        if shape[0] > node and shape[0] % node:
+            return f"beyond one node, {chip.title}s come in whole nodes of {node}"
+        return ""
+    if len(shape) != network.axes:
+        return f"{chip.title} is wired as a {network.axes}D torus, so its slices have {network.axes} sizes"
+    if math.prod(shape) > math.prod(network.pod):
+        return f"a {chip.title} pod ends at {_x(network.pod)} ({math.prod(network.pod):,} chips)"
+    if tuple(sorted(shape)) in {tuple(sorted(allowed)) for allowed in network.slices}:
+        return ""
+    if network.wrap == "cubes":
+        return "" if all(size % 4 == 0 for size in shape) else "larger slices are made of whole 4x4x4 cubes"
+    if not network.slices:
+        fits = all(size <= limit for size, limit in zip(sorted(shape), sorted(network.pod), strict=True))
+        return "" if fits else f"it does not fit into a pod of {_x(network.pod)}"
+    return "slices of this shape are not cut from a pod"
+
+
+def possible_shapes(chip: Chip) -> list[tuple[int, ...]]:
+    """Every slice shape of one pod of a torus, smallest first."""
+    network = chip.network
+    assert isinstance(network, Torus)
+    shapes = {tuple(shape) for shape in network.slices}
+    total = math.prod(network.pod)
+    if network.wrap == "cubes":
+        sizes = range(4, max(network.pod) + 1, 4)
+        shapes |= {s for s in itertools.combinations_with_replacement(sizes, network.axes) if math.prod(s) <= total}
+        shapes.add(tuple(network.pod))
+    elif not network.slices:
+        powers = [2**power for power in range(16)]
+        boxes = itertools.combinations_with_replacement(powers, network.axes)
+        shapes |= {box for box in boxes if all(a <= b for a, b in zip(box, sorted(network.pod), strict=True))}
+    return sorted(shapes, key=lambda shape: (math.prod(shape), shape))
+
+
+def nearest_slices(piece: Slice, count: int = 3) -> list[Slice]:
+    """Slices that exist, closest in number of chips and then in shape."""
+    chip, network = piece.chip, piece.chip.network
+    if isinstance(network, Tree):
+        node = network.levels[0].degree
+        wanted = piece.chips
+        near = {max(node, wanted // node * node), (wanted // node + 1) * node} if wanted > node else {wanted}
+        return [Slice(chip, (number,)) for number in sorted(near)][:count]
+    options = [Slice(chip, shape, piece.pods) for shape in possible_shapes(chip)]
+    pod = math.prod(network.pod)
+    if piece.chips > pod and chip.dcn is not None:
+        options.append(Slice(chip, network.pod, math.ceil(piece.chips / pod)))
+    wanted = tuple(sorted(piece.shape))
+
+    def distance(option: Slice) -> tuple[float, float]:
+        shape = tuple(sorted(option.shape))
+        apart = sum(abs(math.log(a / b)) for a, b in zip(shape, wanted, strict=False))
+        return abs(math.log(option.chips / piece.chips)), apart
+
+    return sorted(options, key=distance)[: 2 if piece.chips > pod else count]
+
+
+def hops(piece: Slice, source: tuple[int, ...], target: tuple[int, ...]) -> int:
+    """Links between two chips of a torus along the shortest way.
+
+    >>> hops(parse_slice("v5e:4x4"), (0, 0), (3, 3)), hops(parse_slice("v5e:16x16"), (0, 0), (15, 15))
+    (6, 2)
+    """
+    total = 0
+    for size, wraps, start, end in zip(piece.shape, piece.wrap, source, target, strict=True):
+        apart = abs(start - end)
+        total += min(apart, size - apart) if wraps else apart
+    return total
+
+
+def links_of(piece: Slice, position: tuple[int, ...]) -> int:
+    """Links that a chip at this position of a torus really has: fewer at the edge of an axis that does not wrap."""
+    axes = zip(piece.shape, piece.wrap, position, strict=True)
+    return sum(2 if wraps else (place > 0) + (place < size - 1) for size, wraps, place in axes)
