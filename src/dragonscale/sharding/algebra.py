@@ -1,0 +1,230 @@
+"""Sharded einsums: which collectives they need, in every legal way, and what each way costs.
+
+One rule covers every case of the book. *Give each mesh axis to at most one index of the einsum.* Whatever operand is
+laid out otherwise must be gathered or moved first; an axis given to a summed index leaves a partial sum, to be reduced
+or scattered; an axis given to no index repeats the work. The choices follow from the layouts alone, so they are derived
+once, and the cheapest is chosen for the sizes at hand.
+
+>>> from dragonscale.notation import parse_einsum
+>>> mesh = Mesh({"X": 4})
+>>> def show(text):
+...     best = strategies(parse_einsum(text), {"I": 64, "J": 64, "K": 64}, mesh)[0]
+...     return [str(step) for step in best.collectives]
+>>> show("A[I_X, J] @ B[J, K] -> C[I_X, K]")
+[]
+>>> show("A[I, J_X] @ B[J_X, K] -> C[I, K]")
+['all_reduce_X C[I, K]{U_X} -> C[I, K]']
+>>> show("A[I_X, J] @ B[J, K_X] -> C[I_X, K]")
+['all_gather_X B[J, K_X] -> B[J, K]']
+"""
+
+import itertools
+from dataclasses import dataclass, replace
+
+from dragonscale.collectives import Options, Seconds, collective_time, wire_bytes
+from dragonscale.notation import Array, Einsum
+from dragonscale.numbers import Number, is_array, is_symbolic, maximum, product
+from dragonscale.sharding.layout import Sizes, check_layout, local_bytes
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.reshard import Step, reshard
+
+MAX_STRATEGIES = 4096
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to compute a sharded einsum: steps before, the local einsum, steps after."""
+
+    before: tuple[Step, ...]
+    local: Einsum
+    after: tuple[Step, ...]
+    replicated: tuple[str, ...] = ()
+    """Mesh axes that repeat the same work."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (*self.before, *self.after)
+
+    @property
+    def collectives(self) -> tuple[Step, ...]:
+        """The steps that move bytes."""
+        return tuple(step for step in self.steps if not step.free)
+
+    def flops(self, sizes: Sizes, mesh: Mesh) -> Number:
+        """FLOPs of one chip."""
+        used = {axis for array in (*self.local.operands, self.local.output) for axis in (*array.axes, *array.partial)}
+        return self.local.flops(sizes) / mesh.size(*used)
+
+    def wire_bytes(self, sizes: Sizes, mesh: Mesh) -> Number:
+        """Bytes that each chip sends."""
+        return sum(wire_bytes(step.kind, step.volume(sizes, mesh), mesh.size(*step.axes)) for step in self.collectives)
+
+    def wire_by_axis(self, sizes: Sizes, mesh: Mesh) -> dict[tuple[str, ...], Number]:
+        """The same by the mesh axes each collective runs over."""
+        sent: dict[tuple[str, ...], Number] = {}
+        for step in self.collectives:
+            cost = wire_bytes(step.kind, step.volume(sizes, mesh), mesh.size(*step.axes))
+            sent[step.axes] = sent.get(step.axes, 0) + cost
+        return sent
+
+    def step_seconds(self, sizes: Sizes, mesh: Mesh, options: Options) -> list[Seconds]:
+        """The time of each collective on the mesh's wires."""
+        return [
+            collective_time(step.kind, step.volume(sizes, mesh), mesh.group(step.axes), options)
+            for step in self.collectives
+        ]
+
+    def comms_seconds(self, sizes: Sizes, mesh: Mesh, options: Options = Options()) -> Number:
+        """Time of all collectives, one after the other."""
+        return sum(seconds.lower for seconds in self.step_seconds(sizes, mesh, options))
+
+    def math_seconds(self, sizes: Sizes, mesh: Mesh) -> Number:
+        """Time of the local einsum at the chip's peak rate for its operands' dtype."""
+        assert mesh.chip is not None
+        dtype = self.local.operands[0].dtype or "bf16"
+        return self.flops(sizes, mesh) / mesh.chip.peak(dtype)
+
+    def lower_seconds(self, sizes: Sizes, mesh: Mesh, options: Options = Options()) -> Number:
+        """Both overlap perfectly."""
+        return maximum(self.math_seconds(sizes, mesh), self.comms_seconds(sizes, mesh, options))
+
+
+def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = Options()) -> list[Strategy]:
+    """Every legal strategy, cheapest first.
+
+    With a chip behind the mesh, cheapest means the lower bound of the time; without one, the bytes sent. Sizes that are
+    symbols are ranked as if they were all equal and large.
+    """
+    for array in (*line.operands, line.output):
+        check_layout(array, sizes, mesh)
+    found = derive(line, mesh)
+    plain = {name: 8192 if is_symbolic(size) or is_array(size) else size for name, size in sizes.items()}
+    return sorted(found, key=lambda strategy: _rank(strategy, plain, mesh, options))
+
+
+def _rank(strategy: Strategy, sizes: Sizes, mesh: Mesh, options: Options) -> tuple[float, ...]:
+    sent, flops = strategy.wire_bytes(sizes, mesh), strategy.flops(sizes, mesh)
+    if mesh.chip is None:
+        return (sent, flops, len(strategy.collectives))
+    comms, math = strategy.comms_seconds(sizes, mesh, options), strategy.math_seconds(sizes, mesh)
+    return (max(comms, math), comms + math, len(strategy.collectives))
+
+
+def derive(line: Einsum, mesh: Mesh, prefer: str = "move") -> list[Strategy]:
+    """The strategies that the layouts allow, whatever the sizes. `prefer` is that of `reshard`."""
+    axes = line.axes
+    choices = [_choices(line, axis) for axis in axes]
+    found: dict[tuple[object, ...], Strategy] = {}
+    for given in itertools.islice(itertools.product(*choices), MAX_STRATEGIES):
+        assignment = {axis: index for axis, index in zip(axes, given, strict=True) if index}
+        for strategy in _orders(line, assignment, mesh, prefer):
+            key = tuple((step.kind, step.axes, str(step.before), str(step.after)) for step in strategy.steps)
+            found.setdefault((*key, str(strategy.local)), strategy)
+    return list(found.values())
+
+
+def _choices(line: Einsum, axis: str) -> list[str]:
+    """The indices an axis may be given to: those it already splits somewhere, or none."""
+    indices = [dim.name for array in (*line.operands, line.output) for dim in array.dims if axis in dim.axes]
+    return list(dict.fromkeys([*indices, ""]))
+
+
+def _orders(line: Einsum, assignment: dict[str, str], mesh: Mesh, prefer: str) -> list[Strategy]:
+    """One strategy for each order in which the arrays list the axes of an index (they rarely differ)."""
+    arrays = (*line.operands, line.output)
+    options: dict[str, list[tuple[str, ...]]] = {}
+    for index in dict.fromkeys(assignment.values()):
+        mine = [axis for axis in assignment if assignment[axis] == index]
+        orders = []
+        for array in arrays:
+            held = [axis for dim in array.dims if dim.name == index for axis in dim.axes if axis in mine]
+            orders.append((*held, *(axis for axis in mine if axis not in held)))
+        options[index] = list(dict.fromkeys(orders))
+    return [
+        _strategy(line, dict(zip(options, chosen, strict=True)), mesh, prefer)
+        for chosen in itertools.product(*options.values())
+    ]
+
+
+def _strategy(line: Einsum, split: dict[str, tuple[str, ...]], mesh: Mesh, prefer: str) -> Strategy:
+    """Bring the operands to the split, multiply, and bring the result to the output's layout."""
+    before: list[Step] = []
+    local: list[Array] = []
+    for array in line.operands:
+        wanted = array.with_layout(split)
+        before += reshard(array, wanted, mesh, prefer)
+        local.append(wanted)
+    summed = tuple(axis for index in line.contracted for axis in split.get(index, ()))
+    raw = line.output.with_layout(split, summed)
+    after = reshard(raw, line.output, mesh, prefer)
+    used = {axis for axes in split.values() for axis in axes}
+    repeated = tuple(axis for axis in mesh.axes if axis not in used)
+    return Strategy(tuple(before), Einsum(tuple(local), raw), after, repeated)
+
+
+def natural_output(line: Einsum) -> Array | None:
+    """The layout that needs no communication at all (the book's case 1), or None where there is none.
+
+    >>> from dragonscale.notation import parse_einsum
+    >>> print(natural_output(parse_einsum("A[I_X, J] @ B[J, K_Y]")))
+    [I_X, K_Y]
+    """
+    split: dict[str, tuple[str, ...]] = {}
+    for array in line.operands:
+        if array.partial:
+            return None
+        for dim in array.dims:
+            if split.setdefault(dim.name, dim.axes) != dim.axes:
+                return None
+    axes = [axis for held in split.values() for axis in held]
+    if len(axes) != len(set(axes)):
+        return None
+    summed = tuple(axis for index in line.contracted for axis in split.get(index, ()))
+    return line.output.with_layout(split, summed)
+
+
+def book_case(line: Einsum) -> int:
+    """Which of the book's four cases a matmul falls under.
+
+    1: no summed dim is split and no axis is used twice. 2: one operand's summed dim is split. 3: both are, over the same
+    axes. 4: one axis splits kept dims of both operands.
+    """
+    kept = [
+        axis for array in line.operands for dim in array.dims if dim.name not in line.contracted for axis in dim.axes
+    ]
+    if len(kept) != len(set(kept)):
+        return 4
+    splits = [[dim.axes for dim in array.dims if dim.name in line.contracted] for array in line.operands]
+    if all(not any(split) for split in splits):
+        return 1
+    return 3 if all(split == splits[0] for split in splits) else 2
+
+
+def backward(line: Einsum) -> list[Einsum]:
+    """The einsums of the backward pass: the gradient of each operand, laid out like the operand.
+
+    The gradient of the output is laid out like the output; where the forward pass left partial sums, it is whole.
+
+    >>> from dragonscale.notation import parse_einsum
+    >>> for gradient in backward(parse_einsum("A[I_X, J] @ B[J, K_Y] -> C[I_X, K_Y]")):
+    ...     print(gradient)
+    dC[I_X, K_Y] · B[J, K_Y] -> dA[I_X, J]
+    A[I_X, J] · dC[I_X, K_Y] -> dB[J, K_Y]
+    """
+    gradients = []
+    upstream = replace(line.output, name=f"d{line.output.name or 'C'}", partial=())
+    for place, operand in enumerate(line.operands):
+        operands = tuple(upstream if other == place else array for other, array in enumerate(line.operands))
+        result = replace(operand, name=f"d{operand.name or 'AB'[place % 2]}", partial=())
+        gradients.append(Einsum(operands, result))
+    return gradients
+
+
+def hbm_bytes(strategy: Strategy, sizes: Sizes, mesh: Mesh) -> Number:
+    """Bytes that one chip reads and writes for the local einsum."""
+    return sum(local_bytes(array, sizes, mesh) for array in (*strategy.local.operands, strategy.local.output))
+
+
+def executed_flops(line: Einsum, strategy: Strategy, sizes: Sizes, mesh: Mesh) -> tuple[Number, Number]:
+    """FLOPs of the einsum as mathematics, and as executed over all chips with repeated work counted."""
+    return line.flops(sizes), strategy.flops(sizes, mesh) * product(mesh.axes.values())

@@ -1,0 +1,70 @@
+"""What a sharding means on each chip: local shapes, bytes, replication, and which block a chip holds.
+
+Sizes may be numbers, arrays or symbols; divisibility is checked where they are whole numbers.
+"""
+
+from dragonscale.errors import InputError
+from dragonscale.hardware import dtype_bytes
+from dragonscale.notation import Array, subscript
+from dragonscale.numbers import Number, product
+from dragonscale.sharding.mesh import Mesh
+
+DEFAULT_DTYPE = "bf16"
+Sizes = dict[str, Number]
+
+
+def check_layout(array: Array, sizes: Sizes, mesh: Mesh) -> None:
+    """Refuse axes that the mesh lacks and dims that do not divide."""
+    mesh.size(*array.axes, *array.partial)
+    for dim in array.dims:
+        size, ways = sizes.get(dim.name), mesh.size(*dim.axes)
+        if isinstance(size, int) and isinstance(ways, int) and size % ways:
+            axes = subscript(dim.axes)[1:]
+            raise InputError(
+                f"The dim {dim.name}={size} of {array} does not divide into {ways} parts (mesh axes {axes})."
+            )
+
+
+def local_shape(array: Array, sizes: Sizes, mesh: Mesh) -> tuple[Number, ...]:
+    """The shape of one chip's block.
+
+    >>> from dragonscale.notation import parse_array
+    >>> local_shape(parse_array("A[I_XY, J]"), {"I": 1024, "J": 4096}, Mesh({"X": 8, "Y": 2}))
+    (64, 4096)
+    """
+    check_layout(array, sizes, mesh)
+    return tuple(_split(sizes[dim.name], mesh.size(*dim.axes)) for dim in array.dims)
+
+
+def _split(size: Number, ways: Number) -> Number:
+    exact = isinstance(size, int) and isinstance(ways, int)
+    return size // ways if exact else size / ways
+
+
+def local_bytes(array: Array, sizes: Sizes, mesh: Mesh) -> Number:
+    """Bytes of one chip's block."""
+    elements = product(sizes[dim.name] / mesh.size(*dim.axes) for dim in array.dims)
+    return elements * dtype_bytes(array.dtype or DEFAULT_DTYPE)
+
+
+def total_bytes(array: Array, sizes: Sizes, mesh: Mesh) -> Number:
+    """Bytes over all chips, copies included."""
+    return local_bytes(array, sizes, mesh) * mesh.chips
+
+
+def replicated_over(array: Array, mesh: Mesh) -> tuple[str, ...]:
+    """The mesh axes along which every chip holds the same block."""
+    return tuple(axis for axis in mesh.axes if axis not in array.axes and axis not in array.partial)
+
+
+def block_of(axes: tuple[str, ...], position: dict[str, int], mesh: Mesh) -> int:
+    """Which block of a dim split over `axes` a chip holds: the first axis is the major one.
+
+    >>> mesh = Mesh({"X": 2, "Y": 2})
+    >>> block_of(("X", "Y"), {"X": 0, "Y": 1}, mesh), block_of(("Y", "X"), {"X": 0, "Y": 1}, mesh)
+    (1, 2)
+    """
+    block = 0
+    for axis in axes:
+        block = block * mesh.axes[axis] + position[axis]
+    return block

@@ -1,0 +1,191 @@
+"""From one layout of an array to another, in collectives.
+
+Five moves cover everything. A *slice* drops part of a copy and is free. An *all_gather* removes axes from a dim (only its
+minor ones: the blocks must be neighbours). An *all_to_all* moves an axis from one dim to another. A *permute* sends
+whole blocks to other chips, which reorders axes (`I_XY` to `I_YX`) or exchanges equal ones (`I_X` to `I_Y`). Partial sums
+become whole by an *all_reduce*, or by a *reduce_scatter* where the result may be split over the same axes.
+
+>>> from dragonscale.notation import parse_array
+>>> mesh = Mesh({"X": 4, "Y": 8})
+>>> def show(source, target):
+...     return [str(step) for step in reshard(parse_array(source), parse_array(target), mesh)]
+>>> show("A[I_X, J]", "A[I, J]")
+['all_gather_X A[I_X, J] -> A[I, J]']
+>>> show("A[I_X, J]", "A[I, J_X]")
+['all_to_all_X A[I_X, J] -> A[I, J_X]']
+>>> show("C[I, J]{U_Y}", "C[I, J_Y]")
+['reduce_scatter_Y C[I, J]{U_Y} -> C[I, J_Y]']
+>>> show("A[I_XY, J]", "A[I_Y, J]")
+['permute_XY A[I_XY, J] -> A[I_YX, J]', 'all_gather_X A[I_YX, J] -> A[I_Y, J]']
+"""
+
+from dataclasses import dataclass, replace
+
+from dragonscale.notation import Array, subscript
+from dragonscale.numbers import Number
+from dragonscale.sharding.layout import Sizes, local_bytes
+from dragonscale.sharding.mesh import Mesh
+
+Layout = dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One move: the array before and after it, and the mesh axes it runs over."""
+
+    kind: str
+    axes: tuple[str, ...]
+    before: Array
+    after: Array
+
+    def __str__(self) -> str:
+        return f"{self.kind}{subscript(self.axes)} {self.before} -> {self.after}"
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing travels."""
+        return self.kind == "slice"
+
+    def volume(self, sizes: Sizes, mesh: Mesh) -> Number:
+        """The bytes of the array as one group sees them: see `dragonscale.collectives.cost`."""
+        if self.kind == "slice":
+            return 0
+        if self.kind == "all_gather":
+            return local_bytes(self.after, sizes, mesh)
+        held = local_bytes(self.before, sizes, mesh)
+        return held * mesh.size(*self.axes) if self.kind == "all_to_all" else held
+
+
+def _layout(array: Array) -> Layout:
+    return {dim.name: dim.axes for dim in array.dims}
+
+
+@dataclass
+class _Walk:
+    """An array on its way to a target layout."""
+
+    array: Array
+    target: Layout
+    mesh: Mesh
+    steps: list[Step]
+
+    @property
+    def now(self) -> Layout:
+        return _layout(self.array)
+
+    def go(self, kind: str, axes: tuple[str, ...], layout: Layout, partial: tuple[str, ...] | None = None) -> None:
+        after = self.array.with_layout(layout, self.array.partial if partial is None else partial)
+        self.steps.append(Step(kind, axes, self.array, after))
+        self.array = after
+
+    def wanted_next(self, axis: str) -> str | None:
+        """The dim that wants this axis next at its minor end."""
+        for dim, axes in self.target.items():
+            held = self.now[dim]
+            if axes[: len(held)] == held and axes[len(held) : len(held) + 1] == (axis,):
+                return dim
+        return None
+
+    def in_place(self, dim: str) -> bool:
+        """Whether what a dim holds is the major part of what it should hold."""
+        return self.target[dim][: len(self.now[dim])] == self.now[dim]
+
+
+def reshard(source: Array, target: Array, mesh: Mesh, prefer: str = "move") -> tuple[Step, ...]:
+    """The moves from `source` to the layout of `target`.
+
+    `prefer="move"` exchanges axes between dims by AllToAll; `prefer="gather"` only gathers and slices, and makes partial
+    sums whole before slicing them, which some compilers choose for small arrays.
+    """
+    walk = _Walk(source, _layout(target), mesh, [])
+    _reduce(walk, target.partial, scatter=prefer == "move")
+    while walk.now != walk.target:
+        if not (_slice(walk) or _permute(walk) or (prefer == "move" and (_exchange(walk) or _reorder(walk)))):
+            _gather(walk)
+    return tuple(_merged(walk.steps))
+
+
+def _reduce(walk: _Walk, keep: tuple[str, ...], scatter: bool) -> None:
+    """Add up the partial sums that the target does not keep, straight into the dims that want the axis."""
+    progress = scatter
+    while progress:
+        progress = False
+        for axis in walk.array.partial:
+            dim = None if axis in keep else walk.wanted_next(axis)
+            if dim is not None:
+                rest = tuple(other for other in walk.array.partial if other != axis)
+                walk.go("reduce_scatter", (axis,), walk.now | {dim: (*walk.now[dim], axis)}, rest)
+                progress = True
+                break
+    axes = tuple(axis for axis in walk.array.partial if axis not in keep)
+    if axes:
+        walk.go("all_reduce", axes, walk.now, tuple(axis for axis in walk.array.partial if axis in keep))
+
+
+def _slice(walk: _Walk) -> bool:
+    """Keep only part of a copy, where the target wants an axis that splits nothing yet."""
+    idle = [axis for axis in walk.mesh.axes if axis not in (*walk.array.axes, *walk.array.partial)]
+    for axis in idle:
+        dim = walk.wanted_next(axis)
+        if dim is not None:
+            walk.go("slice", (axis,), walk.now | {dim: (*walk.now[dim], axis)})
+            return True
+    return False
+
+
+def _permute(walk: _Walk) -> bool:
+    """One exchange of whole blocks, if every dim is already split into as many parts as it should be."""
+    sizes = walk.mesh.size
+    if any(sizes(*walk.now[dim]) != sizes(*axes) for dim, axes in walk.target.items()):
+        return False
+    moved = tuple(
+        axis
+        for axis in walk.mesh.axes
+        if any((axis in walk.now[d]) or (axis in t) for d, t in walk.target.items() if walk.now[d] != t)
+    )
+    walk.go("permute", moved, walk.target)
+    return True
+
+
+def _exchange(walk: _Walk) -> bool:
+    """Move a dim's minor axis to the dim that wants it next."""
+    for dim, held in walk.now.items():
+        if held and not walk.in_place(dim):
+            wanting = walk.wanted_next(held[-1])
+            if wanting is not None and wanting != dim:
+                walk.go("all_to_all", held[-1:], walk.now | {dim: held[:-1], wanting: (*walk.now[wanting], held[-1])})
+                return True
+    return False
+
+
+def _reorder(walk: _Walk) -> bool:
+    """Bring the axes that a dim will keep to its major end, so that the others can be gathered or moved."""
+    order: Layout = {}
+    for dim, held in walk.now.items():
+        kept = tuple(axis for axis in walk.target[dim] if axis in held)
+        order[dim] = kept + tuple(axis for axis in held if axis not in kept)
+    changed = [dim for dim in order if order[dim] != walk.now[dim]]
+    if not changed:
+        return False
+    walk.go("permute", tuple(axis for axis in walk.mesh.axes if any(axis in order[dim] for dim in changed)), order)
+    return True
+
+
+def _gather(walk: _Walk) -> None:
+    """Remove the minor axis of a dim that is not on its way."""
+    dim = next(dim for dim in walk.now if walk.now[dim] and not walk.in_place(dim))
+    held = walk.now[dim]
+    walk.go("all_gather", held[-1:], walk.now | {dim: held[:-1]})
+
+
+def _merged(steps: list[Step]) -> list[Step]:
+    """Neighbouring moves of one kind as one collective over all their axes, which can then use all their wires."""
+    merged: list[Step] = []
+    for step in steps:
+        last = merged[-1] if merged else None
+        if last and last.kind == step.kind and step.kind in ("all_gather", "reduce_scatter", "slice"):
+            axes = (*step.axes, *last.axes) if step.kind == "all_gather" else (*last.axes, *step.axes)
+            merged[-1] = replace(last, axes=axes, after=step.after)
+        else:
+            merged.append(step)
+    return merged
