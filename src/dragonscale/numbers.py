@@ -125,3 +125,10 @@ def product(values: Any) -> Number:
     for value in values:
         result = result * value
     return result
+
+
+def widened(value: Number) -> Number:
+    """An array of integers as floats, so that products of large sizes cannot overflow; other values as they are."""
+    if is_array(value) and value.dtype.kind in "iu":
+        return value.astype(float)
+    return value

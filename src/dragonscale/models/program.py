@@ -14,8 +14,8 @@ weights; all others are activations. `cache(...)` says what decoding must rememb
 the sequence, others are a fixed state. Everything else in Dragonscale that knows about models (parameters, FLOPs, KV
 bytes, activations, shardings, the JAX program) is a *reading* of these lines.
 
-The letters of dims: b batch, t query tokens, s key tokens, d model, n query heads, k KV heads, h and g head sizes, f
-hidden, e experts, x experts per token, v vocabulary.
+The letters of dims: b batch, t query tokens, s key tokens, m keys that each stand for several tokens, d model, n query
+heads, k KV heads, h and g head sizes, f hidden, e experts, x experts per token, v vocabulary.
 """
 
 import re
@@ -29,7 +29,10 @@ from dragonscale.numbers import Number, product
 CALLS = (
     "attend",  # softmax(Q·K)·V, over s keys
     "score",  # an indexer's Q·K over s keys, to choose which keys the attention reads
-    "scan",  # a linear-attention recurrence with a fixed state
+    "scan",  # a recurrence with a fixed state, its last input: decayed, written and read once per token
+    "delta",  # a recurrence that also reads the state before it writes (the delta rule)
+    "pool",  # every few tokens merged into one key
+    "join",  # tensors laid end to end along their last dim, broadcast over the others
     "conv",  # a short depthwise convolution along t
     "norm",  # RMS or layer norm; its weight may be a scale, or a scale and a bias
     "bias",  # an added vector
@@ -79,7 +82,8 @@ class Section:
     """Lines that run `repeat` times, with the sizes of their dims.
 
     `span` caps the keys a query sees (a sliding window); `chunk` cuts the sequence into pieces that only see
-    themselves; `top` is how many keys an indexer keeps.
+    themselves; `top` is how many keys an indexer keeps; `compress` is how many tokens each key of dim `m` stands for.
+    `shared` names weights that belong to the whole program: other sections, and every repeat, use the same ones.
     """
 
     name: str
@@ -89,6 +93,8 @@ class Section:
     span: int | None = None
     chunk: int | None = None
     top: int | None = None
+    compress: int | None = None
+    shared: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         times = f" x{self.repeat}" if self.repeat != 1 else ""
@@ -96,15 +102,18 @@ class Section:
 
     def size(self, array: Array, **sizes: Number) -> Number:
         """The number of elements of an array; `sizes` gives b, t and s."""
+        if self.compress is not None and "s" in sizes:
+            sizes = {"m": sizes["s"] / self.compress} | sizes
         return product(dim_size(self.dims | sizes, dim.name, str(array)) for dim in array.dims)
 
 
 @dataclass(frozen=True)
 class Program:
-    """All sections of a model, in order."""
+    """The sections of a model: each kind of block once. `order` names the section of every layer, first to last."""
 
     name: str
     sections: tuple[Section, ...]
+    order: tuple[str, ...] = ()
     extras: tuple[Section, ...] = field(default=())
     """Sections that a checkpoint holds beside the language model itself: multi-token heads, a vision tower."""
 

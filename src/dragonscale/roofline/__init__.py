@@ -1,0 +1,32 @@
+"""Rooflines: costs as an algebra, bounds on time, crossovers."""
+
+from dragonscale.roofline.bounds import Roofline, attainable, roofline
+from dragonscale.roofline.cost import Cost, Rates, rates_of
+from dragonscale.roofline.crossover import Crossover, crossovers, solve_equal, symbol
+from dragonscale.roofline.operations import (
+    array_bytes,
+    attention_cost,
+    einsum_cost,
+    padded,
+    pointwise_cost,
+    tiled_matmul_cost,
+)
+
+__all__ = [
+    "Cost",
+    "Crossover",
+    "Rates",
+    "Roofline",
+    "array_bytes",
+    "attainable",
+    "attention_cost",
+    "crossovers",
+    "einsum_cost",
+    "padded",
+    "pointwise_cost",
+    "rates_of",
+    "roofline",
+    "solve_equal",
+    "symbol",
+    "tiled_matmul_cost",
+]

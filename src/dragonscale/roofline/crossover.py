@@ -1,0 +1,108 @@
+"""Where one bound takes over from another, solved exactly.
+
+The times of a roofline are formulas; a crossover is where two of them are equal. SymPy solves what has a closed form
+(most matmul rooflines are linear fractions in every variable); for the rest the sign change is bracketed and bisected.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.errors import InputError
+from dragonscale.numbers import Number
+from dragonscale.roofline.bounds import Roofline
+
+LARGEST = 1e15
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """At `variable = value`, `below` stops binding and `above` starts."""
+
+    variable: str
+    value: Any
+    below: str
+    above: str
+
+
+def symbol(name: str) -> Any:
+    """A positive SymPy symbol: every size here is positive."""
+    import sympy
+
+    return sympy.Symbol(name, positive=True)
+
+
+def exact(value: Number) -> Any:
+    """A float as the exact rational it stands for, so that solving loses nothing.
+
+    >>> exact(0.5), exact(197e12)
+    (1/2, 197000000000000)
+    """
+    import sympy
+
+    return sympy.nsimplify(value, rational=True) if isinstance(value, (int, float)) else value
+
+
+def solve_equal(first: Any, second: Any, variable: Any) -> list[Any]:
+    """The positive values of a variable at which two expressions are equal, in closed form if there is one."""
+    import sympy
+
+    gap = sympy.together(exact(sympy.sympify(first)) - exact(sympy.sympify(second)))
+    if variable not in gap.free_symbols:
+        return []
+    solutions = sympy.solve(sympy.numer(gap), variable)
+    found = [value for value in solutions if value.is_positive is not False and value.is_real is not False]
+    if found or len(gap.free_symbols) > 1:
+        return found
+    numeric = _bisect(sympy.lambdify(variable, gap))
+    return [] if numeric is None else [numeric]
+
+
+def _bisect(function: Any) -> float | None:
+    """A root between 1e-12 and 1e15, if the sign changes there."""
+    low, high = 1e-12, LARGEST
+    start, end = function(low), function(high)
+    if not (math.isfinite(start) and math.isfinite(end)) or (start > 0) == (end > 0):
+        return None
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        if (function(middle) > 0) == (start > 0):
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
+
+
+def crossovers(result: Roofline, variable: Any) -> list[Crossover]:
+    """Every value of the variable at which the binding resource changes, in order.
+
+    The roofline's times must be formulas in this one symbol (other sizes put in as numbers).
+    """
+    import sympy
+
+    free = set().union(*(sympy.sympify(seconds).free_symbols for seconds in result.seconds.values()))
+    if variable not in free:
+        raise InputError(
+            f"The times do not depend on {variable}; they depend on: {', '.join(sorted(map(str, free))) or 'nothing'}."
+        )
+    if free != {variable}:
+        others = ", ".join(sorted(str(other) for other in free - {variable}))
+        raise InputError(f"To find where the bound changes in {variable}, give a size to: {others}.")
+    names = list(result.seconds)
+    points: set[Any] = set()
+    for place, first in enumerate(names):
+        for second in names[place + 1 :]:
+            points.update(solve_equal(result.seconds[first], result.seconds[second], variable))
+    found: list[Crossover] = []
+    for point in sorted(points, key=float):
+        below, above = (_binding(result, variable, float(point) * (1 + nudge)) for nudge in (-1e-6, 1e-6))
+        if below != above:
+            found.append(Crossover(str(variable), point, below, above))
+    return found
+
+
+def _binding(result: Roofline, variable: Any, value: float) -> str:
+    import sympy
+
+    times = {name: float(sympy.sympify(seconds).subs(variable, value)) for name, seconds in result.seconds.items()}
+    return max(times, key=lambda name: times[name])
