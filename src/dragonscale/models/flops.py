@@ -1,0 +1,120 @@
+"""A reading of a program: its FLOPs, by part.
+
+A multiply-add is two. An einsum is twice the product of its indices; attention is 2·n·(h+g) for each pair of a query and
+a key it sees: with `causal` the keys before the query, without it all of them (many published figures count the full
+square). Backward is twice forward: one product for each operand's gradient. Pointwise work is left out, as everywhere
+in the literature; it is under 1% and bound by memory anyway.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dragonscale.models.program import Op, Section, dim_size
+from dragonscale.notation import Array
+from dragonscale.numbers import Number, floor, maximum, minimum, product
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How much is computed: `batch` sequences of `queries` new tokens against `keys` (the new ones included)."""
+
+    batch: Number
+    queries: Number
+    keys: Number
+    causal: bool = True
+
+
+def key_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
+    """How many pairs of a query and a key one sequence's attention computes, over keys of the dim `s` or `m`.
+
+    The `queries` new tokens come last in a sequence of `keys`, and the one at position p sees the p keys before it (the
+    diagonal is left out, as the book does), up to the section's window, chunk or choice.
+
+    >>> section = Section("block", (), {}, span=100)
+    >>> key_pairs(section, Workload(1, 1000, 1000))
+    95000.0
+    """
+    ratio = section.compress if dim == "m" and section.compress is not None else 1
+    caps = [section.top * ratio] if section.top is not None and (dim == "m" or not section.compress) else []
+    caps += [section.span] if section.span is not None and dim == "s" else []
+    if not work.causal:
+        reach = [section.chunk] if section.chunk is not None and dim == "s" else []
+        return work.queries * minimum(work.keys, *caps, *reach) / ratio
+    if section.chunk is not None and dim == "s":
+        return _within_chunks(work.keys, section.chunk) - _within_chunks(
+            work.keys - work.queries, section.chunk
+        )
+    if not caps:
+        start = work.keys - work.queries
+        return (work.keys * work.keys - start * start) / 2 / ratio
+    return _under_cap(work.queries, work.keys, min(caps)) / ratio
+
+
+def score_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
+    """How many pairs an indexer scores to make its choice: every key there is."""
+    ratio = section.compress if dim == "m" and section.compress is not None else 1
+    start = work.keys - work.queries
+    every = (work.keys * work.keys - start * start) / 2 if work.causal else work.queries * work.keys
+    return every / ratio
+
+
+def keys_seen(section: Section, work: Workload, dim: str = "s") -> Number:
+    """The mean number of keys that a query attends to."""
+    return key_pairs(section, work, dim) / work.queries
+
+
+def _under_cap(queries: Number, keys: Number, cap: Number) -> Number:
+    """The sum over positions p of min(p, cap), p from keys − queries to keys: a ramp, then flat."""
+    start = keys - queries
+    meet = minimum(maximum(cap, start), keys)  # where the ramp meets the cap
+    return (meet * meet - start * start) / 2 + (keys - meet) * cap
+
+
+def _within_chunks(position: Number, chunk: int) -> Number:
+    """The sum of p mod chunk up to a position: half a square for every whole chunk, and the last piece's."""
+    whole = floor(position / chunk)
+    rest = position - whole * chunk
+    return (whole * chunk * chunk + rest * rest) / 2
+
+
+def _per_token(section: Section, array: Array) -> Number:
+    """The elements of an array for one token of one sequence."""
+    sizes = [dim.name for dim in array.dims if dim.name not in ("b", "t", "s", "m")]
+    return product(dim_size(section.dims, name, str(array)) for name in sizes)
+
+
+def op_flops(section: Section, op: Op, work: Workload) -> Number:
+    """Forward FLOPs of one line, once."""
+    tokens = work.batch * work.queries
+    if op.function == "einsum":
+        return op.einsum.flops(section.dims | {"b": work.batch, "t": work.queries, "s": work.keys})
+    if op.function == "attend":
+        assert op.output is not None
+        dims = {name for array in op.inputs[1:] for name in array.names if name in ("s", "m")}
+        pairs = sum(key_pairs(section, work, dim) for dim in sorted(dims))
+        return 2 * work.batch * pairs * (_per_token(section, op.inputs[0]) + _per_token(section, op.output))
+    if op.function == "score":
+        dim = "m" if "m" in op.inputs[1].names else "s"
+        return 2 * work.batch * score_pairs(section, work, dim) * _per_token(section, op.inputs[0])
+    if op.function in ("scan", "delta"):  # a write and a read of the state; the delta rule reads it twice
+        return (4 if op.function == "scan" else 6) * tokens * _per_token(section, op.inputs[-1])
+    if op.function == "conv":
+        return 2 * tokens * _per_token(section, op.weights[0])
+    return 0
+
+
+def forward_flops(sections: Iterable[Section], work: Workload) -> dict[str, Number]:
+    """Forward FLOPs by part; what mixes tokens (attention's dot products, scans) stands apart as `scores`."""
+    by_part: dict[str, Number] = {}
+    for section in sections:
+        for op in section.ops:
+            if op.function not in ("einsum", "attend", "score", "scan", "delta", "conv"):
+                continue
+            part = "scores" if op.function in ("attend", "score", "scan", "delta") else op.part
+            by_part[part] = by_part.get(part, 0) + op_flops(section, op, work) * section.repeat
+    return by_part
+
+
+def training_flops(sections: Iterable[Section], work: Workload) -> dict[str, Number]:
+    """Forward and backward: three times forward, since each product has two gradients of the same size."""
+    return {part: 3 * flops for part, flops in forward_flops(sections, work).items()}

@@ -1,0 +1,96 @@
+"""What is known of each chip, and from where."""
+
+import msgspec
+
+from dragonscale.hardware import Chip, Torus, chip_names, load_chip
+from dragonscale.hardware.quantity import Quantity
+
+
+class Reading(msgspec.Struct):
+    value: float | list[float]
+    source: str
+    note: str = ""
+
+
+class Fact(msgspec.Struct):
+    """One number with its unit, what it is per, its direction, and where it comes from."""
+
+    path: str
+    value: float | list[float]
+    unit: str
+    per: str
+    direction: str
+    source: str
+    note: str
+    also: list[Reading]
+
+
+class ChipReport(msgspec.Struct):
+    name: str
+    title: str
+    kind: str
+    released: str
+    bf16_flops_per_s: float
+    hbm_bytes: float
+    hbm_bytes_per_s: float
+    critical_intensity_flops_per_byte: float
+    network: str
+    largest: str
+    price_usd_per_h: float | None
+    facts: list[Fact]
+    sources: dict[str, str]
+
+
+def _plain(value: object) -> float | list[float]:
+    return [float(item) for item in value] if isinstance(value, tuple) else float(value)  # pyright: ignore[reportArgumentType]
+
+
+def _fact(path: str, quantity: Quantity) -> Fact:
+    return Fact(
+        path,
+        _plain(quantity.value),
+        quantity.dimension,
+        quantity.per,
+        quantity.direction,
+        quantity.source,
+        quantity.note,
+        [Reading(_plain(other.value), other.source, other.note) for other in quantity.also],
+    )
+
+
+def network_text(chip: Chip) -> tuple[str, str]:
+    """The network in a few words, and the largest thing it joins."""
+    network = chip.network
+    if isinstance(network, Torus):
+        shape = "x".join(map(str, network.pod))
+        return f"{network.axes}D torus, {network.link / 1e9:g} GB/s per link one way", f"pod of {shape}"
+    first = network.levels[0]
+    return f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way", " → ".join(
+        level.name for level in network.levels
+    )
+
+
+def chip_report(chip: Chip) -> ChipReport:
+    """One chip."""
+    network, largest = network_text(chip)
+    bandwidth = chip.bandwidth("hbm")
+    return ChipReport(
+        name=chip.name,
+        title=chip.title,
+        kind=chip.kind,
+        released=chip.released,
+        bf16_flops_per_s=chip.peak("bf16"),
+        hbm_bytes=chip.hbm.capacity,
+        hbm_bytes_per_s=bandwidth,
+        critical_intensity_flops_per_byte=chip.intensity("bf16"),
+        network=network,
+        largest=largest,
+        price_usd_per_h=chip.price,
+        facts=[_fact(path, quantity) for path, quantity in chip.facts.items()],
+        sources=chip.sources,
+    )
+
+
+def chips_report() -> list[ChipReport]:
+    """Every built-in chip."""
+    return [chip_report(load_chip(name)) for name in chip_names()]

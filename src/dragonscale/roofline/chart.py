@@ -1,0 +1,112 @@
+"""Roofline plots as data: Vega-Lite charts that a browser shows interactively, and PNG or SVG files of them.
+
+The x axis is intensity (FLOPs per byte), the y axis FLOP/s, both logarithmic. Each memory level is a slanted line that
+meets the compute roof at its critical intensity; operations are points under the roof they are bound by.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.hardware import Chip
+from dragonscale.roofline.bounds import attainable
+
+FORMATS = (".png", ".svg", ".json", ".html")
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+
+
+def roof(chip: Chip, dtype: str, levels: Sequence[str] = ("hbm",)) -> list[dict[str, Any]]:
+    """Points of the roof for each memory level: attainable FLOP/s at intensities from 0.1 to 100,000."""
+    peak = chip.peak(dtype)
+    points: list[dict[str, Any]] = []
+    for level in levels:
+        bandwidth = chip.bandwidth(level)
+        for intensity in sorted({0.1, peak / bandwidth, 1e5}):
+            reached = attainable(intensity, peak, bandwidth)
+            points.append({"level": level, "intensity": intensity, "flops_per_s": reached})
+    return points
+
+
+def roofline_chart(
+    chip: Chip, operations: Sequence[tuple[str, float, float]], dtype: str = "bf16", levels: Sequence[str] = ("hbm",)
+) -> dict[str, Any]:
+    """A Vega-Lite chart of a chip's roofs and some operations, each (name, intensity, FLOP/s)."""
+    x = {"field": "intensity", "type": "quantitative", "scale": {"type": "log"}, "title": "intensity (FLOPs per byte)"}
+    y = {
+        "field": "flops_per_s",
+        "type": "quantitative",
+        "scale": {"type": "log"},
+        "title": "FLOP/s",
+        "axis": {"format": "~s"},
+    }
+    points = [{"name": name, "intensity": i, "flops_per_s": rate} for name, i, rate in operations]
+    tooltip = [{"field": field} for field in ("name", "intensity", "flops_per_s")]
+    return {
+        "$schema": _SCHEMA,
+        "title": f"{chip.title}, {dtype}",
+        "width": 560,
+        "height": 360,
+        "layer": [
+            {
+                "data": {"values": roof(chip, dtype, levels)},
+                "mark": {"type": "line", "strokeWidth": 2},
+                "encoding": {"x": x, "y": y, "color": {"field": "level", "type": "nominal", "title": "memory"}},
+            },
+            {
+                "data": {"values": points},
+                "mark": {"type": "point", "filled": True, "size": 70, "color": "#c0392b"},
+                "encoding": {"x": x, "y": y, "tooltip": tooltip},
+            },
+            {
+                "data": {"values": points},
+                "mark": {"type": "text", "align": "left", "dx": 7, "dy": -5, "fontSize": 11},
+                "encoding": {"x": x, "y": y, "text": {"field": "name"}},
+            },
+        ],
+    }
+
+
+def line_chart(rows: list[dict[str, Any]], x: str, y: str, colour: str, title: str) -> dict[str, Any]:
+    """A Vega-Lite chart of one quantity against another on logarithmic axes, a line for each value of `colour`."""
+
+    def axis(field: str) -> dict[str, Any]:
+        return {"field": field, "type": "quantitative", "scale": {"type": "log"}, "axis": {"format": "~s"}}
+
+    return {
+        "$schema": _SCHEMA,
+        "title": title,
+        "width": 560,
+        "height": 360,
+        "data": {"values": rows},
+        "mark": {"type": "line", "strokeWidth": 2, "tooltip": True},
+        "encoding": {"x": axis(x), "y": axis(y), "color": {"field": colour, "type": "nominal"}},
+    }
+
+
+def save_chart(chart: dict[str, Any], path: str) -> None:
+    """Write a chart as PNG or SVG, as a web page, or as the Vega-Lite JSON itself, by the file's ending."""
+    target = Path(path)
+    if target.suffix not in FORMATS:
+        raise InputError(f"The plot file {shorten(path)} should end in one of {', '.join(FORMATS)}.")
+    try:
+        target.write_bytes(_encoded(chart, target.suffix))
+    except OSError as error:
+        raise InputError(f"The plot file {shorten(path)} cannot be written: {error.strerror}.") from None
+
+
+def _encoded(chart: dict[str, Any], suffix: str) -> bytes:
+    if suffix == ".json":
+        return (json.dumps(chart, indent=1) + "\n").encode()
+    try:
+        import vl_convert
+    except ImportError:
+        raise InputError(
+            "Plots as PNG, SVG or HTML need the extra: pip install 'dragonscale[plot]'; .json needs nothing."
+        ) from None
+    if suffix == ".png":
+        return vl_convert.vegalite_to_png(chart, scale=2)
+    if suffix == ".svg":
+        return vl_convert.vegalite_to_svg(chart).encode()
+    return vl_convert.vegalite_to_html(chart, bundle=True).encode()
