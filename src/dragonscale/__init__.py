@@ -1,0 +1,30 @@
+"""Dragonscale: how a Transformer behaves on TPUs and GPUs, and how to split it over many chips.
+
+The names below load on first use, so that `import dragonscale` is fast and needs neither NumPy, SymPy nor JAX.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "dragonscale.errors": ("InputError",),
+    "dragonscale.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),
+    "dragonscale.notation": ("Array", "Einsum", "parse_array", "parse_chain", "parse_einsum"),
+    "dragonscale.roofline": ("Cost", "Rates", "attainable", "crossovers", "einsum_cost", "rates_of", "roofline", "symbol"),
+    "dragonscale.collectives": ("Options", "Ring", "Rings", "Switches", "Wide", "collective_time", "wire_bytes"),
+    "dragonscale.sharding": ("Mesh", "backward", "make_mesh", "natural_mesh", "reshard", "strategies"),
+    "dragonscale.models": ("Transformer", "count_parameters", "load_model", "model_names"),
+    "dragonscale.units": ("parse", "render"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'dragonscale' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -88,6 +88,12 @@ def sqrt(value: Number) -> Number:
     return math.sqrt(value) if domain is None else domain.sqrt(value)
 
 
+def exp(value: Number) -> Number:
+    """The exponential."""
+    domain = _domain((value,))
+    return math.exp(value) if domain is None else domain.exp(value)
+
+
 def log2(value: Number) -> Number:
     """The logarithm to base two."""
     domain = _domain((value,))

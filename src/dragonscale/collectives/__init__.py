@@ -11,6 +11,7 @@ from dragonscale.collectives.cost import (
     wire_bytes,
 )
 from dragonscale.collectives.group import Group, Ring, Rings, Stacked, Switches, Wide
+from dragonscale.collectives.transfer import gather_time, transfer_time
 
 __all__ = [
     "BOOK",
@@ -25,6 +26,8 @@ __all__ = [
     "Wide",
     "bus_bandwidth",
     "collective_time",
+    "gather_time",
     "ragged_fill",
+    "transfer_time",
     "wire_bytes",
 ]

@@ -182,10 +182,11 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
         if value is not None
     }
     for path, fact in facts.items():
-        if file.sources and fact.source not in file.sources and fact.source != origin:
-            raise InputError(
-                f"{path} in {shorten(origin)} names the source {fact.source!r}, which [sources] does not list."
-            )
+        for reading in (fact, *fact.also):
+            if file.sources and reading.source not in file.sources and reading.source != origin:
+                raise InputError(
+                    f"{path} in {shorten(origin)} names the source {reading.source!r}, which [sources] does not list."
+                )
     return facts
 
 

@@ -82,6 +82,36 @@ def parse_einsum(text: str) -> Einsum:
     return line
 
 
+def parse_chain(text: str) -> list[Einsum]:
+    """Read a chain of matrix multiplications as one einsum after the other.
+
+    In `In[B, D] · W_in[D, F] · W_out[F, D] -> Out[B, D]` the D that goes in is summed by the first product and the D that
+    comes out belongs to the second, which a single einsum could not say. The intermediates are called T1, T2, …
+
+    >>> for line in parse_chain("In[B, D] · W_in[D, F] · W_out[F, D] -> Out[B, D]"):
+    ...     print(line)
+    In[B, D] · W_in[D, F] -> T1[B, F]
+    T1[B, F] · W_out[F, D] -> Out[B, D]
+    """
+    whole = parse_einsum(text)
+    if len(whole.operands) <= 2:
+        return [whole]
+    lines: list[Einsum] = []
+    left = whole.operands[0]
+    for number, right in enumerate(whole.operands[1:], 1):
+        last = number == len(whole.operands) - 1
+        natural = _matmul_output([left, right], text)
+        output = whole.output if last else replace(natural, name=f"T{number}").with_layout({})
+        if last and set(natural.names) != set(output.names):
+            kept = ", ".join(natural.names)
+            raise InputError(
+                f"In {shorten(text)} the chain leaves the dims {kept}, but the output has {', '.join(output.names)}."
+            )
+        lines.append(Einsum((left, right), output))
+        left = output
+    return lines
+
+
 def _name_sizes(operands: list[Array], output: Array | None, text: str) -> tuple[list[Array], Array | None]:
     """Give dims known only by size a name: neighbours in a matmul chain share theirs, the rest get fresh ones."""
     used = {dim.name for array in [*operands, *([output] if output else [])] for dim in array.dims}

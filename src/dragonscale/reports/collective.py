@@ -97,3 +97,18 @@ def _advice(report: CollectiveReport) -> str:
     if report.regime == "latency":
         return f"Bound by the latency of {render(report.latency_s, 's')}; messages above {threshold} are bound by bandwidth."
     return f"Bound by the bandwidth of {', '.join(report.axes)}; messages below {threshold} would be bound by latency."
+
+
+def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -> list[dict[str, float | str]]:
+    """The time over message sizes from 1 kB to 10 GB: the two terms and their bound, for a chart."""
+    import numpy
+
+    volumes = numpy.logspace(3, 10, 57)
+    cost = collective_time(kind, volumes, mesh.group(axes), options)
+    curves = {"bound": cost.lower, "bandwidth": cost.bandwidth, "latency": cost.latency + 0 * volumes}
+    return [
+        {"bytes": float(volume), "seconds": float(seconds), "what": name}
+        for name, curve in curves.items()
+        for volume, seconds in zip(volumes, curve, strict=True)
+        if seconds > 0
+    ]

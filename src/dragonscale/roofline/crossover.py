@@ -33,21 +33,21 @@ def symbol(name: str) -> Any:
 
 
 def exact(value: Number) -> Any:
-    """A float as the exact rational it stands for, so that solving loses nothing.
+    """A float, alone or within an expression, as the exact rational it stands for, so that solving loses nothing.
 
-    >>> exact(0.5), exact(197e12)
-    (1/2, 197000000000000)
+    >>> exact(0.5), exact(197e12), exact(0.25 * symbol("B"))
+    (1/2, 197000000000000, B/4)
     """
     import sympy
 
-    return sympy.nsimplify(value, rational=True) if isinstance(value, (int, float)) else value
+    return sympy.nsimplify(sympy.sympify(value), rational=True)
 
 
 def solve_equal(first: Any, second: Any, variable: Any) -> list[Any]:
     """The positive values of a variable at which two expressions are equal, in closed form if there is one."""
     import sympy
 
-    gap = sympy.together(exact(sympy.sympify(first)) - exact(sympy.sympify(second)))
+    gap = sympy.together(exact(first) - exact(second))
     if variable not in gap.free_symbols:
         return []
     solutions = sympy.solve(sympy.numer(gap), variable)

@@ -56,7 +56,8 @@ class Step:
         return held * mesh.size(*self.axes) if self.kind == "all_to_all" else held
 
 
-def _layout(array: Array) -> Layout:
+def layout_of(array: Array) -> Layout:
+    """The mesh axes of each dim."""
     return {dim.name: dim.axes for dim in array.dims}
 
 
@@ -71,7 +72,7 @@ class _Walk:
 
     @property
     def now(self) -> Layout:
-        return _layout(self.array)
+        return layout_of(self.array)
 
     def go(self, kind: str, axes: tuple[str, ...], layout: Layout, partial: tuple[str, ...] | None = None) -> None:
         after = self.array.with_layout(layout, self.array.partial if partial is None else partial)
@@ -97,7 +98,7 @@ def reshard(source: Array, target: Array, mesh: Mesh, prefer: str = "move") -> t
     `prefer="move"` exchanges axes between dims by AllToAll; `prefer="gather"` only gathers and slices, and makes partial
     sums whole before slicing them, which some compilers choose for small arrays.
     """
-    walk = _Walk(source, _layout(target), mesh, [])
+    walk = _Walk(source, layout_of(target), mesh, [])
     _reduce(walk, target.partial, scatter=prefer == "move")
     while walk.now != walk.target:
         if not (_slice(walk) or _permute(walk) or (prefer == "move" and (_exchange(walk) or _reorder(walk)))):

@@ -1,0 +1,99 @@
+"""`dscale explain …`: the formula behind a number, with the numbers put in and the crossover solved."""
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from dragonscale.cli.collective import read_axes
+from dragonscale.cli.flags import Json, MeshText, On, Sizes, read_sizes
+from dragonscale.cli.show import emit_json
+
+
+def build() -> App:
+    """The explain command and what it explains."""
+    app = App(name="explain", help="The formula behind any number, with the numbers put in, and the crossover solved.")
+    app.command(explain_roofline, name="roofline")
+    app.command(explain_collective, name="collective")
+    app.command(explain_shard, name="shard")
+    app.command(explain_model, name="model")
+    return app
+
+
+def explain_roofline(
+    expression: str,
+    /,
+    *,
+    on: On,
+    sizes: Sizes = "",
+    memory: Annotated[str, Parameter(help="hbm, vmem, pcie …")] = "hbm",
+    json: Json = False,
+) -> int:
+    """Why an operation takes as long as it does."""
+    from dragonscale.hardware import parse_target
+    from dragonscale.reports import explain
+
+    return _show(explain.explain_roofline(expression, parse_target(on)[0], read_sizes(sizes), memory), json)
+
+
+def explain_collective(
+    kind: str,
+    size: str | None = None,
+    /,
+    *,
+    on: On,
+    axis: Annotated[str, Parameter(name="--axis", help="Mesh axes, such as X.")] = "",
+    mesh: MeshText = "",
+    json: Json = False,
+) -> int:
+    """Why a collective takes as long as it does."""
+    from dragonscale.collectives import BOOK
+    from dragonscale.hardware import parse_target
+    from dragonscale.reports import explain
+    from dragonscale.reports.collective import collective_mesh, find_kind
+    from dragonscale.sharding.mesh import parse_mesh
+    from dragonscale.units import parse
+
+    chip, piece = parse_target(on)
+    layout = collective_mesh(chip, piece, parse_mesh(mesh))
+    volume = None if size is None else parse(size, "bytes", "the size")
+    return _show(explain.explain_collective(find_kind(kind), volume, layout, read_axes(axis, layout.axes), BOOK), json)
+
+
+def explain_shard(
+    expression: str, /, *, mesh: MeshText = "", on: On = "", sizes: Sizes = "", json: Json = False
+) -> int:
+    """Which bytes a sharded einsum moves, as formulas."""
+    from dragonscale.hardware import parse_target
+    from dragonscale.reports import explain
+    from dragonscale.sharding.mesh import make_mesh, natural_mesh, parse_mesh
+
+    chip, piece = parse_target(on) if on else (None, None)
+    axes = parse_mesh(mesh)
+    layout = natural_mesh(piece) if piece is not None and not axes else make_mesh(dict(axes), chip, piece)
+    return _show(explain.explain_shard(expression, layout, read_sizes(sizes)), json)
+
+
+def explain_model(
+    name: str, /, *, seq: Annotated[str, Parameter(help="Sequence length.")] = "8192", json: Json = False
+) -> int:
+    """Where a model's parameters and FLOPs come from."""
+    from dragonscale.models import load_model
+    from dragonscale.reports import explain
+    from dragonscale.units import parse_count
+
+    return _show(explain.explain_model(load_model(name), max(1, parse_count(seq, "--seq"))), json)
+
+
+def _show(explanation, json: bool) -> int:
+    if json:
+        emit_json(explanation)
+        return 0
+    lines = [explanation.subject, ""]
+    for line in explanation.lines:
+        lines += [f"{line.name} = {line.value}", f"    = {line.formula}"]
+        if line.numbers != line.formula:
+            lines.append(f"    = {line.numbers}")
+    if explanation.crossovers:
+        lines += ["", "crossovers", *(f"  {text}" for text in explanation.crossovers)]
+    print("\n".join([*lines, "", *explanation.notes]))
+    return 0

@@ -1,0 +1,62 @@
+"""How answers reach the terminal: JSON from the records themselves, tables that fit 80 columns, bars."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from dragonscale.units import render
+
+WIDTH = 80
+
+
+def emit_json(record: Any) -> None:
+    """Print a record as JSON."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+
+
+def note(text: str) -> None:
+    """Something the user should know that is not the answer: to stderr."""
+    print(text, file=sys.stderr)
+
+
+def cell(value: Any) -> str:
+    return "–" if value is None else str(value)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = (), indent: int = 0) -> str:
+    """Plain columns: the header, then a line for each row; the columns in `right` are set flush right.
+
+    >>> print(table(["chip", "HBM"], [["v5e", "16GB"], ["h100", "80GB"]], right=[1]))
+    chip   HBM
+    v5e   16GB
+    h100  80GB
+    """
+    text = [[cell(value) for value in row] for row in [header, *rows]]
+    widths = [max(len(row[column]) for row in text) for column in range(len(header))]
+    lines = []
+    for row in text:
+        padded = [
+            value.rjust(width) if column in right else value.ljust(width)
+            for column, (value, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(" " * indent + "  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def bar(part: float, width: int = 24) -> str:
+    """A bar for a fraction.
+
+    >>> bar(0.5, 8)
+    '████····'
+    """
+    full = round(max(0.0, min(1.0, part)) * width)
+    return "█" * full + "·" * (width - full)
+
+
+def amount(value: Any, dimension: str) -> str:
+    """A quantity with its unit, or the formula if it is one."""
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else render(float(value), dimension)

@@ -1,0 +1,67 @@
+"""`dscale validate WHAT FILE`: predictions scored against measured runs."""
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from dragonscale.cli.flags import Json
+from dragonscale.cli.show import emit_json, note, table
+
+
+def build() -> App:
+    """The validate command and what it can score."""
+    app = App(name="validate", help="Score predictions against measured runs in a file.")
+    app.command(collectives, name="collectives")
+    return app
+
+
+def collectives(
+    file: Annotated[str, Parameter(help="A CSV with the columns of measured collectives.")],
+    /,
+    *,
+    out: Annotated[str | None, Parameter(help="Write id,measured,predicted,ape for every scored row.")] = None,
+    json: Json = False,
+) -> int:
+    """Score expected times of collectives against measured ones."""
+    from dragonscale.evidence.collectives import validate
+    from dragonscale.evidence.score import write_scores
+
+    report = validate(file)
+    if out:
+        write_scores(report, out)
+        note(f"Wrote {out}.")
+    emit_json(report.as_json()) if json else print(_text(report.as_json()))
+    return 0
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _text(found: dict) -> str:
+    lines = [f"{found['scored']} of {found['rows']} rows scored"]
+    lines += [f"  left out: {count} ({reason})" for reason, count in found["skipped"].items()]
+    rows = [
+        [
+            name,
+            part.get("rows"),
+            _percent(part.get("median_ape")),
+            _percent(part.get("mape")),
+            part["large"].get("rows"),
+            _percent(part["large"].get("median_ape")),
+        ]
+        for name, part in found["by_network"].items()
+    ]
+    header = ["network", "rows", "median error", "mean", "above 1 MiB", "median error"]
+    lines += ["", table(header, rows, right=[1, 2, 3, 4, 5]), ""]
+    lines += ["worst rows"]
+    worst = [
+        [row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])] for row in found["worst"]
+    ]
+    lines += [table(["id", "measured s", "predicted s", "error"], worst, right=[1, 2, 3], indent=2), ""]
+    bias = found["bias"]
+    lean = "slow" if bias and bias > 0 else "fast"
+    lines.append(
+        f"Median error {_percent(found['median_ape'])}, mean {_percent(found['mape'])}, predictions {_percent(abs(bias or 0))} too {lean} on average."
+    )
+    return "\n".join(lines)

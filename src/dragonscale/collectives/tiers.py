@@ -1,0 +1,87 @@
+"""A collective under switches, tier by tier: how long each tier needs, which one binds, and what its switches see.
+
+`collective_time` answers with the slowest tier alone. Here every tier answers for itself, as if the others were
+infinitely fast, and the bytes that enter and leave one switch are counted.
+
+>>> from dragonscale.hardware import load_chip
+>>> superpod = Switches(1024, load_chip("h100").network.levels)
+>>> exact = Options(exact=True)
+>>> {name: f"{rate / 1e9:.0f} GB/s" for name, rate in tier_bandwidths("all_gather", superpod, exact).items()}
+{'node': '514 GB/s', 'leaf': '413 GB/s', 'spine': '17067 GB/s'}
+>>> binding_tier("all_gather", superpod, exact)
+'leaf'
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from dragonscale.collectives.cost import BOOK, KINDS, Options, collective_time
+from dragonscale.collectives.group import Switches
+from dragonscale.errors import InputError, unknown
+from dragonscale.numbers import Number, is_symbolic, product
+
+
+def tier_seconds(kind: str, volume: Number, group: Switches, options: Options = BOOK) -> dict[str, Number]:
+    """The bandwidth term of each tier, lowest first; the largest is that of the collective."""
+    seconds: dict[str, Number] = {}
+    for level in group.levels:
+        alone = tuple(other if other is level else replace(other, bandwidth=math.inf) for other in group.levels)
+        seconds[level.name] = collective_time(kind, volume, replace(group, levels=alone), options).bandwidth
+    return seconds
+
+
+def tier_bandwidths(kind: str, group: Switches, options: Options = BOOK) -> dict[str, Number]:
+    """Bytes of the array per second that each tier sustains; a tier that the group does not cross is left out."""
+    seconds = tier_seconds(kind, 1.0, group, options)
+    return {name: 1 / time for name, time in seconds.items() if is_symbolic(time) or time > 0}
+
+
+def binding_tier(kind: str, group: Switches, options: Options = BOOK) -> str:
+    """The tier that the collective waits for."""
+    rates = tier_bandwidths(kind, group, options)
+    if not rates:
+        raise InputError("A group of one chip sends nothing, so no tier binds.")
+    return min(rates, key=lambda name: rates[name])
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that enter and leave the switches of one group of a tier, from below and above together."""
+
+    ingress: Number
+    egress: Number
+
+
+def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: int = 0) -> Traffic:
+    """What the switches of one group see, if every byte passes them only once.
+
+    `fans` are the children that take part at each tier, lowest first: (8,) is a node alone, (8, 32) a scalable unit. The
+    switches copy what several children want (multicast) and add what several children send (SHARP), so an AllGather
+    enters a switch once and leaves it towards each child, and a ReduceScatter is the reverse.
+
+    >>> switch_traffic("all_gather", 1e9, (8, 32), tier=0), switch_traffic("all_gather", 1e9, (8, 32), tier=1)
+    (Traffic(ingress=1000000000.0, egress=8000000000.0), Traffic(ingress=1000000000.0, egress=31000000000.0))
+    >>> switch_traffic("all_reduce", 1e9, (8,))
+    Traffic(ingress=8000000000.0, egress=8000000000.0)
+    """
+    if kind not in KINDS:
+        raise unknown("collective", kind, KINDS)
+    if not 0 <= tier < len(fans):
+        raise InputError(f"There is no tier {tier}; the group crosses {len(fans)}, counted from 0.")
+    total, children = product(fans), fans[tier]
+    child = product(fans[:tier]) / total
+    own = child * children
+    top = tier == len(fans) - 1
+    if kind == "all_gather":
+        above = 0 if top else volume * own
+        return Traffic(children * volume * child + (0 if top else volume * (1 - own)), children * volume * (1 - child) + above)  # fmt: skip
+    if kind == "reduce_scatter":
+        gathered = switch_traffic("all_gather", volume, fans, tier)
+        return Traffic(gathered.egress, gathered.ingress)
+    if kind == "all_reduce":
+        both = children * volume + (0 if top else volume)
+        return Traffic(both, both)
+    if kind == "all_to_all":
+        through = volume * children * child * (1 - child) + (0 if top else volume * own * (1 - own))
+        return Traffic(through, through)
+    return Traffic(children * volume, children * volume)

@@ -1,0 +1,280 @@
+"""Tiers of switches: how many a cluster needs, and what each tier lets through.
+
+GPUs hang on the NVSwitches of their node, nodes on leaf switches, leaves on spines and, in the largest clusters, spines
+on core switches. A *tier* is a group of such switches with everything below it. Two numbers bound it: what the cables
+of its children carry, and what the ports of its switches carry; a tree that is as wide at every tier as at the nodes
+has *full bisection*.
+
+`fat_tree` builds the rail-aligned tree of NVIDIA's SuperPods from any port count: the nodes of a scalable unit send one
+cable to each of as many leaf switches as a node has links; a leaf gives half of its ports to nodes and half to spines.
+
+>>> superpod = fat_tree(load_chip("h100"), load_switch("ndr"), chips=1024)
+>>> [(tier.name, tier.total) for tier in superpod.tiers]
+[('node', 512), ('leaf', 32), ('spine', 16)]
+>>> [f"{tier.per_chip / 1e9:.0f} GB/s" for tier in superpod.tiers]
+['450 GB/s', '50 GB/s', '50 GB/s']
+>>> fat_tree(load_chip("h100"), load_switch("ndr"), chips=1024, spines=8).per_node
+200000000000.0
+"""
+
+import functools
+import math
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+
+import msgspec
+
+from dragonscale.errors import InputError, unknown
+from dragonscale.hardware.catalogue import load_chip as load_chip  # for the examples
+from dragonscale.hardware.chip import Chip, Level, Tree
+from dragonscale.hardware.quantity import Written, read_quantity
+from dragonscale.numbers import Number, minimum
+
+
+class SwitchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One table of `switches.toml`."""
+
+    title: str
+    ports: Written
+    link: Written
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A switch: its ports, and the bytes per second that one port carries one way."""
+
+    name: str
+    title: str
+    ports: int
+    link: float
+
+    @property
+    def bandwidth(self) -> float:
+        """What all ports carry one way."""
+        return self.ports * self.link
+
+
+@functools.cache
+def _switches() -> dict[str, Switch]:
+    table = tomllib.loads((resources.files("dragonscale.hardware") / "switches.toml").read_text(encoding="utf-8"))
+    files = msgspec.convert(table["switches"], dict[str, SwitchFile])
+    return {
+        name: Switch(
+            name,
+            file.title,
+            int(read_quantity(file.ports, "count", f"{name}.ports", "switches.toml").value),
+            read_quantity(file.link, "bytes/s", f"{name}.link", "switches.toml").value,
+        )
+        for name, file in files.items()
+    }
+
+
+def load_switch(name: str) -> Switch:
+    """A switch by name.
+
+    >>> load_switch("ndr").bandwidth
+    3200000000000.0
+    """
+    if name not in _switches():
+        raise unknown("switch", name, _switches())
+    return _switches()[name]
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One group of switches of a tree and all that hangs under it.
+
+    `children` things are each joined to the group by `child_links` cables of `link` bytes per second one way; the group
+    has `switches` switches with `down` ports towards the children and `up` towards the tier above. The tree has `groups`
+    such groups, with `chips` chips under each.
+    """
+
+    name: str
+    children: Number
+    child_links: Number
+    link: Number
+    switches: Number
+    down: Number
+    up: Number
+    groups: Number
+    chips: Number
+
+    @property
+    def total(self) -> Number:
+        """Switches of this tier in the whole tree."""
+        return self.switches * self.groups
+
+    @property
+    def link_bandwidth(self) -> Number:
+        """What the cables of all children carry one way."""
+        return self.children * self.child_links * self.link
+
+    @property
+    def switch_bandwidth(self) -> Number:
+        """What the ports towards the children carry one way."""
+        return self.switches * self.down * self.link
+
+    @property
+    def bandwidth(self) -> Number:
+        """What the children can really send into the tier at once."""
+        return minimum(self.link_bandwidth, self.switch_bandwidth)
+
+    @property
+    def limit(self) -> str:
+        """`links` if the children's cables bind, `switches` if the switches do, `both` where they are equal."""
+        if self.link_bandwidth == self.switch_bandwidth:
+            return "both"
+        return "links" if self.link_bandwidth < self.switch_bandwidth else "switches"
+
+    @property
+    def child_bandwidth(self) -> Number:
+        """One child's share, which is what a collective over this tier runs at."""
+        return self.bandwidth / self.children
+
+    @property
+    def per_chip(self) -> Number:
+        """One chip's share."""
+        return self.bandwidth / self.chips
+
+    def bisection(self, both_ways: bool = True) -> Number:
+        """Bytes per second between any two halves of the children, in both directions together or in one."""
+        return self.bandwidth if both_ways else self.bandwidth / 2
+
+
+def egress_from_bisection(bisection: Number, children: Number) -> Number:
+    """What one child sends when half of them send to the other half. The bisection must be counted one way.
+
+    >>> egress_from_bisection(1.8e12, 8)
+    450000000000.0
+    """
+    return 2 * bisection / children
+
+
+@dataclass(frozen=True)
+class FatTree:
+    """The tiers of a cluster, from the node up."""
+
+    tiers: tuple[Tier, ...]
+    nodes: int
+
+    def tier(self, name: str) -> Tier:
+        """A tier by name: node, leaf, spine or core."""
+        found = [tier for tier in self.tiers if tier.name == name]
+        if not found:
+            raise unknown("tier", name, [tier.name for tier in self.tiers])
+        return found[0]
+
+    @property
+    def per_node(self) -> Number:
+        """The bandwidth that every node has to any other, one way: that of the thinnest tier above the nodes."""
+        above = [tier.bandwidth * tier.groups / self.nodes for tier in self.tiers[1:]]
+        return minimum(*above) if len(above) > 1 else above[0]
+
+    @property
+    def full_bisection(self) -> bool:
+        """Whether no tier is thinner than the nodes' own links."""
+        wanted = self.tiers[1].child_links * self.tiers[1].link
+        return bool(self.per_node >= wanted)
+
+    @property
+    def cables_per_pair(self) -> Number:
+        """Cables between one leaf and one spine."""
+        leaf, spine = self.tier("leaf"), self.tier("spine")
+        return minimum(leaf.up, spine.down * spine.switches / _leaves_below(leaf, spine)) / spine.switches
+
+    def ports_used(self, name: str) -> Number:
+        """Ports in use on each switch of a tier, down and up."""
+        tier, place = self.tier(name), [tier.name for tier in self.tiers].index(name)
+        above = self.tiers[place + 1] if place + 1 < len(self.tiers) else None
+        cables = minimum(tier.children * tier.child_links, tier.switches * tier.down) / tier.switches
+        return cables + (above.child_links / tier.switches if above else 0)
+
+    def levels(self, chip: Chip) -> tuple[Level, ...]:
+        """The tiers as a chip's network, with its latencies: ready for `dragonscale.collectives.Switches`."""
+        known = _levels(chip)
+        last = len(self.tiers) - 1
+        return tuple(
+            Level(
+                tier.name,
+                0 if place == last else int(tier.children),
+                float(tier.child_bandwidth),
+                known[min(place, len(known) - 1)].latency,
+                known[min(place, len(known) - 1)].reduces,
+            )
+            for place, tier in enumerate(self.tiers)
+        )
+
+
+def _levels(chip: Chip) -> tuple[Level, ...]:
+    if not isinstance(chip.network, Tree):
+        raise InputError(f"{chip.title} is wired as a torus; only chips under switches have a fat tree.")
+    return chip.network.levels
+
+
+def _leaves_below(leaf: Tier, spine: Tier) -> Number:
+    """Leaf switches under one group of spines."""
+    return leaf.switches * spine.children
+
+
+def node_tier(chip: Chip, switch: Switch | None = None, groups: int = 1) -> Tier:
+    """The NVLink domain of a chip: its GPUs, their links, and the NVSwitches between them.
+
+    Without a `switch`, the NVSwitches are taken to have as many ports as there are links.
+
+    >>> node = node_tier(load_chip("h100"), load_switch("nvswitch3"))
+    >>> node.link_bandwidth, node.switch_bandwidth, node.limit
+    (3600000000000.0, 6400000000000.0, 'links')
+    """
+    level = _levels(chip)[0]
+    links = int(chip.structure["nvlink_links"])
+    switches = int(chip.structure.get("nvswitches", 1))
+    ports = switch.ports if switch else math.ceil(level.degree * links / switches)
+    return Tier("node", level.degree, links, level.bandwidth / links, switches, ports, 0, groups, level.degree)
+
+
+def fat_tree(
+    chip: Chip, switch: Switch, chips: int, spines: int | None = None, cores: int | None = None, node_links: int = 0
+) -> FatTree:
+    """The tree that gives `chips` chips full bisection, or what becomes of it with other numbers of spines and cores.
+
+    Nodes have as many links as their network bandwidth takes (8 of 400 Gb/s on an H100 node) unless `node_links` says
+    otherwise. A third tier is added where the spines have too few ports to reach every leaf. Spines are as few as carry
+    the traffic while every leaf has equally many cables to each, as in NVIDIA's reference designs.
+
+    >>> sizes = [fat_tree(load_chip("h100"), load_switch("ndr"), chips) for chips in (256, 512, 768, 1024, 2048)]
+    >>> [(tree.tier("leaf").total, tree.tier("spine").total) for tree in sizes]
+    [(8, 4), (16, 8), (24, 16), (32, 16), (64, 32)]
+    """
+    if switch.ports < 4 or switch.ports % 2:
+        raise InputError(f"A fat tree needs switches with an even number of ports, at least 4; {switch.title} has {switch.ports}.")  # fmt: skip
+    node = node_tier(chip)
+    nodes = math.ceil(chips / int(node.chips))
+    links = node_links or round(_levels(chip)[1].bandwidth / switch.link)
+    half = switch.ports // 2
+    units = math.ceil(nodes / half)
+    per_unit = math.ceil(nodes / units)
+    in_unit = per_unit * int(node.chips)
+    leaf = Tier("leaf", per_unit, links, switch.link, links, half, half, units, in_unit)
+    first = node_tier(chip, groups=nodes)
+    deep = links * units > switch.ports or cores is not None
+    if not deep:
+        count = spines or _even(math.ceil(links * units * half / switch.ports), half)
+        spine = Tier("spine", units, links * half, switch.link, count, switch.ports, 0, 1, units * in_unit)
+        return FatTree((first, leaf, spine), nodes)
+    in_pod = max(half // links, 1)
+    pods = math.ceil(units / in_pod)
+    if pods > switch.ports:
+        largest = switch.ports * in_pod * half * int(node.chips)
+        raise InputError(f"{chips} chips need more than three tiers of switches with {switch.ports} ports, which reach {largest}.")  # fmt: skip
+    in_pod = math.ceil(units / pods)
+    count = spines / pods if spines else _even(links * in_pod, half)
+    spine = Tier("spine", in_pod, links * half, switch.link, count, half, half, pods, in_pod * in_unit)
+    total = cores or math.ceil(count * pods * half / switch.ports)
+    core = Tier("core", pods, count * half, switch.link, total, switch.ports, 0, 1, pods * in_pod * in_unit)
+    return FatTree((first, leaf, spine, core), nodes)
+
+
+def _even(least: int, cables: int) -> int:
+    """The smallest number of switches, at least `least`, over which `cables` cables spread evenly."""
+    return next((count for count in range(max(least, 1), cables + 1) if cables % count == 0), least)

@@ -1,0 +1,104 @@
+"""What most families share: readers of heads, windows, MLPs and the frame around the layers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dragonscale.errors import InputError
+from dragonscale.models.attention import Attention
+from dragonscale.models.ffn import Mlp
+from dragonscale.models.huggingface.fields import Fields
+from dragonscale.models.latent import LatentAttention
+from dragonscale.models.layer import Layer
+from dragonscale.models.transformer import Transformer
+
+SLIDING = ("full_attention", "sliding_attention")
+
+
+def d_model(f: Fields) -> int:
+    """The width of the residual stream."""
+    return f.count("hidden_size", "n_embd", "d_model", "dim")
+
+
+def split_evenly(f: Fields, total: int, parts: int, what: str) -> int:
+    """One part's share, or an error if it does not come out even."""
+    if total % parts:
+        raise InputError(f"{f.what} cannot split {what} of {total} over {parts} heads evenly.")
+    return total // parts
+
+
+def heads(f: Fields) -> dict[str, int]:
+    """Heads of a grouped-query attention, as arguments of `Attention`."""
+    n_heads = f.count("num_attention_heads", "n_head", "n_heads")
+    n_kv_heads = f.optional("num_key_value_heads") or n_heads
+    head_dim = f.optional("head_dim") or split_evenly(f, d_model(f), n_heads, "a hidden size")
+    return {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "head_dim": head_dim}
+
+
+def attention(f: Fields, **options: Any) -> Attention:
+    """Grouped-query attention with the family's own options."""
+    return Attention(**(heads(f) | options))
+
+
+def biased_attention(f: Fields, **options: Any) -> Attention:
+    """Attention whose `attention_bias` puts a bias on all four projections."""
+    bias = f.flag("attention_bias")
+    return attention(f, qkv_bias=bias, out_bias=bias, **options)
+
+
+def mlp(f: Fields, **options: Any) -> Mlp:
+    """A feed-forward part of `intermediate_size`."""
+    return Mlp(f.count("intermediate_size"), **options)
+
+
+def latent_attention(f: Fields, **options: Any) -> LatentAttention:
+    """Multi-head latent attention."""
+    f.skip("num_key_value_heads", "head_dim", "qk_head_dim")
+    return LatentAttention(
+        n_heads=f.count("num_attention_heads"),
+        q_rank=f.optional("q_lora_rank"),
+        kv_rank=f.count("kv_lora_rank"),
+        nope_dim=f.count("qk_nope_head_dim"),
+        rope_dim=f.count("qk_rope_head_dim"),
+        v_head_dim=f.count("v_head_dim"),
+        bias=f.flag("attention_bias"),
+        **options,
+    )
+
+
+def window_everywhere(f: Fields) -> int | None:
+    """One sliding window for all layers, if any."""
+    return f.optional("sliding_window")
+
+
+def windows(f: Fields, n_layers: int, otherwise: Callable[[int], bool]) -> list[int | None]:
+    """Each layer's window by `layer_types`; without that field, `otherwise` says which layers have one."""
+    window = f.optional("sliding_window")
+    kinds = f.kinds(
+        "layer_types",
+        n_layers,
+        SLIDING,
+        lambda number: "sliding_attention" if window and otherwise(number) else "full_attention",
+    )
+    return [window if kind == "sliding_attention" else None for kind in kinds]
+
+
+def all_but_every(step: int) -> Callable[[int], bool]:
+    """True for layers that are not the last of each `step`.
+
+    >>> [all_but_every(3)(number) for number in range(4)]
+    [True, True, False, True]
+    """
+    return lambda number: step > 0 and (number + 1) % step != 0
+
+
+def decoder(f: Fields, layers: Sequence[Layer], **options: Any) -> Transformer:
+    """The frame: embedding, layers, final norm and head."""
+    context = f.optional("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
+    frame: dict[str, Any] = {
+        "name": f.text("model_type") or f.what,
+        "d_model": d_model(f),
+        "vocab": f.count("vocab_size"),
+        "tied": f.flag("tie_word_embeddings"),
+        "context": context,
+    }
+    return Transformer(layers=tuple(layers), **(frame | options))

@@ -1,0 +1,112 @@
+"""What a model weighs and asks for: parameters, FLOPs, cache and activations, by part."""
+
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from dragonscale.models.count import REMAT, Workload, activation_bytes, cache_bytes, forward_flops, training_flops
+from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
+
+
+class ModelReport(msgspec.Struct):
+    name: str
+    n_layers: int
+    d_model: int
+    vocab: int
+    parameters: int
+    active_parameters: int
+    checkpoint_parameters: int
+    parameters_by_part: dict[str, int]
+    active_parameters_by_part: dict[str, int]
+    extra_parameters: dict[str, int]
+    sequence: int
+    causal: bool
+    forward_flops_per_token: float
+    training_flops_per_token: float
+    six_n_flops_per_token: float
+    forward_flops_per_token_by_part: dict[str, float]
+    kv_dtype: str
+    kv_bytes_per_token: float
+    cache_bytes_per_sequence: float
+    cache_bytes_reserved: float
+    activation_bytes_per_token: dict[str, float]
+    program: str
+    advice: str
+
+
+def model_report(
+    model: Transformer, sequence: int, kv_dtype: str = "bf16", causal: bool = True, page: int = 16
+) -> ModelReport:
+    """Everything countable about a model at one sequence length.
+
+    `cache_bytes_reserved` is what an engine sets aside: whole pages, and the full sequence even in windowed layers.
+    """
+    program = model.program()
+    counts = count_parameters(model)
+    work = Workload(1, sequence, sequence, causal)
+    forward = {part: float(flops) / sequence for part, flops in forward_flops(program.sections, work).items()}
+    training = sum(float(flops) for flops in training_flops(program.sections, work).values()) / sequence
+    cached = sum(cache_bytes(program.sections, sequence, kv_dtype).values())
+    reserved = sum(cache_bytes(program.sections, sequence, kv_dtype, page=page, hybrid=False).values())
+    report = ModelReport(
+        name=model.name,
+        n_layers=model.n_layers,
+        d_model=model.d_model,
+        vocab=model.vocab,
+        parameters=counts.total,
+        active_parameters=counts.active,
+        checkpoint_parameters=counts.checkpoint,
+        parameters_by_part=counts.by_part,
+        active_parameters_by_part=counts.active_by_part,
+        extra_parameters=counts.extras_by_part,
+        sequence=sequence,
+        causal=causal,
+        forward_flops_per_token=sum(forward.values()),
+        training_flops_per_token=training,
+        six_n_flops_per_token=6.0 * counts.active,
+        forward_flops_per_token_by_part=forward,
+        kv_dtype=kv_dtype,
+        kv_bytes_per_token=float(kv_bytes_per_token(model, kv_dtype)),
+        cache_bytes_per_sequence=float(cached),
+        cache_bytes_reserved=float(reserved),
+        activation_bytes_per_token={
+            policy: float(sum(activation_bytes(program.sections[1:-1], work, policy).values())) / sequence
+            for policy in REMAT
+        },
+        program=str(program),
+        advice="",
+    )
+    report.advice = _advice(report)
+    return report
+
+
+def _advice(report: ModelReport) -> str:
+    largest = max(report.parameters_by_part, key=lambda part: report.parameters_by_part[part])
+    share = report.parameters_by_part[largest] / report.parameters
+    scores = report.forward_flops_per_token_by_part.get("scores", 0.0) / report.forward_flops_per_token
+    return (
+        f"{share:.0%} of the parameters are {largest}; at {report.sequence:,} tokens the attention's dot products are "
+        f"{scores:.0%} of the FLOPs."
+    )
+
+
+class ModelRow(msgspec.Struct):
+    name: str
+    parameters: int
+    active_parameters: int
+    n_layers: int
+    d_model: int
+    kv_bytes_per_token: float
+
+
+def models_report() -> list[ModelRow]:
+    """Every preset."""
+    models: Any = import_module("dragonscale.models")
+    rows: list[ModelRow] = []
+    for name in models.model_names():
+        model = models.load_model(name)
+        counts = count_parameters(model)
+        kv = float(kv_bytes_per_token(model))
+        rows.append(ModelRow(name, counts.total, counts.active, model.n_layers, model.d_model, kv))
+    return rows

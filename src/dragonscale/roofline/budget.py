@@ -1,0 +1,38 @@
+"""FLOPs of a whole run by the book's rule of thumb, and the part of the hardware's FLOPs that a run used.
+
+Every parameter of a matrix is multiplied and added once per token: 2 FLOPs. The backward pass does it twice, once for the
+gradient of the activations and once for that of the weights. Hence 2·params·tokens forward and 6·params·tokens for
+training. What it leaves out are attention's dot products, T/(8D) of the rest for a plain Transformer, and it counts an
+embedding's rows only if `params` does. Recomputing the forward pass in the backward pass (rematerialisation) adds 2.
+"""
+
+from dragonscale.numbers import Number
+
+
+def model_flops(active_params: Number, tokens: Number, training: bool = True, recomputed: Number = 0) -> Number:
+    """FLOPs of `tokens` tokens through a model that uses `active_params` parameters for each.
+
+    `recomputed` is the part of the forward pass that is done again in the backward pass: 1 if only the inputs of blocks
+    are kept. It is work, but not useful work: leave it out of a utilisation.
+
+    >>> model_flops(37e9, 14.8e12)
+    3.2856e+24
+    >>> model_flops(1, 1, training=False), model_flops(1, 1), model_flops(1, 1, recomputed=1)
+    (2, 6, 8)
+    """
+    passes = 3 + recomputed if training else 1
+    return 2 * passes * active_params * tokens
+
+
+def available_flops(chips: Number, seconds: Number, peak: Number) -> Number:
+    """FLOPs that chips could have done in a time at their peak rate: `chips * seconds` may be given as chip-seconds."""
+    return chips * seconds * peak
+
+
+def utilisation(useful: Number, available: Number) -> Number:
+    """The model FLOPs utilisation (MFU): useful FLOPs over those available.
+
+    >>> round(utilisation(3.2856e24, available_flops(2.79e6, 3600, 1.513e15)), 3)
+    0.216
+    """
+    return useful / available

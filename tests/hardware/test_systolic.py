@@ -1,0 +1,38 @@
+"""Peak rates from the parts of a core, against the datasheets."""
+
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.hardware import core_peak, load_chip, reduction_shifts, structural_peak
+
+
+@pytest.mark.parametrize("name", ["v4", "v5e", "v5p"])
+def test_the_parts_give_the_published_peak(name: str) -> None:
+    assert structural_peak(load_chip(name)) == pytest.approx(load_chip(name).peak("bf16"), rel=0.005)
+
+
+def test_the_v3_agrees_with_google_rather_than_the_book() -> None:
+    chip = load_chip("v3")
+    assert structural_peak(chip) == pytest.approx(chip.reading("google").peak("bf16"), rel=0.005)
+    assert structural_peak(chip) < 0.9 * chip.reading("book").peak("bf16")
+
+
+@pytest.mark.parametrize("name", ["v6e", "tpu7x"])
+def test_newer_matrix_units_do_the_work_of_two(name: str) -> None:
+    assert 2 * structural_peak(load_chip(name)) == pytest.approx(load_chip(name).peak("bf16"), rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["v3", "v4", "v5e", "v5p", "v6e", "tpu7x"])
+def test_the_vector_unit_too(name: str) -> None:
+    assert structural_peak(load_chip(name), "vector") == pytest.approx(load_chip(name).peak("fp32", "vector"), rel=0.01)
+
+
+def test_only_tpus_have_systolic_arrays() -> None:
+    with pytest.raises(InputError, match="systolic"):
+        core_peak(load_chip("h100"))
+
+
+@pytest.mark.parametrize("width", [0, 3, 12])
+def test_rotations_need_a_power_of_two(width: int) -> None:
+    with pytest.raises(InputError, match="power of two"):
+        reduction_shifts(width)

@@ -1,0 +1,61 @@
+"""The repository's own rules: formatting, lint, types, layers, size of start-up."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", "."],
+        ["basedpyright"],
+        ["lint-imports"],
+    ],
+    ids=["lint", "format", "types", "layers"],
+)
+def test_tool_is_content(command: list[str]) -> None:
+    found = subprocess.run([str(BIN / command[0]), *command[1:]], cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout[-4000:] + found.stderr[-2000:]
+
+
+def loaded_by(statement: str) -> set[str]:
+    script = f"import sys; {statement}; print('\\n'.join(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in found.stdout.splitlines()}
+
+
+def test_importing_dragonscale_is_light() -> None:
+    assert not loaded_by("import dragonscale") & {"jax", "sympy", "numpy"}
+    names = "import dragonscale; dragonscale.load_chip; dragonscale.parse_einsum; dragonscale.load_model"
+    assert not loaded_by(names) & {"jax", "sympy", "numpy"}
+
+
+def test_help_starts_in_a_blink() -> None:
+    """Under 0.4 CPU-seconds. Counted as modules too, which does not depend on the machine."""
+    script = (
+        "import time, contextlib, io, sys\n"
+        "from dragonscale.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()): main(['--help'])\n"
+        "print(time.process_time()); print(len(sys.modules))\n"
+        "assert not {'numpy', 'sympy', 'jax'} & set(sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    cpu_seconds, modules = found.stdout.split()[-2:]
+    assert int(modules) < 700
+    assert float(cpu_seconds) < 0.8, "twice the promised 0.4 s, to leave room for a busy machine"
+
+
+def test_every_dependency_has_its_reason() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    for name in tomllib.loads(text)["project"]["dependencies"]:
+        line = next(line for line in text.splitlines() if f'"{name}"' in line)
+        assert "#" in line, f"{name} has no reason on its line"

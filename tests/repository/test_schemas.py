@@ -1,0 +1,33 @@
+"""The published JSON Schemas describe what the commands print."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dragonscale.cli import main
+from tools.write_schemas import DIRECTORY, RECORDS, schema_text
+
+COMMANDS = {
+    "chip": ["chips", "v5e"],
+    "collective": ["collective", "all_gather", "34MB", "--axis", "X", "--on", "v5e:8x16"],
+    "explain": ["explain", "roofline", "bf16[B,128] @ bf16[128,256]", "--on", "h100"],
+    "model": ["models", "llama3-8b"],
+    "roofline": ["roofline", "bf16[B,128] @ bf16[128,256]", "--on", "h100"],
+    "shard": ["shard", "A[I_X, J] @ B[J, K] -> C[I_X, K]", "--mesh", "X=4"],
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_schema_is_current(name: str) -> None:
+    assert (DIRECTORY / f"{name}.json").read_text() == schema_text(name), "run `make docs`"
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_output_has_the_schema_s_keys(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMANDS[name], "--json"]) == 0
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    schema = json.loads(schema_text(name))
+    definition = schema["$defs"][schema["$ref"].rsplit("/", 1)[-1]]
+    assert set(printed) == set(definition["properties"])
+    assert set(definition["required"]) <= set(printed)

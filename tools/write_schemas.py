@@ -1,0 +1,35 @@
+"""The JSON Schemas of what `--json` prints, generated from the records themselves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dragonscale.reports.chips import ChipReport
+from dragonscale.reports.collective import CollectiveReport
+from dragonscale.reports.explain import Explanation
+from dragonscale.reports.models import ModelReport
+from dragonscale.reports.roofline import RooflineReport
+from dragonscale.reports.shard import ShardReport
+
+DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
+RECORDS: dict[str, Any] = {
+    "chip": ChipReport,
+    "collective": CollectiveReport,
+    "explain": Explanation,
+    "model": ModelReport,
+    "roofline": RooflineReport,
+    "shard": ShardReport,
+}
+
+
+def schema_text(name: str) -> str:
+    """One schema as the text of its file."""
+    return json.dumps(msgspec.json.schema(RECORDS[name]), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    DIRECTORY.mkdir(exist_ok=True)
+    for name in RECORDS:
+        (DIRECTORY / f"{name}.json").write_text(schema_text(name))
