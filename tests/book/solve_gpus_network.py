@@ -168,7 +168,7 @@ def tiers_of_the_superpod(given: dict[str, Any]) -> dict[str, Any]:
 @solves("gpus.q2_3_allgather", "gpus.pq1_allgather")
 def gather_in_a_node(given: dict[str, Any]) -> dict[str, Any]:
     quiz2 = "N" in given
-    array = parse_array("bf16[4096_X, 65536]" if quiz2 else "bf16[1024_X, 16384]")
+    array = parse_array("bf16[I=4096_X, J=65536]" if quiz2 else "bf16[I=1024_X, J=16384]")
     volume = array_bytes(array, {dim.name: dim.size for dim in array.dims})
     assert (volume, H100_NODE.levels[0].bandwidth) == (given["bytes"], given["W"])
     times = {
@@ -199,7 +199,7 @@ def all_to_all_against_tpu(given: dict[str, Any]) -> dict[str, Any]:
 def ragged_all_to_all(given: dict[str, Any]) -> dict[str, Any]:
     k = symbol("k")
     fill = ragged_fill(k, N, random=False)
-    dense = seconds("all_to_all", V, flat(N), Options(filled=fill))
+    dense = counting(seconds("all_to_all", V, flat(N), Options(filled=fill)), "N")
     sample = Options(filled=ragged_fill(given["k"], given["N"], random=False))
     few = ragged_fill(k, 8, random=False).replace(sympy.Min, lambda *parts: max(parts, key=lambda part: part.has(k)))
     return {
@@ -211,8 +211,8 @@ def ragged_all_to_all(given: dict[str, Any]) -> dict[str, Any]:
 
 @solves("gpus.pq2_a2a")
 def dense_and_sparse(given: dict[str, Any]) -> dict[str, Any]:
-    half = Options(filled=sympy.nsimplify(ragged_fill(given["k"], given["N"], random=False)))
-    dense, sparse = seconds("all_to_all", V, flat(N)), seconds("all_to_all", V, flat(N), half)
+    half = Options(filled=ragged_fill(given["k"], given["N"], random=False))
+    dense, sparse = (counting(seconds("all_to_all", V, flat(N), options), "N") for options in (Options(), half))
     return {
         "dense_exact": counting(seconds("all_to_all", V, flat(N), EXACT), "N"),
         "dense_approx": dense,
@@ -274,7 +274,7 @@ def all_to_all_across_nodes(given: dict[str, Any]) -> dict[str, Any]:
     (per_gpu,) = set(numpy.round(given["V"] / clusters.size / approx, 3).tolist())
     return {
         "exact": Both(counting(seconds("all_to_all", V, flat(M, node), EXACT), "M"), exact.tolist()),
-        "approx": Both(seconds("all_to_all", V, flat(M, node)), approx.tolist()),
+        "approx": Both(counting(seconds("all_to_all", V, flat(M, node)), "M"), approx.tolist()),
         "effective_per_gpu": per_gpu,
     }
 

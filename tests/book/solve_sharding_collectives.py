@@ -1,6 +1,5 @@
 """Solutions of the chapter on sharded matrices: how collectives work and what they cost."""
 
-from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -8,7 +7,7 @@ import sympy
 from dragonscale.collectives import Options, Ring, Rings, collective_time
 from dragonscale.collectives.operators import as_matrix, transpose_of
 from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
-from dragonscale.hardware import load_chip
+from dragonscale.hardware import Chip, load_chip
 from dragonscale.hardware.slices import parse_slice
 from dragonscale.notation import parse_array
 from dragonscale.numbers import Number
@@ -229,9 +228,6 @@ def operator_shapes(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def with_rates(name: str, peak: Any, bidirectional: Any) -> Any:
+def with_rates(name: str, peak: Any, bidirectional: Any) -> Chip:
     """A chip whose peak and links are symbols, and whose hops are free."""
-    chip = load_chip(name)
-    return replace(
-        chip, matrix={"bf16": peak}, network=replace(chip.network, link=bidirectional / 2, hop_latency=sympy.Integer(0))
-    )
+    return load_chip(name).with_facts(**{"matrix.bf16": peak, "ici.link": bidirectional / 2, "ici.hop_latency": 0})

@@ -23,7 +23,7 @@ LETTERS = {name: symbol(name) for name in "BDFIJKXYCW"}
 
 # Question 2: bf16[B_X, D_Y] on a v4p cube of 4x4x4.
 
-CUBE = natural_mesh(parse_slice("v4:4x4x4"))
+CUBE = natural_mesh(parse_slice("v4p:4x4x4"))
 
 
 def seconds(steps: tuple[Step, ...], sizes: dict[str, Any]) -> tuple[Any, Any]:

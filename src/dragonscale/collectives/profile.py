@@ -2,13 +2,14 @@
 
 `expected_time` has the same shape on every network, with a handful of measured constants:
 
-    T  =  launch + hop · steps  +  t  +  2·√(ramp · t)          t = bytes / (fraction · bandwidth)
+    T  =  launch + hop · steps  +  √(t · (t + 4·ramp))          t = bytes / (fraction · bandwidth)
 
 `launch` is what an empty message costs, `hop` what each further step of the algorithm adds, `fraction` the part of the
 datasheet's bandwidth that long messages reach. The square root is the price of pipelining: cut a message into k pieces
-that pass s stages of latency α, and (k + s)(α + t/k) is least for k = √(s·t/α), where it is sα + t + 2√(sα·t). So one
-number, `ramp`, describes the whole way from latency to bandwidth. Bytes that never leave the chip (its own part of an
-AllGather) still have to be copied, at `copy` bytes per second.
+that pass s stages of latency α, and (k + s)(α + t/k) is least for k = √(s·t/α), where it is sα + t + 2√(sα·t). Pieces
+stop growing at the size of a buffer, and from there the pipeline costs a constant; hence a root that begins as
+2√(ramp·t) and ends as t + 2·ramp. One number, `ramp`, describes the whole way from latency to bandwidth. Bytes that
+never leave the chip (its own part of an AllGather) still have to be copied, at `copy` bytes per second.
 
 The bytes are those of the algorithms that libraries use, never fewer than the bound's:
 
@@ -214,8 +215,7 @@ def _ring(kind: str, volume: Number, layout: _Layout, profile: Profile) -> Numbe
     carried = passes * volume * (size - 1) / size
     outer = passes * (size - 1) * layout.nodes / size
     inner = passes * (size - 1) - layout.across * outer
-    staying = 0.0 if kind == "all_reduce" else volume / size
-    return layout.total(path, inner, outer, layout.sending(carried, carried, path), staying)
+    return layout.total(path, inner, outer, layout.sending(carried, carried, path), volume / size)
 
 
 def _tree(volume: Number, layout: _Layout, profile: Profile, name: str) -> Number:

@@ -114,6 +114,8 @@ def _ranks(row: dict[str, str]) -> int:
         raise Skip("number of ranks not stated")
     if size < 2:
         raise Skip("a single rank")
+    if nodes and local and nodes * local != size:
+        raise Skip("ranks, nodes and ranks per node disagree")
     return size
 
 

@@ -142,12 +142,12 @@ def read_rows(path: str | Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def number(cell: str | None) -> float | None:
-    """A cell as a finite, positive number, or None."""
+    """A cell as a positive number of a size that anything measured has, or None."""
     try:
         value = float((cell or "").replace(",", ""))
     except ValueError:
         return None
-    return value if math.isfinite(value) and value > 0 else None
+    return value if math.isfinite(value) and 0 < value < 1e18 else None
 
 
 def report_of(scored: Iterable[Scored], skipped: Iterable[str], group_name: str = "network") -> Report:

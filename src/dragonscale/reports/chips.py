@@ -92,5 +92,8 @@ def chip_report(chip: Chip) -> ChipReport:
 
 
 def chips_report() -> list[ChipReport]:
-    """Every built-in chip."""
-    return [chip_report(load_chip(name)) for name in chip_names()]
+    """Every built-in chip: TPUs first, each family in order of release."""
+    chips = sorted(
+        (load_chip(name) for name in chip_names()), key=lambda chip: (chip.kind != "tpu", chip.released, chip.name)
+    )
+    return [chip_report(chip) for chip in chips]

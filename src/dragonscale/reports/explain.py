@@ -10,7 +10,8 @@ import msgspec
 
 from dragonscale.collectives import Options, Ring, Rings, Switches, collective_time
 from dragonscale.hardware import Chip, Torus
-from dragonscale.models.count import Workload, forward_flops, parameters
+from dragonscale.models.count import parameters
+from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.notation import parse_chain
@@ -46,6 +47,12 @@ def _text(expression: Any) -> str:
     return str(expression)
 
 
+def _with(expression: Any, values: dict[Any, float]) -> Any:
+    import sympy
+
+    return sympy.sympify(expression).subs(values)
+
+
 def _line(name: str, formula: Any, values: dict[Any, float], dimension: str) -> Line:
     """Put values into a formula; where some symbol has none, the value stays open."""
     import sympy
@@ -54,7 +61,7 @@ def _line(name: str, formula: Any, values: dict[Any, float], dimension: str) -> 
     with_numbers = str(formula).replace("**", "^")
     for key, value in sorted(values.items(), key=lambda item: -len(str(item[0]))):
         with_numbers = _put_in(with_numbers, str(key), f"{value:.6g}")
-    result = formula.subs(values)
+    result = _with(formula, values)
     shown = (
         render(float(result), dimension)
         if result.is_number
@@ -146,8 +153,10 @@ def explain_collective(
         _line("lower bound (the larger)", cost.lower, values, "s"),
     ]
     found = []
-    for solution in solve_equal(cost.bandwidth, cost.latency, v):
-        number = solution.subs(values)
+    rest = {key: value for key, value in values.items() if key != v}
+    solutions = solve_equal(cost.bandwidth, cost.latency, v)
+    for solution in solutions or solve_equal(_with(cost.bandwidth, rest), _with(cost.latency, rest), v):
+        number = _with(solution, values)
         shown = f" = {render(float(number), 'bytes')}" if number.is_number else ""
         found.append(f"latency = bandwidth at V = {_text(solution)}{shown}")
     return Explanation(f"{kind} over {', '.join(axes)}", lines, found, notes)

@@ -5,7 +5,9 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.models.count import REMAT, Workload, activation_bytes, cache_bytes, forward_flops, training_flops
+from dragonscale.models.activations import REMAT, activation_bytes
+from dragonscale.models.cache import cache_bytes
+from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
 
 

@@ -50,7 +50,10 @@ def solve_equal(first: Any, second: Any, variable: Any) -> list[Any]:
     gap = sympy.together(exact(first) - exact(second))
     if variable not in gap.free_symbols:
         return []
-    solutions = sympy.solve(sympy.numer(gap), variable)
+    try:
+        solutions = sympy.solve(sympy.numer(gap), variable)
+    except NotImplementedError:
+        solutions = []
     found = [value for value in solutions if value.is_positive is not False and value.is_real is not False]
     if found or len(gap.free_symbols) > 1:
         return found

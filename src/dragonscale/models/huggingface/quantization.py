@@ -1,0 +1,99 @@
+"""In which dtype a checkpoint stores which parts, from `torch_dtype` and `quantization_config`.
+
+Published formats leave embeddings, head, norms and routers alone and quantise the projections; what each method and its
+list of exceptions mean is read here once, by part of the model.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.models.count import parameters
+from dragonscale.models.transformer import Transformer
+
+_PLAIN = {
+    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32", "float8_e4m3fn": "fp8",
+}  # fmt: skip
+_QUANTISED = ("attention", "indexer", "mlp", "experts", "shared", "linear", "mamba", "conv")
+_EXCEPTIONS = {
+    "self_attn": ("attention", "indexer"),
+    "linear_attn": ("linear",),
+    "shared_expert": ("shared",),
+    "mlp.": ("mlp",),
+    "mamba": ("mamba",),
+}
+_METHODS = {
+    "fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "gptq": "int4", "awq": "int4",
+    "bitnet": "int8", "bitsandbytes": "int8",
+}  # fmt: skip
+_EXPERTS = {"fp4": "mxfp4", "fp8": "fp8", "mxfp4": "mxfp4", "nvfp4": "nvfp4", "bf16": "bf16"}
+
+
+def stored_dtype(given: Mapping[str, Any], inner: Mapping[str, Any]) -> str:
+    """The dtype of what is not quantised; bf16 if the config does not say."""
+    for fields in (given, inner):
+        for name in ("dtype", "torch_dtype"):
+            if isinstance(fields.get(name), str):
+                return _PLAIN.get(fields[name].removeprefix("torch."), "bf16")
+    return "bf16"
+
+
+def weight_dtypes(
+    model: Transformer, quantization: object, expert_dtype: object, dtype: str = "bf16"
+) -> dict[str, str]:
+    """The dtype of each part that is not stored in the model's own."""
+    if quantization is None:
+        return {}
+    if not isinstance(quantization, Mapping):
+        raise InputError(f"The quantization_config is {shorten(quantization)}, which is not an object.")
+    parts = [part for part in parameters(model.program().sections) if part in _QUANTISED]
+    spared = _spared(quantization)
+    stored = _method_dtype(quantization, dtype)
+    found = {part: stored for part in parts if part not in spared}
+    if isinstance(expert_dtype, str) and "experts" in found:
+        if expert_dtype not in _EXPERTS:
+            raise unknown("expert_dtype", expert_dtype, _EXPERTS)
+        found["experts"] = _EXPERTS[expert_dtype]
+    return {part: kind for part, kind in found.items() if kind != dtype}
+
+
+def _spared(quantization: Mapping[str, Any]) -> set[str]:
+    """Parts that the list of exceptions leaves alone."""
+    listed: list[str] = []
+    for name in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"):
+        value = quantization.get(name)
+        listed += [str(entry).replace("\\", "") for entry in value] if isinstance(value, list) else []
+    # Exceptions for a few named layers do not spare a part; patterns for all layers do.
+    patterns = [entry for entry in listed if "*" in entry or not any(letter.isdigit() for letter in entry)]
+    spared = {part for key, parts in _EXCEPTIONS.items() if any(key in entry for entry in patterns) for part in parts}
+    return spared - ({"experts"} if "experts" in spared else set())
+
+
+def _method_dtype(quantization: Mapping[str, Any], dtype: str) -> str:
+    method = quantization.get("quant_method") or quantization.get("quant_algo") or ""
+    method = str(method).lower()
+    if method in ("compressed-tensors", "modelopt"):
+        return _from_groups(quantization)
+    if method == "bitsandbytes" and quantization.get("load_in_4bit"):
+        return "int4"
+    if method in ("gptq", "awq") and quantization.get("bits") == 8:
+        return "int8"
+    if method not in _METHODS:
+        raise unknown("quant_method", method, [*_METHODS, "compressed-tensors", "modelopt"])
+    return _METHODS.get(method, dtype)
+
+
+def _from_groups(quantization: Mapping[str, Any]) -> str:
+    """compressed-tensors and modelopt: bits and kind of the first group's weights."""
+    algorithm = str(quantization.get("quant_algo") or quantization.get("format") or "").lower()
+    if "nvfp4" in algorithm:
+        return "nvfp4"
+    groups = quantization.get("config_groups")
+    group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    if isinstance(weights, Mapping) and weights.get("num_bits") in (4, 8):
+        kind = "fp" if weights.get("type") == "float" else "int"
+        return "nvfp4" if kind == "fp" and weights["num_bits"] == 4 else f"{kind}{weights['num_bits']}"
+    if "fp8" in algorithm:
+        return "fp8"
+    raise InputError("The quantization_config does not say how many bits its weights have (config_groups.*.weights).")

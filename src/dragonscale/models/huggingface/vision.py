@@ -1,0 +1,162 @@
+"""Readers of models that see: a language model inside `text_config`, a tower inside `vision_config` as extras."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from dragonscale.errors import InputError
+from dragonscale.models.attention import Attention
+from dragonscale.models.ffn import Mlp
+from dragonscale.models.huggingface.fields import Fields
+from dragonscale.models.huggingface.parts import split_evenly
+from dragonscale.models.layer import Layer
+from dragonscale.models.program import Section
+from dragonscale.models.transformer import Transformer
+from dragonscale.models.vision import blocks, bridge, norm, patches
+
+Tower = Callable[[Fields, Fields, int], tuple[Section, ...]]
+"""Reads a tower from `vision_config`, the outer config and the text model's width."""
+
+
+def _block(f: Fields, d: int, n_heads: int, mlp: Mlp, bias: bool = True, norm_bias: bool = True) -> Layer:
+    size = split_evenly(f, d, n_heads, "a tower")
+    return Layer(Attention(n_heads, n_heads, size, qkv_bias=bias, out_bias=bias), mlp, norm_bias=norm_bias)
+
+
+def qwen3_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
+    """Qwen3-VL and Qwen 3.5: learnt positions, layer norms, a merger, and further mergers for deep features."""
+    d, merge = v.count("hidden_size"), v.count("spatial_merge_size") ** 2
+    out = v.count("out_hidden_size")
+    pixels = v.count("in_channels") * v.count("temporal_patch_size") * v.count("patch_size") ** 2
+    mlp = Mlp(v.count("intermediate_size"), gated=False, bias=True)
+    deep = len(v.numbers("deepstack_visual_indexes") or [])
+    tower = (
+        patches(d, pixels, bias=True, positions=v.count("num_position_embeddings")),
+        blocks(_block(v, d, v.count("num_heads"), mlp), d, v.count("depth")),
+        bridge((merge * d, merge * d, out), norm_size=d),
+    )
+    if not deep:
+        return tower
+    return (*tower, bridge((merge * d, merge * d, out), "deep", norm_size=merge * d, repeat=deep))
+
+
+def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
+    """Qwen2.5-VL: RMS norms and a gated MLP."""
+    d, merge = v.count("hidden_size"), v.count("spatial_merge_size") ** 2
+    pixels = v.count("in_channels", "in_chans") * v.count("temporal_patch_size") * v.count("patch_size", "spatial_patch_size") ** 2
+    v.skip("tokens_per_second", "window_size", "fullatt_block_indexes")
+    mlp = Mlp(v.count("intermediate_size"), bias=True)
+    return (
+        patches(d, pixels),
+        blocks(_block(v, d, v.count("num_heads"), mlp, norm_bias=False), d, v.count("depth")),
+        bridge((merge * d, merge * d, v.count("out_hidden_size")), norm_size=d, norm_bias=False),
+    )
+
+
+def qwen2_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
+    """Qwen2-VL: the tower's width is `embed_dim`, the text's `hidden_size`."""
+    d, merge = v.count("embed_dim"), v.count("spatial_merge_size") ** 2
+    pixels = v.count("in_channels", "in_chans") * v.count("temporal_patch_size") * v.count("patch_size", "spatial_patch_size") ** 2
+    mlp = Mlp(v.count("mlp_ratio") * d, gated=False, bias=True)
+    return (
+        patches(d, pixels),
+        blocks(_block(v, d, v.count("num_heads"), mlp), d, v.count("depth")),
+        bridge((merge * d, merge * d, v.count("hidden_size")), norm_size=d),
+    )
+
+
+def siglip_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
+    """Gemma 3: SigLIP without its head, pooled and projected."""
+    d, patch = v.count("hidden_size"), v.count("patch_size")
+    v.must_be("vision_use_head", False)
+    side = split_evenly(v, v.count("image_size"), patch, "an image")
+    mlp = Mlp(v.count("intermediate_size"), gated=False, bias=True)
+    return (
+        patches(d, v.count("num_channels") * patch**2, bias=True, positions=side**2),
+        blocks(_block(v, d, v.count("num_attention_heads"), mlp), d, v.count("num_hidden_layers")),
+        norm(d, "after", bias=True),
+        bridge((d, text), bias=False, norm_size=d, norm_bias=False),
+    )
+
+
+def pixtral_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
+    """Mistral 3: Pixtral's gated tower, its patches merged four to one."""
+    d, patch = v.count("hidden_size"), v.count("patch_size")
+    n_heads, merge = v.count("num_attention_heads"), outer.count("spatial_merge_size") ** 2
+    v.must_be("head_dim", d // n_heads)
+    v.skip("image_size")
+    bias = outer.flag("multimodal_projector_bias")
+    outer.must_be("vision_feature_layer", -1)
+    outer.skip("projector_hidden_act")
+    block = _block(v, d, n_heads, Mlp(v.count("intermediate_size")), bias=False, norm_bias=False)
+    return (
+        patches(d, v.count("num_channels") * patch**2, norm=True),
+        blocks(block, d, v.count("num_hidden_layers")),
+        bridge((merge * d, d), "merger", bias=False),
+        bridge((d, text, text), bias=bias, norm_size=d, norm_bias=False),
+    )
+
+
+def llama4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
+    """Llama 4: a class token, learnt positions, patches shuffled together."""
+    d, patch = v.count("hidden_size"), v.count("patch_size")
+    side = split_evenly(v, v.count("image_size"), patch, "an image")
+    v.skip("vision_feature_select_strategy", "vision_feature_layer", "projector_dropout", "norm_eps")
+    v.must_be("pixel_shuffle_ratio", 0.5)
+    mid, out = v.count("projector_input_dim"), v.count("projector_output_dim")
+    bias = v.flag("multi_modal_projector_bias")
+    mlp = Mlp(v.count("intermediate_size"), gated=False, bias=True)
+    return (
+        patches(
+            d, v.count("num_channels") * patch**2, positions=side**2 + 1, class_token=True, norm=True, norm_bias=True
+        ),
+        blocks(_block(v, d, v.count("num_attention_heads"), mlp), d, v.count("num_hidden_layers")),
+        norm(d, "after", bias=True),
+        bridge((v.count("intermediate_size"), mid, out), "adapter", bias=False),
+        bridge((v.count("vision_output_dim"), text), bias=bias),
+    )
+
+
+def moonvit_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
+    """Kimi K2.5's MoonViT: learnt positions in a square, fixed ones in time, a merging bridge."""
+    d = v.count("vt_hidden_size", "hidden_size")
+    sides = v.count("init_pos_emb_height", "pos_emb_height") * v.count("init_pos_emb_width", "pos_emb_width")
+    merge = v.numbers("merge_kernel_size") or [2, 2]
+    if len(merge) != 2:
+        raise InputError(f"{v.what} has a merge_kernel_size of {len(merge)} numbers; 2 are understood.")
+    v.must_be("merge_type", "sd2_tpool")
+    v.must_be("mm_projector_type", "patchmerger")
+    v.must_be("pos_emb_type", "divided_fixed")
+    v.must_be("video_attn_type", "spatial_temporal")
+    v.must_be("mm_hidden_size", d)
+    v.skip("init_pos_emb_time", "pos_emb_time", "projector_hidden_act", "projector_ln_eps", "text_hidden_size")
+    mlp = Mlp(v.count("vt_intermediate_size", "intermediate_size"), gated=False, bias=True)
+    heads = v.count("vt_num_attention_heads", "num_attention_heads")
+    wide = merge[0] * merge[1] * d
+    return (
+        patches(d, 3 * v.count("patch_size") ** 2, bias=True, positions=sides),
+        blocks(_block(v, d, heads, mlp), d, v.count("vt_num_hidden_layers", "num_hidden_layers")),
+        norm(d, "after", bias=True),
+        bridge((wide, wide, text), norm_size=d),
+    )
+
+
+# The outer type: the text model inside it if not said there, its tower, and the tower's own type for defaults.
+WRAPPERS: dict[str, tuple[str, Tower, str]] = {
+    "qwen2_vl": ("qwen2_vl_text", qwen2_tower, "qwen2_vl_vision"),
+    "qwen2_5_vl": ("qwen2_5_vl_text", qwen25_tower, "qwen2_5_vl_vision"),
+    "qwen3_vl": ("qwen3_vl_text", qwen3_tower, "qwen3_vl_vision"),
+    "qwen3_vl_moe": ("qwen3_vl_moe_text", qwen3_tower, "qwen3_vl_vision"),
+    "qwen3_5": ("qwen3_5_text", qwen3_tower, "qwen3_5_vision"),
+    "qwen3_5_moe": ("qwen3_5_moe_text", qwen3_tower, "qwen3_5_vision"),
+    "gemma3": ("gemma3_text", siglip_tower, "siglip_vision_model"),
+    "mistral3": ("mistral", pixtral_tower, "pixtral"),
+    "llama4": ("llama4_text", llama4_tower, "llama4_vision_model"),
+    "kimi_k25": ("kimi_k2", moonvit_tower, "kimi_k25_vision"),
+}
+
+
+def with_tower(model: Transformer, outer: Fields, vision: Fields, tower: Tower) -> Transformer:
+    """The text model with its tower among the extras."""
+    sections = tower(vision, outer, model.d_model)
+    vision.refuse_unread()
+    return replace(model, extras=(*model.extras, *sections))

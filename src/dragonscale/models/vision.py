@@ -1,0 +1,56 @@
+"""Vision towers as sections of a program, for the `extras` of a model: patches, blocks, and the bridge to the text.
+
+A tower's tokens are patches, not words, so its sections stand apart from the model's own and are counted apart.
+"""
+
+from dragonscale.models.layer import Layer
+from dragonscale.models.program import Section
+from dragonscale.models.transformer import layer_section, parsed
+
+
+def patches(
+    d_model: int,
+    pixels: int,
+    bias: bool = False,
+    positions: int = 0,
+    class_token: bool = False,
+    norm: bool = False,
+    norm_bias: bool = False,
+) -> Section:
+    """Patches of `pixels` numbers each, projected to the tower's width."""
+    lines = ["vision: R[b,t,d] = I[b,t,i] · W_patch[i,d]"]
+    lines += ["vision: R[b,t,d] = bias(R[b,t,d]; w_patch[d])"] if bias else []
+    lines += ["vision: R[b,t,d] = join(R[b,t,d]; w_class[d])"] if class_token else []
+    lines += ["vision: R[b,t,d] = add(R[b,t,d]; W_position[o,d])"] if positions else []
+    if norm:
+        weights = "w_entry[d], w_entry_bias[d]" if norm_bias else "w_entry[d]"
+        lines.append(f"vision: R[b,t,d] = norm(R[b,t,d]; {weights})")
+    return Section("vision.patches", parsed(lines), {"d": d_model, "i": pixels, "o": positions or 1})
+
+
+def blocks(layer: Layer, d_model: int, depth: int) -> Section:
+    """The tower's layers."""
+    return layer_section(layer, d_model, "vision.blocks", depth)
+
+
+def norm(d_model: int, name: str, bias: bool) -> Section:
+    """A norm by itself."""
+    weights = "w_norm[d], w_norm_bias[d]" if bias else "w_norm[d]"
+    ops = parsed([f"vision: R[b,t,d] = norm(R[b,t,d]; {weights})"])
+    return Section(f"vision.{name}", ops, {"d": d_model})
+
+
+def bridge(
+    sizes: tuple[int, ...], name: str = "bridge", bias: bool = True, norm_size: int = 0, norm_bias: bool = True, repeat: int = 1
+) -> Section:
+    """Matrices in a row, of these widths from first to last, after a norm over `norm_size` if there is one."""
+    dims = {f"j{number}": size for number, size in enumerate(sizes)} | {"m0": norm_size}
+    lines: list[str] = []
+    if norm_size:
+        weights = "w_norm[m0], w_norm_bias[m0]" if norm_bias else "w_norm[m0]"
+        lines.append(f"vision: H0[b,t,j0] = norm(H0[b,t,j0]; {weights})")
+    for number in range(len(sizes) - 1):
+        before, after = f"H{number}[b,t,j{number}]", f"H{number + 1}[b,t,j{number + 1}]"
+        lines.append(f"vision: {after} = {before} · W_{number}[j{number},j{number + 1}]")
+        lines += [f"vision: {after} = bias({after}; w_{number}[j{number + 1}])"] if bias else []
+    return Section(f"vision.{name}", parsed(lines), dims, repeat)
