@@ -25,7 +25,7 @@ from scipy.optimize import least_squares
 from dragonscale.collectives import profile_file
 from dragonscale.collectives.group import Switches
 from dragonscale.collectives.profile import Path, Profile, Tier, expected_time
-from dragonscale.evidence.collective_rows import LARGE, Case
+from dragonscale.evidence.collective_case import LARGE, Case
 from dragonscale.evidence.collectives import predict, read_cases
 from dragonscale.units import render
 
@@ -38,7 +38,15 @@ BOUNDS = {
     "fraction": (0.02, 0.97),
     "ramp": (1e-9, 5e-3),
     "copy": (1e10, 5e12),
+    "stall": (1e-7, 1e-4),
 }
+OWN = {
+    "one_shot": {"launch": 5e-6, "hop": 1e-7, "fraction": 0.6, "copy": 1.4e12},
+    "two_shot": {"launch": 8e-6, "hop": 1e-7, "fraction": 0.7, "copy": 1.4e12, "ramp": 1e-6},
+    "library": {"launch": 1e-6, "copy": 1.4e12},
+    "direct": {"launch": 3e-5, "fraction": 0.8},
+}
+"""Where the search for an implementation's own constants begins: there is no generic profile of those."""
 Tiers = dict[str, Tier]
 Knob = tuple[str, str, str, str]
 """Tier, implementation ("" for the usual), algorithm, constant."""
@@ -109,9 +117,11 @@ def put(tiers: Tiers, knobs: Sequence[Knob], values: Sequence[float]) -> Tiers:
 
 def prior(tiers: Tiers, knob: Knob) -> float:
     """The tier's generic constant; what the file says where there is none."""
+    if knob[1]:
+        return OWN[knob[2]][knob[3]]
     kind = profile_file.tier_files()[knob[0]].tier
     generic = tiers.get(f"generic-{kind}")
-    known = generic is not None and not knob[1] and knob[2] in generic.paths
+    known = generic is not None and knob[2] in generic.paths
     return (get(tiers, (f"generic-{kind}", *knob[1:])) if known else 0.0) or get(tiers, knob)
 
 
@@ -131,7 +141,12 @@ def fit(cases: Sequence[Case], tiers: Tiers, knobs: Sequence[Knob]) -> Tiers:
     starts = [centre, np.log([get(tiers, knob) for knob in knobs])]
     searches = [
         least_squares(
-            residual, np.clip(start, low + 1e-6, high - 1e-6), bounds=(low, high), loss="soft_l1", f_scale=SOFT, max_nfev=200
+            residual,
+            np.clip(start, low + 1e-6, high - 1e-6),
+            bounds=(low, high),
+            loss="soft_l1",
+            f_scale=SOFT,
+            max_nfev=200,
         )
         for start in starts
     ]
@@ -197,12 +212,10 @@ def table(cases: Sequence[Case], predict_errors: Callable[[str, list[Case]], np.
         print(f"{network:<26} {summary(found)}   {summary(found[large])}")
 
 
-def held_out(
-    cases: Sequence[Case], tiers: Tiers, files: Any, label: Callable[[Case], Any]
-) -> Callable[..., np.ndarray]:
+def held_out(tiers: Tiers, files: Any, label: Callable[[Case], Any]) -> Callable[..., np.ndarray]:
     """Errors on rows whose label was left out of the fit of their network."""
 
-    def run(network: str, rows: list[Case]) -> np.ndarray:
+    def run(_: str, rows: list[Case]) -> np.ndarray:
         labels = sorted({label(case) for case in rows})
         stage = next((stage for stage, _, _ in stages(files) if rows and belongs(rows[0], stage)), "")
         if len(labels) < 2 or not stage:
@@ -281,7 +294,8 @@ def uses(case: Case, name: str, who: str, algorithm: str) -> bool:
         return case.kind == "all_reduce" and case.options.in_network
     if algorithm == "all_reduce":
         return case.kind == "all_reduce"
-    return case.kind != "all_to_all"
+    apart = "all_reduce" in profile_file.tier_files()[name].paths
+    return case.kind != "all_to_all" and not (apart and case.kind == "all_reduce")
 
 
 def main() -> None:
@@ -312,9 +326,9 @@ def main() -> None:
                 write(name, tier, files[name], cases, tiers)
         print(f"\nWritten to {PROFILES.name}/.")
     if not options.no_cross_validation:
-        sources = held_out(cases, tiers, files, lambda case: case.source)
+        sources = held_out(tiers, files, lambda case: case.source)
         table(cases, sources, "Leaving out one source at a time")
-        sizes = held_out(cases, tiers, files, lambda case: round(math.log2(case.message)) % 2)
+        sizes = held_out(tiers, files, lambda case: round(math.log2(case.message)) % 2)
         table(cases, sizes, "Leaving out every second size")
 
 

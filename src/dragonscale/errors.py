@@ -31,8 +31,9 @@ def nearest(given: str, allowed: Iterable[str]) -> str:
     >>> nearest("h10", ["h100", "v5e"])
     'h100'
     """
-    found = difflib.get_close_matches(given[:100].lower(), list(allowed), n=1, cutoff=0.5)
-    return found[0] if found else ""
+    spellings = {name.lower(): name for name in allowed}
+    found = difflib.get_close_matches(given[:100].lower(), list(spellings), n=1, cutoff=0.5)
+    return spellings[found[0]] if found else ""
 
 
 def unknown(what: str, given: object, allowed: Iterable[str], hint: str = "") -> InputError:

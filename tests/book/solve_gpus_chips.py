@@ -47,7 +47,7 @@ def spec_row(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.component_map")
-def component_map(given: dict[str, Any]) -> dict[str, Any]:
+def component_map(_: dict[str, Any]) -> dict[str, Any]:
     return {part: counterpart(part) for part in PARTS["gpu"].values()}
 
 
@@ -89,7 +89,7 @@ def l2_over_hbm(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.simd_units_h100")
-def simd_units(given: dict[str, Any]) -> dict[str, Any]:
+def simd_units(_: dict[str, Any]) -> dict[str, Any]:
     gpu, tpu = load_chip("h100"), load_chip("v5p")
     return {
         "h100_warp_schedulers": vector_units(gpu),
@@ -101,7 +101,7 @@ def simd_units(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.onchip_memory_table")
-def onchip_memory(given: dict[str, Any]) -> dict[str, Any]:
+def onchip_memory(_: dict[str, Any]) -> dict[str, Any]:
     gpu, tpu = book("h100"), load_chip("v5p")
     return {
         "h100_smem": gpu.memory["smem"].capacity,
@@ -127,7 +127,7 @@ def h200_and_v5p(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.q1_1_alus")
-def alu_counts(given: dict[str, Any]) -> dict[str, Any]:
+def alu_counts(_: dict[str, Any]) -> dict[str, Any]:
     return {name: alus(load_chip(name.removeprefix("TPU_").lower())) for name in ("H100", "B200", "TPU_v5p")}
 
 
@@ -187,7 +187,7 @@ def b200_clock(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.q1_7_add_intensity")
-def add_intensity(given: dict[str, Any]) -> dict[str, Any]:
+def add_intensity(_: dict[str, Any]) -> dict[str, Any]:
     cost = pointwise_cost(symbol("N"), reads=2, writes=1, flops=1, dtype="fp32")
     return {"flops": cost.total_flops, "bytes": cost.bytes["hbm"], "intensity": cost.intensity()}
 
@@ -201,5 +201,5 @@ def partial_occupancy(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.spec_table_intensities")
-def table_intensities(given: dict[str, Any]) -> dict[str, Any]:
+def table_intensities(_: dict[str, Any]) -> dict[str, Any]:
     return {name: book(name.lower()).intensity("bf16") for name in ("A100", "H100", "H200", "B200")}

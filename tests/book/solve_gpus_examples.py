@@ -5,7 +5,7 @@ from typing import Any
 
 import sympy
 
-from dragonscale.collectives import Options, collective_time
+from dragonscale.collectives import BOOK, Options, collective_time
 from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.hardware.anatomy import chips_to_hold
 from dragonscale.hardware.chip import dtype_bytes
@@ -13,21 +13,19 @@ from dragonscale.notation import parse_array
 from dragonscale.roofline import symbol
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh, make_mesh
+from dragonscale.sharding.pass_times import PassTimes, pass_times
 from tests.book.casebook import load, plain, solves
 from tests.book.solve_gpus_rules import (
     DP,
     DP_TP_PP,
     FSDP_TP_PP,
-    B,
     F,
     K,
-    PassTimes,
     Z,
     book,
     critical_batch,
     least_expert_width,
     most_tensor_ways,
-    pass_times,
     planned,
     solve_for,
     tensor_over_nodes,
@@ -41,7 +39,7 @@ QUIZ_5_BATCH = 4e6
 QUIZ_5_GPUS = parse_slice("h100:4096")
 
 
-def gradient_bandwidth(mesh: Mesh, options: Options = Options()) -> float:
+def gradient_bandwidth(mesh: Mesh, options: Options = BOOK) -> float:
     """Bytes of the whole model's gradients that data parallelism reduces (or gathers) per second."""
     part = local_bytes(GRADIENT, SIZES, mesh)
     whole = part * mesh.size("P", "Y")
@@ -53,7 +51,7 @@ def sequences_times_length(given: dict[str, Any]) -> int:
 
 
 @solves("gpus.dp_deepseek_actual_batch")
-def deepseek_batch(given: dict[str, Any]) -> dict[str, Any]:
+def deepseek_batch(_: dict[str, Any]) -> dict[str, Any]:
     return {"tokens": sequences_times_length(plain(load("gpus")["gpus.ex_deepseek"]["given"]))}
 
 
@@ -152,16 +150,16 @@ def megatron(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.recipe_dense_small")
-def recipes(given: dict[str, Any]) -> dict[str, Any]:
+def recipes(_: dict[str, Any]) -> dict[str, Any]:
     """Each part of the advice from the rule behind it, on H100s with batches as they are used."""
     chip = book("h100")
     node, leaf, *_ = chip.network.levels
     peak = chip.peak("bf16")
 
     # A small dense model: 4M tokens on 1,024 GPUs are enough for FSDP alone; on four times as many, with some TP and PP.
-    alone, helped = {"X": 1024}, {"X": 256, "P": 2, "Y": 8}
-    small = 4e6 / 1024 > critical_batch(DP, alone, chip)
-    more = 4e6 / 4096 < critical_batch(DP, {"X": 4096}, chip) and 4e6 / 4096 > critical_batch(DP_TP_PP, helped, chip)
+    alone, helped = {"X": 1024}, {"X": 128, "P": 4, "Y": 8}
+    small = critical_batch(DP, alone, chip) < 4e6 / 1024
+    more = critical_batch(DP, {"X": 4096}, chip) > 4e6 / 4096 and critical_batch(DP_TP_PP, helped, chip) < 4e6 / 4096
     assert small
 
     # A large one: 16M tokens on 16k GPUs are too few for data parallelism alone. Tensor parallelism ends after a node or
@@ -188,6 +186,3 @@ def recipes(given: dict[str, Any]) -> dict[str, Any]:
         "large_dense": f"{tensor[0]}-{tensor[1]} node TP + many-node PP + {data}",
         "moe": f"{'EP preferred to TP' if cut < 2 else 'TP preferred to EP'}; {spread}",
     }
-
-
-assert B is not None

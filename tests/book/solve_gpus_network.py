@@ -6,6 +6,7 @@ import numpy
 import sympy
 
 from dragonscale.collectives import (
+    BOOK,
     Options,
     Ring,
     Rings,
@@ -32,7 +33,7 @@ def flat(size: Any, bandwidth: Any = W, reduces: bool = False) -> Switches:
     return Switches(size, (Level("network", 0, bandwidth, 0.0, reduces),))
 
 
-def seconds(kind: str, volume: Any, group: Any, options: Options = Options()) -> Any:
+def seconds(kind: str, volume: Any, group: Any, options: Options = BOOK) -> Any:
     return collective_time(kind, volume, group, options).bandwidth
 
 
@@ -95,6 +96,9 @@ def v5p_egress(given: dict[str, Any]) -> dict[str, Any]:
 
 @solves("gpus.gb200_node_egress")
 def rack_egress(given: dict[str, Any]) -> dict[str, Any]:
+    superpod = fat_tree(load_chip("gb200"), load_switch("ndr"), chips=576)
+    assert f"4*{superpod.tier('leaf').child_links // 4}" == given["links"]
+    assert superpod.full_bisection
     rack, node = load_chip("gb200").network.levels, H100.network.levels
     return {
         "egress": rack[1].bandwidth,
@@ -148,7 +152,7 @@ def superpod_4096(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.appB_levels")
-def tiers_of_the_superpod(given: dict[str, Any]) -> dict[str, Any]:
+def tiers_of_the_superpod(_: dict[str, Any]) -> dict[str, Any]:
     tree = fat_tree(H100, load_switch("ndr"), chips=1024)
     tiers = {
         "node": node_tier(H100, load_switch("nvswitch3")),
@@ -189,7 +193,7 @@ def hops_of_tree_and_ring(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.a2a_vs_tpu")
-def all_to_all_against_tpu(given: dict[str, Any]) -> dict[str, Any]:
+def all_to_all_against_tpu(_: dict[str, Any]) -> dict[str, Any]:
     tpu = seconds("all_to_all", V, Rings((Ring(8),), link=W / 2))
     gpu = seconds("all_to_all", V, flat(8))
     return {"tpu": tpu, "gpu": gpu, "speedup": tpu / gpu}
@@ -259,7 +263,7 @@ def gather_up_the_tree(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.crossnode_sharp_bw")
-def sharp_across_nodes(given: dict[str, Any]) -> dict[str, Any]:
+def sharp_across_nodes(_: dict[str, Any]) -> dict[str, Any]:
     options = Options(exact=True, in_network=True)
     return {"bandwidth": 1 / seconds("all_reduce", 1.0, Switches(1024, H100.network.levels), options)}
 
@@ -280,7 +284,7 @@ def all_to_all_across_nodes(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.a2a_degradation")
-def all_to_all_from_one_node_to_two(given: dict[str, Any]) -> dict[str, Any]:
+def all_to_all_from_one_node_to_two(_: dict[str, Any]) -> dict[str, Any]:
     one, two = (seconds("all_to_all", 1.0, Switches(size, H100.network.levels), EXACT) for size in (8, 16))
     return {"factor": two / one}
 
@@ -311,7 +315,7 @@ def node_switch_bytes(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.q4_5_two_node_allgather")
-def gather_over_two_nodes(given: dict[str, Any]) -> dict[str, Any]:
+def gather_over_two_nodes(_: dict[str, Any]) -> dict[str, Any]:
     group = Switches(16, H100.network.levels)
     rates = tier_bandwidths("all_gather", group, EXACT)
     rounded = 1e9 * round(1 / seconds("all_gather", 1.0, group, EXACT) / 1e9)  # as the book prints it

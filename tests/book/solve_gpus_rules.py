@@ -5,7 +5,7 @@ from typing import Any
 
 import sympy
 
-from dragonscale.collectives import Options, collective_time, ragged_fill
+from dragonscale.collectives import BOOK, Options, collective_time, ragged_fill
 from dragonscale.collectives.pipeline import pipeline_hops, pipeline_time
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.hardware.anatomy import abstract_chip
@@ -46,7 +46,7 @@ def solve_for(variable: Any, times: PassTimes) -> Any:
     return value
 
 
-def critical_batch(scheme: str, axes: dict[str, int], chip: Chip, options: Options = Options()) -> float:
+def critical_batch(scheme: str, axes: dict[str, int], chip: Chip, options: Options = BOOK) -> float:
     """Tokens per chip above which the gradients of data parallelism (axis X) hide behind the backward pass."""
     mesh, sizes = Mesh(axes, chip), {"B": B, "D": 8192, "F": 32768, "L": 64}
     over = tuple(axes) if scheme == DP_ON_A_TORUS else ("X",)
@@ -63,9 +63,7 @@ def book(name: str) -> Chip:
 
 @solves("gpus.dp_rule")
 def dp_rule(given: dict[str, Any]) -> dict[str, Any]:
-    formulas = [
-        pass_times(planned(scheme)[1], LETTERS, Mesh({"X": X}, abstract_chip(C, W))) for scheme in (DP, FSDP)
-    ]
+    formulas = [pass_times(planned(scheme)[1], LETTERS, Mesh({"X": X}, abstract_chip(C, W))) for scheme in (DP, FSDP)]
     assert formulas[0] == formulas[1]  # sharding the weights too costs nothing more in the backward pass
     mesh = Mesh({"X": given["X"]}, abstract_chip(given["C"], given["W"]))
     values = pass_times(planned(DP)[1], {name: given[name] for name in "BDF"}, mesh)
@@ -110,7 +108,7 @@ def dp_of_deepseek(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.dp_sharp")
-def dp_with_sharp(given: dict[str, Any]) -> dict[str, Any]:
+def dp_with_sharp(_: dict[str, Any]) -> dict[str, Any]:
     sharp = Options(in_network=True)
     sizes = {"intra": 8, "cross": 1024}
     return {name: critical_batch(DP, {"X": size}, book("h100"), sharp) for name, size in sizes.items()}
@@ -126,7 +124,7 @@ def dp_over_two_nodes(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.dp_takeaway")
-def dp_on_b200_across_nodes(given: dict[str, Any]) -> dict[str, Any]:
+def dp_on_b200_across_nodes(_: dict[str, Any]) -> dict[str, Any]:
     assert critical_batch(DP, {"X": 8}, load_chip("b200")) == 2500
     return {"B_per_gpu": critical_batch(DP, {"X": 1024}, load_chip("b200"))}
 
@@ -176,7 +174,7 @@ def tp_of_llama3(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.tp_two_node_rule")
-def tp_over_two_nodes(given: dict[str, Any]) -> dict[str, Any]:
+def tp_over_two_nodes(_: dict[str, Any]) -> dict[str, Any]:
     chip = book("h100")
     times = tensor_over_nodes(int(chip.peak("bf16")), int(chip.network.levels[1].bandwidth))
     return {"rule": sympy.Gt(F, sympy.factor(solve_for(F, times)))}
@@ -214,7 +212,7 @@ def spelt(expression: Any) -> str:
 
 
 @solves("gpus.ep_conditions")
-def ep_conditions(given: dict[str, Any]) -> dict[str, Any]:
+def ep_conditions(_: dict[str, Any]) -> dict[str, Any]:
     nodes = Z / 8
     fill = ragged_fill(K, nodes, random=False)
     partial = next(part for part in fill.args if part.has(K))
@@ -254,7 +252,7 @@ def pp_comms(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("gpus.pp_zero3")
-def zero_and_pipelines(given: dict[str, Any]) -> dict[str, Any]:
+def zero_and_pipelines(_: dict[str, Any]) -> dict[str, Any]:
     """LLaMA-3 405B on 16k H100s: one microbatch's forward pass against the weights it would have to gather."""
     mesh = Mesh({"X": 128, "P": 16, "Y": 8}, book("h100"))
     sizes = {"B": 16e6 / 16, "D": 16384, "F": 53248, "L": 126}  # a sixteenth of the batch: as many pieces as stages

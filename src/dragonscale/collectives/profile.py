@@ -11,6 +11,11 @@ stop growing at the size of a buffer, and from there the pipeline costs a consta
 2√(ramp·t) and ends as t + 2·ramp. One number, `ramp`, describes the whole way from latency to bandwidth. Bytes that
 never leave the chip (its own part of an AllGather) still have to be copied, at `copy` bytes per second.
 
+Libraries change protocol on the way: from flags in every word, quick but wasteful, to whole buffers handed over. Where a
+chip's part is longer than `switch` bytes, each step of a ring waits at least `stall` for its buffer, and (stall · steps)²
+stands under the root with the rest: a visible step in measured curves, gone once the wires are the slower. (Only inside
+a node; between nodes the measurements show none.)
+
 The bytes are those of the algorithms that libraries use, never fewer than the bound's:
 
 - *ring*: one flat ring through all chips. Each link, inside a node or between nodes, carries V(N−1)/N, twice for an
@@ -43,6 +48,8 @@ class Path:
     fraction: Number = 1.0
     ramp: Number = 0.0
     copy: Number | None = None
+    stall: Number = 0.0
+    switch: Number = 0.0
 
     def seconds(self, steps: Number, sending: Number, staying: Number = 0.0) -> Number:
         """`sending` is the seconds at full bandwidth, `staying` the bytes that only move inside the chip."""
@@ -175,13 +182,18 @@ class _Layout:
             slowest = maximum(slowest, used * carried * span.sharing / (fraction * self.link(place)))
         return slowest
 
-    def total(self, path: Path, inner: Number, outer: Number, moving: Number, staying: Number = 0.0) -> Number:
-        """Seconds for `inner` steps inside nodes and `outer` between them."""
+    def total(self, path: Path, inner: Number, outer: Number, moving: Number, part: Number = 0.0) -> Number:
+        """Seconds for `inner` steps inside nodes and `outer` between them; `part` is the bytes that stay on a chip."""
         across = self.across
-        lead = path.launch + path.hop * inner + across * (self.between("ring", "launch") + self.between("ring", "hop") * outer)
+        lead = (
+            path.launch
+            + path.hop * inner
+            + across * (self.between("ring", "launch") + self.between("ring", "hop") * outer)
+        )
         ramp = path.ramp + across * self.between("ring", "ramp")
-        copied = staying / path.copy if path.copy else 0.0
-        return lead + copied + sqrt(moving * (moving + 4 * ramp))
+        copied = part / path.copy if path.copy else 0.0
+        stalled = where(part > path.switch, (1 - across) * path.stall * inner, 0.0) if path.switch else 0.0
+        return lead + copied + sqrt(moving * (moving + 4 * ramp) + stalled**2)
 
 
 def _spanned(fan: Number) -> Number:
@@ -239,9 +251,7 @@ def _shot(name: str, volume: Number, layout: _Layout, profile: Profile) -> Numbe
     return path.seconds(size - 1, sent / layout.link(0), volume)
 
 
-def _direct(
-    kind: str, volume: Number, group: Switches, layout: _Layout, profile: Profile, options: Options
-) -> Number:
+def _direct(kind: str, volume: Number, group: Switches, layout: _Layout, profile: Profile, options: Options) -> Number:
     """Every pair at once: the bound on links of the bandwidth that is reached."""
     path = profile.path(layout.domain, "direct")
     between = profile.fabric.implementations.get(profile.implementation, {}).get("direct")

@@ -28,7 +28,7 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table in which an unknown key is an error."""
 
 
-class RestsOn(_Strict):
+class RestsOn(_Strict, frozen=True):
     """Where an algorithm's constants come from: the source, how many rows, and the errors they leave on those rows.
     `borrowed` names the constants that the rows do not settle and that come from elsewhere, as the note says."""
 
@@ -40,7 +40,7 @@ class RestsOn(_Strict):
     note: str = ""
 
 
-class PathFile(_Strict):
+class PathFile(_Strict, frozen=True):
     """One algorithm's constants. Times and rates are text with units."""
 
     rests_on: RestsOn
@@ -49,15 +49,17 @@ class PathFile(_Strict):
     fraction: float = 1.0
     ramp: str = "0us"
     copy: str | None = None
+    stall: str = "0us"
+    switch: str = "0B"
 
 
-class SourceFile(_Strict):
+class SourceFile(_Strict, frozen=True):
     title: str
     date: str
     url: str = ""
 
 
-class TierFile(_Strict):
+class TierFile(_Strict, frozen=True):
     """The whole file."""
 
     name: str
@@ -96,9 +98,14 @@ def read_tier(table: dict[str, Any], origin: str) -> TierFile:
 
 def make_path(file: PathFile) -> Path:
     """The constants in seconds and bytes per second."""
-    copy = parse(file.copy, "bytes/s", "copy") if file.copy else None
     return Path(
-        parse(file.launch, "s", "launch"), parse(file.hop, "s", "hop"), file.fraction, parse(file.ramp, "s", "ramp"), copy
+        launch=parse(file.launch, "s", "launch"),
+        hop=parse(file.hop, "s", "hop"),
+        fraction=file.fraction,
+        ramp=parse(file.ramp, "s", "ramp"),
+        copy=parse(file.copy, "bytes/s", "copy") if file.copy else None,
+        stall=parse(file.stall, "s", "stall"),
+        switch=parse(file.switch, "bytes", "switch"),
     )
 
 

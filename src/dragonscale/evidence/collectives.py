@@ -5,7 +5,8 @@ from pathlib import Path
 
 from dragonscale.collectives.profile import expected_time
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.collective_rows import LARGE, Case, Skip, kernel_case, published_case
+from dragonscale.evidence.collective_case import LARGE, Case, Skip
+from dragonscale.evidence.collective_rows import kernel_case, published_case
 from dragonscale.evidence.score import Report, Scored, read_rows, report_of
 
 PUBLISHED = (

@@ -58,7 +58,11 @@ def read_wires(text: str) -> Wires:
     if one is None:
         return Wires(transport=transport)
     rate = _bytes(one)
-    return Wires(card=rate, transport=transport) if rate <= _LARGEST_CARD * 1e9 / 8 else Wires(node=rate, transport=transport)
+    return (
+        Wires(card=rate, transport=transport)
+        if rate <= _LARGEST_CARD * 1e9 / 8
+        else Wires(node=rate, transport=transport)
+    )
 
 
 def _bytes(match: re.Match[str]) -> float:

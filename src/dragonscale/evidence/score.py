@@ -91,7 +91,9 @@ class Report:
             "median_ape": overall.get("median_ape"),
             "bias": overall.get("bias"),
             "within_10pct": overall.get("within_10pct"),
-            "by_source": {source: statistics_of(rows) for source, rows in by(self.scored, lambda row: row.source).items()},
+            "by_source": {
+                source: statistics_of(rows) for source, rows in by(self.scored, lambda row: row.source).items()
+            },
             f"by_{self.group_name}": {
                 name: statistics_of(rows) | {"large": statistics_of([row for row in rows if row.large])}
                 for name, rows in sorted(groups.items())

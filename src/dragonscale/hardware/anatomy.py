@@ -82,14 +82,15 @@ def matrix_units(chip: Chip) -> int:
     return cores(chip) * _count(chip, "tensor_cores_per_sm" if chip.kind == "gpu" else "mxus_per_core")
 
 
-def vector_flops(chip: Chip, clock: Number = None, fused: bool = False) -> Number:
+def vector_flops(chip: Chip, clock: Number | None = None, fused: bool = False) -> Number:
     """fp32 FLOP/s of the ALUs at a clock (the boost clock if none is given). A `fused` multiply-add counts as two.
 
     >>> from dragonscale.hardware.catalogue import load_chip
     >>> vector_flops(load_chip("h100"))
     33454080000000.0
     """
-    return alus(chip) * (chip.structure["clock"] if clock is None else clock) * (2 if fused else 1)
+    rate: Number = chip.structure["clock"] if clock is None else clock
+    return alus(chip) * rate * (2 if fused else 1)
 
 
 def implied_clock(chip: Chip, rate: Number, fused: bool = True) -> Number:
@@ -97,10 +98,11 @@ def implied_clock(chip: Chip, rate: Number, fused: bool = True) -> Number:
     return rate / (alus(chip) * (2 if fused else 1))
 
 
-def matrix_flops_per_cycle(chip: Chip, dtype: str = "bf16", clock: Number = None) -> Number:
+def matrix_flops_per_cycle(chip: Chip, dtype: str = "bf16", clock: Number | None = None) -> Number:
     """FLOPs that each matrix unit does in a cycle, from the chip's peak rate and the clock behind it."""
     default = chip.structure.get("tensor_clock", chip.structure.get("clock"))
-    return chip.peak(dtype) / (matrix_units(chip) * (default if clock is None else clock))
+    rate: Number = default if clock is None else clock
+    return chip.peak(dtype) / (matrix_units(chip) * rate)
 
 
 def cube_side(flops_per_cycle: Number) -> Number:

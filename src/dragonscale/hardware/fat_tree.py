@@ -5,8 +5,9 @@ on core switches. A *tier* is a group of such switches with everything below it.
 of its children carry, and what the ports of its switches carry; a tree that is as wide at every tier as at the nodes
 has *full bisection*.
 
-`fat_tree` builds the rail-aligned tree of NVIDIA's SuperPods from any port count: the nodes of a scalable unit send one
-cable to each of as many leaf switches as a node has links; a leaf gives half of its ports to nodes and half to spines.
+`fat_tree` builds the rail-aligned tree of NVIDIA's SuperPods from any port count: a leaf switch gives half of its ports to
+nodes and half to spines, and a scalable unit is as many nodes as a leaf has such ports, each with a cable to every leaf
+of its unit.
 
 >>> superpod = fat_tree(load_chip("h100"), load_switch("ndr"), chips=1024)
 >>> [(tier.name, tier.total) for tier in superpod.tiers]
@@ -181,7 +182,7 @@ class FatTree:
     def cables_per_pair(self) -> Number:
         """Cables between one leaf and one spine."""
         leaf, spine = self.tier("leaf"), self.tier("spine")
-        return minimum(leaf.up, spine.down * spine.switches / _leaves_below(leaf, spine)) / spine.switches
+        return minimum(leaf.up, spine.down * spine.switches / (leaf.switches * spine.children)) / spine.switches
 
     def ports_used(self, name: str) -> Number:
         """Ports in use on each switch of a tier, down and up."""
@@ -212,11 +213,6 @@ def _levels(chip: Chip) -> tuple[Level, ...]:
     return chip.network.levels
 
 
-def _leaves_below(leaf: Tier, spine: Tier) -> Number:
-    """Leaf switches under one group of spines."""
-    return leaf.switches * spine.children
-
-
 def node_tier(chip: Chip, switch: Switch | None = None, groups: int = 1) -> Tier:
     """The NVLink domain of a chip: its GPUs, their links, and the NVSwitches between them.
 
@@ -240,36 +236,41 @@ def fat_tree(
 
     Nodes have as many links as their network bandwidth takes (8 of 400 Gb/s on an H100 node) unless `node_links` says
     otherwise. A third tier is added where the spines have too few ports to reach every leaf. Spines are as few as carry
-    the traffic while every leaf has equally many cables to each, as in NVIDIA's reference designs.
+    the traffic while every leaf has equally many cables to each.
 
     >>> sizes = [fat_tree(load_chip("h100"), load_switch("ndr"), chips) for chips in (256, 512, 768, 1024, 2048)]
     >>> [(tree.tier("leaf").total, tree.tier("spine").total) for tree in sizes]
     [(8, 4), (16, 8), (24, 16), (32, 16), (64, 32)]
     """
-    if switch.ports < 4 or switch.ports % 2:
-        raise InputError(f"A fat tree needs switches with an even number of ports, at least 4; {switch.title} has {switch.ports}.")  # fmt: skip
+    half = switch.ports // 2
+    if half < 2 or switch.ports % 2:
+        raise InputError(
+            f"A fat tree needs switches with an even number of ports, 4 or more; {switch.title} has {switch.ports}."
+        )
+    if chips < 1:
+        raise InputError(f"A tree of {chips} chips makes no sense; give at least one.")
     node = node_tier(chip)
     nodes = math.ceil(chips / int(node.chips))
     links = node_links or round(_levels(chip)[1].bandwidth / switch.link)
-    half = switch.ports // 2
-    units = math.ceil(nodes / half)
+    units = math.ceil(nodes / max(min(half, half * half // links), 1))
     per_unit = math.ceil(nodes / units)
+    leaves = math.ceil(per_unit * links / half)
+    up = math.ceil(per_unit * links / leaves)
     in_unit = per_unit * int(node.chips)
-    leaf = Tier("leaf", per_unit, links, switch.link, links, half, half, units, in_unit)
     first = node_tier(chip, groups=nodes)
-    deep = links * units > switch.ports or cores is not None
-    if not deep:
-        count = spines or _even(math.ceil(links * units * half / switch.ports), half)
-        spine = Tier("spine", units, links * half, switch.link, count, switch.ports, 0, 1, units * in_unit)
+    leaf = Tier("leaf", per_unit, links, switch.link, leaves, half, up, units, in_unit)
+    if leaves * units <= switch.ports and cores is None:
+        count = spines or _even(math.ceil(leaves * units * up / switch.ports), up)
+        spine = Tier("spine", units, leaves * up, switch.link, count, switch.ports, 0, 1, units * in_unit)
         return FatTree((first, leaf, spine), nodes)
-    in_pod = max(half // links, 1)
-    pods = math.ceil(units / in_pod)
+    pods = math.ceil(units / max(half // leaves, 1))
     if pods > switch.ports:
-        largest = switch.ports * in_pod * half * int(node.chips)
-        raise InputError(f"{chips} chips need more than three tiers of switches with {switch.ports} ports, which reach {largest}.")  # fmt: skip
+        raise InputError(
+            f"{chips} chips of {chip.title} need more than three tiers of switches with {switch.ports} ports."
+        )
     in_pod = math.ceil(units / pods)
-    count = spines / pods if spines else _even(links * in_pod, half)
-    spine = Tier("spine", in_pod, links * half, switch.link, count, half, half, pods, in_pod * in_unit)
+    count = spines / pods if spines else _even(math.ceil(leaves * in_pod * up / half), up)
+    spine = Tier("spine", in_pod, leaves * up, switch.link, count, half, half, pods, in_pod * in_unit)
     total = cores or math.ceil(count * pods * half / switch.ports)
     core = Tier("core", pods, count * half, switch.link, total, switch.ports, 0, 1, pods * in_pod * in_unit)
     return FatTree((first, leaf, spine, core), nodes)

@@ -16,7 +16,7 @@ class Attention:
 
     `qk_norm` normalises queries and keys: `head` with one weight of the head's size for all heads, `all` with a weight
     of its own for every head, `plain` without any. `gate` multiplies the output by a sigmoid of a projection as large
-    as the queries (`full`) or of one number per head (`head`). `sinks` adds one learnt logit per head. `window` keeps
+    as the queries (`full`, with a bias where they have one) or of one number per head (`head`). `sinks` adds one learnt logit per head. `window` keeps
     only the last so many keys; `chunk` cuts the sequence into independent pieces. `kv` says where keys and values come
     from: their own projections, one projection for both (`tied`), or an earlier layer's cache (`borrowed`).
 
@@ -61,10 +61,10 @@ class Attention:
         lines += [f"attention: O[b,t,n,g] = attend(Q[b,t,n,h], K[b,s,k,h], V[b,s,k,g]{sinks})"]
         if self.gate:
             dims = "n,g" if self.gate == "full" else "n"
-            lines += [
-                f"attention: E[b,t,{dims}] = X[b,t,d] · W_gate[d,{dims}]",
-                f"attention: O[b,t,n,g] = act(O[b,t,n,g], E[b,t,{dims}])",
-            ]
+            lines += [f"attention: E[b,t,{dims}] = X[b,t,d] · W_gate[d,{dims}]"]
+            if self.qkv_bias and self.gate == "full":
+                lines += ["attention: E[b,t,n,g] = bias(E[b,t,n,g]; w_gate[n,g])"]
+            lines += [f"attention: O[b,t,n,g] = act(O[b,t,n,g], E[b,t,{dims}])"]
         lines.append("attention: A[b,t,d] = O[b,t,n,g] · Wo[n,g,d]")
         if self.out_bias:
             lines.append("attention: A[b,t,d] = bias(A[b,t,d]; w_o[d])")

@@ -4,6 +4,7 @@ The stream is `R[b,t,d]`. With hyper-connections it is several streams `R[b,t,hs
 them and its result is spread back over all.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -40,7 +41,7 @@ def _marked(line: str) -> str:
     >>> _marked("mamba: A[b,t,d] = bias(X[b,t,d]; w_o[d])")
     'mamba: A2[b,t,d] = bias(X[b,t,d]; w_o2[d])'
     """
-    return line.replace("[", "2[").replace("X2[", "X[")
+    return re.sub(r"(\w+)((?::\w+)?\[)", lambda found: found[0] if found[1] == "X" else f"{found[1]}2{found[2]}", line)
 
 
 Norms = Literal["pre", "post", "sandwich", "pre-shared"]

@@ -17,6 +17,7 @@ class Mamba2:
     kernel: int = 4
     conv_bias: bool = True
     proj_bias: bool = False
+    out_bias: bool = False
     norm: bool = True
 
     @property
@@ -44,7 +45,7 @@ class Mamba2:
         ]
         lines += ["mamba: O[b,t,mn,mh] = norm(O[b,t,mn,mh]; w_onorm[mn,mh])"] if self.norm else []
         lines += ["mamba: A[b,t,d] = O[b,t,mn,mh] · Wo[mn,mh,d]"]
-        return lines + (["mamba: A[b,t,d] = bias(A[b,t,d]; w_o[d])"] if self.proj_bias else [])
+        return lines + (["mamba: A[b,t,d] = bias(A[b,t,d]; w_o[d])"] if self.out_bias else [])
 
 
 @dataclass(frozen=True)

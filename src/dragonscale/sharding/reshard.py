@@ -50,7 +50,7 @@ class Step:
         """The bytes of the array as one group sees them: see `dragonscale.collectives.cost`."""
         if self.kind == "slice":
             return 0
-        if self.kind == "all_gather":
+        if self.kind in ("all_gather", "permute"):
             return local_bytes(self.after, sizes, mesh)
         held = local_bytes(self.before, sizes, mesh)
         return held * mesh.size(*self.axes) if self.kind == "all_to_all" else held
@@ -87,6 +87,10 @@ class _Walk:
                 return dim
         return None
 
+    def wanted_in(self, axis: str) -> str | None:
+        """The dim that wants this axis at all."""
+        return next((dim for dim, axes in self.target.items() if axis in axes), None)
+
     def in_place(self, dim: str) -> bool:
         """Whether what a dim holds is the major part of what it should hold."""
         return self.target[dim][: len(self.now[dim])] == self.now[dim]
@@ -101,7 +105,7 @@ def reshard(source: Array, target: Array, mesh: Mesh, prefer: str = "move") -> t
     walk = _Walk(source, layout_of(target), mesh, [])
     _reduce(walk, target.partial, scatter=prefer == "move")
     while walk.now != walk.target:
-        if not (_slice(walk) or _permute(walk) or (prefer == "move" and (_exchange(walk) or _reorder(walk)))):
+        if not (_slice(walk) or _permute(walk) or (prefer == "move" and _rearrange(walk))):
             _gather(walk)
     return tuple(_merged(walk.steps))
 
@@ -135,24 +139,33 @@ def _slice(walk: _Walk) -> bool:
 
 
 def _permute(walk: _Walk) -> bool:
-    """One exchange of whole blocks, if every dim is already split into as many parts as it should be."""
-    sizes = walk.mesh.size
-    if any(sizes(*walk.now[dim]) != sizes(*axes) for dim, axes in walk.target.items()):
+    """Finish in one send, if every chip's wanted block lies within a block that some chip holds: each dim is split into as
+    many parts as it should be, or into a divisor of them (then only the wanted part of a block is sent)."""
+    if any(not _divides(walk.now[dim], axes, walk.mesh) for dim, axes in walk.target.items()):
         return False
-    moved = tuple(
-        axis
-        for axis in walk.mesh.axes
-        if any((axis in walk.now[d]) or (axis in t) for d, t in walk.target.items() if walk.now[d] != t)
-    )
-    walk.go("permute", moved, walk.target)
-    return True
+    return _send(walk, walk.target)
+
+
+def _rearrange(walk: _Walk) -> bool:
+    """Avoid gathering what is wanted elsewhere."""
+    return _swap(walk) or _exchange(walk) or _reorder(walk)
+
+
+def _divides(now: tuple[str, ...], wanted: tuple[str, ...], mesh: Mesh) -> bool:
+    """Whether blocks split over `wanted` lie within blocks split over `now`, whatever the sizes of the axes they share."""
+    parts, whole = [
+        mesh.size(*(axis for axis in axes if axis not in other)) for axes, other in ((now, wanted), (wanted, now))
+    ]
+    if isinstance(parts, int) and isinstance(whole, int):
+        return whole % parts == 0
+    return all(axis in wanted for axis in now)
 
 
 def _exchange(walk: _Walk) -> bool:
-    """Move a dim's minor axis to the dim that wants it next."""
+    """Move a dim's minor axis to the dim that wants it, if need be behind the axes that should follow it."""
     for dim, held in walk.now.items():
         if held and not walk.in_place(dim):
-            wanting = walk.wanted_next(held[-1])
+            wanting = walk.wanted_next(held[-1]) or walk.wanted_in(held[-1])
             if wanting is not None and wanting != dim:
                 walk.go("all_to_all", held[-1:], walk.now | {dim: held[:-1], wanting: (*walk.now[wanting], held[-1])})
                 return True
@@ -165,10 +178,39 @@ def _reorder(walk: _Walk) -> bool:
     for dim, held in walk.now.items():
         kept = tuple(axis for axis in walk.target[dim] if axis in held)
         order[dim] = kept + tuple(axis for axis in held if axis not in kept)
-    changed = [dim for dim in order if order[dim] != walk.now[dim]]
+    return _send(walk, order)
+
+
+def _swap(walk: _Walk) -> bool:
+    """One send after which only gathers remain: every wanted axis in its place, and unwanted axes of the same sizes where
+    blocks are still to be gathered."""
+    sizes = walk.mesh.size
+    wanted = [axis for axes in walk.target.values() for axis in axes]
+    spare = [axis for axis in walk.array.axes if axis not in wanted]
+    if not all(isinstance(walk.mesh.axes[axis], int) for axis in (*wanted, *walk.array.axes)):
+        return False
+    order: Layout = {}
+    for dim, held in walk.now.items():
+        parts, ways = sizes(*held), sizes(*walk.target[dim])
+        filling = [axis for axis in held if axis in spare] + [axis for axis in spare if axis not in held]
+        chosen: tuple[str, ...] = ()
+        for axis in filling:
+            if parts % (ways * sizes(*chosen, axis)) == 0:
+                chosen = (*chosen, axis)
+        if ways * sizes(*chosen) != parts:
+            return False
+        spare = [axis for axis in spare if axis not in chosen]
+        order[dim] = (*walk.target[dim], *chosen)
+    return _send(walk, order)
+
+
+def _send(walk: _Walk, layout: Layout) -> bool:
+    """A permute to a layout, unless nothing changes."""
+    changed = [dim for dim, axes in layout.items() if axes != walk.now[dim]]
     if not changed:
         return False
-    walk.go("permute", tuple(axis for axis in walk.mesh.axes if any(axis in order[dim] for dim in changed)), order)
+    touched = {axis for dim in changed for axis in (*walk.now[dim], *layout[dim])}
+    walk.go("permute", tuple(axis for axis in walk.mesh.axes if axis in touched), layout)
     return True
 
 
@@ -184,9 +226,23 @@ def _merged(steps: list[Step]) -> list[Step]:
     merged: list[Step] = []
     for step in steps:
         last = merged[-1] if merged else None
-        if last and last.kind == step.kind and step.kind in ("all_gather", "reduce_scatter", "slice"):
+        if last and last.kind == step.kind and (step.kind not in ("permute", "all_to_all") or _independent(last, step)):
             axes = (*step.axes, *last.axes) if step.kind == "all_gather" else (*last.axes, *step.axes)
             merged[-1] = replace(last, axes=axes, after=step.after)
         else:
             merged.append(step)
     return merged
+
+
+def _independent(first: Step, second: Step) -> bool:
+    """Whether two exchanges can be one: no dim both gives and takes axes."""
+    if first.kind != "all_to_all":
+        return False
+    before, after = layout_of(first.before), layout_of(second.after)
+    gives = [
+        dim
+        for step in (first, second)
+        for dim, axes in layout_of(step.after).items()
+        if len(axes) < len(layout_of(step.before)[dim])
+    ]
+    return all(after[dim] == before[dim][: len(after[dim])] for dim in gives)

@@ -25,19 +25,11 @@ def _full_heads(f: Fields, n_kv_heads: int | None = None, **options: object) -> 
 
 
 def gpt2(f: Fields) -> Transformer:
-    """GPT-2; also GPT-3, whose window on every other layer is given as `sparse_window`."""
+    """GPT-2, and GPT-3, whose banded attention in every other layer was never published in full."""
     n_layers, d = f.n_layers("n_layer", "num_hidden_layers"), d_model(f)
-    window = f.optional("sparse_window")
-    d_ff = f.optional("n_inner") or 4 * d
-    layers = [
-        Layer(
-            _full_heads(f, qkv_bias=True, out_bias=True, window=window if number % 2 else None),
-            Mlp(d_ff, gated=False, bias=True),
-            norm_bias=True,
-        )
-        for number in range(n_layers)
-    ]
-    return decoder(f, layers, positions=f.count("n_positions", "n_ctx"), final_norm_bias=True)
+    mixer = _full_heads(f, qkv_bias=True, out_bias=True)
+    layer = Layer(mixer, Mlp(f.optional("n_inner") or 4 * d, gated=False, bias=True), norm_bias=True)
+    return decoder(f, [layer] * n_layers, positions=f.count("n_positions", "n_ctx"), final_norm_bias=True)
 
 
 def gpt_bigcode(f: Fields) -> Transformer:
@@ -152,11 +144,11 @@ def falcon(f: Fields) -> Transformer:
     multi_query, norms = f.flag("multi_query"), f.optional("num_ln_in_parallel_attn")
     f.skip("alibi")
     kv = kv_heads if new else (1 if multi_query else n_heads)
-    shared = (not new or norms == 1) if parallel else False
+    two = norms == 2 or (norms is None and new)
     layer = Layer(
         _full_heads(f, kv, qkv_bias=bias, out_bias=bias),
         Mlp(f.optional("ffn_hidden_size") or 4 * d, gated=False, bias=bias),
-        "pre-shared" if (parallel or new) and shared else "pre",
+        "pre-shared" if parallel and not two else "pre",
         norm_bias=True,
         parallel=parallel or new,
     )
@@ -261,6 +253,12 @@ def jais2(f: Fields) -> Transformer:
     return decoder(f, [layer] * f.n_layers(), final_norm_bias=True)
 
 
+def palm(f: Fields) -> Transformer:
+    """PaLM: side by side under one norm, one KV head, a gated MLP. A type of Dragonscale's own: it was never released."""
+    layer = Layer(attention(f), mlp(f), "pre-shared", parallel=True)
+    return decoder(f, [layer] * f.n_layers())
+
+
 FAMILIES = {
     "gpt2": gpt2,
     "gpt_bigcode": gpt_bigcode,
@@ -280,4 +278,5 @@ FAMILIES = {
     "cohere": cohere,
     "cohere2": cohere2,
     "jais2": jais2,
+    "palm": palm,
 }

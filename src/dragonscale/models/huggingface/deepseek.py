@@ -14,14 +14,13 @@ from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer, parsed
 
 
-def _mixture(f: Fields, score_bias: bool) -> Moe:
+def _mixture(f: Fields, score_bias: bool, bias: bool = False) -> Moe:
     d_ff = f.count("moe_intermediate_size")
-    return routed(
-        f, d_ff, shared_d_ff=f.natural("n_shared_experts", "num_shared_experts") * d_ff, score_bias=score_bias
-    )
+    shared = f.natural("n_shared_experts", "num_shared_experts") * d_ff
+    return routed(f, d_ff, shared_d_ff=shared, score_bias=score_bias, shared_bias=bias)
 
 
-def _layers(f: Fields, mixer: Component, moe: Moe | None) -> list[Layer]:
+def _layers(f: Fields, mixer: Component, moe: Moe, bias: bool = False) -> list[Layer]:
     """Dense layers first, then mixtures (every `moe_layer_freq`-th in some)."""
     n_layers, first = f.n_layers(), f.natural("first_k_dense_replace")
     step = f.natural("moe_layer_freq") or 1
@@ -29,9 +28,9 @@ def _layers(f: Fields, mixer: Component, moe: Moe | None) -> list[Layer]:
         "mlp_layer_types",
         n_layers,
         SPARSE,
-        lambda i: "sparse" if moe is not None and i >= first and i % step == 0 else "dense",
+        lambda i: "sparse" if i >= first and i % step == 0 else "dense",
     )
-    return [Layer(mixer, moe if moe is not None and kind == "sparse" else mlp(f)) for kind in kinds]
+    return [Layer(mixer, moe if kind == "sparse" else mlp(f, bias=bias)) for kind in kinds]
 
 
 def _modules(f: Fields, mixer: Component, moe: Moe, copies: bool) -> tuple[Section, ...]:
@@ -47,7 +46,8 @@ def deepseek_v1(f: Fields) -> Transformer:
 
 def deepseek_v2(f: Fields) -> Transformer:
     """DeepSeek V2 and V2-Lite."""
-    return decoder(f, _layers(f, latent_attention(f), _mixture(f, score_bias=False)))
+    bias = f.flag("mlp_bias")
+    return decoder(f, _layers(f, latent_attention(f), _mixture(f, False, bias), bias))
 
 
 def deepseek_v3(f: Fields) -> Transformer:
@@ -119,7 +119,8 @@ _RATIO_KINDS = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "
 def deepseek_v4(f: Fields) -> Transformer:
     """DeepSeek V4: a window and a compressed past, hash-routed first layers, several residual streams."""
     n_layers, streams = f.n_layers(), f.count("hc_mult")
-    f.skip("num_key_value_heads", "qk_rope_head_dim", "partial_rotary_factor", "intermediate_size")
+    f.must_be("num_key_value_heads", 1)
+    f.skip("qk_rope_head_dim", "intermediate_size")
     ratios = _ratios(f, n_layers)
     hashed = f.value("num_hash_layers")
     first = 3 if hashed is None else f.natural("num_hash_layers")
@@ -127,7 +128,7 @@ def deepseek_v4(f: Fields) -> Transformer:
         "mlp_layer_types", n_layers, ("hash_moe", "moe"), lambda i: "hash_moe" if i < first else "moe"
     )
     d_ff = f.count("moe_intermediate_size")
-    shared = f.natural("n_shared_experts") * d_ff
+    shared = f.count("n_shared_experts", at_most=1) * d_ff
     plain = routed(f, d_ff, shared_d_ff=shared, score_bias=True)
     by_hash = routed(f, d_ff, shared_d_ff=shared, hashed=True)
     layers = [

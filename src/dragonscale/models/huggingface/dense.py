@@ -23,6 +23,13 @@ def llama(f: Fields) -> Transformer:
     return decoder(f, [layer] * f.n_layers())
 
 
+def helium(f: Fields) -> Transformer:
+    """Helium: no bias on the output projection, whose input must be as wide as the model."""
+    mixer = attention(f, qkv_bias=f.flag("attention_bias"))
+    f.must_be("head_dim", d_model(f) // mixer.n_heads)
+    return decoder(f, [Layer(mixer, mlp(f, bias=f.flag("mlp_bias")))] * f.n_layers())
+
+
 def internlm(f: Fields) -> Transformer:
     """InternLM 2 and 3: `bias` on all four projections; InternLM 3 has `qkv_bias` apart."""
     bias = f.flag("bias")
@@ -209,7 +216,7 @@ def cwm(f: Fields) -> Transformer:
 FAMILIES = {
     "llama": llama,
     "granite": llama,
-    "helium": llama,
+    "helium": helium,
     "internlm": internlm,
     "internlm2": internlm,
     "internlm3": internlm,

@@ -20,6 +20,8 @@ from dragonscale.models.mtp import mtp_sections
 from dragonscale.models.transformer import Transformer
 
 LINEAR = ("linear_attention", "full_attention")
+HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_bias")
+"""Fields that say nothing where no layer has softmax attention."""
 
 
 def _delta(f: Fields) -> DeltaAttention:
@@ -94,6 +96,7 @@ def kimi_linear(f: Fields) -> Transformer:
     f.must_be("moe_layer_freq", 1)
     f.must_be("mla_use_nope", True)
     f.skip("use_grouped_topk")
+    f.must_be("tie_word_embeddings", False)
     sparse = f.kinds("mlp_layer_types", n_layers, SPARSE, lambda i: "dense" if i < first else "sparse")
     layers = [
         Layer(full if kind == LINEAR[1] else linear, moe if choice == "sparse" else mlp(f))
@@ -147,7 +150,7 @@ def jamba(f: Fields) -> Transformer:
     return decoder(f, layers)
 
 
-def _mamba2(f: Fields, norm: bool, inner: int | None = None) -> Mamba2:
+def _mamba2(f: Fields, norm: bool, inner: int | None = None, out_bias: bool | None = None) -> Mamba2:
     """The Mamba-2 of Bamba, Granite 4 and Falcon-H1."""
     heads = f.count("mamba_n_heads")
     inner = inner or f.count("mamba_expand") * d_model(f)
@@ -165,6 +168,7 @@ def _mamba2(f: Fields, norm: bool, inner: int | None = None) -> Mamba2:
         kernel=f.count("mamba_d_conv"),
         conv_bias=f.flag("mamba_conv_bias"),
         proj_bias=f.flag("mamba_proj_bias"),
+        out_bias=f.flag("mamba_proj_bias") if out_bias is None else out_bias,
         norm=norm,
     )
 
@@ -198,6 +202,7 @@ def granite_hybrid(f: Fields) -> Transformer:
     mamba = _mamba2(f, norm=True) if LINEAR[0] in kinds else None
     for field in ("expand", "d_state", "d_head", "d_conv", "n_heads", "n_groups", "conv_bias", "proj_bias"):
         f.skip(f"mamba_{field}")
+    f.skip(*HEADS)
     layers = [Layer(biased_attention(f) if kind == LINEAR[1] else mamba, ffn) for kind in kinds]
     return decoder(f, layers)
 
@@ -205,9 +210,8 @@ def granite_hybrid(f: Fields) -> Transformer:
 def falcon_h1(f: Fields) -> Transformer:
     """Falcon-H1: attention and Mamba-2 side by side in every layer."""
     inner, norm = f.optional("mamba_d_ssm"), f.flag("mamba_rms_norm")
-    f.must_be("projectors_bias", False)
     f.skip("mamba_use_mlp", "attn_layer_indices", "mamba_expand")
-    mixer = Both(biased_attention(f), _mamba2(f, norm, inner))
+    mixer = Both(biased_attention(f), _mamba2(f, norm, inner, f.flag("projectors_bias")))
     layer = Layer(mixer, mlp(f, bias=f.flag("mlp_bias")))
     return decoder(f, [layer] * f.n_layers())
 
@@ -238,7 +242,8 @@ def nemotron_h(f: Fields) -> Transformer:
         part = parts[kind]()
         mixes = kind in LINEAR
         layers.append(Layer(part if mixes else None, None if mixes else part))
-    f.skip(*_NEMOTRON_FIELDS)
+    f.skip(*HEADS, *_NEMOTRON_FIELDS)
+    f.must_be("attention_bias", False)
     f.must_be("num_nextn_predict_layers", 0)
     return decoder(f, layers)
 
@@ -270,6 +275,7 @@ def _nemotron_parts(f: Fields) -> dict:  # pyright: ignore[reportMissingTypeArgu
             kernel=f.count("mamba_d_conv", "conv_kernel"),
             conv_bias=f.flag("mamba_conv_bias", "use_conv_bias"),
             proj_bias=f.flag("use_bias"),
+            out_bias=f.flag("use_bias"),
         )
 
     return {
@@ -306,6 +312,7 @@ def mamba2(f: Fields) -> Transformer:
         kernel=f.count("conv_kernel"),
         conv_bias=f.flag("use_conv_bias"),
         proj_bias=f.flag("use_bias"),
+        out_bias=f.flag("use_bias"),
     )
     f.skip("expand", "time_step_rank", "rms_norm", "norm_before_gate")
     return decoder(f, [Layer(mixer, None)] * f.n_layers())

@@ -23,7 +23,11 @@ SPARSE = ("dense", "sparse")
 
 
 def routed(f: Fields, d_ff: int, **options: object) -> Moe:
-    """The mixture itself, its counts under whichever names the family uses."""
+    """The mixture itself, its counts under whichever names the family uses.
+
+    `intermediate_size` beside it is that of dense layers, of which there may be none.
+    """
+    f.skip("intermediate_size")
     names = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
     chosen = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_k")
     return Moe(f.count(*names), f.count(*chosen), d_ff, **options)  # pyright: ignore[reportArgumentType]
@@ -282,9 +286,10 @@ def hy_v3(f: Fields) -> Transformer:
     """Hunyuan 3: a dense first layer, then mixtures with a shared expert."""
     n_layers, d_ff = f.n_layers(), f.count("moe_intermediate_size", "expert_hidden_dim")
     sparse = _dense_first(f, n_layers, f.natural("first_k_dense_replace") or 1)
-    moe = routed(f, d_ff, shared_d_ff=f.natural("num_shared_experts") * d_ff, score_bias=True)
+    shared, bias = f.natural("num_shared_experts") * d_ff, f.flag("mlp_bias")
+    moe = routed(f, d_ff, shared_d_ff=shared, score_bias=True, shared_bias=bias)
     mixer = biased_attention(f, qk_norm="head")
-    return decoder(f, [Layer(mixer, moe if kind else mlp(f)) for kind in sparse])
+    return decoder(f, [Layer(mixer, moe if kind else mlp(f, bias=bias)) for kind in sparse])
 
 
 def llama4(f: Fields) -> Transformer:

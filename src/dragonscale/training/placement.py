@@ -1,0 +1,89 @@
+"""Which wires each mesh axis gets, for many meshes at once.
+
+Under switches an axis is a stride and a size, so arrays need nothing special. On a torus the axes of each distinct mesh
+are laid over the slice once, and the rings found are spread back over the arrays.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from dragonscale.collectives import Group, Ring, Rings, Stacked, Switches, Wide
+from dragonscale.errors import InputError
+from dragonscale.hardware import Slice, Torus
+from dragonscale.numbers import Number, product
+from dragonscale.sharding.mesh import make_mesh
+from dragonscale.training.plan import AXES
+
+MOST_RINGS = 3
+
+
+@dataclass(frozen=True)
+class Wires:
+    """The wires of every mesh axis of a batch of plans; `possible` is False where a mesh does not fit the torus."""
+
+    piece: Slice
+    axes: dict[str, Any]
+    rings: dict[str, tuple[Ring, ...]]
+    pods: dict[str, Any]
+    possible: Any
+
+    def group(self, names: tuple[str, ...]) -> Group:
+        """The chips along some axes and the wires between them."""
+        chip = self.piece.chip
+        if not isinstance(chip.network, Torus):
+            return self._switched(names)
+        rings = tuple(ring for name in names for ring in self.rings[name])
+        inner = Rings(rings, chip.network.link, chip.network.hop_latency)
+        pods = product(self.pods[name] for name in names)
+        if chip.dcn is None or numpy.all(pods == 1):
+            return inner
+        return Stacked(inner, Wide(pods, chip.dcn, chip.dcn_latency))
+
+    def _switched(self, names: tuple[str, ...]) -> Switches:
+        order = [name for name in AXES if name in self.axes]
+        slowest = min(order.index(name) for name in names)
+        faster = product(self.axes[name] for name in order[slowest + 1 :])
+        mine = product(self.axes[name] for name in order[slowest + 1 :] if name in names)
+        levels = self.piece.chip.network.levels  # pyright: ignore[reportAttributeAccessIssue]
+        return Switches(product(self.axes[name] for name in names), levels, faster / mine)
+
+
+def lay_wires(axes: dict[str, Number], piece: Slice) -> Wires:
+    """Wires for meshes given as arrays of axis sizes, all of one length."""
+    arrays = {name: numpy.atleast_1d(numpy.asarray(axes[name])) for name in AXES}
+    count = max(len(array) for array in arrays.values())
+    arrays = {name: numpy.broadcast_to(array, (count,)) for name, array in arrays.items()}
+    if not isinstance(piece.chip.network, Torus):
+        return Wires(piece, arrays, {}, {}, numpy.ones(count, bool))
+    table = numpy.stack([arrays[name] for name in AXES], axis=1).astype(int)
+    distinct, inverse = numpy.unique(table, axis=0, return_inverse=True)
+    laid = [_lay_one(row, piece) for row in distinct]
+    rings: dict[str, tuple[Ring, ...]] = {}
+    pods: dict[str, Any] = {}
+    for name in AXES:
+        columns = []
+        for place in range(MOST_RINGS):
+            found = [_nth(one, name, place) for one in laid]
+            size, closed, share = (numpy.array([ring[part] for ring in found])[inverse.ravel()] for part in range(3))
+            columns.append(Ring(size, closed, share))
+        rings[name] = tuple(column for column in columns if numpy.any(column.size > 1)) or (Ring(1),)
+        pods[name] = numpy.array([1 if one is None else one.pods.get(name, 1) for one in laid])[inverse.ravel()]
+    possible = numpy.array([one is not None for one in laid])[inverse.ravel()]
+    return Wires(piece, arrays, rings, pods, possible)
+
+
+def _lay_one(row: Any, piece: Slice) -> Any:
+    try:
+        return make_mesh({name: int(size) for name, size in zip(AXES, row, strict=True)}, piece.chip, piece)
+    except InputError:
+        return None
+
+
+def _nth(mesh: Any, name: str, place: int) -> tuple[float, float, float]:
+    rings = () if mesh is None else mesh.rings[name]
+    if place >= len(rings):
+        return (1.0, 0.0, 1.0)
+    ring = rings[place]
+    return (float(ring.size), float(ring.closed), float(ring.share))
