@@ -144,6 +144,8 @@ def render(value: float, dimension: str, digits: int = 3, binary: bool = False) 
     if not math.isfinite(value) or value == 0:
         return f"{value:g}{'s' if dimension == 's' else suffix}"
     scale, prefix = next((step for step in steps if abs(value) >= step[0] * 0.9995), steps[-1])
+    if base == "count" and prefix == "G":
+        prefix = "B"  # parameters and tokens are counted in billions
     return f"{_significant(value / scale, digits)}{prefix}{suffix}"
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json
-from dragonscale.cli.show import amount, emit_json, table
+from dragonscale.cli.show import amount, emit_json, say, table
 
 
 def run(
@@ -21,11 +21,11 @@ def run(
 
     if name is None:
         reports = chips_report()
-        emit_json(reports) if json else print(_listing(reports))
+        emit_json(reports) if json else say(_listing(reports))
         return 0
     chip = load_chip(name)
     report = chip_report(chip.reading(source) if source else chip)
-    emit_json(report) if json else print(_details(report))
+    emit_json(report) if json else say(_details(report))
     return 0
 
 

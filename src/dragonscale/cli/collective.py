@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json, MeshText, On, Plot
-from dragonscale.cli.show import amount, emit_json, note, table
+from dragonscale.cli.show import amount, emit_json, note, say, table
 
 
 def run(
@@ -45,7 +45,7 @@ def run(
         rows = size_sweep(name, axes, layout, options)
         save_chart(line_chart(rows, "bytes", "seconds", "what", f"{name} over {', '.join(axes)} on {on}"), plot)
         note(f"Wrote {plot}.")
-    emit_json(report) if json else print(_text(report))
+    emit_json(report) if json else say(_text(report))
     return 0
 
 

@@ -6,7 +6,7 @@ from cyclopts import App, Parameter
 
 from dragonscale.cli.collective import read_axes
 from dragonscale.cli.flags import Json, MeshText, On, Sizes, read_sizes
-from dragonscale.cli.show import emit_json
+from dragonscale.cli.show import emit_json, say
 
 
 def build() -> App:
@@ -95,5 +95,5 @@ def _show(explanation, json: bool) -> int:
             lines.append(f"    = {line.numbers}")
     if explanation.crossovers:
         lines += ["", "crossovers", *(f"  {text}" for text in explanation.crossovers)]
-    print("\n".join([*lines, "", *explanation.notes]))
+    say("\n".join([*lines, "", *explanation.notes]))
     return 0

@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json
-from dragonscale.cli.show import amount, bar, emit_json, table
+from dragonscale.cli.show import amount, bar, emit_json, say, table
 
 
 def run(
@@ -29,7 +29,7 @@ def run(
 
     if name is None:
         rows = models_report()
-        emit_json(rows) if json else print(_listing(rows))
+        emit_json(rows) if json else say(_listing(rows))
         return 0
     dtype_bytes(kv_dtype)
     length = parse_count(seq, "--seq")
@@ -39,7 +39,7 @@ def run(
     if json:
         emit_json(report)
     else:
-        print(report.program if program else _details(report))
+        say(report.program if program else _details(report))
     return 0
 
 

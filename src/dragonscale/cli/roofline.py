@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json, On, Plot, Sizes, read_sizes
-from dragonscale.cli.show import amount, bar, emit_json, note, table
+from dragonscale.cli.show import amount, bar, emit_json, note, say, table
 
 
 def run(
@@ -33,7 +33,7 @@ def run(
         dtype = report.compute_dtype if report.resources[0].name == "compute" else "bf16"
         save_chart(roofline_chart(chip, chart_points(report), dtype, [memory]), plot)
         note(f"Wrote {plot}.")
-    emit_json(report) if json else print(_text(report, chip.title))
+    emit_json(report) if json else say(_text(report, chip.title))
     return 0
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json, MeshText, On, Sizes, read_sizes
-from dragonscale.cli.show import amount, emit_json, note, table
+from dragonscale.cli.show import amount, emit_json, note, say, table
 
 
 def run(
@@ -33,7 +33,7 @@ def run(
     if chip is not None and piece is None and chip.kind == "tpu":
         note("No slice given: every mesh axis is taken as a full ring of its own, the book's ideal.")
     report = shard_report(expression, layout, on, read_sizes(sizes), most=alternatives)
-    emit_json(report) if json else print(_text(report, backward))
+    emit_json(report) if json else say(_text(report, backward))
     return 0
 
 

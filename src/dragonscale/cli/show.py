@@ -6,7 +6,7 @@ from typing import Any
 
 from dragonscale.units import render
 
-WIDTH = 80
+WIDTH = 88
 
 
 def emit_json(record: Any) -> None:
@@ -14,6 +14,15 @@ def emit_json(record: Any) -> None:
     import msgspec
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+
+
+def say(text: str) -> None:
+    """Print an answer; sentences that are too long for the terminal are wrapped, tables and formulas are left alone."""
+    import textwrap
+
+    for line in text.split("\n"):
+        prose = len(line) > WIDTH and not line.startswith(" ") and "  " not in line
+        print(textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False) if prose else line)
 
 
 def note(text: str) -> None:

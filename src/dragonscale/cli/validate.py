@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from dragonscale.cli.flags import Json
-from dragonscale.cli.show import emit_json, note, table
+from dragonscale.cli.show import emit_json, note, say, table
 
 
 def build() -> App:
@@ -30,7 +30,7 @@ def collectives(
     if out:
         write_scores(report, out)
         note(f"Wrote {out}.")
-    emit_json(report.as_json()) if json else print(_text(report.as_json()))
+    emit_json(report.as_json()) if json else say(_text(report.as_json()))
     return 0
 
 

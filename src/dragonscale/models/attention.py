@@ -40,9 +40,7 @@ class Attention:
 
     def __post_init__(self) -> None:
         if self.n_heads % self.n_kv_heads:
-            raise InputError(
-                f"{self.n_heads} query heads cannot share {self.n_kv_heads} KV heads: not a multiple."
-            )
+            raise InputError(f"{self.n_heads} query heads cannot share {self.n_kv_heads} KV heads: not a multiple.")
 
     @property
     def dims(self) -> dict[str, int]:

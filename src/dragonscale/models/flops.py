@@ -41,9 +41,7 @@ def key_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
         reach = [section.chunk] if section.chunk is not None and dim == "s" else []
         return work.queries * minimum(work.keys, *caps, *reach) / ratio
     if section.chunk is not None and dim == "s":
-        return _within_chunks(work.keys, section.chunk) - _within_chunks(
-            work.keys - work.queries, section.chunk
-        )
+        return _within_chunks(work.keys, section.chunk) - _within_chunks(work.keys - work.queries, section.chunk)
     if not caps:
         start = work.keys - work.queries
         return (work.keys * work.keys - start * start) / 2 / ratio

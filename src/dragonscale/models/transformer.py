@@ -68,9 +68,7 @@ def parsed(lines: Iterable[str]) -> tuple[Op, ...]:
     return _OPS[text]
 
 
-def layer_section(
-    layer: Layer, d_model: int, name: str, repeat: int, more: dict[str, int] | None = None
-) -> Section:
+def layer_section(layer: Layer, d_model: int, name: str, repeat: int, more: dict[str, int] | None = None) -> Section:
     """A layer's lines with their sizes and how far its attention sees."""
     mixer = layer.mixer
     return Section(
@@ -126,8 +124,7 @@ def _program(model: Transformer) -> Program:
         kinds[layer] = kinds.get(layer, 0) + 1
     names = {layer: "block" if len(kinds) == 1 else f"block{number}" for number, layer in enumerate(kinds)}
     blocks = [
-        layer_section(layer, model.d_model, names[layer], repeat, {"v": model.vocab})
-        for layer, repeat in kinds.items()
+        layer_section(layer, model.d_model, names[layer], repeat, {"v": model.vocab}) for layer, repeat in kinds.items()
     ]
     shared = ("W_embed",) if model.tied else ()
     sections = (

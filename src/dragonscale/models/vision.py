@@ -41,7 +41,12 @@ def norm(d_model: int, name: str, bias: bool) -> Section:
 
 
 def bridge(
-    sizes: tuple[int, ...], name: str = "bridge", bias: bool = True, norm_size: int = 0, norm_bias: bool = True, repeat: int = 1
+    sizes: tuple[int, ...],
+    name: str = "bridge",
+    bias: bool = True,
+    norm_size: int = 0,
+    norm_bias: bool = True,
+    repeat: int = 1,
 ) -> Section:
     """Matrices in a row, of these widths from first to last, after a norm over `norm_size` if there is one."""
     dims = {f"j{number}": size for number, size in enumerate(sizes)} | {"m0": norm_size}

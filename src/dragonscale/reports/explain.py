@@ -47,6 +47,14 @@ def _text(expression: Any) -> str:
     return str(expression)
 
 
+def _tidy(expression: Any) -> Any:
+    """A solution without a minus sign above and below its fraction bar."""
+    import sympy
+
+    above, below = sympy.fraction(sympy.together(sympy.simplify(expression)))
+    return (-above) / (-below) if above.could_extract_minus_sign() else above / below
+
+
 def _with(expression: Any, values: dict[Any, float]) -> Any:
     import sympy
 
@@ -105,7 +113,7 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
             value = solution.subs(values)
             known_value = f" = {float(value):,.6g}" if value.is_number else ""
             if not (value.is_number and float(value) <= 0):
-                found.append(f"compute = {level} at {name} = {_text(sympy.simplify(solution))}{known_value}")
+                found.append(f"compute = {level} at {name} = {_text(_tidy(solution))}{known_value}")
     del result
     notes = [
         f"C = {render(chip.peak(dtype, unit), 'FLOP/s')} ({dtype}, {unit} unit), W = {render(chip.bandwidth(level), 'bytes/s')} ({level}) of {chip.title}"
@@ -208,7 +216,7 @@ def _comms_crossovers(
                 number = sympy.sympify(solution).subs(numbers)
                 shown = f" = {float(number):,.6g}" if number.is_number else ""
                 found.append(
-                    f"compute = network over {', '.join(axes)} at {name} = {_text(sympy.simplify(solution))}{shown} (W: both directions)"
+                    f"compute = network over {', '.join(axes)} at {name} = {_text(_tidy(solution))}{shown} (W: both directions)"
                 )
     return found
 

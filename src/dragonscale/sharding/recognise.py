@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from dragonscale.notation import Array, Einsum
 from dragonscale.sharding.algebra import Strategy
-from dragonscale.sharding.layout import Sizes, check_layout, local_bytes, replicated_over
+from dragonscale.sharding.layout import Sizes, block_of, local_bytes, replicated_over
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import Layout, Step, layout_of
 
@@ -195,18 +195,26 @@ class _Search:
             yield array.with_layout(layout_of(array), rest)
 
     def permuted(self, array: Array, seen: Seen) -> Iterator[Array]:
-        """The one layout that a permute leaves: every axis of a dim becomes the axis along which receivers differ where
-        their sources differed along it."""
-        renamed: dict[str, str] = {}
-        for axis in array.axes:
-            pattern = tuple(self.places[axis][source] for source in seen.sources)
-            matching = [other for other, place in self.places.items() if place == pattern]
-            if not matching or matching[0] in array.partial:
+        """The layout that a permute leaves, if it leaves one: each chip now holds its source's block of every dim."""
+        layout: Layout = {}
+        for dim, held in layout_of(array).items():
+            blocks = [block_of(held, {a: self.places[a][s] for a in held}, self.mesh) for s in seen.sources]
+            axes = self.axes_of(blocks, self.mesh.size(*held))
+            if axes is None or any(axis in array.partial for axis in axes):
                 return
-            renamed[axis] = matching[0]
-        now = layout_of(array)
-        layout = {dim: tuple(renamed[axis] for axis in held) for dim, held in now.items()}
+            layout[dim] = axes
         yield array.with_layout(layout, array.partial)
+
+    def axes_of(self, blocks: list[int], parts: int) -> tuple[str, ...] | None:
+        """The axes, major first, along which chips hold these blocks of a dim in so many parts."""
+        if parts == 1:
+            return ()
+        for axis, place in self.places.items():
+            size = self.mesh.axes[axis]
+            if parts % size == 0 and all(block * size // parts == at for block, at in zip(blocks, place, strict=True)):
+                rest = self.axes_of([block % (parts // size) for block in blocks], parts // size)
+                return None if rest is None else (axis, *rest)
+        return None
 
 
 def _coordinates(mesh: Mesh) -> dict[str, tuple[int, ...]]:

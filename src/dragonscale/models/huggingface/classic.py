@@ -128,9 +128,7 @@ def bloom(f: Fields) -> Transformer:
     f.skip("apply_residual_connection_post_layernorm", "slow_but_exact", "offset_alibi")
     f.skip("attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "n_inner", "seq_length")
     f.skip("skip_bias_add", "skip_bias_add_qkv", "unk_token_id")
-    layer = Layer(
-        _full_heads(f, qkv_bias=True, out_bias=True), Mlp(4 * d, gated=False, bias=True), norm_bias=True
-    )
+    layer = Layer(_full_heads(f, qkv_bias=True, out_bias=True), Mlp(4 * d, gated=False, bias=True), norm_bias=True)
     frame = {"embed_norm": True, "embed_norm_bias": True, "final_norm_bias": True}
     return decoder(f, [layer] * n_layers, **frame)
 

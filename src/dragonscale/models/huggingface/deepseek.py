@@ -124,9 +124,7 @@ def deepseek_v4(f: Fields) -> Transformer:
     ratios = _ratios(f, n_layers)
     hashed = f.value("num_hash_layers")
     first = 3 if hashed is None else f.natural("num_hash_layers")
-    kinds = f.kinds(
-        "mlp_layer_types", n_layers, ("hash_moe", "moe"), lambda i: "hash_moe" if i < first else "moe"
-    )
+    kinds = f.kinds("mlp_layer_types", n_layers, ("hash_moe", "moe"), lambda i: "hash_moe" if i < first else "moe")
     d_ff = f.count("moe_intermediate_size")
     shared = f.count("n_shared_experts", at_most=1) * d_ff
     plain = routed(f, d_ff, shared_d_ff=shared, score_bias=True)

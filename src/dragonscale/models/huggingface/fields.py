@@ -96,9 +96,7 @@ class Fields:
                 raise self._wrong(names[0], value, "a list of whole numbers")
         return value
 
-    def kinds(
-        self, name: str, n_layers: int, allowed: Collection[str], otherwise: Callable[[int], str]
-    ) -> list[str]:
+    def kinds(self, name: str, n_layers: int, allowed: Collection[str], otherwise: Callable[[int], str]) -> list[str]:
         """The kind of every layer: the list in the field, or what `otherwise` says of each layer's number."""
         value = self.value(name)
         if value is None:

@@ -48,8 +48,7 @@ def _qwen_hybrid(f: Fields, sparse: bool) -> Transformer:
     layers = [Layer(full if kind == LINEAR[1] else _delta(f), ffn) for kind in kinds]
     if sparse and f.value("decoder_sparse_step"):  # Qwen3-Next may keep some layers dense
         layers = [
-            layer if choice else Layer(layer.mixer, mlp(f))
-            for layer, choice in zip(layers, is_sparse(f), strict=True)
+            layer if choice else Layer(layer.mixer, mlp(f)) for layer, choice in zip(layers, is_sparse(f), strict=True)
         ]
     modules = f.natural("mtp_num_hidden_layers")
     extras = mtp_sections([Layer(full, ffn)], d_model(f), f.count("vocab_size"), modules)
@@ -113,9 +112,7 @@ def minimax(f: Fields) -> Transformer:
         "layer_types",
         n_layers,
         LINEAR,
-        lambda i: (
-            LINEAR[int(bool(listed[i]))] if listed and i < len(listed) else LINEAR[1 if (i + 1) % 2 else 0]
-        ),
+        lambda i: LINEAR[int(bool(listed[i]))] if listed and i < len(listed) else LINEAR[1 if (i + 1) % 2 else 0],
     )
     full = attention(f, window=window_everywhere(f))
     linear = LightningAttention(full.n_heads, full.head_dim)
@@ -157,9 +154,7 @@ def _mamba2(f: Fields, norm: bool, inner: int | None = None, out_bias: bool | No
     given = f.value("mamba_d_head")
     size = inner // heads if given in (None, "auto") else f.count("mamba_d_head")
     if heads * size != inner:
-        raise InputError(
-            f"{f.what} has {heads} Mamba heads of {size}, which are not its inner size of {inner}."
-        )
+        raise InputError(f"{f.what} has {heads} Mamba heads of {size}, which are not its inner size of {inner}.")
     return Mamba2(
         n_heads=heads,
         head_dim=size,
@@ -179,9 +174,7 @@ def bamba(f: Fields) -> Transformer:
     f.skip("attn_rotary_emb")
     bias = f.flag("mlp_bias")
     mamba = _mamba2(f, norm=True)
-    layers = [
-        Layer(biased_attention(f) if i in listed else mamba, mlp(f, bias=bias)) for i in range(f.n_layers())
-    ]
+    layers = [Layer(biased_attention(f) if i in listed else mamba, mlp(f, bias=bias)) for i in range(f.n_layers())]
     return decoder(f, layers)
 
 
@@ -248,12 +241,7 @@ def nemotron_h(f: Fields) -> Transformer:
     return decoder(f, layers)
 
 
-_NEMOTRON_FIELDS = """
-mamba_num_heads mamba_head_dim ssm_state_size n_groups mamba_n_groups conv_kernel mamba_d_conv use_conv_bias
-mamba_conv_bias expand mamba_expand use_bias mamba_proj_bias intermediate_size mlp_bias n_routed_experts num_experts_per_tok
-n_shared_experts moe_intermediate_size moe_shared_expert_intermediate_size moe_latent_size attention_bias
-num_key_value_heads head_dim attention_head_dim mtp_layers_block_type mtp_hybrid_override_pattern sliding_window
-""".split()
+_NEMOTRON_FIELDS = ["mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "mamba_n_groups", "conv_kernel", "mamba_d_conv", "use_conv_bias", "mamba_conv_bias", "expand", "mamba_expand", "use_bias", "mamba_proj_bias", "intermediate_size", "mlp_bias", "n_routed_experts", "num_experts_per_tok", "n_shared_experts", "moe_intermediate_size", "moe_shared_expert_intermediate_size", "moe_latent_size", "attention_bias", "num_key_value_heads", "head_dim", "attention_head_dim", "mtp_layers_block_type", "mtp_hybrid_override_pattern", "sliding_window"]
 
 
 def _nemotron_parts(f: Fields) -> dict:  # pyright: ignore[reportMissingTypeArgument]
@@ -333,7 +321,9 @@ def lfm2(f: Fields) -> Transformer:
     d_ff = f.count("block_ff_dim", "intermediate_size")
     adjusted = f.value("block_auto_adjust_ff_dim")
     f.skip("block_auto_adjust_ff_dim", "conv_dim", "conv_dim_out", "block_dim", "block_mlp_init_scale")
-    f.skip("block_norm_eps", "block_out_init_scale", "block_use_swiglu", "block_use_xavier_init", "conv_use_xavier_init")
+    f.skip(
+        "block_norm_eps", "block_out_init_scale", "block_use_swiglu", "block_use_xavier_init", "conv_use_xavier_init"
+    )
     f.skip("num_heads", "use_pos_enc", "theta")
     multiple, factor = f.optional("block_multiple_of") or 1, f.value("block_ffn_dim_multiplier")
     if adjusted:

@@ -73,14 +73,7 @@ INERT = frozenset(" ".join((_TOKENS, _LIBRARY, _TRAINING, _ARITHMETIC, _GENERATI
 """Never matter."""
 
 INERT_WHILE_OFF = frozenset(
-    """
-    attention_bias attention_out_bias mlp_bias use_bias use_qkv_bias qkv_bias bias lm_head_bias moe_use_bias add_bias_linear
-    qk_layernorm use_qk_norm mlp_only_layers use_sliding_window sliding_window num_nextn_predict_layers
-    mtp_num_hidden_layers use_mtp num_mtp_modules num_experts n_routed_experts num_local_experts n_shared_experts
-    num_shared_experts shared_intermediate_size attn_output_gate use_parallel_residual
-    use_bidirectional_attention enable_moe_block use_double_wide_mlp num_kv_shared_layers attention_k_eq_v
-    use_cla cla_share_factor use_mla tie_word_embeddings alibi projector_bias use_lora lora_rank
-    """.split()
+    ["attention_bias", "attention_out_bias", "mlp_bias", "use_bias", "use_qkv_bias", "qkv_bias", "bias", "lm_head_bias", "moe_use_bias", "add_bias_linear", "qk_layernorm", "use_qk_norm", "mlp_only_layers", "use_sliding_window", "sliding_window", "num_nextn_predict_layers", "mtp_num_hidden_layers", "use_mtp", "num_mtp_modules", "num_experts", "n_routed_experts", "num_local_experts", "n_shared_experts", "num_shared_experts", "shared_intermediate_size", "attn_output_gate", "use_parallel_residual", "use_bidirectional_attention", "enable_moe_block", "use_double_wide_mlp", "num_kv_shared_layers", "attention_k_eq_v", "use_cla", "cla_share_factor", "use_mla", "tie_word_embeddings", "alibi", "projector_bias", "use_lora", "lora_rank"]
 )
 """Do not matter while false, null, 0 or empty: the plain form of every family here."""
 

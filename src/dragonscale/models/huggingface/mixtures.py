@@ -44,8 +44,7 @@ def is_sparse(f: Fields) -> Sequence[bool]:
     step, dense = f.natural("decoder_sparse_step"), f.numbers("mlp_only_layers") or []
     experts = f.natural("num_experts")
     return [
-        experts > 0 and step > 0 and number not in dense and (number + 1) % step == 0
-        for number in range(f.n_layers())
+        experts > 0 and step > 0 and number not in dense and (number + 1) % step == 0 for number in range(f.n_layers())
     ]
 
 
@@ -216,8 +215,7 @@ def ernie_moe(f: Fields) -> Transformer:
     f.skip("moe_gate", "moe_capacity", "num_nextn_predict_layers", "rope_3d", "freq_allocation")
     mixer = attention(f, qkv_bias=bias, out_bias=bias)
     layers = [
-        Layer(mixer, moe if first <= i <= last and (i + 1) % step == 0 else mlp(f, bias=bias))
-        for i in range(n_layers)
+        Layer(mixer, moe if first <= i <= last and (i + 1) % step == 0 else mlp(f, bias=bias)) for i in range(n_layers)
     ]
     return decoder(f, layers, head_bias=bias)
 
@@ -256,9 +254,7 @@ def mimo_v2(f: Fields) -> Transformer:
     sparse = _dense_first(f, n_layers, 1)
     v_head_dim, kv, bias = f.optional("v_head_dim"), f.count("num_key_value_heads"), f.flag("attention_bias")
     full = attention(f, v_head_dim=v_head_dim, qkv_bias=bias)
-    local = attention(
-        f, v_head_dim=v_head_dim, qkv_bias=bias, sinks=True, window=window, n_kv_heads=2 * kv
-    )
+    local = attention(f, v_head_dim=v_head_dim, qkv_bias=bias, sinks=True, window=window, n_kv_heads=2 * kv)
     moe = routed(f, f.count("moe_intermediate_size"), score_bias=True)
     layers = [
         Layer(full if kind == SLIDING[0] else local, moe if choice else mlp(f))
@@ -274,9 +270,7 @@ def afmoe(f: Fields) -> Transformer:
     d_ff = f.count("moe_intermediate_size")
     moe = routed(f, d_ff, shared_d_ff=f.natural("num_shared_experts") * d_ff, score_bias=True)
     layers = [
-        Layer(
-            attention(f, qk_norm="head", gate="full", window=span), mlp(f) if i < dense else moe, "sandwich"
-        )
+        Layer(attention(f, qk_norm="head", gate="full", window=span), mlp(f) if i < dense else moe, "sandwich")
         for i, span in enumerate(spans)
     ]
     return decoder(f, layers)

@@ -42,7 +42,11 @@ def qwen3_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
 def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """Qwen2.5-VL: RMS norms and a gated MLP."""
     d, merge = v.count("hidden_size"), v.count("spatial_merge_size") ** 2
-    pixels = v.count("in_channels", "in_chans") * v.count("temporal_patch_size") * v.count("patch_size", "spatial_patch_size") ** 2
+    pixels = (
+        v.count("in_channels", "in_chans")
+        * v.count("temporal_patch_size")
+        * v.count("patch_size", "spatial_patch_size") ** 2
+    )
     v.skip("tokens_per_second", "window_size", "fullatt_block_indexes")
     mlp = Mlp(v.count("intermediate_size"), bias=True)
     return (
@@ -55,7 +59,11 @@ def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
 def qwen2_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """Qwen2-VL: the tower's width is `embed_dim`, the text's `hidden_size`."""
     d, merge = v.count("embed_dim"), v.count("spatial_merge_size") ** 2
-    pixels = v.count("in_channels", "in_chans") * v.count("temporal_patch_size") * v.count("patch_size", "spatial_patch_size") ** 2
+    pixels = (
+        v.count("in_channels", "in_chans")
+        * v.count("temporal_patch_size")
+        * v.count("patch_size", "spatial_patch_size") ** 2
+    )
     mlp = Mlp(v.count("mlp_ratio") * d, gated=False, bias=True)
     return (
         patches(d, pixels),

@@ -1,0 +1,178 @@
+"""Kernel profiles as TOML files, one for a chip or a family, and the choice of the one that fits a chip.
+
+`chips` are those whose kernels were measured for the file (or, where none were, whose facts it was worked out from);
+`stands_for` are chips of the same family, which take its fractions with their own datasheet's rates, and its seconds as
+they are. A chip that no file names takes the file of its kind: `generic-gpu` or `tpu`. Every table says what it rests on.
+"""
+
+import dataclasses
+import functools
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware.chip import Chip
+from dragonscale.hardware.chip_file import read_table
+from dragonscale.kernels.dtypes import FORMATS
+from dragonscale.kernels.profile import (
+    Attention,
+    Decode,
+    Grouped,
+    KernelProfile,
+    Matmul,
+    RestsOn,
+    Stream,
+    Tables,
+)
+from dragonscale.units import parse
+
+_DIRECTORY = resources.files("dragonscale.kernels") / "profiles"
+_USUAL = {"gpu": "generic-gpu", "tpu": "tpu"}
+_Record = TypeVar("_Record")
+
+
+class SourceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    title: str
+    date: str
+    url: str = ""
+
+
+class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file. Times are text with units, the rest plain numbers."""
+
+    name: str
+    title: str
+    rests_on: str
+    sources: dict[str, SourceFile]
+    stream: dict[str, Any]
+    matmul: dict[str, dict[str, Any]]
+    attention: dict[str, dict[str, Any]]
+    decode: dict[str, dict[str, Any]]
+    grouped: dict[str, dict[str, dict[str, Any]]]
+    chips: list[str] = []
+    stands_for: list[str] = []
+    cores: float | None = None
+    """Cores that tiles are dealt out to; the chip's own number if not given."""
+
+
+def read_profile(table: dict[str, Any], origin: str) -> ProfileFile:
+    """Check a table against `ProfileFile`."""
+    try:
+        file = msgspec.convert(table, ProfileFile)
+    except msgspec.ValidationError as error:
+        raise InputError(f"The kernel profile {shorten(origin)} is not right: {error}.") from None
+    for path, raw in tables_of(file).items():
+        source = raw.get("rests_on", {}).get("source")
+        if source not in file.sources:
+            raise InputError(
+                f"The kernel profile {shorten(origin)} rests {path} on {source!r}, which [sources] does not list."
+            )
+    return file
+
+
+def tables_of(file: ProfileFile) -> dict[str, dict[str, Any]]:
+    """Every table of constants by its path: `matmul.bf16`, `grouped.fp8.triton`, `stream`."""
+    found = {"stream": file.stream}
+    for kind in ("matmul", "attention", "decode"):
+        found |= {f"{kind}.{name}": table for name, table in getattr(file, kind).items()}
+    for name, own in file.grouped.items():
+        found |= {f"grouped.{name}.{who}": table for who, table in own.items()}
+    return found
+
+
+def make_table(raw: dict[str, Any], record: type[_Record], where: str) -> _Record:
+    """A record of constants in seconds and fractions from a table of a file."""
+    values = {key: value for key, value in raw.items() if key != "rests_on"}
+    names = {field.name for field in dataclasses.fields(record)}  # pyright: ignore[reportArgumentType]
+    for key, value in values.items():
+        if key not in names:
+            raise unknown(f"constant of {where} called", key, names)
+        values[key] = parse(value, "s", f"{where}.{key}") if isinstance(value, str) else value
+    try:
+        return msgspec.convert(values, record)
+    except msgspec.ValidationError as error:
+        raise InputError(f"The constants of {where} are not right: {error}.") from None
+
+
+@functools.cache
+def profile_files() -> dict[str, ProfileFile]:
+    """The built-in profiles by name."""
+    import tomllib
+
+    found: dict[str, ProfileFile] = {}
+    for entry in sorted(_DIRECTORY.iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".toml"):
+            table = tomllib.loads(entry.read_text(encoding="utf-8"))
+            found[entry.name.removesuffix(".toml")] = read_profile(table, entry.name)
+    return found
+
+
+def choose(chip: Chip) -> str:
+    """The name of the built-in profile that fits a chip best.
+
+    >>> from dragonscale.hardware import load_chip
+    >>> [choose(load_chip(name)) for name in ("h200", "h800", "gb200", "mi300x", "v5p")]
+    ['h200', 'h100', 'b200', 'generic-gpu', 'tpu']
+    """
+    files = profile_files()
+    for named in ("chips", "stands_for"):
+        for name, file in files.items():
+            if chip.name in getattr(file, named):
+                return name
+    if chip.kind not in _USUAL:
+        raise InputError(f"There is no kernel profile for {chip.title}, a chip of kind {chip.kind!r}.")
+    return _USUAL[chip.kind]
+
+
+def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
+    """A file's constants with a chip's datasheet rates."""
+    wrong = [name for kind in ("matmul", "attention", "decode", "grouped") for name in getattr(file, kind) if name not in FORMATS]
+    if wrong:
+        raise unknown("number format", wrong[0], FORMATS)
+    rests = {path: msgspec.convert(raw["rests_on"], RestsOn) for path, raw in tables_of(file).items()}
+    last = chip.memory.get("l2") or chip.memory.get("vmem") or chip.memory.get("cmem")
+    return KernelProfile(
+        file.name,
+        file.title,
+        chip,
+        file.cores or float(chip.structure.get("sms") or 132),
+        last.capacity if last else 50 * 2**20,
+        make_table(file.stream, Stream, "stream"),
+        Tables({name: make_table(raw, Matmul, f"matmul.{name}") for name, raw in file.matmul.items()}),
+        Tables({name: make_table(raw, Attention, f"attention.{name}") for name, raw in file.attention.items()}),
+        Tables({name: make_table(raw, Decode, f"decode.{name}") for name, raw in file.decode.items()}),
+        Tables(
+            {
+                name: {who: make_table(raw, Grouped, f"grouped.{name}.{who}") for who, raw in own.items()}
+                for name, own in file.grouped.items()
+            }
+        ),
+        measured=chip.name in file.chips and any(rest.rows for rest in rests.values()),
+        rests_on=rests,
+    )
+
+
+@functools.cache
+def _built_in(name: str, chip: str) -> KernelProfile:
+    from dragonscale.hardware.catalogue import load_chip
+
+    return make_profile(profile_files()[name], load_chip(chip))
+
+
+def kernel_profile_for(chip: Chip | str, path: str = "") -> KernelProfile:
+    """The profile of a chip's kernels: from a file of the user's own, or the built-in one that fits best.
+
+    >>> kernel_profile_for("h100").measured, kernel_profile_for("gb200").name, kernel_profile_for("gb200").measured
+    (True, 'b200', False)
+    """
+    from dragonscale.hardware.catalogue import load_chip
+
+    found = load_chip(chip) if isinstance(chip, str) else chip
+    if path:
+        return make_profile(read_profile(read_table(Path(path), "Kernel profile"), path), found)
+    name = choose(found)
+    catalogued = isinstance(chip, str) and not chip.endswith(".toml")
+    return _built_in(name, found.name) if catalogued else make_profile(profile_files()[name], found)

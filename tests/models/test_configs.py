@@ -1,0 +1,107 @@
+"""The loader of `config.json` files: exact counts for real ones, and for small ones of every family."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dragonscale.models import cache_bytes, count_parameters, kv_bytes_per_token, load_config
+from dragonscale.models.huggingface import model_types
+
+HERE = Path(__file__).parent
+SMALL = [json.loads(line) for line in (HERE / "counted_small.jsonl").read_text().splitlines()]
+"""Random small configs of every family, counted by transformers 5.22.2 on torch's meta device."""
+
+# total, checkpoint: counted by transformers 5.22.2 on the meta device; the checkpoint adds multi-token modules and towers,
+# which for DeepSeek V3, MiMo, Qwen3.5 and GLM-5 gives the totals of the published files.
+REAL = {
+    "MiniMaxAI--MiniMax-M2.5": (228_689_764_864, 228_689_764_864),
+    "Qwen--Qwen3-0.6B": (596_049_920, 596_049_920),
+    "Qwen--Qwen3-235B-A22B": (235_093_634_560, 235_093_634_560),
+    "Qwen--Qwen3-30B-A3B": (30_532_122_624, 30_532_122_624),
+    "Qwen--Qwen3-32B": (32_762_123_264, 32_762_123_264),
+    "Qwen--Qwen3-32B-FP8": (32_762_123_264, 32_762_123_264),
+    "Qwen--Qwen3-8B": (8_190_735_360, 8_190_735_360),
+    "Qwen--Qwen3.5-27B": (26_895_998_464, 27_781_427_952),
+    "Qwen--Qwen3.5-397B-A17B": (396_346_350_336, 403_397_928_944),
+    "XiaomiMiMo--MiMo-7B-Base": (7_622_619_136, 7_833_409_536),
+    "deepseek-ai--DeepSeek-R1": (671_026_419_200, 684_489_845_504),
+    "deepseek-ai--DeepSeek-V3": (671_026_419_200, 684_489_845_504),
+    "deepseek-ai--DeepSeek-V4-Flash": (284_332_240_471, 290_944_616_402),
+    "meta-llama--Llama-4-Maverick-17B-128E-Instruct": (400_711_848_960, 400_711_848_960),
+    "meta-llama--Meta-Llama-3.1-405B": (405_853_388_800, 405_853_388_800),
+    "meta-llama--Meta-Llama-3.1-70B": (70_553_706_496, 70_553_706_496),
+    "meta-llama--Meta-Llama-3.1-8B": (8_030_261_248, 8_030_261_248),
+    "mistralai--Mixtral-8x7B-v0.1": (46_702_792_704, 46_702_792_704),
+    "moonshotai--Kimi-K2-Instruct": (1_026_408_232_448, 1_026_408_232_448),
+    "moonshotai--Kimi-K2.5": (1_026_408_232_448, 1_026_879_376_368),
+    "openai--gpt-oss-120b": (116_829_156_672, 116_829_156_672),
+    "zai-org--GLM-5": (743_911_218_432, 753_864_139_008),
+}
+
+# Bytes that one more token adds to a bf16 cache, from the architectures' own arithmetic.
+KV = {
+    "meta-llama--Meta-Llama-3.1-70B": 2 * 2 * 80 * 8 * 128,
+    "deepseek-ai--DeepSeek-V3": 2 * 61 * (512 + 64),
+    "zai-org--GLM-5": 2 * 78 * (512 + 64 + 128),
+    "openai--gpt-oss-120b": 2 * 2 * 36 * 8 * 64,
+    "Qwen--Qwen3.5-397B-A17B": 2 * 2 * 15 * 2 * 256,
+    # 43 windows of 512; pools of 4 with their index keys in 21 layers, pools of 128 in 20
+    "deepseek-ai--DeepSeek-V4-Flash": 2 * (43 * 512 + 21 * (512 + 128) / 4 + 20 * 512 / 128),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REAL))
+def test_real_configs_count_exactly(name):
+    counts = count_parameters(load_config(HERE / "configs" / f"{name}.json"))
+    assert (counts.total, counts.checkpoint) == REAL[name]
+
+
+def test_every_real_config_is_tested():
+    assert {path.stem for path in (HERE / "configs").glob("*.json")} == set(REAL)
+
+
+@pytest.mark.parametrize("name", sorted(KV))
+def test_cache_of_real_configs(name):
+    assert kv_bytes_per_token(load_config(HERE / "configs" / f"{name}.json")) == KV[name]
+
+
+def test_small_configs_of_every_family_count_exactly():
+    wrong = [row for row in SMALL if count_parameters(load_config(row["config"])).total != row["parameters"]]
+    assert not wrong
+
+
+def test_few_families_lack_an_independent_count():
+    """Types whose code is not in transformers, and text models that only occur inside others."""
+    lacking = set(model_types()) - {row["config"]["model_type"] for row in SMALL}
+    inside = {kind for kind in lacking if kind.endswith("_text")}
+    elsewhere = {"baichuan", "deepseek", "grok-1", "internlm", "internlm2", "internlm3", "kimi_k2", "mimo", "palm"}
+    towers = {"gemma3", "llama4", "kimi_k25", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"}
+    assert lacking - inside - elsewhere - towers <= {"qwen3_5", "qwen3_5_moe"}
+
+
+def test_dtypes_of_parts():
+    def stored(name):
+        return load_config(HERE / "configs" / f"{name}.json").weight_dtypes
+
+    assert stored("meta-llama--Meta-Llama-3.1-8B") == {}
+    assert stored("Qwen--Qwen3-32B-FP8") == {"attention": "fp8", "mlp": "fp8"}
+    assert stored("openai--gpt-oss-120b") == {"experts": "mxfp4"}
+    assert stored("moonshotai--Kimi-K2.5") == {"experts": "int4"}
+    assert stored("deepseek-ai--DeepSeek-V4-Flash")["experts"] == "mxfp4"
+    assert stored("deepseek-ai--DeepSeek-V4-Flash")["attention"] == "fp8"
+
+
+def test_a_folder_and_a_file_are_the_same(tmp_path):
+    path = HERE / "configs" / "Qwen--Qwen3-8B.json"
+    (tmp_path / "config.json").write_bytes(path.read_bytes())
+    assert load_config(tmp_path).layers == load_config(path).layers
+    assert load_config(path).name == "Qwen/Qwen3-8B"
+    assert load_config(tmp_path / "config.json").name == tmp_path.name
+
+
+def test_fixed_states_do_not_grow():
+    sections = load_config(HERE / "configs" / "Qwen--Qwen3.5-27B.json").program().sections
+    linear = next(section for section in sections if section.name == "block0")
+    state = 4 * 48 * 128 * 128 + 2 * 3 * (2 * 16 * 128 + 48 * 128)
+    assert cache_bytes([linear], 10)["block0"] == cache_bytes([linear], 10**6)["block0"] == 48 * state

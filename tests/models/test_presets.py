@@ -1,0 +1,118 @@
+"""Every preset against what is published and against an independent count.
+
+`counted_presets.json` was counted by transformers 5.22.2 on torch's meta device (parameters, and the routers' score
+corrections, which that library keeps as buffers and checkpoints hold). The numbers under `parameters` and `checkpoint` in
+the presets are the totals of the published safetensors files where they are known exactly.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.models import count_parameters, load_model, model_names
+from dragonscale.models.catalogue import _index, plain, preset
+
+COUNTED = json.loads(Path(__file__).with_name("counted_presets.json").read_text())
+
+# What papers say, in billions, where no exact count is published, and how far off rounding may put it.
+PAPERS = {
+    "gpt3-125m": (0.125, 0.005), "gpt3-350m": (0.350, 0.02), "gpt3-760m": (0.760, 0.005), "gpt3-1.3b": (1.3, 0.02),
+    "gpt3-2.7b": (2.7, 0.02), "gpt3-6.7b": (6.7, 0.01), "gpt3-13b": (13.0, 0.02), "gpt3-175b": (175.0, 0.003),
+    "palm-8b": (8.63, 0.001), "palm-62b": (62.50, 0.001), "palm-540b": (540.35, 0.0001), "grok-1": (314, 0.006),
+    "opt-175b": (175, 0.003), "nemotron4-15b": (15.6, 0.01), "nemotron4-340b": (340, 0.005),
+}  # fmt: skip
+
+# Parameters used per token, in billions, as their makers say.
+ACTIVE = {
+    "deepseek-v3": 36.6, "mixtral-8x7b": 12.9, "gpt-oss-120b": 5.1, "gpt-oss-20b": 3.6, "kimi-k2": 32, "qwen3-30b-a3b": 3.0,
+    "qwen3-235b-a22b": 22, "llama4-maverick": 17, "llama4-scout": 17, "deepseek-v2": 21, "glm-5": 40, "minimax-m2.5": 10,
+    "dbrx-132b": 36, "deepseek-v4-flash": 13, "qwen3.5-397b-a17b": 17,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_parameters_are_exactly_the_published_ones(name):
+    table, counts = preset(name), count_parameters(load_model(name))
+    if "parameters" in table:
+        assert counts.total == table["parameters"]
+    else:
+        billions, off = PAPERS[name]
+        assert counts.total / 1e9 == pytest.approx(billions, rel=off)
+    if "checkpoint" in table:
+        assert counts.checkpoint == table["checkpoint"]
+    assert table["source"]
+
+
+@pytest.mark.parametrize("name", sorted(COUNTED))
+def test_an_independent_count_agrees(name):
+    counts = count_parameters(load_model(name))
+    assert counts.total == COUNTED[name]["parameters"]
+    assert counts.extras_by_part.get("vision", 0) == COUNTED[name].get("vision", 0)
+
+
+@pytest.mark.parametrize(("name", "billions"), sorted(ACTIVE.items()))
+def test_active_parameters_are_about_what_their_makers_say(name, billions):
+    assert count_parameters(load_model(name)).active / 1e9 == pytest.approx(billions, rel=0.1)
+
+
+def test_names_are_forgiving():
+    same = ["llama3-70b", "llama-3-70b", "meta-llama/Meta-Llama-3-70B", "LLaMA 3 70B", "Meta-Llama-3-70B-Instruct"]
+    assert {load_model(name).name for name in same} == {"llama3-70b"}
+    assert load_model("Qwen/Qwen3-235B-A22B-FP8").name == "qwen3-235b-a22b"
+    assert load_model("gpt3-1.3b").n_layers != load_model("gpt3-13b").n_layers
+
+
+def test_no_two_presets_answer_to_one_name():
+    claimed: dict[str, str] = {}
+    for name in model_names():
+        for alias in (name, *preset(name).get("aliases", ())):
+            assert claimed.setdefault(plain(alias), name) == name
+            assert _index()[plain(alias)][1] == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "   ", "lama3-70b", "x" * 100_000, "../../etc", "\0", "/nowhere/config.json", "a.toml"]
+)
+def test_wrong_names_are_refused_in_one_sentence(name):
+    with pytest.raises(InputError) as caught:
+        load_model(name)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1500
+
+
+def test_a_users_model_may_start_from_a_preset(tmp_path):
+    path = tmp_path / "deeper.toml"
+    path.write_text('base = "llama3-70b"\nn_layers = 100\nnum_key_value_heads = 64\n')
+    model = load_model(path)
+    assert (model.name, model.n_layers) == ("deeper", 100)
+    assert model.layers[0].mixer.n_kv_heads == 64
+
+
+def test_a_users_model_may_be_written_in_letters(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("d_model = 4096\nd_ff = 14336\nn_layers = 32\nn_heads = 32\nn_kv_heads = 8\nvocab = 128256\n")
+    assert count_parameters(load_model(path)).total == 8_030_261_248
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("d_model = 4096", "lacks d_ff"),
+        ("d_model = -1\n", "d_model = -1"),
+        ("d_modle = 4096\n", "did you mean 'd_model'"),
+        ("d_model = true\n", "whole number"),
+        ('base = "nothing"\n', "There is no model"),
+        ("base = 3\n", "not a name"),
+        ('base = "llama3-8b"\nwings = 2\n', "wings"),
+        ("= 4", "is not TOML"),
+        ("\x00", "is not TOML"),
+        ("d_model=7\nd_ff=8\nn_layers=1\nn_heads=2\nvocab=9", "split over 2 heads"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path, text, said):
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said):
+        load_model(path)
