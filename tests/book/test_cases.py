@@ -10,7 +10,7 @@ from tests.book.casebook import CHAPTERS, NOT_COMPUTED, SOLVERS, Both, agrees, e
 
 CASES: dict[str, dict[str, Any]] = {}
 for chapter in CHAPTERS:
-    importlib.import_module(f"tests.book.solve_{chapter}")
+    importlib.import_module(f"tests.book.solve_{chapter.replace('-', '_')}")
     CASES |= load(chapter)
 
 

@@ -1,25 +1,30 @@
 """Programs are faithful: every tensor that a line reads was made by a line before it, with the same dims."""
 
+import json
+from pathlib import Path
+
 import pytest
 
-from dragonscale.models import load_model, model_names
+from dragonscale.models import load_config, load_model, model_names
 from dragonscale.models.catalogue import preset
 from dragonscale.models.layer import Both, Layer
 from dragonscale.models.mamba import Mamba2, ShortConv
 from dragonscale.models.program import Section, dim_size, parse_op
 from dragonscale.models.transformer import layer_section
 
-FROM_OUTSIDE = {"R", "E", "S", "T_hash", "I", "H0"}
-"""The residual stream, an embedding given to a module, a state, a hash table, pixels, what a tower hands its bridge."""
+FROM_OUTSIDE = {"R", "L", "E", "S", "S2", "T_hash", "I", "H0"}
+"""The residual stream, a layer's own input, an embedding given to a module, a state, a hash table, pixels, what a tower hands its bridge."""
 
 
 def check_dataflow(section: Section) -> None:
     made: dict[str, tuple[str, ...]] = {}
+    caches = any(op.function == "cache" for op in section.ops)
+    outside = FROM_OUTSIDE if caches else FROM_OUTSIDE | {"K", "V"}  # a layer may borrow an earlier one's keys
     for op in section.ops:
         for array in op.inputs:
             if op.function == "cache":
                 continue
-            assert array.name in made or array.name in FROM_OUTSIDE or section.name == "head", (section.name, op)
+            assert array.name in made or array.name in outside or section.name == "head", (section.name, op)
             # A key that is attended to was made for the new tokens (t) and is read for all of them (s).
             dims = tuple("t" if name == "s" else name for name in array.names)
             assert made.get(array.name, dims) == dims, (section.name, str(op), made[array.name])
@@ -70,3 +75,12 @@ def test_equal_layers_share_a_section():
     assert [section.name for section in model.program().sections] == ["embed", "block0", "block1", "head"]
     assert [section.repeat for section in model.program().sections] == [1, 52, 10, 1]
     assert preset("gemma3-27b")["text_config"]["num_hidden_layers"] == 62
+
+
+def test_every_family_is_a_faithful_program():
+    here = Path(__file__).parent
+    for name in ("counted_small", "counted_towers", "published"):
+        for line in (here / f"{name}.jsonl").read_text().splitlines():
+            program = load_config(json.loads(line)["config"]).program()
+            for section in (*program.sections, *program.extras):
+                check_dataflow(section)

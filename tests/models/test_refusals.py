@@ -30,13 +30,25 @@ def refused(source) -> str:
     with pytest.raises(InputError) as caught:
         load_config(source)
     said = str(caught.value)
-    assert "\n" not in said and len(said) < 2000
+    assert "\n" not in said
+    assert len(said) < 2000
     return said
+
+
+def tolerate(read) -> None:
+    """Whatever is wrong, it is said in one sentence."""
+    sentence = ""
+    try:
+        read()
+    except InputError as error:
+        sentence = str(error)
+    assert "\n" not in sentence
 
 
 def test_an_unknown_field_is_named_with_its_model_type():
     said = refused(LLAMA | {"num_loops": 3})
-    assert "num_loops" in said and "llama" in said
+    assert "num_loops" in said
+    assert "llama" in said
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -129,10 +141,7 @@ def test_files_that_are_not_there(tmp_path):
 @given(st.dictionaries(words | st.sampled_from(sorted(LLAMA)), values, max_size=6), st.sampled_from(model_types()))
 @settings(max_examples=150, deadline=None)
 def test_garbage_gives_only_input_errors(fields, model_type):
-    try:
-        count_parameters(load_config(fields | {"model_type": model_type}))
-    except InputError as error:
-        assert "\n" not in str(error)
+    tolerate(lambda: count_parameters(load_config(fields | {"model_type": model_type})))
 
 
 @given(st.sampled_from(CONFIGS), st.data())
@@ -141,10 +150,7 @@ def test_a_real_config_with_one_field_spoilt(path, data):
     config = json.loads(path.read_text())
     place = config["text_config"] if "text_config" in config and data.draw(st.booleans()) else config
     place[data.draw(st.sampled_from(sorted(place)))] = data.draw(values)
-    try:
-        count_parameters(load_config(config))
-    except InputError as error:
-        assert "\n" not in str(error)
+    tolerate(lambda: count_parameters(load_config(config)))
 
 
 @given(st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
@@ -152,19 +158,13 @@ def test_a_real_config_with_one_field_spoilt(path, data):
 def test_any_bytes_in_a_file(tmp_path, content):
     path = tmp_path / "config.json"
     path.write_bytes(content)
-    try:
-        load_config(path)
-    except InputError:
-        pass
+    tolerate(lambda: load_config(path))
 
 
 @given(st.text(max_size=40))
 @settings(max_examples=100, deadline=None)
 def test_any_text_as_a_name(name):
-    try:
-        load_model(name)
-    except InputError:
-        pass
+    tolerate(lambda: load_model(name))
 
 
 def test_lists_of_inert_fields_do_not_overlap():

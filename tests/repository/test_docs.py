@@ -1,5 +1,8 @@
 """What the README and the docs show is what the program prints."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +28,21 @@ def test_the_readme_has_examples() -> None:
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     assert broken_links(page) == []
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if python_blocks(page)], ids=lambda page: page.name)
+def test_python_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for block in python_blocks(page):
+        exec(compile(block, str(page), "exec"), {})
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples_run(script: Path, tmp_path: Path) -> None:
+    found = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert len(found.stdout) > 200

@@ -47,29 +47,28 @@ def _listing(reports: list) -> str:
     return f"{text}\n\nFLOP/B: the intensity below which HBM binds. `dscale chips NAME` shows every number's source."
 
 
+def _value(value: float | list[float], unit: str) -> str:
+    return "x".join(f"{item:g}" for item in value) if isinstance(value, list) else amount(value, unit)
+
+
 def _details(report) -> str:
-    rows = []
-    for fact in report.facts:
-        if isinstance(fact.value, list):
-            value = "x".join(f"{item:g}" for item in fact.value)
-        else:
-            value = amount(fact.value, fact.unit)
-        qualifier = ", ".join(part for part in (f"per {fact.per}", fact.direction) if part)
-        rows.append([fact.path, value, qualifier, fact.source])
-        also = [
-            f"{amount(o.value, fact.unit) if not isinstance(o.value, list) else 'x'.join(f'{i:g}' for i in o.value)} ({o.source})"
-            for o in fact.also
+    rows = [
+        [
+            fact.path,
+            _value(fact.value, fact.unit),
+            ", ".join(part for part in (f"per {fact.per}", fact.direction) if part),
+            fact.source,
         ]
-        if also:
-            rows.append(["", f"also {', '.join(also)}"[:60], "", ""])
-    lines = [f"{report.title} ({report.name}), {report.released}: {report.network}; {report.largest}", ""]
-    wide = [row for row in rows if row[0]]
-    body = table(["what", "value", "", "source"], wide).splitlines()
-    lines.append(body[0])
-    remaining = iter(body[1:])
-    for row in rows:
-        lines.append(next(remaining) if row[0] else f"    {row[1]}")
-    lines += ["", "Sources"] + [f"  {key}: {text}" for key, text in report.sources.items()]
+        for fact in report.facts
+    ]
+    header, *body = table(["what", "value", "", "source"], rows).splitlines()
+    lines = [f"{report.title} ({report.name}), {report.released}: {report.network}; {report.largest}", "", header]
+    for fact, line in zip(report.facts, body, strict=True):
+        lines.append(line)
+        if fact.also:
+            others = ", ".join(f"{_value(other.value, fact.unit)} ({other.source})" for other in fact.also)
+            lines.append(f"    also {others}")
+    lines += ["", "Sources", *(f"  {key}: {text}" for key, text in report.sources.items())]
     price = f" at {amount(report.price_usd_per_h, 'USD/h')}" if report.price_usd_per_h else ""
     lines += ["", f"Compute binds above {report.critical_intensity_flops_per_byte:.0f} FLOPs per byte of HBM{price}."]
     return "\n".join(lines)

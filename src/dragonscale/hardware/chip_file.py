@@ -23,12 +23,12 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table in which an unknown key is an error."""
 
 
-class MemoryFile(Strict):
+class MemoryFile(Strict, frozen=True):
     capacity: Written | None = None
     bandwidth: Written | None = None
 
 
-class TorusFile(Strict):
+class TorusFile(Strict, frozen=True):
     link: Written
     hop_latency: Written
     pod: Written
@@ -36,7 +36,7 @@ class TorusFile(Strict):
     slices: list[list[int]] = []
 
 
-class LevelFile(Strict):
+class LevelFile(Strict, frozen=True):
     name: str
     degree: int
     bandwidth: Written
@@ -44,23 +44,23 @@ class LevelFile(Strict):
     reduces: bool = False
 
 
-class HostFile(Strict):
+class HostFile(Strict, frozen=True):
     chips: Written
     shape: Written | None = None
 
 
-class DcnFile(Strict):
+class DcnFile(Strict, frozen=True):
     egress: Written
     latency: Written = "10us"
 
 
-class SourceFile(Strict):
+class SourceFile(Strict, frozen=True):
     title: str
     date: str
     url: str = ""
 
 
-class ChipFile(Strict):
+class ChipFile(Strict, frozen=True):
     """The whole file."""
 
     name: str

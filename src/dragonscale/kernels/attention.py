@@ -37,8 +37,8 @@ def attention_seconds(
     >>> from dragonscale.kernels.profile_file import kernel_profile_for
     >>> from dragonscale.hardware import load_chip
     >>> h100 = kernel_profile_for(load_chip("h100"))
-    >>> attention_seconds(1, 8192, 8192, 32, 8, 128, "bf16", h100)
-    0.0009...
+    >>> 0.8e-3 < attention_seconds(1, 8192, 8192, 32, 8, 128, "bf16", h100) < 1.0e-3
+    True
     """
     name = format_name(dtype)
     table = profile.attention.of(name)
@@ -119,5 +119,7 @@ def _seconds(
         moved = batch * queries * head_dim * kv_heads * table.write_bytes
         expected = expected + batch * queries * table.write_row + moved / profile.bandwidth
     element = FORMATS[name].weight
-    least = (4 * query_size + 2 * element * batch * minimum(keys, queries + window) * head_dim * kv_heads) / profile.bandwidth
+    least = (
+        4 * query_size + 2 * element * batch * minimum(keys, queries + window) * head_dim * kv_heads
+    ) / profile.bandwidth
     return maximum(expected, 4 * query_size * shown / peak, least)

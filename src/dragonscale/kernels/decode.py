@@ -31,8 +31,8 @@ def decode_attention_seconds(
     >>> from dragonscale.kernels.profile_file import kernel_profile_for
     >>> from dragonscale.hardware import load_chip
     >>> h100 = kernel_profile_for(load_chip("h100"))
-    >>> decode_attention_seconds(64, 8192, 32, 8, 128, "bf16", h100)
-    0.0007...
+    >>> 0.65e-3 < decode_attention_seconds(64, 8192, 32, 8, 128, "bf16", h100) < 0.75e-3
+    True
     """
     name = format_name(dtype)
     table = profile.decode.of(name)

@@ -14,7 +14,7 @@ memory hides behind the longer but for `unhidden`. Never faster than the rooflin
 from dragonscale.kernels.blocks import evaluate
 from dragonscale.kernels.dtypes import FORMATS, format_name
 from dragonscale.kernels.profile import KernelProfile, Matmul
-from dragonscale.numbers import Number, ceil, ceil_to, maximum, minimum
+from dragonscale.numbers import Number, ceil, ceil_to, maximum, minimum, where
 
 
 def matmul_seconds(
@@ -56,6 +56,8 @@ def _seconds(
 def tiles_seconds(m: Number, n: Number, k: Number, batch: Number, table: Matmul, unit: float, cores: float) -> Number:
     """Seconds of the best choice of tiles; `unit` are those of one multiplication on one core."""
     depth = ceil_to(k, table.pad) if table.pad > 1 else k
+    if table.pad_rows:
+        m = where(m > table.pad_rows / 2, ceil_to(m, table.pad_rows), m)
     down = {rows: ceil(m / rows) * (batch / cores) for rows, _ in table.tiles}
     across = {columns: ceil(n / columns) for _, columns in table.tiles}
     waves: Number = None
@@ -66,7 +68,7 @@ def tiles_seconds(m: Number, n: Number, k: Number, batch: Number, table: Matmul,
         whole = ceil(dealt) * table.quantum + dealt * (1 - table.quantum) if table.quantum else dealt
         waves = whole * size if waves is None else minimum(waves, whole * size)
         if table.join:
-            joint = (dealt * depth + table.prologue) * size
+            joint = (dealt * (depth + table.prologue) + table.prologue) * size
             split = joint if split is None else minimum(split, joint)
     once = waves * (depth + table.prologue)
     return once if split is None else minimum(once, split + table.join)
@@ -87,7 +89,5 @@ def quantise_seconds(rows: Number, width: Number, dtype: str, profile: KernelPro
 
 def dispatch_seconds(rows: Number, dtype: str, profile: KernelProfile) -> Number:
     """Seconds of the host for one call without graphs: a floor under what a benchmark sees, gone where graphs are used."""
-    from dragonscale.numbers import where
-
     table = profile.matmul.of(dtype)
     return where(rows < 32, table.dispatch_few, table.dispatch)

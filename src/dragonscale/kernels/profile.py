@@ -24,7 +24,7 @@ class Matmul:
     wave is lost. `join`: seconds to add up parts where a contraction is split among cores (0: never split).
     `bandwidth`: fraction of the memory's. `unhidden`: part of the shorter of compute and memory that does not overlap
     the longer. `sustained`, `throttle`: kernels longer than `throttle` seconds run at `sustained` of the rate, as power
-    allows. `pad`: the contraction is rounded up to this. `quantise_*`: seconds for a row, and passes over the
+    allows. `pad`: the contraction is rounded up to this. `pad_rows`: rows beyond half of it are rounded up to this. `quantise_*`: seconds for a row, and passes over the
     activations, to bring them to a narrow format. `dispatch_few`, `dispatch`: seconds of the host per call without
     graphs, for up to and above 31 rows.
     """
@@ -41,6 +41,7 @@ class Matmul:
     sustained: float = 1.0
     throttle: float = 1e-3
     pad: int = 1
+    pad_rows: int = 0
     quantise_launch: float = 0.0
     quantise_row: float = 0.0
     quantise_passes: float = 1.0

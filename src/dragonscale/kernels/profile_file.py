@@ -114,7 +114,7 @@ def choose(chip: Chip) -> str:
     """The name of the built-in profile that fits a chip best.
 
     >>> from dragonscale.hardware import load_chip
-    >>> [choose(load_chip(name)) for name in ("h200", "h800", "gb200", "mi300x", "v5p")]
+    >>> [choose(load_chip(name)) for name in ("h200", "h800", "gb200", "l40s", "v5p")]
     ['h200', 'h100', 'b200', 'generic-gpu', 'tpu']
     """
     files = profile_files()
@@ -129,7 +129,12 @@ def choose(chip: Chip) -> str:
 
 def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
     """A file's constants with a chip's datasheet rates."""
-    wrong = [name for kind in ("matmul", "attention", "decode", "grouped") for name in getattr(file, kind) if name not in FORMATS]
+    wrong = [
+        name
+        for kind in ("matmul", "attention", "decode", "grouped")
+        for name in getattr(file, kind)
+        if name not in FORMATS
+    ]
     if wrong:
         raise unknown("number format", wrong[0], FORMATS)
     rests = {path: msgspec.convert(raw["rests_on"], RestsOn) for path, raw in tables_of(file).items()}

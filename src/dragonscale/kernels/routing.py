@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.numbers import Number, ceil, exp, maximum, minimum, sqrt, where
+from dragonscale.numbers import Number, ceil, exp, floor, maximum, minimum, sqrt, where
 
 Routing = str | float
 
@@ -75,8 +75,9 @@ def _power_law(tokens: Number, picks: Number, experts: Number, chips: Number, ex
     here = experts / chips
     spread = sqrt(maximum(0.0, square / (mean * mean) - 1) / here)
     busy = minimum(chips, where(chips > 1, 1 + BUSIEST * spread, 1.0))
-    active = minimum(total, maximum(1.0, experts * above(0.5))) / chips
-    active = maximum(1.0, minimum(here, active * sqrt(busy)))
+    most = maximum(1.0, floor(scale * high + 0.5))
+    active = minimum(total, maximum(experts * above(0.5), total / most)) / chips
+    active = maximum(1.0, minimum(here, active * where(few, busy, sqrt(busy))))
     rows = maximum(active, total / chips * busy)
 
     def tiles(side: float) -> Number:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dragonscale.models.huggingface.load import load_config
     from dragonscale.models.latent import LatentAttention
     from dragonscale.models.layer import Layer
-    from dragonscale.models.simple import simple
+    from dragonscale.models.letters import simple
     from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
 
 _HOMES = {
@@ -37,7 +37,7 @@ _HOMES = {
     "load_config": "huggingface.load",
     "LatentAttention": "latent",
     "Layer": "layer",
-    "simple": "simple",
+    "simple": "letters",
     "Transformer": "transformer",
     "count_parameters": "transformer",
     "kv_bytes_per_token": "transformer",

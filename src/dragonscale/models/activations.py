@@ -25,19 +25,20 @@ _CHEAP = ("attend", "act", "norm")
 
 def needed_tensors(section: Section) -> list[tuple[Op | None, Array]]:
     """Every tensor that some gradient of the section reads, with the line that made it (None: it came from outside)."""
-    made: dict[str, tuple[Op | None, Array]] = {}
-    needed: dict[int, tuple[Op | None, Array]] = {}
+    made: dict[str, tuple[int, Op | None, Array]] = {}  # the line that last made each name
+    needed: dict[tuple[str, int], tuple[Op | None, Array]] = {}
     read: set[str] = set()
-    for op in section.ops:
+    for line, op in enumerate(section.ops):
         for array in op.inputs:
-            made.setdefault(array.name, (None, array))
+            position, maker, tensor = made.setdefault(array.name, (-1, None, array))
             read.add(array.name)
             if op.function not in _PASS_THROUGH and "b" in array.names and array.dtype != "fp32":
-                needed[id(made[array.name])] = made[array.name]
+                needed[array.name, position] = (maker, tensor)
         if op.output is not None:
-            made[op.output.name] = (op, op.output)
-    last = [found for name, found in made.items() if name not in read]  # logits, which the loss reads
-    return [*needed.values(), *(found for found in last if id(found) not in needed)]
+            made[op.output.name] = (line, op, op.output)
+    # What no line reads is read by what comes after: logits, by the loss.
+    last = [(maker, tensor) for name, (_, maker, tensor) in made.items() if name not in read]
+    return [*needed.values(), *last]
 
 
 def saved_tensors(section: Section, policy: str) -> tuple[Array, ...]:

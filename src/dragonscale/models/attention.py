@@ -18,7 +18,8 @@ class Attention:
     of its own for every head, `plain` without any. `gate` multiplies the output by a sigmoid of a projection as large
     as the queries (`full`, with a bias where they have one) or of one number per head (`head`). `sinks` adds one learnt logit per head. `window` keeps
     only the last so many keys; `chunk` cuts the sequence into independent pieces. `kv` says where keys and values come
-    from: their own projections, one projection for both (`tied`), or an earlier layer's cache (`borrowed`).
+    from: their own projections, one projection for both (`tied`), or an earlier layer's cache (`borrowed`). `v_norm`
+    normalises the values without a weight; `out_norm` normalises all heads' results together before they are projected.
 
     >>> Attention(8, 2, 128).lines()[1]
     'attention: K[b,t,k,h] = X[b,t,d] · Wk[d,k,h]'
@@ -37,6 +38,8 @@ class Attention:
     gate: Literal["", "full", "head"] = ""
     sinks: bool = False
     kv: Literal["own", "tied", "borrowed"] = "own"
+    v_norm: bool = False
+    out_norm: bool = False
 
     def __post_init__(self) -> None:
         if self.n_heads % self.n_kv_heads:
@@ -63,6 +66,7 @@ class Attention:
             if self.qkv_bias and self.gate == "full":
                 lines += ["attention: E[b,t,n,g] = bias(E[b,t,n,g]; w_gate[n,g])"]
             lines += [f"attention: O[b,t,n,g] = act(O[b,t,n,g], E[b,t,{dims}])"]
+        lines += ["attention: O[b,t,n,g] = norm(O[b,t,n,g]; w_onorm[n,g])"] if self.out_norm else []
         lines.append("attention: A[b,t,d] = O[b,t,n,g] · Wo[n,g,d]")
         if self.out_bias:
             lines.append("attention: A[b,t,d] = bias(A[b,t,d]; w_o[d])")
@@ -77,8 +81,10 @@ class Attention:
         lines += ["attention: K[b,t,k,h] = bias(K[b,t,k,h]; w_k[k,h])"] if self.qkv_bias else []
         if self.kv == "tied":
             return [*lines, "attention: V[b,t,k,g] = norm(K[b,t,k,h])"]
+        tail = ["attention: V[b,t,k,g] = norm(V[b,t,k,g])"] if self.v_norm else []
         lines += ["attention: V[b,t,k,g] = X[b,t,d] · Wv[d,k,g]"]
-        return lines + (["attention: V[b,t,k,g] = bias(V[b,t,k,g]; w_v[k,g])"] if self.qkv_bias else [])
+        lines += ["attention: V[b,t,k,g] = bias(V[b,t,k,g]; w_v[k,g])"] if self.qkv_bias else []
+        return lines + tail
 
     def _norm(self) -> list[str]:
         if not self.qk_norm:

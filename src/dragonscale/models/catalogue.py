@@ -19,11 +19,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.models.simple import SIMPLE_FIELDS, simple_from
-from dragonscale.models.transformer import Transformer
+
+if TYPE_CHECKING:
+    from dragonscale.models.transformer import Transformer
 
 PRESETS = Path(__file__).with_name("presets")
 MOST_BYTES = 4_000_000
@@ -91,7 +92,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def load_model(name: str | Path) -> Transformer:
+def load_model(name: str | Path) -> "Transformer":
     """The model that a name or a path stands for. See the module's examples."""
     text = str(name)
     if not text.strip():
@@ -107,7 +108,7 @@ def load_model(name: str | Path) -> Transformer:
     return _from_table(preset(text))
 
 
-def _from_table(table: Mapping[str, Any]) -> Transformer:
+def _from_table(table: Mapping[str, Any]) -> "Transformer":
     from dragonscale.models.huggingface import load_config
 
     fields = {key: value for key, value in table.items() if key not in _ABOUT}
@@ -115,7 +116,7 @@ def _from_table(table: Mapping[str, Any]) -> Transformer:
     return replace(model, sources={"config": str(table.get("source", ""))})
 
 
-def _from_toml(path: Path) -> Transformer:
+def _from_toml(path: Path) -> "Transformer":
     """A user's own model: fields of a `config.json`, the book's letters, or a base with some of either changed."""
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -137,6 +138,8 @@ def _from_toml(path: Path) -> Transformer:
         return _from_table(_merged(below, _spelt(table, below)))
     if "model_type" in table:
         return _from_table({"source": str(path)} | table)
+    from dragonscale.models.letters import simple_from
+
     return simple_from(table, str(path))
 
 
@@ -151,7 +154,6 @@ _LETTERS = {
     "experts_per_token": ("num_experts_per_tok",),
     "tied": ("tie_word_embeddings",),
 }
-assert set(_LETTERS) < set(SIMPLE_FIELDS)
 
 
 def _spelt(table: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,13 +12,15 @@ from dragonscale.errors import InputError
 class Mlp:
     """Two matrices, or three when gated (SwiGLU and its kin).
 
-    `act_weights` counts the learnt scalars of the nonlinearity itself, which few models have.
+    `act_weights` counts the learnt scalars of the nonlinearity itself, and `norm` normalises the hidden layer; few
+    models have either.
     """
 
     d_ff: int
     gated: bool = True
     bias: bool = False
     act_weights: int = 0
+    norm: bool = False
 
     @property
     def dims(self) -> dict[str, int]:
@@ -35,6 +37,7 @@ class Mlp:
             lines += [f"mlp: H[b,t,f] = act(G[b,t,f], U[b,t,f]{learnt})"]
         else:
             lines += [f"mlp: H[b,t,f] = act(U[b,t,f]{learnt})"]
+        lines += ["mlp: H[b,t,f] = norm(H[b,t,f]; w_hidden[f])"] if self.norm else []
         lines += ["mlp: M[b,t,d] = H[b,t,f] · Wd[f,d]"]
         lines += ["mlp: M[b,t,d] = bias(M[b,t,d]; w_d[d])"] if self.bias else []
         return lines
@@ -48,6 +51,7 @@ class Moe:
     `router_bias` is a bias added to the router's logits; `score_bias` is the per-expert correction that balances load
     without a loss, kept in the checkpoint but not trained by gradients. `shared_gate` scales the shared expert's output
     by a learnt sigmoid. `hashed` picks experts from a fixed table of the token's id; the router then only weighs them.
+    `expert_scale` is a learnt factor for each expert's weight.
     `latent` is the smaller width at which the experts work, between a projection down and one up. `bias` gives the
     experts biases, `shared_bias` the shared one.
     """
@@ -64,6 +68,7 @@ class Moe:
     shared_bias: bool = False
     hashed: bool = False
     latent: int | None = None
+    expert_scale: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.experts_per_token <= self.n_experts:
@@ -84,7 +89,10 @@ class Moe:
         lines += ["router: P[b,t,e] = bias(P[b,t,e]; w_router[e])"] if self.router_bias else []
         if self.hashed:
             return [*lines, "router: P[b,t,x] = route(P[b,t,e], T_hash[v,x])"]
-        correction = "; w_score[e]" if self.score_bias else ""
+        learnt = [
+            name for name, there in (("w_score[e]", self.score_bias), ("w_expert[e]", self.expert_scale)) if there
+        ]
+        correction = f"; {', '.join(learnt)}" if learnt else ""
         return [*lines, f"router: P[b,t,x] = route(P[b,t,e]{correction})"]
 
     def _experts(self) -> list[str]:

@@ -52,7 +52,7 @@ class Layer:
     """One block. `norms` says where they stand: before each half (`pre`), after it (`post`), both (`sandwich`), or one
     norm that both halves of a parallel block share (`pre-shared`). `norm_weight` of False makes them plain.
 
-    `streams` is the number of residual streams of hyper-connections, 1 without them.
+    `streams` is the number of residual streams of hyper-connections, 1 without them. `extra` adds lines at the end.
     """
 
     mixer: Component | None
@@ -62,6 +62,7 @@ class Layer:
     norm_weight: bool = True
     parallel: bool = False
     streams: int = 1
+    extra: Component | None = None
 
     def lines(self) -> list[str]:
         """The program of the block, from the residual stream `R` back to it."""
@@ -84,7 +85,7 @@ class Layer:
                 lines.append(self._return(output))
         if self.parallel:
             lines.append("residual: R[b,t,d] = add(R[b,t,d], A[b,t,d], M[b,t,d])")
-        return lines
+        return lines + (self.extra.lines() if self.extra else [])
 
     def _norm(self, output: str, source: str, name: str) -> str:
         bias = f", w_{name}_bias[d]" if self.norm_bias else ""
@@ -94,20 +95,20 @@ class Layer:
     def _collapse(self, name: str) -> list[str]:
         """One stream out of several, and the weights that will spread the result back."""
         return [
-            f"hyper: P[b,t,hp] = R[b,t,hs,d] · W_{name}_hyper[hp,hs,d]",
-            f"hyper: P[b,t,hp] = bias(P[b,t,hp]; w_{name}_hyper[hp], w_{name}_scale[h3])",
-            "hyper: X[b,t,d] = mix(R[b,t,hs,d], P[b,t,hp])",
+            f"hyper: Hp[b,t,hp] = R[b,t,hs,d] · W_{name}_hyper[hp,hs,d]",
+            f"hyper: Hp[b,t,hp] = bias(Hp[b,t,hp]; w_{name}_hyper[hp], w_{name}_scale[h3])",
+            "hyper: X[b,t,d] = mix(R[b,t,hs,d], Hp[b,t,hp])",
         ]
 
     def _return(self, output: str) -> str:
         if self.streams > 1:
-            return f"hyper: R[b,t,hs,d] = mix(R[b,t,hs,d], {output}[b,t,d], P[b,t,hp])"
+            return f"hyper: R[b,t,hs,d] = mix(R[b,t,hs,d], {output}[b,t,d], Hp[b,t,hp])"
         return f"residual: R[b,t,d] = add(R[b,t,d], {output}[b,t,d])"
 
     @property
     def dims(self) -> dict[str, int]:
         dims: dict[str, int] = {}
-        for part in (self.mixer, self.ffn):
+        for part in (self.mixer, self.ffn, self.extra):
             dims |= part.dims if part else {}
         if self.streams > 1:
             dims |= {"hs": self.streams, "hp": self.streams * (self.streams + 2), "h3": 3}

@@ -29,9 +29,9 @@ def mtp_sections(
     if streams > 1:
         entry.append("mtp: R[b,t,hs,d] = mix(R[b,t,d])")
         exit_lines += [
-            "mtp: P[b,t,hs2] = R[b,t,hs,d] · W_head_hyper[hs2,hs,d]",
-            "mtp: P[b,t,hs2] = bias(P[b,t,hs2]; w_head_hyper[hs2], w_head_scale[h1])",
-            "mtp: R[b,t,d] = mix(R[b,t,hs,d], P[b,t,hs2])",
+            "mtp: Hp[b,t,hs2] = R[b,t,hs,d] · W_head_hyper[hs2,hs,d]",
+            "mtp: Hp[b,t,hs2] = bias(Hp[b,t,hs2]; w_head_hyper[hs2], w_head_scale[h1])",
+            "mtp: R[b,t,d] = mix(R[b,t,hs,d], Hp[b,t,hs2])",
         ]
     exit_lines.append("mtp: R[b,t,d] = norm(R[b,t,d]; w_final[d])")
     exit_lines += ["mtp: Y[b,t,v] = R[b,t,d] · W_head[v,d]"] if own_head else []

@@ -68,7 +68,8 @@ class Op:
     @property
     def einsum(self) -> Einsum:
         """The line as an einsum over all its arrays."""
-        assert self.output is not None and self.function == "einsum"
+        assert self.function == "einsum"
+        assert self.output is not None
         return Einsum((*self.inputs, *self.weights), self.output)
 
     @property

@@ -20,7 +20,8 @@ class Transformer:
     """A decoder-only model. `layers` is every layer in order.
 
     `positions` counts learnt position embeddings; `d_embed` is the width of an embedding narrower than the model, which
-    is projected up after the lookup and down before the head. `extras` are sections that a checkpoint holds beside the
+    is projected up after the lookup and down before the head; `layer_input` is the width of an embedding that every layer
+    has for itself, and `layer_vocab` its vocabulary. `extras` are sections that a checkpoint holds beside the
     language model: multi-token heads (`mtp`), a vision tower (`vision`). `weight_dtypes` gives the stored dtype of the
     parts that are not in `dtype`. `context` is the longest sequence it was made for.
     """
@@ -32,6 +33,8 @@ class Transformer:
     tied: bool = False
     positions: int = 0
     d_embed: int | None = None
+    layer_input: int = 0
+    layer_vocab: int = 0
     head_bias: bool = False
     embed_norm: bool = False
     embed_norm_bias: bool = False
@@ -91,6 +94,13 @@ def _embed_lines(model: Transformer, streams: int) -> list[str]:
     if model.embed_norm:
         bias = ", w_embed_norm_bias[d]" if model.embed_norm_bias else ""
         lines.append(f"norm: R[b,t,d] = norm(R[b,t,d]; w_embed_norm[d]{bias})")
+    if model.layer_input:
+        lines += [
+            "embed: L[b,t,lw] = lookup(; W_layers[vl,lw])",
+            "layer_input: Lp[b,t,lw] = R[b,t,d] · W_layers_in[d,lw]",
+            "norm: Lp[b,t,lw] = norm(Lp[b,t,lw]; w_layers_in[pl])",
+            "embed: L[b,t,lw] = add(L[b,t,lw], Lp[b,t,lw])",
+        ]
     return lines + (["hyper: R[b,t,hs,d] = mix(R[b,t,d])"] if streams > 1 else [])
 
 
@@ -98,9 +108,9 @@ def _head_lines(model: Transformer, streams: int) -> list[str]:
     lines: list[str] = []
     if streams > 1:
         lines += [
-            "hyper: P[b,t,hs2] = R[b,t,hs,d] · W_head_hyper[hs2,hs,d]",
-            "hyper: P[b,t,hs2] = bias(P[b,t,hs2]; w_head_hyper[hs2], w_head_scale[h1])",
-            "hyper: R[b,t,d] = mix(R[b,t,hs,d], P[b,t,hs2])",
+            "hyper: Hp[b,t,hs2] = R[b,t,hs,d] · W_head_hyper[hs2,hs,d]",
+            "hyper: Hp[b,t,hs2] = bias(Hp[b,t,hs2]; w_head_hyper[hs2], w_head_scale[h1])",
+            "hyper: R[b,t,d] = mix(R[b,t,hs,d], Hp[b,t,hs2])",
         ]
     if model.final_norm:
         bias = ", w_final_bias[d]" if model.final_norm_bias else ""
@@ -119,6 +129,9 @@ def _program(model: Transformer) -> Program:
     dims |= {"o": model.positions} if model.positions else {}
     dims |= {"dn": model.d_embed} if model.d_embed is not None else {}
     dims |= {"hs": streams, "hs2": streams, "h1": 1} if streams > 1 else {}
+    if model.layer_input:
+        wide = model.layer_input * model.n_layers
+        dims |= {"pl": model.layer_input, "lw": wide, "vl": model.layer_vocab or model.vocab}
     kinds: dict[Layer, int] = {}
     for layer in model.layers:
         kinds[layer] = kinds.get(layer, 0) + 1

@@ -1,7 +1,5 @@
 """How long an operation takes at best, what bounds it, and where that changes."""
 
-from typing import Any
-
 import msgspec
 
 from dragonscale.errors import InputError, unknown
@@ -9,7 +7,6 @@ from dragonscale.hardware import Chip
 from dragonscale.notation import Einsum, parse_einsum
 from dragonscale.numbers import Number
 from dragonscale.roofline import Roofline, crossovers, einsum_cost, rates_of, roofline, symbol
-from dragonscale.roofline.operations import compute_dtype
 
 
 class Resource(msgspec.Struct):
@@ -208,13 +205,12 @@ def advice(report: RooflineReport) -> str:
 
 
 def chart_points(report: RooflineReport) -> list[tuple[str, float, float]]:
-    """The operation as points for a roofline chart: one, or one per sample."""
+    """The operation as points for a roofline chart: one, or one for each sample that stands apart from the last."""
     if report.intensity_flops_per_byte is not None and report.attainable_flops_per_s is not None:
         return [(report.expression, report.intensity_flops_per_byte, report.attainable_flops_per_s)]
-    free = report.free[0] if report.free else ""
-    return [(f"{free}={s.value:,.0f}", s.intensity_flops_per_byte, s.attainable_flops_per_s) for s in report.samples]
-
-
-def operand_dtype(report_line: Any) -> str:
-    """The dtype in which an einsum computes."""
-    return compute_dtype(report_line)
+    points: list[tuple[str, float, float]] = []
+    for sample in report.samples:
+        if not points or sample.intensity_flops_per_byte > 1.5 * points[-1][1]:
+            name = f"{report.free[0]}={sample.value:,.0f}"
+            points.append((name, sample.intensity_flops_per_byte, sample.attainable_flops_per_s))
+    return points

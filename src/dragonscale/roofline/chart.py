@@ -48,6 +48,7 @@ def roofline_chart(
         "title": f"{chip.title}, {dtype}",
         "width": 560,
         "height": 360,
+        "config": {"axis": {"gridColor": "#eeeeee"}},
         "layer": [
             {
                 "data": {"values": roof(chip, dtype, levels)},
@@ -79,6 +80,7 @@ def line_chart(rows: list[dict[str, Any]], x: str, y: str, colour: str, title: s
         "title": title,
         "width": 560,
         "height": 360,
+        "config": {"axis": {"gridColor": "#eeeeee"}},
         "data": {"values": rows},
         "mark": {"type": "line", "strokeWidth": 2, "tooltip": True},
         "encoding": {"x": axis(x), "y": axis(y), "color": {"field": colour, "type": "nominal"}},

@@ -21,7 +21,7 @@ once, and the cheapest is chosen for the sizes at hand.
 import itertools
 from dataclasses import dataclass, replace
 
-from dragonscale.collectives import Options, Seconds, collective_time, wire_bytes
+from dragonscale.collectives import BOOK, Options, Seconds, collective_time, wire_bytes
 from dragonscale.notation import Array, Einsum
 from dragonscale.numbers import Number, is_array, is_symbolic, maximum, product
 from dragonscale.sharding.layout import Sizes, check_layout, local_bytes
@@ -74,7 +74,7 @@ class Strategy:
             for step in self.collectives
         ]
 
-    def comms_seconds(self, sizes: Sizes, mesh: Mesh, options: Options = Options()) -> Number:
+    def comms_seconds(self, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> Number:
         """Time of all collectives, one after the other."""
         return sum(seconds.lower for seconds in self.step_seconds(sizes, mesh, options))
 
@@ -84,12 +84,12 @@ class Strategy:
         dtype = self.local.operands[0].dtype or "bf16"
         return self.flops(sizes, mesh) / mesh.chip.peak(dtype)
 
-    def lower_seconds(self, sizes: Sizes, mesh: Mesh, options: Options = Options()) -> Number:
+    def lower_seconds(self, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> Number:
         """Both overlap perfectly."""
         return maximum(self.math_seconds(sizes, mesh), self.comms_seconds(sizes, mesh, options))
 
 
-def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = Options()) -> list[Strategy]:
+def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> list[Strategy]:
     """Every legal strategy, cheapest first.
 
     With a chip behind the mesh, cheapest means the lower bound of the time; without one, the bytes sent. Sizes that are

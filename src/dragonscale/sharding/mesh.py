@@ -62,7 +62,8 @@ class Mesh:
         pods = math.prod(self.pods.get(name, 1) for name in names)
         if pods == 1:
             return inner
-        assert self.chip is not None and self.chip.dcn is not None
+        assert self.chip is not None
+        assert self.chip.dcn is not None
         outer = Wide(pods, self.chip.dcn, self.chip.dcn_latency)
         return Stacked(inner, outer) if rings else outer
 

@@ -11,6 +11,8 @@ slice_Y A[I_X, J] -> A[I_X, J_Y]
 all_gather_X A[I_X, J] -> A[I, J]
 all_to_all_X A[I_X, J] -> A[I, J_X]
 permute_XY A[I_X, J] -> A[I_Y, J]
+permute_XY A[I_X, J] -> A[I_Y, J_X]
+permute_XY A[I_X, J] -> A[I_YX, J]
 """
 
 import itertools
@@ -19,7 +21,7 @@ from collections.abc import Iterator
 from dragonscale.notation import Array
 from dragonscale.sharding.layout import replicated_over
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.reshard import Layout, Step, layout_of
+from dragonscale.sharding.reshard import Layout, Step, layout_of, moved_axes
 
 
 def moves(array: Array, mesh: Mesh, kinds: frozenset[str] | None = None) -> Iterator[Step]:
@@ -47,15 +49,20 @@ def _gathers(array: Array, mesh: Mesh) -> Iterator[Step]:
 
 
 def _exchanges(array: Array, mesh: Mesh) -> Iterator[Step]:
-    """Move minor axes of one dim to the minor end of another, in any order (a chip can reorder what it sends)."""
+    """Move minor axes of some dims to the minor ends of others, in any order (a chip can reorder what it sends), all in one
+    collective; no dim both gives and takes."""
     del mesh
     now = layout_of(array)
-    for source, held in now.items():
-        for target in now:
-            for count in range(1, len(held) + 1) if target != source else ():
-                for order in itertools.permutations(held[-count:]):
-                    layout = now | {source: held[:-count], target: (*now[target], *order)}
-                    yield _step("all_to_all", held[-count:], array, layout)
+    gifts = {dim: [held[-count:] for count in range(1, len(held) + 1)] for dim, held in now.items()}
+    for givers in _subsets(tuple(now)):
+        takers = [dim for dim in now if dim not in givers]
+        for given in itertools.product(*(gifts[dim] for dim in givers)):
+            axes = tuple(axis for part in given for axis in part)
+            left = {dim: now[dim][: -len(part)] for dim, part in zip(givers, given, strict=True)}
+            for chosen in itertools.permutations(takers, len(givers)):
+                for orders in itertools.product(*(itertools.permutations(part) for part in given)):
+                    gains = {dim: (*now[dim], *order) for dim, order in zip(chosen, orders, strict=True)}
+                    yield _step("all_to_all", axes, array, now | left | gains)
 
 
 def _scatters(array: Array, mesh: Mesh) -> Iterator[Step]:
@@ -78,24 +85,24 @@ def _reductions(array: Array, mesh: Mesh) -> Iterator[Step]:
 
 
 def _permutes(array: Array, mesh: Mesh) -> Iterator[Step]:
-    """Send whole blocks elsewhere: any layout that splits every dim into as many parts as now."""
+    """Send blocks elsewhere: any layout whose every block lies within a block of this one, other than by a mere slice."""
     now = layout_of(array)
     free = tuple(axis for axis in mesh.axes if axis not in array.partial)
-    for layout in _same_parts(tuple(now), now, free, mesh):
-        if layout != now:
-            changed = {axis for dim in now if now[dim] != layout[dim] for axis in (*now[dim], *layout[dim])}
-            yield _step("permute", tuple(axis for axis in mesh.axes if axis in changed), array, layout)
+    for layout in _finer(tuple(now), now, free, mesh):
+        if any(layout[dim][: len(held)] != held for dim, held in now.items()):
+            yield _step("permute", moved_axes(now, layout, mesh), array, layout)
 
 
-def _same_parts(dims: tuple[str, ...], now: Layout, free: tuple[str, ...], mesh: Mesh) -> Iterator[Layout]:
+def _finer(dims: tuple[str, ...], now: Layout, free: tuple[str, ...], mesh: Mesh) -> Iterator[Layout]:
+    """Every layout that splits each dim into a multiple of the parts it has now."""
     if not dims:
         yield {}
         return
-    ways = mesh.size(*now[dims[0]])
+    parts = mesh.size(*now[dims[0]])
     for axes in itertools.chain([()], _orders(free)):
-        if mesh.size(*axes) == ways:
+        if mesh.size(*axes) % parts == 0:
             left = tuple(axis for axis in free if axis not in axes)
-            for rest in _same_parts(dims[1:], now, left, mesh):
+            for rest in _finer(dims[1:], now, left, mesh):
                 yield {dims[0]: axes} | rest
 
 
@@ -123,3 +130,17 @@ _MOVES = {
     "all_reduce": _reductions,
     "permute": _permutes,
 }
+
+
+def walks(source: Array, target: Array, mesh: Mesh, most: int = 2) -> Iterator[tuple[Step, ...]]:
+    """Every way from one layout to another with at most so many collectives, shortest first; no layout is visited twice."""
+    todo: list[tuple[Array, tuple[Step, ...]]] = [(source, ())]
+    for array, steps in todo:
+        if array == target:
+            yield steps
+            continue
+        spent = sum(not step.free for step in steps)
+        seen = {step.before for step in steps}
+        for step in moves(array, mesh):
+            if step.after not in seen and (step.free or spent < most):
+                todo.append((step.after, (*steps, step)))

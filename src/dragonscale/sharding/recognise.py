@@ -18,9 +18,9 @@ True
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dragonscale.notation import Array, Einsum
+from dragonscale.notation import Array, Dim, Einsum
 from dragonscale.sharding.algebra import Strategy
 from dragonscale.sharding.layout import Sizes, block_of, local_bytes, replicated_over
 from dragonscale.sharding.mesh import Mesh
@@ -56,9 +56,15 @@ class _Walk:
         return _Walk(steps[-1].after if steps else self.array, self.used | use, self.steps + steps)
 
 
-def recognise(line: Einsum, sizes: Sizes, mesh: Mesh, seen: list[Seen]) -> Strategy | None:
-    """A strategy that uses exactly the collectives seen, or None."""
-    search = _Search(line, sizes, mesh, seen)
+def recognise(
+    line: Einsum, sizes: Sizes, mesh: Mesh, seen: list[Seen], anywhere: bool = False, broadcast: bool = False
+) -> Strategy | None:
+    """A strategy that uses exactly the collectives seen, or None.
+
+    Copies are sliced along an axis only in dims that some array of the line splits over it, or `anywhere`. With
+    `broadcast`, an operand may be repeated along the indices it lacks before it is moved.
+    """
+    search = _Search(line, sizes, mesh, seen, anywhere, broadcast)
     lefts, rights = (search.walks(array) for array in line.operands)
     for left in lefts:
         for right in rights:
@@ -88,9 +94,7 @@ def _meet(line: Einsum, left: _Walk, right: _Walk, mesh: Mesh) -> Strategy | Non
     operands = tuple(walk.array.with_layout(split) for walk in (left, right))
     summed = tuple(axis for index in line.contracted for axis in split.get(index, ()))
     raw = line.output.with_layout(split, summed)
-    return Strategy(
-        tuple(before), Einsum(operands, raw), (), tuple(axis for axis in mesh.axes if axis not in axes)
-    )
+    return Strategy(tuple(before), Einsum(operands, raw), (), tuple(axis for axis in mesh.axes if axis not in axes))
 
 
 def _slices_to(array: Array, target: Layout) -> list[Step]:
@@ -103,8 +107,15 @@ def _slices_to(array: Array, target: Layout) -> list[Step]:
 class _Search:
     """The walks that the collectives seen allow."""
 
-    def __init__(self, line: Einsum, sizes: Sizes, mesh: Mesh, seen: list[Seen]) -> None:
-        self.line, self.sizes, self.mesh, self.seen = line, sizes, mesh, seen
+    def __init__(
+        self, line: Einsum, sizes: Sizes, mesh: Mesh, seen: list[Seen], anywhere: bool, broadcast: bool
+    ) -> None:
+        self.line, self.sizes, self.mesh, self.seen, self.broadcast = line, sizes, mesh, seen, broadcast
+        arrays = (*line.operands, line.output)
+        self.homes = {
+            axis: [dim for dim in line.indices if anywhere or any(axis in layout_of(a).get(dim, ()) for a in arrays)]
+            for axis in mesh.axes
+        }
         self.places = _coordinates(mesh)
         self.finished: dict[tuple[Array, frozenset[int]], _Walk | None] = {}
 
@@ -139,13 +150,19 @@ class _Search:
 
     def consume(self, array: Array, seen: Seen) -> Iterator[tuple[Step, ...]]:
         """Every way to read a collective as a move of this array, sliced first as far as its bytes demand."""
-        ratio = local_bytes(array, self.sizes, self.mesh) / seen.sent if seen.sent else 0
-        if ratio < 1 or ratio != int(ratio):
-            return
-        for sliced in self.sliced(array, int(ratio)):
-            for after in _READINGS[seen.kind](self, sliced, seen):
-                cut = (Step("slice", _added(array, sliced), array, sliced),) if sliced != array else ()
-                yield (*cut, Step(seen.kind, seen.axes, sliced, after))
+        for wide in dict.fromkeys((array, self.widened(array))):
+            ratio = local_bytes(wide, self.sizes, self.mesh) / seen.sent
+            for sliced in self.sliced(wide, int(ratio)) if ratio >= 1 and ratio == int(ratio) else ():
+                for after in _READINGS[seen.kind](self, sliced, seen):
+                    cut = (Step("slice", _added(array, sliced), array, sliced),) if sliced != array else ()
+                    yield (*cut, Step(seen.kind, seen.axes, sliced, after))
+
+    def widened(self, array: Array) -> Array:
+        """An operand repeated along the indices it lacks, where that is allowed."""
+        if not self.broadcast or array.name == self.line.output.name:
+            return array
+        missing = [index for index in self.line.indices if index not in array.names]
+        return replace(array, dims=(*array.dims, *(Dim(index) for index in missing)))
 
     def sliced(self, array: Array, ratio: int) -> Iterator[Array]:
         """Every finer layout of an array with `ratio` times as many blocks, parts of one axis in order."""
@@ -156,7 +173,7 @@ class _Search:
         for axis in replicated_over(array, self.mesh):
             size = self.mesh.axes[axis]
             if ratio % size == 0:
-                for dim in now:
+                for dim in (dim for dim in now if dim in self.homes[axis]):
                     if self.sizes[dim] % self.mesh.size(*now[dim], axis) == 0:
                         finer = array.with_layout(now | {dim: (*now[dim], axis)}, array.partial)
                         yield from self.sliced(finer, ratio // size)

@@ -162,14 +162,27 @@ def _divides(now: tuple[str, ...], wanted: tuple[str, ...], mesh: Mesh) -> bool:
 
 
 def _exchange(walk: _Walk) -> bool:
-    """Move a dim's minor axis to the dim that wants it, if need be behind the axes that should follow it."""
-    for dim, held in walk.now.items():
-        if held and not walk.in_place(dim):
-            wanting = walk.wanted_next(held[-1]) or walk.wanted_in(held[-1])
-            if wanting is not None and wanting != dim:
-                walk.go("all_to_all", held[-1:], walk.now | {dim: held[:-1], wanting: (*walk.now[wanting], held[-1])})
-                return True
+    """Move a dim's minor axes to the dim that wants them next, in the order it wants; failing that, the last axis to the
+    dim that wants it at all, to be put in order later."""
+    loose = [(dim, held) for dim, held in walk.now.items() if held and not walk.in_place(dim)]
+    for dim, held in loose:
+        for count in range(len(held), 0, -1):
+            for other, wanted in walk.target.items():
+                have = len(walk.now[other])
+                order = wanted[have : have + count]
+                if other != dim and walk.in_place(other) and set(order) == set(held[-count:]):
+                    return _give(walk, dim, count, other, order)
+    for dim, held in loose:
+        wanting = walk.wanted_in(held[-1])
+        if wanting is not None and wanting != dim:
+            return _give(walk, dim, 1, wanting, held[-1:])
     return False
+
+
+def _give(walk: _Walk, dim: str, count: int, other: str, order: tuple[str, ...]) -> bool:
+    held = walk.now[dim]
+    walk.go("all_to_all", held[-count:], walk.now | {dim: held[:-count], other: (*walk.now[other], *order)})
+    return True
 
 
 def _reorder(walk: _Walk) -> bool:
@@ -206,12 +219,27 @@ def _swap(walk: _Walk) -> bool:
 
 def _send(walk: _Walk, layout: Layout) -> bool:
     """A permute to a layout, unless nothing changes."""
-    changed = [dim for dim, axes in layout.items() if axes != walk.now[dim]]
-    if not changed:
+    if layout == walk.now:
         return False
-    touched = {axis for dim in changed for axis in (*walk.now[dim], *layout[dim])}
-    walk.go("permute", tuple(axis for axis in walk.mesh.axes if axis in touched), layout)
+    walk.go("permute", moved_axes(walk.now, layout, walk.mesh), layout)
     return True
+
+
+def moved_axes(now: Layout, then: Layout, mesh: Mesh) -> tuple[str, ...]:
+    """The axes along which blocks travel between two layouts: those whose place in a dim differs.
+
+    >>> moved_axes({"I": ("X", "Y", "Z")}, {"I": ("Y", "X", "Z")}, Mesh({"X": 2, "Y": 2, "Z": 2}))
+    ('X', 'Y')
+    """
+    moved: set[str] = set()
+    for dim, axes in now.items():
+        before, after = list(axes), list(then[dim])
+        while before and after and before[0] == after[0]:
+            before, after = before[1:], after[1:]
+        while set(before) == set(after) and before and before[-1] == after[-1]:
+            before, after = before[:-1], after[:-1]
+        moved.update(before, after)
+    return tuple(axis for axis in mesh.axes if axis in moved)
 
 
 def _gather(walk: _Walk) -> None:

@@ -2,7 +2,8 @@
 
 `Sizes` are the dims of the section with b (sequences of one microbatch over the whole mesh), t and s; mesh axes are numbers
 or arrays of equal length. What a kernel takes is asked of a `Timer`: at datasheet peaks for bounds, through an efficiency
-profile for expectations.
+profile for expectations. Products that read the same tensor run as one: queries, keys and values; the two halves of a
+gated MLP.
 """
 
 from dataclasses import dataclass
@@ -17,53 +18,72 @@ from dragonscale.numbers import Number, maximum, product
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.reading import Kernel, Move, Reading
 
+NARROW_PARTS = ("attention", "mlp", "experts", "shared")
+"""Parts whose products run in the plan's dtype; the head, the router and an indexer stay in bf16."""
+
 
 class Timer(Protocol):
-    """Seconds of one kernel on one chip."""
+    """Seconds of one kernel on one chip. `narrow` says whether a product runs in the plan's dtype or in bf16."""
 
-    def matmul(self, m: Number, n: Number, k: Number, batch: Number) -> Number: ...
+    def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number: ...
 
-    def grouped(self, rows: Number, n: Number, k: Number, groups: Number) -> Number: ...
+    def grouped(self, rows: Number, n: Number, k: Number, groups: Number, narrow: bool) -> Number: ...
 
     def attention(self, flops: Number, shape: "AttentionShape", backward: bool) -> Number: ...
 
     def memory(self, moved: Number) -> Number: ...
 
+    def cast(self, elements: Number, narrow: bool) -> Number: ...
+
+    def loss(self, logits: Number) -> Number: ...
+
+    def copy(self, moved: Number) -> Number: ...
+
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What decides how fast attention runs, per chip."""
+    """What decides how fast attention runs: heads of one chip over whole sequences, of which each chip of a `context`
+    axis does an equal share. `window` caps the keys that a query sees."""
 
     batch: Number
-    queries: Number
-    keys: Number
+    tokens: Number
     heads: Number
     kv_heads: Number
     head_dim: Number
     v_head_dim: Number
-    causal: bool = True
+    context: Number = 1
+    window: Number = None
 
 
 @dataclass(frozen=True)
 class Work:
-    """Kernel seconds and FLOPs of one pass through a section, by (part, phase)."""
+    """Kernel seconds and FLOPs of one pass through a section, by (part, phase); `issued` counts kernels by phase."""
 
     seconds: dict[tuple[str, str], Number]
     flops: dict[tuple[str, str], Number]
+    issued: dict[str, float]
 
     def total(self, *phases: str) -> Number:
+        """Seconds of some phases."""
         return sum(value for (_, phase), value in self.seconds.items() if phase in phases)
 
     def total_flops(self, *phases: str) -> Number:
+        """FLOPs of some phases."""
         return sum(value for (_, phase), value in self.flops.items() if phase in phases)
 
 
+def local_size(name: str, size: Number, ways: Number) -> Number:
+    """The part of a dim that one chip has: at least one, but for a token's experts, of which a chip may have a part."""
+    return size / ways if name == "x" else maximum(size / ways, 1)
+
+
 def local_sizes(arrays: tuple[Array, ...], sizes: dict[str, Number], mesh: Mesh) -> dict[str, Number]:
-    """The size of each index on one chip; never less than one."""
+    """The size of each index on one chip."""
     found: dict[str, Number] = {}
     for array in arrays:
         for dim in array.dims:
-            found.setdefault(dim.name, maximum(sizes[dim.name] / mesh.size(*dim.axes), 1))
+            if dim.name not in found:
+                found[dim.name] = local_size(dim.name, sizes[dim.name], mesh.size(*dim.axes))
     return found
 
 
@@ -80,28 +100,42 @@ def matmul_dims(kernel: Kernel) -> tuple[list[str], list[str], list[str], list[s
     return rows, columns, summed, batch, sorted(set(experts))
 
 
-def kernel_cost(
-    kernel: Kernel, section: Section, sizes: dict[str, Number], mesh: Mesh, timer: Timer, dtype: str
-) -> tuple[Number, Number]:
-    """Seconds and FLOPs of one kernel on one chip."""
+@dataclass
+class _Product:
+    """Products that read the same tensor, as one: sizes on one chip."""
+
+    kernel: Kernel
+    m: Number
+    n: Number
+    k: Number
+    batch: Number
+    groups: Number | None
+
+    def join(self, other: "_Product") -> None:
+        """Side by side: more columns, or for the gradient of what they read, a longer sum."""
+        if self.kernel.phase == "dgrad":
+            self.k = self.k + other.k
+        else:
+            self.n = self.n + other.n
+
+
+def _product_of(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh) -> _Product:
     local = local_sizes(kernel.arrays, sizes, mesh)
-    if kernel.function == "matmul":
-        rows, columns, summed, batch, experts = matmul_dims(kernel)
-        m, n, k = (product(local[name] for name in names) for names in (rows, columns, summed))
-        many = product(local[name] for name in batch)
-        flops = 2 * m * n * k * many
-        if experts:
-            groups = product(local[name] for name in experts)
-            tokens, other, inner = (k, m, n) if kernel.phase == "wgrad" else (m, n, k)
-            return timer.grouped(tokens, other, inner, groups), flops
-        return timer.matmul(m, n, k, many), flops
-    if kernel.function in ("attend", "score"):
-        return _attention_cost(kernel, section, sizes, mesh, timer)
-    moved = sum(
-        product(local[dim.name] for dim in array.dims if dim.name in local) * dtype_bytes(array.dtype or dtype)
-        for array in kernel.arrays
-    )
-    return timer.memory(moved * (1.5 if kernel.phase == "dgrad" else 1)), 0.0
+    rows, columns, summed, batch, experts = matmul_dims(kernel)
+    m, n, k = (product(local[name] for name in names) for names in (rows, columns, summed))
+    groups = product(local[name] for name in experts) if experts else None
+    return _Product(kernel, m, n, k, product(local[name] for name in batch), groups)
+
+
+def _product_cost(one: _Product, timer: Timer) -> tuple[Number, Number]:
+    narrow = one.kernel.part in NARROW_PARTS
+    flops = 2 * one.m * one.n * one.k * one.batch
+    phase = one.kernel.phase
+    cast = timer.cast(one.m * one.k * one.batch, narrow) if phase != "wgrad" else 0.0
+    if one.groups is None:
+        return timer.matmul(one.m, one.n, one.k, one.batch, narrow) + cast, flops
+    tokens, other, inner = (one.k, one.m, one.n) if phase == "wgrad" else (one.m, one.n, one.k)
+    return timer.grouped(tokens, other, inner, one.groups, narrow) + cast, flops
 
 
 def _attention_cost(
@@ -109,34 +143,76 @@ def _attention_cost(
 ) -> tuple[Number, Number]:
     query = kernel.arrays[0]
     work = Workload(sizes["b"], sizes["t"], sizes["s"])
-    ways = mesh.size(*query.axes)
-    flops = op_flops(section, kernel.op, work) / ways
+    flops = op_flops(section, kernel.op, work) / mesh.size(*query.axes)
     local = local_sizes(kernel.arrays, sizes, mesh)
     dims = section.dims
     heads = local.get("n", local.get("i", 1))
+    pieces = sizes["t"] / section.chunk if section.chunk is not None and section.chunk < sizes["t"] else 1
     shape = AttentionShape(
-        batch=local["b"],
-        queries=local["t"],
-        keys=sizes["s"],
+        batch=local["b"] * pieces,
+        tokens=sizes["t"] / pieces,
         heads=heads,
         kv_heads=local.get("k", heads),
         head_dim=dims.get("h", dims.get("j", 128)),
         v_head_dim=dims.get("g", dims.get("h", 128)),
+        context=mesh.size("context"),
+        window=section.span,
     )
     backward = kernel.phase == "dgrad"
     return timer.attention(flops * (2 if backward else 1), shape, backward), flops * (2 if backward else 1)
 
 
+def _pointwise_cost(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh, timer: Timer, dtype: str) -> Number:
+    local = local_sizes(kernel.arrays, sizes, mesh)
+    moved = sum(
+        product(local[dim.name] for dim in array.dims if dim.name in local) * dtype_bytes(array.dtype or dtype)
+        for array in kernel.arrays
+    )
+    return timer.memory(moved * (1.5 if kernel.phase == "dgrad" else 1))
+
+
+KERNELS_OF = {"route": 12.0, "dispatch": 8.0, "combine": 8.0, "attend": 2.0}
+"""Kernels that a line stands for, where it is more than one: choosing experts, counting and sorting tokens."""
+
+
 def section_work(reading: Reading, sizes: dict[str, Number], mesh: Mesh, timer: Timer, dtype: str = "bf16") -> Work:
     """All kernels of one pass through a section."""
-    seconds: dict[tuple[str, str], Number] = {}
-    flops: dict[tuple[str, str], Number] = {}
-    for kernel in reading.kernels:
-        taken, done = kernel_cost(kernel, reading.section, sizes, mesh, timer, dtype)
+    work = Work({}, {}, {})
+    products: dict[tuple[object, ...], _Product] = {}
+
+    def add(kernel: Kernel, taken: Number, done: Number) -> None:
         key = (kernel_part(kernel), kernel.phase)
-        seconds[key] = seconds.get(key, 0) + taken
-        flops[key] = flops.get(key, 0) + done
-    return Work(seconds, flops)
+        work.seconds[key] = work.seconds.get(key, 0) + taken
+        work.flops[key] = work.flops.get(key, 0) + done
+        work.issued[kernel.phase] = work.issued.get(kernel.phase, 0.0) + KERNELS_OF.get(kernel.function, 1.0)
+
+    for kernel in reading.kernels:
+        if kernel.function == "matmul":
+            one = _product_of(kernel, sizes, mesh)
+            key = (kernel.phase, kernel.part, *(array.name for array in kernel.op.inputs))
+            products[key].join(one) if key in products else products.setdefault(key, one)
+        elif kernel.function in ("attend", "score"):
+            add(kernel, *_attention_cost(kernel, reading.section, sizes, mesh, timer))
+        else:
+            add(kernel, _pointwise_cost(kernel, sizes, mesh, timer, dtype), 0.0)
+    for one in products.values():
+        add(one.kernel, *_product_cost(one, timer))
+    if reading.section.name == "head":
+        _add_loss(work, reading, sizes, mesh, timer)
+    return work
+
+
+def _add_loss(work: Work, reading: Reading, sizes: dict[str, Number], mesh: Mesh, timer: Timer) -> None:
+    """The cross-entropy over this chip's logits, forward and backward."""
+    logits = reading.section.ops[-1].output
+    assert logits is not None
+    laid = next(kernel.arrays[-1] for kernel in reversed(reading.kernels) if kernel.phase == "forward")
+    local = local_sizes((laid,), sizes, mesh)
+    both = timer.loss(product(local[name] for name in logits.names))
+    for phase in ("forward", "dgrad"):
+        work.seconds[("pointwise", phase)] = work.seconds.get(("pointwise", phase), 0) + both / 2
+        work.flops.setdefault(("pointwise", phase), 0.0)
+        work.issued[phase] = work.issued.get(phase, 0.0) + 4.0
 
 
 def kernel_part(kernel: Kernel) -> str:

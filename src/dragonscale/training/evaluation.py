@@ -19,7 +19,7 @@ from dragonscale.numbers import Number, maximum
 from dragonscale.training.placement import lay_wires
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stack import Stack, load_stack
-from dragonscale.training.step import Setting, Step, evaluate
+from dragonscale.training.step import Setting, Step, Term, evaluate
 from dragonscale.training.timers import PeakTimer, expected_timer
 
 NUMBERS = (*AXES, "microbatch", "virtual")
@@ -33,6 +33,10 @@ WIRES = (
 )
 
 
+IDEAL = Stack(name="ideal", reduce_bytes=2.0)
+"""For bounds: no time of the host, gradients sent in bf16."""
+
+
 @dataclass(frozen=True)
 class Job:
     """What is to be trained, on what, in which steps: `batch` sequences of `sequence` tokens."""
@@ -42,6 +46,7 @@ class Job:
     batch: int
     sequence: int
     stack: Stack
+    transport: str = "ib"
 
     @property
     def tokens(self) -> int:
@@ -75,19 +80,63 @@ class Verdict:
 
 def judge(job: Job, words: Plan, numbers: dict[str, Any]) -> Verdict:
     """Evaluate plans that share their words (`words`) and differ in numbers (arrays)."""
+    experts = max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
+    slices = numpy.asarray(numbers["expert"] * numbers["tensor"] > experts) & bool(experts)
+    if not numpy.any(slices) or numpy.all(slices):
+        return _judge(job, words, numbers, folded=not numpy.all(slices))
+    halves = [
+        (where, _judge(job, words, {name: value[where] for name, value in numbers.items()}, folded))
+        for where, folded in ((numpy.nonzero(~slices)[0], True), (numpy.nonzero(slices)[0], False))
+    ]
+    return merge_verdicts(halves, len(slices))
+
+
+def _judge(job: Job, words: Plan, numbers: dict[str, Any], folded: bool) -> Verdict:
+    """`folded`: whether experts spread over `tensor` too; where there are too few of them, each is sliced instead."""
     wires = lay_wires(numbers, job.piece)
     chip, program = job.piece.chip, job.model.program()
     common = (program, job.piece, float(job.batch), job.sequence, words, job.stack)
-    bound = evaluate(Setting(*common, PeakTimer(chip, words.dtype), None), numbers, wires)
-    expected = evaluate(
-        Setting(*common, expected_timer(chip, words.dtype, job.stack), profile_for(chip)), numbers, wires
-    )
+    ideal = (*common[:-1], IDEAL)
+    bound = evaluate(Setting(*ideal, PeakTimer(chip, words.dtype), None, folded), numbers, wires)
+    timer, profile = expected_timer(chip, words.dtype, job.stack), profile_for(chip, job.transport)
+    expected = evaluate(Setting(*common, timer, profile, folded), numbers, wires)
     compute = sum(term.seconds for name, term in bound.terms.items() if name not in WIRES)
     wired = [bound.terms[name].seconds for name in WIRES if name in bound.terms]
     lower = maximum(compute, *wired)
     upper = compute + sum(wired)
     seconds = maximum(expected.seconds * _straggling(job), lower)
     return Verdict(expected, bound, lower, upper, seconds, expected.hbm_bytes, wires.possible)
+
+
+def merge_verdicts(halves: list[tuple[Any, Verdict]], count: int) -> Verdict:
+    """One verdict out of several, each with the places of its plans."""
+
+    def put(values: list[Number]) -> Any:
+        kind = numpy.asarray(values[0]).dtype
+        whole = numpy.zeros(count, kind)
+        for (places, _), value in zip(halves, values, strict=True):
+            whole[places] = value
+        return whole
+
+    def joined(steps: list[Step]) -> Step:
+        names = list(dict.fromkeys(name for step in steps for name in step.terms))
+        terms = {
+            name: Term(*(put([getattr(step.terms.get(name, Term()), part) for step in steps]) for part in _TERM_PARTS))
+            for name in names
+        }
+        memory = {name: put([step.memory[name] for step in steps]) for name in steps[0].memory}
+        return Step(terms, memory)
+
+    verdicts = [verdict for _, verdict in halves]
+    return Verdict(
+        joined([verdict.expected for verdict in verdicts]),
+        joined([verdict.bound for verdict in verdicts]),
+        *(put([getattr(verdict, name) for verdict in verdicts]) for name in _ARRAYS),
+    )
+
+
+_TERM_PARTS = ("seconds", "exposed", "sent", "flops")
+_ARRAYS = ("lower", "upper", "seconds", "hbm_bytes", "possible")
 
 
 def _straggling(job: Job) -> float:

@@ -12,7 +12,7 @@ from dragonscale.models.program import Op, Section
 from dragonscale.notation import Array, Einsum
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import Step, reshard
-from dragonscale.training.rules import Layout, Rules, wanted
+from dragonscale.training.rules import BATCH, Layout, Rules, wanted
 
 _OPEN = Mesh({"data": 2, "fsdp": 3, "expert": 5, "context": 7, "tensor": 11})
 """Sizes without a common factor, so that no exchange of equal axes is mistaken for the general case."""
@@ -55,7 +55,17 @@ class Reading:
 
 
 def read_section(section: Section, rules: Rules) -> Reading:
-    """All kernels and moves of one pass through a section, forward and backward."""
+    """All kernels and moves of one pass through a section, forward and backward; each section is read once."""
+    key = (section.name, section.ops, rules)
+    if key not in _READ:
+        _READ[key] = _read(section, rules)
+    return replace(_READ[key], section=section)
+
+
+_READ: dict[tuple[object, ...], "Reading"] = {}
+
+
+def _read(section: Section, rules: Rules) -> Reading:
     kernels: list[Kernel] = []
     moves: dict[tuple[object, ...], Move] = {}
     written: dict[str, int] = {}
@@ -143,17 +153,15 @@ def _read_gradients(op: Op, rules: Rules, split: Layout, local: dict[str, Array]
 
 def _reduce_gradient(op: Op, weight: Array, rules: Rules, add) -> None:
     """A weight's gradient is a partial sum over every axis that splits the tokens and not the weight itself."""
-    stored = rules.weight(weight)
-    split = (
-        rules.computing(op)
-        if op.function == "einsum"
-        else {"b": ("data", "fsdp", "expert"), "t": ("context", "tensor")}
-    )
-    own = {axis for axis in stored.axes if axis != "fsdp"}
-    axes = tuple(axis for name in ("b", "t", "x") for axis in split.get(name, ()) if axis not in own)
-    local = stored.with_layout({dim.name: tuple(a for a in dim.axes if a != "fsdp") for dim in stored.dims}, axes)
-    local = replace(local, name=f"d{weight.name}")
+    if len(weight.dims) == 1:
+        return  # vectors ride along in the same messages
+    here, stored = rules.used(weight), rules.state(weight)
+    split = rules.computing(op) if op.function == "einsum" else {"b": BATCH, "t": ("context",)}
+    axes = tuple(axis for name in ("b", "t", "x") for axis in split.get(name, ()) if axis not in here.axes)
+    local = replace(here, name=f"d{weight.name}", partial=axes)
     _bring(local, replace(stored, name=local.name), op, "gradient", "gradient", add)
+    if 1 <= rules.zero < 3:
+        _bring(stored, here, op, "update", "weight", add)
 
 
 def _read_attention(op: Op, rules: Rules, kernels: list[Kernel], add) -> None:

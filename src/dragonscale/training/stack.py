@@ -14,35 +14,69 @@ from dragonscale.errors import unknown
 
 
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parts between 0 and 1 say how much of a transfer can hide under compute."""
+    """Parts between 0 and 1 say how much of a transfer can hide under compute.
+
+    `pointwise_passes`: how often a pointwise line reads and writes its tensors (1 if each is one fused kernel).
+    `flash`: whether attention is one kernel; if not, `square_bytes` are moved for each score. `attention`: seconds of
+    its attention kernel over those of the profile's. `loss_bytes`: bytes moved for each logit by the loss.
+    `cast_passes`: how much of the casts to narrow formats is not fused into other kernels. `host_seconds`: the host's
+    time to issue one kernel (0 with graphs). `contention`: how much of a hidden transfer still slows the kernels above
+    it. `skew`: tokens of the busiest expert over the mean. `straggle`: slowdown for each doubling of the machines.
+    `legacy_attention`: its attention kernel was written for chips before Hopper. `matmul`: seconds of its products over
+    those of the profile's. `weight_copies`, `accumulate`: bytes moved per weight and microbatch to unpack gathered
+    weights and to add up gradients. `update_passes`: how often the optimizer moves its state. `reduce_bytes`: bytes of a gradient on the wire; `gradient_bytes`, `master_bytes`: in memory.
+    """
 
     name: str = "generic"
     why: str = ""
+    base: str = ""
     tensor_overlap: float = 0.3
     context_overlap: float = 0.7
     expert_overlap: float = 0.0
     weight_overlap: float = 0.9
     gradient_overlap: float = 0.8
+    send_overlap: float = 0.9
     pointwise_passes: float = 1.0
-    layer_seconds: float = 0.0
+    flash: bool = True
+    attention: float = 1.0
+    legacy_attention: bool = False
+    matmul: float = 1.0
+    weight_copies: float = 0.0
+    accumulate: float = 6.0
+    update_passes: float = 1.0
+    square_bytes: float = 9.0
+    loss_bytes: float = 16.0
+    cast_passes: float = 1.0
+    host_seconds: float = 0.0
+    contention: float = 0.1
+    skew: float = 1.0
     step_seconds: float = 0.0
-    straggle: float = 0.01
+    straggle: float = 0.002
+    reduce_bytes: float = 4.0
     gradient_bytes: float = 4.0
     master_bytes: float = 4.0
+    narrow_copy: float = 1.0
+    prefetch: float = 2.0
+    logit_bytes: float = 6.0
     reserve_bytes: float = 2e9
 
 
 @functools.cache
 def stacks() -> dict[str, Stack]:
-    """The stacks that are known, by name."""
+    """The stacks that are known, by name; a stack with a `base` starts from that one's constants."""
     text = (resources.files("dragonscale.training") / "stacks.toml").read_text(encoding="utf-8")
-    return {name: msgspec.convert({"name": name, **table}, Stack) for name, table in tomllib.loads(text).items()}
+    tables = tomllib.loads(text)
+    found: dict[str, Stack] = {}
+    for name, table in tables.items():
+        base = tables.get(table.get("base", ""), {})
+        found[name] = msgspec.convert({**base, "name": name, **table}, Stack)
+    return found
 
 
 def load_stack(name: str) -> Stack:
     """A stack by name.
 
-    >>> load_stack("megatron").gradient_bytes
+    >>> load_stack("megatron-core").gradient_bytes
     4.0
     """
     if name not in stacks():

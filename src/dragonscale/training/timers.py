@@ -3,8 +3,12 @@
 from dataclasses import dataclass
 
 from dragonscale.hardware import Chip
-from dragonscale.numbers import Number
+from dragonscale.hardware.catalogue import load_chip
+from dragonscale.errors import InputError
+from dragonscale.kernels import KernelProfile, attention_seconds, kernel_profile_for, matmul_seconds, memory_seconds
+from dragonscale.numbers import Number, maximum
 from dragonscale.training.cost import AttentionShape
+from dragonscale.training.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -14,11 +18,11 @@ class PeakTimer:
     chip: Chip
     dtype: str = "bf16"
 
-    def matmul(self, m: Number, n: Number, k: Number, batch: Number) -> Number:
-        return 2 * m * n * k * batch / self.chip.peak(self.dtype)
+    def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number:
+        return 2 * m * n * k * batch / self.chip.peak(self.dtype if narrow else "bf16")
 
-    def grouped(self, rows: Number, n: Number, k: Number, groups: Number) -> Number:  # noqa: ARG002
-        return 2 * rows * n * k / self.chip.peak(self.dtype)
+    def grouped(self, rows: Number, n: Number, k: Number, groups: Number, narrow: bool) -> Number:  # noqa: ARG002
+        return 2 * rows * n * k / self.chip.peak(self.dtype if narrow else "bf16")
 
     def attention(self, flops: Number, shape: AttentionShape, backward: bool) -> Number:  # noqa: ARG002
         return flops / self.chip.peak("bf16")
@@ -26,30 +30,110 @@ class PeakTimer:
     def memory(self, moved: Number) -> Number:  # noqa: ARG002
         return 0.0
 
+    def cast(self, elements: Number, narrow: bool) -> Number:  # noqa: ARG002
+        return 0.0
+
+    def loss(self, logits: Number) -> Number:  # noqa: ARG002
+        return 0.0
+
+    def copy(self, moved: Number) -> Number:  # noqa: ARG002
+        return 0.0
+
+
+CAST_BYTES = {"fp8": 5.0, "mxfp8": 4.0, "nvfp4": 5.0, "mxfp4": 4.0, "int8": 3.0}
+"""Bytes moved for each activation that is brought to a narrow format: read in bf16, written along rows and columns, and
+read once more where a scale for the whole tensor must be found first."""
+
+LEGACY = 0.62
+"""The part of their tensor cores' rate that Hopper and later chips reach with the instructions of Ampere, which
+attention kernels before FlashAttention-3 use (Shah et al. 2024: FlashAttention-2 reaches 35% of an H100)."""
+
+IDLE = 0.15
+STEEP = 2.5
+"""A chip at rest draws about 15% of its limit; above that, power grows with the clock to about this power (voltage rises
+with frequency), so a lower limit costs less than its part in speed."""
+
+
+def power_factor(chip: Chip) -> float:
+    """How much slower a chip computes under a lower power limit than its catalogue says.
+
+    >>> power_factor(load_chip("h100"))
+    1.0
+    """
+    try:
+        usual = load_chip(chip.name).power
+    except InputError:
+        return 1.0
+    if not usual or not chip.power or chip.power >= usual:
+        return 1.0
+    return ((chip.power / usual - IDLE) / (1 - IDLE)) ** (1 / STEEP)
+
 
 @dataclass(frozen=True)
-class FractionTimer:
-    """A stand-in for chips without kernel measurements: fixed parts of the peaks."""
+class KernelTimer:
+    """Kernels as a chip's efficiency profile and the stack's habits have them."""
 
-    chip: Chip
-    dtype: str = "bf16"
-    matmuls: float = 0.75
-    scores: float = 0.5
-    hbm: float = 0.85
+    profile: KernelProfile
+    dtype: str
+    stack: Stack
+    power: float = 1.0
+    modern: bool = False
 
-    def matmul(self, m: Number, n: Number, k: Number, batch: Number) -> Number:
-        return 2 * m * n * k * batch / (self.matmuls * self.chip.peak(self.dtype))
+    def _format(self, narrow: bool) -> str:
+        return self.dtype if narrow else "bf16"
 
-    def grouped(self, rows: Number, n: Number, k: Number, groups: Number) -> Number:  # noqa: ARG002
-        return 2 * rows * n * k / (self.matmuls * self.chip.peak(self.dtype))
+    def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number:
+        return matmul_seconds(m, n, k, self._format(narrow), self.profile, batch) * (self.stack.matmul / self.power)
 
-    def attention(self, flops: Number, shape: AttentionShape, backward: bool) -> Number:  # noqa: ARG002
-        return flops / (self.scores * self.chip.peak("bf16"))
+    def grouped(self, rows: Number, n: Number, k: Number, groups: Number, narrow: bool) -> Number:
+        groups = maximum(groups, 1)
+        each = rows * self.stack.skew / groups
+        seconds = matmul_seconds(maximum(each, 1), n, k, self._format(narrow), self.profile, groups)
+        return seconds * (self.stack.matmul / self.power)
+
+    def attention(self, flops: Number, shape: AttentionShape, backward: bool) -> Number:
+        if not self.stack.flash:
+            return self._unfused(shape, backward)
+        size = (shape.head_dim + shape.v_head_dim) / 2
+        forward = attention_seconds(
+            shape.batch, shape.tokens, shape.tokens, shape.heads, shape.kv_heads, size, "bf16", self.profile,
+            window=shape.window,
+        )  # fmt: skip
+        ratio = self.profile.attention.of("bf16").backward if backward else 1.0
+        slow = self.stack.attention / (LEGACY if self.stack.legacy_attention and self.modern else 1.0)
+        return forward * ratio * slow / shape.context / self.power
+
+    def _unfused(self, shape: AttentionShape, backward: bool) -> Number:
+        """Scores written out: two batched products over the whole square (four backward), with passes over the square
+        for scaling, masking, softmax and dropout."""
+        many = shape.batch * shape.heads
+        first = matmul_seconds(shape.tokens, shape.tokens, shape.head_dim, "bf16", self.profile, many)
+        second = matmul_seconds(shape.tokens, shape.v_head_dim, shape.tokens, "bf16", self.profile, many)
+        square = many * shape.tokens * shape.tokens
+        moved = square * (self.stack.square_bytes * (1.4 if backward else 1.0))
+        return (first + second) * (2 if backward else 1) / self.power + memory_seconds(moved, self.profile)
 
     def memory(self, moved: Number) -> Number:
-        return moved / (self.hbm * self.chip.bandwidth("hbm"))
+        return memory_seconds(moved * self.stack.pointwise_passes, self.profile)
+
+    def cast(self, elements: Number, narrow: bool) -> Number:
+        per = CAST_BYTES.get(self.dtype, 0.0) if narrow else 0.0
+        return memory_seconds(elements * per * self.stack.cast_passes, self.profile) if per else 0.0 * elements
+
+    def loss(self, logits: Number) -> Number:
+        return memory_seconds(logits * self.stack.loss_bytes, self.profile)
+
+    def copy(self, moved: Number) -> Number:
+        return moved / (self.profile.bandwidth * self.profile.stream.bandwidth)
 
 
-def expected_timer(chip: Chip, dtype: str, stack: object) -> FractionTimer:  # noqa: ARG001
+def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
     """The timer that an expectation uses on a chip."""
-    return FractionTimer(chip, dtype)
+    key = (chip.name, tuple(chip.matrix.items()), chip.hbm, tuple(chip.structure.items()))
+    if key not in _PROFILES:
+        _PROFILES[key] = kernel_profile_for(chip)
+    modern = chip.kind == "gpu" and chip.released >= "2022-09"
+    return KernelTimer(_PROFILES[key], dtype, stack, power_factor(chip), modern)
+
+
+_PROFILES: dict[tuple[object, ...], KernelProfile] = {}

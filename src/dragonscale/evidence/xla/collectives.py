@@ -12,7 +12,7 @@ collective and cannot be read is an error.
 ...   ROOT %g = bf16[8,16]{1,0} all-gather(%p), replica_groups=[2,4]<=[8], dimensions={1}
 ... }
 ... '''
->>> gather, = read_collectives(text)
+>>> (gather,) = read_collectives(text)
 >>> gather.kind, gather.volume, gather.size, gather.wire_bytes
 ('all_gather', 256.0, 4, 192.0)
 """

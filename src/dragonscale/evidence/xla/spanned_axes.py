@@ -8,7 +8,7 @@ asked about may be parts: with `X=8` cut into `X1=2, X2=2, X3=2` (major first) s
 ('Y',)
 >>> spanned_axes(((0, 2), (1, 3)), {"X": 4}) is None
 True
->>> spanned_axes(((0, 2), (1, 3)), cut_axes({"X": 4}))
+>>> spanned_axes(((0, 2), (1, 3)), axis_parts({"X": 4})["X"])
 ('X1',)
 """
 
@@ -19,13 +19,15 @@ import numpy as np
 from dragonscale.evidence.xla.replica_groups import Groups
 
 
-def cut_axes(axes: dict[str, int]) -> dict[str, int]:
-    """Every axis cut into parts of prime size, major first, numbered from 1.
+def axis_parts(axes: dict[str, int]) -> dict[str, dict[str, int]]:
+    """The parts of each axis, of prime size, major first, numbered from 1.
 
-    >>> cut_axes({"X": 4, "Y": 3})
-    {'X1': 2, 'X2': 2, 'Y1': 3}
+    >>> axis_parts({"X": 4, "Y": 3})
+    {'X': {'X1': 2, 'X2': 2}, 'Y': {'Y1': 3}}
     """
-    return {f"{name}{place}": part for name, size in axes.items() for place, part in enumerate(_primes(size), 1)}
+    return {
+        name: {f"{name}{place}": part for place, part in enumerate(_primes(size), 1)} for name, size in axes.items()
+    }
 
 
 def _primes(size: int) -> list[int]:

@@ -159,14 +159,12 @@ def mpt(f: Fields) -> Transformer:
     f.skip("init_config", "init_device", "embedding_fraction", "verbose", "norm_type", "learned_pos_emb")
     f.must_be("no_bias", True)
     inner = f.inner("attn_config")
-    kv = None
     if inner is not None:
-        kind = inner.text("attn_type") or "multihead_attention"
-        kv = 1 if kind == "multiquery_attention" else inner.optional("kv_n_heads")
-        inner.skip("attn_pdrop", "attn_impl", "alibi", "alibi_bias_max", "clip_qkv", "softmax_scale", "prefix_lm")
-        inner.skip("attn_uses_sequence_id")
+        inner.must_be("attn_type", "multihead_attention")
+        inner.must_be("alibi", True)
+        inner.skip("attn_impl", "softmax_scale", "prefix_lm", "attn_uses_sequence_id")
         inner.refuse_unread()
-    layer = Layer(_full_heads(f, kv), Mlp(ratio * d, gated=False))
+    layer = Layer(_full_heads(f), Mlp(ratio * d, gated=False))
     return decoder(f, [layer] * f.n_layers("n_layers"))
 
 
@@ -236,7 +234,8 @@ def cohere(f: Fields) -> Transformer:
 
 def cohere2(f: Fields) -> Transformer:
     """Command-R7B and Command A: a window on three layers of four."""
-    f.skip("cache_implementation", "use_parallel_embedding")
+    f.skip("use_parallel_embedding", "position_embedding_type")
+    f.must_be("layer_switch", f.natural("sliding_window_pattern") or 4)
     f.must_be("order_of_interleaved_layers", "local_attn_first")
     for name in ("use_gated_activation", "use_parallel_block", "use_embedding_sharing"):
         f.must_be(name, True)

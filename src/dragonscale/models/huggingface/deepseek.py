@@ -113,6 +113,11 @@ def latent_dense(f: Fields) -> Transformer:
     return decoder(f, [Layer(latent_attention(f), mlp(f, bias=bias))] * f.n_layers())
 
 
+def mistral4(f: Fields) -> Transformer:
+    """Mistral 4: latent attention, a shared expert, no correction to the routing scores."""
+    return decoder(f, _layers(f, latent_attention(f), _mixture(f, score_bias=False)))
+
+
 _RATIO_KINDS = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
 
 
@@ -194,4 +199,5 @@ FAMILIES = {
     "minicpm3": latent_dense,
     "youtu": latent_dense,
     "deepseek_v4": deepseek_v4,
+    "mistral4": mistral4,
 }

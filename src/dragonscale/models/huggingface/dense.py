@@ -1,6 +1,8 @@
 """Readers of dense decoders in the manner of LLaMA: pre-norm RMS, rotary positions, a gated MLP."""
 
 from dragonscale.models.attention import Attention
+from dragonscale.models.ffn import Mlp, Moe
+from dragonscale.models.gemma4 import LayerInput, MlpAndMoe
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.parts import (
     all_but_every,
@@ -89,6 +91,7 @@ def gemma(f: Fields) -> Transformer:
 
 def gemma2(f: Fields) -> Transformer:
     """Gemma 2: norms before and after each half, a window on every other layer."""
+    f.skip("sliding_window_size")
     return _gemma(f, f.n_layers(), 2, "")
 
 
@@ -135,7 +138,7 @@ def glm4(f: Fields) -> Transformer:
 
 def phi3(f: Fields) -> Transformer:
     """Phi 3 and 4: LLaMA's block, with a window in some."""
-    f.skip("embd_pdrop")
+    f.must_be("full_attn_mod", 1)
     return mistral(f)
 
 
@@ -169,6 +172,7 @@ def exaone4(f: Fields) -> Transformer:
 def hunyuan(f: Fields) -> Transformer:
     """Hunyuan dense: LLaMA with norms on queries and keys."""
     f.must_be("use_qk_norm", True)
+    f.skip("dense_list", "cla_share_factor", "norm_type")
     return decoder(f, [Layer(biased_attention(f, qk_norm="head"), mlp(f))] * f.n_layers())
 
 
@@ -213,7 +217,78 @@ def cwm(f: Fields) -> Transformer:
     return decoder(f, [Layer(attention(f, window=span), mlp(f)) for span in spans])
 
 
+def gemma4(f: Fields) -> Transformer:
+    """Gemma 4: wider heads in the full layers, the last layers on earlier ones' keys, an input for every layer, and in one
+    model experts beside the MLP."""
+    n_layers, borrowed, width = (
+        f.n_layers(),
+        f.natural("num_kv_shared_layers"),
+        f.natural("hidden_size_per_layer_input"),
+    )
+    spans = windows(f, n_layers, all_but_every(6))
+    spans[-1] = None
+    wide, global_kv = f.optional("global_head_dim") or 512, f.optional("num_global_key_value_heads")
+    tied, doubled, sparse = f.flag("attention_k_eq_v"), f.flag("use_double_wide_mlp"), f.flag("enable_moe_block")
+    if f.value("use_bidirectional_attention") not in (None, False, "vision"):
+        f.must_be("use_bidirectional_attention", None, False, "vision")
+    n_experts, chosen, d_ff = (f.natural(name) for name in ("num_experts", "top_k_experts", "moe_intermediate_size"))
+    kv = global_kv if tied and global_kv else f.count("num_key_value_heads")
+    layers = []
+    for number, span in enumerate(spans):
+        shared = number >= n_layers - borrowed
+        own = "tied" if tied and span is None else "own"
+        full = {} if span else {"head_dim": wide, "n_kv_heads": kv}
+        mixer = biased_attention(f, qk_norm="head", v_norm=True, window=span, kv="borrowed" if shared else own, **full)
+        ffn = Mlp(f.count("intermediate_size") * (2 if doubled and shared else 1))
+        both = MlpAndMoe(ffn, Moe(n_experts, chosen, d_ff, expert_scale=True)) if sparse else ffn
+        layers.append(Layer(mixer, both, "sandwich", extra=LayerInput(width)))
+    return decoder(f, layers, layer_input=width, layer_vocab=f.natural("vocab_size_per_layer_input"))
+
+
+def bitnet(f: Fields) -> Transformer:
+    """BitNet b1.58: further norms before each output projection."""
+    layer = Layer(biased_attention(f, out_norm=True), mlp(f, norm=True))
+    return decoder(f, [layer] * f.n_layers())
+
+
+def qwen(f: Fields) -> Transformer:
+    """The first Qwen: biases on queries, keys and values; its `intermediate_size` counts gate and value together."""
+    n_heads, size = f.count("num_attention_heads"), f.count("kv_channels")
+    f.must_be("no_bias", True)
+    f.skip("use_cache_quantization", "bf16", "fp16", "fp32")
+    mixer = Attention(n_heads, n_heads, size, qkv_bias=True)
+    layer = Layer(mixer, Mlp(f.count("intermediate_size") // 2))
+    return decoder(f, [layer] * f.n_layers())
+
+
+def chatglm(f: Fields) -> Transformer:
+    """ChatGLM 2 and 3 and GLM-4-9B as first released."""
+    bias, n_heads = f.flag("add_bias_linear"), f.count("num_attention_heads")
+    kv = f.count("multi_query_group_num") if f.flag("multi_query_attention") else n_heads
+    f.skip("multi_query_group_num", "original_rope", "seq_length", "pre_seq_len", "prefix_projection")
+    f.skip("apply_query_key_layer_scaling", "bias_dropout_fusion", "fp32_residual_connection")
+    f.must_be("rmsnorm", True)
+    f.must_be("apply_residual_connection_post_layernorm", False)
+    mixer = Attention(n_heads, kv, f.count("kv_channels"), qkv_bias=f.flag("add_qkv_bias") or bias, out_bias=bias)
+    layer = Layer(mixer, Mlp(f.count("ffn_hidden_size"), bias=bias))
+    f.skip("vocab_size")
+    frame = {"vocab": f.count("padded_vocab_size"), "final_norm": f.flag("post_layer_norm")}
+    f.must_be("num_hidden_layers", f.value("num_layers"))
+    return decoder(f, [layer] * f.n_layers("num_layers"), **frame)
+
+
+def exaone3(f: Fields) -> Transformer:
+    """EXAONE 3: LLaMA under other names."""
+    return decoder(f, [Layer(attention(f), mlp(f))] * f.n_layers("num_layers"))
+
+
 FAMILIES = {
+    "gemma4_text": gemma4,
+    "bitnet": bitnet,
+    "qwen": qwen,
+    "chatglm": chatglm,
+    "exaone": exaone3,
+    "minicpm": llama,
     "llama": llama,
     "granite": llama,
     "helium": helium,

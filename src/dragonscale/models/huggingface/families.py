@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dragonscale.models.huggingface import classic, deepseek, dense, hybrid, mixtures
+from dragonscale.models.huggingface import classic, deepseek, dense, dense_first, hybrid, mixtures, statespace
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.transformer import Transformer
 
@@ -10,8 +10,10 @@ FAMILIES: dict[str, Callable[[Fields], Transformer]] = {
     **dense.FAMILIES,
     **classic.FAMILIES,
     **mixtures.FAMILIES,
+    **dense_first.FAMILIES,
     **deepseek.FAMILIES,
     **hybrid.FAMILIES,
+    **statespace.FAMILIES,
     "qwen2_vl_text": dense.qwen2,
     "qwen2_5_vl_text": dense.qwen2,
     "qwen3_vl_text": dense.qwen3,

@@ -29,11 +29,14 @@ num_logits_to_keep reorder_and_upcast_attn scale_attn_by_inverse_layer_idx scale
 scale_attention_softmax_in_fp32 validate_runner_input inference_runner pre_allocate_kv_cache max_batch_size
 max_sequence_length residual_in_fp32 rescale_prenorm_residual enable_lm_head_fp32 enable_attention_fp32_softmax
 enable_moe_fp32_combine attention_probs_dropout_prob transformers.js_config sharding_config expert_dtype
-use_cute_rms_norm rmsnorm_fp32 disable_ffn_act_cast
+use_cute_rms_norm rmsnorm_fp32 disable_ffn_act_cast interpolate_factor rotary tokenizer_name cache_implementation is_llama_config
+calc_logits_for_entire_prompt org_vocab_size pool_type class_num position_embedding_xdrope use_rotary_pos_emb compression_ratio
+fuse_rope use_rmsnorm weight_share_add_bias is_composition bos_token eos_token mask_init_id quantization_bit
+use_deterministic_attn
 """
 _TRAINING = """
 initializer_range initializer_factor init_std init_method attention_dropout hidden_dropout hidden_dropout_prob
-attn_dropout attn_pdrop resid_pdrop resid_dropout embd_pdrop emb_pdrop embed_dropout embedding_dropout dropout
+attn_dropout attn_pdrop resid_pdrop resid_dropout embd_pdrop emb_pdrop embed_dropout embedding_dropout dropout residual_dropout attn_dropout_prob emb_dropout_prob
 activation_dropout classifier_dropout layerdrop layer_dropout summary_type summary_use_proj summary_activation
 summary_first_dropout summary_proj_to_labels router_aux_loss_coef output_router_logits aux_loss_alpha seq_aux router_z_loss_coef
 router_jitter_noise input_jitter_noise moe_aux_loss_coef z_loss_coefficient router_bias_update_rate load_balance_coeff
@@ -72,9 +75,15 @@ chat_format generation_config max_window_size
 INERT = frozenset(" ".join((_TOKENS, _LIBRARY, _TRAINING, _ARITHMETIC, _GENERATION)).split())
 """Never matter."""
 
-INERT_WHILE_OFF = frozenset(
-    ["attention_bias", "attention_out_bias", "mlp_bias", "use_bias", "use_qkv_bias", "qkv_bias", "bias", "lm_head_bias", "moe_use_bias", "add_bias_linear", "qk_layernorm", "use_qk_norm", "mlp_only_layers", "use_sliding_window", "sliding_window", "num_nextn_predict_layers", "mtp_num_hidden_layers", "use_mtp", "num_mtp_modules", "num_experts", "n_routed_experts", "num_local_experts", "n_shared_experts", "num_shared_experts", "shared_intermediate_size", "attn_output_gate", "use_parallel_residual", "use_bidirectional_attention", "enable_moe_block", "use_double_wide_mlp", "num_kv_shared_layers", "attention_k_eq_v", "use_cla", "cla_share_factor", "use_mla", "tie_word_embeddings", "alibi", "projector_bias", "use_lora", "lora_rank"]
-)
+_SWITCHES = """
+attention_bias attention_out_bias mlp_bias use_bias use_qkv_bias qkv_bias bias lm_head_bias moe_use_bias add_bias_linear
+qk_layernorm use_qk_norm qk_ln mlp_only_layers use_sliding_window sliding_window use_parallel_residual attn_output_gate
+num_nextn_predict_layers mtp_num_hidden_layers use_mtp num_mtp_modules num_experts n_routed_experts num_local_experts
+n_shared_experts num_shared_experts shared_intermediate_size enable_moe_block use_double_wide_mlp
+num_kv_shared_layers attention_k_eq_v use_bidirectional_attention use_cla use_mla tie_word_embeddings alibi
+projector_bias use_lora lora_rank apply_residual_connection_post_layernorm add_classification_head
+"""
+INERT_WHILE_OFF = frozenset(_SWITCHES.split())
 """Do not matter while false, null, 0 or empty: the plain form of every family here."""
 
 

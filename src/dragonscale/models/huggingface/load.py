@@ -80,7 +80,7 @@ def load_config(source: str | Path | Mapping[str, Any], name: str = "") -> Trans
     model = _read_outer(given, model_type) if model_type in WRAPPERS else _read(given, model_type)
     inner = given.get("text_config") if model_type in WRAPPERS else None
     inner = inner if isinstance(inner, Mapping) else {}
-    quantization = given.get("quantization_config") or inner.get("quantization_config")
+    quantization = given.get("quantization_config", inner.get("quantization_config"))
     dtype = stored_dtype(given, inner)
     stored = weight_dtypes(model, quantization, given.get("expert_dtype"), dtype)
     label = name or str(given.get("_name_or_path") or "") or model_type
@@ -121,7 +121,7 @@ def _read_outer(given: Mapping[str, Any], model_type: str) -> Transformer:
         if not isinstance(kind, str):
             raise InputError(f"The text_config has a model_type of {shorten(kind)}, which is not a name.")
         model = _read(inner, kind, nested=True)
-        if "tie_word_embeddings" in given or "tie_word_embeddings" not in inner:
+        if "tie_word_embeddings" in given:
             model = replace(model, tied=outer.flag("tie_word_embeddings"))
     if vision is not None:
         model = with_tower(model, outer, vision, tower)

@@ -16,7 +16,7 @@ SLIDING = ("full_attention", "sliding_attention")
 
 def d_model(f: Fields) -> int:
     """The width of the residual stream."""
-    return f.count("hidden_size", "n_embd", "d_model", "dim")
+    return f.count("hidden_size", "n_embd", "d_model", "n_embed", "dim")
 
 
 def split_evenly(f: Fields, total: int, parts: int, what: str) -> int:
@@ -26,11 +26,11 @@ def split_evenly(f: Fields, total: int, parts: int, what: str) -> int:
     return total // parts
 
 
-def heads(f: Fields) -> dict[str, int]:
+def heads(f: Fields) -> dict[str, Any]:
     """Heads of a grouped-query attention, as arguments of `Attention`."""
     n_heads = f.count("num_attention_heads", "n_head", "n_heads")
     n_kv_heads = f.optional("num_key_value_heads") or n_heads
-    head_dim = f.optional("head_dim") or split_evenly(f, d_model(f), n_heads, "a hidden size")
+    head_dim = f.optional("head_dim", "attention_head_dim") or split_evenly(f, d_model(f), n_heads, "a hidden size")
     return {"n_heads": n_heads, "n_kv_heads": n_kv_heads, "head_dim": head_dim}
 
 
@@ -93,11 +93,13 @@ def all_but_every(step: int) -> Callable[[int], bool]:
 
 def decoder(f: Fields, layers: Sequence[Layer], **options: Any) -> Transformer:
     """The frame: embedding, layers, final norm and head."""
-    context = f.optional("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
+    spelt = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
+    given = [f.natural(name) for name in spelt]  # some files have two, which need not agree
+    context = next((length for length in given if length), None)
     frame: dict[str, Any] = {
         "name": f.text("model_type") or f.what,
         "d_model": d_model(f),
-        "vocab": f.count("vocab_size"),
+        "vocab": options.pop("vocab", None) or f.count("vocab_size"),
         "tied": f.flag("tie_word_embeddings"),
         "context": context,
     }

@@ -110,7 +110,8 @@ def llama4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     side = split_evenly(v, v.count("image_size"), patch, "an image")
     v.skip("vision_feature_select_strategy", "vision_feature_layer", "projector_dropout", "norm_eps")
     v.must_be("pixel_shuffle_ratio", 0.5)
-    mid, out = v.count("projector_input_dim"), v.count("projector_output_dim")
+    out = v.count("projector_output_dim")
+    v.must_be("projector_input_dim", out)
     bias = v.flag("multi_modal_projector_bias")
     mlp = Mlp(v.count("intermediate_size"), gated=False, bias=True)
     return (
@@ -119,12 +120,12 @@ def llama4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
         ),
         blocks(_block(v, d, v.count("num_attention_heads"), mlp), d, v.count("num_hidden_layers")),
         norm(d, "after", bias=True),
-        bridge((v.count("intermediate_size"), mid, out), "adapter", bias=False),
+        bridge((v.count("intermediate_size"), out, out), "adapter", bias=False),
         bridge((v.count("vision_output_dim"), text), bias=bias),
     )
 
 
-def moonvit_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
+def moonvit_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     """Kimi K2.5's MoonViT: learnt positions in a square, fixed ones in time, a merging bridge."""
     d = v.count("vt_hidden_size", "hidden_size")
     sides = v.count("init_pos_emb_height", "pos_emb_height") * v.count("init_pos_emb_width", "pos_emb_width")
@@ -136,6 +137,8 @@ def moonvit_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     v.must_be("pos_emb_type", "divided_fixed")
     v.must_be("video_attn_type", "spatial_temporal")
     v.must_be("mm_hidden_size", d)
+    outer.must_be("projection_hidden_size", d)
+    outer.skip("projection_layer_norm_eps", "projection_hidden_act")
     v.skip("init_pos_emb_time", "pos_emb_time", "projector_hidden_act", "projector_ln_eps", "text_hidden_size")
     mlp = Mlp(v.count("vt_intermediate_size", "intermediate_size"), gated=False, bias=True)
     heads = v.count("vt_num_attention_heads", "num_attention_heads")
@@ -148,6 +151,29 @@ def moonvit_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     )
 
 
+def gemma4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
+    """Gemma 4: learnt positions along both sides, gated blocks with norms all around, a plain projection."""
+    d, patch, bias = v.count("hidden_size"), v.count("patch_size"), v.flag("attention_bias")
+    mixer = Attention(
+        v.count("num_attention_heads"),
+        v.count("num_key_value_heads"),
+        v.count("head_dim"),
+        qkv_bias=bias,
+        out_bias=bias,
+        qk_norm="head",
+        v_norm=True,
+    )
+    v.skip(
+        "max_position_embeddings", "pooling_kernel_size", "use_clipped_linears", "standardize", "default_output_length"
+    )
+    layer = Layer(mixer, Mlp(v.count("intermediate_size")), "sandwich")
+    return (
+        patches(d, 3 * patch**2, positions=2 * v.count("position_embedding_size")),
+        blocks(layer, d, v.count("num_hidden_layers")),
+        bridge((d, text), bias=False),
+    )
+
+
 # The outer type: the text model inside it if not said there, its tower, and the tower's own type for defaults.
 WRAPPERS: dict[str, tuple[str, Tower, str]] = {
     "qwen2_vl": ("qwen2_vl_text", qwen2_tower, "qwen2_vl_vision"),
@@ -157,6 +183,7 @@ WRAPPERS: dict[str, tuple[str, Tower, str]] = {
     "qwen3_5": ("qwen3_5_text", qwen3_tower, "qwen3_5_vision"),
     "qwen3_5_moe": ("qwen3_5_moe_text", qwen3_tower, "qwen3_5_vision"),
     "gemma3": ("gemma3_text", siglip_tower, "siglip_vision_model"),
+    "gemma4": ("gemma4_text", gemma4_tower, "gemma4_vision"),
     "mistral3": ("mistral", pixtral_tower, "pixtral"),
     "llama4": ("llama4_text", llama4_tower, "llama4_vision_model"),
     "kimi_k25": ("kimi_k2", moonvit_tower, "kimi_k25_vision"),

@@ -1,0 +1,122 @@
+"""`dscale train MODEL --on SLICE --batch 4M --seq 8192`: how to split a training run, how long it takes, what bounds it."""
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from dragonscale.cli.flags import Json, Plot
+from dragonscale.cli.show import emit_json, note
+
+INFEASIBLE = 3
+
+Where = Annotated[
+    str,
+    Parameter(
+        name="--on",
+        help="A slice (v5p:8x16x16, h100:4096). A chip alone (h100) asks for the fewest of them; 'any' for the cheapest slice of all.",
+    ),
+]
+
+
+def run(
+    model: Annotated[str, Parameter(help="A preset (llama3-70b), a config.json, or a TOML file.")],
+    /,
+    *,
+    on: Where,
+    batch: Annotated[str, Parameter(help="Tokens of a step (4M), or sequences (512seq).")],
+    seq: Annotated[str, Parameter(help="Tokens of a sequence.")],
+    tokens: Annotated[str, Parameter(help="Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter.")] = "",
+    plan: Annotated[str, Parameter(help="Judge this plan (fsdp=64,tensor=4,remat=block, or a .toml) and no other.")] = "",
+    top: Annotated[int, Parameter(help="How many of the best plans to show.")] = 5,
+    rank: Annotated[str, Parameter(help="time, or cost: the fewest dollars, on this slice or a part of it.")] = "time",
+    stack: Annotated[str, Parameter(help="The software: generic, megatron, torch-fsdp, maxtext …")] = "generic",
+    remat: Annotated[str, Parameter(help="Remat policies to choose from, such as none,selective,block.")] = "",
+    dtype: Annotated[str, Parameter(help="What matrices are multiplied in: bf16, fp8 …")] = "bf16",
+    fix: Annotated[str, Parameter(help="Settings the plans must have, such as tensor=8,zero=1|3,schedule=1f1b.")] = "",
+    deadline: Annotated[str, Parameter(help="With a chip alone or 'any': the time a run (with --tokens) or step may take.")] = "",
+    largest: Annotated[str, Parameter(help="Ask for the largest 'batch' or 'model' that fits the slice instead.")] = "",
+    scaling: Annotated[bool, Parameter(negative="", help="Add the best plans on smaller and larger slices.")] = False,
+    codesign: Annotated[bool, Parameter(negative="", help="Add what better hardware would change.")] = False,
+    explain: Annotated[bool, Parameter(negative="", help="Show every term and part of memory of the best plan.")] = False,
+    save: Annotated[str | None, Parameter(help="Write the best plan to this TOML file.")] = None,
+    plot: Plot = None,
+    chart: Annotated[str, Parameter(help="What --plot draws: scaling, roofline, memory or time.")] = "time",
+    json: Json = False,
+) -> int:
+    """How should a training run be split over chips, how long does a step take, what bounds it, what does it cost?"""
+    from dragonscale.reports.train_ask import Question, read_question
+
+    asked = read_question(
+        Question(
+            model=model, on=on, batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
+            remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart,
+        )
+    )  # fmt: skip
+    for text in asked.notes:
+        note(text)
+    report, code = _answer(asked, scaling, codesign)
+    if report is None:
+        return code
+    if save is not None and report.plans:
+        from dragonscale.reports.train_ask import save_best
+
+        save_best(report, save)
+        note(f"Wrote {save}.")
+    if plot is not None and report.plans:
+        from dragonscale.reports.train_charts import draw
+        from dragonscale.roofline.chart import save_chart
+
+        save_chart(draw(chart, asked, report), plot)
+        note(f"Wrote {plot}.")
+    if json:
+        emit_json(report)
+    else:
+        from dragonscale.cli.train_text import text_of
+
+        print(text_of(report, explain))
+    return code
+
+
+def _answer(asked: Any, scaling: bool, codesign: bool) -> tuple[Any, int]:
+    """The report, with a progress bar on stderr where a person is watching."""
+    from dragonscale.reports.train_ask import answer
+
+    with _Bar() as bar:
+        report = answer(asked, bar.step, scaling, codesign)
+    feasible = bool(report.plans) and report.plans[0].feasible
+    return report, 0 if feasible else INFEASIBLE
+
+
+class _Bar:
+    """A progress bar that shows itself only when a search takes longer than a moment, and only on a terminal."""
+
+    PATIENCE = 0.7
+
+    def __enter__(self) -> "_Bar":
+        import sys
+        import time
+
+        self.start, self.bar, self.task, self.total = time.monotonic(), None, None, -1
+        self.wanted = sys.stderr.isatty()
+        return self
+
+    def step(self, done: int, total: int) -> None:
+        import time
+
+        if not self.wanted or (self.bar is None and time.monotonic() - self.start < self.PATIENCE):
+            return
+        if self.bar is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self.bar = Progress(console=Console(stderr=True), transient=True)
+            self.bar.start()
+        if total != self.total:
+            if self.task is not None:
+                self.bar.remove_task(self.task)
+            self.task, self.total = self.bar.add_task(f"{total:,} plans", total=total), total
+        self.bar.update(self.task, completed=done)
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()

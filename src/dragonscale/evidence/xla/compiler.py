@@ -1,0 +1,74 @@
+"""XLA's GPU compiler without a GPU.
+
+The `jax-cuda12-plugin` wheel holds the whole compiler; it needs neither a GPU nor a driver when told what to compile
+for. JAX reads its environment once, so a process that compiles starts with `ENVIRONMENT` and stays apart from others:
+see `einsum_worker` for one, and `run_worker` for how to start it. The plugin greets each start with a few lines about
+missing drivers on stderr; they are kept and shown only if the process fails.
+"""
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.xla.gpu_target import target_config
+from dragonscale.hardware import Chip
+
+PLAIN = (
+    "--xla_gpu_autotune_level=0",  # autotuning would need the GPU
+    "--xla_gpu_enable_triton_gemm=false",  # the rest only makes compiling faster: no collective changes
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+)
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(PLAIN), "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def virtual_devices(count: int) -> dict[str, str]:
+    """The environment of a process that runs on so many virtual CPU devices."""
+    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
+
+
+def run_worker(arguments: Sequence[str], given: str, environment: dict[str, str], timeout: float = 600) -> str:
+    """Run Python in a process of its own with this environment, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        input=given,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if done.returncode:
+        raise InputError(f"XLA failed in its own process (exit {done.returncode}): {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+def devices(chip: Chip, count: int) -> list[Any]:
+    """As many GPUs to compile for, in whole nodes."""
+    try:
+        from jax.experimental import topologies
+    except ImportError:
+        raise InputError("Compiling needs JAX; install dragonscale[gpu-compiler].") from None
+    node = min(count, chip.host_chips)
+    shape = f"1x{math.ceil(count / node)}x{node}"
+    try:
+        found = topologies.get_topology_desc("", "cuda", target_config=target_config(chip), topology=shape)
+    except Exception as error:
+        raise InputError(
+            f"XLA's GPU compiler did not start ({error}); install dragonscale[gpu-compiler] and start with {ENVIRONMENT}."
+        ) from error
+    return list(found.devices[:count])
+
+
+def compiled_text(function: Callable[..., Any], shapes: Sequence[Any], in_shardings: Any, out_shardings: Any) -> str:
+    """The optimised HLO text of a function on abstract arguments; shardings are JAX's."""
+    import jax
+
+    jitted = jax.jit(function, in_shardings=in_shardings, out_shardings=out_shardings)
+    text = jitted.lower(*shapes).compile().as_text()
+    assert text is not None
+    return text

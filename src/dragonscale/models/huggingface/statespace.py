@@ -1,0 +1,227 @@
+"""Readers of state-space models, alone (Mamba) or mixed with softmax attention (Jamba, Nemotron-H, Granite 4, Falcon-H1)."""
+
+from dragonscale.errors import InputError
+from dragonscale.models.ffn import Mlp, Moe
+from dragonscale.models.huggingface.fields import Fields
+from dragonscale.models.huggingface.hybrid import LINEAR
+from dragonscale.models.huggingface.mixtures import routed
+from dragonscale.models.huggingface.parts import (
+    attention,
+    biased_attention,
+    d_model,
+    decoder,
+    mlp,
+)
+from dragonscale.models.layer import Both, Component, Layer
+from dragonscale.models.mamba import Mamba, Mamba2
+from dragonscale.models.mtp import mtp_sections
+from dragonscale.models.transformer import Transformer
+
+HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_bias")
+"""Fields that say nothing where no layer has softmax attention."""
+
+
+def jamba(f: Fields) -> Transformer:
+    """Jamba: Mamba with norms of its own, one attention in eight, a mixture in every other layer."""
+    d, n_layers = d_model(f), f.n_layers()
+    period, offset = f.count("attn_layer_period"), f.natural("attn_layer_offset")
+    every, start = f.count("expert_layer_period"), f.natural("expert_layer_offset")
+    rank = f.value("mamba_dt_rank")
+    mamba = Mamba(
+        inner=f.count("mamba_expand") * d,
+        state=f.count("mamba_d_state"),
+        rank=-(-d // 16) if rank == "auto" else f.count("mamba_dt_rank"),
+        kernel=f.count("mamba_d_conv"),
+        conv_bias=f.flag("mamba_conv_bias"),
+        proj_bias=f.flag("mamba_proj_bias"),
+        norms=True,
+    )
+    experts = f.natural("num_experts", "num_local_experts")
+    f.skip("num_experts_per_tok", "mamba_inner_layernorms", "sliding_window")
+    moe = routed(f, f.count("intermediate_size")) if experts > 1 else mlp(f)
+    layers = [
+        Layer(attention(f) if i % period == offset else mamba, moe if i % every == start else mlp(f))
+        for i in range(n_layers)
+    ]
+    return decoder(f, layers)
+
+
+def _mamba2(f: Fields, norm: bool, inner: int | None = None, out_bias: bool | None = None) -> Mamba2:
+    """The Mamba-2 of Bamba, Granite 4 and Falcon-H1."""
+    heads = f.count("mamba_n_heads")
+    inner = inner or f.count("mamba_expand") * d_model(f)
+    given = f.value("mamba_d_head")
+    size = inner // heads if given in (None, "auto") else f.count("mamba_d_head")
+    if heads * size != inner:
+        raise InputError(f"{f.what} has {heads} Mamba heads of {size}, which are not its inner size of {inner}.")
+    return Mamba2(
+        n_heads=heads,
+        head_dim=size,
+        state=f.count("mamba_d_state"),
+        n_groups=f.count("mamba_n_groups"),
+        kernel=f.count("mamba_d_conv"),
+        conv_bias=f.flag("mamba_conv_bias"),
+        proj_bias=f.flag("mamba_proj_bias"),
+        out_bias=f.flag("mamba_proj_bias") if out_bias is None else out_bias,
+        norm=norm,
+    )
+
+
+def bamba(f: Fields) -> Transformer:
+    """Bamba: attention in the layers listed, Mamba-2 in the rest."""
+    listed = f.numbers("attn_layer_indices") or []
+    f.skip("attn_rotary_emb")
+    bias = f.flag("mlp_bias")
+    mamba = _mamba2(f, norm=True)
+    layers = [Layer(biased_attention(f) if i in listed else mamba, mlp(f, bias=bias)) for i in range(f.n_layers())]
+    return decoder(f, layers)
+
+
+def granite_hybrid(f: Fields) -> Transformer:
+    """Granite 4: Mamba-2 in nine layers of ten, a shared MLP, and experts in the larger ones."""
+    aliases = {"mamba": LINEAR[0], "attention": LINEAR[1]}
+    allowed = (*LINEAR, *aliases)
+    name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
+    f.skip("layer_types", "layers_block_type", "position_embedding_type", "normalization_function")
+    kinds = [aliases.get(k, k) for k in f.kinds(name, f.n_layers(), allowed, lambda _: LINEAR[0])]
+    shared = f.natural("shared_intermediate_size")
+    ffn: Component
+    if f.natural("num_local_experts") > 0:
+        ffn = routed(f, f.count("intermediate_size"), shared_d_ff=shared)
+    else:
+        ffn = Mlp(f.count("shared_intermediate_size"))
+        f.skip("intermediate_size", "num_experts_per_tok")
+    mamba = _mamba2(f, norm=True) if LINEAR[0] in kinds else None
+    for field in ("expand", "d_state", "d_head", "d_conv", "n_heads", "n_groups", "conv_bias", "proj_bias"):
+        f.skip(f"mamba_{field}")
+    f.skip(*HEADS)
+    layers = [Layer(biased_attention(f) if kind == LINEAR[1] else mamba, ffn) for kind in kinds]
+    return decoder(f, layers)
+
+
+def falcon_h1(f: Fields) -> Transformer:
+    """Falcon-H1: attention and Mamba-2 side by side in every layer."""
+    inner, norm = f.optional("mamba_d_ssm"), f.flag("mamba_rms_norm")
+    f.skip("mamba_use_mlp", "attn_layer_indices", "mamba_expand")
+    mixer = Both(biased_attention(f), _mamba2(f, norm, inner, f.flag("projectors_bias")))
+    layer = Layer(mixer, mlp(f, bias=f.flag("mlp_bias")))
+    return decoder(f, [layer] * f.n_layers())
+
+
+_PATTERN = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp"}
+
+
+def nemotron_h(f: Fields) -> Transformer:
+    """Nemotron-H and Nemotron 3: every layer is one thing alone, Mamba-2, attention, an MLP or experts."""
+    pattern = f.text("hybrid_override_pattern")
+    aliases = {"mamba": "linear_attention", "attention": "full_attention"}
+    given = f.value("layers_block_type", "layer_types")
+    if pattern and any(letter not in _PATTERN for letter in pattern):
+        raise InputError(f"{f.what} has a hybrid_override_pattern with letters other than M, E, * and -.")
+    count = len(pattern) or (len(given) if isinstance(given, list) else f.n_layers())
+    name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
+    cycle = list(_PATTERN.values())
+    kinds = f.kinds(
+        name,
+        count,
+        (*cycle, *aliases),
+        lambda i: _PATTERN[pattern[i]] if pattern else cycle[i % 4],
+    )
+    f.skip("num_hidden_layers", "layers_block_type", "layer_types")
+    parts = _nemotron_parts(f)
+    layers = []
+    for kind in (aliases.get(kind, kind) for kind in kinds):
+        part = parts[kind]()
+        mixes = kind in LINEAR
+        layers.append(Layer(part if mixes else None, None if mixes else part))
+    f.skip(*_NEMOTRON_FIELDS)
+    f.must_be("attention_bias", False)
+    modules = f.natural("num_nextn_predict_layers")
+    module = [Layer(parts["full_attention"](), None), Layer(None, parts["moe"]())] if modules else []
+    extras = mtp_sections(module, d_model(f), f.count("vocab_size"), modules)
+    return decoder(f, layers, extras=extras)
+
+
+_NEMOTRON_FIELDS = tuple(
+    f"""
+    mamba_num_heads mamba_head_dim ssm_state_size n_groups mamba_n_groups conv_kernel mamba_d_conv use_conv_bias
+    mamba_conv_bias expand mamba_expand use_bias mamba_proj_bias intermediate_size mlp_bias n_routed_experts
+    num_experts_per_tok n_shared_experts moe_intermediate_size moe_shared_expert_intermediate_size moe_latent_size
+    attention_head_dim time_step_rank mtp_layers_block_type mtp_hybrid_override_pattern sliding_window {" ".join(HEADS)}
+    """.split()
+)
+"""Fields of kinds of layers that a model may not have."""
+
+
+def _nemotron_parts(f: Fields) -> dict:  # pyright: ignore[reportMissingTypeArgument]
+    """How to read each kind of layer, when there is one."""
+
+    def experts() -> Moe:
+        shared = f.count("moe_shared_expert_intermediate_size")
+        latent = f.optional("moe_latent_size")
+        f.must_be("mlp_bias", False)
+        d_ff = f.count("moe_intermediate_size")
+        return routed(f, d_ff, shared_d_ff=shared, gated=False, score_bias=True, latent=latent)
+
+    def mamba() -> Mamba2:
+        return Mamba2(
+            n_heads=f.count("mamba_num_heads"),
+            head_dim=f.count("mamba_head_dim"),
+            state=f.count("ssm_state_size"),
+            n_groups=f.count("mamba_n_groups", "n_groups"),
+            kernel=f.count("mamba_d_conv", "conv_kernel"),
+            conv_bias=f.flag("mamba_conv_bias", "use_conv_bias"),
+            proj_bias=f.flag("use_bias"),
+            out_bias=f.flag("use_bias"),
+        )
+
+    return {
+        "linear_attention": mamba,
+        "full_attention": lambda: biased_attention(f, window=f.optional("sliding_window")),
+        "mlp": lambda: mlp(f, gated=False, bias=f.flag("mlp_bias")),
+        "moe": experts,
+    }
+
+
+def mamba1(f: Fields) -> Transformer:
+    """Mamba and Falcon-Mamba: nothing but the mixer."""
+    d = d_model(f)
+    rank = f.value("time_step_rank")
+    mixer = Mamba(
+        inner=f.optional("intermediate_size", "d_inner") or f.count("expand") * d,
+        state=f.count("state_size"),
+        rank=-(-d // 16) if rank in (None, "auto") else f.count("time_step_rank"),
+        kernel=f.count("conv_kernel"),
+        conv_bias=f.flag("use_conv_bias"),
+        proj_bias=f.flag("use_bias"),
+    )
+    f.skip("expand", "n_layer", "d_model", "mixer_rms_eps")
+    return decoder(f, [Layer(mixer, None)] * f.n_layers("num_hidden_layers", "n_layer"))
+
+
+def mamba2(f: Fields) -> Transformer:
+    """Mamba-2 alone."""
+    mixer = Mamba2(
+        n_heads=f.count("num_heads"),
+        head_dim=f.count("head_dim"),
+        state=f.count("state_size"),
+        n_groups=f.count("n_groups"),
+        kernel=f.count("conv_kernel"),
+        conv_bias=f.flag("use_conv_bias"),
+        proj_bias=f.flag("use_bias"),
+        out_bias=f.flag("use_bias"),
+    )
+    f.skip("expand", "time_step_rank", "rms_norm", "norm_before_gate")
+    return decoder(f, [Layer(mixer, None)] * f.n_layers())
+
+
+FAMILIES = {
+    "jamba": jamba,
+    "bamba": bamba,
+    "granitemoehybrid": granite_hybrid,
+    "falcon_h1": falcon_h1,
+    "nemotron_h": nemotron_h,
+    "mamba": mamba1,
+    "falcon_mamba": mamba1,
+    "mamba2": mamba2,
+}

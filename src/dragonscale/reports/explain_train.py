@@ -1,0 +1,316 @@
+"""Where a parallelism scheme stops scaling, and why: its times as formulas, with numbers in, and its rules solved.
+
+The scheme is a line in the book's notation (or the name of one); compute, the collectives of both passes and the rules
+follow from it. The formulas are those that give the numbers, run on symbols.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.errors import InputError, unknown
+from dragonscale.hardware import Chip, Slice, Torus
+from dragonscale.models.transformer import Transformer
+from dragonscale.numbers import Number
+from dragonscale.reports.explain import Explanation, Line, _line, _text
+from dragonscale.roofline import symbol
+from dragonscale.sharding.mesh import Mesh, make_mesh
+from dragonscale.training.crossovers import (
+    CHIPS,
+    Mixture,
+    Rule,
+    best_mixture,
+    find_rules,
+    least_tokens,
+    numbers_of,
+    span_of,
+)
+from dragonscale.training.rooflines import OVERLAPS, LayerTimes, axis_bandwidth, layer_times, letters, ring_mesh
+from dragonscale.training.schemes import Scheme, read_scheme, told, waits
+from dragonscale.units import render
+
+PODS = "P"
+"""The mesh axis that may count pods."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A scheme on a machine: numbers where they are known, and the letters they stand for."""
+
+    scheme: Scheme
+    chip: Chip
+    sizes: dict[str, int]
+    mesh: Mesh | None
+    overlap: str
+
+    @property
+    def switched(self) -> bool:
+        return not isinstance(self.chip.network, Torus)
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """The axis that counts pods, where the scheme has one and the mesh gives it to the data-centre network."""
+        if self.switched or not _counts_pods(self.scheme):
+            return ()
+        across = self.mesh is None or self.mesh.pods.get(PODS, 1) == self.mesh.axes[PODS]
+        return (PODS,) if across else ()
+
+    @property
+    def letters(self) -> tuple[dict[str, Number], Mesh]:
+        return letters(self.scheme, self.pods, self.switched)
+
+    @property
+    def values(self) -> dict[Any, Number]:
+        """What the letters stand for, as far as it is known."""
+        if self.mesh is None:
+            return numbers_of(self.chip, dict(self.sizes))
+        spans = {axis: span_of(self.mesh, axis) for axis in self.scheme.axes if axis not in self.pods}
+        values = numbers_of(self.chip, dict(self.sizes), self.mesh.axes, spans)
+        return values | {symbol(CHIPS): self.mesh.chips}
+
+    @property
+    def complete(self) -> bool:
+        """Whether the times are numbers."""
+        return self.mesh is not None and set(self.scheme.dims) <= set(self.sizes)
+
+
+def _counts_pods(scheme: Scheme) -> bool:
+    return scheme.owners.get(PODS) in scheme.tokens
+
+
+def layer_sizes(model: Transformer, tokens: int) -> dict[str, int]:
+    """B, D and F of a model's widest dense block, for the book's schemes."""
+    widths = [section.dims["f"] for section in model.program().sections if "f" in section.dims]
+    if not widths:
+        raise InputError(f"{model.name} has no feed-forward block; give --sizes B=…,D=…,F=… instead.")
+    return {"B": tokens, "D": model.d_model, "F": max(widths)}
+
+
+def explain_train(
+    text: str,
+    chip: Chip,
+    piece: Slice | None,
+    axes: dict[str, int],
+    sizes: dict[str, int],
+    spans: dict[str, int] | None = None,
+    overlap: str = "max",
+) -> Explanation:
+    """Explain a scheme on a chip or a slice.
+
+    `axes` are sizes of its mesh axes; on a slice they may be left out and the best split is taken. `spans` says how many
+    whole axes of a torus each mesh axis uses, as the book counts them, instead of laying the mesh over the slice.
+    """
+    if overlap not in OVERLAPS:
+        raise unknown("overlap", overlap, OVERLAPS)
+    scheme = read_scheme(text)
+    _check(scheme, chip, axes, sizes)
+    mesh = (
+        _mesh(scheme, chip, piece, axes, sizes, overlap) if not (spans and axes) else _ideal(scheme, chip, axes, spans)
+    )
+    setting = Setting(scheme, chip, sizes, mesh, _overlap(mesh, overlap))
+    lines = [*_pass_lines(setting, "forward"), *_pass_lines(setting, "backward"), *_mixture_lines(setting)]
+    return Explanation(scheme.text, lines, _rules(setting), _notes(setting))
+
+
+def _check(scheme: Scheme, chip: Chip, axes: dict[str, int], sizes: dict[str, int]) -> None:
+    for name in axes:
+        if name not in scheme.axes:
+            raise unknown(f"mesh axis of {scheme.text} called", name, scheme.axes)
+    if axes and len(axes) < len(scheme.axes):
+        lacking = ", ".join(axis for axis in scheme.axes if axis not in axes)
+        raise InputError(f"{scheme.text} also has the mesh axis {lacking}; give its size too.")
+    for name in sizes:
+        if name not in scheme.dims:
+            raise unknown(f"dim of {scheme.text} called", name, scheme.dims)
+    several = [move for move in (*scheme.forward_moves, *scheme.backward_moves) if len(move.step.axes) > 1]
+    if several and not isinstance(chip.network, Torus):
+        raise InputError(
+            f"{told(several[0])} runs over several mesh axes, whose bandwidths do not add up under switches; "
+            "write one axis in their place."
+        )
+
+
+def _mesh(
+    scheme: Scheme, chip: Chip, piece: Slice | None, axes: dict[str, int], sizes: dict[str, int], overlap: str
+) -> Mesh | None:
+    """The mesh as given; on a slice without one, the split that communicates least."""
+    if axes and (piece is not None or not isinstance(chip.network, Torus)):
+        return make_mesh(dict(axes), chip, piece)
+    if axes:
+        return _ideal(scheme, chip, axes, {})
+    if piece is None or not set(scheme.dims) <= set(sizes):
+        return None
+    free = [axis for axis in scheme.axes if axis != PODS]
+    if len(free) > 2:
+        raise InputError(f"{scheme.text} has {len(free)} mesh axes to divide the chips between; give --mesh.")
+    fixed = {PODS: piece.pods} if PODS in scheme.axes else {}
+    found: list[Mesh] = []
+    for ways in _factors(piece.chips // math.prod(fixed.values()), len(free)):
+        try:
+            found.append(make_mesh(fixed | dict(zip(free, ways, strict=True)), chip, piece))
+        except InputError:
+            continue
+    if not found:
+        raise InputError(f"No split of {piece} over {', '.join(scheme.axes)} lies on its wires; give --mesh.")
+    return min(found, key=lambda mesh: _waiting(layer_times(scheme, dict(sizes), mesh), _overlap(mesh, overlap)))
+
+
+def _waiting(times: LayerTimes, overlap: str) -> float:
+    return float(times.network(overlap) / times.math)
+
+
+def _overlap(mesh: Mesh | None, wanted: str) -> str:
+    """Mesh axes that share a hardware axis cannot both have its links at once, so their collectives are added up."""
+    return "sum" if mesh is not None and _shares(mesh) else wanted
+
+
+def _shares(mesh: Mesh) -> bool:
+    return mesh.slice is not None and any(ring.share < 1 for rings in mesh.rings.values() for ring in rings)
+
+
+def _ideal(scheme: Scheme, chip: Chip, axes: dict[str, int], spans: dict[str, int]) -> Mesh:
+    """Rings of their own for all axes of a torus."""
+    if not isinstance(chip.network, Torus):
+        raise InputError(f"{chip.title} has no torus whose axes could be counted; leave out the axes that X, Y … span.")
+    pods = (PODS,) if _counts_pods(scheme) else ()
+    if pods and chip.dcn is None:
+        raise InputError(f"{chip.title} has no data-centre network between pods; leave out the axis {PODS}.")
+    return ring_mesh(dict(axes), chip, dict(spans), pods)
+
+
+def _factors(chips: int, count: int) -> list[tuple[int, ...]]:
+    divisors = [size for size in range(1, chips + 1) if chips % size == 0]
+    every = itertools.product(divisors, repeat=count) if count < 3 else ()
+    return [ways for ways in every if math.prod(ways) == chips]
+
+
+def _times(setting: Setting, phase: str) -> LayerTimes:
+    """The times of a pass as formulas, without the collectives of axes that have one chip."""
+    times = layer_times(setting.scheme, *setting.letters, phase)
+    return LayerTimes(times.math, {axes: seconds for axes, seconds in times.comms.items() if _wide(setting, axes)})
+
+
+def _wide(setting: Setting, axes: tuple[str, ...]) -> bool:
+    return setting.mesh is None or setting.mesh.size(*axes) > 1
+
+
+def _pass_lines(setting: Setting, phase: str) -> list[Line]:
+    """Compute, each set of wires, and both together."""
+    times, values = _times(setting, phase), setting.values
+    lines = [_line(f"{phase}: T_math", times.math, values, "s")]
+    moves = setting.scheme.forward_moves if phase == "forward" else setting.scheme.backward_moves
+    for axes, seconds in times.comms.items():
+        named = ", ".join(told(move) for move in moves if move.step.axes == axes)
+        lines.append(_line(f"{phase}: T_{''.join(axes)} ({named})", seconds, values, "s"))
+    if times.comms:
+        how = "at once" if setting.overlap == "max" else "one after the other"
+        if len(times.comms) > 1:
+            lines.append(_line(f"{phase}: T_comms ({how})", times.network(setting.overlap), values, "s"))
+        lines.append(_line(f"{phase}: T_math / T_comms", times.ratio(setting.overlap), values, "count"))
+    return lines
+
+
+def _mixture(setting: Setting) -> Mixture | None:
+    """The best division between the two axes of a mixture, or None where there is nothing to divide."""
+    axes = setting.scheme.axes
+    comms = layer_times(setting.scheme, *setting.letters).comms
+    if len(axes) != 2 or set(comms) != {(axis,) for axis in axes} or not all(_wide(setting, (axis,)) for axis in axes):
+        return None
+    return best_mixture(setting.scheme, *setting.letters, *axes, setting.overlap)
+
+
+def _mixture_lines(setting: Setting) -> list[Line]:
+    """The best division of N chips, if the axes keep the wires they have here."""
+    import sympy
+
+    mixed, values = _mixture(setting), setting.values
+    if mixed is None:
+        return []
+    ways = sympy.sympify(mixed.ways).subs(values)
+    lines = [_line(f"best {mixed.first} for N chips", mixed.ways, values, "count")]
+    if ways.is_number and setting.mesh is not None and not 1 < float(ways) < setting.mesh.chips:
+        return lines  # one axis alone is best; the formulas below would divide chips that are not there
+    lines.append(_line("T_math / T_comms there", mixed.ratio, values, "count"))
+    if mixed.tokens_per_chip is not None:
+        lines.append(_line("fewest tokens per chip there", mixed.tokens_per_chip, values, "count"))
+    return lines
+
+
+def _rules(setting: Setting) -> list[str]:
+    """Each rule, its value on this chip, and whether it is kept here."""
+    rules = find_rules(setting.scheme, *setting.letters)
+    return [_told_rule(setting, rule) for rule in rules if _wide(setting, rule.axes)]
+
+
+def _told_rule(setting: Setting, rule: Rule) -> str:
+    import sympy
+
+    values = setting.values
+    left = sympy.sympify(symbol(rule.variable))
+    for way in rule.ways.split("*") if rule.ways else ():
+        left = left / symbol(way)
+    limit, here = sympy.sympify(rule.value).subs(values), left.subs(values)
+    shown = str(left) + (" > " if rule.above else " < ") + _text(rule.value)
+    if limit.is_number:
+        shown += f" = {float(limit):,.4g}"
+    if limit.is_number and here.is_number:
+        kept = (here > limit) if rule.above else (here < limit)
+        shown += f"; here {float(here):,.4g}, {'so it hides' if kept else 'so it shows'}"
+    return f"{rule.phase} pass over {', '.join(rule.axes)} hides under compute if {shown}"
+
+
+def _notes(setting: Setting) -> list[str]:
+    chip, scheme = setting.chip, setting.scheme
+    wire = "out of a chip to its node" if setting.switched else "both directions of one axis"
+    notes = [
+        f"C = {render(chip.peak('bf16'), 'FLOP/s')}, W = {render(axis_bandwidth(chip), 'bytes/s')} ({wire}) of {chip.title}"
+    ]
+    if setting.mesh is not None:
+        sizes = ", ".join(f"{axis}={size}" for axis, size in setting.mesh.axes.items())
+        spans = [_span(setting, axis) for axis in scheme.axes if axis not in setting.pods]
+        notes.append(f"mesh: {sizes}; " + ", ".join(spans))
+        if _shares(setting.mesh):
+            notes.append("mesh axes share an axis of the torus, so their collectives are added up")
+    waited = [told(move) for move in (*scheme.forward_moves, *scheme.backward_moves) if waits(move)]
+    notes.append(
+        f"waited for: {', '.join(waited)}" if waited else "nothing is waited for: weights and gradients travel any time"
+    )
+    kept = [told(move) for move in scheme.backward_moves if waits(move) and scheme.regathered(move)]
+    if kept:
+        notes.append(f"{', '.join(kept)} of the backward pass need not be repeated if the result is kept")
+    if setting.complete:
+        notes.append(_verdict(setting))
+    return notes
+
+
+def _span(setting: Setting, axis: str) -> str:
+    assert setting.mesh is not None
+    span = float(span_of(setting.mesh, axis))
+    if setting.switched:
+        return f"W_{axis} = {render(span * axis_bandwidth(setting.chip), 'bytes/s')}"
+    return f"M_{axis} = {span:.4g}"
+
+
+def _verdict(setting: Setting) -> str:
+    """What bounds the layer, and what to change."""
+    scheme, mesh = setting.scheme, setting.mesh
+    assert mesh is not None
+    passes = {phase: layer_times(scheme, dict(setting.sizes), mesh, phase) for phase in ("forward", "backward")}
+    sends = {phase: times for phase, times in passes.items() if float(times.network(setting.overlap)) > 0}
+    if not sends:
+        return "Bound by compute: nothing is sent."
+    phase = min(sends, key=lambda name: float(sends[name].ratio(setting.overlap)))
+    times = sends[phase]
+    ratio = float(times.ratio(setting.overlap))
+    if ratio > 1:
+        return f"Bound by compute: it takes {ratio:.3g} times as long as the communication of the {phase} pass."
+    axes = max(times.comms, key=lambda name: float(times.comms[name]))
+    least = least_tokens(scheme, dict(setting.sizes), mesh, setting.overlap)
+    tokens = scheme.tokens[0]
+    change = (
+        f"{tokens} = {least:,.0f} makes it bound by compute"
+        if least is not None
+        else f"no batch is large enough; use fewer ways of {', '.join(axes)}"
+    )
+    return f"Bound by the network over {', '.join(axes)} in the {phase} pass, {1 / ratio:.3g} times as long as compute: {change}."

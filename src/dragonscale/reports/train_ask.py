@@ -1,0 +1,200 @@
+"""What `dscale train` was asked, read at the edge, and the answer put together."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware import Chip, Slice, dtype_bytes, parse_slice, parse_target
+from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.reports.train import TrainReport, nearest_sentence, read_batch, search_report, single_report
+from dragonscale.training.budget import batch_warning, chinchilla_tokens
+from dragonscale.training.evaluation import Job, make_job
+from dragonscale.training.plan import Plan, parse_plan, read_field, save_plan
+from dragonscale.training.search import Progress, search
+from dragonscale.training.space import Space, parse_space
+from dragonscale.training.stack import load_stack
+from dragonscale.units import parse, parse_count
+
+MOST_PLANS = 1000
+RANKS = ("time", "cost")
+CHARTS = ("time", "memory", "roofline", "scaling")
+LARGEST = ("batch", "model")
+
+
+@dataclass(frozen=True)
+class Question:
+    """The flags as they were written."""
+
+    model: str
+    on: str
+    batch: str
+    seq: str
+    tokens: str = ""
+    plan: str = ""
+    top: int = 5
+    rank: str = "time"
+    stack: str = "generic"
+    remat: str = ""
+    dtype: str = "bf16"
+    fix: str = ""
+    deadline: str = ""
+    largest: str = ""
+    chart: str = "time"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The flags understood. `piece` is None where the question is which slice to take."""
+
+    question: Question
+    model: Transformer
+    chip: Chip | None
+    piece: Slice | None
+    sequences: int
+    sequence: int
+    tokens: float | None
+    plan: Plan | None
+    space: Space
+    deadline: float | None
+    notes: list[str] = field(default_factory=list)
+
+    def job(self, piece: Slice | None = None) -> Job:
+        where = piece or self.piece
+        assert where is not None
+        return make_job(self.model, where, self.sequences, self.sequence, self.question.stack)
+
+
+def read_question(question: Question) -> Asked:
+    """Check every flag; what cannot be used is refused in one sentence."""
+    model = load_model(question.model)
+    anywhere = question.on.strip().lower() == "any"
+    chip, piece = (None, None) if anywhere else parse_target(question.on)
+    sequence = parse_count(question.seq, "the sequence length")
+    if not 1 <= sequence <= 10**8:
+        raise InputError(f"--seq is {shorten(question.seq)}; a sequence has at least one token and at most 10^8.")
+    sequences, note = read_batch(question.batch, sequence)
+    _check_words(question)
+    space = _space(question)
+    plan = parse_plan(question.plan) if question.plan.strip() else None
+    if plan is not None and piece is None:
+        raise InputError(f"--plan needs a slice to run on; --on is {shorten(question.on)}, write e.g. h100:64.")
+    if plan is not None and "dtype" not in question.plan:
+        plan = replace(plan, dtype=question.dtype)
+    tokens = _tokens(question.tokens, model)
+    notes = [note] if note else []
+    if tokens is not None:
+        notes += [text for text in [batch_warning(count_parameters(model).total, tokens, sequences * sequence)] if text]
+    deadline = _deadline(question, piece)
+    return Asked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes)
+
+
+def _check_words(question: Question) -> None:
+    load_stack(question.stack)
+    dtype_bytes(question.dtype)
+    for name, value, allowed in (("ranking", question.rank, RANKS), ("chart", question.chart, CHARTS)):
+        if value not in allowed:
+            raise unknown(name, value, allowed)
+    if question.largest and question.largest not in LARGEST:
+        raise unknown("question of the largest", question.largest, LARGEST)
+    if not 1 <= question.top <= MOST_PLANS:
+        raise InputError(f"--top is {question.top}; ask for 1 to {MOST_PLANS} plans.")
+
+
+def _space(question: Question) -> Space:
+    space = parse_space(question.fix)
+    if "dtype" not in question.fix:
+        space = replace(space, words=replace(space.words, dtype=question.dtype))
+    if question.remat.strip():
+        policies = tuple(dict.fromkeys(read_field("remat", one) for one in question.remat.split(",")))
+        space = replace(space, remat=policies)
+    return space
+
+
+def _tokens(text: str, model: Transformer) -> float | None:
+    if not text.strip():
+        return None
+    if text.strip().lower() == "chinchilla":
+        return chinchilla_tokens(count_parameters(model).total)
+    tokens = parse(text, "count", "the number of tokens")
+    if tokens < 1:
+        raise InputError(f"--tokens is {shorten(text)}; a run has at least one token.")
+    return tokens
+
+
+def _deadline(question: Question, piece: Slice | None) -> float | None:
+    if not question.deadline.strip():
+        return None
+    if piece is not None:
+        raise InputError(
+            f"--deadline asks how many chips are needed, and --on {question.on} says how many there are; write --on {piece.chip.name}."
+        )
+    seconds = parse(question.deadline, "s", "the deadline")
+    if seconds <= 0:
+        raise InputError(f"--deadline is {shorten(question.deadline)}; it is longer than nothing.")
+    return seconds
+
+
+def answer(asked: Asked, progress: Progress | None = None, scaling: bool = False, codesign: bool = False) -> TrainReport:
+    """The report that answers a question."""
+    if asked.question.largest:
+        return _largest(asked, progress)
+    if asked.piece is None:
+        return _which_slice(asked, progress)
+    job = asked.job()
+    if asked.plan is not None:
+        report = single_report(job, asked.plan, asked.tokens)
+    elif asked.question.rank == "cost":
+        report = _cheapest_part(asked, progress)
+    else:
+        report = best_report(asked, job, progress)
+    if report.plans:
+        _add(report, asked, progress, scaling, codesign)
+    return report
+
+
+def best_report(asked: Asked, job: Job, progress: Progress | None = None) -> TrainReport:
+    """The best plans on one slice; without any, the notes say why."""
+    found = search(job, asked.space, asked.question.top, progress)
+    report = search_report(job, found, asked.space.words, asked.tokens)
+    if not found.best:
+        report.notes.append(nearest_sentence(job, found.nearest, found))
+    return report
+
+
+def _add(report: TrainReport, asked: Asked, progress: Progress | None, scaling: bool, codesign: bool) -> None:
+    from dragonscale.reports.train_more import codesign_report, scaling_rows
+
+    piece = parse_slice(report.slice)
+    if scaling:
+        report.scaling = scaling_rows(asked, piece, progress)
+    if codesign:
+        report.codesign = codesign_report(asked, piece, progress)
+
+
+def _cheapest_part(asked: Asked, progress: Progress | None) -> TrainReport:
+    from dragonscale.reports.train_more import cheapest_of
+    from dragonscale.training.scaling import parts_of
+
+    assert asked.piece is not None
+    return cheapest_of(asked, [*parts_of(asked.piece), asked.piece], progress)
+
+
+def _which_slice(asked: Asked, progress: Progress | None) -> TrainReport:
+    from dragonscale.reports.train_more import cheapest_report, fewest_report
+
+    return fewest_report(asked, progress) if asked.chip is not None else cheapest_report(asked, progress)
+
+
+def _largest(asked: Asked, progress: Progress | None) -> TrainReport:
+    from dragonscale.reports.train_more import largest_report
+
+    if asked.piece is None:
+        raise InputError(f"--largest needs a slice to fit; --on is {shorten(asked.question.on)}, write e.g. h100:64.")
+    return largest_report(asked, progress)
+
+
+def save_best(report: TrainReport, path: str) -> None:
+    """Write the best plan of a report as TOML."""
+    words: dict[str, Any] = report.plans[0].plan
+    save_plan(replace(Plan(), **words), path, report.model, report.slice)

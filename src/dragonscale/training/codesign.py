@@ -1,0 +1,98 @@
+"""What better hardware would change: each number of the chip raised in turn, the plan searched anew.
+
+A chip is data, so a chip that does not exist is the same chip with other facts (`Chip.with_facts`). The efficiency
+profiles stay as they are: they say which part of a datasheet rate is reached.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dragonscale.hardware import Chip, Slice
+from dragonscale.training.evaluation import Job, first, judge_one
+from dragonscale.training.plan import Plan
+from dragonscale.training.search import Found, Progress, search
+from dragonscale.training.space import Space
+
+RAISE = 1.1
+STEPS = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
+"""By how much a number is raised when the smallest sufficient change is looked for."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A hardware number, or several that rise together, with the words for it."""
+
+    title: str
+    paths: tuple[str, ...]
+
+
+def knobs(chip: Chip) -> list[Knob]:
+    """The numbers of a chip that a designer could raise."""
+    rates = tuple(path for path in chip.facts if path.startswith(("matrix.", "vector.")))
+    found = [
+        Knob("FLOP/s", rates),
+        Knob("HBM bandwidth", ("memory.hbm.bandwidth",)),
+        Knob("HBM capacity", ("memory.hbm.capacity",)),
+        Knob("ICI bandwidth", ("ici.link",)),
+        Knob("DCN bandwidth", ("dcn.egress",)),
+        Knob("NVLink bandwidth" if chip.kind == "gpu" else "domain bandwidth", ("levels.node.bandwidth",)),
+        Knob("network bandwidth", tuple(p for p in chip.facts if p.startswith("levels.") and p.endswith("bandwidth") and ".node." not in p)),
+    ]
+    return [knob for knob in found if knob.paths and all(path in chip.facts for path in knob.paths)]
+
+
+def raised(chip: Chip, knob: Knob, factor: float) -> Chip:
+    """The chip with one knob turned up."""
+    return chip.with_facts(**{path: float(chip.facts[path].value) * factor for path in knob.paths})
+
+
+def on_chip(job: Job, chip: Chip) -> Job:
+    """The same job on another kind of chip in the same shape."""
+    return replace(job, piece=Slice(chip, job.piece.shape, job.piece.pods))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A knob raised by a factor: the best step then, and with which plan."""
+
+    knob: Knob
+    factor: float
+    seconds: float
+    plan: Plan
+
+
+def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Progress | None = None) -> list[Change]:
+    """Each knob raised by a tenth, most useful first. The old plan stays a candidate, so nothing gets slower."""
+    changes: list[Change] = []
+    for knob in knobs(job.piece.chip):
+        other = on_chip(job, raised(job.piece.chip, knob, RAISE))
+        same = first(judge_one(other, best).seconds)
+        found: Found = search(other, space, 1, progress)
+        found_s, plan = (found.best[0].seconds, found.best[0].plan) if found.best else (seconds, best)
+        changes.append(Change(knob, RAISE, *((found_s, plan) if found_s < same else (same, best))))
+    return sorted(changes, key=lambda change: change.seconds)
+
+
+def smallest_change(job: Job, plan: Plan, enough: Callable[[Job, Plan], bool]) -> Change | None:
+    """The knob that has to be turned least until `enough` holds for the plan; None if none does within eight times."""
+    best: Change | None = None
+    for knob in knobs(job.piece.chip):
+        for factor in STEPS:
+            if best is not None and factor >= best.factor:
+                break
+            other = on_chip(job, raised(job.piece.chip, knob, factor))
+            if enough(other, plan):
+                best = Change(knob, factor, first(judge_one(other, plan).seconds), plan)
+                break
+    return best
+
+
+def loss_shrinks(name: str, share: float) -> Callable[[Job, Plan], bool]:
+    """Whether a term's exposed part is at most a share of the step."""
+
+    def enough(job: Job, plan: Plan) -> bool:
+        verdict = judge_one(job, plan)
+        term = verdict.expected.terms.get(name)
+        return term is None or first(term.exposed) <= share * first(verdict.seconds)
+
+    return enough

@@ -1,0 +1,167 @@
+"""The planner asked backwards: the fewest chips, the cheapest slice, the largest batch, the largest model.
+
+Feasibility does not grow evenly with the chips (heads and batches must divide), so slices are tried one by one in order,
+from the smallest that could possibly do: no slice computes faster than its peak or holds more than its memory.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from dragonscale.hardware import Chip, Slice
+from dragonscale.hardware.catalogue import chip_names, load_chip
+from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.training.budget import run_budget
+from dragonscale.training.evaluation import Job
+from dragonscale.training.scaling import slice_sizes
+from dragonscale.training.search import Candidate, Progress, search
+from dragonscale.training.space import Space, divisors
+
+MOST_CHIPS = 65536
+QUICK = Space(remat=("none", "selective", "block"), zero=(0, 1, 3), schedule=("1f1b", "interleaved"))
+"""A smaller space for questions that search many slices."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A slice with its best plan, and what the run costs there (None without a price or a length of the run)."""
+
+    job: Job
+    best: Candidate
+    seconds: float
+    cost: float | None
+
+
+def run_seconds(job: Job, step_s: float, tokens: float | None) -> float:
+    """How long the run takes, or a step if nothing is said about the run."""
+    return step_s if tokens is None else run_budget(tokens, job.tokens, step_s, job.piece.chips).seconds
+
+
+def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | None, dtype: str = "bf16") -> int:
+    """Fewer chips than this cannot do: their peak FLOP/s are too slow, or their memory is smaller than the weights."""
+    steps = run_seconds(job, 1.0, tokens)
+    by_time = steps * job.model_flops / (deadline * chip.peak(dtype)) if deadline else 1.0
+    by_memory = count_parameters(job.model).total * 2 / chip.hbm.capacity
+    return max(1, int(max(by_time, by_memory)))
+
+
+def fits(
+    job: Job, pieces: Iterable[Slice], space: Space, tokens: float | None = None, progress: Progress | None = None
+) -> Iterator[Fit]:
+    """The best plan on each slice that has one."""
+    for piece in pieces:
+        here = replace(job, piece=piece)
+        found = search(here, space, 1, progress)
+        if found.best:
+            best = found.best[0]
+            budget = run_budget(tokens or job.tokens, job.tokens, best.seconds, piece.chips, piece.chip.price)
+            yield Fit(here, best, run_seconds(here, best.seconds, tokens), budget.cost_usd)
+
+
+def fewest_chips(
+    job: Job,
+    chip: Chip,
+    space: Space = QUICK,
+    deadline: float | None = None,
+    tokens: float | None = None,
+    progress: Progress | None = None,
+) -> Fit | None:
+    """The smallest slice of a chip that holds the job and, if there is a deadline, meets it."""
+    pieces = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, deadline, tokens, space.words.dtype))
+    enough = (fit for fit in fits(job, pieces, space, tokens, progress) if deadline is None or fit.seconds <= deadline)
+    return next(enough, None)
+
+
+def cheapest_slice(
+    job: Job,
+    space: Space = QUICK,
+    deadline: float | None = None,
+    tokens: float | None = None,
+    progress: Progress | None = None,
+    chips: Iterable[str] | None = None,
+) -> list[Fit]:
+    """The cheapest slice of every chip with a known price, cheapest first; larger slices only as long as they can win.
+
+    On one kind of chip more chips are never cheaper, unless fewer must recompute or wait: a few sizes above the smallest
+    are tried.
+    """
+    found: list[Fit] = []
+    for name in chips if chips is not None else chip_names():
+        chip = load_chip(name)
+        if chip.price is None:
+            continue
+        pieces = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, deadline, tokens, space.words.dtype))
+        tried: list[Fit] = []
+        for fit in fits(job, pieces, space, tokens, progress):
+            if deadline is None or fit.seconds <= deadline:
+                tried.append(fit)
+            if len(tried) == 3:
+                break
+        if tried:
+            found.append(min(tried, key=lambda fit: fit.cost or 0.0))
+    return sorted(found, key=lambda fit: fit.cost or 0.0)
+
+
+def last_fitting(sizes: list[int], holds: Callable[[int], bool]) -> int | None:
+    """The largest of ascending sizes that holds, by bisection (what fits, fits when smaller)."""
+    low, high = -1, len(sizes)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(sizes[middle]) else (low, middle)
+    return sizes[low] if low >= 0 else None
+
+
+def largest_batch(job: Job, space: Space = QUICK, progress: Progress | None = None) -> Fit | None:
+    """The largest batch that goes through the chips in one pass, without gradient accumulation or a pipeline's rounds.
+
+    (With accumulation every batch fits; this is how many sequences the memory holds at once.)
+    """
+    single = replace(space, fixed=space.fixed | {"pipe": 1, "virtual": 1})
+
+    def one_pass(batch: int) -> Candidate | None:
+        here = replace(job, batch=batch)
+        found = None
+        for ways in divisors(job.piece.chips):
+            if batch % ways == 0:
+                share = replace(single, fixed=single.fixed | {"microbatch": batch // ways})
+                result = search(here, share, 1, progress)
+                if result.best and (found is None or result.best[0].seconds < found.seconds):
+                    found = result.best[0]
+        return found
+
+    batch = last_fitting([2**power for power in range(24)], lambda size: one_pass(size) is not None)
+    if batch is None:
+        return None
+    best = one_pass(batch)
+    assert best is not None
+    return Fit(replace(job, batch=batch), best, best.seconds, None)
+
+
+def deeper(model: Transformer, layers: int) -> Transformer:
+    """The same model with another number of layers, its kinds of layers repeated in order.
+
+    >>> from dragonscale.models import load_model
+    >>> deeper(load_model("llama3-8b"), 64).n_layers
+    64
+    """
+    old = model.layers
+    start = next((number for number, layer in enumerate(old) if layer == old[-1]), 0)
+    head, cycle = old[:start], old[start:] or old
+    grown = (*head, *(cycle[number % len(cycle)] for number in range(max(0, layers - len(head)))))[:layers]
+    return replace(model, name=f"{model.name} with {layers} layers", layers=grown)
+
+
+def largest_model(job: Job, space: Space = QUICK, progress: Progress | None = None) -> Fit | None:
+    """The deepest model of this width that trains on the slice."""
+    unit = max(1, job.model.n_layers // 8)
+    sizes = [unit * number for number in range(1, 513)]
+
+    def best(layers: int) -> Candidate | None:
+        found = search(replace(job, model=deeper(job.model, layers)), space, 1, progress)
+        return found.best[0] if found.best else None
+
+    layers = last_fitting(sizes, lambda size: best(size) is not None)
+    if layers is None:
+        return None
+    found = best(layers)
+    assert found is not None
+    return Fit(replace(job, model=deeper(job.model, layers)), found, found.seconds, None)

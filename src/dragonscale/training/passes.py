@@ -1,0 +1,97 @@
+"""One layer's forward and backward pass in one microbatch: what runs, what travels, and what of it shows.
+
+Kernels run one after the other. Moves of activations are waited for, but for the part that the stack hides inside the
+products next to them. Weights of ZeRO-3 are gathered, and their gradients scattered, under the layer as far as it is
+long. Where the host issues kernels more slowly than the chip runs them, the rest of the host's time shows.
+"""
+
+from dataclasses import dataclass
+
+from dragonscale.numbers import Number, maximum, minimum
+from dragonscale.training.layers import Layer
+from dragonscale.training.stack import Stack
+
+Moved = dict[str, tuple[Number, Number, Number]]
+"""Seconds, exposed seconds and bytes sent, by term."""
+
+RECOMPUTED = {"none": (), "selective": ("scores", "pointwise"), "matmuls": ("scores", "pointwise")}
+_AXIS_TERMS = {"tensor": "tensor collectives", "context": "context collectives", "expert": "expert all-to-all"}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A layer's forward or backward pass: kernels, recomputed ones, the weights' part of them (which zero-bubble
+    schedules can put off), the host's excess, copies of weights and gradients, and moves."""
+
+    kernels: Number
+    recomputed: Number
+    weight_part: Number
+    host: Number
+    copies: Number
+    moves: Moved
+
+    @property
+    def seconds(self) -> Number:
+        """What the pass takes."""
+        return self.kernels + self.recomputed + self.host + self.copies + sum(exposed for _, exposed, _ in self.moves.values())
+
+
+def recomputed_seconds(layer: Layer, remat: str) -> Number:
+    """Seconds of the forward kernels that run again in the backward pass."""
+    if remat in ("block", "offload"):
+        return layer.work.total("forward")
+    again = RECOMPUTED[remat]
+    return sum(seconds for (part, phase), seconds in layer.work.seconds.items() if phase == "forward" and part in again)
+
+
+def _activation_moves(layer: Layer, phase: str, stack: Stack, again: bool) -> Moved:
+    """Activation moves of a phase. `again` repeats the forward ones, as the recomputation of a whole block does."""
+    found: Moved = {}
+    hidden = {"tensor": stack.tensor_overlap, "context": stack.context_overlap, "expert": stack.expert_overlap}
+    for (when, what, axes), seconds in layer.travel.seconds.items():
+        if what != "activation" or (when != phase and not (again and when == "forward")):
+            continue
+        axis = next((name for name in ("expert", "context", "tensor") if name in axes), "tensor")
+        name = _AXIS_TERMS[axis]
+        old = found.get(name, (0.0, 0.0, 0.0))
+        sent = layer.travel.sent[(when, what, axes)]
+        found[name] = (old[0] + seconds, old[1] + seconds * (1 - hidden[axis]), old[2] + sent)
+    return found
+
+
+def _weight_moves(layer: Layer, phase: str, busy: Number, stack: Stack, sharded: bool) -> Moved:
+    """ZeRO-3's gathers (and in the backward pass its scatters): they hide under the layer as far as it is long, and
+    what hides still takes a little of the memory's bandwidth and of the cores."""
+    seconds = layer.travel.total(phase, "weight")
+    sent = sum(value for (when, what, _), value in layer.travel.sent.items() if when == phase and what == "weight")
+    if phase == "backward" and sharded:
+        scattered = [key for key in layer.travel.seconds if key[1] == "gradient" and "data" not in key[2]]
+        seconds = seconds + sum(layer.travel.seconds[key] for key in scattered)
+        sent = sent + sum(layer.travel.sent[key] for key in scattered)
+    exposed = maximum(seconds - stack.weight_overlap * busy, 0.0)
+    exposed = exposed + stack.contention * minimum(seconds, stack.weight_overlap * busy)
+    return {"fsdp collectives": (seconds, exposed, sent)}
+
+
+def forward_pass(layer: Layer, stack: Stack, sharded: bool, copies: Number = 0.0) -> Pass:
+    """A layer's forward pass, with the gathering of its weights."""
+    kernels = layer.work.total("forward")
+    moves = _activation_moves(layer, "forward", stack, again=False)
+    busy = kernels + sum(exposed for _, exposed, _ in moves.values())
+    issued = layer.work.issued.get("forward", 0.0) + len(moves)
+    host = maximum(stack.host_seconds * issued - busy, 0.0)
+    return Pass(kernels, 0.0, 0.0, host, copies, moves | _weight_moves(layer, "forward", busy, stack, sharded))
+
+
+def backward_pass(layer: Layer, stack: Stack, remat: str, sharded: bool, copies: Number = 0.0) -> Pass:
+    """A layer's backward pass, with recomputation, the gathering of weights and the scattering of gradients."""
+    kernels = layer.work.total("dgrad", "wgrad")
+    again = recomputed_seconds(layer, remat)
+    whole = remat in ("block", "offload")
+    moves = _activation_moves(layer, "backward", stack, again=whole)
+    busy = kernels + again + sum(exposed for _, exposed, _ in moves.values())
+    issued = sum(layer.work.issued.get(phase, 0.0) for phase in ("dgrad", "wgrad")) + len(moves)
+    issued = issued + (layer.work.issued.get("forward", 0.0) if whole else 0.0)
+    host = maximum(stack.host_seconds * issued - busy, 0.0)
+    weights = _weight_moves(layer, "backward", busy, stack, sharded)
+    return Pass(kernels, again, layer.work.total("wgrad"), host, copies, moves | weights)

@@ -1,0 +1,128 @@
+"""The discrete space of plans for a job: which sizes each axis may have, and every mesh made of them.
+
+An axis size that cannot divide what it splits is left out from the start: `tensor` divides the heads and hidden dims,
+`context` the sequence, `expert` the experts, `data · fsdp · expert` the batch; a pipeline has no more stages than there
+are layers. What is left is complete: every factorization of the chips over the six axes, every microbatch that divides
+a replica's share of the batch, every number of chunks per rank.
+"""
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.training.evaluation import Job
+from dragonscale.training.plan import AXES, POLICIES, SCHEDULES, Plan, read_field
+
+SETTINGS = (*AXES, "microbatch", "virtual")
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a search may choose from. `fixed` pins numbers of the plan (`{"tensor": 8}`); words that a search does not
+    vary (dtype, optimizer, sequence, ring) are those of `words`."""
+
+    remat: tuple[str, ...] = POLICIES
+    zero: tuple[int, ...] = (0, 1, 2, 3)
+    schedule: tuple[str, ...] = SCHEDULES
+    words: Plan = field(default_factory=Plan)
+    fixed: dict[str, int] = field(default_factory=dict)
+
+
+def parse_space(text: str, space: Space | None = None) -> Space:
+    """A space with some settings pinned: `tensor=8,remat=block|selective,dtype=fp8`.
+
+    >>> parse_space("tensor=8, remat=block|none").remat
+    ('block', 'none')
+    """
+    found: dict[str, Any] = {item.name: getattr(space or Space(), item.name) for item in fields(Space)}
+    for part in text.split(",") if text.strip() else []:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise InputError(f"In {shorten(text)} the part {shorten(part)} is not a setting; write it as 'tensor=8'.")
+        values = tuple(dict.fromkeys(read_field(name, one) for one in value.split("|")))
+        if name in ("remat", "zero", "schedule"):
+            found[name] = values
+        elif len(values) > 1:
+            raise InputError(f"In {shorten(text)} {name} has several values; only remat, zero and schedule may.")
+        elif name in SETTINGS:
+            found["fixed"] = found["fixed"] | {name: values[0]}
+        else:
+            from dataclasses import replace
+
+            found["words"] = replace(found["words"], **{name: values[0]})
+    return Space(**found)
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, smallest first.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    small = [size for size in range(1, math.isqrt(number) + 1) if number % size == 0]
+    return sorted({*small, *(number // size for size in small)})
+
+
+def even_chunks(layers: int, stages: int) -> tuple[int, ...]:
+    """Numbers of chunks per rank, above one, that deal the layers as evenly as can be: one for each size of a chunk.
+
+    >>> even_chunks(96, 8), even_chunks(126, 16)
+    ((2, 3, 4, 6, 12), (2, 4))
+    """
+    found = {math.ceil(layers / (stages * size)) for size in range(1, layers // stages + 1)}
+    return tuple(sorted(count for count in found if count > 1 and stages * count <= layers))
+
+
+def axis_sizes(job: Job) -> dict[str, list[int]]:
+    """The sizes that each mesh axis may have, apart from what the others take."""
+    every = divisors(job.piece.chips)
+    dims = [section.dims for section in job.model.program().sections]
+    experts = [one["e"] for one in dims if "e" in one]
+
+    def splits(size: int) -> bool:
+        whole = all(one[name] % size == 0 for one in dims for name in ("n", "f", "z", "i") if name in one)
+        shared = all(one["k"] % size == 0 or size % one["k"] == 0 for one in dims if "k" in one)
+        return whole and shared and job.sequence % size == 0
+
+    return {
+        "tensor": [size for size in every if splits(size)],
+        "context": [size for size in every if size == 1 or job.sequence % (2 * size) == 0],
+        "expert": [size for size in every if size == 1 or (experts and all(count % size == 0 for count in experts))],
+        "pipe": [size for size in every if size <= job.model.n_layers],
+        "fsdp": every,
+    }
+
+
+def meshes(job: Job, fixed: dict[str, int] | None = None) -> dict[str, Any]:
+    """Every mesh as arrays by axis name."""
+    fixed, sizes = fixed or {}, axis_sizes(job)
+    experts = min((s.dims["e"] for s in job.model.program().sections if "e" in s.dims), default=0)
+    left = numpy.array([job.piece.chips])
+    found: dict[str, Any] = {}
+    for name in ("tensor", "context", "expert", "pipe", "fsdp"):
+        allowed = numpy.array([fixed[name]] if name in fixed else sizes[name])
+        rows, choice = numpy.nonzero(left[:, None] % allowed[None, :] == 0)
+        found = {other: values[rows] for other, values in found.items()} | {name: allowed[choice]}
+        left = left[rows] // found[name]
+    found["data"] = left
+    keep = left == fixed.get("data", left)
+    keep &= job.batch % (found["data"] * found["fsdp"] * found["expert"]) == 0
+    keep &= job.sequence % (found["context"] * found["tensor"]) == 0
+    if experts:
+        keep &= experts % (found["expert"] * found["tensor"]) == 0
+    return {name: found[name][keep] for name in AXES}
+
+
+def rows_of(job: Job, space: Space) -> dict[str, Any]:
+    """Every mesh with every microbatch, sorted by whether `fsdp` splits anything and by the stages of the pipeline."""
+    mesh = meshes(job, space.fixed)
+    pinned = space.fixed.get("microbatch")
+    share = job.batch // (mesh["data"] * mesh["fsdp"] * mesh["expert"])
+    sizes = numpy.array([pinned] if pinned else divisors(job.batch))
+    rows, choice = numpy.nonzero(share[:, None] % sizes[None, :] == 0)
+    table = {name: values[rows] for name, values in mesh.items()} | {"microbatch": sizes[choice]}
+    order = numpy.lexsort((table["pipe"], table["fsdp"] > 1))
+    return {name: values[order] for name, values in table.items()}

@@ -1,0 +1,172 @@
+"""XLA's GPU compiler against the algebra, on random einsums, shardings and meshes.
+
+Every case is compiled alone, so that every collective is its. Its collectives must be those of the cheapest strategy, of
+another that the algebra lists, or of a legal walk that the algebra can name (see `dragonscale.evidence.xla.agreement`).
+A case for which there is none is a mismatch, unless XLA's own result is wrong: that is checked by running it.
+"""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from dragonscale.evidence.xla.agreement import VERDICTS, Verdict, cut_line, is_wrong, judge
+from dragonscale.evidence.xla.collectives import Collective, read_collectives
+from dragonscale.evidence.xla.einsum_worker import Case, compile_cases
+from dragonscale.notation import parse_einsum
+from dragonscale.sharding import Mesh
+from dragonscale.sharding.moves import moves
+from dragonscale.sharding.recognise import recognise
+from tests.sharding.random_cases import draw_cases
+
+pytest.importorskip("jax_cuda12_plugin", reason="the GPU compiler's wheel is not installed")
+
+
+@pytest.fixture(scope="module")
+def judged() -> list[tuple[Case, Verdict]]:
+    return judge_all(300, seed=1)
+
+
+def judge_all(count: int, seed: int) -> list[tuple[Case, Verdict]]:
+    cases = draw_cases(count, seed)
+    return [(case, judge(case, hlo)) for case, hlo in zip(cases, compile_cases(cases), strict=True)]
+
+
+def histogram(judged: list[tuple[Case, Verdict]]) -> str:
+    counts = Counter((verdict.how, verdict.relative) for _, verdict in judged)
+    rows = [f"{'XLA uses':16}{'cases':>6}   of them sending less / as many / more bytes than the cheapest"]
+    for how in VERDICTS:
+        each = [counts[how, relative] for relative in ("less", "equal", "more")]
+        rows.append(f"{how:16}{sum(each):6}   {each[0]} / {each[1]} / {each[2]}")
+    return "\n".join(rows)
+
+
+def check(judged: list[tuple[Case, Verdict]]) -> None:
+    print(histogram(judged))
+    unexplained = [case for case, verdict in judged if verdict.how == "unexplained"]
+    wrong = [case for case in unexplained if is_wrong(case)]
+    assert [str(case) for case in unexplained if case not in wrong] == []
+    assert len(wrong) <= len(judged) / 100
+    counts = Counter(verdict.how for _, verdict in judged)
+    assert counts["cheapest"] + counts["listed"] > 0.75 * len(judged)
+    less = [case for case, verdict in judged if verdict.relative == "less" and case not in wrong]
+    assert len(less) <= 0.02 * len(judged), "XLA often finds something cheaper than the algebra's cheapest strategy"
+
+
+def test_three_hundred_random_einsums(judged: list[tuple[Case, Verdict]]) -> None:
+    check(judged)
+
+
+@pytest.mark.slow
+def test_a_thousand_more() -> None:
+    check(judge_all(1000, seed=2))
+
+
+def test_collectives_of_every_kind_were_seen(judged: list[tuple[Case, Verdict]]) -> None:
+    kinds = Counter(each.kind for _, verdict in judged for each in verdict.seen)
+    assert set(kinds) == {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"}, kinds
+
+
+def test_what_is_recognised_uses_the_bytes_seen(judged: list[tuple[Case, Verdict]]) -> None:
+    """A strategy found for XLA's collectives predicts their wire bytes through the algebra's own formulas."""
+    for case, verdict in judged:
+        if verdict.strategy is not None:
+            mesh = Mesh(dict(case.mesh))
+            if verdict.how in ("parts of axes", "broadcast first"):
+                mesh = cut_line(case.line, mesh)[1]
+            if verdict.how != "broadcast first":
+                predicted = verdict.strategy.wire_bytes(case.sizes, mesh)
+                assert predicted == pytest.approx(verdict.wire), case
+
+
+def test_recognised_walks_are_walks_in_the_graph_of_moves(judged: list[tuple[Case, Verdict]]) -> None:
+    for case, verdict in judged:
+        if verdict.how == "other walk" and verdict.strategy is not None:
+            for step in verdict.strategy.collectives:
+                reachable = {(each.kind, each.after) for each in moves(step.before, Mesh(dict(case.mesh)))}
+                assert (step.kind, step.after) in reachable, f"{case}: {step}"
+
+
+def test_wrong_collectives_are_not_explained(judged: list[tuple[Case, Verdict]]) -> None:
+    """The search must be able to fail: after changing one collective's kind, bytes or groups hardly any case has another
+    explanation."""
+    rng = random.Random(0)
+    tried = explained = 0
+    for case, verdict in judged:
+        mesh = Mesh(dict(case.mesh))
+        seen = seen_in(verdict, case)
+        if not seen or verdict.how not in ("cheapest", "listed"):
+            continue
+        place = rng.randrange(len(seen))
+        kinds = [
+            kind for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all") if kind != seen[place].kind
+        ]
+        for change in ({"kind": rng.choice(kinds)}, {"sent": seen[place].sent * 4}, {"sent": seen[place].sent / 4}):
+            tried += 1
+            altered = [*seen[:place], replace(seen[place], **change), *seen[place + 1 :]]
+            explained += recognise(case.line, case.sizes, mesh, altered) is not None
+    assert tried > 300
+    assert explained < 0.05 * tried
+
+
+def seen_in(verdict: Verdict, case: Case) -> list:
+    from dragonscale.evidence.xla.agreement import _seen
+
+    return _seen(list(verdict.seen), case.mesh) or []
+
+
+WRONG = Case(parse_einsum("A[L_X, I_Z, J] @ B[L_X, I_Z] -> C[J_Z, I_X]"), {"L": 4, "I": 16, "J": 16}, {"X": 2, "Z": 4})
+
+
+def test_what_the_algebra_cannot_explain_xla_computes_wrongly() -> None:
+    """XLA scatters the partial sums over X inside blocks of Z and then exchanges Z as if X were the major axis."""
+    verdict = judge(WRONG, compile_cases([WRONG])[0])
+    assert (verdict.how == "unexplained") == is_wrong(WRONG)
+
+
+@pytest.mark.parametrize(
+    ("line", "collectives"),
+    [
+        ("A[I_X, J] @ B[J, K] -> C[I_X, K]", []),
+        ("A[I, J_X] @ B[J_X, K] -> C[I, K]", ["all_reduce"]),
+        ("A[I, J_X] @ B[J_X, K] -> C[I, K_X]", ["reduce_scatter"]),
+        ("A[I_X, J] @ B[J, K_X] -> C[I_X, K]", ["all_gather"]),
+    ],
+)
+def test_the_books_four_cases(line: str, collectives: list[str]) -> None:
+    case = Case(parse_einsum(line), {"I": 512, "J": 512, "K": 512}, {"X": 4})
+    verdict = judge(case, compile_cases([case])[0])
+    assert verdict.how == "cheapest"
+    assert [each.kind for each in verdict.seen] == collectives
+
+
+def test_a_scan_is_counted_as_often_as_it_runs() -> None:
+    text = LOOP.replace("TRIPS", '"known_trip_count":{"n":"80"}')
+    (gather,) = read_collectives(text)
+    assert isinstance(gather, Collective)
+    assert (gather.kind, gather.times, gather.volume) == ("all_gather", 80, 512.0)
+
+
+LOOP = """HloModule jit_f, is_scheduled=true
+
+%body (arg: (s32[], bf16[8,8])) -> (s32[], bf16[8,8]) {
+  %arg = (s32[], bf16[8,8]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%arg), index=0
+  %x = bf16[8,8]{1,0} get-tuple-element(%arg), index=1
+  %start = (bf16[8,8]{1,0}, bf16[32,8]{1,0}) all-gather-start(%x), replica_groups=[2,4]<=[8], dimensions={0}
+  %done = bf16[32,8]{1,0} all-gather-done(%start)
+  %cut = bf16[8,8]{1,0} slice(%done), slice={[0:8], [0:8]}
+  ROOT %out = (s32[], bf16[8,8]{1,0}) tuple(%i, %cut)
+}
+
+%condition (arg.1: (s32[], bf16[8,8])) -> pred[] {
+  %arg.1 = (s32[], bf16[8,8]{1,0}) parameter(0)
+  ROOT %true = pred[] constant(true)
+}
+
+ENTRY %main (p: (s32[], bf16[8,8])) -> (s32[], bf16[8,8]) {
+  %p = (s32[], bf16[8,8]{1,0}) parameter(0)
+  ROOT %loop = (s32[], bf16[8,8]{1,0}) while(%p), condition=%condition, body=%body, backend_config={TRIPS}
+}
+"""
