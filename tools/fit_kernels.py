@@ -181,7 +181,7 @@ def seconds_text(value: float) -> str:
     raise AssertionError
 
 
-def is_time(kind: str, name: str) -> bool:
+def is_time(name: str) -> bool:
     return name in _TIMES or name.endswith(("_row", "_launch")) or name.startswith("dispatch")
 
 
@@ -194,7 +194,7 @@ def write(name: str, fitted: dict[tuple[str, ...], tuple[Any, dict[str, Any]]]) 
         for constant in BOUNDS[kind]:
             value = getattr(table, constant)
             if value:
-                raw[constant] = seconds_text(value) if is_time(kind, constant) else value
+                raw[constant] = seconds_text(value) if is_time(constant) else value
         raw["rests_on"] = {**raw["rests_on"], **rest}
         order = [field.name for field in fields(table) if field.name in raw]
         values = {key: raw[key] for key in order} | {"rests_on": raw["rests_on"]}

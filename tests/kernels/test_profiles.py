@@ -14,7 +14,8 @@ FITTED = ("h100", "h200", "b200")
 @pytest.mark.parametrize("name", sorted(profile_files()))
 def test_every_table_rests_on_a_listed_source(name: str) -> None:
     file = profile_files()[name]
-    assert file.rests_on and file.sources
+    assert file.rests_on
+    assert file.sources
     for path, raw in tables_of(file).items():
         rest = raw["rests_on"]
         assert rest["source"] in file.sources, path
@@ -90,7 +91,7 @@ def test_spellings() -> None:
     assert format_name("BFloat16") == "bf16"
     with pytest.raises(InputError, match="There is no number format 'fp9'; did you mean"):
         format_name("fp9")
-    with pytest.raises(InputError, match="no implementation of bf16 experts on NVIDIA H100.*triton"):
+    with pytest.raises(InputError, match=r"no implementation of bf16 experts on NVIDIA H100.*triton"):
         grouped_matmul_seconds(1, 1, 1, 1, 1, "bf16", kernel_profile_for("h100"), implementation="cuda")
 
 

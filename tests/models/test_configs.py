@@ -15,10 +15,12 @@ SMALL = [json.loads(line) for line in (HERE / "counted_small.jsonl").read_text()
 TOWERS = [json.loads(line) for line in (HERE / "counted_towers.jsonl").read_text().splitlines()]
 """The same for models that see, the tower counted apart."""
 PUBLISHED = [json.loads(line) for line in (HERE / "published.jsonl").read_text().splitlines()]
-"""Configs after the public files, odd fields and all, with the totals of their checkpoints (HF model cards)."""
+"""Configs in the manner of the public files, odd fields and all, and totals, both written down from memory: tests of
+reading first. Looked up since: SmolLM3-3B, Phi-3-mini, Phi-4-mini, Mistral-Small (with its tower), MiniMax. Counted by
+transformers on the meta device: Jamba, Hunyuan-A13B, Nemotron-H-8B, Qwen2-VL, Qwen2.5-VL."""
 
-# total, checkpoint: counted by transformers 5.22.2 on the meta device; the checkpoint adds multi-token modules and towers,
-# which for DeepSeek V3, MiMo, Qwen3.5 and GLM-5 gives the totals of the published files.
+# total, checkpoint: totals were counted by transformers 5.22.2 on the meta device (MiMo and Kimi K2, which it lacks, as
+# their Qwen2 and DeepSeek-V3 kin); checkpoints add multi-token modules and towers, see hub_totals.csv for those looked up.
 REAL = {
     "MiniMaxAI--MiniMax-M2.5": (228_689_764_864, 228_689_764_864),
     "Qwen--Qwen3-0.6B": (596_049_920, 596_049_920),
@@ -83,7 +85,7 @@ def test_small_towers_count_exactly():
 
 
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: row["name"])
-def test_published_totals(row):
+def test_totals_of_configs_with_odd_fields(row):
     counts = count_parameters(load_config(row["config"]))
     assert (counts.total, counts.checkpoint) == (row["parameters"], row["checkpoint"])
 

@@ -14,7 +14,7 @@ from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models.ffn import Mlp
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
-from dragonscale.reports.explain_train import explain_train
+from dragonscale.reports.explain_train import Setting, explain_train
 from dragonscale.sharding.mesh import make_mesh
 from dragonscale.training.crossovers import (
     best_mixture,
@@ -183,6 +183,32 @@ def test_an_explanation_on_a_slice_finds_the_split_itself() -> None:
     piece = parse_slice("v5p:4x4x4")
     found = explain_train("fsdp+tp", piece.chip, piece, {}, {"B": 49152, "D": 8192, "F": 32768})
     assert any("X=16, Y=4; M_X = 2, M_Y = 1" in note for note in found.notes)
+
+
+def test_a_rule_needs_no_sizes() -> None:
+    found = explain_train("fsdp", CUBE.chip, None, {}, {}, {"X": 3})
+    assert found.crossovers == ["forward pass over X hides under compute if B/X > C/(M_X*W) = 850"]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_formulas_with_numbers_in_are_the_times_on_a_real_slice(name: str) -> None:
+    """Shared axes, lines and pods included; a GPU's switches too."""
+    lengths = {"B": 2**22, "D": 8192, "F": 28672}
+    scheme = read_scheme(name)
+    for target, ways in (("v5p:8x8x8*2", (2, 128, 4)), ("v5e:4x8*2", (2, 8, 4)), ("h100:1024", (2, 64, 8))):
+        piece = parse_slice(target)
+        axes = dict(zip(("P", "X", "Y"), ways, strict=True))
+        rest = [axis for axis in axes if axis not in scheme.axes]
+        one = {axis: size for axis, size in axes.items() if axis in scheme.axes}
+        largest = next(axis for axis in ("X", "Y") if axis in one)
+        for axis in rest:
+            one[largest] *= axes[axis]
+        mesh = make_mesh(one, piece.chip, piece)
+        setting = Setting(scheme, piece.chip, lengths, mesh, "max", {})
+        for phase in ("forward", "backward"):
+            real, formulas = layer_times(scheme, lengths, mesh, phase), layer_times(scheme, *setting.letters, phase)
+            for key, seconds in real.comms.items():
+                assert float(formulas.comms[key].subs(setting.values)) == pytest.approx(seconds, rel=1e-9)
 
 
 @pytest.mark.parametrize(

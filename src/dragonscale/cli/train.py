@@ -26,18 +26,24 @@ def run(
     batch: Annotated[str, Parameter(help="Tokens of a step (4M), or sequences (512seq).")],
     seq: Annotated[str, Parameter(help="Tokens of a sequence.")],
     tokens: Annotated[str, Parameter(help="Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter.")] = "",
-    plan: Annotated[str, Parameter(help="Judge this plan (fsdp=64,tensor=4,remat=block, or a .toml) and no other.")] = "",
+    plan: Annotated[
+        str, Parameter(help="Judge this plan (fsdp=64,tensor=4,remat=block, or a .toml) and no other.")
+    ] = "",
     top: Annotated[int, Parameter(help="How many of the best plans to show.")] = 5,
     rank: Annotated[str, Parameter(help="time, or cost: the fewest dollars, on this slice or a part of it.")] = "time",
     stack: Annotated[str, Parameter(help="The software: generic, megatron, torch-fsdp, maxtext …")] = "generic",
     remat: Annotated[str, Parameter(help="Remat policies to choose from, such as none,selective,block.")] = "",
     dtype: Annotated[str, Parameter(help="What matrices are multiplied in: bf16, fp8 …")] = "bf16",
     fix: Annotated[str, Parameter(help="Settings the plans must have, such as tensor=8,zero=1|3,schedule=1f1b.")] = "",
-    deadline: Annotated[str, Parameter(help="With a chip alone or 'any': the time a run (with --tokens) or step may take.")] = "",
+    deadline: Annotated[
+        str, Parameter(help="With a chip alone or 'any': the time a run (with --tokens) or step may take.")
+    ] = "",
     largest: Annotated[str, Parameter(help="Ask for the largest 'batch' or 'model' that fits the slice instead.")] = "",
     scaling: Annotated[bool, Parameter(negative="", help="Add the best plans on smaller and larger slices.")] = False,
     codesign: Annotated[bool, Parameter(negative="", help="Add what better hardware would change.")] = False,
-    explain: Annotated[bool, Parameter(negative="", help="Show every term and part of memory of the best plan.")] = False,
+    explain: Annotated[
+        bool, Parameter(negative="", help="Show every term and part of memory of the best plan.")
+    ] = False,
     save: Annotated[str | None, Parameter(help="Write the best plan to this TOML file.")] = None,
     plot: Plot = None,
     chart: Annotated[str, Parameter(help="What --plot draws: scaling, roofline, memory or time.")] = "time",

@@ -197,5 +197,7 @@ def scaling_table(rows: list[Any]) -> str:
 
 def codesign_table(answer: Any) -> str:
     body = [[row.change, f"{row.faster:+.1%}", row.why] for row in answer.rows]
-    lines = "what better hardware would change (the plan searched anew)\n" + table(["change", "faster", ""], body, right=[1])
+    lines = "what better hardware would change (the plan searched anew)\n" + table(
+        ["change", "faster", ""], body, right=[1]
+    )
     return f"{lines}\n{answer.advice}"

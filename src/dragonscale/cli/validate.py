@@ -12,25 +12,48 @@ def build() -> App:
     """The validate command and what it can score."""
     app = App(name="validate", help="Score predictions against measured runs in a file.")
     app.command(collectives, name="collectives")
+    app.command(kernels, name="kernels")
     return app
+
+
+Out = Annotated[str | None, Parameter(name="--out", help="Write id,measured,predicted,ape for every scored row.")]
 
 
 def collectives(
     file: Annotated[str, Parameter(help="A CSV with the columns of measured collectives.")],
     /,
     *,
-    out: Annotated[str | None, Parameter(help="Write id,measured,predicted,ape for every scored row.")] = None,
+    out: Out = None,
     json: Json = False,
 ) -> int:
     """Score expected times of collectives against measured ones."""
     from dragonscale.evidence.collectives import validate
+
+    return _show(validate(file), out, json)
+
+
+def kernels(
+    file: Annotated[
+        str, Parameter(help="A CSV of measured matmuls, attentions or expert layers; told by its columns.")
+    ],
+    /,
+    *,
+    out: Out = None,
+    json: Json = False,
+) -> int:
+    """Score expected times of single kernels against measured ones."""
+    from dragonscale.evidence.kernels import validate
+
+    return _show(validate(file), out, json)
+
+
+def _show(report, out: str | None, json: bool) -> int:
     from dragonscale.evidence.score import write_scores
 
-    report = validate(file)
     if out:
         write_scores(report, out)
         note(f"Wrote {out}.")
-    emit_json(report.as_json()) if json else say(_text(report.as_json()))
+    emit_json(report.as_json()) if json else say(_text(report.as_json(), report.group_name))
     return 0
 
 
@@ -38,22 +61,16 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def _text(found: dict) -> str:
+def _text(found: dict, group: str) -> str:
     lines = [f"{found['scored']} of {found['rows']} rows scored"]
     lines += [f"  left out: {count} ({reason})" for reason, count in found["skipped"].items()]
-    rows = [
-        [
-            name,
-            part.get("rows"),
-            _percent(part.get("median_ape")),
-            _percent(part.get("mape")),
-            part["large"].get("rows"),
-            _percent(part["large"].get("median_ape")),
-        ]
-        for name, part in found["by_network"].items()
-    ]
-    header = ["network", "rows", "median error", "mean", "above 1 MiB", "median error"]
-    lines += ["", table(header, rows, right=[1, 2, 3, 4, 5]), ""]
+    header, rows = [group, "rows", "median error", "mean"], []
+    for name, part in found[f"by_{group}"].items():
+        rows.append([name, part.get("rows"), _percent(part.get("median_ape")), _percent(part.get("mape"))])
+        if group == "network":
+            rows[-1] += [part["large"].get("rows"), _percent(part["large"].get("median_ape"))]
+    header += ["above 1 MiB", "median error"] if group == "network" else []
+    lines += ["", table(header, rows, right=range(1, len(header))), ""]
     lines += ["worst rows"]
     worst = [
         [row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])] for row in found["worst"]

@@ -172,7 +172,8 @@ def predict_alike(key: Key, sizes: Sequence[Any], profile: KernelProfile) -> Any
             batch, tokens, tokens, q_heads, kv_heads, head_dim, key.dtype, profile, write_cache=True
         )
     if key.kind == "decode":
-        return decode_attention_seconds(*sizes, key.dtype, profile, warm=True)
+        batch, keys, q_heads, kv_heads, head_dim = sizes
+        return decode_attention_seconds(batch, keys, q_heads, kv_heads, head_dim, key.dtype, profile, warm=True)
     tokens, hidden, inner, picks, experts, chips, tensor = sizes
     return grouped_matmul_seconds(
         tokens, hidden, inner, picks, experts, key.dtype, profile,

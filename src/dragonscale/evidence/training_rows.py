@@ -42,6 +42,13 @@ STACKS = (
 )  # fmt: skip
 """Which stack a source ran, by a pattern of its name; the first that fits."""
 
+MODES = (
+    ("torchtitan", r"rowwise", "-rowwise"),
+    ("torchtitan", r"eager", "-eager"),
+    ("torchtitan", r"(?i)async ?TP", "-async"),
+)
+"""Modes of a stack that are stacks of their own, by a pattern of the row's notes."""
+
 REMAT = {"none": "none", "selective": "selective", "full": "block", "minimal": "matmuls", "offload": "offload"}
 
 
@@ -68,7 +75,7 @@ def run_of(row: Row, place: int) -> Run:
     chips = _needed(row, "n_chips")
     sequence, batch = _needed(row, "seq_len"), _needed(row, "global_batch")
     seconds = _seconds(row, chips, batch * sequence)
-    stack = stack_of(row["source"])
+    stack = stack_of(row["source"], f"{row['notes']} {row['dtype_note']}")
     chip = chip_of(row)
     piece = slice_of(row, chip, chips)
     plan = plan_of(row, chip, stack)
@@ -99,11 +106,12 @@ def _seconds(row: Row, chips: int, tokens: int) -> float:
     return seconds if seconds is not None else tokens / ((rate or 1.0) * chips)
 
 
-def stack_of(source: str) -> str:
-    """The software stack of a source."""
+def stack_of(source: str, notes: str = "") -> str:
+    """The software stack of a source, with the mode that the notes name."""
     for pattern, stack in STACKS:
         if re.search(pattern, source):
-            return stack
+            mode = next((mode for known, hint, mode in MODES if known == stack and re.search(hint, notes)), "")
+            return stack + mode
     raise Skip(f"no software stack known for the source {source[:60]!r}")
 
 

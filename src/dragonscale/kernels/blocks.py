@@ -17,7 +17,7 @@ def evaluate(formula: Callable[..., Number], *values: Number) -> Number:
     """
     values = tuple(widened(value) for value in values)
     arrays = [value for value in values if is_array(value)]
-    if not arrays or max(array.size for array in arrays) <= BLOCK and len({array.shape for array in arrays}) == 1:
+    if not arrays or (max(array.size for array in arrays) <= BLOCK and len({array.shape for array in arrays}) == 1):
         return formula(*values)
     import numpy
 

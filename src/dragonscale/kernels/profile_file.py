@@ -173,11 +173,11 @@ def kernel_profile_for(chip: Chip | str, path: str = "") -> KernelProfile:
     >>> kernel_profile_for("h100").measured, kernel_profile_for("gb200").name, kernel_profile_for("gb200").measured
     (True, 'b200', False)
     """
-    from dragonscale.hardware.catalogue import load_chip
+    from dragonscale.hardware.catalogue import chip_names, load_chip
 
     found = load_chip(chip) if isinstance(chip, str) else chip
     if path:
         return make_profile(read_profile(read_table(Path(path), "Kernel profile"), path), found)
     name = choose(found)
-    catalogued = isinstance(chip, str) and not chip.endswith(".toml")
+    catalogued = found.name in chip_names() and load_chip(found.name) is found
     return _built_in(name, found.name) if catalogued else make_profile(profile_files()[name], found)

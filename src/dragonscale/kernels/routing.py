@@ -44,12 +44,12 @@ def _balanced(tokens: Number, picks: Number, experts: Number, chips: Number) -> 
 
 
 def _random(tokens: Number, picks: Number, experts: Number, chips: Number) -> Load:
-    """Poisson loads; experts above a tile's rows waste half a tile on average."""
+    """Poisson loads; one above a tile's rows wastes half a tile on average."""
     mean = tokens * picks / experts
     here = experts / chips
     active = maximum(1.0, here * (1 - exp(-mean)))
     rows = maximum(active, mean * here)
-    return Load(active, rows, lambda side: active + maximum(0.0, rows - active) / side * (1 - exp(-mean / side)))
+    return Load(active, rows, lambda side: maximum(active, rows / side + 0.5 * active))
 
 
 BUSIEST = 1.43

@@ -4,8 +4,6 @@ The scheme is a line in the book's notation (or the name of one); compute, the c
 follow from it. The formulas are those that give the numbers, run on symbols.
 """
 
-import itertools
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +13,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.numbers import Number
 from dragonscale.reports.explain import Explanation, Line, _line, _text
 from dragonscale.roofline import symbol
-from dragonscale.sharding.mesh import Mesh, make_mesh
+from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.crossovers import (
     CHIPS,
     Mixture,
@@ -26,12 +24,10 @@ from dragonscale.training.crossovers import (
     numbers_of,
     span_of,
 )
-from dragonscale.training.rooflines import OVERLAPS, LayerTimes, axis_bandwidth, layer_times, letters, ring_mesh
+from dragonscale.training.rooflines import OVERLAPS, LayerTimes, axis_bandwidth, layer_times, letters
+from dragonscale.training.scheme_mesh import PODS, best_mesh, counts_pods, given_mesh, possible_overlap, shares_wires
 from dragonscale.training.schemes import Scheme, read_scheme, told, waits
 from dragonscale.units import render
-
-PODS = "P"
-"""The mesh axis that may count pods."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,7 @@ class Setting:
     sizes: dict[str, int]
     mesh: Mesh | None
     overlap: str
+    spans: dict[str, int]
 
     @property
     def switched(self) -> bool:
@@ -51,7 +48,7 @@ class Setting:
     @property
     def pods(self) -> tuple[str, ...]:
         """The axis that counts pods, where the scheme has one and the mesh gives it to the data-centre network."""
-        if self.switched or not _counts_pods(self.scheme):
+        if self.switched or not counts_pods(self.scheme):
             return ()
         across = self.mesh is None or self.mesh.pods.get(PODS, 1) == self.mesh.axes[PODS]
         return (PODS,) if across else ()
@@ -64,7 +61,7 @@ class Setting:
     def values(self) -> dict[Any, Number]:
         """What the letters stand for, as far as it is known."""
         if self.mesh is None:
-            return numbers_of(self.chip, dict(self.sizes))
+            return numbers_of(self.chip, dict(self.sizes), spans=dict(self.spans))
         spans = {axis: span_of(self.mesh, axis) for axis in self.scheme.axes if axis not in self.pods}
         values = numbers_of(self.chip, dict(self.sizes), self.mesh.axes, spans)
         return values | {symbol(CHIPS): self.mesh.chips}
@@ -73,10 +70,6 @@ class Setting:
     def complete(self) -> bool:
         """Whether the times are numbers."""
         return self.mesh is not None and set(self.scheme.dims) <= set(self.sizes)
-
-
-def _counts_pods(scheme: Scheme) -> bool:
-    return scheme.owners.get(PODS) in scheme.tokens
 
 
 def layer_sizes(model: Transformer, tokens: int) -> dict[str, int]:
@@ -104,22 +97,23 @@ def explain_train(
     if overlap not in OVERLAPS:
         raise unknown("overlap", overlap, OVERLAPS)
     scheme = read_scheme(text)
-    _check(scheme, chip, axes, sizes)
-    mesh = (
-        _mesh(scheme, chip, piece, axes, sizes, overlap) if not (spans and axes) else _ideal(scheme, chip, axes, spans)
-    )
-    setting = Setting(scheme, chip, sizes, mesh, _overlap(mesh, overlap))
+    _check(scheme, chip, axes, sizes, spans or {})
+    mesh = _mesh(scheme, chip, piece, axes, spans, sizes, overlap)
+    setting = Setting(scheme, chip, sizes, mesh, possible_overlap(mesh, overlap), spans or {})
     lines = [*_pass_lines(setting, "forward"), *_pass_lines(setting, "backward"), *_mixture_lines(setting)]
     return Explanation(scheme.text, lines, _rules(setting), _notes(setting))
 
 
-def _check(scheme: Scheme, chip: Chip, axes: dict[str, int], sizes: dict[str, int]) -> None:
-    for name in axes:
+def _check(scheme: Scheme, chip: Chip, axes: dict[str, int], sizes: dict[str, int], spans: dict[str, int]) -> None:
+    for name in (*axes, *spans):
         if name not in scheme.axes:
             raise unknown(f"mesh axis of {scheme.text} called", name, scheme.axes)
     if axes and len(axes) < len(scheme.axes):
         lacking = ", ".join(axis for axis in scheme.axes if axis not in axes)
         raise InputError(f"{scheme.text} also has the mesh axis {lacking}; give its size too.")
+    for name, size in (*axes.items(), *sizes.items(), *spans.items()):
+        if size < 1:
+            raise InputError(f"{name} is {size}; it must be at least 1.")
     for name in sizes:
         if name not in scheme.dims:
             raise unknown(f"dim of {scheme.text} called", name, scheme.dims)
@@ -132,57 +126,22 @@ def _check(scheme: Scheme, chip: Chip, axes: dict[str, int], sizes: dict[str, in
 
 
 def _mesh(
-    scheme: Scheme, chip: Chip, piece: Slice | None, axes: dict[str, int], sizes: dict[str, int], overlap: str
+    scheme: Scheme,
+    chip: Chip,
+    piece: Slice | None,
+    axes: dict[str, int],
+    spans: dict[str, int] | None,
+    sizes: dict[str, int],
+    overlap: str,
 ) -> Mesh | None:
-    """The mesh as given; on a slice without one, the split that communicates least."""
-    if axes and (piece is not None or not isinstance(chip.network, Torus)):
-        return make_mesh(dict(axes), chip, piece)
+    """The mesh as given; on a slice without one, the split that communicates least; else none, only letters."""
     if axes:
-        return _ideal(scheme, chip, axes, {})
+        return given_mesh(scheme, chip, piece, axes, spans)
     if piece is None or not set(scheme.dims) <= set(sizes):
         return None
-    free = [axis for axis in scheme.axes if axis != PODS]
-    if len(free) > 2:
-        raise InputError(f"{scheme.text} has {len(free)} mesh axes to divide the chips between; give --mesh.")
-    fixed = {PODS: piece.pods} if PODS in scheme.axes else {}
-    found: list[Mesh] = []
-    for ways in _factors(piece.chips // math.prod(fixed.values()), len(free)):
-        try:
-            found.append(make_mesh(fixed | dict(zip(free, ways, strict=True)), chip, piece))
-        except InputError:
-            continue
-    if not found:
-        raise InputError(f"No split of {piece} over {', '.join(scheme.axes)} lies on its wires; give --mesh.")
-    return min(found, key=lambda mesh: _waiting(layer_times(scheme, dict(sizes), mesh), _overlap(mesh, overlap)))
-
-
-def _waiting(times: LayerTimes, overlap: str) -> float:
-    return float(times.network(overlap) / times.math)
-
-
-def _overlap(mesh: Mesh | None, wanted: str) -> str:
-    """Mesh axes that share a hardware axis cannot both have its links at once, so their collectives are added up."""
-    return "sum" if mesh is not None and _shares(mesh) else wanted
-
-
-def _shares(mesh: Mesh) -> bool:
-    return mesh.slice is not None and any(ring.share < 1 for rings in mesh.rings.values() for ring in rings)
-
-
-def _ideal(scheme: Scheme, chip: Chip, axes: dict[str, int], spans: dict[str, int]) -> Mesh:
-    """Rings of their own for all axes of a torus."""
-    if not isinstance(chip.network, Torus):
-        raise InputError(f"{chip.title} has no torus whose axes could be counted; leave out the axes that X, Y … span.")
-    pods = (PODS,) if _counts_pods(scheme) else ()
-    if pods and chip.dcn is None:
-        raise InputError(f"{chip.title} has no data-centre network between pods; leave out the axis {PODS}.")
-    return ring_mesh(dict(axes), chip, dict(spans), pods)
-
-
-def _factors(chips: int, count: int) -> list[tuple[int, ...]]:
-    divisors = [size for size in range(1, chips + 1) if chips % size == 0]
-    every = itertools.product(divisors, repeat=count) if count < 3 else ()
-    return [ways for ways in every if math.prod(ways) == chips]
+    if spans:
+        raise InputError("Give the sizes of the mesh axes too, or leave out how many axes of the torus they span.")
+    return best_mesh(scheme, piece, sizes, overlap)
 
 
 def _times(setting: Setting, phase: str) -> LayerTimes:
@@ -257,6 +216,9 @@ def _told_rule(setting: Setting, rule: Rule) -> str:
     if limit.is_number and here.is_number:
         kept = (here > limit) if rule.above else (here < limit)
         shown += f"; here {float(here):,.4g}, {'so it hides' if kept else 'so it shows'}"
+    tokens = values.get(symbol(rule.variable))
+    if rule.above and rule.ways and limit.is_number and tokens is not None:
+        shown += f" (up to {rule.ways} = {float(tokens / limit):,.4g})"
     return f"{rule.phase} pass over {', '.join(rule.axes)} hides under compute if {shown}"
 
 
@@ -270,13 +232,14 @@ def _notes(setting: Setting) -> list[str]:
         sizes = ", ".join(f"{axis}={size}" for axis, size in setting.mesh.axes.items())
         spans = [_span(setting, axis) for axis in scheme.axes if axis not in setting.pods]
         notes.append(f"mesh: {sizes}; " + ", ".join(spans))
-        if _shares(setting.mesh):
+        if shares_wires(setting.mesh):
             notes.append("mesh axes share an axis of the torus, so their collectives are added up")
-    waited = [told(move) for move in (*scheme.forward_moves, *scheme.backward_moves) if waits(move)]
+    moves = [move for move in (*scheme.forward_moves, *scheme.backward_moves) if _wide(setting, move.step.axes)]
+    waited = [told(move) for move in moves if waits(move)]
     notes.append(
         f"waited for: {', '.join(waited)}" if waited else "nothing is waited for: weights and gradients travel any time"
     )
-    kept = [told(move) for move in scheme.backward_moves if waits(move) and scheme.regathered(move)]
+    kept = [told(move) for move in moves if waits(move) and scheme.regathered(move)]
     if kept:
         notes.append(f"{', '.join(kept)} of the backward pass need not be repeated if the result is kept")
     if setting.complete:

@@ -56,18 +56,19 @@ def layer_costs(
     dtype: str = "bf16",
     options: Options = EXACT,
     reduce_bytes: float = 2.0,
+    weight_bytes: float = 2.0,
 ) -> Layer:
-    """Kernels and moves of one section. Without a profile, moves take what their bandwidth bound says.
+    """Kernels and moves of one section; gradients travel in `reduce_bytes`, weights in `weight_bytes` each. Without a profile, moves take what their bandwidth bound says.
 
     Moves of one kind over the same axes in the same phase are one message each: their latencies add, as they do in the
-    program. Gathers of a layer's weights, and reductions of its gradients (`reduce_bytes` each), are bundled into one.
+    program. Gathers of a layer's weights, and reductions of its gradients, are bundled into one.
     """
     mesh = Mesh(wires.axes)
     travel = Travel()
     bundles: dict[tuple[str, str, tuple[str, ...], str], Number] = {}
     for move in reading.moves:
         key = (move.phase, move.what, move.step.axes)
-        wide = reduce_bytes / 2 if move.what == "gradient" else 1.0
+        wide = {"gradient": reduce_bytes / 2, "weight": weight_bytes / 2}.get(move.what, 1.0)
         volume, sent = move_volume(move, sizes, mesh) * wide, move_wire(move, sizes, mesh) * wide
         if move.what == "activation":
             travel.add(key, _seconds(move.step.kind, volume, move, wires, profile, options), sent)

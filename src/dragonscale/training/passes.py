@@ -36,12 +36,16 @@ class Pass:
         return self.kernels + self.recomputed + self.host + self.copies + sum(exposed for _, exposed, _ in self.moves.values())
 
 
-def recomputed_seconds(layer: Layer, remat: str) -> Number:
+def recomputed_seconds(layer: Layer, remat: str, stack: Stack) -> Number:
     """Seconds of the forward kernels that run again in the backward pass."""
+    whole = layer.work.total("forward")
     if remat in ("block", "offload"):
-        return layer.work.total("forward")
+        return whole
     again = RECOMPUTED[remat]
-    return sum(seconds for (part, phase), seconds in layer.work.seconds.items() if phase == "forward" and part in again)
+    cheap = sum(
+        seconds for (part, phase), seconds in layer.work.seconds.items() if phase == "forward" and part in again
+    )
+    return cheap + (stack.selective_matmuls * (whole - cheap) if remat == "selective" else 0.0)
 
 
 def _activation_moves(layer: Layer, phase: str, stack: Stack, again: bool) -> Moved:
@@ -86,7 +90,7 @@ def forward_pass(layer: Layer, stack: Stack, sharded: bool, copies: Number = 0.0
 def backward_pass(layer: Layer, stack: Stack, remat: str, sharded: bool, copies: Number = 0.0) -> Pass:
     """A layer's backward pass, with recomputation, the gathering of weights and the scattering of gradients."""
     kernels = layer.work.total("dgrad", "wgrad")
-    again = recomputed_seconds(layer, remat)
+    again = recomputed_seconds(layer, remat, stack)
     whole = remat in ("block", "offload")
     moves = _activation_moves(layer, "backward", stack, again=whole)
     busy = kernels + again + sum(exposed for _, exposed, _ in moves.values())

@@ -15,7 +15,7 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.fast import Rows, judge_rows
 from dragonscale.training.pareto import Front
 from dragonscale.training.plan import Plan
-from dragonscale.training.space import Space, even_chunks, rows_of
+from dragonscale.training.space import Space, even_chunks, kinds_of, rows_of, zero_stages
 
 BLOCK = 8192
 """Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
@@ -125,10 +125,10 @@ def search(job: Job, space: Space | None = None, count: int = 5, progress: Progr
     space, start = space or Space(), time.perf_counter()
     table = rows_of(job, space)
     keeper = _Keeper(count, job.piece.chip.hbm.capacity)
-    total = sum(batch.size for block in blocks(table) for batch in batches(job, space, block))
-    for block in blocks(table):
-        rows = Rows(job, block)
-        for batch in batches(job, space, block):
+    total = sum(one.size for kind, block in blocks(job, table) for one in batches(job, space, kind, block))
+    for kind, block in blocks(job, table):
+        rows = Rows(job, block, folded=kind % 2 == 0)
+        for batch in batches(job, space, kind, block):
             keeper.take(rows, batch)
             if progress is not None:
                 progress(keeper.searched, total)
@@ -137,26 +137,22 @@ def search(job: Job, space: Space | None = None, count: int = 5, progress: Progr
     return Found(keeper.best, labels, keeper.searched, keeper.feasible, keeper.misses, keeper.nearest, spent)
 
 
-def blocks(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The table in pieces, none with both rows where `fsdp` splits something and rows where it does not."""
-    total = len(table["pipe"])
-    middle = int(numpy.searchsorted(table["fsdp"] > 1, True))
-    for start, stop in ((0, middle), (middle, total)):
+def blocks(job: Job, table: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The table in pieces of rows of one kind."""
+    kinds = kinds_of(job, table)
+    for kind in numpy.unique(kinds).tolist():
+        start, stop = int(numpy.searchsorted(kinds, kind)), int(numpy.searchsorted(kinds, kind, side="right"))
         for first in range(start, stop, BLOCK):
-            yield {name: values[first : min(first + BLOCK, stop)] for name, values in table.items()}
+            yield kind, {name: values[first : min(first + BLOCK, stop)] for name, values in table.items()}
 
 
-def batches(job: Job, space: Space, block: dict[str, Any]) -> Iterator[Batch]:
+def batches(job: Job, space: Space, kind: int, block: dict[str, Any]) -> Iterator[Batch]:
     """Every combination of words and chunks per rank, with the rows of a block that it makes sense for.
 
-    Words that would change nothing are not tried: ZeRO stages without an `fsdp` axis, schedules without a pipeline.
+    Words that would change nothing are not tried: ZeRO stages without an axis to split over, schedules without a
+    pipeline.
     """
-    pipe = block["pipe"]
-    split = bool(block["fsdp"][0] > 1)
-    if split:
-        zeros = tuple(stage for stage in space.zero if stage > 0) or space.zero
-    else:
-        zeros = (min(space.zero),)
+    pipe, zeros = block["pipe"], zero_stages(space, kind)
     staged = int(numpy.searchsorted(pipe, 2))
     for zero in zeros:
         for remat in space.remat:

@@ -112,17 +112,39 @@ def meshes(job: Job, fixed: dict[str, int] | None = None) -> dict[str, Any]:
     keep &= job.batch % (found["data"] * found["fsdp"] * found["expert"]) == 0
     keep &= job.sequence % (found["context"] * found["tensor"]) == 0
     if experts:
-        keep &= experts % (found["expert"] * found["tensor"]) == 0
+        ways = found["expert"] * found["tensor"]
+        keep &= (experts % ways == 0) | (ways > experts)
     return {name: found[name][keep] for name in AXES}
 
 
+def kinds_of(job: Job, table: dict[str, Any]) -> Any:
+    """Rows that may stand in one block: by what ZeRO can split (nothing, experts and context, `fsdp`), and by whether
+    experts spread over `tensor` or, where there are too few, are sliced by it."""
+    state = numpy.where(table["fsdp"] > 1, 2, (table["expert"] * table["context"] > 1).astype(int))
+    return 2 * state + sliced(job, table)
+
+
+def sliced(job: Job, table: dict[str, Any]) -> Any:
+    """Where there are more chips in `expert` and `tensor` than experts."""
+    experts = max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
+    return (table["expert"] * table["tensor"] > experts) & bool(experts)
+
+
+def zero_stages(space: "Space", kind: int) -> tuple[int, ...]:
+    """ZeRO stages that differ on rows of a kind: none without an axis to split over; and ZeRO-0 over `fsdp` is `data`."""
+    state = kind // 2
+    if state == 0:
+        return (min(space.zero),)
+    return tuple(stage for stage in space.zero if stage > 0 or state == 1) or space.zero
+
+
 def rows_of(job: Job, space: Space) -> dict[str, Any]:
-    """Every mesh with every microbatch, sorted by whether `fsdp` splits anything and by the stages of the pipeline."""
+    """Every mesh with every microbatch, sorted by kind (see `kinds_of`) and by the stages of the pipeline."""
     mesh = meshes(job, space.fixed)
     pinned = space.fixed.get("microbatch")
     share = job.batch // (mesh["data"] * mesh["fsdp"] * mesh["expert"])
     sizes = numpy.array([pinned] if pinned else divisors(job.batch))
     rows, choice = numpy.nonzero(share[:, None] % sizes[None, :] == 0)
     table = {name: values[rows] for name, values in mesh.items()} | {"microbatch": sizes[choice]}
-    order = numpy.lexsort((table["pipe"], table["fsdp"] > 1))
+    order = numpy.lexsort((table["pipe"], kinds_of(job, table)))
     return {name: values[order] for name, values in table.items()}

@@ -23,8 +23,10 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time to issue one kernel (0 with graphs). `contention`: how much of a hidden transfer still slows the kernels above
     it. `skew`: tokens of the busiest expert over the mean. `straggle`: slowdown for each doubling of the machines.
     `legacy_attention`: its attention kernel was written for chips before Hopper. `matmul`: seconds of its products over
-    those of the profile's. `weight_copies`, `accumulate`: bytes moved per weight and microbatch to unpack gathered
-    weights and to add up gradients. `update_passes`: how often the optimizer moves its state. `reduce_bytes`: bytes of a gradient on the wire; `gradient_bytes`, `master_bytes`: in memory.
+    those of the profile's. `selective_matmuls`: the part of its products that selective recomputation
+    runs again. `weight_copies`, `accumulate`: bytes moved per weight and microbatch to unpack gathered
+    weights and to add up gradients. `update_passes`: how often the optimizer moves its state. `narrow_gathers`: whether weights travel in
+    the plan's narrow format. `reduce_bytes`: bytes of a gradient on the wire; `gradient_bytes`, `master_bytes`: in memory.
     """
 
     name: str = "generic"
@@ -41,6 +43,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention: float = 1.0
     legacy_attention: bool = False
     matmul: float = 1.0
+    selective_matmuls: float = 0.0
     weight_copies: float = 0.0
     accumulate: float = 6.0
     update_passes: float = 1.0
@@ -55,6 +58,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reduce_bytes: float = 4.0
     gradient_bytes: float = 4.0
     master_bytes: float = 4.0
+    narrow_gathers: bool = False
     narrow_copy: float = 1.0
     prefetch: float = 2.0
     logit_bytes: float = 6.0

@@ -11,6 +11,7 @@ from typing import Any
 from dragonscale.collectives import collective_time
 from dragonscale.collectives.profile import Profile, expected_time
 from dragonscale.hardware import Slice
+from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.program import Program, Section
 from dragonscale.numbers import Number, maximum, minimum
 from dragonscale.sharding.mesh import Mesh
@@ -124,8 +125,9 @@ def _read_parts(setting: Setting, numbers: dict[str, Any], wires: Wires) -> Part
         sizes = _sizes(section, base, mesh)
         reading = read_section(section, rules)
         layers[section.name] = layer_costs(
-            reading, sizes, wires, setting.timer, setting.profile, reduce_bytes=stack.reduce_bytes
-        )
+            reading, sizes, wires, setting.timer, setting.profile,
+            reduce_bytes=stack.reduce_bytes, weight_bytes=_travelling(words, stack),
+        )  # fmt: skip
         held[section.name] = section_bytes(section, sizes, mesh, words, rules, stack)
     sharded = words.zero == 3
     copied = {name: setting.timer.copy(part.used * stack.weight_copies / 2 * sharded) for name, part in held.items()}
@@ -139,6 +141,11 @@ def _read_parts(setting: Setting, numbers: dict[str, Any], wires: Wires) -> Part
     }
     deal = deal_layers(setting.program.order, numbers["pipe"], numbers["virtual"])
     return Parts(layers, held, deal, microbatches, forward, backward)
+
+
+def _travelling(words: Plan, stack: Stack) -> float:
+    """Bytes of a weight on the wire."""
+    return min(2.0, dtype_bytes(words.dtype)) if stack.narrow_gathers else 2.0
 
 
 def _sizes(section: Section, base: dict[str, Number], mesh: Mesh) -> dict[str, Number]:

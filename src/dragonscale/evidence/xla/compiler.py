@@ -17,18 +17,20 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.xla.gpu_target import target_config
 from dragonscale.hardware import Chip
 
-PLAIN = (
+FAST = ("--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true")
+"""Kernels compiled quickly and badly; collectives do not change."""
+GPU = (
     "--xla_gpu_autotune_level=0",  # autotuning would need the GPU
-    "--xla_gpu_enable_triton_gemm=false",  # the rest only makes compiling faster: no collective changes
-    "--xla_backend_optimization_level=0",
-    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_gpu_enable_triton_gemm=false",  # also only for speed
+    *FAST,
 )
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(PLAIN), "TF_CPP_MIN_LOG_LEVEL": "3"}
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(GPU), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def virtual_devices(count: int) -> dict[str, str]:
     """The environment of a process that runs on so many virtual CPU devices."""
-    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
+    flags = (f"--xla_force_host_platform_device_count={count}", "--xla_cpu_parallel_codegen_split_count=1", *FAST)
+    return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(flags)}
 
 
 def run_worker(arguments: Sequence[str], given: str, environment: dict[str, str], timeout: float = 600) -> str:
