@@ -89,6 +89,21 @@ def test_the_planner_turns_from_network_to_compute_where_the_rule_says() -> None
         assert max(("mlp matmuls", "fsdp collectives"), key=lambda name: first(terms[name].seconds)) == bound
 
 
+def test_a_gate_costs_compute_and_weights_but_no_activations() -> None:
+    """The third matrix of a gated layer reads what the second gathered: tensor parallelism goes 1.5 times as far."""
+    plan = Plan(fsdp=16, tensor=4)
+    both = [
+        judge_one(
+            make_job(Transformer("one", 8192, 32768, (Layer(None, Mlp(32768, gated=gated)),)), CUBE, 16, 4096), plan
+        )
+        for gated in (False, True)
+    ]
+    plain, gated = ({name: first(term.seconds) for name, term in verdict.bound.terms.items()} for verdict in both)
+    assert gated["mlp matmuls"] == pytest.approx(1.5 * plain["mlp matmuls"])
+    assert gated["fsdp collectives"] == pytest.approx(1.5 * plain["fsdp collectives"])
+    assert gated["tensor collectives"] == pytest.approx(plain["tensor collectives"])
+
+
 # One set of formulas, three kinds of number.
 
 

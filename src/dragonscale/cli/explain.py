@@ -16,6 +16,7 @@ def build() -> App:
     app.command(explain_collective, name="collective")
     app.command(explain_shard, name="shard")
     app.command(explain_model, name="model")
+    app.command(explain_train, name="train")
     return app
 
 
@@ -82,6 +83,39 @@ def explain_model(
     from dragonscale.units import parse_count
 
     return _show(explain.explain_model(load_model(name), max(1, parse_count(seq, "--seq"))), json)
+
+
+def explain_train(
+    scheme: Annotated[str, Parameter(help="dp, fsdp, tp, fsdp+tp, dp+fsdp+tp …, or a chain in the book's notation.")],
+    /,
+    *,
+    on: On,
+    mesh: MeshText = "",
+    axes: Annotated[str, Parameter(help="Hardware axes of each mesh axis on an ideal torus, such as X=2,Y=1.")] = "",
+    sizes: Sizes = "",
+    model: Annotated[str, Parameter(help="Take D and F from a model (with --batch).")] = "",
+    batch: Annotated[str, Parameter(help="Tokens per step, such as 4M.")] = "",
+    overlap: Annotated[str, Parameter(help="Whether collectives over different axes overlap: max or sum.")] = "max",
+    json: Json = False,
+) -> int:
+    """Where a parallelism scheme becomes bound by the network."""
+    from dragonscale.hardware import parse_target
+    from dragonscale.models import load_model
+    from dragonscale.reports.explain_train import explain_train as explained
+    from dragonscale.reports.explain_train import layer_sizes
+    from dragonscale.sharding.mesh import parse_mesh
+    from dragonscale.units import parse_count
+
+    chip, piece = parse_target(on)
+    known = read_sizes(sizes)
+    tokens = parse_count(batch, "--batch") if batch else None
+    if model:
+        known = layer_sizes(load_model(model), tokens or 0) | known
+    if tokens is None:
+        known = {name: size for name, size in known.items() if size}
+    elif not model:
+        known = {"B": tokens} | known
+    return _show(explained(scheme, chip, piece, parse_mesh(mesh), known, read_sizes(axes) or None, overlap), json)
 
 
 def _show(explanation, json: bool) -> int:

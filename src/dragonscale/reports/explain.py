@@ -39,7 +39,7 @@ class Explanation(msgspec.Struct):
     notes: list[str]
 
 
-def _text(expression: Any) -> str:
+def formula_text(expression: Any) -> str:
     import sympy
 
     if isinstance(expression, sympy.Basic):
@@ -61,7 +61,7 @@ def _with(expression: Any, values: dict[Any, float]) -> Any:
     return sympy.sympify(expression).subs(values)
 
 
-def _line(name: str, formula: Any, values: dict[Any, float], dimension: str) -> Line:
+def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: str) -> Line:
     """Put values into a formula; where some symbol has none, the value stays open."""
     import sympy
 
@@ -75,7 +75,7 @@ def _line(name: str, formula: Any, values: dict[Any, float], dimension: str) -> 
         if result.is_number
         else "depends on " + ", ".join(sorted(map(str, result.free_symbols)))
     )
-    return Line(name, _text(formula), with_numbers, shown)
+    return Line(name, formula_text(formula), with_numbers, shown)
 
 
 def _put_in(text: str, name: str, number: str) -> str:
@@ -98,14 +98,14 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
     values |= {peak: chip.peak(dtype, unit), width: chip.bandwidth(level)}
     moved = sympy.expand(cost.bytes[level])
     lines = [
-        _line("FLOPs", flops, values, "FLOP"),
-        _line(f"bytes over {level}", moved, values, "bytes"),
-        _line("T_math = FLOPs / C", flops / peak, values, "s"),
-        _line("T_comms = bytes / W", moved / width, values, "s"),
-        _line("lower bound", sympy.Max(flops / peak, moved / width), values, "s"),
-        _line("upper bound", flops / peak + moved / width, values, "s"),
-        _line("intensity", sympy.factor(flops / moved), values, "count"),
-        _line("critical intensity", peak / width, values, "count"),
+        formula_line("FLOPs", flops, values, "FLOP"),
+        formula_line(f"bytes over {level}", moved, values, "bytes"),
+        formula_line("T_math = FLOPs / C", flops / peak, values, "s"),
+        formula_line("T_comms = bytes / W", moved / width, values, "s"),
+        formula_line("lower bound", sympy.Max(flops / peak, moved / width), values, "s"),
+        formula_line("upper bound", flops / peak + moved / width, values, "s"),
+        formula_line("intensity", sympy.factor(flops / moved), values, "count"),
+        formula_line("critical intensity", peak / width, values, "count"),
     ]
     found: list[str] = []
     for name in line.indices:
@@ -113,7 +113,7 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
             value = solution.subs(values)
             known_value = f" = {float(value):,.6g}" if value.is_number else ""
             if not (value.is_number and float(value) <= 0):
-                found.append(f"compute = {level} at {name} = {_text(_tidy(solution))}{known_value}")
+                found.append(f"compute = {level} at {name} = {formula_text(_tidy(solution))}{known_value}")
     del result
     notes = [
         f"C = {render(chip.peak(dtype, unit), 'FLOP/s')} ({dtype}, {unit} unit), W = {render(chip.bandwidth(level), 'bytes/s')} ({level}) of {chip.title}"
@@ -156,9 +156,9 @@ def explain_collective(
                     f"{span.level.name}: {render(span.level.bandwidth, 'bytes/s')} per child, {fan}, shared by {float(span.sharing):g} groups"
                 )
     lines = [
-        _line("bandwidth term", cost.bandwidth, values, "s"),
-        _line("latency term", cost.latency, values, "s"),
-        _line("lower bound (the larger)", cost.lower, values, "s"),
+        formula_line("bandwidth term", cost.bandwidth, values, "s"),
+        formula_line("latency term", cost.latency, values, "s"),
+        formula_line("lower bound (the larger)", cost.lower, values, "s"),
     ]
     found = []
     rest = {key: value for key, value in values.items() if key != v}
@@ -166,7 +166,7 @@ def explain_collective(
     for solution in solutions or solve_equal(_with(cost.bandwidth, rest), _with(cost.latency, rest), v):
         number = _with(solution, values)
         shown = f" = {render(float(number), 'bytes')}" if number.is_number else ""
-        found.append(f"latency = bandwidth at V = {_text(solution)}{shown}")
+        found.append(f"latency = bandwidth at V = {formula_text(solution)}{shown}")
     return Explanation(f"{kind} over {', '.join(axes)}", lines, found, notes)
 
 
@@ -183,9 +183,9 @@ def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explana
     for way, planned in (("forward", there), ("backward", back)):
         for step in collectives(planned):
             volume = step.volume(letters, open_mesh)
-            lines.append(_line(f"{way}: {step}", volume, values, "bytes"))
+            lines.append(formula_line(f"{way}: {step}", volume, values, "bytes"))
         flops = sum(p.best.flops(letters, open_mesh) for p in planned)
-        lines.append(_line(f"{way}: FLOPs per chip", flops, values, "FLOP"))
+        lines.append(formula_line(f"{way}: FLOPs per chip", flops, values, "FLOP"))
     notes = [
         "V of each collective: bytes of the array as one group of chips sees it. An AllGather or ReduceScatter takes V/W, an AllReduce 2V/W, an AllToAll V/4W on a ring."
     ]
@@ -216,7 +216,7 @@ def _comms_crossovers(
                 number = sympy.sympify(solution).subs(numbers)
                 shown = f" = {float(number):,.6g}" if number.is_number else ""
                 found.append(
-                    f"compute = network over {', '.join(axes)} at {name} = {_text(_tidy(solution))}{shown} (W: both directions)"
+                    f"compute = network over {', '.join(axes)} at {name} = {formula_text(_tidy(solution))}{shown} (W: both directions)"
                 )
     return found
 
@@ -235,12 +235,12 @@ def explain_model(model: Transformer, sequence: int) -> Explanation:
         values[repeat] = float(section.repeat)
         times = repeat if section.repeat > 1 else 1
         for part, formula in parameters([open_section]).items():
-            lines.append(_line(f"{section.name}: {part} parameters", times * formula, values, "count"))
+            lines.append(formula_line(f"{section.name}: {part} parameters", times * formula, values, "count"))
         t = symbol("T")
         values[t] = float(sequence)
         for part, formula in forward_flops([open_section], Workload(1, t, t)).items():
             if formula != 0:
-                lines.append(_line(f"{section.name}: {part} FLOPs, one sequence", times * formula, values, "FLOP"))
+                lines.append(formula_line(f"{section.name}: {part} FLOPs, one sequence", times * formula, values, "FLOP"))
     return Explanation(
         model.name,
         lines,

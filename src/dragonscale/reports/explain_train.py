@@ -11,7 +11,7 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip, Slice, Torus
 from dragonscale.models.transformer import Transformer
 from dragonscale.numbers import Number
-from dragonscale.reports.explain import Explanation, Line, _line, _text
+from dragonscale.reports.explain import Explanation, Line, formula_line, formula_text
 from dragonscale.roofline import symbol
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.crossovers import (
@@ -157,16 +157,16 @@ def _wide(setting: Setting, axes: tuple[str, ...]) -> bool:
 def _pass_lines(setting: Setting, phase: str) -> list[Line]:
     """Compute, each set of wires, and both together."""
     times, values = _times(setting, phase), setting.values
-    lines = [_line(f"{phase}: T_math", times.math, values, "s")]
+    lines = [formula_line(f"{phase}: T_math", times.math, values, "s")]
     moves = setting.scheme.forward_moves if phase == "forward" else setting.scheme.backward_moves
     for axes, seconds in times.comms.items():
         named = ", ".join(told(move) for move in moves if move.step.axes == axes)
-        lines.append(_line(f"{phase}: T_{''.join(axes)} ({named})", seconds, values, "s"))
+        lines.append(formula_line(f"{phase}: T_{''.join(axes)} ({named})", seconds, values, "s"))
     if times.comms:
         how = "at once" if setting.overlap == "max" else "one after the other"
         if len(times.comms) > 1:
-            lines.append(_line(f"{phase}: T_comms ({how})", times.network(setting.overlap), values, "s"))
-        lines.append(_line(f"{phase}: T_math / T_comms", times.ratio(setting.overlap), values, "count"))
+            lines.append(formula_line(f"{phase}: T_comms ({how})", times.network(setting.overlap), values, "s"))
+        lines.append(formula_line(f"{phase}: T_math / T_comms", times.ratio(setting.overlap), values, "count"))
     return lines
 
 
@@ -187,12 +187,12 @@ def _mixture_lines(setting: Setting) -> list[Line]:
     if mixed is None:
         return []
     ways = sympy.sympify(mixed.ways).subs(values)
-    lines = [_line(f"best {mixed.first} for N chips", mixed.ways, values, "count")]
+    lines = [formula_line(f"best {mixed.first} for N chips", mixed.ways, values, "count")]
     if ways.is_number and setting.mesh is not None and not 1 < float(ways) < setting.mesh.chips:
         return lines  # one axis alone is best; the formulas below would divide chips that are not there
-    lines.append(_line("T_math / T_comms there", mixed.ratio, values, "count"))
+    lines.append(formula_line("T_math / T_comms there", mixed.ratio, values, "count"))
     if mixed.tokens_per_chip is not None:
-        lines.append(_line("fewest tokens per chip there", mixed.tokens_per_chip, values, "count"))
+        lines.append(formula_line("fewest tokens per chip there", mixed.tokens_per_chip, values, "count"))
     return lines
 
 
@@ -210,7 +210,7 @@ def _told_rule(setting: Setting, rule: Rule) -> str:
     for way in rule.ways.split("*") if rule.ways else ():
         left = left / symbol(way)
     limit, here = sympy.sympify(rule.value).subs(values), left.subs(values)
-    shown = str(left) + (" > " if rule.above else " < ") + _text(rule.value)
+    shown = str(left) + (" > " if rule.above else " < ") + formula_text(rule.value)
     if limit.is_number:
         shown += f" = {float(limit):,.4g}"
     if limit.is_number and here.is_number:

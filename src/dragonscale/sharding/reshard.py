@@ -21,6 +21,7 @@ become whole by an *all_reduce*, or by a *reduce_scatter* where the result may b
 
 from dataclasses import dataclass, replace
 
+from dragonscale.collectives import wire_bytes
 from dragonscale.notation import Array, subscript
 from dragonscale.numbers import Number
 from dragonscale.sharding.layout import Sizes, local_bytes
@@ -99,15 +100,33 @@ class _Walk:
 def reshard(source: Array, target: Array, mesh: Mesh, prefer: str = "move") -> tuple[Step, ...]:
     """The moves from `source` to the layout of `target`.
 
-    `prefer="move"` exchanges axes between dims by AllToAll; `prefer="gather"` only gathers and slices, and makes partial
-    sums whole before slicing them, which some compilers choose for small arrays.
+    `prefer="move"` exchanges and sends axes where it can; `prefer="gather"` gathers and slices, sends only to finish, and
+    makes partial sums whole before slicing them, which some compilers choose for small arrays. A walk of several
+    collectives that prefers moving falls back on gathering where that sends less.
     """
+    steps = _walk(source, target, mesh, prefer)
+    if prefer == "move" and sum(not step.free for step in steps) > 1:
+        other = _walk(source, target, mesh, "gather")
+        return other if _sent(other, mesh) < _sent(steps, mesh) else steps
+    return steps
+
+
+def _walk(source: Array, target: Array, mesh: Mesh, prefer: str) -> tuple[Step, ...]:
     walk = _Walk(source, layout_of(target), mesh, [])
     _reduce(walk, target.partial, scatter=prefer == "move")
     while walk.now != walk.target:
         if not (_slice(walk) or _permute(walk) or (prefer == "move" and _rearrange(walk))):
             _gather(walk)
     return tuple(_merged(walk.steps))
+
+
+def _sent(steps: tuple[Step, ...], mesh: Mesh) -> float:
+    """Bytes that each chip sends, in units of the whole array; 0 where the mesh has no plain sizes."""
+    if not all(isinstance(size, int) for size in mesh.axes.values()):
+        return 0.0
+    unit = {dim.name: 1 for step in steps for dim in step.before.dims}
+    moving = [step for step in steps if not step.free]
+    return sum(wire_bytes(step.kind, step.volume(unit, mesh), mesh.size(*step.axes)) for step in moving)
 
 
 def _reduce(walk: _Walk, keep: tuple[str, ...], scatter: bool) -> None:

@@ -26,7 +26,7 @@ from dragonscale.training.passes import Pass, backward_pass, forward_pass
 from dragonscale.training.placement import Wires, lay_wires
 from dragonscale.training.plan import Plan
 from dragonscale.training.reading import read_section
-from dragonscale.training.stages import deal_layers
+from dragonscale.training.stages import Deal, deal_layers
 from dragonscale.training.step import Parts, Setting, Step, _add_time, _sizes
 from dragonscale.training.timers import PeakTimer, expected_timer
 
@@ -129,40 +129,68 @@ class Rows:
         return SharedTimer(timer, *self.keep(("shapes",), distinct))
 
 
-def judge_rows(rows: Rows, words: Plan, virtual: int, part: slice) -> Verdict:
-    """The rows `part` under some words, each rank holding `virtual` chunks. The verdict's times and bytes are complete;
-    its terms are summed by what a bound needs to tell apart."""
-    numbers, wires = rows.keep(("rows", part.start, part.stop), lambda: take((rows.numbers, rows.wires), part))
-    numbers = numbers | {"virtual": numpy.full(part.stop - part.start, virtual)}
-    expected, bound = (_step(rows, words, which, numbers, wires, part) for which in ("expected", "bound"))
+@dataclass(frozen=True)
+class Chosen:
+    """Some rows (a slice or places), with the number of chunks per rank of each: what plans of one batch have in common
+    apart from their words."""
+
+    numbers: dict[str, Any]
+    wires: Wires
+    deal: Deal
+    microbatches: Any
+    places: Any
+
+    def __len__(self) -> int:
+        return len(self.numbers["pipe"])
+
+
+def choose(rows: Rows, places: Any, virtual: Any) -> Chosen:
+    """Rows to be judged with `virtual` chunks per rank (an array as long as the places)."""
+    numbers, wires = take((rows.numbers, rows.wires), places)
+    deal = deal_layers(rows.job.model.program().order, numbers["pipe"], virtual)
+    copies = Mesh(wires.axes).size("data", "fsdp", "expert")
+    return Chosen(
+        numbers | {"virtual": virtual}, wires, deal, float(rows.job.batch) / (copies * numbers["microbatch"]), places
+    )
+
+
+@dataclass(frozen=True)
+class Costed:
+    """The layers, bytes and passes of chosen rows under some words, for the expectation and for the bound."""
+
+    chosen: Chosen
+    expected: "Costs"
+    bound: "Costs"
+
+
+def cost_rows(rows: Rows, words: Plan) -> tuple["Costs", "Costs"]:
+    """What all rows cost under some words, whatever the schedule."""
+    return tuple(_merged(_costs(rows, rows.setting(words, which), which), which) for which in ("expected", "bound"))
+
+
+def judge_rows(rows: Rows, words: Plan, costed: Costed) -> Verdict:
+    """Chosen rows under some words. The verdict's times and bytes are complete; its terms are summed up to what a bound
+    needs to tell apart."""
+    chosen = costed.chosen
+    expected = _step(rows.setting(words, "expected"), chosen, costed.expected)
+    bound = _step(rows.setting(words, "bound"), chosen, costed.bound)
     compute = sum(term.seconds for name, term in bound.terms.items() if name not in WIRES)
     wired = [bound.terms[name].seconds for name in WIRES if name in bound.terms]
     lower = maximum(compute, *wired)
     seconds = maximum(expected.seconds * _straggling(rows.job), lower)
-    return Verdict(expected, bound, lower, compute + sum(wired), seconds, expected.hbm_bytes, wires.possible)
+    return Verdict(expected, bound, lower, compute + sum(wired), seconds, expected.hbm_bytes, chosen.wires.possible)
 
 
-def _step(rows: Rows, words: Plan, which: str, numbers: dict[str, Any], wires: Wires, part: slice) -> Step:
-    setting = rows.setting(words, which)
-    span, virtual = (part.start, part.stop), int(numbers["virtual"][0])
-    deal = rows.keep(
-        ("deal", virtual, *span), lambda: deal_layers(setting.program.order, numbers["pipe"], numbers["virtual"])
-    )
-    state = (which, words.dtype, words.optimizer, words.sequence, words.ring, words.zero, words.remat)
-    layers, held, forward, backward = rows.keep(
-        ("parts", *state, *span),
-        lambda: take(rows.keep(("parts", *state), lambda: _merged(_costs(rows, setting, which), which)), part),
-    )
-    microbatches = rows.keep(
-        ("microbatches", *span),
-        lambda: setting.batch / (Mesh(wires.axes).size("data", "fsdp", "expert") * numbers["microbatch"]),
-    )
+def _step(setting: Setting, chosen: Chosen, costs: "Costs") -> Step:
+    """Layers put into stages: the second half of `step.evaluate`."""
+    layers, held, forward, backward = costs
     step = Step()
-    _add_time(step, setting, numbers, Parts(layers, held, deal, microbatches, forward, backward), wires)
-    if which == "expected":
-        ends = [section.name for section in setting.ends]
+    parts = Parts(layers, held, chosen.deal, chosen.microbatches, forward, backward)
+    _add_time(step, setting, chosen.numbers, parts, chosen.wires)
+    if setting.profile is not None:
+        ends, chip = [section.name for section in setting.ends], setting.piece.chip
         step.memory = rank_bytes(
-            words, setting.stack, held, deal, numbers, microbatches, ends, setting.piece.chip
+            setting.words, setting.stack, held, chosen.deal, chosen.numbers, chosen.microbatches, ends, chip
         )
     return step
 

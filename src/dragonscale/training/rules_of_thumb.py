@@ -59,7 +59,7 @@ def sequences(tokens: int, length: int) -> int:
 
 def run_seconds(flops: Number, chips: Number, peak: Number, mfu: Number = 1) -> Number:
     """How long a run takes at a share of the chips' peak rate (the model FLOPs utilisation)."""
-    return flops / (chips * peak)
+    return flops / (chips * peak * mfu)
 
 
 def run_cost(chips: Number, seconds: Number, usd_per_chip_hour: Number) -> Number:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy
 
 from dragonscale.training.evaluation import Job
-from dragonscale.training.fast import Rows, judge_rows
+from dragonscale.training.fast import Chosen, Costed, Rows, choose, cost_rows, judge_rows, take
 from dragonscale.training.pareto import Front
 from dragonscale.training.plan import Plan
 from dragonscale.training.space import Space, even_chunks, kinds_of, rows_of, zero_stages
 
-BLOCK = 8192
+BLOCK = 16384
 """Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
 
 Progress = Callable[[int, int], None]
@@ -45,19 +45,6 @@ class Found:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Plans that are judged in one call: some rows, with the words and the chunks per rank that they share."""
-
-    words: Plan
-    virtual: int
-    part: slice
-
-    @property
-    def size(self) -> int:
-        return self.part.stop - self.part.start
-
-
 @dataclass
 class _Keeper:
     """What a search remembers of the plans it has seen."""
@@ -71,24 +58,21 @@ class _Keeper:
     searched: int = 0
     feasible: int = 0
 
-    def take(self, rows: Rows, batch: Batch) -> None:
-        verdict = judge_rows(rows, batch.words, batch.virtual, batch.part)
-        size = batch.size
+    def take(self, rows: Rows, words: Plan, costed: Costed) -> None:
+        chosen = costed.chosen
+        verdict, size = judge_rows(rows, words, costed), len(chosen)
         seconds, held = (numpy.broadcast_to(value, size) for value in (verdict.seconds, verdict.hbm_bytes))
-        legal = allowed(rows, batch)
+        legal = allowed(chosen, words.schedule)
         laid = numpy.broadcast_to(verdict.possible, size)
         fits = held <= self.limit
-        good = legal & laid & fits
         self.searched += size
         self._count(legal, laid, fits)
-        places = numpy.flatnonzero(good)
+        places = numpy.flatnonzero(legal & laid & fits)
         self.feasible += len(places)
 
         def label(place: int) -> Candidate:
-            where = batch.part.start + place
-            numbers = {name: int(values[where]) for name, values in rows.numbers.items()}
-            plan = replace(batch.words, virtual=batch.virtual, **numbers)
-            return Candidate(plan, float(seconds[place]), float(held[place]))
+            numbers = {name: int(values[place]) for name, values in chosen.numbers.items()}
+            return Candidate(replace(words, **numbers), float(seconds[place]), float(held[place]))
 
         if len(places):
             self._keep(places, seconds, label)
@@ -125,15 +109,23 @@ def search(job: Job, space: Space | None = None, count: int = 5, progress: Progr
     space, start = space or Space(), time.perf_counter()
     table = rows_of(job, space)
     keeper = _Keeper(count, job.piece.chip.hbm.capacity)
-    total = sum(one.size for kind, block in blocks(job, table) for one in batches(job, space, kind, block))
-    for kind, block in blocks(job, table):
+    pieces = list(blocks(job, table))
+    total = sum(block_size(job, space, kind, block) for kind, block in pieces)
+    for kind, block in pieces:
         rows = Rows(job, block, folded=kind % 2 == 0)
-        for batch in batches(job, space, kind, block):
-            keeper.take(rows, batch)
-            if progress is not None:
-                progress(keeper.searched, total)
-    labels = keeper.front.labels
+        batches = [(names, choose(rows, *picked)) for names, picked in batches_of(job, space, block)]
+        for zero in zero_stages(space, kind):
+            for remat in space.remat:
+                words = replace(space.words, zero=zero, remat=remat)
+                costs = cost_rows(rows, words)
+                for schedules, chosen in batches:
+                    costed = Costed(chosen, *(take(one, chosen.places) for one in costs))
+                    for schedule in schedules:
+                        keeper.take(rows, replace(words, schedule=schedule), costed)
+                        if progress is not None:
+                            progress(keeper.searched, total)
     spent = time.perf_counter() - start
+    labels = keeper.front.labels
     return Found(keeper.best, labels, keeper.searched, keeper.feasible, keeper.misses, keeper.nearest, spent)
 
 
@@ -146,51 +138,59 @@ def blocks(job: Job, table: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any
             yield kind, {name: values[first : min(first + BLOCK, stop)] for name, values in table.items()}
 
 
-def batches(job: Job, space: Space, kind: int, block: dict[str, Any]) -> Iterator[Batch]:
-    """Every combination of words and chunks per rank, with the rows of a block that it makes sense for.
-
-    Words that would change nothing are not tried: ZeRO stages without an axis to split over, schedules without a
-    pipeline.
-    """
-    pipe, zeros = block["pipe"], zero_stages(space, kind)
-    staged = int(numpy.searchsorted(pipe, 2))
-    for zero in zeros:
-        for remat in space.remat:
-            words = replace(space.words, zero=zero, remat=remat)
-            if staged and space.fixed.get("virtual", 1) == 1:
-                one = "1f1b" if "1f1b" in space.schedule else space.schedule[0]
-                yield Batch(replace(words, schedule=one), 1, slice(0, staged))
-            for schedule in space.schedule:
-                for virtual, part in _chunked(job, space, schedule, pipe):
-                    yield Batch(replace(words, schedule=schedule), virtual, part)
+Picked = tuple[Any, Any]
+"""Places of rows, and the chunks per rank of each."""
 
 
-def _chunked(job: Job, space: Space, schedule: str, pipe: Any) -> Iterator[tuple[int, slice]]:
-    """Chunks per rank with the runs of rows (sorted by `pipe`) that they deal evenly."""
+def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Picked]]:
+    """Schedules with the rows they make sense for. Without a pipeline every schedule is the same, and only one is tried;
+    interleaving takes every row as often as there are ways to deal its layers evenly."""
+    pipe = block["pipe"]
+    staged, total = int(numpy.searchsorted(pipe, 2)), len(pipe)
+    plain = tuple(name for name in space.schedule if name != "interleaved")
+    if space.fixed.get("virtual", 1) == 1:
+        alone = plain[:1] or space.schedule[:1]
+        if staged:
+            yield alone, (slice(0, staged), numpy.ones(staged, int))
+        if plain and staged < total:
+            yield plain, (slice(staged, total), numpy.ones(total - staged, int))
+    if "interleaved" in space.schedule:
+        places, virtual = _dealt(job, space, pipe)
+        for start in range(0, len(places), BLOCK):
+            yield ("interleaved",), (places[start : start + BLOCK], virtual[start : start + BLOCK])
+
+
+def _dealt(job: Job, space: Space, pipe: Any) -> Picked:
+    """Rows with each number of chunks that deals their layers evenly."""
     pinned = space.fixed.get("virtual")
-    wanted: dict[int, list[tuple[int, int]]] = {}
+    places, virtual = [numpy.empty(0, int)], [numpy.empty(0, int)]
     for stages in numpy.unique(pipe[pipe > 1]).tolist():
-        run = (int(numpy.searchsorted(pipe, stages)), int(numpy.searchsorted(pipe, stages, side="right")))
-        for virtual in even_chunks(job.model.n_layers, stages) if schedule == "interleaved" else (1,):
-            if pinned in (None, virtual):
-                runs = wanted.setdefault(virtual, [])
-                if runs and runs[-1][1] == run[0]:
-                    run = (runs.pop()[0], run[1])
-                runs.append(run)
-    for virtual, runs in wanted.items():
-        for start, stop in runs:
-            yield virtual, slice(start, stop)
+        rows = numpy.arange(numpy.searchsorted(pipe, stages), numpy.searchsorted(pipe, stages, side="right"))
+        for chunks in even_chunks(job.model.n_layers, stages):
+            if pinned in (None, chunks):
+                places.append(rows)
+                virtual.append(numpy.full(len(rows), chunks))
+    return numpy.concatenate(places), numpy.concatenate(virtual)
 
 
-def allowed(rows: Rows, batch: Batch) -> Any:
+def block_size(job: Job, space: Space, kind: int, block: dict[str, Any]) -> int:
+    """The number of plans of a block."""
+    one = sum(len(names) * len(virtual) for names, (_, virtual) in batches_of(job, space, block))
+    return one * len(zero_stages(space, kind)) * len(space.remat)
+
+
+def space_size(job: Job, space: Space | None = None) -> int:
+    """The number of plans that a search would judge."""
+    space = space or Space()
+    return sum(block_size(job, space, kind, block) for kind, block in blocks(job, rows_of(job, space)))
+
+
+def allowed(chosen: Chosen, schedule: str) -> Any:
     """Where a schedule can run: interleaving takes microbatches in rounds of the ranks (Narayanan et al. 2021), and a
     bidirectional pipeline has as many ranks on either side and feeds both ends."""
-    numbers, job, part = rows.numbers, rows.job, batch.part
-    pipe = numbers["pipe"][part]
-    share = numbers["data"][part] * numbers["fsdp"][part] * numbers["expert"][part] * numbers["microbatch"][part]
-    microbatches = job.batch // share
-    if batch.words.schedule == "interleaved":
+    pipe, microbatches = chosen.numbers["pipe"], chosen.microbatches
+    if schedule == "interleaved":
         return microbatches % pipe == 0
-    if batch.words.schedule == "dualpipe":
-        return (pipe % 2 == 0) & (microbatches % 2 == 0) & (microbatches >= 2 * pipe)
-    return numpy.ones(batch.size, bool)
+    if schedule == "dualpipe":
+        return (pipe == 1) | ((pipe % 2 == 0) & (microbatches % 2 == 0) & (microbatches >= 2 * pipe))
+    return numpy.ones(len(chosen), bool)
