@@ -177,11 +177,11 @@ def layer_rows():
                 torch.randn(length, h, device=DEVICE, dtype=BF16),
             )
 
-            def step(x=x, cos=cos, sin=sin):
+            def step(x=x, cos=cos, sin=sin, compiled=compiled):
                 compiled(x, cos, sin).backward(x)
 
             with torch.no_grad():
-                there = seconds(lambda x=x, cos=cos, sin=sin: compiled(x, cos, sin))
+                there = seconds(lambda x=x, cos=cos, sin=sin, compiled=compiled: compiled(x, cos, sin))
             yield {
                 "kind": "layer",
                 "name": name,

@@ -21,7 +21,7 @@ from dragonscale.notation import Array
 from dragonscale.sharding import Mesh, Step, Strategy, backward, block_of, derive
 from dragonscale.sharding.moves import walks
 from dragonscale.sharding.partition_spec import to_partition_spec
-from dragonscale.sharding.reshard import Layout, layout_of
+from dragonscale.sharding.step import Layout, layout_of
 
 MOST = 8
 """Strategies run for each einsum line."""

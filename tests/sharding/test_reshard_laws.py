@@ -10,7 +10,7 @@ from dragonscale.collectives import wire_bytes
 from dragonscale.notation import Array, Dim, parse_array
 from dragonscale.sharding import Mesh, Step, block_of, local_bytes, reshard
 from dragonscale.sharding.moves import moves, walks
-from dragonscale.sharding.reshard import layout_of, moved_axes
+from dragonscale.sharding.step import layout_of, moved_axes
 
 SIZES = {"I": 512, "J": 512, "K": 512}
 

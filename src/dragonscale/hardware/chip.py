@@ -130,7 +130,7 @@ class Chip:
         seen = {name}
         while name not in rates:
             name = "fp32" if unit == "vector" else _WIDER.get(name, "")
-            if not name or name in seen and name not in rates:
+            if not name or (name in seen and name not in rates):
                 raise InputError(
                     f"{self.title} has no known {unit} rate for {dtype}; known: {', '.join(sorted(rates))}."
                 )

@@ -67,7 +67,7 @@ def parse_einsum(text: str) -> Einsum:
     if len(text) > MAX_LENGTH:
         raise InputError(f"The expression {shorten(text)} is {len(text)} characters long; {MAX_LENGTH} are allowed.")
     left, arrow, right = text.replace("→", "->").partition("->")
-    parts = [part for part in split_top(left.replace(" . ", " @ "), "@·*×,")]
+    parts = list(split_top(left.replace(" . ", " @ "), "@·*×,"))
     if not left.strip() or not all(part.strip() for part in parts):
         raise InputError(
             f"{shorten(text)} is not an einsum; write arrays joined by '@', such as 'A[I_X, J] @ B[J, K] -> C[I_X, K]'."

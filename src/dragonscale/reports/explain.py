@@ -240,7 +240,9 @@ def explain_model(model: Transformer, sequence: int) -> Explanation:
         values[t] = float(sequence)
         for part, formula in forward_flops([open_section], Workload(1, t, t)).items():
             if formula != 0:
-                lines.append(formula_line(f"{section.name}: {part} FLOPs, one sequence", times * formula, values, "FLOP"))
+                lines.append(
+                    formula_line(f"{section.name}: {part} FLOPs, one sequence", times * formula, values, "FLOP")
+                )
     return Explanation(
         model.name,
         lines,

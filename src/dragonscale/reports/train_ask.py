@@ -135,7 +135,9 @@ def _deadline(question: Question, piece: Slice | None) -> float | None:
     return seconds
 
 
-def answer(asked: Asked, progress: Progress | None = None, scaling: bool = False, codesign: bool = False) -> TrainReport:
+def answer(
+    asked: Asked, progress: Progress | None = None, scaling: bool = False, codesign: bool = False
+) -> TrainReport:
     """The report that answers a question."""
     if asked.question.largest:
         return _largest(asked, progress)

@@ -170,4 +170,12 @@ def largest_report(asked: Asked, progress: Progress | None) -> TrainReport:
     return TrainReport(fit.job.model.name, str(job.piece), work, 0, 0.0, [report], 1, {}, [], [sentence])
 
 
-__all__ = ["bound_by", "cheapest_of", "cheapest_report", "codesign_report", "fewest_report", "largest_report", "scaling_rows"]
+__all__ = [
+    "bound_by",
+    "cheapest_of",
+    "cheapest_report",
+    "codesign_report",
+    "fewest_report",
+    "largest_report",
+    "scaling_rows",
+]

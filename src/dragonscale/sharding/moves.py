@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dragonscale.notation import Array
 from dragonscale.sharding.layout import replicated_over
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.reshard import Layout, Step, layout_of, moved_axes
+from dragonscale.sharding.step import Layout, Step, layout_of, moved_axes
 
 
 def moves(array: Array, mesh: Mesh, kinds: frozenset[str] | None = None) -> Iterator[Step]:

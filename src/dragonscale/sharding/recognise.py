@@ -24,7 +24,7 @@ from dragonscale.notation import Array, Dim, Einsum
 from dragonscale.sharding.algebra import Strategy
 from dragonscale.sharding.layout import Sizes, block_of, local_bytes, replicated_over
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.reshard import Layout, Step, layout_of
+from dragonscale.sharding.step import Layout, Step, layout_of
 
 Places = tuple[tuple[int, ...], ...]
 """For each mesh axis, the coordinate of every chip; for a permute, of the chip that each chip receives from."""

@@ -19,7 +19,7 @@ from dragonscale.collectives.profile_file import profile_for
 from dragonscale.numbers import maximum
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.cost import Work
-from dragonscale.training.evaluation import IDEAL, WIRES, Job, Verdict, _straggling
+from dragonscale.training.evaluation import IDEAL, WIRES, Job, _straggling
 from dragonscale.training.layers import Layer, Travel, layer_costs
 from dragonscale.training.memory import Held, rank_bytes, section_bytes
 from dragonscale.training.passes import Pass, backward_pass, forward_pass
@@ -115,18 +115,22 @@ class Rows:
         timer = expected_timer(chip, words.dtype, job.stack)
         return Setting(*common, job.stack, timer, profile_for(chip, job.transport), self.folded)
 
-    def shared(self, timer: Any) -> SharedTimer:
-        """A timer that is asked once for each distinct shape on a chip."""
+    def alike(self, *names: str) -> tuple[Any, Any]:
+        """Places of the first row of each distinct tuple of some numbers, and for each row which of them it is like."""
 
-        def distinct() -> tuple[Any, Any]:
-            columns = [self.numbers[name] for name in ("tensor", "context", "expert", "microbatch")]
-            key = columns[0].astype(numpy.int64)
-            for column in columns[1:]:
-                key = key * (int(column.max()) + 1) + column
+        def find() -> tuple[Any, Any]:
+            key = numpy.zeros(len(self), numpy.int64)
+            for name in names:
+                values, code = numpy.unique(self.numbers[name], return_inverse=True)
+                key = key * len(values) + code
             _, first, place = numpy.unique(key, return_index=True, return_inverse=True)
             return first, place
 
-        return SharedTimer(timer, *self.keep(("shapes",), distinct))
+        return self.keep(("alike", *names), find)
+
+    def shared(self, timer: Any) -> SharedTimer:
+        """A timer that is asked once for each distinct shape on a chip."""
+        return SharedTimer(timer, *self.alike("tensor", "context", "expert", "microbatch"))
 
 
 @dataclass(frozen=True)
@@ -155,30 +159,28 @@ def choose(rows: Rows, places: Any, virtual: Any) -> Chosen:
 
 
 @dataclass(frozen=True)
-class Costed:
-    """The layers, bytes and passes of chosen rows under some words, for the expectation and for the bound."""
+class Judged:
+    """What a search compares, as arrays. `seconds` is the expected step; where `bounded`, never below the lower bound."""
 
-    chosen: Chosen
-    expected: "Costs"
-    bound: "Costs"
-
-
-def cost_rows(rows: Rows, words: Plan) -> tuple["Costs", "Costs"]:
-    """What all rows cost under some words, whatever the schedule."""
-    return tuple(_merged(_costs(rows, rows.setting(words, which), which), which) for which in ("expected", "bound"))
+    seconds: Any
+    hbm_bytes: Any
+    possible: Any
 
 
-def judge_rows(rows: Rows, words: Plan, costed: Costed) -> Verdict:
-    """Chosen rows under some words. The verdict's times and bytes are complete; its terms are summed up to what a bound
-    needs to tell apart."""
-    chosen = costed.chosen
-    expected = _step(rows.setting(words, "expected"), chosen, costed.expected)
-    bound = _step(rows.setting(words, "bound"), chosen, costed.bound)
-    compute = sum(term.seconds for name, term in bound.terms.items() if name not in WIRES)
-    wired = [bound.terms[name].seconds for name in WIRES if name in bound.terms]
-    lower = maximum(compute, *wired)
-    seconds = maximum(expected.seconds * _straggling(rows.job), lower)
-    return Verdict(expected, bound, lower, compute + sum(wired), seconds, expected.hbm_bytes, chosen.wires.possible)
+def cost_rows(rows: Rows, words: Plan, which: str) -> "Costs":
+    """What all rows cost under some words, whatever the schedule; `which` is expected or bound."""
+    return _merged(_costs(rows, rows.setting(words, which), which), which)
+
+
+def judge_rows(rows: Rows, words: Plan, chosen: Chosen, expected: "Costs", bound: "Costs | None" = None) -> Judged:
+    """Chosen rows under some words, from what `cost_rows` found for them (`take`n at their places)."""
+    step = _step(rows.setting(words, "expected"), chosen, expected)
+    seconds = step.seconds * _straggling(rows.job)
+    if bound is not None:
+        least = _step(rows.setting(words, "bound"), chosen, bound)
+        compute = sum(term.seconds for name, term in least.terms.items() if name not in WIRES)
+        seconds = maximum(seconds, compute, *(least.terms[name].seconds for name in WIRES if name in least.terms))
+    return Judged(seconds, step.hbm_bytes, chosen.wires.possible)
 
 
 def _step(setting: Setting, chosen: Chosen, costs: "Costs") -> Step:
@@ -216,9 +218,7 @@ def _costs(rows: Rows, setting: Setting, which: str) -> Costs:
         section.name: rows.keep(("layer", which, section.name, words.dtype, rules), lambda one=section: layer_of(one))
         for section in sections
     }
-    held = {
-        section.name: section_bytes(section, sizes[section.name], mesh, words, rules, stack) for section in sections
-    }
+    held = _held(rows, setting, sizes)
     sharded = words.zero == 3
     copied = {name: timer.copy(part.used * stack.weight_copies / 2 * sharded) for name, part in held.items()}
     added = {name: timer.copy(part.used * stack.accumulate) for name, part in held.items()}
@@ -230,6 +230,19 @@ def _costs(rows: Rows, setting: Setting, which: str) -> Costs:
         for name, layer in layers.items()
     }
     return layers, held, forward, backward
+
+
+def _held(rows: Rows, setting: Setting, sizes: dict[str, dict[str, Any]]) -> dict[str, Held]:
+    """What a chip keeps of each section, worked out once for rows that differ only in `pipe` and `data`."""
+    distinct, place = rows.alike("fsdp", "expert", "context", "tensor", "microbatch")
+    mesh = Mesh(take(rows.wires.axes, distinct))
+    few = {
+        section.name: section_bytes(
+            section, take(sizes[section.name], distinct), mesh, setting.words, setting.rules, setting.stack
+        )
+        for section in (*setting.program.sections[:-1], *setting.ends)
+    }
+    return {name: take(one, place) for name, one in few.items()}
 
 
 def _merged(costs: Costs, which: str) -> Costs:

@@ -24,7 +24,7 @@ from dragonscale.notation import Array, Einsum
 from dragonscale.sharding.algebra import Strategy, derive, strategies
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.recognise import Seen, recognise
-from dragonscale.sharding.reshard import Step, layout_of
+from dragonscale.sharding.step import Step, layout_of
 
 VERDICTS = ("cheapest", "listed", "other walk", "parts of axes", "broadcast first", "unexplained")
 Spelling = tuple[tuple[str, tuple[str, ...], float], ...]
