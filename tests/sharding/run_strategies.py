@@ -131,8 +131,8 @@ def run_strategy(strategy: Strategy, operands: list[jax.Array], inputs: tuple[Ar
 
 
 def varied(strategy: Strategy, mesh: Mesh, rng: random.Random) -> Strategy:
-    """The same strategy with another legal walk from its raw result to the output."""
-    if not strategy.after:
+    """The same strategy with another legal walk from its raw result to the output (on three axes they are too many)."""
+    if not strategy.after or len(mesh.axes) > 2:
         return strategy
     some = list(itertools.islice(walks(strategy.local.output, strategy.after[-1].after, mesh, most=2), 40))
     return Strategy(strategy.before, strategy.local, rng.choice(some), strategy.replicated) if some else strategy

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.evidence.xla.agreement import VERDICTS, Verdict, cut_line, is_wrong, judge
-from dragonscale.evidence.xla.collectives import Collective, read_collectives
+from dragonscale.evidence.xla.agreement import VERDICTS, Verdict, cut_line, is_wrong, judge, seen_over
 from dragonscale.evidence.xla.einsum_worker import Case, compile_cases
 from dragonscale.notation import parse_einsum
 from dragonscale.sharding import Mesh
@@ -95,7 +94,7 @@ def test_wrong_collectives_are_not_explained(judged: list[tuple[Case, Verdict]])
     tried = explained = 0
     for case, verdict in judged:
         mesh = Mesh(dict(case.mesh))
-        seen = seen_in(verdict, case)
+        seen = seen_over(list(verdict.seen), case.mesh)
         if not seen or verdict.how not in ("cheapest", "listed"):
             continue
         place = rng.randrange(len(seen))
@@ -108,12 +107,6 @@ def test_wrong_collectives_are_not_explained(judged: list[tuple[Case, Verdict]])
             explained += recognise(case.line, case.sizes, mesh, altered) is not None
     assert tried > 300
     assert explained < 0.05 * tried
-
-
-def seen_in(verdict: Verdict, case: Case) -> list:
-    from dragonscale.evidence.xla.agreement import _seen
-
-    return _seen(list(verdict.seen), case.mesh) or []
 
 
 WRONG = Case(parse_einsum("A[L_X, I_Z, J] @ B[L_X, I_Z] -> C[J_Z, I_X]"), {"L": 4, "I": 16, "J": 16}, {"X": 2, "Z": 4})
@@ -139,34 +132,3 @@ def test_the_books_four_cases(line: str, collectives: list[str]) -> None:
     verdict = judge(case, compile_cases([case])[0])
     assert verdict.how == "cheapest"
     assert [each.kind for each in verdict.seen] == collectives
-
-
-def test_a_scan_is_counted_as_often_as_it_runs() -> None:
-    text = LOOP.replace("TRIPS", '"known_trip_count":{"n":"80"}')
-    (gather,) = read_collectives(text)
-    assert isinstance(gather, Collective)
-    assert (gather.kind, gather.times, gather.volume) == ("all_gather", 80, 512.0)
-
-
-LOOP = """HloModule jit_f, is_scheduled=true
-
-%body (arg: (s32[], bf16[8,8])) -> (s32[], bf16[8,8]) {
-  %arg = (s32[], bf16[8,8]{1,0}) parameter(0)
-  %i = s32[] get-tuple-element(%arg), index=0
-  %x = bf16[8,8]{1,0} get-tuple-element(%arg), index=1
-  %start = (bf16[8,8]{1,0}, bf16[32,8]{1,0}) all-gather-start(%x), replica_groups=[2,4]<=[8], dimensions={0}
-  %done = bf16[32,8]{1,0} all-gather-done(%start)
-  %cut = bf16[8,8]{1,0} slice(%done), slice={[0:8], [0:8]}
-  ROOT %out = (s32[], bf16[8,8]{1,0}) tuple(%i, %cut)
-}
-
-%condition (arg.1: (s32[], bf16[8,8])) -> pred[] {
-  %arg.1 = (s32[], bf16[8,8]{1,0}) parameter(0)
-  ROOT %true = pred[] constant(true)
-}
-
-ENTRY %main (p: (s32[], bf16[8,8])) -> (s32[], bf16[8,8]) {
-  %p = (s32[], bf16[8,8]{1,0}) parameter(0)
-  ROOT %loop = (s32[], bf16[8,8]{1,0}) while(%p), condition=%condition, body=%body, backend_config={TRIPS}
-}
-"""

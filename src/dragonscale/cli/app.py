@@ -6,7 +6,7 @@ import sys
 import cyclopts
 from cyclopts import App
 
-from dragonscale.cli import chips, collective, explain, models, roofline, shard, validate
+from dragonscale.cli import chips, collective, explain, models, roofline, shard, train, validate
 from dragonscale.errors import InputError
 
 WRONG_INPUT = 2
@@ -25,6 +25,7 @@ def build() -> App:
     app.command(roofline.run, name="roofline")
     app.command(shard.run, name="shard")
     app.command(collective.run, name="collective")
+    app.command(train.run, name="train")
     app.command(explain.build())
     app.command(validate.build())
     return app
@@ -55,7 +56,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _command(arguments: list[str]) -> str:
-    known = ("chips", "models", "roofline", "shard", "collective", "explain", "validate")
+    known = ("chips", "models", "roofline", "shard", "collective", "train", "explain", "validate")
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 

@@ -117,7 +117,7 @@ class _Bar:
 
             self.bar = Progress(console=Console(stderr=True), transient=True)
             self.bar.start()
-        if total != self.total:
+        if self.task is None or total != self.total:
             if self.task is not None:
                 self.bar.remove_task(self.task)
             self.task, self.total = self.bar.add_task(f"{total:,} plans", total=total), total

@@ -43,8 +43,7 @@ def _heading(report: Any) -> str:
         f"{work.batch_tokens:,} tokens a step ({work.sequences:,} sequences of {work.seq:,}), {work.dtype}, {work.stack}"
     )
     if report.searched > 1:
-        kept = f"{report.feasible:,} feasible of {report.searched:,} plans, searched in {amount(report.search_s, 's')}"
-        text += f"\n{kept}"
+        text += f"\n{report.feasible:,} of {report.searched:,} plans are feasible"
         if report.infeasible:
             text += "; beyond limits: " + ", ".join(f"{n:,} {reason}" for reason, n in report.infeasible.items())
     return text
@@ -143,11 +142,16 @@ def terms_table(best: Any) -> str:
     return table(["term", "at best", "expected", "exposed", "sent", "FLOPs"], rows, right=[1, 2, 3, 4, 5])
 
 
+SHORT = {"pipe": "pp", "data": "dp", "fsdp": "fsdp", "expert": "ep", "context": "cp", "tensor": "tp"}
+
+
 def plan_text(plan: dict[str, Any]) -> str:
     """A plan in one short line, defaults left out."""
-    numbers = [f"{name}={plan[name]}" for name in SPLITS if plan[name] > 1]
-    numbers += [f"{short}={plan[name]}" for name, short in (("microbatch", "mb"), ("virtual", "v")) if plan[name] > 1]
-    words = [plan["remat"], f"zero{plan['zero']}"] + ([plan["schedule"]] if plan["pipe"] > 1 else [])
+    sizes = {**SHORT, "microbatch": "mb", "virtual": "v"}
+    numbers = [f"{short}{plan[name]}" for name, short in sizes.items() if plan[name] > 1]
+    words = [f"z{plan['zero']}", plan["remat"]]
+    if plan["pipe"] > 1 and plan["virtual"] == 1:
+        words.append(plan["schedule"])
     return " ".join([*numbers, *words])
 
 
@@ -169,10 +173,12 @@ def plans_table(report: Any) -> str:
 
 def front_table(report: Any, most: int = 12) -> str:
     every = report.pareto
-    step = max(1, len(every) // most)
-    chosen = [*every[::step]][:most]
-    rows = [[amount(one.step_s, "s"), f"{one.hbm_bytes / 1e9:.1f}GB", one.chips, one.plan] for one in chosen]
-    return "time against memory, the plans that nothing beats in both\n" + table(
+    step = -(-len(every) // most)
+    rows = [
+        [amount(one.step_s, "s"), f"{one.hbm_bytes / 1e9:.1f}GB", one.chips, plan_text(one.plan)]
+        for one in every[::step]
+    ]
+    return "time against memory: plans that no other beats in both\n" + table(
         ["step", "memory", "chips", "plan"], rows, right=[0, 1, 2]
     )
 

@@ -90,7 +90,9 @@ def _mixers(row: Row, layers: int) -> list[Component]:
     full = Attention(heads, kv_heads, size)
     alternating, chunked, both = (pattern.search(text) for pattern in (_ALTERNATING, _CHUNKED, _GLOBAL))
     if alternating:
-        near = Attention(heads, kv_heads, size, window=int(alternating[1]))
+        # Alternating windows of this kind come with softmax sinks (GPT-OSS).
+        near = Attention(heads, kv_heads, size, window=int(alternating[1]), sinks=True)
+        full = Attention(heads, kv_heads, size, sinks=True)
         return [near if number % 2 == 0 else full for number in range(layers)]
     if chunked:
         near = Attention(heads, kv_heads, size, chunk=int(chunked[1]))

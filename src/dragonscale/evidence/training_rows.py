@@ -184,9 +184,9 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
     copies, sharded, shards = _copies(row, chips, tensor * context * pipe)
     expert = count(row, "ep") or 1
     if expert > 1:
-        folded = expert // math.gcd(expert, tensor * context)
-        if "ETP" in row["notes"]:
-            folded = expert
+        experts = count(row, "experts") or expert
+        sliced = "ETP" in row["notes"] or (expert * tensor > experts and copies % expert == 0)
+        folded = expert if sliced else expert // math.gcd(expert, tensor * context)
         if copies % folded:
             raise Skip("ep does not divide the copies")
         expert = folded
@@ -235,7 +235,7 @@ def _zero(row: Row, sharded: bool, stack: str) -> int:
     stated = re.search(r"ZeRO-(\d)", row["notes"])
     if stated:
         return int(stated[1])
-    if sharded:
+    if sharded or (row["fsdp"] and stack.startswith("torchtitan")):
         return 2 if "SHARD_GRAD_OP" in row["notes"] else 3
     return 0 if stack in ("megatron-2021", "megatron-2022", "megatron-deepspeed", "nanotron") else 1
 

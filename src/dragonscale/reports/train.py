@@ -11,7 +11,8 @@ from dragonscale.training.evaluation import WIRES, Job, Verdict, first, judge_on
 from dragonscale.training.plan import Plan
 from dragonscale.training.search import Candidate, Found
 
-COMPUTE = ("matmuls", "scores", "pointwise", "recomputation", "optimizer", "launches")
+COMPUTE = ("matmuls", "scores", "pointwise", "recomputation", "optimizer", "copies")
+"""Words in the names of terms that are work on the chip itself."""
 
 
 class Workload(msgspec.Struct):
@@ -67,7 +68,7 @@ class PlanReport(msgspec.Struct):
 class FrontRow(msgspec.Struct):
     """A plan that no other beats in time, memory and chips."""
 
-    plan: str
+    plan: dict[str, Any]
     chips: int
     step_s: float
     hbm_bytes: float
@@ -137,6 +138,11 @@ PLAN_KEYS = (
 )  # fmt: skip
 
 
+def plan_table(plan: Plan) -> dict[str, Any]:
+    """A plan's settings by name."""
+    return {name: getattr(plan, name) for name in PLAN_KEYS}
+
+
 def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport:
     """One plan in full."""
     verdict = judge_one(job, plan)
@@ -147,7 +153,7 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport
         budget = run_budget(tokens, job.tokens, step, job.piece.chips, chip.price, chip.power)
     terms = term_rows(verdict)
     return PlanReport(
-        plan={name: getattr(plan, name) for name in PLAN_KEYS},
+        plan=plan_table(plan),
         feasible=not broken,
         step_s=step,
         lower_s=first(verdict.lower),
@@ -231,6 +237,7 @@ def _remedy(job: Job, plan: Plan, name: str) -> str:
         "pipeline sends": "fewer stages or chunks per rank",
         "recomputation": "more HBM, or more chips to spread the activations over",
         "stragglers": "fewer or more even machines",
+        "waiting for the host": "larger microbatches or fewer ways, so that kernels take longer than their launches",
     }
     return remedies.get(name, "stages of more equal length")
 
@@ -247,7 +254,7 @@ def search_report(job: Job, found: Found, words: Plan, tokens: float | None = No
         plans=[plan_report(job, one.plan, tokens) for one in found.best],
         feasible=found.feasible,
         infeasible={reason: number for reason, number in found.misses.items() if number},
-        pareto=[FrontRow(str(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front],
+        pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front],
         notes=[],
     )
 
@@ -255,7 +262,7 @@ def search_report(job: Job, found: Found, words: Plan, tokens: float | None = No
 def single_report(job: Job, plan: Plan, tokens: float | None = None) -> TrainReport:
     """One given plan, feasible or not."""
     report = plan_report(job, plan, tokens)
-    front = [FrontRow(str(plan), plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
+    front = [FrontRow(plan_table(plan), plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
     return TrainReport(
         job.model.name,
         str(job.piece),

@@ -165,11 +165,12 @@ def best_report(asked: Asked, job: Job, progress: Progress | None = None) -> Tra
 
 
 def _add(report: TrainReport, asked: Asked, progress: Progress | None, scaling: bool, codesign: bool) -> None:
-    from dragonscale.reports.train_more import codesign_report, scaling_rows
+    from dragonscale.reports.train_more import codesign_report, crossover_notes, scaling_rows
 
     piece = parse_slice(report.slice)
     if scaling:
         report.scaling = scaling_rows(asked, piece, progress)
+        report.notes += crossover_notes(asked, piece)
     if codesign:
         report.codesign = codesign_report(asked, piece, progress)
 

@@ -8,7 +8,6 @@ from dragonscale.reports.train import (
     Codesign,
     ScalingRow,
     TrainReport,
-    bound_by,
     is_compute,
     plan_report,
     search_report,
@@ -18,7 +17,7 @@ from dragonscale.reports.train_ask import Asked, best_report
 from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
 from dragonscale.training.evaluation import Job
 from dragonscale.training.inverse import Fit, cheapest_slice, fewest_chips, fits, largest_batch, largest_model
-from dragonscale.training.scaling import around
+from dragonscale.training.scaling import SCHEMES, around, crossover, scheme_curve, slice_sizes
 from dragonscale.training.search import Progress, search
 from dragonscale.units import render
 
@@ -54,6 +53,26 @@ def scaling_rows(asked: Asked, piece: Slice, progress: Progress | None) -> list[
     return rows
 
 
+def crossover_notes(asked: Asked, piece: Slice) -> list[str]:
+    """Where each scheme alone stops scaling: its wires then take longer than its compute at datasheet rates."""
+    job, found = asked.job(piece), []
+    pieces = slice_sizes(piece.chip, max(piece.chips * 4, 64))
+    for scheme in SCHEMES:
+        points = scheme_curve(job, scheme, pieces)
+        if not points:
+            continue
+        chips = crossover(points)
+        if chips is None:
+            found.append(f"{scheme} alone stays bound by compute up to {points[-1].chips:,} chips.")
+        else:
+            at = max((one for one in points if one.chips <= chips * 2), key=lambda one: one.chips)
+            found.append(
+                f"{scheme} alone is bound by {at.busiest} from about {chips:,.0f} chips "
+                f"({job.tokens / chips:,.0f} tokens a chip)."
+            )
+    return found
+
+
 def codesign_report(asked: Asked, piece: Slice, progress: Progress | None) -> Codesign:
     """Each hardware number a tenth better, and the smallest change that removes what is lost most."""
     job = asked.job(piece)
@@ -83,7 +102,7 @@ def _removal(job: Job, report) -> str:
     plan = Plan(**report.plan)
     change = smallest_change(job, plan, loss_shrinks(lost.name, REMOVED))
     if change is None:
-        names = ", ".join(knob.title for knob in knobs(job.piece.chip))
+        names = ", ".join(knob.title for knob in knobs(job.piece))
         return f"No single number of the chip ({names}), raised up to eight times, brings {lost.name} under 2% of the step."
     return (
         f"{change.factor:g} times the {change.knob.title} brings {lost.name} under 2% of the step: "
@@ -108,8 +127,6 @@ def fewest_report(asked: Asked, progress: Progress | None) -> TrainReport:
     """`--on h100`: the smallest slice that holds the job, or meets the deadline."""
     chip = asked.chip
     assert chip is not None
-    from dragonscale.training.scaling import slice_sizes
-
     job = asked.job(slice_sizes(chip, 10**6)[0])
     fit = fewest_chips(job, chip, asked.space, asked.deadline, asked.tokens, progress)
     goal = "hold the job" if asked.deadline is None else f"meet the deadline of {asked.question.deadline}"
@@ -168,14 +185,3 @@ def largest_report(asked: Asked, progress: Progress | None) -> TrainReport:
     report = plan_report(fit.job, fit.best.plan, asked.tokens)
     work = workload_of(fit.job, asked.space.words, asked.tokens)
     return TrainReport(fit.job.model.name, str(job.piece), work, 0, 0.0, [report], 1, {}, [], [sentence])
-
-
-__all__ = [
-    "bound_by",
-    "cheapest_of",
-    "cheapest_report",
-    "codesign_report",
-    "fewest_report",
-    "largest_report",
-    "scaling_rows",
-]

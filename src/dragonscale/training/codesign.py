@@ -12,7 +12,9 @@ from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
 from dragonscale.training.search import Found, Progress, search
 from dragonscale.training.space import Space
+from dragonscale.training.timers import IDLE, STEEP
 
+COMPUTE = "FLOP/s"
 RAISE = 1.1
 STEPS = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
 """By how much a number is raised when the smallest sufficient change is looked for."""
@@ -26,24 +28,31 @@ class Knob:
     paths: tuple[str, ...]
 
 
-def knobs(chip: Chip) -> list[Knob]:
-    """The numbers of a chip that a designer could raise."""
+def knobs(piece: Slice) -> list[Knob]:
+    """The numbers of a slice's chip that a designer could raise; those of wires that it does not use are left out."""
+    chip = piece.chip
     rates = tuple(path for path in chip.facts if path.startswith(("matrix.", "vector.")))
+    levels = [path for path in chip.facts if path.startswith("levels.") and path.endswith(".bandwidth")]
+    above = tuple(path for path in levels if ".node." not in path)
     found = [
-        Knob("FLOP/s", rates),
+        Knob(COMPUTE, rates),
         Knob("HBM bandwidth", ("memory.hbm.bandwidth",)),
         Knob("HBM capacity", ("memory.hbm.capacity",)),
         Knob("ICI bandwidth", ("ici.link",)),
-        Knob("DCN bandwidth", ("dcn.egress",)),
+        Knob("DCN bandwidth", ("dcn.egress",) if piece.pods > 1 else ()),
         Knob("NVLink bandwidth" if chip.kind == "gpu" else "domain bandwidth", ("levels.node.bandwidth",)),
-        Knob("network bandwidth", tuple(p for p in chip.facts if p.startswith("levels.") and p.endswith("bandwidth") and ".node." not in p)),
+        Knob("network bandwidth", above),
     ]
     return [knob for knob in found if knob.paths and all(path in chip.facts for path in knob.paths)]
 
 
 def raised(chip: Chip, knob: Knob, factor: float) -> Chip:
-    """The chip with one knob turned up."""
-    return chip.with_facts(**{path: float(chip.facts[path].value) * factor for path in knob.paths})
+    """The chip with one knob turned up. More FLOP/s come with the power that they draw, or the chip would have to slow
+    down again."""
+    better = chip.with_facts(**{path: float(chip.facts[path].value) * factor for path in knob.paths})
+    if knob.title == COMPUTE and chip.power:
+        return replace(better, power=chip.power * (IDLE + (1 - IDLE) * factor**STEEP))
+    return better
 
 
 def on_chip(job: Job, chip: Chip) -> Job:
@@ -64,7 +73,7 @@ class Change:
 def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Progress | None = None) -> list[Change]:
     """Each knob raised by a tenth, most useful first. The old plan stays a candidate, so nothing gets slower."""
     changes: list[Change] = []
-    for knob in knobs(job.piece.chip):
+    for knob in knobs(job.piece):
         other = on_chip(job, raised(job.piece.chip, knob, RAISE))
         same = first(judge_one(other, best).seconds)
         found: Found = search(other, space, 1, progress)
@@ -76,7 +85,7 @@ def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Pr
 def smallest_change(job: Job, plan: Plan, enough: Callable[[Job, Plan], bool]) -> Change | None:
     """The knob that has to be turned least until `enough` holds for the plan; None if none does within eight times."""
     best: Change | None = None
-    for knob in knobs(job.piece.chip):
+    for knob in knobs(job.piece):
         for factor in STEPS:
             if best is not None and factor >= best.factor:
                 break

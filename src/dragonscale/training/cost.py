@@ -33,6 +33,8 @@ class Timer(Protocol):
 
     def memory(self, moved: Number) -> Number: ...
 
+    def route(self, moved: Number) -> Number: ...
+
     def cast(self, elements: Number, narrow: bool) -> Number: ...
 
     def loss(self, logits: Number) -> Number: ...
@@ -43,7 +45,7 @@ class Timer(Protocol):
 @dataclass(frozen=True)
 class AttentionShape:
     """What decides how fast attention runs: heads of one chip over whole sequences, of which each chip of a `context`
-    axis does an equal share. `window` caps the keys that a query sees."""
+    axis does an equal share. `window` caps the keys that a query sees; `sinks`: its softmax has a learnt term."""
 
     batch: Number
     tokens: Number
@@ -53,15 +55,18 @@ class AttentionShape:
     v_head_dim: Number
     context: Number = 1
     window: Number = None
+    sinks: bool = False
 
 
 @dataclass(frozen=True)
 class Work:
-    """Kernel seconds and FLOPs of one pass through a section, by (part, phase); `issued` counts kernels by phase."""
+    """Kernel seconds and FLOPs of one pass through a section, by (part, phase); `issued` counts kernels by phase, and
+    `experts` the experts in grouped products."""
 
     seconds: dict[tuple[str, str], Number]
     flops: dict[tuple[str, str], Number]
     issued: dict[str, float]
+    experts: dict[str, Number]
 
     def total(self, *phases: str) -> Number:
         """Seconds of some phases."""
@@ -157,6 +162,7 @@ def _attention_cost(
         v_head_dim=dims.get("g", dims.get("h", 128)),
         context=mesh.size("context"),
         window=section.span,
+        sinks=bool(kernel.op.weights),
     )
     backward = kernel.phase == "dgrad"
     return timer.attention(flops * (2 if backward else 1), shape, backward), flops * (2 if backward else 1)
@@ -168,6 +174,8 @@ def _pointwise_cost(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh, timer:
         product(local[dim.name] for dim in array.dims if dim.name in local) * dtype_bytes(array.dtype or dtype)
         for array in kernel.arrays
     )
+    if kernel.function in ("dispatch", "combine"):
+        return timer.route(moved)
     return timer.memory(moved * (1.5 if kernel.phase == "dgrad" else 1))
 
 
@@ -177,7 +185,7 @@ KERNELS_OF = {"route": 12.0, "dispatch": 8.0, "combine": 8.0, "attend": 2.0}
 
 def section_work(reading: Reading, sizes: dict[str, Number], mesh: Mesh, timer: Timer, dtype: str = "bf16") -> Work:
     """All kernels of one pass through a section."""
-    work = Work({}, {}, {})
+    work = Work({}, {}, {}, {})
     products: dict[tuple[object, ...], _Product] = {}
 
     def add(kernel: Kernel, taken: Number, done: Number) -> None:
@@ -197,6 +205,8 @@ def section_work(reading: Reading, sizes: dict[str, Number], mesh: Mesh, timer: 
             add(kernel, _pointwise_cost(kernel, sizes, mesh, timer, dtype), 0.0)
     for one in products.values():
         add(one.kernel, *_product_cost(one, timer))
+        if one.groups is not None:
+            work.experts[one.kernel.phase] = work.experts.get(one.kernel.phase, 0.0) + one.groups
     if reading.section.name == "head":
         _add_loss(work, reading, sizes, mesh, timer)
     return work

@@ -33,7 +33,7 @@ WIRES = (
 )
 
 
-IDEAL = Stack(name="ideal", reduce_bytes=2.0)
+IDEAL = Stack(name="ideal", reduce_bytes=2.0, expert_dedup=True, narrow_gathers=True, straggle=0.0, balanced=True)
 """For bounds: no time of the host, gradients sent in bf16."""
 
 

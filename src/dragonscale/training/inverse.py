@@ -14,7 +14,7 @@ from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import Candidate, Progress, search
-from dragonscale.training.space import Space, divisors
+from dragonscale.training.space import Space
 
 MOST_CHIPS = 65536
 QUICK = Space(remat=("none", "selective", "block"), zero=(0, 1, 3), schedule=("1f1b", "interleaved"))
@@ -115,24 +115,16 @@ def largest_batch(job: Job, space: Space = QUICK, progress: Progress | None = No
 
     (With accumulation every batch fits; this is how many sequences the memory holds at once.)
     """
-    single = replace(space, fixed=space.fixed | {"pipe": 1, "virtual": 1})
+    single = replace(space, single=True, fixed=space.fixed | {"pipe": 1, "virtual": 1})
 
     def one_pass(batch: int) -> Candidate | None:
-        here = replace(job, batch=batch)
-        found = None
-        for ways in divisors(job.piece.chips):
-            if batch % ways == 0:
-                share = replace(single, fixed=single.fixed | {"microbatch": batch // ways})
-                result = search(here, share, 1, progress)
-                if result.best and (found is None or result.best[0].seconds < found.seconds):
-                    found = result.best[0]
-        return found
+        found = search(replace(job, batch=batch), single, 1, progress)
+        return found.best[0] if found.best else None
 
     batch = last_fitting([2**power for power in range(24)], lambda size: one_pass(size) is not None)
-    if batch is None:
+    best = one_pass(batch) if batch is not None else None
+    if batch is None or best is None:
         return None
-    best = one_pass(batch)
-    assert best is not None
     return Fit(replace(job, batch=batch), best, best.seconds, None)
 
 

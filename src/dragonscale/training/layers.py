@@ -5,11 +5,11 @@ kernels and moves of a section's reading become arrays of seconds, separated by 
 of activations by axis (waited for), moves of weights and gradients (any time).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from dragonscale.collectives import Options, collective_time
+from dragonscale.collectives import Group, Options, Switches, collective_time
 from dragonscale.collectives.profile import Profile, expected_time
-from dragonscale.numbers import Number
+from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.cost import Timer, Work, move_volume, move_wire, section_work
 from dragonscale.training.placement import Wires
@@ -57,6 +57,7 @@ def layer_costs(
     options: Options = EXACT,
     reduce_bytes: float = 2.0,
     weight_bytes: float = 2.0,
+    dedup: bool = False,
 ) -> Layer:
     """Kernels and moves of one section; gradients travel in `reduce_bytes`, weights in `weight_bytes` each. Without a profile, moves take what their bandwidth bound says.
 
@@ -70,6 +71,9 @@ def layer_costs(
         key = (move.phase, move.what, move.step.axes)
         wide = {"gradient": reduce_bytes / 2, "weight": weight_bytes / 2}.get(move.what, 1.0)
         volume, sent = move_volume(move, sizes, mesh) * wide, move_wire(move, sizes, mesh) * wide
+        if dedup and move.step.kind == "all_to_all":
+            once = _sent_once(sizes, wires, move.step.axes)
+            volume, sent = volume * once, sent * once
         if move.what == "activation":
             travel.add(key, _seconds(move.step.kind, volume, move, wires, profile, options), sent)
         else:
@@ -79,6 +83,20 @@ def layer_costs(
     for (phase, what, axes, kind), volume in bundles.items():
         travel.add((phase, what, axes), _collective(kind, volume, axes, wires, profile, options), 0.0)
     return Layer(reading, section_work(reading, sizes, mesh, timer, dtype), travel)
+
+
+def _sent_once(sizes: dict[str, Number], wires: Wires, axes: tuple[str, ...]) -> Number:
+    """The part of an exchange between experts that is left when a token is sent once to each place that has several of
+    its experts: of x experts drawn from g places, g(1 − (1 − 1/g)^x) are distinct. Places are chips, or where the group
+    spans several nodes, nodes."""
+    group = wires.group(axes)
+    places = group.size
+    if isinstance(group, Switches):
+        nodes = group.size * group.stride / group.levels[0].degree
+        places = where(nodes > 1, nodes, group.size)
+    places = maximum(places, 1.0)
+    picks = sizes.get("x", 1)
+    return places * (1 - (1 - 1 / places) ** picks) / picks
 
 
 def _seconds(kind: str, volume: Number, move: Move, wires: Wires, profile: Profile | None, options: Options) -> Number:
@@ -91,4 +109,13 @@ def _collective(
     group = wires.group(axes)
     if profile is None:
         return collective_time(kind, volume, group, options).lower
-    return expected_time(kind, volume, group, profile, options)
+    return expected_time(kind, volume, group, shared_profile(profile, group), options)
+
+
+def shared_profile(profile: Profile, group: Group) -> Profile:
+    """A library leaves a large node through few of its cards for one group; groups side by side each use their own."""
+    egress = profile.fabric.egress
+    if egress is None or not isinstance(group, Switches):
+        return profile
+    side_by_side = minimum(group.stride, group.levels[0].degree)
+    return replace(profile, fabric=replace(profile.fabric, egress=egress * side_by_side))

@@ -48,10 +48,13 @@ def recomputed_seconds(layer: Layer, remat: str, stack: Stack) -> Number:
     return cheap + (stack.selective_matmuls * (whole - cheap) if remat == "selective" else 0.0)
 
 
-def _activation_moves(layer: Layer, phase: str, stack: Stack, again: bool) -> Moved:
-    """Activation moves of a phase. `again` repeats the forward ones, as the recomputation of a whole block does."""
+def _activation_moves(layer: Layer, phase: str, stack: Stack, again: bool, paired: Number) -> Moved:
+    """Activation moves of a phase. `again` repeats the forward ones, as the recomputation of a whole block does. Moves
+    to the experts can only hide under another microbatch's work: where two run side by side (`paired`)."""
     found: Moved = {}
-    hidden = {"tensor": stack.tensor_overlap, "context": stack.context_overlap, "expert": stack.expert_overlap}
+    hidden = {
+        "tensor": stack.tensor_overlap, "context": stack.context_overlap, "expert": stack.expert_overlap * paired,
+    }  # fmt: skip
     for (when, what, axes), seconds in layer.travel.seconds.items():
         if what != "activation" or (when != phase and not (again and when == "forward")):
             continue
@@ -77,25 +80,32 @@ def _weight_moves(layer: Layer, phase: str, busy: Number, stack: Stack, sharded:
     return {"fsdp collectives": (seconds, exposed, sent)}
 
 
-def forward_pass(layer: Layer, stack: Stack, sharded: bool, copies: Number = 0.0) -> Pass:
+def _host(layer: Layer, stack: Stack, moves: int, *phases: str) -> Number:
+    """The host's seconds to issue some phases."""
+    kernels = sum(layer.work.issued.get(phase, 0.0) for phase in phases) + moves
+    experts = sum(layer.work.experts.get(phase, 0.0) for phase in phases)
+    return stack.host_seconds * (kernels + stack.expert_launches * experts)
+
+
+def forward_pass(layer: Layer, stack: Stack, sharded: bool, copies: Number = 0.0, paired: Number = 1.0) -> Pass:
     """A layer's forward pass, with the gathering of its weights."""
     kernels = layer.work.total("forward")
-    moves = _activation_moves(layer, "forward", stack, again=False)
+    moves = _activation_moves(layer, "forward", stack, False, paired)
     busy = kernels + sum(exposed for _, exposed, _ in moves.values())
-    issued = layer.work.issued.get("forward", 0.0) + len(moves)
-    host = maximum(stack.host_seconds * issued - busy, 0.0)
+    host = maximum(_host(layer, stack, len(moves), "forward") - busy, 0.0)
     return Pass(kernels, 0.0, 0.0, host, copies, moves | _weight_moves(layer, "forward", busy, stack, sharded))
 
 
-def backward_pass(layer: Layer, stack: Stack, remat: str, sharded: bool, copies: Number = 0.0) -> Pass:
+def backward_pass(
+    layer: Layer, stack: Stack, remat: str, sharded: bool, copies: Number = 0.0, paired: Number = 1.0
+) -> Pass:
     """A layer's backward pass, with recomputation, the gathering of weights and the scattering of gradients."""
     kernels = layer.work.total("dgrad", "wgrad")
     again = recomputed_seconds(layer, remat, stack)
     whole = remat in ("block", "offload")
-    moves = _activation_moves(layer, "backward", stack, again=whole)
+    moves = _activation_moves(layer, "backward", stack, whole, paired)
     busy = kernels + again + sum(exposed for _, exposed, _ in moves.values())
-    issued = sum(layer.work.issued.get(phase, 0.0) for phase in ("dgrad", "wgrad")) + len(moves)
-    issued = issued + (layer.work.issued.get("forward", 0.0) if whole else 0.0)
-    host = maximum(stack.host_seconds * issued - busy, 0.0)
+    phases = ("dgrad", "wgrad", "forward") if whole else ("dgrad", "wgrad")
+    host = maximum(_host(layer, stack, len(moves), *phases) - busy, 0.0)
     weights = _weight_moves(layer, "backward", busy, stack, sharded)
     return Pass(kernels, again, layer.work.total("wgrad"), host, copies, moves | weights)

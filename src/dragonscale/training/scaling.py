@@ -4,6 +4,7 @@ Curves over the batch and the crossovers of single schemes follow from the same 
 scheme fixed while the chips grow and says where its wires take longer than its compute at datasheet rates.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,7 +79,8 @@ SCHEMES = {
 
 
 def scheme_plan(job: Job, scheme: str, tensor: int = 8, remat: str = "block") -> Plan | None:
-    """A scheme spread over all chips of a job, or None where it cannot be: the last axis takes up to `tensor` ways."""
+    """A scheme spread over all chips of a job, or None where it cannot be: `tensor` takes up to so many ways, and each
+    chip's share of the batch passes at once, so that weights are gathered as seldom as possible."""
     axes = SCHEMES[scheme]
     chips = job.piece.chips
     sizes = {axes[0]: chips}
@@ -86,10 +88,9 @@ def scheme_plan(job: Job, scheme: str, tensor: int = 8, remat: str = "block") ->
         ways = min(tensor, chips)
         sizes = {"fsdp": chips // ways, "tensor": ways}
     plan = replace(Plan(remat=remat), **sizes)
-    share = plan.replicas * plan.microbatch
-    if job.batch % share or plan.pipe > job.model.n_layers or job.sequence % (2 * plan.context):
+    if job.batch % plan.replicas or plan.pipe > job.model.n_layers or job.sequence % (2 * plan.context):
         return None
-    return plan
+    return replace(plan, microbatch=1 if plan.pipe > 1 else job.batch // plan.replicas)
 
 
 def scheme_curve(job: Job, scheme: str, pieces: list[Slice]) -> list[Point]:
@@ -111,7 +112,7 @@ def scheme_curve(job: Job, scheme: str, pieces: list[Slice]) -> list[Point]:
 
 def crossover(points: list[Point]) -> float | None:
     """The number of chips from which a scheme's wires take longer than its compute, interpolated; None if never."""
-    for before, after in zip(points, points[1:], strict=False):
+    for before, after in itertools.pairwise(points):
         low, high = before.wires_s / before.compute_s, after.wires_s / after.compute_s
         if low <= 1 < high:
             part = -numpy.log(low) / (numpy.log(high) - numpy.log(low)) if low > 0 else 1.0

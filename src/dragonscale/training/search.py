@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy
 
-from dragonscale.training.evaluation import Job, first, judge_one
-from dragonscale.training.fast import Chosen, Judged, Rows, choose, cost_rows, judge_rows, take
+from dragonscale.training.evaluation import NUMBERS, Job, as_numbers
+from dragonscale.training.fast import Judged, cost_rows, judge_rows, lower_bounds
 from dragonscale.training.pareto import Front
 from dragonscale.training.plan import Plan
-from dragonscale.training.space import Space, even_chunks, kinds_of, rows_of, zero_stages
+from dragonscale.training.rows import Chosen, Rows, choose, take
+from dragonscale.training.space import Space, even_chunks, kinds_of, rows_of, sliced, zero_stages
 
 BLOCK = 16384
 """Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
@@ -58,10 +59,10 @@ class _Keeper:
     searched: int = 0
     feasible: int = 0
 
-    def see(self, words: Plan, chosen: Chosen, judged: Judged) -> None:
-        """Take in a batch of plans."""
+    def see(self, words: Plan, chosen: Chosen, judged: Judged, line: int) -> None:
+        """Take in a batch of plans: one remat policy's line of what was judged."""
         size = len(chosen)
-        seconds, held = (numpy.broadcast_to(value, size) for value in (judged.seconds, judged.hbm_bytes))
+        seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
         legal = allowed(chosen, words.schedule)
         laid = numpy.broadcast_to(judged.possible, size)
         fits = held <= self.limit
@@ -113,15 +114,28 @@ def search(job: Job, space: Space | None = None, count: int = 5, progress: Progr
     """
     space, start = space or Space(), time.perf_counter()
     keeper = _run(job, space, count, progress, bounded=False)
-    if any(_flattered(job, one) for one in (*keeper.best, *keeper.front.labels)):
+    if _flattered(job, [*keeper.best, *keeper.front.labels]):
         keeper = _run(job, space, count, progress, bounded=True)
     spent = time.perf_counter() - start
     labels = keeper.front.labels
     return Found(keeper.best, labels, keeper.searched, keeper.feasible, keeper.misses, keeper.nearest, spent)
 
 
-def _flattered(job: Job, one: Candidate) -> bool:
-    return first(judge_one(job, one.plan).seconds) > one.seconds * (1 + 1e-9)
+def _flattered(job: Job, kept: list[Candidate]) -> bool:
+    """Whether the lower bound changes the time of any of these plans."""
+    if not kept:
+        return False
+    numbers = as_numbers([one.plan for one in kept])
+    words = [replace(one.plan, **dict.fromkeys(NUMBERS, 1)) for one in kept]
+    cut = sliced(job, numbers)
+    for plan, thin in dict.fromkeys(zip(words, cut.tolist(), strict=True)):
+        mine = [place for place, (one, here) in enumerate(zip(words, cut, strict=True)) if (one, here) == (plan, thin)]
+        rows = Rows(job, take(numbers, numpy.array(mine)), folded=not thin)
+        chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"])
+        least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), "bound"))
+        if numpy.any(least > numpy.array([kept[place].seconds for place in mine]) * (1 + 1e-9)):
+            return True
+    return False
 
 
 def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded: bool) -> _Keeper:
@@ -132,16 +146,17 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded:
         rows = Rows(job, block, folded=kind % 2 == 0)
         batches = [(names, choose(rows, *picked)) for names, picked in batches_of(job, space, block)]
         for zero in zero_stages(space, kind):
-            for remat in space.remat:
-                words = replace(space.words, zero=zero, remat=remat)
-                costs = [cost_rows(rows, words, which) for which in ("expected", "bound")[: 1 + bounded]]
-                for schedules, chosen in batches:
-                    here = [take(one, chosen.places) for one in costs]
-                    for schedule in schedules:
-                        named = replace(words, schedule=schedule)
-                        keeper.see(named, chosen, judge_rows(rows, named, chosen, *here))
-                        if progress is not None:
-                            progress(keeper.searched, total)
+            words = replace(space.words, zero=zero, remat=space.remat[0])
+            costs = [cost_rows(rows, words, space.remat, which) for which in ("expected", "bound")[: 1 + bounded]]
+            for schedules, chosen in batches:
+                here = [one.at(chosen.places) for one in costs]
+                for schedule in schedules:
+                    named = replace(words, schedule=schedule)
+                    judged = judge_rows(rows, named, space.remat, chosen, *here)
+                    for line, remat in enumerate(space.remat):
+                        keeper.see(replace(named, remat=remat), chosen, judged, line)
+                    if progress is not None:
+                        progress(keeper.searched, total)
     return keeper
 
 
@@ -165,28 +180,31 @@ def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[
     staged, total = int(numpy.searchsorted(pipe, 2)), len(pipe)
     plain = tuple(name for name in space.schedule if name != "interleaved")
     if space.fixed.get("virtual", 1) == 1:
-        alone = plain[:1] or space.schedule[:1]
+        alone = ("1f1b",) if "1f1b" in plain else plain[:1] or space.schedule[:1]
         if staged:
             yield alone, (slice(0, staged), numpy.ones(staged, int))
         if plain and staged < total:
             yield plain, (slice(staged, total), numpy.ones(total - staged, int))
     if "interleaved" in space.schedule:
-        places, virtual = _dealt(job, space, pipe)
-        for start in range(0, len(places), BLOCK):
-            yield ("interleaved",), (places[start : start + BLOCK], virtual[start : start + BLOCK])
+        yield from ((("interleaved",), picked) for picked in _dealt(job, space, pipe))
 
 
-def _dealt(job: Job, space: Space, pipe: Any) -> Picked:
-    """Rows with each number of chunks that deals their layers evenly."""
+def _dealt(job: Job, space: Space, pipe: Any) -> Iterator[Picked]:
+    """Rows with each number of chunks that deals their layers evenly, about a block at a time."""
     pinned = space.fixed.get("virtual")
-    places, virtual = [numpy.empty(0, int)], [numpy.empty(0, int)]
+    places: list[slice] = []
+    virtual: list[Any] = []
     for stages in numpy.unique(pipe[pipe > 1]).tolist():
-        rows = numpy.arange(numpy.searchsorted(pipe, stages), numpy.searchsorted(pipe, stages, side="right"))
+        start, stop = int(numpy.searchsorted(pipe, stages)), int(numpy.searchsorted(pipe, stages, side="right"))
         for chunks in even_chunks(job.model.n_layers, stages):
             if pinned in (None, chunks):
-                places.append(rows)
-                virtual.append(numpy.full(len(rows), chunks))
-    return numpy.concatenate(places), numpy.concatenate(virtual)
+                places.append(slice(start, stop))
+                virtual.append(numpy.full(stop - start, chunks))
+            if sum(map(len, virtual)) >= BLOCK:
+                yield places, numpy.concatenate(virtual)
+                places, virtual = [], []
+    if places:
+        yield places, numpy.concatenate(virtual)
 
 
 def block_size(job: Job, space: Space, kind: int, block: dict[str, Any]) -> int:

@@ -7,7 +7,7 @@ a replica's share of the batch, every number of chunks per rank.
 """
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy
@@ -22,13 +22,15 @@ SETTINGS = (*AXES, "microbatch", "virtual")
 @dataclass(frozen=True)
 class Space:
     """What a search may choose from. `fixed` pins numbers of the plan (`{"tensor": 8}`); words that a search does not
-    vary (dtype, optimizer, sequence, ring) are those of `words`."""
+    vary (dtype, optimizer, sequence, ring) are those of `words`; `single` leaves out gradient accumulation: each
+    replica's share of the batch passes at once."""
 
     remat: tuple[str, ...] = POLICIES
     zero: tuple[int, ...] = (0, 1, 2, 3)
     schedule: tuple[str, ...] = SCHEDULES
     words: Plan = field(default_factory=Plan)
     fixed: dict[str, int] = field(default_factory=dict)
+    single: bool = False
 
 
 def parse_space(text: str, space: Space | None = None) -> Space:
@@ -42,16 +44,14 @@ def parse_space(text: str, space: Space | None = None) -> Space:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise InputError(f"In {shorten(text)} the part {shorten(part)} is not a setting; write it as 'tensor=8'.")
-        values = tuple(dict.fromkeys(read_field(name, one) for one in value.split("|")))
+        values: list[Any] = list(dict.fromkeys(read_field(name, one) for one in value.split("|")))
         if name in ("remat", "zero", "schedule"):
-            found[name] = values
+            found[name] = tuple(values)
         elif len(values) > 1:
             raise InputError(f"In {shorten(text)} {name} has several values; only remat, zero and schedule may.")
         elif name in SETTINGS:
             found["fixed"] = found["fixed"] | {name: values[0]}
         else:
-            from dataclasses import replace
-
             found["words"] = replace(found["words"], **{name: values[0]})
     return Space(**found)
 
@@ -144,7 +144,8 @@ def rows_of(job: Job, space: Space) -> dict[str, Any]:
     pinned = space.fixed.get("microbatch")
     share = job.batch // (mesh["data"] * mesh["fsdp"] * mesh["expert"])
     sizes = numpy.array([pinned] if pinned else divisors(job.batch))
-    rows, choice = numpy.nonzero(share[:, None] % sizes[None, :] == 0)
+    fits = share[:, None] == sizes[None, :] if space.single else share[:, None] % sizes[None, :] == 0
+    rows, choice = numpy.nonzero(fits)
     table = {name: values[rows] for name, values in mesh.items()} | {"microbatch": sizes[choice]}
     order = numpy.lexsort((table["pipe"], kinds_of(job, table)))
     return {name: values[order] for name, values in table.items()}

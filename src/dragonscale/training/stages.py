@@ -57,7 +57,8 @@ def _deal_one(
         for name in order[start : start + size]:
             held[chunk % pipe][kinds.index(name)] += 1
         start += size
-    return held[0], held[-1], max(held, key=sum)
+    fullest = max(range(pipe), key=lambda rank: (sum(held[rank]), rank))
+    return held[0], held[-1], held[fullest]
 
 
 def bubble(schedule: str, pipe: Number, virtual: Number, forward: Number, backward: Number, weight: Number) -> Number:
@@ -79,3 +80,10 @@ def held_microbatches(schedule: str, pipe: Number, virtual: Number, microbatches
     if schedule == "interleaved":
         return minimum(pipe + (pipe - 1) / virtual, microbatches)
     return minimum(pipe + 1 if schedule == "dualpipe" else pipe, microbatches)
+
+
+def held_last(schedule: str, virtual: Number) -> Number:
+    """Microbatches whose activations the last rank holds: one, of every chunk it has; all of them under GPipe."""
+    if schedule == "gpipe":
+        return float("inf")
+    return 2.0 if schedule == "dualpipe" else 1.0 + 0 * virtual

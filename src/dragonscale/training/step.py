@@ -13,10 +13,10 @@ from dragonscale.collectives.profile import Profile, expected_time
 from dragonscale.hardware import Slice
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.program import Program, Section
-from dragonscale.numbers import Number, maximum, minimum
+from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.cost import Timer
-from dragonscale.training.layers import EXACT, Layer, layer_costs
+from dragonscale.training.layers import EXACT, Layer, layer_costs, shared_profile
 from dragonscale.training.memory import Held, rank_bytes, section_bytes
 from dragonscale.training.passes import Moved, Pass, backward_pass, forward_pass
 from dragonscale.training.placement import Wires
@@ -108,7 +108,7 @@ def evaluate(setting: Setting, numbers: dict[str, Any], wires: Wires) -> Step:
     _add_time(step, setting, numbers, parts, wires)
     step.memory = rank_bytes(
         setting.words, setting.stack, parts.held, parts.deal, numbers, parts.microbatches,
-        [section.name for section in setting.ends], setting.piece.chip,
+        [section.name for section in setting.ends],
     )  # fmt: skip
     return step
 
@@ -126,16 +126,17 @@ def _read_parts(setting: Setting, numbers: dict[str, Any], wires: Wires) -> Part
         reading = read_section(section, rules)
         layers[section.name] = layer_costs(
             reading, sizes, wires, setting.timer, setting.profile,
-            reduce_bytes=stack.reduce_bytes, weight_bytes=_travelling(words, stack),
+            reduce_bytes=stack.reduce_bytes, weight_bytes=_travelling(words, stack), dedup=stack.expert_dedup,
         )  # fmt: skip
-        held[section.name] = section_bytes(section, sizes, mesh, words, rules, stack)
+        held[section.name] = section_bytes(section, sizes, mesh, words, rules, stack, setting.piece.chip)
     sharded = words.zero == 3
+    paired = where(numbers["virtual"] > 1, 1.0, stack.paired) if words.schedule != "dualpipe" else 1.0
     copied = {name: setting.timer.copy(part.used * stack.weight_copies / 2 * sharded) for name, part in held.items()}
     added = {name: setting.timer.copy(part.used * stack.accumulate) for name, part in held.items()}
-    forward = {name: forward_pass(layer, stack, sharded, copied[name]) for name, layer in layers.items()}
+    forward = {name: forward_pass(layer, stack, sharded, copied[name], paired) for name, layer in layers.items()}
     backward = {
         name: backward_pass(
-            layer, stack, words.remat if "block" in name else "none", sharded, copied[name] + added[name]
+            layer, stack, words.remat if "block" in name else "none", sharded, copied[name] + added[name], paired
         )
         for name, layer in layers.items()
     }
@@ -168,6 +169,10 @@ def _add_time(step: Step, setting: Setting, numbers: dict[str, Any], parts: Part
 
     alone = numbers["pipe"] == 1
     ends = maximum(busy(deal.first) + both["embed"], busy(deal.last) + last, busy(deal.fullest))
+    if setting.stack.balanced:
+        whole = sum(number * both[kind] for kind, number in _layer_counts(setting.program).items())
+        largest = maximum(*[both[kind] for kind in counts_of(deal)])
+        ends = minimum(ends, (whole + both["embed"] + last) / numbers["pipe"] + largest)
     slowest = alone * (busy(deal.first) + both["embed"] + last) + (1 - alone) * ends
     counts = deal.fullest
     per_f = sum(counts[kind] * parts.forward[kind].seconds for kind in counts)
@@ -179,8 +184,17 @@ def _add_time(step: Step, setting: Setting, numbers: dict[str, Any], parts: Part
     waiting = bubble(words.schedule, numbers["pipe"], numbers["virtual"], per_f, per_b, per_w)
     step.add("pipeline bubble", waiting, waiting)
     _add_sends(step, setting, numbers, parts, wires)
-    _add_reduction(step, setting, parts, per_f, per_b)
+    _add_reduction(step, setting, parts, numbers, per_f, per_b)
     _add_update(step, setting, parts)
+
+
+def counts_of(deal: Deal) -> list[str]:
+    """The kinds of layers."""
+    return list(deal.fullest)
+
+
+def _layer_counts(program: Program) -> dict[str, int]:
+    return {kind: program.order.count(kind) for kind in dict.fromkeys(program.order)}
 
 
 def _add_rank_terms(step: Step, parts: Parts) -> None:
@@ -219,7 +233,7 @@ def _add_sends(step: Step, setting: Setting, numbers: dict[str, Any], parts: Par
     if setting.profile is None:
         one = collective_time("permute", size, group, EXACT).lower
     else:
-        one = expected_time("permute", size, group, setting.profile, EXACT)
+        one = expected_time("permute", size, group, shared_profile(setting.profile, group), EXACT)
     crossing = 2 * one * (pipe > 1)
     all_sends = crossing * virtual * microbatches
     warm = crossing * minimum(pipe - 1, microbatches)
@@ -227,10 +241,13 @@ def _add_sends(step: Step, setting: Setting, numbers: dict[str, Any], parts: Par
     step.add("pipeline sends", all_sends, exposed, sent=2 * size * virtual * microbatches * (pipe > 1))
 
 
-def _add_reduction(step: Step, setting: Setting, parts: Parts, forward: Number, backward: Number) -> None:
+def _add_reduction(
+    step: Step, setting: Setting, parts: Parts, numbers: dict[str, Any], forward: Number, backward: Number
+) -> None:
     """The gradients' sum over copies of the model, and the gathering of weights updated in shares, once a step: under
-    the last backward and the next forward pass."""
+    the last backward and the next forward pass; with several chunks to a rank, each chunk's while the others run."""
     stack = setting.stack
+    passes = where(numbers["virtual"] > 1, minimum(numbers["pipe"], parts.microbatches), 1)
     seconds: dict[str, Number] = {"gradient": 0.0, "update": 0.0}
     sent: Number = 0.0
     ends = [("embed", 1), *((section.name, 1) for section in setting.ends)]
@@ -241,8 +258,8 @@ def _add_reduction(step: Step, setting: Setting, parts: Parts, forward: Number, 
             if phase == "update" or (phase == "gradient" and not (setting.words.zero == 3 and "data" not in axes)):
                 seconds[phase] = seconds[phase] + number * value
                 sent = sent + number * travel.sent[key]
-    exposed = maximum(seconds["gradient"] - stack.gradient_overlap * backward, 0.0)
-    exposed = exposed + maximum(seconds["update"] - stack.gradient_overlap * forward, 0.0)
+    exposed = maximum(seconds["gradient"] - stack.gradient_overlap * backward * passes, 0.0)
+    exposed = exposed + maximum(seconds["update"] - stack.gradient_overlap * forward * passes, 0.0)
     total = seconds["gradient"] + seconds["update"]
     hidden = total - exposed
     step.add("gradient reduction", total, exposed + stack.contention * hidden, sent=sent)

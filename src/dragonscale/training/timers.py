@@ -30,6 +30,9 @@ class PeakTimer:
     def memory(self, moved: Number) -> Number:  # noqa: ARG002
         return 0.0
 
+    def route(self, moved: Number) -> Number:  # noqa: ARG002
+        return 0.0
+
     def cast(self, elements: Number, narrow: bool) -> Number:  # noqa: ARG002
         return 0.0
 
@@ -54,19 +57,17 @@ STEEP = 2.5
 with frequency), so a lower limit costs less than its part in speed."""
 
 
-def power_factor(chip: Chip) -> float:
-    """How much slower a chip computes under a lower power limit than its catalogue says.
+def power_factor(chip: Chip, measured: Chip) -> float:
+    """How much faster a chip computes than the one whose kernels were measured, for its peak, because of its power.
 
-    >>> power_factor(load_chip("h100"))
+    >>> power_factor(load_chip("h100"), load_chip("h100"))
     1.0
     """
-    try:
-        usual = load_chip(chip.name).power
-    except InputError:
+    if not measured.power or not chip.power:
         return 1.0
-    if not usual or not chip.power or chip.power >= usual:
-        return 1.0
-    return ((chip.power / usual - IDLE) / (1 - IDLE)) ** (1 / STEEP)
+    quicker = chip.peak("bf16") / measured.peak("bf16")
+    needed = measured.power * (IDLE + (1 - IDLE) * quicker**STEEP)
+    return max((chip.power / needed - IDLE) / (1 - IDLE), 0.05) ** (1 / STEEP)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ class KernelTimer:
     modern: bool = False
 
     def _format(self, narrow: bool) -> str:
-        return self.dtype if narrow else "bf16"
+        """The kernels that run: chips with block-scaled formats multiply them at the speed of plain fp8."""
+        return ("fp8" if self.dtype == "mxfp8" else self.dtype) if narrow else "bf16"
 
     def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number:
         return matmul_seconds(m, n, k, self._format(narrow), self.profile, batch) * (self.stack.matmul / self.power)
@@ -89,10 +91,10 @@ class KernelTimer:
         groups = maximum(groups, 1)
         each = rows * self.stack.skew / groups
         seconds = matmul_seconds(maximum(each, 1), n, k, self._format(narrow), self.profile, groups)
-        return seconds * (self.stack.matmul / self.power)
+        return seconds * (self.stack.grouped * self.stack.matmul / self.power)
 
     def attention(self, flops: Number, shape: AttentionShape, backward: bool) -> Number:
-        if not self.stack.flash:
+        if not self.stack.flash or (shape.sinks and not self.stack.fused_sinks):
             return self._unfused(shape, backward)
         size = (shape.head_dim + shape.v_head_dim) / 2
         forward = attention_seconds(
@@ -116,6 +118,9 @@ class KernelTimer:
     def memory(self, moved: Number) -> Number:
         return memory_seconds(moved * self.stack.pointwise_passes, self.profile)
 
+    def route(self, moved: Number) -> Number:
+        return memory_seconds(moved * self.stack.route_passes * self.stack.skew, self.profile)
+
     def cast(self, elements: Number, narrow: bool) -> Number:
         per = CAST_BYTES.get(self.dtype, 0.0) if narrow else 0.0
         return memory_seconds(elements * per * self.stack.cast_passes, self.profile) if per else 0.0 * elements
@@ -133,7 +138,12 @@ def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
     if key not in _PROFILES:
         _PROFILES[key] = kernel_profile_for(chip)
     modern = chip.kind == "gpu" and chip.released >= "2022-09"
-    return KernelTimer(_PROFILES[key], dtype, stack, power_factor(chip), modern)
+    profile = _PROFILES[key]
+    try:
+        measured = load_chip(profile.name)
+    except InputError:
+        measured = chip
+    return KernelTimer(profile, dtype, stack, power_factor(chip, measured), modern)
 
 
 _PROFILES: dict[tuple[object, ...], KernelProfile] = {}

@@ -67,7 +67,7 @@ def _verdict(case: Case, mesh: Mesh, found: list[Collective], listed: list[Strat
     cut, cut_mesh = cut_line(case.line, mesh)
     for broadcast in (False, True):
         for name, line, over in (("other walk", case.line, mesh), ("parts of axes", cut, cut_mesh)):
-            seen = _seen(found, over.axes)
+            seen = seen_over(found, over.axes)
             for anywhere in (False, True) if seen is not None else ():
                 strategy = recognise(line, case.sizes, over, seen or [], anywhere, broadcast)
                 if strategy is not None:
@@ -116,7 +116,7 @@ def _by_dim(step: Step) -> Iterator[list[Step]]:
         yield way
 
 
-def _seen(found: list[Collective], axes: dict[str, int]) -> list[Seen] | None:
+def seen_over(found: list[Collective], axes: dict[str, int]) -> list[Seen] | None:
     """The collectives in the words of `recognise`, or None where groups do not follow these axes."""
     chips = math.prod(axes.values())
     seen: list[Seen] = []

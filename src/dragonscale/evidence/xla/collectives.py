@@ -35,7 +35,8 @@ KINDS = {
 }
 REFUSED = ("collective-broadcast", "ragged-all-to-all", "send", "recv")
 _COLLECTIVE = re.compile(rf"(?P<kind>{'|'.join([*KINDS, *REFUSED])})(?P<part>-start|-done)?")
-_MENTION = re.compile(rf"^\s+(?:ROOT )?%?[\w.\-]+ = .*? (?:{'|'.join([*KINDS, *REFUSED])})(?:-start)?\(", re.MULTILINE)
+_MENTION = re.compile(rf"(?<= )(?:{'|'.join([*KINDS, *REFUSED])})(?:-start)?\((?=[%\w])")
+"""Anything that looks like a collective, however its line is built: as many must have been read."""
 
 
 @dataclass(frozen=True)

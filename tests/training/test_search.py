@@ -1,0 +1,190 @@
+"""The search finds what trying every plan one by one finds, and says why the others cannot be run."""
+
+import itertools
+from dataclasses import replace
+
+import numpy
+import pytest
+
+from dragonscale.hardware import Slice, parse_slice
+from dragonscale.models import load_model
+from dragonscale.training.evaluation import NUMBERS, Job, as_numbers, first, judge, judge_one, make_job, problems
+from dragonscale.training.fast import cost_rows, judge_rows
+from dragonscale.training.plan import AXES, POLICIES, Plan
+from dragonscale.training.rows import Rows, choose
+from dragonscale.training.search import batches_of, blocks, search, space_size
+from dragonscale.training.space import Space, divisors, even_chunks, meshes, rows_of, zero_stages
+
+
+@pytest.fixture(scope="module")
+def small() -> Job:
+    return make_job(load_model("llama3-8b"), parse_slice("h100:8"), 8, 2048)
+
+
+SMALL = Space(remat=("selective", "block"), zero=(0, 1, 3), schedule=("1f1b", "interleaved", "dualpipe"))
+
+
+def every_plan(job: Job, space: Space) -> list[Plan]:
+    """The space written out by hand: all sizes of all axes, kept where everything divides."""
+    chips, layers = job.piece.chips, job.model.n_layers
+    found = []
+    for sizes in itertools.product(divisors(chips), repeat=len(AXES)):
+        mesh = dict(zip(AXES, sizes, strict=True))
+        plan = replace(Plan(), **mesh)
+        heads = 32 % plan.tensor == 0 and 8 % plan.tensor == 0 and 14336 % plan.tensor == 0
+        if plan.chips != chips or not heads or plan.expert > 1 or plan.pipe > layers:
+            continue
+        if job.batch % plan.replicas or job.sequence % (2 * plan.context * plan.tensor):
+            continue
+        for microbatch in divisors(job.batch // plan.replicas):
+            found += [replace(plan, microbatch=microbatch, **words) for words in every_word(job, space, plan)]
+    return found
+
+
+def every_word(job: Job, space: Space, plan: Plan) -> list[dict]:
+    found = []
+    for remat, zero in itertools.product(space.remat, space.zero):
+        split = plan.fsdp * plan.context
+        if (split == 1 and zero != 0) or (plan.fsdp > 1 and zero == 0):
+            continue
+        words = {"remat": remat, "zero": zero}
+        if plan.pipe == 1:
+            found.append(words | {"schedule": "1f1b"})
+            continue
+        found += [words | {"schedule": name} for name in space.schedule if name != "interleaved"]
+        if "interleaved" in space.schedule:
+            chunks = even_chunks(job.model.n_layers, plan.pipe)
+            found += [words | {"schedule": "interleaved", "virtual": count} for count in chunks]
+    return found
+
+
+def runs(job: Job, plan: Plan) -> bool:
+    rounds = job.batch // (plan.replicas * plan.microbatch)
+    if plan.schedule == "interleaved":
+        return rounds % plan.pipe == 0
+    return plan.schedule != "dualpipe" or (rounds % 2 == 0 and rounds >= 2 * plan.pipe)
+
+
+def test_the_best_plan_is_the_best_of_all(small: Job) -> None:
+    """One by one, as slowly as that is; the front below is compared over a larger space."""
+    small = replace(small, piece=parse_slice("h100:4"), batch=4)
+    space = replace(SMALL, remat=("block",), zero=(0, 3), schedule=("1f1b", "interleaved"))
+    plans = every_plan(small, space)
+    found = search(small, space, 3)
+    assert found.searched == len(plans) == space_size(small, space)
+    times = {}
+    for plan in plans:
+        verdict = judge_one(small, plan)
+        if runs(small, plan) and not problems(small, plan, verdict):
+            times[plan] = first(verdict.seconds)
+    assert found.feasible == len(times)
+    assert found.best[0].seconds == pytest.approx(min(times.values()), rel=1e-9)
+    assert times[found.best[0].plan] == pytest.approx(found.best[0].seconds, rel=1e-9)
+    assert [one.seconds for one in found.best] == pytest.approx(sorted(times.values())[:3], rel=1e-9)
+
+
+def test_the_front_is_that_of_all_plans(small: Job) -> None:
+    found = search(small, SMALL, 1)
+    points = {}
+    for words, group in itertools.groupby(
+        sorted(every_plan(small, SMALL), key=lambda p: (p.remat, p.zero, p.schedule)),
+        key=lambda p: (p.remat, p.zero, p.schedule),
+    ):
+        plans = list(group)
+        verdict = judge(small, plans[0], as_numbers(plans))
+        held = numpy.broadcast_to(verdict.hbm_bytes, len(plans))
+        for plan, seconds, size in zip(plans, verdict.seconds, held, strict=True):
+            if runs(small, plan) and size <= small.piece.chip.hbm.capacity:
+                points[plan] = (float(seconds), float(size))
+        assert words
+    best = []
+    for cost in sorted(set(points.values())):
+        if not best or cost[1] < best[-1][1]:
+            best.append(cost)
+    assert [one.seconds for one in found.front] == pytest.approx([cost[0] for cost in best], rel=1e-9)
+    assert [one.hbm_bytes for one in found.front] == pytest.approx([cost[1] for cost in best], rel=1e-9)
+
+
+CASES = [
+    ("llama3-70b", "h100:256", 256, 8192),
+    ("llama3-70b", "v5p:4x4x8", 256, 8192),
+    ("mixtral-8x7b", "h100:64", 128, 4096),
+    ("deepseek-v3", "h800:256", 512, 4096),
+]
+
+
+@pytest.mark.parametrize(("model", "on", "batch", "sequence"), CASES)
+def test_a_plan_alone_equals_the_same_plan_among_many(model: str, on: str, batch: int, sequence: int) -> None:
+    job = make_job(load_model(model), parse_slice(on), batch, sequence)
+    space = Space()
+    chance = numpy.random.default_rng(0)
+    checked = 0
+    pieces = list(blocks(job, rows_of(job, space)))
+    for kind, block in (pieces[place] for place in {0, len(pieces) // 2, len(pieces) - 1}):
+        rows = Rows(job, block, folded=kind % 2 == 0)
+        for names, picked in batches_of(job, space, block):
+            chosen = choose(rows, *picked)
+            zero = chance.choice(zero_stages(space, kind))
+            words = replace(Plan(), zero=int(zero), schedule=names[-1])
+            costs = [cost_rows(rows, words, POLICIES, which).at(chosen.places) for which in ("expected", "bound")]
+            judged = judge_rows(rows, words, POLICIES, chosen, *costs)
+            for place in chance.integers(0, len(chosen), 3):
+                line = int(chance.integers(0, len(POLICIES)))
+                plan = replace(words, remat=POLICIES[line])
+                plan = replace(plan, **{name: int(chosen.numbers[name][place]) for name in NUMBERS})
+                alone = judge_one(job, plan)
+                assert judged.seconds[line][place] == pytest.approx(first(alone.seconds), rel=1e-9)
+                held = numpy.broadcast_to(judged.hbm_bytes[line], len(chosen))[place]
+                assert held == pytest.approx(first(alone.hbm_bytes), rel=1e-9)
+                checked += 1
+    assert checked >= 9
+
+
+def test_every_mesh_has_all_chips_and_divides(small: Job) -> None:
+    table = meshes(small)
+    assert all(numpy.prod([table[name] for name in AXES], axis=0) == 8)
+    assert len({tuple(row) for row in zip(*table.values(), strict=True)}) == len(table["pipe"])
+
+
+def test_nothing_feasible_names_the_nearest() -> None:
+    job = make_job(load_model("llama3-70b"), parse_slice("h100:8"), 64, 8192)
+    found = search(job, Space(remat=("block",), schedule=("1f1b",)))
+    assert not found.best
+    assert found.feasible == 0
+    assert found.misses["memory"] == found.searched - found.misses["schedule"]
+    assert found.nearest is not None
+    least = first(judge_one(job, found.nearest.plan).hbm_bytes)
+    assert least == pytest.approx(found.nearest.hbm_bytes)
+    assert least > job.piece.chip.hbm.capacity
+
+
+def test_a_batch_that_does_not_divide_leaves_nothing() -> None:
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:64"), 7, 2047)
+    assert search(job).searched == 0
+
+
+def test_pinned_settings_are_kept(small: Job) -> None:
+    found = search(small, Space(fixed={"tensor": 2, "pipe": 2, "microbatch": 1, "virtual": 4}), 5)
+    assert found.best
+    plans = [one.plan for one in (*found.best, *found.front)]
+    assert all((p.tensor, p.pipe, p.microbatch, p.virtual, p.schedule) == (2, 2, 1, 4, "interleaved") for p in plans)
+
+
+@pytest.mark.parametrize(
+    ("fact", "factor"),
+    [("memory.hbm.capacity", 1.5), ("levels.node.bandwidth", 2.0), ("memory.hbm.bandwidth", 2.0)],
+)
+def test_better_hardware_is_never_slower_and_never_infeasible(small: Job, fact: str, factor: float) -> None:
+    space = Space(remat=("none", "block"), schedule=("1f1b",))
+    chip = small.piece.chip
+    better = chip.with_facts(**{fact: float(chip.facts[fact].value) * factor})
+    before = search(small, space, 1)
+    after = search(replace(small, piece=Slice(better, small.piece.shape)), space, 1)
+    assert after.feasible >= before.feasible
+    assert after.best[0].seconds <= before.best[0].seconds * (1 + 1e-9)
+
+
+def test_progress_is_told(small: Job) -> None:
+    told: list[tuple[int, int]] = []
+    found = search(small, replace(SMALL, remat=("block",)), 1, lambda done, total: told.append((done, total)))
+    assert told[-1] == (found.searched, found.searched)
