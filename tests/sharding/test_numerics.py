@@ -34,10 +34,10 @@ def test_random_strategies_give_the_unsharded_result() -> None:
 
 
 @pytest.mark.slow
-def test_thousands_of_strategies() -> None:
-    answers = run(draw_cases(240, seed=6, most_chips=8, multiples=(1,)))
+def test_a_thousand_strategies() -> None:
+    answers = run(draw_cases(80, seed=6, most_chips=8, multiples=(1,)))
     assert [answer for answer in answers if answer["wrong"]] == []
-    assert sum(answer["ran"] for answer in answers) >= 3000
+    assert sum(answer["ran"] for answer in answers) >= 1000
 
 
 def test_backward_einsums_are_the_gradients() -> None:

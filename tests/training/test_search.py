@@ -13,7 +13,7 @@ from dragonscale.training.fast import cost_rows, judge_rows
 from dragonscale.training.plan import AXES, POLICIES, Plan
 from dragonscale.training.rows import Rows, choose
 from dragonscale.training.search import batches_of, blocks, search, space_size
-from dragonscale.training.space import Space, divisors, even_chunks, meshes, rows_of, zero_stages
+from dragonscale.training.space import Space, divisors, even_chunks, meshes, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +43,11 @@ def every_plan(job: Job, space: Space) -> list[Plan]:
 
 def every_word(job: Job, space: Space, plan: Plan) -> list[dict]:
     found = []
-    for remat, zero in itertools.product(space.remat, space.zero):
+    for remat, zero, ring in itertools.product(space.remat, space.zero, space.ring):
         split = plan.fsdp * plan.context
-        if (split == 1 and zero != 0) or (plan.fsdp > 1 and zero == 0):
+        if (split == 1 and zero != 0) or (plan.fsdp > 1 and zero == 0) or (plan.context == 1 and ring):
             continue
-        words = {"remat": remat, "zero": zero}
+        words = {"remat": remat, "zero": zero, "ring": ring}
         if plan.pipe == 1:
             found.append(words | {"schedule": "1f1b"})
             continue
@@ -87,8 +87,8 @@ def test_the_front_is_that_of_all_plans(small: Job) -> None:
     found = search(small, SMALL, 1)
     points = {}
     for words, group in itertools.groupby(
-        sorted(every_plan(small, SMALL), key=lambda p: (p.remat, p.zero, p.schedule)),
-        key=lambda p: (p.remat, p.zero, p.schedule),
+        sorted(every_plan(small, SMALL), key=lambda p: (p.remat, p.zero, p.schedule, p.ring)),
+        key=lambda p: (p.remat, p.zero, p.schedule, p.ring),
     ):
         plans = list(group)
         verdict = judge(small, plans[0], as_numbers(plans))
@@ -121,11 +121,11 @@ def test_a_plan_alone_equals_the_same_plan_among_many(model: str, on: str, batch
     checked = 0
     pieces = list(blocks(job, rows_of(job, space)))
     for kind, block in (pieces[place] for place in {0, len(pieces) // 2, len(pieces) - 1}):
-        rows = Rows(job, block, folded=kind % 2 == 0)
+        rows = Rows(job, block, folded=not kind.sliced)
         for names, picked in batches_of(job, space, block):
             chosen = choose(rows, *picked)
-            zero = chance.choice(zero_stages(space, kind))
-            words = replace(Plan(), zero=int(zero), schedule=names[-1])
+            options = kind.words(space)
+            words = replace(options[chance.integers(len(options))], schedule=str(chance.choice(names)))
             costs = [cost_rows(rows, words, POLICIES, which).at(chosen.places) for which in ("expected", "bound")]
             judged = judge_rows(rows, words, POLICIES, chosen, *costs)
             for place in chance.integers(0, len(chosen), 3):

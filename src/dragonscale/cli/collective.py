@@ -72,8 +72,8 @@ def _text(report) -> str:
     rows = [
         ["bandwidth", amount(report.bandwidth_s, "s"), "bytes over links, to first order"],
         ["latency", amount(report.latency_s, "s"), "hops"],
-        ["lower bound", amount(report.lower_s, "s"), "the larger of the two"],
-        ["exact bound", amount(report.exact_s, "s"), "with the ring's (N-1)/N"],
+        ["book", amount(report.book_s, "s"), "the larger of the two"],
+        ["lower bound", amount(report.lower_s, "s"), "the same with the exact bytes, (N-1)/N of them"],
     ]
     if report.expected_s is not None:
         rows.append(["expected", amount(report.expected_s, "s"), "through the measured efficiency profile"])

@@ -153,7 +153,7 @@ def _network_unknown(row: Row, piece: Slice) -> bool:
 
 def _torus_slice(row: Row, chip: Chip, chips: int) -> Slice:
     text = row["interconnect"]
-    found = re.search(r"(\d+) slices?(?:\(s\))?|v\d\w*-\d+x(\d+)\b", text)
+    found = re.search(r"(?<![-\d])(\d+) slices?(?:\(s\))?|v\d\w*-\d+x(\d+)\b", text)
     pods = int(found[1] or found[2]) if found else 1
     if chips % pods:
         raise Skip("slices do not divide the chips")

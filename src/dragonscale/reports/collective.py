@@ -20,9 +20,9 @@ class CollectiveReport(msgspec.Struct):
     wire_bytes_per_chip: float
     bandwidth_s: float
     latency_s: float
+    book_s: float
     lower_s: float
     upper_s: float
-    exact_s: float
     regime: str
     bus_bandwidth_bytes_per_s: float
     latency_bound_below_bytes: float
@@ -75,11 +75,11 @@ def collective_report(
         wire_bytes_per_chip=float(sent),
         bandwidth_s=float(book.bandwidth),
         latency_s=float(book.latency),
-        lower_s=float(book.lower),
+        book_s=float(book.lower),
+        lower_s=float(true.lower),
         upper_s=float(book.upper),
-        exact_s=float(true.lower),
         regime=book.regime,
-        bus_bandwidth_bytes_per_s=float(sent / book.lower) if book.lower else 0.0,
+        bus_bandwidth_bytes_per_s=float(sent / true.lower) if true.lower else 0.0,
         latency_bound_below_bytes=float(threshold),
         expected_s=expected_collective(kind, volume, group, mesh, options),
         advice="",

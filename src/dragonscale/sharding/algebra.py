@@ -22,6 +22,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 from dragonscale.collectives import BOOK, Options, Seconds, collective_time, wire_bytes
+from dragonscale.errors import InputError
 from dragonscale.notation import Array, Einsum
 from dragonscale.numbers import Number, is_array, is_symbolic, maximum, product
 from dragonscale.sharding.layout import Sizes, check_layout, local_bytes
@@ -98,6 +99,9 @@ def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = BOOK) 
     for array in (*line.operands, line.output):
         check_layout(array, sizes, mesh)
     found = derive(line, mesh)
+    if not found:
+        axes = ", ".join(line.output.partial)
+        raise InputError(f"{line.output} is to hold partial sums over {axes}, but no summed dim is split over that.")
     plain = {name: 8192 if is_symbolic(size) or is_array(size) else size for name, size in sizes.items()}
     return sorted(found, key=lambda strategy: _rank(strategy, plain, mesh, options))
 
@@ -117,6 +121,9 @@ def derive(line: Einsum, mesh: Mesh, prefer: str = "move") -> list[Strategy]:
     found: dict[tuple[object, ...], Strategy] = {}
     for given in itertools.islice(itertools.product(*choices), MAX_STRATEGIES):
         assignment = {axis: index for axis, index in zip(axes, given, strict=True) if index}
+        kept = {axis for axis in assignment if assignment[axis] in line.contracted}
+        if not set(line.output.partial) <= kept:
+            continue  # an output of partial sums needs them to arise
         for strategy in _orders(line, assignment, mesh, prefer):
             key = tuple((step.kind, step.axes, str(step.before), str(step.after)) for step in strategy.steps)
             found.setdefault((*key, str(strategy.local)), strategy)
@@ -187,15 +194,14 @@ def book_case(line: Einsum) -> int:
     """Which of the book's four cases a matmul falls under.
 
     1: no summed dim is split and no axis is used twice. 2: one operand's summed dim is split. 3: both are, over the same
-    axes. 4: one axis splits kept dims of both operands.
+    axes. 4: one axis splits different kept dims of the operands.
     """
-    kept = [
-        axis for array in line.operands for dim in array.dims if dim.name not in line.contracted for axis in dim.axes
-    ]
-    if len(kept) != len(set(kept)):
+    kept = {(axis, dim.name) for array in line.operands for dim in array.dims for axis in dim.axes}
+    kept = {(axis, index) for axis, index in kept if index not in line.contracted}
+    if len(kept) != len({axis for axis, _ in kept}):
         return 4
-    splits = [[dim.axes for dim in array.dims if dim.name in line.contracted] for array in line.operands]
-    if all(not any(split) for split in splits):
+    splits = [{dim.name: dim.axes for dim in array.dims if dim.name in line.contracted} for array in line.operands]
+    if not any(axes for split in splits for axes in split.values()):
         return 1
     return 3 if all(split == splits[0] for split in splits) else 2
 

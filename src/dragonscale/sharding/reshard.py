@@ -22,6 +22,7 @@ become whole by an *all_reduce*, or by a *reduce_scatter* where the result may b
 from dataclasses import dataclass, replace
 
 from dragonscale.collectives import wire_bytes
+from dragonscale.errors import InputError
 from dragonscale.notation import Array
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.step import Layout, Step, layout_of, moved_axes
@@ -69,6 +70,9 @@ def reshard(source: Array, target: Array, mesh: Mesh, prefer: str = "move") -> t
     makes partial sums whole before slicing them, which some compilers choose for small arrays. A walk of several
     collectives that prefers moving falls back on gathering where that sends less.
     """
+    for axis in target.partial:
+        if axis not in source.partial:
+            raise InputError(f"{source} holds no partial sums over {axis}, so it cannot become {target}.")
     steps = _walk(source, target, mesh, prefer)
     if prefer == "move" and sum(not step.free for step in steps) > 1:
         other = _walk(source, target, mesh, "gather")

@@ -45,7 +45,7 @@ class Timer(Protocol):
 @dataclass(frozen=True)
 class AttentionShape:
     """What decides how fast attention runs: heads of one chip over whole sequences, of which each chip of a `context`
-    axis does an equal share. `window` caps the keys that a query sees; `sinks`: its softmax has a learnt term."""
+    axis does an equal share. `window` caps the keys that a query sees."""
 
     batch: Number
     tokens: Number
@@ -55,7 +55,6 @@ class AttentionShape:
     v_head_dim: Number
     context: Number = 1
     window: Number = None
-    sinks: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,6 @@ def _attention_cost(
         v_head_dim=dims.get("g", dims.get("h", 128)),
         context=mesh.size("context"),
         window=section.span,
-        sinks=bool(kernel.op.weights),
     )
     backward = kernel.phase == "dgrad"
     return timer.attention(flops * (2 if backward else 1), shape, backward), flops * (2 if backward else 1)

@@ -19,12 +19,12 @@ from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.evaluation import WIRES, _straggling
 from dragonscale.training.layers import Layer, Travel, layer_costs
 from dragonscale.training.memory import Held, rank_bytes, section_bytes
-from dragonscale.training.passes import Pass, backward_pass, forward_pass
+from dragonscale.training.passes import Pass
 from dragonscale.training.placement import Wires
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.reading import Reading, read_section
 from dragonscale.training.rows import SHAPE, Chosen, Rows, SharedTimer, alike, take
-from dragonscale.training.step import Parts, Setting, Step, _add_time, _sizes, _travelling
+from dragonscale.training.step import Parts, Setting, Step, _add_time, _passes, _sizes, _travelling
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ class Costs:
     held: tuple[dict[str, Held], ...]
 
     def at(self, places: Any) -> "Costs":
-        """The costs of some of the rows."""
-        return Costs(*(take(getattr(self, item.name), places) for item in fields(self)))
+        """The costs of some of the rows; what several policies share stays shared."""
+        taken: dict[int, Any] = {}
+        return Costs(*(take(getattr(self, item.name), places, taken) for item in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -88,29 +89,21 @@ def _timed(setting: Setting, chosen: Chosen, costs: Costs) -> Step:
 
 
 def cost_rows(rows: Rows, words: Plan, remats: tuple[str, ...], which: str) -> Costs:
-    """What all rows cost under some words, whatever the schedule; `which` is expected or bound. The first half of
-    `step.evaluate`."""
+    """What all rows cost under some words and each of some remat policies, whatever the schedule; `which` is expected or
+    bound. The first half of `step.evaluate`."""
     setting = rows.setting(words, which)
-    stack, timer, sharded = setting.stack, rows.shared(setting.timer), words.zero == 3
     sections = (*setting.program.sections[:-1], *setting.ends)
     layers = {section.name: _layer(rows, setting, section) for section in sections}
-    held = tuple(_held(rows, replace(setting, words=replace(words, remat=remat))) for remat in remats)
-    used = {name: part.used for name, part in held[0].items()}
-    copied = {name: timer.copy(part * stack.weight_copies / 2 * sharded) for name, part in used.items()}
-    added = {name: timer.copy(part * stack.accumulate) for name, part in used.items()}
-    forward = {name: forward_pass(layer, stack, sharded, copied[name]) for name, layer in layers.items()}
-    backward = {
-        name: _stacked(
-            [
-                backward_pass(layer, stack, remat if "block" in name else "none", sharded, copied[name] + added[name])
-                for remat in (remats if "block" in name else remats[:1])
-            ],
-            which,
-        )
-        for name, layer in layers.items()
-    }
+    held = tuple(_held(rows, setting, remat) for remat in remats)
+    passes = [
+        _passes(replace(setting, words=replace(words, remat=remat)), layers, kept)
+        for remat, kept in zip(remats, held, strict=True)
+    ]
+    forward, backward = (
+        {name: _stacked([one[way][name] for one in passes], which) for name in layers} for way in (0, 1)
+    )
     fewer = {name: _merged(layer) for name, layer in layers.items()}
-    return Costs(fewer, {name: _stacked([one], which) for name, one in forward.items()}, backward, held)
+    return Costs(fewer, forward, backward, held)
 
 
 def section_sizes(rows: Rows, setting: Setting, section: Section) -> tuple[dict[str, Any], Wires]:
@@ -156,17 +149,31 @@ def _costed(rows: Rows, setting: Setting, reading: Reading, names: tuple[str, ..
     return take(layer, place)
 
 
-def _held(rows: Rows, setting: Setting) -> dict[str, Held]:
-    """What a chip keeps of each section, worked out once for rows that differ only in `pipe` and `data`."""
-    distinct, place = rows.alike("fsdp", "expert", "context", "tensor", "microbatch")
-    found = {}
+STATE = ("weights", "gradients", "optimizer", "gathered", "parameters", "used")
+"""The parts of `Held` that depend on how state is laid out and not on the microbatch; the others are the reverse."""
+
+
+def _held(rows: Rows, setting: Setting, remat: str) -> dict[str, Held]:
+    """What a chip keeps of each section: state worked out once for each way to lay it out and whatever the remat policy,
+    activations once for each shape on a chip and whatever the ZeRO stage."""
+    words, found = replace(setting.words, remat=remat), {}
     for section in (*setting.program.sections[:-1], *setting.ends):
-        sizes, wires = _sized(rows, setting, section, distinct)
-        few = section_bytes(
-            section, sizes, Mesh(wires.axes), setting.words, setting.rules, setting.stack, setting.piece.chip
+        key = (section.name, setting.profile is None, words.dtype, words.optimizer)
+        state = rows.keep(
+            ("state", words.zero, *key),
+            lambda one=section: _kept(rows, setting, one, words, ("fsdp", "expert", "context", "tensor")),
         )
-        found[section.name] = take(few, place)
+        live = rows.keep(("live", remat, *key), lambda one=section: _kept(rows, setting, one, words, SHAPE))
+        found[section.name] = replace(live, **{name: getattr(state, name) for name in STATE})
     return found
+
+
+def _kept(rows: Rows, setting: Setting, section: Section, words: Plan, names: tuple[str, ...]) -> Held:
+    """What a chip keeps of a section, worked out once for rows that are alike in some numbers."""
+    distinct, place = rows.alike(*names)
+    sizes, wires = _sized(rows, setting, section, distinct)
+    few = section_bytes(section, sizes, Mesh(wires.axes), words, setting.rules, setting.stack, setting.piece.chip)
+    return take(few, place)
 
 
 def _merged(layer: Layer) -> Layer:
@@ -188,10 +195,12 @@ def _stacked(passes: list[Pass], which: str) -> Pass:
         passes = [replace(one, moves={"moves": _added(one)}) for one in passes]
     if len(passes) == 1:
         return passes[0]
-    names = {item.name for item in fields(Pass)} - {"moves"}
-    plain = {name: _lines([getattr(one, name) for one in passes]) for name in names}
+    plain = {
+        item.name: _lines([getattr(one, item.name) for one in passes]) for item in fields(Pass) if item.name != "moves"
+    }
+    names, none = dict.fromkeys(name for one in passes for name in one.moves), (0.0, 0.0, 0.0)
     moves = {
-        name: tuple(_lines([one.moves[name][part] for one in passes]) for part in range(3)) for name in passes[0].moves
+        name: tuple(_lines([one.moves.get(name, none)[part] for one in passes]) for part in range(3)) for name in names
     }
     return Pass(**plain, moves=moves)  # pyright: ignore[reportArgumentType]
 
@@ -201,7 +210,8 @@ def _added(one: Pass) -> tuple[Any, Any, Any]:
 
 
 def _lines(values: list[Any]) -> Any:
-    """Values of several policies: one where they are the same number, else a line for each."""
-    if all(not isinstance(value, numpy.ndarray) and value == values[0] for value in values):
-        return values[0]
+    """Values of several policies: one where all have the same, else a line for each."""
+    start = values[0]
+    if all(value is start or numpy.array_equal(value, start) for value in values):
+        return start
     return numpy.stack(numpy.broadcast_arrays(*values))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from dragonscale.collectives import Group, Options, Switches, collective_time
 from dragonscale.collectives.profile import Profile, expected_time
 from dragonscale.numbers import Number, maximum, minimum, where
+from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.cost import Timer, Work, move_volume, move_wire, section_work
 from dragonscale.training.placement import Wires
@@ -82,7 +83,20 @@ def layer_costs(
             travel.add(key, 0.0, sent)
     for (phase, what, axes, kind), volume in bundles.items():
         travel.add((phase, what, axes), _collective(kind, volume, axes, wires, profile, options), 0.0)
+    if reading.kernels and "block" in reading.section.name:
+        _add_offload(travel, reading, sizes, wires)
     return Layer(reading, section_work(reading, sizes, mesh, timer, dtype), travel)
+
+
+HOST_LINK = 16e9
+"""Bytes per second between a chip and its host where the catalogue knows none: PCIe of the third generation."""
+
+
+def _add_offload(travel: Travel, reading: Reading, sizes: dict[str, Number], wires: Wires) -> None:
+    """What sending a block's input to the host takes, one way, should the plan ask for it."""
+    entry = reading.rules.activation(reading.section.ops[0].inputs[0])
+    size = local_bytes(entry, sizes, Mesh(wires.axes))
+    travel.add(("offload", "host", ()), size / (wires.piece.chip.pcie or HOST_LINK), size)
 
 
 def _sent_once(sizes: dict[str, Number], wires: Wires, axes: tuple[str, ...]) -> Number:

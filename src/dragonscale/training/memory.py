@@ -64,7 +64,9 @@ def section_bytes(
         optimizer=state * moments,
         gathered=used * width if sharded else 0 * used,
         activations=_saved(section, sizes, mesh, plan, rules, stack),
-        working=_alive(section, sizes, mesh, rules, "none") + _whole_residuals(section, sizes, mesh, rules),
+        working=_alive(section, sizes, mesh, rules, "none")
+        + _whole_residuals(section, sizes, mesh, rules)
+        + _whole_keys(section, sizes, mesh, rules),
         logits=_logits(section, sizes, mesh, rules),
         parameters=state,
         used=used,
@@ -91,8 +93,11 @@ def _alive(
 ) -> Number:
     """The activations that a policy keeps. What only products and nonlinearities read may be kept in a narrow format."""
     wide = {array.name for op in section.ops if op.function not in ("einsum", "act") for array in op.inputs}
+    combined = {op.inputs[0].name for op in section.ops if op.function == "combine"}
     total: Number = 0
     for array in saved_tensors(section, policy):
+        if array.name in combined:
+            continue  # weighted before the last product, so that adding up needs nothing kept
         laid = rules.activation(array)
         elements = product(local_size(dim.name, sizes[dim.name], mesh.size(*dim.axes)) for dim in laid.dims)
         total = total + elements * (dtype_bytes(array.dtype) if array.dtype else 2.0 if array.name in wide else narrow)
@@ -105,6 +110,18 @@ def _whole_residuals(section: Section, sizes: dict[str, Number], mesh: Mesh, rul
         return 0.0
     tokens = sizes["b"] / mesh.size("data", "fsdp", "expert") * sizes["t"] / mesh.size("context")
     return 3.0 * 2.0 * tokens * section.dims["d"] * (1 - 1 / mesh.size("tensor"))
+
+
+def _whole_keys(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules) -> Number:
+    """Keys and values gathered over `context`, and their gradients; round a ring, only the next piece of them."""
+    arrays = [array for op in section.ops if op.function == "attend" for array in op.inputs if "s" in array.names]
+    whole: Number = 0.0
+    for array in arrays:
+        laid = rules.activation(array)
+        elements = product(local_size(dim.name, sizes[dim.name], mesh.size(*dim.axes)) for dim in laid.dims)
+        pieces = mesh.size("context") - 1
+        whole = whole + 2 * 2.0 * elements * (minimum(pieces, 1) if rules.ring else pieces)
+    return whole
 
 
 def _saved(section: Section, sizes: dict[str, Number], mesh: Mesh, plan: Plan, rules: Rules, stack: Stack) -> Number:

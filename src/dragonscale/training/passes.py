@@ -33,7 +33,13 @@ class Pass:
     @property
     def seconds(self) -> Number:
         """What the pass takes."""
-        return self.kernels + self.recomputed + self.host + self.copies + sum(exposed for _, exposed, _ in self.moves.values())
+        return (
+            self.kernels
+            + self.recomputed
+            + self.host
+            + self.copies
+            + sum(exposed for _, exposed, _ in self.moves.values())
+        )
 
 
 def recomputed_seconds(layer: Layer, remat: str, stack: Stack) -> Number:
@@ -48,13 +54,11 @@ def recomputed_seconds(layer: Layer, remat: str, stack: Stack) -> Number:
     return cheap + (stack.selective_matmuls * (whole - cheap) if remat == "selective" else 0.0)
 
 
-def _activation_moves(layer: Layer, phase: str, stack: Stack, again: bool, paired: Number) -> Moved:
-    """Activation moves of a phase. `again` repeats the forward ones, as the recomputation of a whole block does. Moves
-    to the experts can only hide under another microbatch's work: where two run side by side (`paired`)."""
+def _activation_moves(layer: Layer, phase: str, stack: Stack, again: bool) -> Moved:
+    """Activation moves of a phase. `again` repeats the forward ones, as the recomputation of a whole block does. Keys
+    and values that go round a ring hide under the attention to those that are there already."""
     found: Moved = {}
-    hidden = {
-        "tensor": stack.tensor_overlap, "context": stack.context_overlap, "expert": stack.expert_overlap * paired,
-    }  # fmt: skip
+    hidden = {"tensor": stack.tensor_overlap, "context": stack.context_overlap, "expert": stack.expert_overlap}
     for (when, what, axes), seconds in layer.travel.seconds.items():
         if what != "activation" or (when != phase and not (again and when == "forward")):
             continue
@@ -63,6 +67,10 @@ def _activation_moves(layer: Layer, phase: str, stack: Stack, again: bool, paire
         old = found.get(name, (0.0, 0.0, 0.0))
         sent = layer.travel.sent[(when, what, axes)]
         found[name] = (old[0] + seconds, old[1] + seconds * (1 - hidden[axis]), old[2] + sent)
+    if layer.reading.rules.ring and "context collectives" in found:
+        seconds, _, sent = found["context collectives"]
+        kernels = "forward" if phase == "forward" else "dgrad"
+        found["context collectives"] = (seconds, maximum(seconds - layer.work.seconds[("scores", kernels)], 0.0), sent)
     return found
 
 
@@ -87,25 +95,34 @@ def _host(layer: Layer, stack: Stack, moves: int, *phases: str) -> Number:
     return stack.host_seconds * (kernels + stack.expert_launches * experts)
 
 
-def forward_pass(layer: Layer, stack: Stack, sharded: bool, copies: Number = 0.0, paired: Number = 1.0) -> Pass:
-    """A layer's forward pass, with the gathering of its weights."""
+def _to_host(layer: Layer, remat: str, busy: Number) -> Moved:
+    """Activations on their way to the host's memory and back: they hide under the layer's forward and backward pass as
+    far as these are long."""
+    key = ("offload", "host", ())
+    if remat != "offload" or key not in layer.travel.seconds:
+        return {}
+    one = layer.travel.seconds[key]
+    exposed = maximum(one - layer.work.total("forward"), 0.0) + maximum(one - busy, 0.0)
+    return {"host offload": (2 * one, exposed, 2 * layer.travel.sent[key])}
+
+
+def forward_pass(layer: Layer, stack: Stack, sharded: bool, copies: Number = 0.0) -> Pass:
+    """A layer's forward pass, with the gathering of its weights (`sharded`: ZeRO-3) and seconds of other copies."""
     kernels = layer.work.total("forward")
-    moves = _activation_moves(layer, "forward", stack, False, paired)
+    moves = _activation_moves(layer, "forward", stack, again=False)
     busy = kernels + sum(exposed for _, exposed, _ in moves.values())
-    host = maximum(_host(layer, stack, len(moves), "forward") - busy, 0.0)
+    host = maximum(_host(layer, stack, len(moves), "forward") - busy - copies, 0.0)
     return Pass(kernels, 0.0, 0.0, host, copies, moves | _weight_moves(layer, "forward", busy, stack, sharded))
 
 
-def backward_pass(
-    layer: Layer, stack: Stack, remat: str, sharded: bool, copies: Number = 0.0, paired: Number = 1.0
-) -> Pass:
+def backward_pass(layer: Layer, stack: Stack, remat: str, sharded: bool, copies: Number = 0.0) -> Pass:
     """A layer's backward pass, with recomputation, the gathering of weights and the scattering of gradients."""
     kernels = layer.work.total("dgrad", "wgrad")
     again = recomputed_seconds(layer, remat, stack)
     whole = remat in ("block", "offload")
-    moves = _activation_moves(layer, "backward", stack, whole, paired)
+    moves = _activation_moves(layer, "backward", stack, again=whole)
     busy = kernels + again + sum(exposed for _, exposed, _ in moves.values())
     phases = ("dgrad", "wgrad", "forward") if whole else ("dgrad", "wgrad")
-    host = maximum(_host(layer, stack, len(moves), *phases) - busy, 0.0)
-    weights = _weight_moves(layer, "backward", busy, stack, sharded)
+    host = maximum(_host(layer, stack, len(moves), *phases) - busy - copies, 0.0)
+    weights = _weight_moves(layer, "backward", busy, stack, sharded) | _to_host(layer, remat, busy)
     return Pass(kernels, again, layer.work.total("wgrad"), host, copies, moves | weights)

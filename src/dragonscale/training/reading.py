@@ -52,6 +52,7 @@ class Reading:
     section: Section
     kernels: tuple[Kernel, ...]
     moves: tuple[Move, ...]
+    rules: Rules
 
 
 def read_section(section: Section, rules: Rules) -> Reading:
@@ -95,7 +96,7 @@ def _read(section: Section, rules: Rules) -> Reading:
     for op in section.ops:
         for weight in op.weights:
             _reduce_gradient(op, weight, rules, add)
-    return Reading(section, tuple(kernels), tuple(moves.values()))
+    return Reading(section, tuple(kernels), tuple(moves.values()), rules)
 
 
 def _bring(array: Array, target: Array, op: Op, phase: str, what: str, add) -> None:

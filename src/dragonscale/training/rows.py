@@ -27,21 +27,30 @@ from dragonscale.training.timers import PeakTimer, expected_timer
 _NESTED = (Layer, Work, Travel, Held, Wires, Ring, Pass)
 
 
-def take(value: Any, part: Any) -> Any:
-    """The rows `part` (a slice, a list of slices, or places) of every array in a record; rows are the last axis."""
+def take(value: Any, part: Any, taken: dict[int, Any] | None = None) -> Any:
+    """The rows `part` (a slice, a list of slices, or places) of every array in a record; rows are the last axis. `taken`
+    remembers arrays, for records that hold the same one several times."""
     if isinstance(value, numpy.ndarray):
-        if not value.ndim or value.shape[-1] == 1:
-            return value
-        if isinstance(part, list):
-            return numpy.concatenate([value[..., one] for one in part], axis=-1)
-        return value[..., part]
+        if taken is None:
+            return _rows_of(value, part)
+        if id(value) not in taken:
+            taken[id(value)] = _rows_of(value, part)
+        return taken[id(value)]
     if isinstance(value, dict):
-        return {key: take(one, part) for key, one in value.items()}
+        return {key: take(one, part, taken) for key, one in value.items()}
     if isinstance(value, tuple):
-        return tuple(take(one, part) for one in value)
+        return tuple(take(one, part, taken) for one in value)
     if isinstance(value, _NESTED):
-        return replace(value, **{item.name: take(getattr(value, item.name), part) for item in fields(value)})
+        return replace(value, **{item.name: take(getattr(value, item.name), part, taken) for item in fields(value)})
     return value
+
+
+def _rows_of(array: Any, part: Any) -> Any:
+    if not array.ndim or array.shape[-1] == 1:
+        return array
+    if isinstance(part, list):
+        return numpy.concatenate([array[..., one] for one in part], axis=-1)
+    return array[..., part]
 
 
 SHAPE = ("expert", "context", "tensor", "microbatch")

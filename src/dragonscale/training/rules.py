@@ -103,7 +103,9 @@ def wanted(array: Array, split: Layout) -> Array:
     """An operand as a line computes with it; a picked dim (`e:x`) is split like the weight stores it."""
     if is_weight(array):
         kept = {
-            dim.name: tuple(axis for axis in dim.axes if axis in ("expert", "tensor")) for dim in array.dims if dim.select
+            dim.name: tuple(axis for axis in dim.axes if axis in ("expert", "tensor"))
+            for dim in array.dims
+            if dim.select
         }
         return array.with_layout({name: axes for name, axes in split.items() if name not in ("b", "t", "x")} | kept)
     return array.with_layout(split)

@@ -16,7 +16,7 @@ from dragonscale.training.fast import Judged, cost_rows, judge_rows, lower_bound
 from dragonscale.training.pareto import Front
 from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Chosen, Rows, choose, take
-from dragonscale.training.space import Space, even_chunks, kinds_of, rows_of, sliced, zero_stages
+from dragonscale.training.space import Kind, Space, even_chunks, kind_of, kinds_of, rows_of, sliced
 
 BLOCK = 16384
 """Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
@@ -128,8 +128,10 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
     numbers = as_numbers([one.plan for one in kept])
     words = [replace(one.plan, **dict.fromkeys(NUMBERS, 1)) for one in kept]
     cut = sliced(job, numbers)
-    for plan, thin in dict.fromkeys(zip(words, cut.tolist(), strict=True)):
-        mine = [place for place, (one, here) in enumerate(zip(words, cut, strict=True)) if (one, here) == (plan, thin)]
+    groups: dict[tuple[Plan, bool], list[int]] = {}
+    for place, group in enumerate(zip(words, cut.tolist(), strict=True)):
+        groups.setdefault(group, []).append(place)
+    for (plan, thin), mine in groups.items():
         rows = Rows(job, take(numbers, numpy.array(mine)), folded=not thin)
         chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"])
         least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), "bound"))
@@ -143,10 +145,9 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded:
     pieces = list(blocks(job, rows_of(job, space)))
     total = sum(block_size(job, space, kind, block) for kind, block in pieces)
     for kind, block in pieces:
-        rows = Rows(job, block, folded=kind % 2 == 0)
+        rows = Rows(job, block, folded=not kind.sliced)
         batches = [(names, choose(rows, *picked)) for names, picked in batches_of(job, space, block)]
-        for zero in zero_stages(space, kind):
-            words = replace(space.words, zero=zero, remat=space.remat[0])
+        for words in kind.words(space):
             costs = [cost_rows(rows, words, space.remat, which) for which in ("expected", "bound")[: 1 + bounded]]
             for schedules, chosen in batches:
                 here = [one.at(chosen.places) for one in costs]
@@ -160,13 +161,13 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded:
     return keeper
 
 
-def blocks(job: Job, table: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+def blocks(job: Job, table: dict[str, Any]) -> Iterator[tuple[Kind, dict[str, Any]]]:
     """The table in pieces of rows of one kind."""
     kinds = kinds_of(job, table)
     for kind in numpy.unique(kinds).tolist():
         start, stop = int(numpy.searchsorted(kinds, kind)), int(numpy.searchsorted(kinds, kind, side="right"))
         for first in range(start, stop, BLOCK):
-            yield kind, {name: values[first : min(first + BLOCK, stop)] for name, values in table.items()}
+            yield kind_of(kind), {name: values[first : min(first + BLOCK, stop)] for name, values in table.items()}
 
 
 Picked = tuple[Any, Any]
@@ -207,10 +208,10 @@ def _dealt(job: Job, space: Space, pipe: Any) -> Iterator[Picked]:
         yield places, numpy.concatenate(virtual)
 
 
-def block_size(job: Job, space: Space, kind: int, block: dict[str, Any]) -> int:
+def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int:
     """The number of plans of a block."""
     one = sum(len(names) * len(virtual) for names, (_, virtual) in batches_of(job, space, block))
-    return one * len(zero_stages(space, kind)) * len(space.remat)
+    return one * len(kind.words(space)) * len(space.remat)
 
 
 def space_size(job: Job, space: Space | None = None) -> int:

@@ -17,17 +17,19 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import AXES, POLICIES, SCHEDULES, Plan, read_field
 
 SETTINGS = (*AXES, "microbatch", "virtual")
+CHOICES = ("remat", "zero", "schedule", "ring")
 
 
 @dataclass(frozen=True)
 class Space:
     """What a search may choose from. `fixed` pins numbers of the plan (`{"tensor": 8}`); words that a search does not
-    vary (dtype, optimizer, sequence, ring) are those of `words`; `single` leaves out gradient accumulation: each
+    vary (dtype, optimizer, sequence) are those of `words`; `single` leaves out gradient accumulation: each
     replica's share of the batch passes at once."""
 
     remat: tuple[str, ...] = POLICIES
     zero: tuple[int, ...] = (0, 1, 2, 3)
     schedule: tuple[str, ...] = SCHEDULES
+    ring: tuple[bool, ...] = (False, True)
     words: Plan = field(default_factory=Plan)
     fixed: dict[str, int] = field(default_factory=dict)
     single: bool = False
@@ -45,10 +47,10 @@ def parse_space(text: str, space: Space | None = None) -> Space:
         if not equals:
             raise InputError(f"In {shorten(text)} the part {shorten(part)} is not a setting; write it as 'tensor=8'.")
         values: list[Any] = list(dict.fromkeys(read_field(name, one) for one in value.split("|")))
-        if name in ("remat", "zero", "schedule"):
+        if name in CHOICES:
             found[name] = tuple(values)
         elif len(values) > 1:
-            raise InputError(f"In {shorten(text)} {name} has several values; only remat, zero and schedule may.")
+            raise InputError(f"In {shorten(text)} {name} has several values; only {', '.join(CHOICES)} may.")
         elif name in SETTINGS:
             found["fixed"] = found["fixed"] | {name: values[0]}
         else:
@@ -117,25 +119,46 @@ def meshes(job: Job, fixed: dict[str, int] | None = None) -> dict[str, Any]:
     return {name: found[name][keep] for name in AXES}
 
 
+@dataclass(frozen=True)
+class Kind:
+    """Rows that may stand in one block: alike in what ZeRO can split (0 nothing, 1 over experts and context, 2 `fsdp`), in
+    whether experts spread over `tensor` or are sliced by it, and in whether there is a `context` axis."""
+
+    state: int
+    sliced: bool
+    context: bool
+
+    def zero_stages(self, space: Space) -> tuple[int, ...]:
+        """ZeRO stages that differ: none without an axis to split over; and ZeRO-0 over `fsdp` is `data`."""
+        if self.state == 0:
+            return (min(space.zero),)
+        return tuple(stage for stage in space.zero if stage > 0 or self.state == 1) or space.zero
+
+    def words(self, space: Space) -> list[Plan]:
+        """ZeRO stages with the ways to bring keys and values together, which differ only along a `context` axis."""
+        rings = space.ring if self.context else (min(space.ring),)
+        return [
+            replace(space.words, zero=zero, ring=ring, remat=space.remat[0])
+            for zero in self.zero_stages(space)
+            for ring in rings
+        ]
+
+
 def kinds_of(job: Job, table: dict[str, Any]) -> Any:
-    """Rows that may stand in one block: by what ZeRO can split (nothing, experts and context, `fsdp`), and by whether
-    experts spread over `tensor` or, where there are too few, are sliced by it."""
+    """A number for the kind of each row; `kind_of` is the kind."""
     state = numpy.where(table["fsdp"] > 1, 2, (table["expert"] * table["context"] > 1).astype(int))
-    return 2 * state + sliced(job, table)
+    return 4 * state + 2 * sliced(job, table) + (table["context"] > 1)
+
+
+def kind_of(number: int) -> Kind:
+    """The kind that a number of `kinds_of` stands for."""
+    return Kind(number // 4, bool(number // 2 % 2), bool(number % 2))
 
 
 def sliced(job: Job, table: dict[str, Any]) -> Any:
     """Where there are more chips in `expert` and `tensor` than experts."""
     experts = max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
     return (table["expert"] * table["tensor"] > experts) & bool(experts)
-
-
-def zero_stages(space: "Space", kind: int) -> tuple[int, ...]:
-    """ZeRO stages that differ on rows of a kind: none without an axis to split over; and ZeRO-0 over `fsdp` is `data`."""
-    state = kind // 2
-    if state == 0:
-        return (min(space.zero),)
-    return tuple(stage for stage in space.zero if stage > 0 or state == 1) or space.zero
 
 
 def rows_of(job: Job, space: Space) -> dict[str, Any]:

@@ -16,10 +16,8 @@ from dragonscale.errors import unknown
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parts between 0 and 1 say how much of a transfer can hide under compute.
 
-    `paired`: whether microbatches run two by two (or one cut in two)
-    even without several chunks to a rank, so that moves to the experts can hide. `pointwise_passes`: how often a pointwise line reads and writes its tensors (1 if each is one fused kernel).
-    `flash`: whether attention is one kernel; if not, `square_bytes` are moved for each score. `fused_sinks`: whether that
-    kernel also knows softmaxes with sinks. `attention`: seconds of
+    `pointwise_passes`: how often a pointwise line reads and writes its tensors (1 if each is one fused kernel).
+    `flash`: whether attention is one kernel; if not, `square_bytes` are moved for each score. `attention`: seconds of
     its attention kernel over those of the profile's. `loss_bytes`: bytes moved for each logit by the loss.
     `cast_passes`: how much of the casts to narrow formats is not fused into other kernels. `host_seconds`: the host's
     time to issue one kernel (0 with graphs). `contention`: how much of a hidden transfer still slows the kernels above
@@ -44,13 +42,11 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensor_overlap: float = 0.3
     context_overlap: float = 0.7
     expert_overlap: float = 0.0
-    paired: float = 0.0
     weight_overlap: float = 0.9
     gradient_overlap: float = 0.8
     send_overlap: float = 0.9
     pointwise_passes: float = 1.0
     flash: bool = True
-    fused_sinks: bool = True
     attention: float = 1.0
     legacy_attention: bool = False
     matmul: float = 1.0

@@ -129,19 +129,26 @@ def _read_parts(setting: Setting, numbers: dict[str, Any], wires: Wires) -> Part
             reduce_bytes=stack.reduce_bytes, weight_bytes=_travelling(words, stack), dedup=stack.expert_dedup,
         )  # fmt: skip
         held[section.name] = section_bytes(section, sizes, mesh, words, rules, stack, setting.piece.chip)
-    sharded = words.zero == 3
-    paired = where(numbers["virtual"] > 1, 1.0, stack.paired) if words.schedule != "dualpipe" else 1.0
-    copied = {name: setting.timer.copy(part.used * stack.weight_copies / 2 * sharded) for name, part in held.items()}
-    added = {name: setting.timer.copy(part.used * stack.accumulate) for name, part in held.items()}
-    forward = {name: forward_pass(layer, stack, sharded, copied[name], paired) for name, layer in layers.items()}
-    backward = {
-        name: backward_pass(
-            layer, stack, words.remat if "block" in name else "none", sharded, copied[name] + added[name], paired
-        )
-        for name, layer in layers.items()
-    }
+    forward, backward = _passes(setting, layers, held)
     deal = deal_layers(setting.program.order, numbers["pipe"], numbers["virtual"])
     return Parts(layers, held, deal, microbatches, forward, backward)
+
+
+def _passes(
+    setting: Setting, layers: dict[str, Layer], held: dict[str, Held]
+) -> tuple[dict[str, Pass], dict[str, Pass]]:
+    """Every section's forward and backward pass; only blocks are recomputed."""
+    words, stack, timer = setting.words, setting.stack, setting.timer
+    sharded = words.zero == 3
+    forward: dict[str, Pass] = {}
+    backward: dict[str, Pass] = {}
+    for name, layer in layers.items():
+        copied = timer.copy(held[name].used * stack.weight_copies / 2 * sharded)
+        added = timer.copy(held[name].used * stack.accumulate)
+        remat = words.remat if "block" in name else "none"
+        forward[name] = forward_pass(layer, stack, sharded, copied)
+        backward[name] = backward_pass(layer, stack, remat, sharded, copied + added)
+    return forward, backward
 
 
 def _travelling(words: Plan, stack: Stack) -> float:

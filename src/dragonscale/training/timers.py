@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
 from dragonscale.hardware.catalogue import load_chip
-from dragonscale.errors import InputError
 from dragonscale.kernels import KernelProfile, attention_seconds, kernel_profile_for, matmul_seconds, memory_seconds
 from dragonscale.numbers import Number, maximum
 from dragonscale.training.cost import AttentionShape
@@ -93,8 +93,8 @@ class KernelTimer:
         seconds = matmul_seconds(maximum(each, 1), n, k, self._format(narrow), self.profile, groups)
         return seconds * (self.stack.grouped * self.stack.matmul / self.power)
 
-    def attention(self, flops: Number, shape: AttentionShape, backward: bool) -> Number:
-        if not self.stack.flash or (shape.sinks and not self.stack.fused_sinks):
+    def attention(self, flops: Number, shape: AttentionShape, backward: bool) -> Number:  # noqa: ARG002
+        if not self.stack.flash:
             return self._unfused(shape, backward)
         size = (shape.head_dim + shape.v_head_dim) / 2
         forward = attention_seconds(

@@ -35,15 +35,14 @@ def virtual_devices(count: int) -> dict[str, str]:
 
 def run_worker(arguments: Sequence[str], given: str, environment: dict[str, str], timeout: float = 600) -> str:
     """Run Python in a process of its own with this environment, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        input=given,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    command = [sys.executable, *arguments]
+    environment = os.environ | environment
+    try:
+        done = subprocess.run(
+            command, input=given, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"XLA was still working after {timeout:.0f} s; give it fewer or smaller programs.") from None
     if done.returncode:
         raise InputError(f"XLA failed in its own process (exit {done.returncode}): {done.stderr.strip()[-2000:]}")
     return done.stdout

@@ -17,6 +17,9 @@ from dragonscale.hardware import load_chip
 from dragonscale.notation import Array, Einsum, parse_einsum
 from dragonscale.sharding.partition_spec import to_partition_spec
 
+BATCH = 200
+"""Cases given to one process."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -40,18 +43,22 @@ class Case:
 
 
 def compile_cases(cases: list[Case]) -> list[str]:
-    """The HLO text of each case, compiled for H100s in a process of its own."""
-    given = "\n".join(case.to_json() for case in cases)
-    answers = run_worker(["-m", "dragonscale.evidence.xla.einsum_worker", "compile"], given, ENVIRONMENT)
-    return [json.loads(line)["hlo"] for line in answers.splitlines()]
+    """The HLO text of each case, compiled for H100s in processes of their own."""
+    return [answer["hlo"] for answer in _answers("compile", cases, ENVIRONMENT)]
 
 
 def check_cases(cases: list[Case]) -> list[bool]:
     """Whether XLA's own partitioning of each case computes the right numbers on virtual CPU devices."""
-    given = "\n".join(case.to_json() for case in cases)
     environment = virtual_devices(max(case.chips for case in cases))
-    answers = run_worker(["-m", "dragonscale.evidence.xla.einsum_worker", "check"], given, environment)
-    return [json.loads(line)["equal"] for line in answers.splitlines()]
+    return [answer["equal"] for answer in _answers("check", cases, environment)]
+
+
+def _answers(what: str, cases: list[Case], environment: dict[str, str]) -> list[dict[str, Any]]:
+    answers: list[str] = []
+    for start in range(0, len(cases), BATCH):
+        given = "\n".join(case.to_json() for case in cases[start : start + BATCH])
+        answers += run_worker(["-m", "dragonscale.evidence.xla.einsum_worker", what], given, environment).splitlines()
+    return [json.loads(answer) for answer in answers]
 
 
 def formula_of(line: Einsum) -> str:

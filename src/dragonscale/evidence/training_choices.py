@@ -1,0 +1,93 @@
+"""Right choices: among measured alternatives of the same model on the same chips, does the predicted order agree?
+
+Alternatives are runs of one model and sequence on as many of the same chips with the same software, that differ in how
+they were split, in their batch or in their number format; seconds per token are compared. Kendall's tau counts pairs in the same order; a pair whose measurements differ by less
+than they repeat is no choice and is left out, as are two measurements of the same run. The regret of a group is how much longer the run with the best prediction
+took than the best measured one.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dragonscale.evidence.training import predict, read_runs
+from dragonscale.evidence.training_rows import Run
+from dragonscale.training.evaluation import first
+
+REPEATS = 0.02
+"""Measurements of one run differ by about this part from time to time."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A group of alternatives: pairs in the same and in the other order, and the regret of the predicted best."""
+
+    name: str
+    runs: int
+    agreeing: int
+    opposing: int
+    regret: float
+
+    @property
+    def tau(self) -> float:
+        """Kendall's tau, 1 if there is nothing to order."""
+        pairs = self.agreeing + self.opposing
+        return (self.agreeing - self.opposing) / pairs if pairs else 1.0
+
+
+def same_choice(run: Run) -> tuple[Any, ...]:
+    """What alternatives have in common: the same model on the same machine with the same software."""
+    job = run.job
+    software = job.stack.name.partition("-")[0]
+    return (job.model.name.lower(), str(job.piece), job.model.n_layers, job.sequence, software)
+
+
+def weigh(name: str, pairs: Sequence[tuple[float, float]]) -> Choice:
+    """A group from its (measured, predicted) seconds.
+
+    >>> choice = weigh("three", [(1.0, 1.1), (2.0, 1.9), (3.0, 3.3)])
+    >>> choice.tau, choice.regret
+    (1.0, 0.0)
+    """
+    agreeing = opposing = 0
+    for (one, guess), (other, second) in itertools.combinations(pairs, 2):
+        if abs(one - other) <= REPEATS * min(one, other) or guess == second:
+            continue
+        agreeing += (one - other) * (guess - second) > 0
+        opposing += (one - other) * (guess - second) <= 0
+    picked = min(pairs, key=lambda pair: pair[1])[0]
+    best = min(measured for measured, _ in pairs)
+    return Choice(name, len(pairs), agreeing, opposing, picked / best - 1)
+
+
+def choices(path: str | Path) -> list[Choice]:
+    """Every group of at least two alternatives in a file of measured runs, largest first."""
+    runs, _ = read_runs(path)
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(same_choice(run), []).append(run)
+    found: list[Choice] = []
+    for key, members in groups.items():
+        if len({member.plan for member in members}) < 2:
+            continue
+        pairs = [
+            (member.seconds / member.job.tokens, first(predict(member)[1].seconds) / member.job.tokens)
+            for member in members
+        ]
+        found.append(weigh(f"{key[0]} on {key[1]}, {key[3]} tokens", pairs))
+    return sorted(found, key=lambda choice: -choice.runs)
+
+
+def summary(found: Sequence[Choice]) -> dict[str, float]:
+    """Over all groups: tau over all pairs, and the mean and largest regret."""
+    agreeing, opposing = sum(one.agreeing for one in found), sum(one.opposing for one in found)
+    regrets = [one.regret for one in found] or [0.0]
+    return {
+        "groups": len(found),
+        "pairs": agreeing + opposing,
+        "tau": (agreeing - opposing) / max(agreeing + opposing, 1),
+        "regret_mean": sum(regrets) / len(regrets),
+        "regret_max": max(regrets),
+    }
