@@ -24,9 +24,15 @@ test-slow: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/rooflines.py
+	$(BIN)/python benchmarks/kernels.py
+	$(BIN)/python benchmarks/training_search.py
 
+# Refreshes every example's output and the JSON Schemas, then builds the site into site/.
 docs: $(READY)
-	$(BIN)/python tools/build_docs.py
+	$(BIN)/python -m tools.write_schemas
+	$(BIN)/python -m tools.refresh_docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical
+	$(BIN)/zensical build
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/basedpyright && $(BIN)/lint-imports
