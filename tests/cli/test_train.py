@@ -35,7 +35,8 @@ def test_json_has_the_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
         assert sum(part["bytes"] for part in one["memory"]) == pytest.approx(one["hbm_bytes"])
         assert one["lower_s"] <= one["step_s"]
         assert one["days"] == pytest.approx(one["steps"] * one["step_s"] / 86400)
-        assert one["feasible"] and one["hbm_bytes"] <= one["hbm_limit_bytes"]
+        assert one["feasible"]
+        assert one["hbm_bytes"] <= one["hbm_limit_bytes"]
     times = [one["step_s"] for one in report["plans"]]
     assert times == sorted(times)
 
@@ -59,9 +60,11 @@ def test_a_plan_can_be_saved_and_judged_again(tmp_path: Path, capsys: pytest.Cap
 def test_nothing_feasible_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["train", "llama3-405b", "--on", "h100:8", "--batch", "1Mi", "--seq", "8192", *QUICK]
     text = printed(arguments, capsys, code=3)
-    assert "The nearest" in text and "more than the 80 GB" in text
+    assert "The nearest" in text
+    assert "more than the 80 GB" in text
     report = json.loads(printed([*arguments, "--json"], capsys, code=3))
-    assert report["plans"] == [] and report["infeasible"]["memory"] > 0
+    assert report["plans"] == []
+    assert report["infeasible"]["memory"] > 0
 
 
 def test_a_plan_that_does_not_fit_says_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +90,9 @@ def test_charts(chart: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_more_questions(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed([*ASKED, *QUICK, "--scaling", "--codesign"], capsys)
-    assert "strong scaling" in text and "10% more FLOP/s" in text and "alone" in text
+    assert "strong scaling" in text
+    assert "10% more FLOP/s" in text
+    assert "alone" in text
     fewest = ["train", "llama3-8b", "--on", "h100", "--batch", "1Mi", "--seq", "8192", *QUICK]
     assert "is the smallest slice" in printed(fewest, capsys)
     assert "meet the deadline" in printed([*fewest, "--tokens", "1T", "--deadline", "60d"], capsys)
@@ -142,10 +147,23 @@ def test_wrong_input_is_one_sentence(name: str, capsys: pytest.CaptureFixture[st
     told = capsys.readouterr()
     assert told.out == ""
     assert expected in told.err
-    assert told.err.count("dscale: ") == 1 and "Traceback" not in told.err
+    assert told.err.count("dscale: ") == 1
+    assert "Traceback" not in told.err
 
 
-FLAGS = ("--on", "--batch", "--seq", "--tokens", "--plan", "--fix", "--remat", "--dtype", "--stack", "--rank", "--largest")
+FLAGS = (
+    "--on",
+    "--batch",
+    "--seq",
+    "--tokens",
+    "--plan",
+    "--fix",
+    "--remat",
+    "--dtype",
+    "--stack",
+    "--rank",
+    "--largest",
+)
 WORDS = st.one_of(
     st.text(max_size=30),
     st.text(alphabet="0123456789MkGTi.e-+seq,=|", max_size=12),

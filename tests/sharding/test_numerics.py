@@ -21,8 +21,9 @@ WORKER = Path(__file__).with_name("run_strategies.py")
 
 def run(cases: list[Case]) -> list[dict]:
     given = "\n".join(case.to_json() for case in cases)
-    answers = run_worker([str(WORKER)], given, virtual_devices(8))
-    return [json.loads(line) for line in answers.splitlines()]
+    ended = run_worker([str(WORKER)], given, virtual_devices(8))
+    assert ended.code == 0, ended.notes[-2000:]
+    return [json.loads(line) for line in ended.output.splitlines()]
 
 
 def test_random_strategies_give_the_unsharded_result() -> None:

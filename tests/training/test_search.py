@@ -10,10 +10,10 @@ from dragonscale.hardware import Slice, parse_slice
 from dragonscale.models import load_model
 from dragonscale.training.evaluation import NUMBERS, Job, as_numbers, first, judge, judge_one, make_job, problems
 from dragonscale.training.fast import cost_rows, judge_rows
-from dragonscale.training.plan import AXES, POLICIES, Plan
+from dragonscale.training.plan import AXES, POLICIES, Plan, parse_plan
 from dragonscale.training.rows import Rows, choose
 from dragonscale.training.search import batches_of, blocks, search, space_size
-from dragonscale.training.space import Space, divisors, even_chunks, meshes, rows_of
+from dragonscale.training.space import Space, divisors, even_chunks, meshes, misfits, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +188,25 @@ def test_progress_is_told(small: Job) -> None:
     told: list[tuple[int, int]] = []
     found = search(small, replace(SMALL, remat=("block",)), 1, lambda done, total: told.append((done, total)))
     assert told[-1] == (found.searched, found.searched)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tensor=3", "does not divide the model's 32 query heads"),
+        ("context=3", "does not divide over context=3"),
+        ("expert=2", "no experts"),
+        ("pipe=2,virtual=2", "schedule=interleaved"),
+        ("pipe=4,microbatch=4,virtual=2,schedule=interleaved", "in rounds of pipe=4, and there are 2"),
+        ("pipe=8,schedule=dualpipe", "at least 2 x 8"),
+    ],
+)
+def test_a_plan_outside_the_space_says_why(small: Job, text: str, expected: str) -> None:
+    assert any(expected in reason for reason in misfits(small, parse_plan(text)))
+
+
+def test_every_plan_that_is_found_is_in_the_space(small: Job) -> None:
+    found = search(small, Space(), 20)
+    for one in (*found.best, *found.front):
+        assert not misfits(small, one.plan)
+        assert not problems(small, one.plan, judge_one(small, one.plan))

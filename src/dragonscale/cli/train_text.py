@@ -28,10 +28,10 @@ def text_of(report: Any, explain: bool) -> str:
         lines += ["", plans_table(report)]
     if explain and report.pareto:
         lines += ["", front_table(report)]
-    for name in ("scaling", "codesign"):
-        rows = getattr(report, name)
-        if rows:
-            lines += ["", {"scaling": scaling_table, "codesign": codesign_table}[name](rows)]
+    more = {"scaling": scaling_table, "batches": batches_table, "codesign": codesign_table}
+    for name, shown in more.items():
+        if getattr(report, name):
+            lines += ["", shown(getattr(report, name))]
     lines += ["", *report.notes] if report.notes else [""]
     return "\n".join([*lines, *(f"Not feasible: {problem}." for problem in best.problems), best.advice])
 
@@ -64,6 +64,7 @@ def draw_mesh(plan: dict[str, Any]) -> list[str]:
         lines.append(f"  …         x{stages} stages")
     words = ["microbatch", "virtual", "schedule", "remat", "zero"]
     kept = [f"{word}={plan[word]}" for word in words if not (word in ("virtual", "schedule") and stages == 1)]
+    kept += ["keys and values round a ring"] if plan["context"] > 1 and plan["ring"] else []
     return [*lines, "  " + ", ".join(kept)]
 
 
@@ -152,6 +153,8 @@ def plan_text(plan: dict[str, Any]) -> str:
     words = [f"z{plan['zero']}", plan["remat"]]
     if plan["pipe"] > 1 and plan["virtual"] == 1:
         words.append(plan["schedule"])
+    if plan["context"] > 1 and plan["ring"]:
+        words.append("ring")
     return " ".join([*numbers, *words])
 
 
@@ -184,7 +187,7 @@ def front_table(report: Any, most: int = 12) -> str:
 
 
 def scaling_table(rows: list[Any]) -> str:
-    longest = max((row.speed or 0.0) for row in rows) or 1.0
+    longest = max((row.tokens_per_s or 0.0) for row in rows) or 1.0
     body = [
         [
             row.slice,
@@ -192,12 +195,28 @@ def scaling_table(rows: list[Any]) -> str:
             f"{row.efficiency:.0%}" if row.efficiency is not None else "",
             f"{row.mfu:.1%}" if row.mfu is not None else "",
             row.bound_by or "",
-            bar((row.speed or 0.0) / longest, 12),
+            bar((row.tokens_per_s or 0.0) / longest, 12),
         ]
         for row in rows
     ]
     return "strong scaling: the same batch on fewer and more chips\n" + table(
         ["slice", "step", "scaling", "MFU", "bound by", "tokens/s"], body, right=[1, 2, 3]
+    )
+
+
+def batches_table(rows: list[Any]) -> str:
+    body = [
+        [
+            f"{row.batch_tokens:,}",
+            amount(row.step_s, "s"),
+            f"{row.tokens_per_s_per_chip:,.0f}",
+            f"{row.mfu:.1%}",
+            row.bound_by,
+        ]
+        for row in rows
+    ]
+    return "larger batches, the same plan\n" + table(
+        ["tokens", "step", "tokens/s per chip", "MFU", "bound by"], body, right=[0, 1, 2, 3]
     )
 
 

@@ -13,6 +13,7 @@ def build() -> App:
     app = App(name="validate", help="Score predictions against measured runs in a file.")
     app.command(collectives, name="collectives")
     app.command(kernels, name="kernels")
+    app.command(training, name="training")
     return app
 
 
@@ -43,6 +44,19 @@ def kernels(
 ) -> int:
     """Score expected times of single kernels against measured ones."""
     from dragonscale.evidence.kernels import validate
+
+    return _show(validate(file), out, json)
+
+
+def training(
+    file: Annotated[str, Parameter(help="A CSV with the columns of published training runs.")],
+    /,
+    *,
+    out: Out = None,
+    json: Json = False,
+) -> int:
+    """Score expected step times and memory of training runs against measured ones."""
+    from dragonscale.evidence.training import validate
 
     return _show(validate(file), out, json)
 

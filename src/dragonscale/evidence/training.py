@@ -86,7 +86,11 @@ def validate(path: str | Path) -> TrainingReport:
     chosen: list[str] = []
     assumed: dict[str, int] = {}
     for run in runs:
-        done, verdict = predict(run)
+        try:
+            done, verdict = predict(run)
+        except InputError as error:
+            reasons.append(f"not a possible run: {error}")
+            continue
         scored.append(Scored(run.id, run.source, run.seconds, first(verdict.seconds), run.group))
         if run.memory is not None:
             memory.append(Scored(run.id, run.source, run.memory, first(verdict.hbm_bytes), run.group))

@@ -6,6 +6,7 @@ Dims stand in columns of their own; what kind of attention each layer has is a s
 """
 
 import re
+from dataclasses import replace
 
 from dragonscale.evidence.collective_case import Skip, count
 from dragonscale.models.attention import Attention
@@ -64,7 +65,8 @@ def _feeds(row: Row, layers: int) -> list[Component]:
         return [Mlp(_needed(row, "d_ff"), gated)] * layers
     inner = count(row, "moe_d_ff") or _needed(row, "d_ff")
     shared = (count(row, "shared_experts") or 0) * inner
-    moe = Moe(experts, _needed(row, "topk"), inner, shared, gated)
+    bias = bool(_ALTERNATING.search(row["attention"]))
+    moe = Moe(experts, _needed(row, "topk"), inner, shared, gated, bias, router_bias=bias)
     dense = count(row, "dense_layers") or 0
     if not dense:
         return [moe] * layers
@@ -90,9 +92,9 @@ def _mixers(row: Row, layers: int) -> list[Component]:
     full = Attention(heads, kv_heads, size)
     alternating, chunked, both = (pattern.search(text) for pattern in (_ALTERNATING, _CHUNKED, _GLOBAL))
     if alternating:
-        # Alternating windows of this kind come with softmax sinks (GPT-OSS).
-        near = Attention(heads, kv_heads, size, window=int(alternating[1]), sinks=True)
-        full = Attention(heads, kv_heads, size, sinks=True)
+        # Alternating windows of this kind are GPT-OSS's, with sinks in the softmax and biases everywhere.
+        full = Attention(heads, kv_heads, size, qkv_bias=True, out_bias=True, sinks=True)
+        near = replace(full, window=int(alternating[1]))
         return [near if number % 2 == 0 else full for number in range(layers)]
     if chunked:
         near = Attention(heads, kv_heads, size, chunk=int(chunked[1]))

@@ -49,6 +49,7 @@ MODES = (
 )
 """Modes of a stack that are stacks of their own, by a pattern of the row's notes."""
 
+DTYPES = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")
 REMAT = {"none": "none", "selective": "selective", "full": "block", "minimal": "matmuls", "offload": "offload"}
 
 
@@ -193,7 +194,7 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
     microbatch = count(row, "micro_batch")
     if microbatch is None and "grad_accum" in row and count(row, "grad_accum"):
         microbatch = _needed(row, "global_batch") // (copies * _needed(row, "grad_accum"))
-    if microbatch is None:
+    if not microbatch:
         raise Skip("micro_batch not stated")
     if "local batch" in row["notes"] and pipe > 1:
         raise Skip("micro-batch of the pipeline not stated")
@@ -243,6 +244,8 @@ def _zero(row: Row, sharded: bool, stack: str) -> int:
 def _dtype(text: str) -> str:
     if text in ("", "unknown"):
         raise Skip("dtype not stated")
+    if text not in DTYPES:
+        raise Skip(f"no model of training in {text[:20]!r}")
     return "bf16" if text == "fp16" else text
 
 

@@ -104,7 +104,7 @@ def subscript(axes: tuple[str, ...]) -> str:
         return ""
     if all(_LETTERS.fullmatch(axis) for axis in axes):
         return "_" + "".join(axes)
-    return f"_{axes[0]}" if len(axes) == 1 else f"_{{{','.join(axes)}}}"
+    return f"_{axes[0]}" if len(axes) == 1 and _WORD.fullmatch(axes[0]) else f"_{{{','.join(axes)}}}"
 
 
 def parse_axes(text: str, whole: str) -> tuple[str, ...]:

@@ -2,120 +2,14 @@
 
 from typing import Any
 
-import msgspec
-
-from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import count_parameters
+from dragonscale.reports.train_advice import advice, bound_by, memory_advice
+from dragonscale.reports.train_records import FrontRow, MemoryRow, PlanReport, TermRow, TrainReport, Workload
 from dragonscale.training.budget import Budget, run_budget
-from dragonscale.training.evaluation import WIRES, Job, Verdict, first, judge_one, problems
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
 from dragonscale.training.plan import Plan
 from dragonscale.training.search import Candidate, Found
-
-COMPUTE = ("matmuls", "scores", "pointwise", "recomputation", "optimizer", "copies")
-"""Words in the names of terms that are work on the chip itself."""
-
-
-class Workload(msgspec.Struct):
-    batch_tokens: int
-    sequences: int
-    seq: int
-    tokens: float | None
-    parameters: int
-    dtype: str
-    optimizer: str
-    stack: str
-
-
-class TermRow(msgspec.Struct):
-    """A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed parts add up to it."""
-
-    name: str
-    lower_s: float
-    expected_s: float
-    exposed_s: float
-    bytes: float
-    flops: float
-
-
-class MemoryRow(msgspec.Struct):
-    name: str
-    bytes: float
-
-
-class PlanReport(msgspec.Struct):
-    plan: dict[str, Any]
-    feasible: bool
-    step_s: float
-    lower_s: float
-    upper_s: float
-    mfu: float
-    tokens_per_s_per_chip: float
-    hbm_bytes: float
-    hbm_limit_bytes: float
-    bound_by: str
-    terms: list[TermRow]
-    days: float | None
-    cost_usd: float | None
-    problems: list[str]
-    memory: list[MemoryRow]
-    chips: int
-    steps: int | None
-    chip_hours: float | None
-    energy_kwh: float | None
-    advice: str
-
-
-class FrontRow(msgspec.Struct):
-    """A plan that no other beats in time, memory and chips."""
-
-    plan: dict[str, Any]
-    chips: int
-    step_s: float
-    hbm_bytes: float
-
-
-class ScalingRow(msgspec.Struct):
-    """The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip with the first."""
-
-    slice: str
-    chips: int
-    plan: str | None
-    step_s: float | None
-    speed: float | None
-    efficiency: float | None
-    mfu: float | None
-    bound_by: str | None
-
-
-class ChangeRow(msgspec.Struct):
-    """One hardware number made better: how much faster the best plan then is."""
-
-    change: str
-    fact: str
-    factor: float
-    step_s: float
-    faster: float
-    why: str
-
-
-class Codesign(msgspec.Struct):
-    rows: list[ChangeRow]
-    advice: str
-
-
-class TrainReport(msgspec.Struct):
-    model: str
-    slice: str
-    workload: Workload
-    searched: int
-    search_s: float
-    plans: list[PlanReport]
-    feasible: int
-    infeasible: dict[str, int]
-    pareto: list[FrontRow]
-    notes: list[str]
-    scaling: list[ScalingRow] = []
-    codesign: Codesign | None = None
+from dragonscale.training.space import misfits
 
 
 def workload_of(job: Job, words: Plan, tokens: float | None) -> Workload:
@@ -146,12 +40,14 @@ def plan_table(plan: Plan) -> dict[str, Any]:
 def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport:
     """One plan in full."""
     verdict = judge_one(job, plan)
-    broken = problems(job, plan, verdict)
+    broken = [*problems(job, plan, verdict), *misfits(job, plan)]
     chip, step = job.piece.chip, first(verdict.seconds)
     budget = None
     if tokens is not None:
         budget = run_budget(tokens, job.tokens, step, job.piece.chips, chip.price, chip.power)
     terms = term_rows(verdict)
+    memory = [MemoryRow(name, first(size)) for name, size in verdict.expected.memory.items()]
+    full = first(verdict.hbm_bytes) > chip.hbm.capacity
     return PlanReport(
         plan=plan_table(plan),
         feasible=not broken,
@@ -162,12 +58,12 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport
         tokens_per_s_per_chip=job.tokens / step / job.piece.chips,
         hbm_bytes=first(verdict.hbm_bytes),
         hbm_limit_bytes=chip.hbm.capacity,
-        bound_by=bound_by(terms),
+        bound_by=bound_by(terms, plan.pipe),
         terms=terms,
         problems=broken,
-        memory=[MemoryRow(name, first(size)) for name, size in verdict.expected.memory.items()],
+        memory=memory,
         chips=plan.chips,
-        advice=advice(job, plan, terms),
+        advice=memory_advice(memory) if full else advice(job, plan, terms),
         **_run(budget),
     )
 
@@ -198,48 +94,6 @@ def term_rows(verdict: Verdict) -> list[TermRow]:
     if rest > 0:
         rows.append(TermRow("stragglers", 0.0, rest, rest, 0.0, 0.0))
     return sorted(rows, key=lambda row: -row.exposed_s)
-
-
-def is_compute(name: str) -> bool:
-    """Whether a term is work on the chip itself, and not waiting for wires, other stages or stragglers."""
-    return name not in WIRES and any(word in name for word in COMPUTE)
-
-
-def bound_by(terms: list[TermRow]) -> str:
-    """What takes most of the step: `compute`, or the name of the longest other term where that is more."""
-    compute = sum(row.exposed_s for row in terms if is_compute(row.name))
-    other = max((row for row in terms if not is_compute(row.name)), key=lambda row: row.exposed_s, default=None)
-    return other.name if other is not None and other.exposed_s > compute else "compute"
-
-
-def advice(job: Job, plan: Plan, terms: list[TermRow]) -> str:
-    """What bounds the step, what is lost beside it, and what to change."""
-    total = sum(row.exposed_s for row in terms) or 1.0
-    compute = sum(row.exposed_s for row in terms if is_compute(row.name))
-    others = [row for row in terms if not is_compute(row.name) or row.name == "recomputation"]
-    lost = max(others, key=lambda row: row.exposed_s, default=None)
-    bound = bound_by(terms)
-    start = f"bound by {bound} ({(compute if bound == 'compute' else lost.exposed_s if lost else 0) / total:.0%} of the step)"
-    if lost is None or lost.exposed_s < 0.01 * total:
-        return f"{start}; only more or faster chips make it shorter."
-    return f"{start}; most is lost to {lost.name} ({lost.exposed_s / total:.0%}): {_remedy(job, plan, lost.name)}."
-
-
-def _remedy(job: Job, plan: Plan, name: str) -> str:
-    tokens = job.tokens / job.piece.chips
-    remedies = {
-        "tensor collectives": f"fewer than tensor={plan.tensor} ways, or more network bandwidth inside the tensor group",
-        "context collectives": f"fewer than context={plan.context} ways, or longer sequences",
-        "expert all-to-all": f"fewer than expert={plan.expert} ways, or groups that stay inside a node",
-        "fsdp collectives": f"more than the {tokens:,.0f} tokens per chip there are, so that gathers hide under compute",
-        "gradient reduction": f"more than the {tokens:,.0f} tokens per chip there are, so that it hides under the backward pass",
-        "pipeline bubble": "a larger batch (more microbatches per stage), fewer stages, or more chunks per rank",
-        "pipeline sends": "fewer stages or chunks per rank",
-        "recomputation": "more HBM, or more chips to spread the activations over",
-        "stragglers": "fewer or more even machines",
-        "waiting for the host": "larger microbatches or fewer ways, so that kernels take longer than their launches",
-    }
-    return remedies.get(name, "stages of more equal length")
 
 
 def search_report(job: Job, found: Found, words: Plan, tokens: float | None = None) -> TrainReport:
@@ -281,8 +135,9 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     """Why nothing is feasible, and by how much the nearest plan misses."""
     if not found.searched:
         return (
-            f"No plan is possible: a batch of {job.batch} sequences of {job.sequence} tokens cannot be divided over the "
-            f"{job.piece.chips} chips of {job.piece}. Change --batch, --seq or the number of chips."
+            f"No plan is possible: no mesh of the {job.piece.chips} chips of {job.piece} divides {job.batch} sequences of "
+            f"{job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change --batch, --seq, "
+            f"--fix or the number of chips."
         )
     counts = ", ".join(f"{number:,} by {reason}" for reason, number in found.misses.items() if number)
     text = f"None of {found.searched:,} plans is feasible ({counts})."
@@ -294,38 +149,3 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
         f"{text} The nearest, {nearest.plan}, needs {nearest.hbm_bytes / 1e9:.1f} GB per chip, {over:.0%} more than the "
         f"{limit / 1e9:.0f} GB there are: use more chips, a narrower optimizer state, or chips with more memory."
     )
-
-
-def read_batch(text: str, sequence: int) -> tuple[int, str]:
-    """A batch in tokens (`4M`) or sequences (`512seq`) as sequences, and a note where the reading needs one.
-
-    `4M` tokens are no whole number of sequences of 8192; where the binary reading (4Mi) is one, that is what is meant.
-    """
-    from dragonscale.units import parse_count
-
-    stripped = text.strip()
-    for ending in ("sequences", "seqs", "seq"):
-        if stripped.endswith(ending):
-            return _whole(parse_count(stripped.removesuffix(ending).strip(), "the batch"), text), ""
-    tokens = _whole(parse_count(stripped, "the batch"), text)
-    if tokens % sequence == 0:
-        return tokens // sequence, ""
-    if stripped[-1:] in "kKMGBT":
-        binary = parse_count(stripped[:-1] + stripped[-1].upper().replace("B", "G") + "i", "the batch")
-        if binary % sequence == 0:
-            return (
-                binary // sequence,
-                f"A batch of {stripped} tokens is no whole number of sequences of {sequence}; taken as {stripped}i, "
-                f"{binary:,} tokens ({binary // sequence} sequences).",
-            )
-    lower = max(tokens // sequence, 1)
-    raise InputError(
-        f"A batch of {shorten(text)} tokens is no whole number of sequences of {sequence}; write {lower * sequence} or "
-        f"{(lower + 1) * sequence}, or a number of sequences such as {lower}seq."
-    )
-
-
-def _whole(number: int, text: str) -> int:
-    if not 1 <= number <= 10**12:
-        raise InputError(f"The batch is {shorten(text)}; it has at least one token and at most 10^12.")
-    return number

@@ -7,7 +7,8 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, dtype_bytes, parse_slice, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.reports.train import TrainReport, nearest_sentence, read_batch, search_report, single_report
+from dragonscale.reports.train import nearest_sentence, search_report, single_report
+from dragonscale.reports.train_records import TrainReport
 from dragonscale.training.budget import batch_warning, chinchilla_tokens
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan import Plan, parse_plan, read_field, save_plan
@@ -89,6 +90,39 @@ def read_question(question: Question) -> Asked:
     return Asked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes)
 
 
+def read_batch(text: str, sequence: int) -> tuple[int, str]:
+    """A batch in tokens (`4M`) or sequences (`512seq`) as sequences, and a note where the reading needs one.
+
+    `4M` tokens are no whole number of sequences of 8192; where the binary reading (4Mi) is one, that is what is meant.
+    """
+    stripped = text.strip()
+    for ending in ("sequences", "seqs", "seq"):
+        if stripped.endswith(ending):
+            return _whole(parse_count(stripped.removesuffix(ending).strip(), "the batch"), text), ""
+    tokens = _whole(parse_count(stripped, "the batch"), text)
+    if tokens % sequence == 0:
+        return tokens // sequence, ""
+    if stripped[-1:] in "kKMGBT":
+        binary = parse_count(stripped[:-1] + stripped[-1].upper().replace("B", "G") + "i", "the batch")
+        if binary % sequence == 0:
+            return (
+                binary // sequence,
+                f"A batch of {stripped} tokens is no whole number of sequences of {sequence}; taken as {stripped}i, "
+                f"{binary:,} tokens ({binary // sequence} sequences).",
+            )
+    lower = max(tokens // sequence, 1)
+    raise InputError(
+        f"A batch of {shorten(text)} tokens is no whole number of sequences of {sequence}; write {lower * sequence} or "
+        f"{(lower + 1) * sequence}, or a number of sequences such as {lower}seq."
+    )
+
+
+def _whole(number: int, text: str) -> int:
+    if not 1 <= number <= 10**12:
+        raise InputError(f"The batch is {shorten(text)}; it has at least one token and at most 10^12.")
+    return number
+
+
 def _check_words(question: Question) -> None:
     load_stack(question.stack)
     dtype_bytes(question.dtype)
@@ -165,11 +199,12 @@ def best_report(asked: Asked, job: Job, progress: Progress | None = None) -> Tra
 
 
 def _add(report: TrainReport, asked: Asked, progress: Progress | None, scaling: bool, codesign: bool) -> None:
-    from dragonscale.reports.train_more import codesign_report, crossover_notes, scaling_rows
+    from dragonscale.reports.train_more import batch_rows, codesign_report, crossover_notes, scaling_rows
 
     piece = parse_slice(report.slice)
     if scaling:
         report.scaling = scaling_rows(asked, piece, progress)
+        report.batches = batch_rows(asked, piece, Plan(**report.plans[0].plan))
         report.notes += crossover_notes(asked, piece)
     if codesign:
         report.codesign = codesign_report(asked, piece, progress)

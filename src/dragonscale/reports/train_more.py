@@ -1,22 +1,18 @@
 """Answers around a plan: other slices, better hardware, and the planner asked backwards."""
 
+from dataclasses import replace
+
 from dragonscale.errors import InputError
 from dragonscale.hardware import Slice
 from dragonscale.models.transformer import count_parameters
-from dragonscale.reports.train import (
-    ChangeRow,
-    Codesign,
-    ScalingRow,
-    TrainReport,
-    is_compute,
-    plan_report,
-    search_report,
-    workload_of,
-)
+from dragonscale.reports.train import plan_report, search_report, workload_of
+from dragonscale.reports.train_advice import ENDS, is_compute
 from dragonscale.reports.train_ask import Asked, best_report
+from dragonscale.reports.train_records import BatchRow, ChangeRow, Codesign, ScalingRow, TrainReport
 from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
 from dragonscale.training.evaluation import Job
 from dragonscale.training.inverse import Fit, cheapest_slice, fewest_chips, fits, largest_batch, largest_model
+from dragonscale.training.plan import Plan
 from dragonscale.training.scaling import SCHEMES, around, crossover, scheme_curve, slice_sizes
 from dragonscale.training.search import Progress, search
 from dragonscale.units import render
@@ -50,6 +46,16 @@ def scaling_rows(asked: Asked, piece: Slice, progress: Progress | None) -> list[
                 report.bound_by,
             )
         )
+    return rows
+
+
+def batch_rows(asked: Asked, piece: Slice, plan: Plan, factors: tuple[int, ...] = (1, 2, 4, 8)) -> list[BatchRow]:
+    """The same plan with the batch and its multiples."""
+    rows = []
+    for factor in factors:
+        job = replace(asked.job(piece), batch=asked.sequences * factor)
+        report = plan_report(job, plan)
+        rows.append(BatchRow(job.tokens, report.step_s, report.tokens_per_s_per_chip, report.mfu, report.bound_by))
     return rows
 
 
@@ -94,11 +100,16 @@ def codesign_report(asked: Asked, piece: Slice, progress: Progress | None) -> Co
 
 def _removal(job: Job, report) -> str:
     """The cheapest change that takes the largest loss out of the way."""
-    lost = next((row for row in report.terms if not is_compute(row.name) and row.name != "stragglers"), None)
+    lost = next(
+        (
+            row
+            for row in report.terms
+            if not is_compute(row.name, report.plan["pipe"]) and row.name not in ("stragglers", ENDS)
+        ),
+        None,
+    )
     if lost is None or lost.exposed_s <= REMOVED * report.step_s:
         return "Nothing but compute takes more than 2% of the step; only more FLOP/s help."
-    from dragonscale.training.plan import Plan
-
     plan = Plan(**report.plan)
     change = smallest_change(job, plan, loss_shrinks(lost.name, REMOVED))
     if change is None:

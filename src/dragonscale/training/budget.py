@@ -73,7 +73,7 @@ def critical_batch(parameters: float, tokens: float) -> float:
     """Tokens of a batch beyond which more of them buy little: twice the batch no longer halves the steps needed.
 
     >>> round(critical_batch(70e9, 15e12) / 1e6)
-    12
+    11
     """
     scale, exponent = CRITICAL
     return scale / expected_loss(parameters, tokens) ** (1 / exponent)

@@ -158,7 +158,7 @@ def _held(rows: Rows, setting: Setting, remat: str) -> dict[str, Held]:
     activations once for each shape on a chip and whatever the ZeRO stage."""
     words, found = replace(setting.words, remat=remat), {}
     for section in (*setting.program.sections[:-1], *setting.ends):
-        key = (section.name, setting.profile is None, words.dtype, words.optimizer)
+        key = (section.name, setting.profile is None, words.dtype, words.optimizer, words.sequence, words.ring)
         state = rows.keep(
             ("state", words.zero, *key),
             lambda one=section: _kept(rows, setting, one, words, ("fsdp", "expert", "context", "tensor")),

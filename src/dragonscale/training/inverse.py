@@ -66,7 +66,7 @@ def fewest_chips(
     progress: Progress | None = None,
 ) -> Fit | None:
     """The smallest slice of a chip that holds the job and, if there is a deadline, meets it."""
-    pieces = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, deadline, tokens, space.words.dtype))
+    pieces = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, deadline, tokens, space.words.dtype), fine=True)
     enough = (fit for fit in fits(job, pieces, space, tokens, progress) if deadline is None or fit.seconds <= deadline)
     return next(enough, None)
 

@@ -1,31 +1,31 @@
-"""The same job on fewer and more chips: which slices to try, and the best plan of each.
+"""The same job on fewer and more chips: which slices to try, and where single schemes stop scaling.
 
-Curves over the batch and the crossovers of single schemes follow from the same evaluation: `scheme_curve` keeps a
-scheme fixed while the chips grow and says where its wires take longer than its compute at datasheet rates.
+`scheme_curve` keeps a scheme fixed while the chips grow; `crossover` says from where on its wires take longer than its
+compute at datasheet rates.
 """
 
 import itertools
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy
 
-from dragonscale.errors import InputError
 from dragonscale.hardware import Chip, Slice, Torus
-from dragonscale.hardware.slices import check_slice, possible_shapes
-from dragonscale.training.evaluation import NUMBERS, WIRES, Job, first, judge, judge_one
+from dragonscale.hardware.slices import possible_shapes
+from dragonscale.training.evaluation import WIRES, Job, first, judge_one
 from dragonscale.training.plan import Plan
 
 GROWTH = 2
 
 
-def slice_sizes(chip: Chip, most: int, least: int = 1) -> list[Slice]:
-    """Slices of a chip that can be had, smallest first: powers of two (and whole nodes) of GPUs, compact boxes of TPUs."""
+def slice_sizes(chip: Chip, most: int, least: int = 1, fine: bool = False) -> list[Slice]:
+    """Slices of a chip that can be had, smallest first: powers of two of GPUs (in whole nodes beyond one), compact boxes of
+    TPUs. With `fine`, three times powers of two as well, and boxes of every size."""
     if not isinstance(chip.network, Torus):
         node = chip.network.levels[0].degree
+        factors = (1, 3) if fine else (1,)
         sizes = {2**power for power in range(24) if 2**power <= min(node, most)} | {min(node, most)}
-        sizes |= {node * 2**power for power in range(24) if node * 2**power <= most}
-        return [Slice(chip, (size,)) for size in sorted(sizes) if size >= least]
+        sizes |= {node * part * 2**power for part in factors for power in range(24)}
+        return [Slice(chip, (size,)) for size in sorted(sizes) if least <= size <= most]
     best: dict[int, Slice] = {}
     for shape in possible_shapes(chip):
         piece = Slice(chip, shape)
@@ -36,11 +36,11 @@ def slice_sizes(chip: Chip, most: int, least: int = 1) -> list[Slice]:
         pod = best[max(best)]
         best |= {pod.chips * pods: replace(pod, pods=pods) for pods in (2, 4, 8, 16, 32)}
     chosen = [piece for size, piece in sorted(best.items()) if least <= size <= most]
-    return _thinned(chosen)
+    return chosen if fine else _thinned(chosen)
 
 
 def _thinned(pieces: list[Slice]) -> list[Slice]:
-    """Powers of two where there are any, so that batches and heads divide; else every slice that is half as large again."""
+    """Powers of two where there are any, so that batches and heads divide."""
     powers = [piece for piece in pieces if piece.chips & (piece.chips - 1) == 0]
     return powers or pieces
 
@@ -118,24 +118,3 @@ def crossover(points: list[Point]) -> float | None:
             part = -numpy.log(low) / (numpy.log(high) - numpy.log(low)) if low > 0 else 1.0
             return float(before.chips * (after.chips / before.chips) ** part)
     return float(points[0].chips) if points and points[0].wires_s > points[0].compute_s else None
-
-
-def batch_curve(job: Job, plan: Plan, factors: tuple[int, ...] = (1, 2, 4, 8, 16)) -> list[tuple[int, Any]]:
-    """The same plan with larger batches (more microbatches): tokens of the batch and the step's verdict."""
-    if any(getattr(plan, name) < 1 for name in NUMBERS):
-        raise InputError(f"The plan {plan} has a size below 1.")
-    found = []
-    for factor in factors:
-        larger = replace(job, batch=job.batch * factor)
-        numbers = {name: numpy.array([getattr(plan, name)]) for name in NUMBERS}
-        found.append((larger.tokens, judge(larger, plan, numbers)))
-    return found
-
-
-def exists(piece: Slice) -> bool:
-    """Whether a slice can be had."""
-    try:
-        check_slice(piece)
-    except InputError:
-        return False
-    return True

@@ -72,25 +72,58 @@ def even_chunks(layers: int, stages: int) -> tuple[int, ...]:
     """Numbers of chunks per rank, above one, that deal the layers as evenly as can be: one for each size of a chunk.
 
     >>> even_chunks(96, 8), even_chunks(126, 16)
-    ((2, 3, 4, 6, 12), (2, 4))
+    ((2, 3, 4, 6, 12), (2, 3, 4))
     """
     found = {math.ceil(layers / (stages * size)) for size in range(1, layers // stages + 1)}
     return tuple(sorted(count for count in found if count > 1 and stages * count <= layers))
 
 
+SPLIT = {"n": "query heads", "f": "hidden dims", "z": "shared experts' hidden dims", "i": "indexer heads"}
+"""What `tensor` splits; KV heads are copied where there are fewer of them than ways."""
+
+
+def undivided(job: Job, ways: int) -> str:
+    """What `tensor` in so many ways cannot split evenly; empty if it can."""
+    for section in job.model.program().sections:
+        for name, title in SPLIT.items():
+            if section.dims.get(name, 0) % ways:
+                return f"{section.dims[name]} {title}"
+        kv = section.dims.get("k", ways)
+        if kv % ways and ways % kv:
+            return f"{kv} KV heads"
+    return ""
+
+
+def misfits(job: Job, plan: Plan) -> list[str]:
+    """Why a plan is not in the space of a job, beside the limits that `evaluation.problems` names."""
+    found: list[str] = []
+    rounds = job.batch // (plan.replicas * plan.microbatch)
+    experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
+    if undivided(job, plan.tensor):
+        found.append(f"tensor={plan.tensor} does not divide the model's {undivided(job, plan.tensor)}")
+    if job.sequence % (plan.context * plan.tensor) or (plan.context > 1 and job.sequence % (2 * plan.context)):
+        found.append(
+            f"a sequence of {job.sequence} does not divide over context={plan.context} and tensor={plan.tensor}"
+        )
+    if plan.expert > 1 and (not experts or any(count % plan.expert for count in experts)):
+        held = f"{experts[0]} experts do not divide over" if experts else "the model has no experts for"
+        found.append(f"{held} expert={plan.expert}")
+    if plan.virtual > 1 and (plan.schedule != "interleaved" or plan.pipe == 1):
+        found.append(f"virtual={plan.virtual} needs a pipeline with schedule=interleaved")
+    if plan.schedule == "interleaved" and plan.virtual > 1 and rounds % plan.pipe:
+        found.append(f"interleaving takes microbatches in rounds of pipe={plan.pipe}, and there are {rounds}")
+    if plan.schedule == "dualpipe" and plan.pipe > 1 and (plan.pipe % 2 or rounds % 2 or rounds < 2 * plan.pipe):
+        found.append(f"dualpipe needs an even pipe and microbatches, at least 2 x {plan.pipe}, and there are {rounds}")
+    return found
+
+
 def axis_sizes(job: Job) -> dict[str, list[int]]:
     """The sizes that each mesh axis may have, apart from what the others take."""
     every = divisors(job.piece.chips)
-    dims = [section.dims for section in job.model.program().sections]
-    experts = [one["e"] for one in dims if "e" in one]
-
-    def splits(size: int) -> bool:
-        whole = all(one[name] % size == 0 for one in dims for name in ("n", "f", "z", "i") if name in one)
-        shared = all(one["k"] % size == 0 or size % one["k"] == 0 for one in dims if "k" in one)
-        return whole and shared and job.sequence % size == 0
+    experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
 
     return {
-        "tensor": [size for size in every if splits(size)],
+        "tensor": [size for size in every if not undivided(job, size) and job.sequence % size == 0],
         "context": [size for size in every if size == 1 or job.sequence % (2 * size) == 0],
         "expert": [size for size in every if size == 1 or (experts and all(count % size == 0 for count in experts))],
         "pipe": [size for size in every if size <= job.model.n_layers],
@@ -105,7 +138,7 @@ def meshes(job: Job, fixed: dict[str, int] | None = None) -> dict[str, Any]:
     left = numpy.array([job.piece.chips])
     found: dict[str, Any] = {}
     for name in ("tensor", "context", "expert", "pipe", "fsdp"):
-        allowed = numpy.array([fixed[name]] if name in fixed else sizes[name])
+        allowed = numpy.array([size for size in sizes[name] if size == fixed.get(name, size)], int)
         rows, choice = numpy.nonzero(left[:, None] % allowed[None, :] == 0)
         found = {other: values[rows] for other, values in found.items()} | {name: allowed[choice]}
         left = left[rows] // found[name]

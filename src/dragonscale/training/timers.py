@@ -1,6 +1,6 @@
 """Two answers to how long a kernel takes: at the datasheet's peaks, and as an efficiency profile expects it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
@@ -47,6 +47,10 @@ CAST_BYTES = {"fp8": 5.0, "mxfp8": 4.0, "nvfp4": 5.0, "mxfp4": 4.0, "int8": 3.0}
 """Bytes moved for each activation that is brought to a narrow format: read in bf16, written along rows and columns, and
 read once more where a scale for the whole tensor must be found first."""
 
+BLOCK_SCALED = 1.07
+"""Seconds of a product in mxfp8 over those in fp8 with one scale per tensor: scales are laid out and applied for every 32
+elements (Megatron-Bridge publishes both for the same runs: 4% to 10% apart)."""
+
 LEGACY = 0.62
 """The part of their tensor cores' rate that Hopper and later chips reach with the instructions of Ampere, which
 attention kernels before FlashAttention-3 use (Shah et al. 2024: FlashAttention-2 reaches 35% of an H100)."""
@@ -54,7 +58,9 @@ attention kernels before FlashAttention-3 use (Shah et al. 2024: FlashAttention-
 IDLE = 0.15
 STEEP = 2.5
 """A chip at rest draws about 15% of its limit; above that, power grows with the clock to about this power (voltage rises
-with frequency), so a lower limit costs less than its part in speed."""
+with frequency), so a lower limit costs less than its part in speed. Products are taken to run as fast as power allows."""
+MOST = 1.1
+"""More power than the measured chip had makes products at most this much faster for their peak."""
 
 
 def power_factor(chip: Chip, measured: Chip) -> float:
@@ -66,8 +72,8 @@ def power_factor(chip: Chip, measured: Chip) -> float:
     if not measured.power or not chip.power:
         return 1.0
     quicker = chip.peak("bf16") / measured.peak("bf16")
-    needed = measured.power * (IDLE + (1 - IDLE) * quicker**STEEP)
-    return max((chip.power / needed - IDLE) / (1 - IDLE), 0.05) ** (1 / STEEP)
+    allowed = max((chip.power / measured.power - IDLE) / (1 - IDLE), 0.05) ** (1 / STEEP)
+    return min(allowed / quicker, MOST)
 
 
 @dataclass(frozen=True)
@@ -77,21 +83,23 @@ class KernelTimer:
     profile: KernelProfile
     dtype: str
     stack: Stack
-    power: float = 1.0
     modern: bool = False
 
     def _format(self, narrow: bool) -> str:
-        """The kernels that run: chips with block-scaled formats multiply them at the speed of plain fp8."""
+        """The kernels that run: chips with block-scaled formats multiply them nearly at the speed of plain fp8."""
         return ("fp8" if self.dtype == "mxfp8" else self.dtype) if narrow else "bf16"
 
+    def _slow(self, narrow: bool) -> float:
+        return self.stack.matmul * (BLOCK_SCALED if narrow and self.dtype == "mxfp8" else 1.0)
+
     def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number:
-        return matmul_seconds(m, n, k, self._format(narrow), self.profile, batch) * (self.stack.matmul / self.power)
+        return matmul_seconds(m, n, k, self._format(narrow), self.profile, batch) * self._slow(narrow)
 
     def grouped(self, rows: Number, n: Number, k: Number, groups: Number, narrow: bool) -> Number:
         groups = maximum(groups, 1)
         each = rows * self.stack.skew / groups
         seconds = matmul_seconds(maximum(each, 1), n, k, self._format(narrow), self.profile, groups)
-        return seconds * (self.stack.grouped * self.stack.matmul / self.power)
+        return seconds * (self.stack.grouped * self._slow(narrow))
 
     def attention(self, flops: Number, shape: AttentionShape, backward: bool) -> Number:  # noqa: ARG002
         if not self.stack.flash:
@@ -103,7 +111,7 @@ class KernelTimer:
         )  # fmt: skip
         ratio = self.profile.attention.of("bf16").backward if backward else 1.0
         slow = self.stack.attention / (LEGACY if self.stack.legacy_attention and self.modern else 1.0)
-        return forward * ratio * slow / shape.context / self.power
+        return forward * ratio * slow / shape.context
 
     def _unfused(self, shape: AttentionShape, backward: bool) -> Number:
         """Scores written out: two batched products over the whole square (four backward), with passes over the square
@@ -113,7 +121,7 @@ class KernelTimer:
         second = matmul_seconds(shape.tokens, shape.v_head_dim, shape.tokens, "bf16", self.profile, many)
         square = many * shape.tokens * shape.tokens
         moved = square * (self.stack.square_bytes * (1.4 if backward else 1.0))
-        return (first + second) * (2 if backward else 1) / self.power + memory_seconds(moved, self.profile)
+        return (first + second) * (2 if backward else 1) + memory_seconds(moved, self.profile)
 
     def memory(self, moved: Number) -> Number:
         return memory_seconds(moved * self.stack.pointwise_passes, self.profile)
@@ -134,16 +142,22 @@ class KernelTimer:
 
 def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
     """The timer that an expectation uses on a chip."""
-    key = (chip.name, tuple(chip.matrix.items()), chip.hbm, tuple(chip.structure.items()))
+    key = (chip.name, chip.power, tuple(chip.matrix.items()), chip.hbm, tuple(chip.structure.items()))
     if key not in _PROFILES:
-        _PROFILES[key] = kernel_profile_for(chip)
-    modern = chip.kind == "gpu" and chip.released >= "2022-09"
-    profile = _PROFILES[key]
-    try:
-        measured = load_chip(profile.name)
-    except InputError:
-        measured = chip
-    return KernelTimer(profile, dtype, stack, power_factor(chip, measured), modern)
+        _PROFILES[key] = _sustained(chip)
+    return KernelTimer(_PROFILES[key], dtype, stack, chip.kind == "gpu" and chip.released >= HOPPER)
 
 
 _PROFILES: dict[tuple[object, ...], KernelProfile] = {}
+HOPPER = "2022-09"
+"""When the first chip came out whose tensor cores want other instructions than Ampere's."""
+
+
+def _sustained(chip: Chip) -> KernelProfile:
+    """The chip's kernels at the peaks that its power sustains."""
+    try:
+        measured = load_chip(kernel_profile_for(chip).name)
+    except InputError:
+        return kernel_profile_for(chip)
+    factor = power_factor(chip, measured)
+    return kernel_profile_for(replace(chip, matrix={name: rate * factor for name, rate in chip.matrix.items()}))

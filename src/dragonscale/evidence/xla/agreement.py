@@ -9,6 +9,7 @@ Each compiled einsum gets one verdict, the first that holds:
 - `parts of axes`: the same once mesh axes are cut into their prime parts (over `X=8` XLA may gather pairs);
 - `broadcast first`: the same where an operand is repeated along missing indices before it is moved, which XLA does
   where it turns an einsum without sums into elementwise products;
+- `aborted`: XLA stopped on a failed check of its own;
 - `unexplained`: none of these. (So far each such case was XLA computing wrong numbers: see `is_wrong`.)
 """
 
@@ -26,7 +27,7 @@ from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.recognise import Seen, recognise
 from dragonscale.sharding.step import Step, layout_of
 
-VERDICTS = ("cheapest", "listed", "other walk", "parts of axes", "broadcast first", "unexplained")
+VERDICTS = ("cheapest", "listed", "other walk", "parts of axes", "broadcast first", "aborted", "unexplained")
 Spelling = tuple[tuple[str, tuple[str, ...], float], ...]
 """Collectives as kind, axes and volume, in order of these."""
 
@@ -49,14 +50,16 @@ class Verdict:
         return "less" if self.wire < self.cheapest_wire else "more"
 
 
-def judge(case: Case, hlo: str) -> Verdict:
+def judge(case: Case, hlo: str | None) -> Verdict:
     """The verdict on one compiled einsum."""
     mesh = Mesh(dict(case.mesh))
-    found = read_collectives(hlo)
     listed = strategies(case.line, case.sizes, mesh)
-    wire = sum(each.wire_bytes for each in found)
+    cheapest = listed[0].wire_bytes(case.sizes, mesh)
+    if hlo is None:
+        return Verdict("aborted", None, (), cheapest, cheapest)
+    found = read_collectives(hlo)
     how, strategy = _verdict(case, mesh, found, listed)
-    return Verdict(how, strategy, tuple(found), wire, listed[0].wire_bytes(case.sizes, mesh))
+    return Verdict(how, strategy, tuple(found), sum(each.wire_bytes for each in found), cheapest)
 
 
 def _verdict(case: Case, mesh: Mesh, found: list[Collective], listed: list[Strategy]) -> tuple[str, Strategy | None]:
@@ -159,4 +162,4 @@ def is_wrong(case: Case) -> bool:
     arrays = (*case.line.operands, case.line.output)
     splits = {index: {axis for array in arrays for axis in layout_of(array).get(index, ())} for index in case.sizes}
     small = {index: 2 * math.prod(case.mesh[axis] for axis in axes) for index, axes in splits.items()}
-    return not check_cases([replace(case, sizes=small)])[0]
+    return check_cases([replace(case, sizes=small)])[0] is False

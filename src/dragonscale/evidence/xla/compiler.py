@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.errors import InputError
@@ -33,8 +34,18 @@ def virtual_devices(count: int) -> dict[str, str]:
     return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(flags)}
 
 
-def run_worker(arguments: Sequence[str], given: str, environment: dict[str, str], timeout: float = 600) -> str:
-    """Run Python in a process of its own with this environment, and return what it prints."""
+@dataclass(frozen=True)
+class Ended:
+    """What a process printed, and how it ended: 0 well, above with an error, below killed (XLA aborts where it finds itself
+    in the wrong)."""
+
+    output: str
+    notes: str
+    code: int
+
+
+def run_worker(arguments: Sequence[str], given: str, environment: dict[str, str], timeout: float = 600) -> Ended:
+    """Run Python in a process of its own with this environment; only an error of its own is an error here."""
     command = [sys.executable, *arguments]
     environment = os.environ | environment
     try:
@@ -43,9 +54,9 @@ def run_worker(arguments: Sequence[str], given: str, environment: dict[str, str]
         )
     except subprocess.TimeoutExpired:
         raise InputError(f"XLA was still working after {timeout:.0f} s; give it fewer or smaller programs.") from None
-    if done.returncode:
+    if done.returncode > 0:
         raise InputError(f"XLA failed in its own process (exit {done.returncode}): {done.stderr.strip()[-2000:]}")
-    return done.stdout
+    return Ended(done.stdout, done.stderr, done.returncode)
 
 
 def devices(chip: Chip, count: int) -> list[Any]:

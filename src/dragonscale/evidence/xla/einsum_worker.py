@@ -42,23 +42,28 @@ class Case:
         return Case(parse_einsum(given["line"]), given["sizes"], given["mesh"])
 
 
-def compile_cases(cases: list[Case]) -> list[str]:
-    """The HLO text of each case, compiled for H100s in processes of their own."""
-    return [answer["hlo"] for answer in _answers("compile", cases, ENVIRONMENT)]
+def compile_cases(cases: list[Case]) -> list[str | None]:
+    """The HLO text of each case, compiled for H100s in processes of their own; None where XLA aborted."""
+    return [None if answer is None else answer["hlo"] for answer in _answers("compile", cases, ENVIRONMENT)]
 
 
-def check_cases(cases: list[Case]) -> list[bool]:
-    """Whether XLA's own partitioning of each case computes the right numbers on virtual CPU devices."""
+def check_cases(cases: list[Case]) -> list[bool | None]:
+    """Whether XLA's own partitioning of each case computes the right numbers on virtual CPU devices; None where it aborted."""
     environment = virtual_devices(max(case.chips for case in cases))
-    return [answer["equal"] for answer in _answers("check", cases, environment)]
+    return [None if answer is None else answer["equal"] for answer in _answers("check", cases, environment)]
 
 
-def _answers(what: str, cases: list[Case], environment: dict[str, str]) -> list[dict[str, Any]]:
-    answers: list[str] = []
-    for start in range(0, len(cases), BATCH):
-        given = "\n".join(case.to_json() for case in cases[start : start + BATCH])
-        answers += run_worker(["-m", "dragonscale.evidence.xla.einsum_worker", what], given, environment).splitlines()
-    return [json.loads(answer) for answer in answers]
+def _answers(what: str, cases: list[Case], environment: dict[str, str]) -> list[dict[str, Any] | None]:
+    """One answer for each case. An abort ends the process: the case it was at has no answer, and the next one starts."""
+    answers: list[dict[str, Any] | None] = []
+    while len(answers) < len(cases):
+        batch = cases[len(answers) : len(answers) + BATCH]
+        given = "\n".join(case.to_json() for case in batch)
+        ended = run_worker(["-m", "dragonscale.evidence.xla.einsum_worker", what], given, environment)
+        answers += [json.loads(answer) for answer in ended.output.splitlines()]
+        if ended.code:
+            answers.append(None)
+    return answers
 
 
 def formula_of(line: Einsum) -> str:

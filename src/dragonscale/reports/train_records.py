@@ -1,0 +1,119 @@
+"""The records that `dscale train` answers with; `--json` prints them as they are."""
+
+from typing import Any
+
+import msgspec
+
+
+class Workload(msgspec.Struct):
+    batch_tokens: int
+    sequences: int
+    seq: int
+    tokens: float | None
+    parameters: int
+    dtype: str
+    optimizer: str
+    stack: str
+
+
+class TermRow(msgspec.Struct):
+    """A line of the bill. `exposed_s` is the part of `expected_s` that the step waits for; exposed parts add up to it."""
+
+    name: str
+    lower_s: float
+    expected_s: float
+    exposed_s: float
+    bytes: float
+    flops: float
+
+
+class MemoryRow(msgspec.Struct):
+    name: str
+    bytes: float
+
+
+class PlanReport(msgspec.Struct):
+    plan: dict[str, Any]
+    feasible: bool
+    step_s: float
+    lower_s: float
+    upper_s: float
+    mfu: float
+    tokens_per_s_per_chip: float
+    hbm_bytes: float
+    hbm_limit_bytes: float
+    bound_by: str
+    terms: list[TermRow]
+    days: float | None
+    cost_usd: float | None
+    problems: list[str]
+    memory: list[MemoryRow]
+    chips: int
+    steps: int | None
+    chip_hours: float | None
+    energy_kwh: float | None
+    advice: str
+
+
+class FrontRow(msgspec.Struct):
+    """A plan that no other beats in time, memory and chips."""
+
+    plan: dict[str, Any]
+    chips: int
+    step_s: float
+    hbm_bytes: float
+
+
+class ScalingRow(msgspec.Struct):
+    """The best plan of one slice, or None where nothing fits. `efficiency` compares tokens/s per chip with the first."""
+
+    slice: str
+    chips: int
+    plan: str | None
+    step_s: float | None
+    tokens_per_s: float | None
+    efficiency: float | None
+    mfu: float | None
+    bound_by: str | None
+
+
+class BatchRow(msgspec.Struct):
+    """The same plan with a larger batch: more microbatches, or more rounds of them."""
+
+    batch_tokens: int
+    step_s: float
+    tokens_per_s_per_chip: float
+    mfu: float
+    bound_by: str
+
+
+class ChangeRow(msgspec.Struct):
+    """One hardware number made better: how much faster the best plan then is."""
+
+    change: str
+    fact: str
+    factor: float
+    step_s: float
+    faster: float
+    why: str
+
+
+class Codesign(msgspec.Struct):
+    rows: list[ChangeRow]
+    advice: str
+
+
+class TrainReport(msgspec.Struct):
+    model: str
+    slice: str
+    workload: Workload
+    searched: int
+    search_s: float
+    plans: list[PlanReport]
+    feasible: int
+    infeasible: dict[str, int]
+    pareto: list[FrontRow]
+    notes: list[str]
+    scaling: list[ScalingRow] = []
+    batches: list[BatchRow] = []
+    codesign: Codesign | None = None

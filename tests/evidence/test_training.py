@@ -1,0 +1,167 @@
+"""Measured training runs: what rows mean, how they are scored, and what becomes of bad files.
+
+The rows in `data/` are facts copied from their sources, two dozen of many.
+"""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.collective_case import Skip
+from dragonscale.evidence.score import by, statistics_of
+from dragonscale.evidence.training import predict, read_runs, validate
+from dragonscale.evidence.training_choices import choices, summary, weigh
+from dragonscale.evidence.training_model import model_of
+from dragonscale.evidence.training_rows import run_of, stack_of
+from dragonscale.models.transformer import count_parameters
+
+DATA = Path(__file__).parent / "data" / "training.csv"
+
+
+@pytest.fixture(scope="module")
+def report():
+    return validate(DATA)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return {run.id: run for run in read_runs(DATA)[0]}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    with open(DATA, newline="", encoding="utf-8") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def test_the_record(report):
+    found = report.as_json()
+    assert found["rows"] == 26
+    assert found["scored"] == 21
+    assert found["skipped"] == {
+        "only adapters are trained (LoRA)": 1,
+        "layers not stated": 1,
+        "global_batch not stated": 1,
+        "pp without vpp stated": 2,
+    }
+    assert found["mape"] <= 0.12
+    assert found["median_ape"] <= 0.07
+    assert found["memory"]["rows"] == 5
+    assert found["memory"]["median_ape"] <= 0.08
+    assert found["recompute_chosen"]["rows"] + found["recompute_stated"]["rows"] == found["scored"]
+    assert set(found["by_source"]) == {row.source for row in report.scored}
+
+
+def test_megatron_rows(report):
+    groups = by(report.scored, lambda row: row.id[3:7])
+    assert statistics_of([*groups["SC21"], *groups["KORT"]])["mape"] <= 0.04
+
+
+def test_plans_of_rows(runs):
+    assert str(runs["TR-SC21-006"].plan) == (
+        "fsdp=32,tensor=8,pipe=4,microbatch=2,virtual=3,remat=block,zero=0,schedule=interleaved,sequence=false"
+    )
+    two = runs["TR-TPUR-034"].plan
+    assert (two.fsdp, two.microbatch) == (64, 4)  # JAX devices are half a chip
+    assert runs["TR-MBRIDGE-008"].plan.expert == 8
+    assert runs["TR-MXT5E-014"].job.piece.pods == 2
+    assert not runs["TR-DGXC-004"].remat_known
+
+
+def test_chip_variants(runs):
+    chip = runs["TR-TITAN-002"].job.piece.chip
+    assert chip.power == 500
+    assert chip.hbm.capacity == 96e9
+    assert chip.bandwidth("hbm") == 2.4e12
+
+
+def test_networks_of_rows(runs):
+    leaf = runs["TR-SC21-006"].job.piece.chip.network.levels[1]
+    assert leaf.bandwidth == 200e9
+
+
+def test_models_of_rows(rows):
+    parameters = {name: count_parameters(model_of(rows[name])).total for name in ("TR-SC21-009", "TR-MBRIDGE-008")}
+    assert parameters["TR-SC21-009"] == pytest.approx(529.6e9, rel=0.01)
+    assert parameters["TR-MBRIDGE-008"] == pytest.approx(30.5e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("attention", "expected"),
+    [
+        ("GQA alternating sliding-window-128/full", {128: 18, None: 18}),
+        ("GQA chunked-8192 (3 of 4 layers)", {None: 36}),
+        ("GQA sliding-1024 + global(hd512,kv2)", {1024: 30, None: 6}),
+    ],
+)
+def test_windows(rows, attention, expected):
+    row = rows["TR-DGXC-004"] | {"attention": attention, "layers": "36"}
+    windows = [layer.mixer.window for layer in model_of(row).layers]
+    assert {size: windows.count(size) for size in set(windows)} == expected
+
+
+def test_latent_attention_and_further_tokens(rows):
+    text = "MLA(q_lora1536,kv_lora512,qk128+64,v128)"
+    row = rows["TR-MBRIDGE-008"] | {"attention": text, "notes": "MTP head included"}
+    model = model_of(row)
+    assert model.layers[0].mixer.kv_rank == 512
+    assert model.extras
+    with pytest.raises(Skip, match="latent"):
+        model_of(row | {"attention": "MLA"})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"n_chips": ""}, "n_chips not stated"),
+        ({"tp": "3"}, "multiply"),
+        ({"chip": "z80"}, "unknown chip"),
+        ({"dtype": "unknown"}, "dtype"),
+        ({"step_s": "", "tokens_per_s_per_chip": ""}, "neither step time"),
+        ({"source": "hearsay"}, "no software stack"),
+        ({"global_batch": "100"}, "does not divide"),
+    ],
+)
+def test_reasons_for_leaving_rows_out(rows, change, reason):
+    with pytest.raises(Skip, match=reason):
+        run_of(rows["TR-DGXC-004"] | change, 2)
+
+
+def test_step_time_from_tokens(rows):
+    row = rows["TR-DGXC-004"]
+    rate = 1024 * 8192 / 12.33 / 64
+    assert run_of(row | {"step_s": "", "tokens_per_s_per_chip": str(rate)}, 2).seconds == pytest.approx(12.33)
+
+
+def test_unknown_recomputation_takes_the_fastest_that_fits(runs):
+    chosen, verdict = predict(runs["TR-DGXC-004"])
+    assert chosen.plan.remat == "none"
+    assert float(verdict.hbm_bytes[0]) <= chosen.job.piece.chip.hbm.capacity
+
+
+def test_stacks():
+    assert stack_of("NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md [26.08 container]") == "megatron-bridge"
+    assert stack_of("NVIDIA-NeMo/Megatron-Bridge [25.09 container]") == "megatron-core"
+    assert stack_of("pytorch/torchtitan", "FSDP eager") == "torchtitan-eager"
+
+
+def test_bad_files(tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text("id,chip\n1,h100\n", encoding="utf-8")
+    with pytest.raises(InputError, match="has no column"):
+        validate(path)
+    header = DATA.read_text(encoding="utf-8").splitlines()[0]
+    path.write_text(header + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="no rows"):
+        validate(path)
+
+
+def test_order_and_regret():
+    mixed = weigh("mixed", [(1.0, 1.2), (1.5, 1.1), (2.0, 2.1)])
+    assert mixed.tau == pytest.approx(1 / 3)
+    assert mixed.regret == pytest.approx(0.5)
+    assert weigh("repeats", [(1.0, 1.0), (1.01, 0.9)]).tau == 1.0
+    assert summary([mixed])["pairs"] == 3
+    assert choices(DATA) == [] or summary(choices(DATA))["tau"] >= 0

@@ -1,0 +1,40 @@
+"""Small jobs that the tests of a training step share."""
+
+from dataclasses import replace
+
+from dragonscale.hardware import parse_slice
+from dragonscale.models import simple
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one, make_job
+from dragonscale.training.plan import Plan, parse_plan
+
+DENSE = simple("dense", d_model=4096, d_ff=14336, n_layers=32, n_heads=32, n_kv_heads=8, vocab=128256)
+SPARSE = simple(
+    "sparse", d_model=2048, d_ff=768, n_layers=16, n_heads=16, n_kv_heads=4, vocab=32000, n_experts=64,
+    experts_per_token=8,
+)  # fmt: skip
+
+
+def job_of(where: str = "h100:64", model=DENSE, batch: int = 256, sequence: int = 4096, stack: str = "generic") -> Job:
+    """A job on a slice."""
+    return make_job(model, parse_slice(where), batch, sequence, stack)
+
+
+def judged(plan: str | Plan, job: Job | None = None, **changes) -> Verdict:
+    """A plan's verdict, with some of its settings changed."""
+    one = parse_plan(plan) if isinstance(plan, str) else plan
+    return judge_one(job or job_of(), replace(one, **changes))
+
+
+def seconds(verdict: Verdict) -> float:
+    """Its expected step."""
+    return first(verdict.seconds)
+
+
+def term(verdict: Verdict, name: str) -> float:
+    """Seconds of a term that show in the step."""
+    return first(verdict.expected.terms[name].exposed)
+
+
+def held(verdict: Verdict, name: str = "") -> float:
+    """Bytes of a part of its memory, or of all."""
+    return first(verdict.expected.memory[name]) if name else first(verdict.hbm_bytes)

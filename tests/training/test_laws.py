@@ -1,0 +1,182 @@
+"""Laws that hold for every plan; some of them other planners break."""
+
+from dataclasses import replace
+
+import numpy
+import pytest
+
+from dragonscale.training.evaluation import as_numbers, first, judge, judge_one
+from dragonscale.training.plan import Plan, parse_plan
+from tests.training.plans import DENSE, SPARSE, held, job_of, judged, seconds, term
+
+PLANS = (
+    "fsdp=64",
+    "fsdp=8,tensor=8,zero=1",
+    "fsdp=2,tensor=4,pipe=8,zero=1,microbatch=2",
+    "data=4,fsdp=16,context=1",
+    "fsdp=8,context=4,tensor=2",
+    "fsdp=4,tensor=4,pipe=4,virtual=4,schedule=interleaved,zero=1",
+)
+
+
+@pytest.mark.parametrize("stack", ["generic", "megatron-core", "torchtitan", "megatron-2021", "maxtext"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_recomputing_less_is_never_slower_and_keeping_less_never_larger(plan, stack):
+    job = job_of(stack=stack)
+    none, selective, block = (judged(plan, job, remat=remat) for remat in ("none", "selective", "block"))
+    assert seconds(none) <= seconds(selective) <= seconds(block)
+    assert held(none, "activations") >= held(selective, "activations") >= held(block, "activations")
+    assert held(none) >= held(selective)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_terms_add_up_and_stay_above_the_bound(plan):
+    verdict = judged(plan, remat="selective")
+    exposed = sum(first(one.exposed) for one in verdict.expected.terms.values())
+    assert exposed == pytest.approx(first(verdict.expected.seconds))
+    assert first(verdict.lower) <= first(verdict.upper)
+    assert first(verdict.lower) <= seconds(verdict)
+    assert all(first(one.exposed) <= first(one.seconds) * (1 + 1e-9) for one in verdict.expected.terms.values())
+    parts = sum(first(value) for value in verdict.expected.memory.values())
+    assert parts == pytest.approx(held(verdict))
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_state_divides_by_every_axis_that_shards_it(zero):
+    small = held(judged("data=64", zero=zero), "optimizer")
+    for axis in ("tensor", "pipe"):
+        split = held(judged(f"data=32,{axis}=2", zero=zero), "optimizer")
+        assert split == pytest.approx(small / 2, rel=0.12), axis  # the ends of a pipeline are not split by it
+    for axis in ("fsdp", "context"):
+        split = held(judged(f"data=32,{axis}=2", zero=zero), "optimizer")
+        assert split == pytest.approx(small / 2 if zero else small, rel=1e-3), axis
+
+
+def test_each_stage_of_zero_shards_what_it_says():
+    one, two, three = (judged("fsdp=64", zero=zero) for zero in (1, 2, 3))
+    none = judged("fsdp=64", zero=0)
+    assert held(one, "optimizer") < held(none, "optimizer")
+    assert held(one, "gradients") == held(none, "gradients")
+    assert held(two, "gradients") < held(one, "gradients")
+    assert held(two, "weights") == held(none, "weights")
+    assert held(three, "weights") == 0
+    assert held(three, "gathered weights") > 0
+
+
+@pytest.mark.parametrize("layers", [4, 8])
+def test_experts_exchange_tokens_in_every_layer(layers):
+    from dragonscale.models import simple
+    from dragonscale.training.reading import read_section
+    from dragonscale.training.rules import Rules
+
+    model = simple(
+        "m", d_model=1024, d_ff=512, n_layers=layers, n_heads=8, vocab=32000, n_experts=16, experts_per_token=2
+    )
+    section = model.program().sections[1]
+    moves = [move for move in read_section(section, Rules()).moves if move.step.kind == "all_to_all"]
+    assert [move.phase for move in moves].count("forward") == 2
+    assert [move.phase for move in moves].count("backward") == 2
+    verdict = judged("data=8,expert=8", job_of(model=model))
+    one = judged("data=8,expert=8", job_of(model=replace(model, layers=model.layers[:1])))
+    name = "expert all-to-all"
+    assert first(verdict.expected.terms[name].sent) == pytest.approx(layers * first(one.expected.terms[name].sent))
+
+
+def test_a_plan_alone_is_the_same_in_a_batch():
+    words = Plan(remat="selective", zero=1)
+    plans = [
+        replace(words, data=data, fsdp=64 // (data * tensor * pipe), tensor=tensor, pipe=pipe, microbatch=micro)
+        for data in (1, 2)
+        for tensor in (1, 2, 4, 8)
+        for pipe in (1, 2, 4)
+        for micro in (1, 2)
+    ]
+    job = job_of()
+    together = judge(job, words, as_numbers(plans))
+    for place, plan in enumerate(plans):
+        alone = judge_one(job, plan)
+        for name in ("seconds", "lower", "upper", "hbm_bytes"):
+            got = float(numpy.broadcast_to(getattr(together, name), (len(plans),))[place])
+            assert got == pytest.approx(first(getattr(alone, name)), rel=1e-12), (plan, name)
+
+
+def test_a_mixture_alone_is_the_same_in_a_batch_of_folded_and_sliced_experts():
+    words = Plan(zero=1)
+    plans = [replace(words, data=8, expert=8, tensor=1), replace(words, expert=16, tensor=4)]
+    plans += [replace(words, expert=8, tensor=8)]
+    few = replace(SPARSE, layers=SPARSE.layers[:4])
+    job = job_of(model=few)
+    small = [replace(words, expert=32, tensor=2), replace(words, expert=8, tensor=8)]
+    for batch in (plans, small):
+        together = judge(job, words, as_numbers(batch))
+        for place, plan in enumerate(batch):
+            assert float(numpy.ravel(together.seconds)[place]) == pytest.approx(seconds(judge_one(job, plan)))
+
+
+FASTER = ("memory.hbm.bandwidth", "levels.node.bandwidth", "levels.leaf.bandwidth", "pcie", "matrix.bf16")
+
+
+@pytest.mark.parametrize("plan", [*PLANS, "fsdp=64,remat=offload"])
+@pytest.mark.parametrize("fact", FASTER)
+def test_faster_parts_never_slow_a_step(plan, fact):
+    job = job_of()
+    chip = job.piece.chip
+    better = chip.with_facts(**{fact: chip.facts[fact].value * 1.5})
+    quick = replace(job, piece=replace(job.piece, chip=better))
+    assert seconds(judged(plan, quick)) <= seconds(judged(plan, job)) * (1 + 1e-9)
+
+
+def test_more_memory_never_makes_a_plan_infeasible():
+    from dragonscale.training.evaluation import problems
+
+    job, plan = job_of(), parse_plan("fsdp=64,remat=block")
+    assert not problems(job, plan, judge_one(job, plan))
+    chip = job.piece.chip.with_facts(**{"memory.hbm.capacity": 200e9})
+    larger = replace(job, piece=replace(job.piece, chip=chip))
+    assert not problems(larger, plan, judge_one(larger, plan))
+
+
+BASE = "data=2,fsdp=4,context=2,tensor=4,zero=1,microbatch=2"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sequence", False), ("ring", True), ("dtype", "fp8"), ("dtype", "mxfp8"), ("dtype", "int8"), ("zero", 0), ("zero", 2),
+        ("zero", 3), ("remat", "selective"), ("remat", "matmuls"), ("remat", "block"), ("remat", "offload"),
+        ("optimizer", "adam-bf16"), ("optimizer", "adafactor"), ("optimizer", "muon"), ("optimizer", "sgd"), ("microbatch", 4),
+    ],
+)  # fmt: skip
+def test_no_option_is_ignored(name, value):
+    base, other = judged(BASE), judged(BASE, **{name: value})
+    assert (seconds(base), held(base)) != (seconds(other), held(other))
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "interleaved", "zero-bubble", "dualpipe"])
+def test_no_schedule_is_ignored(schedule):
+    plan = "fsdp=2,tensor=4,pipe=8,zero=1,virtual=" + ("2" if schedule == "interleaved" else "1")
+    base, other = judged(plan), judged(plan, schedule=schedule)
+    assert (seconds(base), held(base)) != (seconds(other), held(other))
+
+
+def test_skewed_routing_is_slower():
+    job = job_of(model=SPARSE)
+    import msgspec
+
+    skewed = replace(job, stack=msgspec.structs.replace(job.stack, skew=1.5))
+    assert seconds(judged("data=8,expert=8", skewed)) > seconds(judged("data=8,expert=8", job))
+
+
+def test_accumulating_gradients_repeats_the_passes_and_not_the_update():
+    once, often = judged("data=64,zero=1", microbatch=4), judged("data=64,zero=1", microbatch=1)
+    assert term(once, "optimizer") == pytest.approx(term(often, "optimizer"))
+    assert term(often, "weight and gradient copies") == pytest.approx(4 * term(once, "weight and gradient copies"))
+    assert held(once, "activations") == pytest.approx(4 * held(often, "activations"))
+
+
+def test_model_flops_are_those_of_the_terms():
+    job = job_of(model=DENSE)
+    verdict = judged("fsdp=64", job)
+    done = sum(first(one.flops) for one in verdict.expected.terms.values()) * job.piece.chips
+    head = 6 * job.tokens * DENSE.vocab * DENSE.d_model
+    assert done + head == pytest.approx(job.model_flops, rel=1e-6)
