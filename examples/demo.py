@@ -1,51 +1,36 @@
-"""The main job, as far as it goes today: LLaMA-3 70B on a slice of TPU v5p, counted, sharded, costed and explained.
+"""The main job: the best plan for LLaMA-3 70B on a slice of TPU v5p, and on H100s, with its explanation.
 
 Each step is a `dscale` command that you can repeat with your own model and chips.
 """
 
+import sys
+
 from dragonscale.cli import main
 
-MODEL, SLICE = "llama3-70b", "v5p:8x16x16"
-MLP = "In[B_X, D_Y] · W_in[D_X, F_Y] · W_out[F_Y, D_X] -> Out[B_X, D_Y]"
-SIZES = "B=4194304,D=8192,F=28672"
-
+WORK = ["--batch", "4Mi", "--seq", "8192"]
 STEPS = [
-    (f"What does {MODEL} weigh?", ["models", MODEL, "--kv-dtype", "int8"]),
-    ("What is a TPU v5p? (numbers as the book has them)", ["chips", "--source", "book", "v5p"]),
-    ("When is one of its matmuls compute-bound?", ["roofline", "bf16[B,8192] @ bf16[8192,28672]", "--on", "v5p"]),
+    ("What does LLaMA-3 70B weigh?", ["models", "llama3-70b", "--kv-dtype", "int8"]),
     (
-        f"A batch of 4M tokens on {SLICE}: the MLP with FSDP over X and tensor parallelism over Y",
-        ["shard", MLP, "--mesh", "X=512,Y=4", "--on", "v5p:8x16x16", "--sizes", SIZES, "--alternatives", "1"],
+        "The best of all plans for 4M tokens a step on 2,048 TPU v5p, and 15T tokens of it",
+        ["train", "llama3-70b", "--on", "v5p:8x16x16", *WORK, "--tokens", "15T"],
     ),
     (
-        "The formulas behind it, and where it becomes bound by the network",
-        ["explain", "shard", MLP, "--mesh", "X=512,Y=4", "--on", "v5p", "--sizes", SIZES],
+        "Why: the scheme as formulas, the numbers put in, and where it becomes bound by the network",
+        ["explain", "train", "fsdp+tp", "--on", "v5p:8x16x16", "--model", "llama3-70b", "--batch", "4Mi"],
     ),
-    (
-        "How long does one weight gather take?",
-        ["collective", "all_gather", "117MB", "--mesh", "X=512,Y=4", "--axis", "X", "--on", "v5p:8x16x16"],
-    ),
+    ("The same on 1,024 H100s", ["train", "llama3-70b", "--on", "h100:1024", *WORK, "--tokens", "15T", "--top", "3"]),
 ]
 
 
 def run() -> int:
+    bold, plain = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
     for title, arguments in STEPS:
-        shown = " ".join(f"'{part}'" if " " in part else part for part in arguments)
-        print(
-            f"\n\033[1m{title}\033[0m\n$ dscale {shown}\n" if _colour() else f"\n{title}\n$ dscale {shown}\n",
-            flush=True,
-        )
+        print(f"\n{bold}{title}{plain}\n$ dscale {' '.join(arguments)}\n", flush=True)
         code = main(arguments)
         if code:
             return code
     print("\nNext: `dscale --help`, README.md, docs/index.md.")
     return 0
-
-
-def _colour() -> bool:
-    import sys
-
-    return sys.stdout.isatty()
 
 
 if __name__ == "__main__":

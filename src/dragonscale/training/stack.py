@@ -94,7 +94,7 @@ def load_stack(name: str) -> Stack:
     """A stack by name.
 
     >>> load_stack("megatron-core").gradient_bytes
-    4.0
+    2.0
     """
     if name not in stacks():
         raise unknown("software stack", name, stacks())

@@ -1,0 +1,146 @@
+"""What single choices do to a step and to its memory."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from dragonscale.hardware import load_chip
+from dragonscale.models import simple
+from dragonscale.training.evaluation import first
+from dragonscale.training.stack import load_stack, stacks
+from dragonscale.training.stages import bubble, deal_layers, held_microbatches
+from dragonscale.training.timers import expected_timer, power_factor
+from tests.training.plans import DENSE, SPARSE, held, job_of, judged, seconds, term
+
+PIPED = "fsdp=2,tensor=4,pipe=8,zero=1"
+
+
+def with_stack(job, **changes):
+    return replace(job, stack=msgspec.structs.replace(job.stack, **changes))
+
+
+def test_every_stack_says_why():
+    assert all(len(stack.why) > 20 for stack in stacks().values())
+
+
+def test_interleaving_shrinks_the_bubble_and_holds_more():
+    plain, chunks = judged(PIPED), judged(PIPED, virtual=4, schedule="interleaved")
+    assert term(chunks, "pipeline bubble") == pytest.approx(term(plain, "pipeline bubble") / 4)
+    assert held(chunks, "activations") > held(plain, "activations")
+
+
+def test_dualpipe_holds_the_weights_twice():
+    plain, dual = judged(PIPED), judged(PIPED, schedule="dualpipe")
+    assert held(dual, "weights") == pytest.approx(2 * held(plain, "weights"))
+    assert held(dual, "optimizer") == held(plain, "optimizer")
+    assert term(dual, "pipeline bubble") < term(plain, "pipeline bubble")
+
+
+def test_gpipe_holds_every_microbatch():
+    assert held_microbatches("gpipe", 8, 1, 32) == 32
+    assert held_microbatches("1f1b", 8, 1, 32) == 8
+    assert bubble("zero-bubble", 8, 1, 1.0, 2.0, 1.0) < bubble("1f1b", 8, 1, 1.0, 2.0, 1.0)
+
+
+def test_layers_that_do_not_divide_go_to_the_first_ranks():
+    deal = deal_layers(("block",) * 10, [4], [1])
+    assert (int(deal.first["block"][0]), int(deal.last["block"][0]), int(deal.fullest["block"][0])) == (3, 2, 3)
+
+
+def test_a_last_stage_with_fewer_layers_makes_room_for_the_head():
+    wide = simple("wide", d_model=2048, d_ff=8192, n_layers=64, n_heads=16, vocab=512000)
+    job = job_of(model=wide)
+    even, balanced = (judged(PIPED, with_stack(job, balanced=flag)) for flag in (False, True))
+    assert seconds(balanced) < seconds(even)
+
+
+def test_narrow_formats_are_faster_and_keep_their_master_copy():
+    job = job_of("b200:64", stack="megatron-core")
+    wide, narrow, four = (judged(PIPED, job, dtype=dtype) for dtype in ("bf16", "mxfp8", "nvfp4"))
+    assert seconds(four) < seconds(narrow) < seconds(wide)
+    assert held(narrow, "optimizer") == held(wide, "optimizer")
+    assert held(four, "weights") < held(narrow, "weights") < held(wide, "weights")
+    assert held(narrow, "activations") < held(wide, "activations")
+
+
+def test_a_stack_that_keeps_both_copies_holds_more():
+    job = job_of()
+    wide, narrow = judged(PIPED, job), judged(PIPED, job, dtype="fp8")
+    assert held(narrow, "weights") == pytest.approx(1.5 * held(wide, "weights"))
+
+
+def test_offload_keeps_nothing_and_shows_on_a_slow_link():
+    job = job_of(sequence=512, batch=1024)
+    chip = job.piece.chip.with_facts(pcie=1e8)
+    slow = replace(job, piece=replace(job.piece, chip=chip))
+    block, away, late = (
+        judged("fsdp=64,remat=block", job),
+        judged("fsdp=64,remat=offload", job),
+        judged("fsdp=64,remat=offload", slow),
+    )
+    assert held(away, "activations") == 0 < held(block, "activations")
+    assert seconds(block) <= seconds(away) < seconds(late)
+    assert term(late, "host offload") > 0
+
+
+def test_a_ring_of_keys_holds_less_than_gathering_them():
+    gather, ring = judged("fsdp=8,context=8", ring=False), judged("fsdp=8,context=8", ring=True)
+    assert held(ring, "working set") < held(gather, "working set")
+    assert first(ring.expected.terms["context collectives"].sent) == first(
+        gather.expected.terms["context collectives"].sent
+    )
+
+
+def test_moments_of_optimizers():
+    sizes = [
+        held(judged("data=64,zero=0", optimizer=name), "optimizer") for name in ("adam", "adam-bf16", "muon", "sgd")
+    ]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == pytest.approx(sizes[3] * 3)
+
+
+def test_a_lower_power_limit_costs_less_than_its_part():
+    h100 = load_chip("h100")
+    factor = power_factor(h100.with_facts(power=500.0), h100)
+    assert 500 / 700 < factor < 1
+    fast, slow = (expected_timer(chip, "bf16", load_stack("generic")) for chip in (h100, h100.with_facts(power=500.0)))
+    assert fast.matmul(8192, 8192, 8192, 1, True) < slow.matmul(8192, 8192, 8192, 1, True)
+
+
+def test_small_models_wait_for_the_host():
+    tiny = simple("tiny", d_model=512, d_ff=2048, n_layers=8, n_heads=8, vocab=32000)
+    job = job_of("a100:8", model=tiny, batch=64, sequence=512, stack="megatron-deepspeed")
+    assert term(judged("data=8,zero=0", job), "waiting for the host") > 0.5 * seconds(judged("data=8,zero=0", job))
+
+
+def test_unfused_attention_grows_with_the_square():
+    short, long = (
+        judged("fsdp=64", job_of(sequence=size, batch=8192 * 64 // size, stack="megatron-2021"))
+        for size in (1024, 4096)
+    )
+    assert term(long, "attention scores") == pytest.approx(4 * term(short, "attention scores"), rel=0.1)
+
+
+def test_a_token_is_sent_once_to_a_chip_with_several_of_its_experts():
+    job = job_of(model=SPARSE)
+    every, once = (judged("data=8,expert=8", with_stack(job, expert_dedup=flag)) for flag in (False, True))
+    ratio = first(once.expected.terms["expert all-to-all"].sent) / first(every.expected.terms["expert all-to-all"].sent)
+    assert ratio == pytest.approx(1 - (7 / 8) ** 8)
+
+
+def test_gradients_travel_under_the_backward_pass():
+    job = job_of()
+    hidden, shown = (judged("data=64,zero=1", with_stack(job, gradient_overlap=part)) for part in (0.95, 0.0))
+    assert term(hidden, "gradient reduction") < term(shown, "gradient reduction")
+
+
+def test_the_published_runs_of_the_examples():
+    """Llama 3.1 405B on 2048 H100s as MLPerf 5.0 ran it: 14.2 s a step, 52.5 GiB."""
+    model = simple("405b", d_model=16384, d_ff=53248, n_layers=126, n_heads=128, n_kv_heads=8, vocab=128256)
+    job = job_of("h100:2048", model=model, batch=1152, sequence=8192, stack="megatron-core")
+    plan = "fsdp=16,tensor=8,context=2,pipe=8,virtual=8,zero=1,dtype=fp8,schedule=interleaved"
+    verdict = judged(plan, job)
+    assert seconds(verdict) == pytest.approx(14.2, rel=0.1)
+    assert held(verdict) / 2**30 == pytest.approx(52.5, rel=0.1)
+    assert DENSE.n_layers == 32
