@@ -52,3 +52,20 @@ def compare(run: Run) -> None:
         best = found.best[0].plan
         print(f"  the planner's pick of {found.searched:,} plans: {best}")
         print(shown("predicted", plan_report(job, best), None))
+
+
+SMALL = Run(
+    "LLaMA-3.1 8B on eight TPU v6e",
+    "AI-Hypercomputer/tpu-recipes, training/trillium/Llama3.1-8B-MaxText/v6e-8: 3.443 s a step",
+    "llama3-8b",
+    "v6e:2x4",
+    24,
+    8192,
+    "maxtext",
+    "fsdp=8,microbatch=3,remat=offload",
+    3.443,
+)
+
+if __name__ == "__main__":
+    compare(SMALL)
+    print("\nLarger ones: examples/train_gpt3.py, examples/train_llama3.py, examples/train_deepseek_v3.py")

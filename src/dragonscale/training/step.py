@@ -178,7 +178,7 @@ def _add_time(step: Step, setting: Setting, numbers: dict[str, Any], parts: Part
     ends = maximum(busy(deal.first) + both["embed"], busy(deal.last) + last, busy(deal.fullest))
     if setting.stack.balanced:
         whole = sum(number * both[kind] for kind, number in _layer_counts(setting.program).items())
-        largest = maximum(*[both[kind] for kind in counts_of(deal)])
+        largest = maximum(*[both[kind] for kind in deal.fullest])
         ends = minimum(ends, (whole + both["embed"] + last) / numbers["pipe"] + largest)
     slowest = alone * (busy(deal.first) + both["embed"] + last) + (1 - alone) * ends
     counts = deal.fullest
@@ -193,11 +193,6 @@ def _add_time(step: Step, setting: Setting, numbers: dict[str, Any], parts: Part
     _add_sends(step, setting, numbers, parts, wires)
     _add_reduction(step, setting, parts, numbers, per_f, per_b)
     _add_update(step, setting, parts)
-
-
-def counts_of(deal: Deal) -> list[str]:
-    """The kinds of layers."""
-    return list(deal.fullest)
 
 
 def _layer_counts(program: Program) -> dict[str, int]:
