@@ -12,6 +12,7 @@ from dragonscale.reports.explain import Explanation
 from dragonscale.reports.models import ModelReport
 from dragonscale.reports.roofline import RooflineReport
 from dragonscale.reports.shard import ShardReport
+from dragonscale.reports.train_records import TrainReport
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
 RECORDS: dict[str, Any] = {
@@ -21,6 +22,7 @@ RECORDS: dict[str, Any] = {
     "model": ModelReport,
     "roofline": RooflineReport,
     "shard": ShardReport,
+    "train": TrainReport,
 }
 
 

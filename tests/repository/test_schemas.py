@@ -14,6 +14,18 @@ COMMANDS = {
     "explain": ["explain", "roofline", "bf16[B,128] @ bf16[128,256]", "--on", "h100"],
     "model": ["models", "llama3-8b"],
     "roofline": ["roofline", "bf16[B,128] @ bf16[128,256]", "--on", "h100"],
+    "train": [
+        "train",
+        "llama3-8b",
+        "--on",
+        "h100:8",
+        "--batch",
+        "512Ki",
+        "--seq",
+        "8192",
+        "--plan",
+        "fsdp=8,remat=block",
+    ],
     "shard": ["shard", "A[I_X, J] @ B[J, K] -> C[I_X, K]", "--mesh", "X=4"],
 }
 

@@ -70,7 +70,8 @@ def draw_mesh(plan: dict[str, Any]) -> list[str]:
 
 def _figures(report: Any, best: Any) -> list[str]:
     lines = [
-        f"step {amount(best.step_s, 's')} expected (bounds {amount(best.lower_s, 's')} to {amount(best.upper_s, 's')}), "
+        f"step {amount(best.step_s, 's')} expected "
+        f"(datasheet rates: {amount(best.lower_s, 's')} if all overlaps, {amount(best.upper_s, 's')} if nothing does), "
         f"MFU {best.mfu:.1%}, {best.tokens_per_s_per_chip:,.0f} tokens/s per chip"
     ]
     if best.days is not None:

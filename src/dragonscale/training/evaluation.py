@@ -104,7 +104,7 @@ def _judge(job: Job, words: Plan, numbers: dict[str, Any], folded: bool) -> Verd
     wired = [bound.terms[name].seconds for name in WIRES if name in bound.terms]
     lower = maximum(compute, *wired)
     upper = compute + sum(wired)
-    seconds = maximum(expected.seconds * _straggling(job), lower)
+    seconds = maximum(expected.seconds * straggling(job), lower)
     return Verdict(expected, bound, lower, upper, seconds, expected.hbm_bytes, wires.possible)
 
 
@@ -139,7 +139,7 @@ _TERM_PARTS = ("seconds", "exposed", "sent", "flops")
 _ARRAYS = ("lower", "upper", "seconds", "hbm_bytes", "possible")
 
 
-def _straggling(job: Job) -> float:
+def straggling(job: Job) -> float:
     """The slowest of many machines sets the pace: a little more for every doubling of the nodes."""
     nodes = max(1.0, job.piece.chips / max(1, job.piece.chip.host_chips))
     return 1.0 + job.stack.straggle * float(numpy.log2(nodes))

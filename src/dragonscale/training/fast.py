@@ -16,7 +16,7 @@ from dragonscale.hardware import Torus
 from dragonscale.models.program import Section
 from dragonscale.numbers import maximum
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.training.evaluation import WIRES, _straggling
+from dragonscale.training.evaluation import WIRES, straggling
 from dragonscale.training.layers import Layer, Travel, layer_costs
 from dragonscale.training.memory import Held, rank_bytes, section_bytes
 from dragonscale.training.passes import Pass
@@ -24,7 +24,7 @@ from dragonscale.training.placement import Wires
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.reading import Reading, read_section
 from dragonscale.training.rows import SHAPE, Chosen, Rows, SharedTimer, alike, take
-from dragonscale.training.step import Parts, Setting, Step, _add_time, _passes, _sizes, _travelling
+from dragonscale.training.step import Parts, Setting, Step, add_time, layer_passes, dims_with_microbatch, travelling
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def judge_rows(
 ) -> Judged:
     """Chosen rows under some words and each of some remat policies, from what `cost_rows` found for them."""
     setting = rows.setting(words, "expected")
-    seconds = _timed(setting, chosen, expected).seconds * _straggling(rows.job)
+    seconds = _timed(setting, chosen, expected).seconds * straggling(rows.job)
     if bound is not None:
         seconds = maximum(seconds, lower_bounds(rows, words, chosen, bound))
     ends = [section.name for section in setting.ends]
@@ -84,7 +84,7 @@ def _timed(setting: Setting, chosen: Chosen, costs: Costs) -> Step:
     """Layers put into stages: the second half of `step.evaluate`."""
     step = Step()
     parts = Parts(costs.layers, costs.held[0], chosen.deal, chosen.microbatches, costs.forward, costs.backward)
-    _add_time(step, setting, chosen.numbers, parts, chosen.wires)
+    add_time(step, setting, chosen.numbers, parts, chosen.wires)
     return step
 
 
@@ -96,7 +96,7 @@ def cost_rows(rows: Rows, words: Plan, remats: tuple[str, ...], which: str) -> C
     layers = {section.name: _layer(rows, setting, section) for section in sections}
     held = tuple(_held(rows, setting, remat) for remat in remats)
     passes = [
-        _passes(replace(setting, words=replace(words, remat=remat)), layers, kept)
+        layer_passes(replace(setting, words=replace(words, remat=remat)), layers, kept)
         for remat, kept in zip(remats, held, strict=True)
     ]
     forward, backward = (
@@ -116,7 +116,7 @@ def _sized(rows: Rows, setting: Setting, section: Section, distinct: Any) -> tup
     wires, microbatch = take(rows.wires, distinct), rows.numbers["microbatch"][distinct]
     mesh, tokens = Mesh(wires.axes), float(setting.sequence)
     base = {"b": microbatch * mesh.size("data", "fsdp", "expert"), "t": tokens, "s": tokens}
-    return _sizes(section, base, mesh), wires
+    return dims_with_microbatch(section, base, mesh), wires
 
 
 def _layer(rows: Rows, setting: Setting, section: Section) -> Layer:
@@ -144,7 +144,7 @@ def _costed(rows: Rows, setting: Setting, reading: Reading, names: tuple[str, ..
     timer: Any = SharedTimer(setting.timer, *shapes)
     layer = layer_costs(
         reading, sizes, wires, timer, setting.profile,
-        reduce_bytes=setting.stack.reduce_bytes, weight_bytes=_travelling(setting.words, setting.stack), dedup=setting.stack.expert_dedup,
+        reduce_bytes=setting.stack.reduce_bytes, weight_bytes=travelling(setting.words, setting.stack), dedup=setting.stack.expert_dedup,
     )  # fmt: skip
     return take(layer, place)
 

@@ -105,7 +105,7 @@ def evaluate(setting: Setting, numbers: dict[str, Any], wires: Wires) -> Step:
     """A batch of plans that share their words: `numbers` has the mesh axes, microbatch and virtual as arrays."""
     parts = _read_parts(setting, numbers, wires)
     step = Step()
-    _add_time(step, setting, numbers, parts, wires)
+    add_time(step, setting, numbers, parts, wires)
     step.memory = rank_bytes(
         setting.words, setting.stack, parts.held, parts.deal, numbers, parts.microbatches,
         [section.name for section in setting.ends],
@@ -122,19 +122,19 @@ def _read_parts(setting: Setting, numbers: dict[str, Any], wires: Wires) -> Part
     layers: dict[str, Layer] = {}
     held: dict[str, Held] = {}
     for section in (*setting.program.sections[:-1], *setting.ends):
-        sizes = _sizes(section, base, mesh)
+        sizes = dims_with_microbatch(section, base, mesh)
         reading = read_section(section, rules)
         layers[section.name] = layer_costs(
             reading, sizes, wires, setting.timer, setting.profile,
-            reduce_bytes=stack.reduce_bytes, weight_bytes=_travelling(words, stack), dedup=stack.expert_dedup,
+            reduce_bytes=stack.reduce_bytes, weight_bytes=travelling(words, stack), dedup=stack.expert_dedup,
         )  # fmt: skip
         held[section.name] = section_bytes(section, sizes, mesh, words, rules, stack, setting.piece.chip)
-    forward, backward = _passes(setting, layers, held)
+    forward, backward = layer_passes(setting, layers, held)
     deal = deal_layers(setting.program.order, numbers["pipe"], numbers["virtual"])
     return Parts(layers, held, deal, microbatches, forward, backward)
 
 
-def _passes(
+def layer_passes(
     setting: Setting, layers: dict[str, Layer], held: dict[str, Held]
 ) -> tuple[dict[str, Pass], dict[str, Pass]]:
     """Every section's forward and backward pass; only blocks are recomputed."""
@@ -151,12 +151,12 @@ def _passes(
     return forward, backward
 
 
-def _travelling(words: Plan, stack: Stack) -> float:
+def travelling(words: Plan, stack: Stack) -> float:
     """Bytes of a weight on the wire."""
     return min(2.0, dtype_bytes(words.dtype)) if stack.narrow_gathers else 2.0
 
 
-def _sizes(section: Section, base: dict[str, Number], mesh: Mesh) -> dict[str, Number]:
+def dims_with_microbatch(section: Section, base: dict[str, Number], mesh: Mesh) -> dict[str, Number]:
     """Dims with the microbatch; KV heads are copied where there are fewer than tensor shards."""
     sizes = section.dims | base
     if "k" in sizes:
@@ -166,7 +166,7 @@ def _sizes(section: Section, base: dict[str, Number], mesh: Mesh) -> dict[str, N
     return sizes
 
 
-def _add_time(step: Step, setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wires) -> None:
+def add_time(step: Step, setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wires) -> None:
     words, deal = setting.words, parts.deal
     both = {name: parts.forward[name].seconds + parts.backward[name].seconds for name in parts.layers}
     last = sum(both[section.name] for section in setting.ends)
