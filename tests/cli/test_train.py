@@ -184,3 +184,25 @@ def test_fuzzed_flags_are_answered_or_refused(flag: str, text: str, capsys: pyte
     assert "Traceback" not in told.err
     if code == 2:
         assert told.err.count("dscale: ") == 1
+
+
+def test_skewed_routing_is_slower(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = []
+    for skew in ("1", "1.5"):
+        flags = [
+            "--on",
+            "h100:8",
+            "--batch",
+            "256Ki",
+            "--seq",
+            "4096",
+            "--plan",
+            "expert=8,remat=block",
+            "--skew",
+            skew,
+        ]
+        assert main(["train", "qwen3-30b-a3b", *flags, "--json"]) in (0, 3)
+        steps.append(json.loads(capsys.readouterr().out)["plans"][0]["step_s"])
+    assert steps[1] > steps[0] * 1.02
+    assert main(["train", "qwen3-30b-a3b", "--on", "h100:8", "--batch", "256Ki", "--seq", "4096", "--skew", "0.5"]) == 2
+    assert "at least 1" in capsys.readouterr().err

@@ -38,6 +38,7 @@ def run(
     deadline: Annotated[
         str, Parameter(help="With a chip alone or 'any': the time a run (with --tokens) or step may take.")
     ] = "",
+    skew: Annotated[float, Parameter(help="Tokens of the busiest expert over the mean: 1 is balanced routing.")] = 1.0,
     largest: Annotated[str, Parameter(help="Ask for the largest 'batch' or 'model' that fits the slice instead.")] = "",
     scaling: Annotated[bool, Parameter(negative="", help="Add the best plans on smaller and larger slices.")] = False,
     codesign: Annotated[bool, Parameter(negative="", help="Add what better hardware would change.")] = False,
@@ -55,7 +56,7 @@ def run(
     asked = read_question(
         Question(
             model=model, on=on, batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
-            remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart,
+            remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew,
         )
     )  # fmt: skip
     for text in asked.notes:

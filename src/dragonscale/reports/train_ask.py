@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, dtype_bytes, parse_slice, parse_target
 from dragonscale.models import load_model
@@ -42,6 +44,7 @@ class Question:
     deadline: str = ""
     largest: str = ""
     chart: str = "time"
+    skew: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ class Asked:
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
         assert where is not None
-        return make_job(self.model, where, self.sequences, self.sequence, self.question.stack)
+        job = make_job(self.model, where, self.sequences, self.sequence, self.question.stack)
+        return replace(job, stack=msgspec.structs.replace(job.stack, skew=job.stack.skew * self.question.skew))
 
 
 def read_question(question: Question) -> Asked:
@@ -125,6 +129,8 @@ def _whole(number: int, text: str) -> int:
 
 def _check_words(question: Question) -> None:
     load_stack(question.stack)
+    if not 1 <= question.skew <= 1000:
+        raise InputError(f"--skew is {question.skew}; it is the busiest expert's tokens over the mean, at least 1.")
     dtype_bytes(question.dtype)
     for name, value, allowed in (("ranking", question.rank, RANKS), ("chart", question.chart, CHARTS)):
         if value not in allowed:

@@ -24,7 +24,7 @@ from dragonscale.training.placement import Wires
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.reading import Reading, read_section
 from dragonscale.training.rows import SHAPE, Chosen, Rows, SharedTimer, alike, take
-from dragonscale.training.step import Parts, Setting, Step, add_time, layer_passes, dims_with_microbatch, travelling
+from dragonscale.training.step import Parts, Setting, Step, add_time, dims_with_microbatch, layer_passes, travelling
 
 
 @dataclass(frozen=True)
