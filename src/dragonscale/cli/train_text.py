@@ -70,9 +70,10 @@ def draw_mesh(plan: dict[str, Any]) -> list[str]:
 
 def _figures(report: Any, best: Any) -> list[str]:
     lines = [
-        f"step {amount(best.step_s, 's')} expected "
-        f"(datasheet rates: {amount(best.lower_s, 's')} if all overlaps, {amount(best.upper_s, 's')} if nothing does), "
-        f"MFU {best.mfu:.1%}, {best.tokens_per_s_per_chip:,.0f} tokens/s per chip"
+        f"step {amount(best.step_s, 's')} expected, MFU {best.mfu:.1%}, "
+        f"{best.tokens_per_s_per_chip:,.0f} tokens/s per chip",
+        f"at datasheet rates {amount(best.lower_s, 's')} if everything overlaps, "
+        f"{amount(best.upper_s, 's')} if nothing does",
     ]
     if best.days is not None:
         money = f", {_money(best.cost_usd)}" if best.cost_usd is not None else ""
