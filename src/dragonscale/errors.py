@@ -10,7 +10,13 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something the user wrote cannot be used. The message is the whole story: no traceback is needed."""
+    """Something the user wrote cannot be used. The message is the whole story: no traceback is needed.
+
+    It is one line whatever was given: characters that cannot be printed are shown as escapes.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence))
 
 
 def shorten(text: object, limit: int = 60) -> str:
