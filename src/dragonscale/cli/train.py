@@ -51,7 +51,7 @@ def run(
     json: Json = False,
 ) -> int:
     """How should a training run be split over chips, how long does a step take, what bounds it, what does it cost?"""
-    from dragonscale.reports.train_ask import Question, read_question
+    from dragonscale.reports.train_question import Question, read_question
 
     asked = read_question(
         Question(

@@ -156,14 +156,10 @@ class Chip:
         """
         if source not in self.sources:
             raise unknown(f"source for {self.title} called", source, self.sources)
-        from dragonscale.hardware.chip_file import assemble
-
         return assemble(self, {path: fact.reading(source) for path, fact in self.facts.items()})
 
     def with_facts(self, **changes: float) -> "Chip":
         """A what-if chip: the same one with some facts replaced, e.g. `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`."""
-        from dragonscale.hardware.chip_file import assemble
-
         wrong = [path for path in changes if path not in self.facts]
         if wrong:
             raise unknown(f"fact of {self.title} called", wrong[0], self.facts)
@@ -172,3 +168,51 @@ class Chip:
             for path, fact in self.facts.items()
         }
         return assemble(self, facts)
+
+
+def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
+    """The chip with its numbers taken from `facts`."""
+
+    def value(path: str, default: Any = None) -> Any:
+        return facts[path].value if path in facts else default
+
+    def under(prefix: str) -> dict[str, Any]:
+        return {path[len(prefix) :]: fact.value for path, fact in facts.items() if path.startswith(prefix)}
+
+    levels = {path.split(".")[1] for path in facts if path.startswith("memory.")}
+    memory = {
+        name: Memory(value(f"memory.{name}.capacity", 0.0), value(f"memory.{name}.bandwidth"))
+        for name in sorted(levels)
+    }
+    if isinstance(chip.network, Torus):
+        pod = tuple(int(size) for size in value("ici.pod"))
+        network: Torus | Tree = replace(
+            chip.network, axes=len(pod), link=value("ici.link"), hop_latency=value("ici.hop_latency"), pod=pod
+        )
+    else:
+        network = Tree(
+            tuple(
+                replace(
+                    level,
+                    bandwidth=value(f"levels.{level.name}.bandwidth"),
+                    latency=value(f"levels.{level.name}.latency"),
+                )
+                for level in chip.network.levels
+            )
+        )
+    return replace(
+        chip,
+        matrix=under("matrix."),
+        vector=under("vector."),
+        memory=memory,
+        network=network,
+        pcie=value("pcie"),
+        dcn=value("dcn.egress"),
+        dcn_latency=value("dcn.latency", 0.0),
+        host_chips=int(value("host.chips", 1)),
+        host_shape=tuple(int(size) for size in value("host.shape", ())),
+        structure=under("structure."),
+        price=value("price"),
+        power=value("power"),
+        facts=facts,
+    )

@@ -6,14 +6,13 @@ differs, which is how a chip that does not exist yet is described.
 """
 
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.hardware.chip import DTYPE_BYTES, Chip, Level, Memory, Torus, Tree
+from dragonscale.hardware.chip import DTYPE_BYTES, Chip, Level, Torus, Tree, assemble
 from dragonscale.hardware.quantity import Quantity, QuantityFile, Written, read_quantity
 
 MAX_FILE_BYTES = 1_000_000
@@ -188,51 +187,3 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
                     f"{path} in {shorten(origin)} names the source {reading.source!r}, which [sources] does not list."
                 )
     return facts
-
-
-def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
-    """The chip with its numbers taken from `facts`."""
-
-    def value(path: str, default: Any = None) -> Any:
-        return facts[path].value if path in facts else default
-
-    def under(prefix: str) -> dict[str, Any]:
-        return {path[len(prefix) :]: fact.value for path, fact in facts.items() if path.startswith(prefix)}
-
-    levels = {path.split(".")[1] for path in facts if path.startswith("memory.")}
-    memory = {
-        name: Memory(value(f"memory.{name}.capacity", 0.0), value(f"memory.{name}.bandwidth"))
-        for name in sorted(levels)
-    }
-    if isinstance(chip.network, Torus):
-        pod = tuple(int(size) for size in value("ici.pod"))
-        network: Torus | Tree = replace(
-            chip.network, axes=len(pod), link=value("ici.link"), hop_latency=value("ici.hop_latency"), pod=pod
-        )
-    else:
-        network = Tree(
-            tuple(
-                replace(
-                    level,
-                    bandwidth=value(f"levels.{level.name}.bandwidth"),
-                    latency=value(f"levels.{level.name}.latency"),
-                )
-                for level in chip.network.levels
-            )
-        )
-    return replace(
-        chip,
-        matrix=under("matrix."),
-        vector=under("vector."),
-        memory=memory,
-        network=network,
-        pcie=value("pcie"),
-        dcn=value("dcn.egress"),
-        dcn_latency=value("dcn.latency", 0.0),
-        host_chips=int(value("host.chips", 1)),
-        host_shape=tuple(int(size) for size in value("host.shape", ())),
-        structure=under("structure."),
-        price=value("price"),
-        power=value("power"),
-        facts=facts,
-    )

@@ -4,7 +4,7 @@ from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.hardware import parse_slice
-from dragonscale.reports.train_ask import Asked
+from dragonscale.reports.train_question import Asked
 from dragonscale.reports.train_records import TrainReport
 from dragonscale.roofline.chart import line_chart, roofline_chart
 from dragonscale.training.plan import Plan

@@ -7,7 +7,8 @@ from dragonscale.hardware import Slice
 from dragonscale.models.transformer import count_parameters
 from dragonscale.reports.train import plan_report, search_report, workload_of
 from dragonscale.reports.train_advice import ENDS, is_compute
-from dragonscale.reports.train_ask import Asked, best_report
+from dragonscale.reports.train_best import best_report
+from dragonscale.reports.train_question import Asked
 from dragonscale.reports.train_records import BatchRow, ChangeRow, Codesign, ScalingRow, TrainReport
 from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
 from dragonscale.training.evaluation import Job
