@@ -5,6 +5,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.hardware import parse_slice
+from dragonscale.reports.train import single_report
 from dragonscale.reports.train_best import best_report
 from dragonscale.reports.train_more import (
     batch_rows,
