@@ -24,11 +24,10 @@ from dragonscale.hardware.slices import possible_shapes
 from dragonscale.notation import parse_einsum
 from dragonscale.roofline import padded, symbol
 from tests.book import solve_tpus_problems  # noqa: F401  (registers its solvers)
-from tests.book.casebook import NOT_COMPUTED, Both, solves
+from tests.book.casebook import Both, solves
 from tests.book.solve_roofline import book_chip
 
 GENERATIONS = ("v3", "v4p", "v5p", "v5e", "v6e", "tpu7x")
-NOT_COMPUTED["tpus.vpu_alus:xlus"] = "The catalogue does not count the cross-lane units of a core (structure.xlus)."
 
 
 def book(name: str) -> Chip:
@@ -274,7 +273,8 @@ def sublane_reduction(given: dict[str, Any]) -> dict[str, Any]:
 @solves("tpus.vpu_alus")
 def scalar_core(_: dict[str, Any]) -> dict[str, Any]:
     chip = book("v5p")
-    return {"vpu_alus": vector_alus(chip), "mxus": chip.structure["mxus_per_core"]}
+    parts = chip.structure
+    return {"vpu_alus": vector_alus(chip), "mxus": parts["mxus_per_core"], "xlus": parts["xlus_per_core"]}
 
 
 @solves("tpus.systolic_alus")
