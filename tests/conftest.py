@@ -1,0 +1,13 @@
+"""Settings for the whole suite.
+
+Property tests draw the same examples every time, so that a failure is the change's and not the dice's;
+`HYPOTHESIS_PROFILE=explore make test` draws new ones. No test has a deadline: machines are busy.
+"""
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("explore", derandomize=False, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
