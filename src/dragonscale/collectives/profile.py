@@ -13,8 +13,8 @@ never leave the chip (its own part of an AllGather) still have to be copied, at 
 
 Libraries change protocol on the way: from flags in every word, quick but wasteful, to whole buffers handed over. Where a
 chip's part is longer than `switch` bytes, each step of a ring waits at least `stall` for its buffer, and (stall · steps)²
-stands under the root with the rest: a visible step in measured curves, gone once the wires are the slower. (Inside a
-node, and between nodes over RoCE; the other fabrics measured show none.)
+stands under the root with the rest: a visible step in measured curves, gone once the wires are the slower. (Only inside
+a node; between nodes the measurements show none.)
 
 The bytes are those of the algorithms that libraries use, never fewer than the bound's:
 
