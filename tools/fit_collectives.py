@@ -38,7 +38,7 @@ BOUNDS = {
     "fraction": (0.02, 0.97),
     "ramp": (1e-9, 5e-3),
     "copy": (1e10, 5e12),
-    "stall": (1e-7, 1e-3),
+    "stall": (1e-7, 1e-4),
 }
 OWN = {
     "one_shot": {"launch": 5e-6, "hop": 1e-7, "fraction": 0.6, "copy": 1.4e12},

@@ -193,9 +193,6 @@ class _Layout:
         ramp = path.ramp + across * self.between("ring", "ramp")
         copied = part / path.copy if path.copy else 0.0
         stalled = where(part > path.switch, (1 - across) * path.stall * inner, 0.0) if path.switch else 0.0
-        if self.fabric.paths["ring"].switch:
-            waiting = across * self.between("ring", "stall") * outer
-            stalled = stalled + where(part > self.between("ring", "switch"), waiting, 0.0)
         return lead + copied + sqrt(moving * (moving + 4 * ramp) + stalled**2)
 
 
