@@ -64,17 +64,8 @@ def run(
     report, code = _answer(asked, scaling, codesign)
     if report is None:
         return code
-    if save is not None and report.plans:
-        from dragonscale.reports.train_ask import save_best
-
-        save_best(report, save)
-        note(f"Wrote {save}.")
-    if plot is not None and report.plans:
-        from dragonscale.reports.train_charts import draw
-        from dragonscale.roofline.chart import save_chart
-
-        save_chart(draw(chart, asked, report), plot)
-        note(f"Wrote {plot}.")
+    if report.plans:
+        _write_files(asked, report, save, plot, chart)
     if json:
         emit_json(report)
     else:
@@ -82,6 +73,20 @@ def run(
 
         print(text_of(report, explain))
     return code
+
+
+def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, chart: str) -> None:
+    """The best plan and the chart, where they were asked for."""
+    from dragonscale.reports.train_ask import save_best
+    from dragonscale.reports.train_charts import draw
+    from dragonscale.roofline.chart import save_chart
+
+    if save is not None:
+        save_best(report, save)
+        note(f"Wrote {save}.")
+    if plot is not None:
+        save_chart(draw(chart, asked, report), plot)
+        note(f"Wrote {plot}.")
 
 
 def _answer(asked: Any, scaling: bool, codesign: bool) -> tuple[Any, int]:

@@ -17,7 +17,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.notation import parse_chain
 from dragonscale.numbers import Number
 from dragonscale.reports.roofline import prepare
-from dragonscale.roofline import einsum_cost, rates_of, roofline, solve_equal, symbol
+from dragonscale.roofline import einsum_cost, solve_equal, symbol
 from dragonscale.sharding.chain import collectives, passes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.units import render
@@ -91,7 +91,6 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
     line, known, _ = prepare(expression, sizes)
     letters = {name: symbol(name) for name in line.indices}
     cost = einsum_cost(line, letters, level=level)
-    result = roofline(cost, rates_of(chip))
     (unit, dtype), flops = next(iter(cost.flops.items()))
     peak, width = symbol("C"), symbol("W")
     values: dict[Any, float] = {letters[name]: size for name, size in known.items() if isinstance(size, int)}
@@ -114,7 +113,6 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
             known_value = f" = {float(value):,.6g}" if value.is_number else ""
             if not (value.is_number and float(value) <= 0):
                 found.append(f"compute = {level} at {name} = {formula_text(_tidy(solution))}{known_value}")
-    del result
     notes = [
         f"C = {render(chip.peak(dtype, unit), 'FLOP/s')} ({dtype}, {unit} unit), W = {render(chip.bandwidth(level), 'bytes/s')} ({level}) of {chip.title}"
     ]

@@ -106,8 +106,7 @@ def roofline_report(
         bytes=float(result.cost.bytes[level]) if whole else None,
         intensity_flops_per_byte=float(result.cost.intensity(level)) if whole else None,
         resources=[
-            _resource(name, seconds, whole)
-            for name, seconds in _formulas(line, chip, level, weights_only, result).items()
+            _resource(name, seconds, whole) for name, seconds in _formulas(line, level, weights_only, result).items()
         ],
         lower_s=float(result.lower) if whole else None,
         upper_s=float(result.upper) if whole else None,
@@ -121,19 +120,20 @@ def roofline_report(
     return report
 
 
+def _counted(line: Einsum, weights_only: bool) -> tuple[int, ...] | None:
+    """The arrays whose bytes count: all, or the last operand alone."""
+    return (len(line.operands) - 1,) if weights_only else None
+
+
 def _evaluate(line: Einsum, sizes: dict[str, Number], chip: Chip, level: str, weights_only: bool) -> Roofline:
-    counted = (len(line.operands) - 1,) if weights_only else None
-    return roofline(einsum_cost(line, sizes, level=level, counted=counted), rates_of(chip))
+    cost = einsum_cost(line, sizes, level=level, counted=_counted(line, weights_only))
+    return roofline(cost, rates_of(chip))
 
 
-def _formulas(
-    line: Einsum, chip: Chip, level: str, weights_only: bool, result: Roofline
-) -> dict[str, tuple[str, Number]]:
+def _formulas(line: Einsum, level: str, weights_only: bool, result: Roofline) -> dict[str, tuple[str, Number]]:
     """Each resource's time as algebra in the dims' letters over C and W, beside its value."""
     letters = {index: symbol(index) for index in line.indices}
-    counted = (len(line.operands) - 1,) if weights_only else None
-    cost = einsum_cost(line, letters, level=level, counted=counted)
-    del chip
+    cost = einsum_cost(line, letters, level=level, counted=_counted(line, weights_only))
     import sympy
 
     texts = {name: f"{sympy.factor_terms(cost.total_flops)} / C" for name in result.seconds if name in NAMES}

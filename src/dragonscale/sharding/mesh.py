@@ -155,20 +155,19 @@ def _whole_axes(axes: dict[str, int], wide: list[tuple[int, bool]]) -> dict[str,
 def _split_axes(axes: dict[str, int], wide: list[tuple[int, bool]], where: str) -> dict[str, tuple[Ring, ...]]:
     """Hardware axes shared: filled from the fastest mesh axis up. An inner part is a line; an outer part keeps the ring
     but its neighbours are `stride` links apart, so as many rings share each link."""
-    left = [[size, wraps, 1, size] for size, wraps in reversed(wide)]
+    left = [[wraps, 1, size] for size, wraps in reversed(wide)]
     placed: dict[str, tuple[Ring, ...]] = {}
     for name, size in reversed(list(axes.items())):
         rings: list[Ring] = []
         need = size
         for hardware in left:
-            part = math.gcd(need, hardware[3])
+            part = math.gcd(need, hardware[2])
             if part == 1:
                 continue
-            size_here, wraps, stride, free = hardware
+            wraps, stride, free = hardware
             rings.append(Ring(part, bool(wraps) and part == free, 1 / stride))
-            hardware[2], hardware[3] = stride * part, free // part
+            hardware[1], hardware[2] = stride * part, free // part
             need //= part
-            del size_here
         if need > 1:
             raise InputError(f"The mesh axis {name}={size} does not divide the axes of {where}; choose sizes that do.")
         placed[name] = tuple(rings)
