@@ -19,7 +19,18 @@ from sympy.core.function import AppliedUndef
 from sympy.parsing.sympy_parser import implicit_multiplication, parse_expr, standard_transformations
 
 DIRECTORY = Path(__file__).parent / "cases"
-CHAPTERS = ("index", "roofline", "tpus", "sharding", "transformers", "training", "applied-training", "gpus")
+CHAPTERS = (
+    "index",
+    "roofline",
+    "tpus",
+    "sharding",
+    "transformers",
+    "training",
+    "applied-training",
+    "gpus",
+    "inference",
+    "applied-inference",
+)
 SLIPS = ("inexact", "wrong", "inconsistent")
 
 Solver = Callable[[dict[str, Any]], dict[str, Any]]

@@ -109,6 +109,15 @@ def expected_time(kind: str, volume: Number, group: Group, profile: Profile, opt
     return seconds if is_symbolic(group.size) else where(group.size <= 1, 0.0, seconds)
 
 
+def shared_profile(profile: Profile, group: Group) -> Profile:
+    """A library leaves a large node through few of its cards for one group; groups side by side each use their own."""
+    egress = profile.fabric.egress
+    if egress is None or not isinstance(group, Switches):
+        return profile
+    side_by_side = minimum(group.stride, group.levels[0].degree)
+    return replace(profile, fabric=replace(profile.fabric, egress=egress * side_by_side))
+
+
 def _as_bound(kind: str, volume: Number, group: Rings | Wide, profile: Profile, options: Options) -> Number:
     """Tori and data-centre networks: the bound's algorithm and hops, at the bandwidth that is reached."""
     bound = collective_time(kind, volume, group, replace(options, exact=True))

@@ -13,9 +13,9 @@ from dragonscale.collectives import wire_bytes
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.flops import Workload, op_flops
 from dragonscale.models.program import Section
-from dragonscale.notation import Array
-from dragonscale.numbers import Number, maximum, product
+from dragonscale.numbers import Number, product
 from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.pieces import local_sizes, matmul_dims
 from dragonscale.training.reading import Kernel, Move, Reading
 
 NARROW_PARTS = ("attention", "mlp", "experts", "shared")
@@ -76,34 +76,6 @@ class Work:
         return sum(value for (_, phase), value in self.flops.items() if phase in phases)
 
 
-def local_size(name: str, size: Number, ways: Number) -> Number:
-    """The part of a dim that one chip has: at least one, but for a token's experts, of which a chip may have a part."""
-    return size / ways if name == "x" else maximum(size / ways, 1)
-
-
-def local_sizes(arrays: tuple[Array, ...], sizes: dict[str, Number], mesh: Mesh) -> dict[str, Number]:
-    """The size of each index on one chip."""
-    found: dict[str, Number] = {}
-    for array in arrays:
-        for dim in array.dims:
-            if dim.name not in found:
-                found[dim.name] = local_size(dim.name, sizes[dim.name], mesh.size(*dim.axes))
-    return found
-
-
-def matmul_dims(kernel: Kernel) -> tuple[list[str], list[str], list[str], list[str], list[str]]:
-    """The indices that make up m, n, k, the batch, and the experts of a grouped product."""
-    first, second, out = kernel.arrays[0], kernel.arrays[1], kernel.arrays[-1]
-    experts = [dim.name for array in kernel.arrays for dim in array.dims if dim.select]
-    names = [set(array.names) - set(experts) for array in (first, second, out)]
-    every = sorted(names[0] | names[1] | names[2])
-    batch = [name for name in every if all(name in held for held in names)]
-    summed = [name for name in every if name not in names[2]]
-    rows = [name for name in every if name in names[0] and name in names[2] and name not in batch]
-    columns = [name for name in every if name in names[1] and name in names[2] and name not in batch]
-    return rows, columns, summed, batch, sorted(set(experts))
-
-
 @dataclass
 class _Product:
     """Products that read the same tensor, as one: sizes on one chip."""
@@ -125,7 +97,7 @@ class _Product:
 
 def _product_of(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh) -> _Product:
     local = local_sizes(kernel.arrays, sizes, mesh)
-    rows, columns, summed, batch, experts = matmul_dims(kernel)
+    rows, columns, summed, batch, experts = matmul_dims(kernel.arrays)
     m, n, k = (product(local[name] for name in names) for names in (rows, columns, summed))
     groups = product(local[name] for name in experts) if experts else None
     return _Product(kernel, m, n, k, product(local[name] for name in batch), groups)

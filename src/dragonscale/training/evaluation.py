@@ -16,7 +16,7 @@ from dragonscale.hardware import Slice
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.numbers import Number, maximum
-from dragonscale.training.placement import lay_wires
+from dragonscale.sharding.placement import lay_wires
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stack import Stack, load_stack
 from dragonscale.training.step import Setting, Step, Term, evaluate
@@ -93,7 +93,7 @@ def judge(job: Job, words: Plan, numbers: dict[str, Any]) -> Verdict:
 
 def _judge(job: Job, words: Plan, numbers: dict[str, Any], folded: bool) -> Verdict:
     """`folded`: whether experts spread over `tensor` too; where there are too few of them, each is sliced instead."""
-    wires = lay_wires(numbers, job.piece)
+    wires = lay_wires(numbers, job.piece, AXES)
     chip, program = job.piece.chip, job.model.program()
     common = (program, job.piece, float(job.batch), job.sequence, words, job.stack)
     ideal = (*common[:-1], IDEAL)

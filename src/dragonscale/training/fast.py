@@ -16,11 +16,11 @@ from dragonscale.hardware import Torus
 from dragonscale.models.program import Section
 from dragonscale.numbers import maximum
 from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.placement import Wires
 from dragonscale.training.evaluation import WIRES, straggling
 from dragonscale.training.layers import Layer, Travel, layer_costs
 from dragonscale.training.memory import Held, rank_bytes, section_bytes
 from dragonscale.training.passes import Pass
-from dragonscale.training.placement import Wires
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.reading import Reading, read_section
 from dragonscale.training.rows import SHAPE, Chosen, Rows, SharedTimer, alike, take

@@ -5,7 +5,7 @@ import numpy
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.numbers import product
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.training.cost import local_sizes, matmul_dims
+from dragonscale.sharding.pieces import local_sizes, matmul_dims
 from dragonscale.training.evaluation import Job, as_numbers, first
 from dragonscale.training.fast import section_sizes
 from dragonscale.training.layers import layer_costs
@@ -31,7 +31,7 @@ def layer_points(job: Job, plan: Plan) -> list[tuple[str, float, float]]:
         if kernel.function != "matmul" or kernel.phase != "forward":
             continue
         local = local_sizes(kernel.arrays, sizes, Mesh(wires.axes))
-        groups = matmul_dims(kernel)
+        groups = matmul_dims(kernel.arrays)
         flops = 2 * product(local[name] for names in groups[:4] for name in names)
         moved = sum(product(local[dim.name] for dim in array.dims) * dtype_bytes("bf16") for array in kernel.arrays)
         done, taken = work.flops[(kernel.part, "forward")], work.seconds[(kernel.part, "forward")]

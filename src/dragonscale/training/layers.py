@@ -5,15 +5,15 @@ kernels and moves of a section's reading become arrays of seconds, separated by 
 of activations by axis (waited for), moves of weights and gradients (any time).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from dragonscale.collectives import Group, Options, Switches, collective_time
-from dragonscale.collectives.profile import Profile, expected_time
-from dragonscale.numbers import Number, maximum, minimum, where
+from dragonscale.collectives import Options, Switches, collective_time
+from dragonscale.collectives.profile import Profile, expected_time, shared_profile
+from dragonscale.numbers import Number, maximum, where
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.placement import Wires
 from dragonscale.training.cost import Timer, Work, move_volume, move_wire, section_work
-from dragonscale.training.placement import Wires
 from dragonscale.training.reading import Move, Reading
 
 EXACT = Options(exact=True)
@@ -124,12 +124,3 @@ def _collective(
     if profile is None:
         return collective_time(kind, volume, group, options).lower
     return expected_time(kind, volume, group, shared_profile(profile, group), options)
-
-
-def shared_profile(profile: Profile, group: Group) -> Profile:
-    """A library leaves a large node through few of its cards for one group; groups side by side each use their own."""
-    egress = profile.fabric.egress
-    if egress is None or not isinstance(group, Switches):
-        return profile
-    side_by_side = minimum(group.stride, group.levels[0].degree)
-    return replace(profile, fabric=replace(profile.fabric, egress=egress * side_by_side))

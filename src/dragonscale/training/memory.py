@@ -14,9 +14,9 @@ from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.activations import saved_tensors
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Section
-from dragonscale.numbers import Number, maximum, minimum, product, where
+from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.training.cost import local_size
+from dragonscale.sharding.pieces import local_elements
 from dragonscale.training.plan import Plan
 from dragonscale.training.rules import Rules
 from dragonscale.training.stack import Stack
@@ -99,7 +99,7 @@ def _alive(
         if array.name in combined:
             continue  # weighted before the last product, so that adding up needs nothing kept
         laid = rules.activation(array)
-        elements = product(local_size(dim.name, sizes[dim.name], mesh.size(*dim.axes)) for dim in laid.dims)
+        elements = local_elements(laid, sizes, mesh)
         total = total + elements * (dtype_bytes(array.dtype) if array.dtype else 2.0 if array.name in wide else narrow)
     return total
 
@@ -118,7 +118,7 @@ def _whole_keys(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: R
     whole: Number = 0.0
     for array in arrays:
         laid = rules.activation(array)
-        elements = product(local_size(dim.name, sizes[dim.name], mesh.size(*dim.axes)) for dim in laid.dims)
+        elements = local_elements(laid, sizes, mesh)
         pieces = mesh.size("context") - 1
         whole = whole + 2 * 2.0 * elements * (minimum(pieces, 1) if rules.ring else pieces)
     return whole
@@ -154,7 +154,7 @@ def _logits(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules
     logits = section.ops[-1].output
     assert logits is not None
     laid = rules.activation(logits)
-    return product(local_size(dim.name, sizes[dim.name], mesh.size(*dim.axes)) for dim in laid.dims)
+    return local_elements(laid, sizes, mesh)
 
 
 def rank_bytes(

@@ -13,13 +13,13 @@ import numpy
 from dragonscale.collectives import Ring
 from dragonscale.collectives.profile_file import profile_for
 from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.placement import Wires, lay_wires
 from dragonscale.training.cost import Work
 from dragonscale.training.evaluation import IDEAL, Job
 from dragonscale.training.layers import Layer, Travel
 from dragonscale.training.memory import Held
 from dragonscale.training.passes import Pass
-from dragonscale.training.placement import Wires, lay_wires
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stages import Deal, deal_layers
 from dragonscale.training.step import Setting
 from dragonscale.training.timers import PeakTimer, expected_timer
@@ -121,7 +121,7 @@ class Rows:
     known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.wires = lay_wires(self.numbers, self.job.piece)
+        self.wires = lay_wires(self.numbers, self.job.piece, AXES)
 
     def __len__(self) -> int:
         return len(self.numbers["pipe"])

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dragonscale.collectives import collective_time
-from dragonscale.collectives.profile import Profile, expected_time
+from dragonscale.collectives.profile import Profile, expected_time, shared_profile
 from dragonscale.hardware import Slice
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.program import Program, Section
 from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.placement import Wires
 from dragonscale.training.cost import Timer
-from dragonscale.training.layers import EXACT, Layer, layer_costs, shared_profile
+from dragonscale.training.layers import EXACT, Layer, layer_costs
 from dragonscale.training.memory import Held, rank_bytes, section_bytes
 from dragonscale.training.passes import Moved, Pass, backward_pass, forward_pass
-from dragonscale.training.placement import Wires
 from dragonscale.training.plan import Plan
 from dragonscale.training.reading import read_section
 from dragonscale.training.rules import Rules

@@ -14,7 +14,6 @@ from dragonscale.errors import InputError
 from dragonscale.hardware import Slice, Torus
 from dragonscale.numbers import Number, product
 from dragonscale.sharding.mesh import make_mesh
-from dragonscale.training.plan import AXES
 
 MOST_RINGS = 3
 
@@ -28,6 +27,7 @@ class Wires:
     rings: dict[str, tuple[Ring, ...]]
     pods: dict[str, Any]
     possible: Any
+    order: tuple[str, ...]
 
     def group(self, names: tuple[str, ...]) -> Group:
         """The chips along some axes and the wires between them."""
@@ -42,7 +42,7 @@ class Wires:
         return Stacked(inner, Wide(pods, chip.dcn, chip.dcn_latency))
 
     def _switched(self, names: tuple[str, ...]) -> Switches:
-        order = [name for name in AXES if name in self.axes]
+        order = [name for name in self.order if name in self.axes]
         slowest = min(order.index(name) for name in names)
         faster = product(self.axes[name] for name in order[slowest + 1 :])
         mine = product(self.axes[name] for name in order[slowest + 1 :] if name in names)
@@ -50,19 +50,19 @@ class Wires:
         return Switches(product(self.axes[name] for name in names), levels, faster / mine)
 
 
-def lay_wires(axes: dict[str, Number], piece: Slice) -> Wires:
-    """Wires for meshes given as arrays of axis sizes, all of one length."""
-    arrays = {name: numpy.atleast_1d(numpy.asarray(axes[name])) for name in AXES}
+def lay_wires(axes: dict[str, Number], piece: Slice, order: tuple[str, ...]) -> Wires:
+    """Wires for meshes given as arrays of axis sizes, all of one length; `order` names the axes, slowest first."""
+    arrays = {name: numpy.atleast_1d(numpy.asarray(axes[name])) for name in order}
     count = max(len(array) for array in arrays.values())
     arrays = {name: numpy.broadcast_to(array, (count,)) for name, array in arrays.items()}
     if not isinstance(piece.chip.network, Torus):
-        return Wires(piece, arrays, {}, {}, numpy.ones(count, bool))
-    table = numpy.stack([arrays[name] for name in AXES], axis=1).astype(int)
+        return Wires(piece, arrays, {}, {}, numpy.ones(count, bool), order)
+    table = numpy.stack([arrays[name] for name in order], axis=1).astype(int)
     distinct, inverse = numpy.unique(table, axis=0, return_inverse=True)
-    laid = [_lay_one(row, piece) for row in distinct]
+    laid = [_lay_one(row, piece, order) for row in distinct]
     rings: dict[str, tuple[Ring, ...]] = {}
     pods: dict[str, Any] = {}
-    for name in AXES:
+    for name in order:
         columns = []
         for place in range(MOST_RINGS):
             found = [_nth(one, name, place) for one in laid]
@@ -71,12 +71,12 @@ def lay_wires(axes: dict[str, Number], piece: Slice) -> Wires:
         rings[name] = tuple(column for column in columns if numpy.any(column.size > 1)) or (Ring(1),)
         pods[name] = numpy.array([1 if one is None else one.pods.get(name, 1) for one in laid])[inverse.ravel()]
     possible = numpy.array([one is not None for one in laid])[inverse.ravel()]
-    return Wires(piece, arrays, rings, pods, possible)
+    return Wires(piece, arrays, rings, pods, possible, order)
 
 
-def _lay_one(row: Any, piece: Slice) -> Any:
+def _lay_one(row: Any, piece: Slice, order: tuple[str, ...]) -> Any:
     try:
-        return make_mesh({name: int(size) for name, size in zip(AXES, row, strict=True)}, piece.chip, piece)
+        return make_mesh({name: int(size) for name, size in zip(order, row, strict=True)}, piece.chip, piece)
     except InputError:
         return None
 

@@ -1,0 +1,1 @@
+"""Serving: prefill and decode steps read from shardings, what fits, which configuration is best, and why."""

@@ -1,0 +1,124 @@
+"""One copy of a model on one slice: what an iteration's cost and a chip's memory are functions of."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dragonscale.collectives.profile import Profile
+from dragonscale.collectives.profile_file import profile_for
+from dragonscale.errors import InputError
+from dragonscale.hardware import Chip, Slice, parse_slice
+from dragonscale.kernels import KernelProfile, kernel_profile_for
+from dragonscale.models import load_model
+from dragonscale.models.absorbed import absorbed
+from dragonscale.models.program import Section
+from dragonscale.models.transformer import Transformer
+from dragonscale.serving.engine import Engine, load_engine
+from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.rules import MESH, Rules, mesh_axes
+from dragonscale.sharding.placement import Wires, lay_wires
+
+HOPPER = "2022-09"
+"""When the first chip came out whose tensor cores want other instructions than Ampere's."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A model served on a slice by an engine under a plan. The plan's numbers may be arrays: many deployments at once, of one
+    structure; `spread` and the formats are the same for all."""
+
+    model: Transformer
+    piece: Slice
+    plan: ServingPlan
+    engine: Engine
+    transport: str = "ib"
+
+    @property
+    def chip(self) -> Chip:
+        """The kind of chip."""
+        return self.piece.chip
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """The model's sections as prompts run through them."""
+        return self.model.program().sections
+
+    @cached_property
+    def decoding(self) -> tuple[Section, ...]:
+        """The same as single tokens do."""
+        return tuple(absorbed(section) for section in self.sections)
+
+    @cached_property
+    def mixed(self) -> bool:
+        """Whether the model has experts."""
+        return any(op.function == "dispatch" for section in self.sections for op in section.ops)
+
+    @cached_property
+    def kv_heads(self) -> int:
+        """KV heads of the layer with the fewest that has a cache; a latent is one head."""
+        found = [
+            section.dims["k"] if "k" in array.names else 1
+            for section in self.sections
+            for op in section.ops
+            if op.function == "cache"
+            for array in op.inputs
+            if "s" in array.names or "m" in array.names
+        ]
+        return min(found, default=1)
+
+    @cached_property
+    def axes(self) -> dict[str, Any]:
+        """Sizes of the mesh axes."""
+        return mesh_axes(self.plan, self.kv_heads)
+
+    @cached_property
+    def wires(self) -> Wires:
+        """The wires of each mesh axis."""
+        return lay_wires(self.axes, self.piece, MESH)
+
+    @cached_property
+    def kernels(self) -> KernelProfile:
+        """The chip's efficiency profile."""
+        return kernel_profile_for(self.chip)
+
+    @cached_property
+    def network(self) -> Profile:
+        """The networks' efficiency profile, with the engine's collectives."""
+        return profile_for(self.chip, self.transport, self.engine.collectives)
+
+    @cached_property
+    def exchange_network(self) -> Profile:
+        """The same for tokens on their way to experts."""
+        return profile_for(self.chip, self.transport, "deepep" if self.engine.exchange == "all_to_all" else "nccl")
+
+    def rules(self, prompt: bool) -> Rules:
+        """The layouts of prompts or of single tokens."""
+        return Rules(self.plan.spread, prompt, self.engine.exchange == "all_to_all")
+
+
+def deploy(
+    model: str | Transformer,
+    on: str | Slice,
+    plan: str | ServingPlan = "",
+    engine: str | Engine = "generic",
+    transport: str = "ib",
+) -> Deployment:
+    """A deployment from names: `deploy("llama3-70b", "h100:8", "tensor=8,weights=fp8,compute=fp8")`. A plan that leaves
+    `tensor` out takes the whole slice for it.
+
+    >>> deploy("llama3-70b", "v5e:4x4").plan.tensor
+    16
+    """
+    found = load_model(model) if isinstance(model, str) else model
+    piece = parse_slice(on) if isinstance(on, str) else on
+    split = parse_serving_plan(plan) if isinstance(plan, str) else plan
+    if isinstance(plan, str) and "tensor" not in plan:
+        others = split.chips // split.tensor
+        if piece.chips % others:
+            raise InputError(
+                f"The plan {plan} splits {others} ways, which does not divide the {piece.chips} chips of {piece}."
+            )
+        from dataclasses import replace
+
+        split = replace(split, tensor=piece.chips // others)
+    return Deployment(found, piece, split, load_engine(engine) if isinstance(engine, str) else engine, transport)

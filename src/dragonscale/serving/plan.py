@@ -1,0 +1,92 @@
+"""A serving plan: how many ways one copy of the model is split, and in which formats it is held.
+
+Mesh axes, slowest first: `pipe` splits the layers; `data` splits the batch, with a copy of everything but the experts in
+each place (attention data parallelism); `context` splits the cached keys, and a prompt's tokens, along the sequence;
+`width` splits the model's width, so that weights are split two ways and neither moves (2D weight-stationary); `tensor`
+splits heads, hidden dims and the vocabulary. Their product is the number of chips. `expert` is not an axis of its own:
+of the data x tensor chips that share a layer's experts, it says how many ways the experts themselves are dealt out; the
+rest slices each of them.
+
+>>> plan = parse_serving_plan("tensor=8,expert=8,weights=fp8")
+>>> plan.chips, plan.expert, plan.kv
+(8, 8, 'bf16')
+>>> print(plan)
+tensor=8,expert=8,weights=fp8
+"""
+
+import re
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware.chip import DTYPE_BYTES
+
+AXES = ("pipe", "data", "context", "width", "tensor")
+SPREADS = ("copy", "batch", "sequence")
+
+
+@dataclass(frozen=True)
+class ServingPlan:
+    """One way to serve. `spread` says what the part of `tensor` beyond the KV heads does with the cache: keep copies, split
+    it by sequence in the batch (an AllToAll of queries there and back), or along each sequence. `weights`, `kv` and
+    `compute` are the formats of stored weights, of the cache and of the products; `attention` is that of the attention's
+    own weights and products where it differs (many narrow checkpoints keep it wide)."""
+
+    tensor: int = 1
+    data: int = 1
+    expert: int = 1
+    context: int = 1
+    width: int = 1
+    pipe: int = 1
+    spread: str = "copy"
+    weights: str = "bf16"
+    kv: str = "bf16"
+    compute: str = "bf16"
+    attention: str = ""
+
+    @property
+    def chips(self) -> int:
+        """Chips of one copy of the model."""
+        return self.tensor * self.data * self.context * self.width * self.pipe
+
+    def __str__(self) -> str:
+        default = ServingPlan()
+        changed = [field.name for field in fields(self) if getattr(self, field.name) != getattr(default, field.name)]
+        return ",".join(f"{name}={getattr(self, name)}" for name in changed) or "tensor=1"
+
+
+def read_setting(name: str, value: Any) -> Any:
+    """One entry of a plan, checked."""
+    names = [field.name for field in fields(ServingPlan)]
+    if name not in names:
+        raise unknown("part of a serving plan called", name, names)
+    text = str(value).strip()
+    if name == "spread":
+        if text not in SPREADS:
+            raise unknown("spread", text, SPREADS)
+        return text
+    if name in ("weights", "kv", "compute", "attention"):
+        known = [*DTYPE_BYTES, "fp8_block"]
+        if text not in known:
+            raise unknown("dtype", text, known)
+        return text
+    if not re.fullmatch(r"\d{1,6}", text) or int(text) < 1:
+        raise InputError(f"In a serving plan {name} is {shorten(value)}; write a whole number of at least 1.")
+    return int(text)
+
+
+def parse_serving_plan(text: str) -> ServingPlan:
+    """Read `tensor=8,data=2,weights=fp8,…`."""
+    plan = ServingPlan()
+    seen: set[str] = set()
+    for part in text.split(",") if text.strip() else []:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise InputError(
+                f"In the plan {shorten(text)} the part {shorten(part)} is not a setting; write it as 'tensor=8'."
+            )
+        if name in seen:
+            raise InputError(f"In the plan {shorten(text)} {name} is given twice.")
+        seen.add(name)
+        plan = replace(plan, **{name: read_setting(name, value)})
+    return plan

@@ -1,0 +1,85 @@
+"""Prefix caching: how often it hits, what a hit saves, and where the cache should live.
+
+Keeping a prompt's cache costs memory for as long as it is kept; finding it again saves its prefill. In HBM a hit is free
+but the room is taken from the batch; in the host's memory there is more room, but a hit has to be loaded over the host
+link, which is still far quicker than computing it unless prompts are short or the link is slow.
+"""
+
+from dataclasses import dataclass
+
+import numpy
+
+from dragonscale.numbers import Number, maximum, minimum
+from dragonscale.serving.capacity import cache_per_chip, capacity
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.phases import iteration_cost, prefill
+
+HOST_LINK = 16e9
+"""Bytes per second between a chip and its host where the catalogue knows none: PCIe of the third generation."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One prompt of which a prefix is cached: seconds from scratch, with the prefix in HBM, and loaded from the host."""
+
+    computed: float
+    from_hbm: float
+    from_host: float
+
+    @property
+    def saved(self) -> float:
+        """The part of the prefill that a hit in HBM saves."""
+        return 1 - self.from_hbm / self.computed
+
+    @property
+    def host_pays(self) -> bool:
+        """Whether loading from the host beats computing."""
+        return self.from_host < self.computed
+
+
+def hit(deployment: Deployment, prompt: int, shared: int) -> Hit:
+    """A prompt of which `shared` tokens are cached."""
+    shared = min(shared, prompt - 1)
+    whole, rest = (
+        float(numpy.ravel(iteration_cost(deployment, prefill(new, 1, past)).expected)[0])
+        for new, past in ((prompt, 0), (prompt - shared, shared))
+    )
+    link = float(deployment.chip.pcie or HOST_LINK)
+    loading = float(numpy.ravel(cache_per_chip(deployment, float(shared)))[0]) / link
+    return Hit(whole, rest, rest + loading)
+
+
+def reuse_rate(catalogue: Number, room: Number, skew: float = 1.0) -> Number:
+    """The part of requests whose prefix is found when `room` of `catalogue` prefixes fit and popularity falls off like
+    rank^-skew (Zipf): the popular ones stay under least-recently-used eviction.
+
+    >>> reuse_rate(1000, 1000), 0.66 < reuse_rate(1000, 100, 1.0) < 0.72
+    (1.0, True)
+    """
+    kept = minimum(maximum(room, 0.0), catalogue)
+    return _weight(kept, skew) / _weight(catalogue, skew)
+
+
+def _weight(ranks: Number, skew: float) -> Number:
+    """The sum of rank^-skew over so many ranks, by Euler and Maclaurin."""
+    ranks = maximum(ranks, 1e-9)
+    if abs(skew - 1) < 1e-9:
+        return numpy.log(2 * ranks + 1)
+    return ((ranks + 0.5) ** (1 - skew) - 0.5 ** (1 - skew)) / (1 - skew)
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Prefixes of so many tokens that fit beside a batch in HBM, and in the host's memory."""
+
+    hbm: float
+    host: float
+
+
+def rooms(deployment: Deployment, prefix: int, batch: int, length: int, host_bytes: float = 0.0) -> Rooms:
+    """How many prefixes of `prefix` tokens fit where, with `batch` sequences of `length` tokens decoding; `host_bytes` is what
+    the host spares for each chip."""
+    room = capacity(deployment)
+    spare = float(numpy.ravel(room.usable - room.held(float(batch), float(length)))[0])
+    each = float(numpy.ravel(cache_per_chip(deployment, float(prefix)))[0])
+    return Rooms(max(spare, 0.0) / each, host_bytes / each)

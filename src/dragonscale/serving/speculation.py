@@ -1,0 +1,118 @@
+"""Speculative decoding on a real deployment: what drafting and verifying cost there, how much to draft, when it hurts.
+
+Verifying k drafts is an iteration with k + 1 new tokens for every sequence: the weights and the cache are read once as for
+one token, the products grow. While the batch is small that is almost free; towards the critical batch every draft that is
+rejected costs as much as a token. `dragonscale.serving.limits_speculation` has the book's closed forms, used here with
+the costs of the deployment instead of an envelope's. A deployment's plan may hold arrays: many at once.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy
+
+from dragonscale.errors import InputError
+from dragonscale.models.transformer import Transformer
+from dragonscale.numbers import Number
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.limits_speculation import tokens_per_loop
+from dragonscale.serving.phases import decode, iteration_cost
+
+MOST = 8
+"""Drafts of one loop beyond which nobody goes unless asked to."""
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Who drafts: a small `model` on the same chips, or heads of the model's own (multi-token modules, EAGLE) that take
+    `part` of a step of it for each draft. `acceptance` is the probability that a draft is right, the ones before it right;
+    `counts` are the numbers of drafts to choose from."""
+
+    acceptance: float
+    model: Transformer | None = None
+    part: float = 0.0
+    counts: tuple[int, ...] = tuple(range(MOST + 1))
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.acceptance <= 1:
+            raise InputError(f"The acceptance of a draft is {self.acceptance}; it is a probability between 0 and 1.")
+
+
+@dataclass(frozen=True)
+class Speculated:
+    """One loop of drafting and verifying: seconds of each, tokens it yields on average, and the plain step beside it."""
+
+    drafts: int
+    drafting: float
+    verifying: float
+    tokens: float
+    plain: float
+
+    @property
+    def tpot(self) -> float:
+        """Seconds per token."""
+        return (self.drafting + self.verifying) / self.tokens
+
+    @property
+    def speedup(self) -> float:
+        """How much sooner tokens come than without drafts; below 1 it hurts."""
+        return self.plain / self.tpot
+
+
+def head_part(model: Transformer, layers: float = 1.0) -> float:
+    """The part of a step that one multi-token head takes: its layers among the model's, and half as much for the model's own
+    head again.
+
+    >>> from dragonscale.models import load_model
+    >>> 0.015 < head_part(load_model("deepseek-v3")) < 0.05
+    True
+    """
+    return (layers + 0.5) / model.n_layers
+
+
+def drafting_seconds(deployment: Deployment, draft: Draft, batch: Number, keys: Number, step: Number) -> Number:
+    """Seconds of one draft for every sequence; `step` is the plain decode step."""
+    if draft.model is None:
+        return draft.part * step
+    small = replace(deployment, model=draft.model, plan=replace(deployment.plan, expert=1, pipe=1))
+    return iteration_cost(small, decode(batch, keys)).expected
+
+
+def loop_seconds(deployment: Deployment, draft: Draft, batch: Any, keys: Number, plain: Any) -> tuple[Any, Any]:
+    """Seconds per token with the best of the draft's counts, and that count, for many batches at once; `plain` is the step
+    without drafts."""
+    each = drafting_seconds(deployment, draft, batch, keys, plain)
+    times = []
+    for count in draft.counts:
+        verify = plain if count == 0 else iteration_cost(deployment, decode(batch, keys, count + 1.0)).expected
+        times.append((verify + count * each) / tokens_per_loop(draft.acceptance, count))
+    table = numpy.stack([numpy.broadcast_to(one, numpy.shape(plain)) for one in times])
+    return table.min(axis=0), numpy.array(draft.counts)[table.argmin(axis=0)]
+
+
+def speculate(
+    deployment: Deployment, draft: Draft, batch: float, keys: float, counts: Sequence[int] = tuple(range(MOST + 1))
+) -> list[Speculated]:
+    """Loops of some numbers of drafts for a batch whose sequences hold `keys` tokens each."""
+    queries = numpy.array([0, *counts]) + 1.0
+    verify = numpy.broadcast_to(iteration_cost(deployment, decode(batch, keys, queries)).expected, queries.shape)
+    each = float(numpy.ravel(drafting_seconds(deployment, draft, batch, keys, verify[0]))[0])
+    return [
+        Speculated(count, count * each, float(taken), float(tokens_per_loop(draft.acceptance, count)), float(verify[0]))
+        for count, taken in zip(counts, verify[1:], strict=True)
+    ]
+
+
+def best_loop(deployment: Deployment, draft: Draft, batch: float, keys: float) -> Speculated:
+    """The number of drafts with the least time per token; 0 drafts where speculation only costs."""
+    return min(speculate(deployment, draft, batch, keys), key=lambda one: one.tpot)
+
+
+def break_even(deployment: Deployment, draft: Draft, keys: float, batches: Iterable[int] = BATCHES) -> int | None:
+    """The smallest batch of those looked at from which drafting no longer helps; None if it helps at all of them."""
+    for batch in batches:
+        if best_loop(deployment, draft, float(batch), keys).drafts == 0:
+            return batch
+    return None
