@@ -2,7 +2,8 @@
 
 There are two kinds of bad news, and they never mix. *Wrong input* is an `InputError`: the sentence says what was
 given, what is allowed and the nearest thing that would have worked. *Infeasible* (a plan that does not fit) is a
-result, not an error, and lives with the results. Programming mistakes are plain assertions.
+result, not an error, and lives with the results; only a question that has no result without it (a fleet of replicas that
+hold no model) is answered by `Infeasible`. Programming mistakes are plain assertions.
 """
 
 import difflib
@@ -17,6 +18,10 @@ class InputError(ValueError):
 
     def __init__(self, sentence: str) -> None:
         super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence))
+
+
+class Infeasible(InputError):
+    """What was asked for is understood and cannot be had: it names what is missing and by how much."""
 
 
 def shorten(text: object, limit: int = 60) -> str:

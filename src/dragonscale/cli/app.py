@@ -6,10 +6,11 @@ import sys
 import cyclopts
 from cyclopts import App
 
-from dragonscale.cli import chips, collective, explain, models, roofline, shard, train, validate
-from dragonscale.errors import InputError
+from dragonscale.cli import chips, collective, explain, models, roofline, serve, shard, simulate, train, validate
+from dragonscale.errors import Infeasible, InputError
 
 WRONG_INPUT = 2
+INFEASIBLE = 3
 
 _HELP = """How a Transformer behaves on TPUs and GPUs, and how to split it over many chips.
 
@@ -26,6 +27,8 @@ def build() -> App:
     app.command(shard.run, name="shard")
     app.command(collective.run, name="collective")
     app.command(train.run, name="train")
+    app.command(serve.run, name="serve")
+    app.command(simulate.run, name="simulate")
     app.command(explain.build())
     app.command(validate.build())
     return app
@@ -43,6 +46,8 @@ def run(arguments: list[str]) -> int:
         code = build()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
+    except Infeasible as error:
+        return _refuse(str(error), INFEASIBLE)
     except InputError as error:
         return _refuse(str(error))
     except cyclopts.CycloptsError as error:
@@ -56,10 +61,10 @@ def run(arguments: list[str]) -> int:
 
 
 def _command(arguments: list[str]) -> str:
-    known = ("chips", "models", "roofline", "shard", "collective", "train", "explain", "validate")
+    known = ("chips", "models", "roofline", "shard", "collective", "train", "serve", "simulate", "explain", "validate")
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 
-def _refuse(sentence: str) -> int:
+def _refuse(sentence: str, code: int = WRONG_INPUT) -> int:
     print(f"dscale: {sentence}", file=sys.stderr)
-    return WRONG_INPUT
+    return code

@@ -1,6 +1,6 @@
 """One copy of a model on one slice: what an iteration's cost and a chip's memory are functions of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +9,7 @@ from dragonscale.collectives.profile_file import profile_for
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip, Slice, parse_slice
 from dragonscale.kernels import KernelProfile, kernel_profile_for
+from dragonscale.kernels.profile import Tables
 from dragonscale.models import load_model
 from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Section
@@ -78,8 +79,12 @@ class Deployment:
 
     @cached_property
     def kernels(self) -> KernelProfile:
-        """The chip's efficiency profile."""
-        return kernel_profile_for(self.chip)
+        """The chip's efficiency profile; under an engine that keeps the chip busy, products run hot sooner."""
+        profile, part = kernel_profile_for(self.chip), self.engine.throttle
+        if part == 1.0:
+            return profile
+        hot = {name: replace(table, throttle=table.throttle * part) for name, table in profile.matmul.by_format.items()}
+        return replace(profile, matmul=Tables(hot))
 
     @cached_property
     def network(self) -> Profile:
@@ -118,7 +123,5 @@ def deploy(
             raise InputError(
                 f"The plan {plan} splits {others} ways, which does not divide the {piece.chips} chips of {piece}."
             )
-        from dataclasses import replace
-
         split = replace(split, tensor=piece.chips // others)
     return Deployment(found, piece, split, load_engine(engine) if isinstance(engine, str) else engine, transport)

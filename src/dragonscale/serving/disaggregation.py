@@ -3,16 +3,28 @@
 Prefill is bound by compute and wants few, fast chips; decoding is bound by memory and wants a large batch that no prompt
 interrupts. Apart, each gets its own sharding and batch, and the time between tokens is a plain decode step. The price is
 the journey of every prompt's cache from one pool to the other, and whole replicas of both kinds.
+
+The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dragonscale.serving.deployment import Deployment
+import msgspec
+
+from dragonscale.serving.engine import Engine
 from dragonscale.serving.frontier import Ask, Config
 from dragonscale.serving.limits_fleet import pool_ratio, usd_per_million
 from dragonscale.serving.table import LATENCY, port_bandwidth
+
+CANDIDATES = 8
+"""Configurations to try for each of the two pools."""
+
+
+def alone(engine: Engine) -> Engine:
+    """The engine with prompts in iterations of their own, as a pool for prefill runs them."""
+    return msgspec.structs.replace(engine, scheduler="continuous")
 
 
 @dataclass(frozen=True)
@@ -23,9 +35,7 @@ class Pools:
     decode: Config
     prefills: int
     decodes: int
-    transfer_s: float
-    transfer_bytes_per_s: float
-    output: int
+    ask: Ask
 
     @property
     def chips(self) -> int:
@@ -35,23 +45,46 @@ class Pools:
     def requests(self) -> float:
         """Requests per second of both pools: the slower of the two."""
         feeding = self.prefills / prompt_share(self.prefill)
-        draining = self.decodes * self.decode.batch / (self.decode.decode_s * max(self.output - 1, 1))
+        draining = self.decodes * self.decode.batch / (float(self.decode.state.decode) * max(self.ask.output - 1, 1))
         return min(feeding, draining)
 
     @property
     def tokens_per_chip(self) -> float:
         """Output tokens per second and chip."""
-        return self.requests * self.output / self.chips
+        return self.requests * self.ask.output / self.chips
+
+    @property
+    def transfer_bytes(self) -> float:
+        """Bytes of one prompt's cache."""
+        return self.ask.prompt * self.decode.kv_bytes_per_token
+
+    @property
+    def transfer_s(self) -> float:
+        """Seconds for one prompt's cache to reach the other pool, each chip of its place sending and receiving its part."""
+        sending = port_bandwidth(self.prefill.piece.chip) * self.prefill.chips / self.prefill.plan.data
+        receiving = port_bandwidth(self.decode.piece.chip) * self.decode.chips / self.decode.plan.data
+        return LATENCY + self.transfer_bytes / min(sending, receiving)
+
+    @property
+    def port_bytes_per_s(self) -> float:
+        """Bytes per second that the prefill pool's ports can send."""
+        return port_bandwidth(self.prefill.piece.chip) * self.prefill.chips * self.prefills
 
     @property
     def ttft(self) -> float:
         """Seconds to the first token: the prefill, behind a queue of a pool kept at its pace."""
-        return self.prefill.state.front + self.prefill.prefill_s * 1.5
+        return float(self.prefill.state.front) + self.prefill.prefill_s * 1.5
 
     @property
     def tpot(self) -> float:
         """Seconds between tokens; the journey of the cache delays the second one only."""
-        return self.decode.decode_s + self.transfer_s / max(self.output - 1, 1)
+        return float(self.decode.state.decode) + self.transfer_s / max(self.ask.output - 1, 1)
+
+    @property
+    def meets(self) -> bool:
+        """Whether the targets are met."""
+        ask = self.ask
+        return (ask.ttft is None or self.ttft <= ask.ttft) and (ask.tpot is None or self.tpot <= ask.tpot)
 
     @property
     def usd_per_mtok(self) -> float | None:
@@ -61,7 +94,7 @@ class Pools:
             return None
         chips = (self.prefills * self.prefill.chips, self.decodes * self.decode.chips)
         hourly = chips[0] * prices[0] + chips[1] * prices[1]
-        return float(usd_per_million(self.requests * self.output, 1, hourly))
+        return float(usd_per_million(self.requests * self.ask.output, 1, hourly))
 
 
 def prompt_share(config: Config) -> float:
@@ -69,49 +102,36 @@ def prompt_share(config: Config) -> float:
     return config.prefill_s / (config.plan.data * config.plan.pipe)
 
 
-def transfer_seconds(prefill: Deployment, tokens: float, cache_bytes: float) -> float:
-    """Seconds for one prompt's cache to reach the other pool, each chip sending its part through its own port."""
-    return LATENCY + tokens * cache_bytes / (port_bandwidth(prefill) * float(prefill.plan.tensor * prefill.plan.pipe))
-
-
-def pools(prefill: Config, decode: Config, deployment: Deployment, ask: Ask, most: int = 32) -> Pools:
-    """The smallest whole numbers of replicas whose ratio wastes least of either pool."""
-    wanted = float(pool_ratio(prompt_share(prefill), decode.batch, decode.decode_s, max(ask.output - 1, 1)))
-    seconds = transfer_seconds(deployment, ask.prompt, decode.kv_bytes_per_token)
-
-    def made(decodes: int) -> Pools:
-        prefills = max(1, math.ceil(wanted * decodes - 1e-9))
-        pair = Pools(prefill, decode, prefills, decodes, seconds, 0.0, ask.output)
-        return Pools(
-            prefill,
-            decode,
-            prefills,
-            decodes,
-            seconds,
-            pair.requests * ask.prompt * decode.kv_bytes_per_token,
-            ask.output,
-        )
-
-    return max(
-        (made(count) for count in range(1, most + 1)), key=lambda pair: (round(pair.tokens_per_chip, 3), -pair.chips)
-    )
-
-
-def best_pools(configs: Sequence[Config], deployments: dict[int, Deployment], ask: Ask, count: int = 3) -> list[Pools]:
-    """The best pairs of configurations under the targets: few candidates for each pool, every pair of them."""
-    starts = [one for one in configs if ask.ttft is None or one.prefill_s * 1.5 + one.state.front <= ask.ttft]
-    starts = sorted(starts, key=lambda one: prompt_share(one) * one.chips)
-    seen: dict[str, Config] = {}
-    for one in starts:
-        seen.setdefault(f"{one.piece} {one.plan}", one)
-        if len(seen) >= 8:
-            break
-    ends = [one for one in configs if ask.tpot is None or one.decode_s <= ask.tpot]
-    ends = sorted(ends, key=lambda one: -one.batch / one.decode_s / one.chips)[:8]
-    pairs = [pools(first, second, deployments[id(first.piece)], ask) for first in seen.values() for second in ends]
-    met = [
-        pair
-        for pair in pairs
-        if (ask.tpot is None or pair.tpot <= ask.tpot) and (ask.ttft is None or pair.ttft <= ask.ttft)
+def pools(prefill: Config, decode: Config, ask: Ask, most: int = 32, slack: float = 0.03) -> Pools:
+    """The smallest whole numbers of replicas whose ratio wastes little: within `slack` of the best that up to `most` decode
+    replicas do."""
+    taken = float(decode.state.decode)
+    wanted = float(pool_ratio(prompt_share(prefill), decode.batch, taken, max(ask.output - 1, 1)))
+    made = [
+        Pools(prefill, decode, prefills, decodes, ask)
+        for decodes in range(1, most + 1)
+        for prefills in {max(1, math.floor(wanted * decodes)), max(1, math.ceil(wanted * decodes))}
     ]
-    return sorted(met, key=lambda pair: -pair.tokens_per_chip)[:count]
+    best = max(pair.tokens_per_chip for pair in made)
+    return min((pair for pair in made if pair.tokens_per_chip >= best * (1 - slack)), key=lambda pair: pair.chips)
+
+
+def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:
+    """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair of
+    them. Those that meet the targets come first, most tokens per chip first."""
+    starts = [one for one in configs if ask.ttft is None or one.prefill_s * 1.5 + one.state.front <= ask.ttft]
+    feeding = _few(starts or configs, lambda one: prompt_share(one) * one.chips)
+    ends = [one for one in configs if ask.tpot is None or float(one.state.decode) <= ask.tpot]
+    draining = _few(ends or configs, lambda one: float(one.state.decode) * one.chips / one.batch)
+    pairs = [pools(start, end, ask) for start in feeding for end in draining]
+    return sorted(pairs, key=lambda pair: (not pair.meets, -pair.tokens_per_chip))[:count]
+
+
+def _few(configs: Sequence[Config], cost: Callable[[Config], float]) -> list[Config]:
+    """The cheapest configurations, one of each plan."""
+    seen: dict[str, Config] = {}
+    for one in sorted(configs, key=cost):
+        seen.setdefault(f"{one.piece} {one.plan}", one)
+        if len(seen) >= CANDIDATES:
+            break
+    return list(seen.values())

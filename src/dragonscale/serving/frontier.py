@@ -15,6 +15,7 @@ import numpy
 from dragonscale.errors import InputError
 from dragonscale.hardware import Slice
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token
+from dragonscale.numbers import ceil_to
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine
@@ -156,7 +157,7 @@ def _judged(
     state = steady_state(batch, taken, prefill, added, ask.output, engine.request_seconds)
     held = room.weights + room.working + room.reserve
     held = numpy.broadcast_to(held, (len(lot),))[places] + batch * (
-        (ask.prompt + ask.output) * numpy.broadcast_to(room.per_token, (len(lot),))[places]
+        ceil_to(float(ask.prompt + ask.output), room.page) * numpy.broadcast_to(room.per_token, (len(lot),))[places]
         + numpy.broadcast_to(room.fixed, (len(lot),))[places]
     )
     per_token = float(kv_bytes_per_token(model, lot.plan.kv))
@@ -184,29 +185,31 @@ def _judged(
 
 
 def _prefill(deployment: Deployment, engine: Engine, ask: Ask, batch: Any, keys: float, step: Cost) -> tuple[Any, Any]:
-    """Seconds of a prompt's own prefill, and what each prompt adds to the iterations. Every `data` place and every stage of a
-    pipeline has a prompt of its own at a time."""
+    """Seconds of a prompt's own prefill, and what each prompt adds to the iterations.
+
+    Every `data` place and every stage of a pipeline has prompts of its own. In a full batch B/(O−1) sequences end in each
+    step; the prompts that take their places are prefilled together, so those that are alone in an iteration are fewer
+    than a Poisson process would have them: an iteration with any has m/(1 − e^−m) of them, m being the mean.
+    """
     plan = deployment.plan
     several = plan.data * plan.pipe
-    if engine.scheduler != "chunked":
+    coming = numpy.maximum(batch / several / max(ask.output - 1, 1), 1e-6)
+    together = numpy.minimum(coming / -numpy.expm1(-coming), max(engine.max_tokens / ask.new, 1.0))
+    if not engine.beside:
         pieces = math.ceil(ask.new / engine.max_tokens)
         whole: Any = 0.0
         for piece in range(pieces):
-            done = min(engine.max_tokens, ask.new - piece * engine.max_tokens)
-            cost = iteration_cost(
-                deployment, Iteration(prompts=several, tokens=done, past=ask.past + piece * engine.max_tokens)
-            )
-            whole = whole + cost.expected
-        return whole, whole / several
+            done, past = engine.max_tokens * piece, ask.past + engine.max_tokens * piece
+            asked = Iteration(prompts=several * together, tokens=min(engine.max_tokens, ask.new - done), past=past)
+            whole = whole + iteration_cost(deployment, asked).expected
+        return whole, whole / several / together
     room = numpy.maximum(engine.max_tokens - batch / several, 64.0)
-    chunk = numpy.minimum(room, ask.new)
-    pieces = ask.new / chunk
-    cost = iteration_cost(
-        deployment,
-        Iteration(decodes=batch, keys=keys, prompts=several, tokens=chunk, past=ask.past + (ask.new - chunk) / 2),
-    )
-    mixed = cost.expected
-    return mixed * numpy.maximum(pieces, 1.0), numpy.maximum(mixed - step.expected, 0.0) * pieces / several
+    chunk = numpy.minimum(room / together, ask.new)
+    pieces = numpy.maximum(ask.new / chunk, 1.0)
+    past = ask.past + (ask.new - chunk) / 2
+    asked = Iteration(decodes=batch, keys=keys, prompts=several * together, tokens=chunk, past=past)
+    mixed = iteration_cost(deployment, asked).expected
+    return mixed * pieces, numpy.maximum(mixed - step.expected, 0.0) * pieces / several / together
 
 
 def _bounds(cost: Cost) -> list[str]:

@@ -20,8 +20,10 @@ from dragonscale.kernels import memory_seconds
 from dragonscale.models.program import Section
 from dragonscale.numbers import Number, maximum
 from dragonscale.serving.deployment import HOPPER, Deployment
+from dragonscale.serving.exchange import sent_share
 from dragonscale.serving.reading import Kernel, Move, read_forward
 from dragonscale.serving.work import (
+    EXPERT_KERNELS,
     Attended,
     Bench,
     Work,
@@ -229,7 +231,7 @@ def _cost(deployment: Deployment, arrays: dict[str, Any], prompt: bool) -> Cost:
         _add_section(cost, deployment, section, sizes, arrays, tokens, bench, prompt)
     if not prompt and numpy.any(arrays["prompts"] > 0):
         _add_prompts(cost, deployment, arrays, bench)
-    _add_host(cost, deployment, arrays, last, bench, prompt)
+    _add_host(cost, deployment, arrays, last, bench)
     return cost
 
 
@@ -263,7 +265,7 @@ def _add_section(
             add(pointwise_work(kernel, sizes, bench))
     for key, kernels in products.items():
         add(expert_work(kernels, tokens, sizes, bench) if key == ("experts",) else product_work(kernels, sizes, bench))
-    _add_moves(cost, deployment, reading.moves, sizes, section.repeat)
+    _add_moves(cost, deployment, reading.moves, sizes, section.repeat, prompt)
 
 
 def _add_prompts(cost: Cost, deployment: Deployment, arrays: dict[str, Any], bench: Bench) -> None:
@@ -290,7 +292,7 @@ def _add_prompts(cost: Cost, deployment: Deployment, arrays: dict[str, Any], ben
 
 
 def _add_moves(
-    cost: Cost, deployment: Deployment, moves: tuple[Move, ...], sizes: dict[str, Number], times: float
+    cost: Cost, deployment: Deployment, moves: tuple[Move, ...], sizes: dict[str, Number], times: float, prompt: bool
 ) -> None:
     """Moves of one kind that partial products over the same width leave behind travel as one message."""
     mesh = Mesh(deployment.axes)
@@ -308,6 +310,8 @@ def _add_moves(
             continue
         group = deployment.wires.group(step.axes)
         profile = deployment.exchange_network if move.what == "expert" else deployment.network
+        if move.what == "expert":
+            volume = volume * sent_share(step, group, sizes.get("x", 1), deployment.engine, prompt)
         wire = cost.wires.setdefault(step.axes, Wire())
         lower = collective_time(step.kind, volume, group, EXACT).bandwidth
         taken = expected_time(step.kind, volume, group, shared_profile(profile, group), EXACT)
@@ -334,23 +338,22 @@ def _volume(move: Move, sizes: dict[str, Number], mesh: Mesh) -> Number:
     return held * mesh.size(*step.axes) if step.kind == "all_to_all" else held
 
 
-def _add_host(
-    cost: Cost, deployment: Deployment, arrays: dict[str, Any], last: Any, bench: Bench, prompt: bool
-) -> None:
+def _add_host(cost: Cost, deployment: Deployment, arrays: dict[str, Any], last: Any, bench: Bench) -> None:
     """Sampling, what of the host is exposed, and the host's pace where kernels are issued one by one."""
     engine = deployment.engine
     vocab = deployment.model.vocab
     ways = bench.mesh.size("data")
     cost.sampling = engine.sample_seconds + memory_seconds(last / ways * vocab * engine.sample_bytes, bench.profile)
-    cost.host = (
-        engine.step_seconds
-        + engine.sequence_seconds * arrays["decodes"]
+    own = (
+        engine.sequence_seconds * arrays["decodes"]
         + engine.prompt_seconds * arrays["prompts"]
         + engine.token_seconds * arrays["prompts"] * arrays["tokens"]
     )
+    cost.host = engine.step_seconds + own / ways
     issued = sum(term.kernels for term in cost.terms.values()) + sum(wire.count for wire in cost.wires.values())
     gaps = engine.gap * issued
-    replayed = engine.graphs if not prompt else engine.prompt_graphs
+    replayed = numpy.where(arrays["prompts"] > 0, engine.prompt_graphs, engine.graphs)
     cost.sampling = cost.sampling + gaps
-    cost.issuing = 0.0 if replayed else issued * engine.host_kernel
+    routed = cost.terms["experts"].kernels / EXPERT_KERNELS if "experts" in cost.terms else 0.0
+    cost.issuing = numpy.where(replayed, 0.0, issued * engine.host_kernel + routed * engine.host_experts)
     cost.streaming = engine.stream_seconds * last

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.hardware import Torus
+from dragonscale.hardware import Chip, Torus
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import Cost, Iteration, iteration_cost
@@ -22,6 +22,8 @@ from dragonscale.serving.times import Piece
 
 EVERY = 256
 """Up to so many tokens the products are computed for every number of them."""
+TILE = 128
+"""Rows of queries that attention kernels take at a time: its waves fill up in steps of so many tokens."""
 LATENCY = 2e-5
 """Seconds before the first byte of a cache arrives at another replica: a remote write and its notice."""
 
@@ -90,6 +92,8 @@ class StepTable:
         self.floor_decode = float(numpy.ravel(probe.issuing)[0])
         probe = iteration_cost(self.deployment, Iteration(prompts=1, tokens=16))
         self.floor_prompt = float(numpy.ravel(probe.issuing)[0])
+        probe = iteration_cost(self.deployment, Iteration(decodes=1, keys=16, prompts=1, tokens=16))
+        self.floor_mixed = float(numpy.ravel(probe.issuing)[0])
         self.per_token = float(
             numpy.ravel(cache_per_chip(self.deployment, 2.0) - cache_per_chip(self.deployment, 1.0))[0]
         )
@@ -126,7 +130,8 @@ class StepTable:
             drafts = 1.0 if queries == 1 else self._verify(decodes, queries)
             seconds += self._line(max(decodes // stages, 1))(cached / decodes) * drafts
         seconds += self._prompt_attention(pieces) / stages
-        floor = max(self.floor_prompt, self.deployment.engine.stream_seconds * rows)
+        issuing = self.floor_mixed if decodes else self.floor_prompt
+        floor = max(issuing, self.deployment.engine.stream_seconds * rows)
         return max(seconds, floor) + self._host(decodes, len(pieces), fresh)
 
     def _verify(self, decodes: int, queries: int) -> float:
@@ -206,7 +211,7 @@ class StepTable:
 
     def transfer(self, tokens: int) -> float:
         """Seconds to send the cache of `tokens` tokens to another replica, every chip through its own port."""
-        return LATENCY + tokens * self.per_token * _places(self.deployment) / port_bandwidth(self.deployment)
+        return LATENCY + tokens * self.per_token * _places(self.deployment) / port_bandwidth(self.deployment.chip)
 
 
 def _places(deployment: Deployment) -> float:
@@ -214,9 +219,8 @@ def _places(deployment: Deployment) -> float:
     return float(numpy.ravel(deployment.axes["data"])[0])
 
 
-def port_bandwidth(deployment: Deployment) -> float:
+def port_bandwidth(chip: Chip) -> float:
     """Bytes per second that one chip can send out of its node or slice."""
-    chip = deployment.chip
     if isinstance(chip.network, Torus) or len(chip.network.levels) < 2:
         return float(chip.dcn or chip.pcie or 16e9)
     inner, outer = chip.network.levels[:2]
@@ -273,8 +277,9 @@ def _decoding(deployment: Deployment, most: int, longest: int) -> Sheet:
 
 
 def _prompting(deployment: Deployment, most: int, longest: int) -> tuple[list[float], list[Sheet]]:
-    counts = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0]
-    tokens = _geometric(16, max(most, 64), 1.3)
+    counts = [1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 256.0]
+    edges = [float(edge + more) for edge in range(TILE, min(most, 4096) + 1, TILE) for more in (0, 1)]
+    tokens = [16.0, 32.0, 64.0, *edges, *(_geometric(4096 * 1.15, most, 1.15) if most > 4096 * 1.15 else [])]
     past = [0.0, *_geometric(64, max(longest, 256), 1.3)]
     grid = numpy.meshgrid(numpy.array(counts), numpy.array(past), numpy.array(tokens), indexing="ij")
     asked = Iteration(prompts=grid[0].ravel(), past=grid[1].ravel(), tokens=grid[2].ravel())

@@ -1,0 +1,62 @@
+"""A chat service sized end to end: the frontier picks a configuration for the targets, the simulator runs traffic through
+as many replicas as it takes, and the targets are checked on what users would see.
+
+The service: LLaMA-3 70B, prompts of 1,500 tokens and answers of 300 on average (lognormal), 30 requests a second in bursts,
+most prompts beginning with one of a few hundred system prompts. First token within a second, then 40 ms a token, for 95 of
+100 requests.
+"""
+
+from dragonscale.hardware import load_chip
+from dragonscale.models import load_model
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.engine import load_engine
+from dragonscale.serving.frontier import Ask, best, explore, replicas_for
+from dragonscale.serving.space import natural_formats, slices_of
+from dragonscale.simulation import Fleet, Gamma, Lognormal, OpenLoop, Options, Prefixes, simulate
+from dragonscale.simulation.deployed import pool_for
+
+CHIPS = ("h100", "h200", "b200", "v6e")
+ASK = Ask(prompt=1500, output=300, ttft=1.0, tpot=0.04, rate=30.0)
+MARGIN = 0.75
+"""Plan for targets that are this much tighter: bursts and long prompts take the rest."""
+
+
+def run(requests: int = 6000) -> int:
+    model, engine = load_model("llama3-70b"), load_engine("vllm")
+    pieces = [piece for name in CHIPS for piece in slices_of(load_chip(name), 16)]
+    tight = Ask(ASK.prompt, ASK.output, ASK.ttft * MARGIN, ASK.tpot * MARGIN, ASK.rate)
+    found = explore(model, pieces, lambda piece: natural_formats(piece.chip, model), engine, tight)
+    print(f"{len(found):,} configurations on {', '.join(CHIPS)}; the cheapest fleets that meet the targets with a margin:")
+    choices = best(found, tight, 3)
+    for one in choices:
+        count = replicas_for(one, ASK.rate)
+        print(
+            f"  {count} x {one.piece} ({one.plan}), batches up to {one.batch}: TTFT {one.state.ttft:.2f} s, "
+            f"TPOT {one.state.tpot * 1e3:.1f} ms, ${count * one.chips * one.piece.chip.price:.0f} an hour"
+        )
+    chosen = choices[0]
+    replicas = replicas_for(chosen, ASK.rate)
+    traffic = OpenLoop(
+        Gamma(ASK.rate, 2.0), requests, Lognormal(ASK.prompt, 1.0, 16000), Lognormal(ASK.output, 1.0, 4000),
+        Prefixes(300, 512, share=0.8, skew=1.0),
+    )  # fmt: skip
+    deployment = Deployment(model, chosen.piece, chosen.plan, engine)
+    while True:
+        pool = pool_for(deployment, 20000, replicas, router="least_loaded", share_prefixes=True)
+        result = simulate(Fleet(pool), traffic, Options(seed=1, warmup=0.1, ttft_s=ASK.ttft, tpot_s=ASK.tpot))
+        first, each = result.latency["ttft_s"].p95.value, result.latency["tpot_s"].p95.value
+        print(
+            f"{replicas} replicas under {requests:,} requests: TTFT p95 {first:.2f} s, TPOT p95 {each * 1e3:.1f} ms, "
+            f"{result.throughput.good_share:.1%} good, prefix hits {result.cache_hit_rate:.0%}, busy {result.utilisation:.0%}"
+        )
+        if first <= ASK.ttft and each <= ASK.tpot:
+            print(f"{replicas} x {chosen.piece} ({chosen.plan}) meet the targets.")
+            return 0
+        if replicas >= 64:
+            print("No fleet of this configuration meets the targets.")
+            return 1
+        replicas += max(1, replicas // 4)
+
+
+if __name__ == "__main__":
+    raise SystemExit(run())

@@ -1,0 +1,298 @@
+"""What `dscale simulate` was asked, read at the edge: a fleet, its traffic, and how the run is measured."""
+
+import math
+import re
+from dataclasses import dataclass
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware import parse_slice
+from dragonscale.models import load_model
+from dragonscale.serving.deployment import Deployment, deploy
+from dragonscale.serving.engine import load_engine
+from dragonscale.serving.speculation import head_part
+from dragonscale.simulation import (
+    AtOnce,
+    Autoscale,
+    ClosedLoop,
+    Diurnal,
+    Failure,
+    Fixed,
+    Fleet,
+    Gamma,
+    Lognormal,
+    OpenLoop,
+    Options,
+    Poisson,
+    Pool,
+    Prefixes,
+    Traffic,
+    Uniform,
+)
+from dragonscale.simulation.deployed import pool_for
+from dragonscale.units import parse, parse_count
+
+ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
+LENGTHS = ("fixed", "uniform", "lognormal")
+CHARTS = ("latency", "occupancy")
+MOST_REQUESTS = 100_000_000
+
+
+@dataclass(frozen=True)
+class Question:
+    """The flags as they were written."""
+
+    model: str
+    on: str
+    plan: str = ""
+    engine: str = "generic"
+    replicas: int = 1
+    rate: str = ""
+    clients: int = 0
+    requests: str = "10000"
+    prompt: str = "2048"
+    output: str = "256"
+    lengths: str = "fixed"
+    cv: float = 1.0
+    arrivals: str = "poisson"
+    burst: float = 2.0
+    swing: float = 0.5
+    period: str = "24h"
+    trace: str = ""
+    speed: float = 1.0
+    router: str = "least_loaded"
+    prefixes: str = ""
+    host_cache: str = ""
+    prefill_on: str = ""
+    prefill_plan: str = ""
+    prefill_replicas: int = 1
+    drafts: int = 0
+    acceptance: float = 0.0
+    draft: str = ""
+    autoscale: str = ""
+    fail: str = ""
+    queue_limit: int = 0
+    ttft: str = ""
+    tpot: str = ""
+    warmup: float = 0.1
+    seed: int = 0
+    chart: str = "latency"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The flags understood. `longest` is the longest request the tables are made for."""
+
+    question: Question
+    deployment: Deployment
+    prefill: Deployment | None
+    fleet: Fleet
+    traffic: Traffic
+    options: Options
+    prompt: int
+    output: int
+    rate: float | None
+
+
+def read_question(question: Question, events: int = 0) -> Asked:
+    """Check every flag; what cannot be used is refused in one sentence."""
+    if question.chart not in CHARTS:
+        raise unknown("chart", question.chart, CHARTS)
+    deployment = deploy(
+        load_model(question.model), parse_slice(question.on), question.plan, load_engine(question.engine)
+    )
+    _check_chips(deployment, question.on)
+    prompt, output = _tokens(question.prompt, "--prompt"), _tokens(question.output, "--output")
+    rate = parse(question.rate, "count/s", "the rate") if question.rate else None
+    traffic, longest, prompt, output, rate = _traffic(question, prompt, output, rate)
+    pool = _pool(question, deployment, longest)
+    prefill = _prefill(question, deployment)
+    prefills = None if prefill is None else pool_for(prefill, longest, question.prefill_replicas, router="least_loaded")
+    fleet = Fleet(
+        pool,
+        prefills,
+        tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
+        overhead_s=deployment.engine.request_seconds,
+        queue_limit=question.queue_limit or None,
+    )
+    options = Options(
+        seed=question.seed,
+        warmup=question.warmup,
+        ttft_s=parse(question.ttft, "s", "--ttft") if question.ttft else math.inf,
+        tpot_s=parse(question.tpot, "s", "--tpot") if question.tpot else math.inf,
+        events=events,
+    )
+    return Asked(question, deployment, prefill, fleet, traffic, options, prompt, output, rate)
+
+
+def _check_chips(deployment: Deployment, where: str) -> None:
+    if deployment.plan.chips != deployment.piece.chips:
+        raise InputError(
+            f"The plan {deployment.plan} uses {deployment.plan.chips} chips, and one replica is {where}, which has "
+            f"{deployment.piece.chips}; make them the same and ask for more --replicas."
+        )
+
+
+def _tokens(text: str, what: str) -> int:
+    found = parse_count(text, what)
+    if not 1 <= found <= 10**8:
+        raise InputError(
+            f"{what} is {shorten(text)}; a request has at least one token of either kind, and at most 10^8."
+        )
+    return found
+
+
+def _lengths(question: Question, tokens: int) -> Fixed | Uniform | Lognormal:
+    if question.lengths not in LENGTHS:
+        raise unknown("kind of lengths called", question.lengths, LENGTHS)
+    if question.lengths == "uniform":
+        return Uniform(1 if tokens == 1 else max(1, tokens // 2), tokens + tokens // 2)
+    return Lognormal(tokens, question.cv, 32 * tokens) if question.lengths == "lognormal" else Fixed(tokens)
+
+
+def _traffic(
+    question: Question, prompt: int, output: int, rate: float | None
+) -> tuple[Traffic, int, int, int, float | None]:
+    """The traffic, the longest request worth a table, and mean lengths and rate."""
+    requests = parse_count(question.requests, "--requests")
+    if not 0 <= requests <= MOST_REQUESTS:
+        raise InputError(f"--requests is {shorten(question.requests)}; a run has from 0 to {MOST_REQUESTS:,} requests.")
+    if question.trace:
+        if rate is not None or question.clients:
+            raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
+        from dragonscale.simulation.traces import read_trace
+
+        replay, facts = read_trace(question.trace, question.speed)
+        return (
+            replay.first(requests) if question.requests != "10000" else replay,
+            facts.longest,
+            facts.input,
+            facts.output,
+            facts.rate,
+        )
+    sizes = (_lengths(question, prompt), _lengths(question, output))
+    longest = (prompt + output) * {"fixed": 1, "uniform": 2, "lognormal": 8}[question.lengths]
+    prefixes = read_prefixes(question.prefixes) if question.prefixes else None
+    if question.clients:
+        if rate is not None:
+            raise InputError("--clients send their next request when they have an answer; leave --rate out.")
+        return ClosedLoop(question.clients, requests, *sizes, prefixes=prefixes), longest, prompt, output, None
+    if question.arrivals == "at-once":
+        return OpenLoop(AtOnce(), requests, *sizes, prefixes), longest, prompt, output, None
+    if rate is None:
+        raise InputError("Say how requests come: --rate 20/s, --clients 64, --trace FILE or --arrivals at-once.")
+    return OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes), longest, prompt, output, rate
+
+
+def _arrivals(question: Question, rate: float) -> Poisson | Gamma | Diurnal:
+    if question.arrivals not in ARRIVALS:
+        raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
+    if question.arrivals == "gamma":
+        return Gamma(rate, question.burst)
+    if question.arrivals == "diurnal":
+        return Diurnal(rate, question.swing, parse(question.period, "s", "--period"))
+    return Poisson(rate)
+
+
+def _pool(question: Question, deployment: Deployment, longest: int) -> Pool:
+    share = bool(question.prefixes or question.trace)
+    host = parse(question.host_cache, "bytes", "--host-cache") if question.host_cache else 0.0
+    drafter = None
+    if question.draft:
+        drafter = deploy(load_model(question.draft), deployment.piece, deployment.plan, deployment.engine)
+    elif question.drafts and not question.acceptance:
+        raise InputError("--drafts needs --acceptance, the probability that a drafted token is right (0.7, say).")
+    pool = pool_for(
+        deployment,
+        longest,
+        question.replicas,
+        draft=question.drafts,
+        acceptance=question.acceptance,
+        draft_part=0.0 if drafter is not None or not question.drafts else head_part(deployment.model),
+        drafter=drafter,
+        router=question.router,
+        share_prefixes=share,
+        autoscale=read_autoscale(question.autoscale) if question.autoscale else None,
+    )
+    if not host:
+        return pool
+    from dataclasses import replace
+
+    each = pool.times.per_token  # pyright: ignore[reportAttributeAccessIssue]
+    chips = deployment.plan.tensor * deployment.plan.pipe
+    link = float(deployment.chip.pcie or 16e9)
+    return replace(pool, host_tokens=int(host / (each * chips)), host_tokens_per_s=link / each)
+
+
+def _prefill(question: Question, deployment: Deployment) -> Deployment | None:
+    if not question.prefill_on:
+        if question.prefill_plan:
+            raise InputError("--prefill-plan needs --prefill-on, the slice of one prefill replica.")
+        return None
+    plan = (
+        question.prefill_plan
+        or f"weights={deployment.plan.weights},kv={deployment.plan.kv},compute={deployment.plan.compute}"
+    )
+    found = deploy(deployment.model, parse_slice(question.prefill_on), plan, deployment.engine)
+    _check_chips(found, question.prefill_on)
+    return found
+
+
+_FAILURE = re.compile(r"(?P<replica>\d{1,6})@(?P<at>[^+@]+)(?:\+(?P<down>[^+@]+))?")
+
+
+def read_failure(text: str) -> Failure:
+    """`3@100s+60s`: replica 3 dies at 100 s and is back a minute later.
+
+    >>> read_failure("3@100s+1min")
+    Failure(replica=3, at_s=100.0, for_s=60.0, pool='serve')
+    """
+    match = _FAILURE.fullmatch(text.strip())
+    if match is None:
+        raise InputError(f"--fail is {shorten(text)}; write REPLICA@TIME or REPLICA@TIME+DURATION, such as 3@100s+60s.")
+    down = parse(match["down"], "s", "the time a replica is away") if match["down"] else math.inf
+    return Failure(int(match["replica"]), parse(match["at"], "s", "the time of a failure"), down)
+
+
+def read_autoscale(text: str) -> Autoscale:
+    """`2..16,target=24,startup=90s`: replicas from 2 to 16, as many as keep 24 requests on each.
+
+    >>> read_autoscale("2..16,target=24").most
+    16
+    """
+    first, *rest = (part.strip() for part in text.split(","))
+    match = re.fullmatch(r"(\d{1,6})\.\.(\d{1,6})", first)
+    if match is None:
+        raise InputError(f"--autoscale is {shorten(text)}; write LEAST..MOST,target=REQUESTS, such as 2..16,target=24.")
+    values: dict[str, float] = {}
+    for part in rest:
+        name, _, value = part.partition("=")
+        if name not in ("target", "startup", "every"):
+            raise unknown("part of --autoscale called", name, ("target", "startup", "every"))
+        values[name] = float(parse_count(value, "the target")) if name == "target" else parse(value, "s", name)
+    if "target" not in values:
+        raise InputError(f"--autoscale is {shorten(text)}, without the requests per replica to aim at; add target=24.")
+    return Autoscale(
+        int(match[1]), int(match[2]), values["target"], values.get("startup", 60.0), values.get("every", 10.0)
+    )
+
+
+def read_prefixes(text: str) -> Prefixes:
+    """`100x1024,share=0.8,skew=1`: a hundred prefixes of 1,024 tokens that begin 80% of the prompts.
+
+    >>> read_prefixes("100x1024,skew=1").groups
+    100
+    """
+    first, *rest = (part.strip() for part in text.split(","))
+    match = re.fullmatch(r"(\d{1,9})x(\d{1,9})", first)
+    if match is None:
+        raise InputError(f"--prefixes is {shorten(text)}; write GROUPSxTOKENS, such as 100x1024,share=0.8,skew=1.")
+    values: dict[str, float] = {}
+    for part in rest:
+        name, _, value = part.partition("=")
+        if name not in ("share", "skew"):
+            raise unknown("part of --prefixes called", name, ("share", "skew"))
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise InputError(f"In --prefixes {name} is {shorten(value)}; write a number.") from None
+    return Prefixes(int(match[1]), int(match[2]), values.get("share", 1.0), values.get("skew", 0.0))

@@ -1,0 +1,58 @@
+"""Replicas of a planned deployment: the planner's step times, its memory and its engine's habits, as a simulator's pool."""
+
+from typing import Any
+
+import numpy
+
+from dragonscale.errors import Infeasible
+from dragonscale.serving.capacity import Capacity, capacity
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.engine import Engine as Habits
+from dragonscale.serving.table import StepTable
+from dragonscale.simulation.engine import Engine
+from dragonscale.simulation.fleet import Pool
+
+
+def engine_of(habits: Habits, data: int = 1, draft: int = 0, acceptance: float = 0.0) -> Engine:
+    """The scheduler of an engine; `data` places each have its sequences and tokens."""
+    return Engine(
+        kind=habits.scheduler,
+        sequences=habits.max_sequences * data,
+        tokens=habits.max_tokens * data,
+        mixed=None if habits.scheduler == "static" else habits.beside,
+        reserve=habits.reserve,
+        page_tokens=habits.page,
+        ahead=habits.ahead,
+        poll=habits.poll,
+        draft=draft,
+        acceptance=acceptance,
+    )
+
+
+def cache_tokens(deployment: Deployment, longest: int) -> int:
+    """Tokens that the cache of one replica holds. A state of fixed size counts as so many tokens of the longest request."""
+    room: Capacity = capacity(deployment)
+    if not bool(numpy.all(room.fits)):
+        missing = float(numpy.ravel(-room.cache)[0]) / 1e9
+        raise Infeasible(
+            f"{deployment.model.name} does not fit on {deployment.piece} as {deployment.plan}: {missing:.1f} GB a chip are missing."
+        )
+    sequences = float(numpy.ravel(room.cache / (longest * room.per_token + room.fixed))[0])
+    return int(sequences * longest)
+
+
+def pool_for(
+    deployment: Deployment,
+    longest: int,
+    replicas: int = 1,
+    draft: int = 0,
+    acceptance: float = 0.0,
+    draft_part: float = 0.0,
+    drafter: Deployment | None = None,
+    **more: Any,
+) -> Pool:
+    """Replicas of a deployment for requests of up to `longest` tokens; `more` goes to `Pool` (router, autoscale …)."""
+    small = StepTable(drafter, longest=longest) if drafter is not None else None
+    table = StepTable(deployment, longest=longest, drafter=small, draft_part=draft_part)
+    engine = engine_of(deployment.engine, int(deployment.plan.data), draft, acceptance)
+    return Pool(table, cache_tokens(deployment, longest), engine, replicas, **more)

@@ -1,0 +1,115 @@
+"""A fleet: pools of equal replicas behind a router, what may happen to them, and how they are scaled.
+
+One pool does everything, unless the fleet has a `prefill` pool: then prompts are prefilled there and their caches are sent
+to the main pool, which decodes (disaggregation).
+"""
+
+from dataclasses import dataclass, field
+
+from dragonscale.errors import InputError, unknown
+from dragonscale.serving.times import StepTimes
+from dragonscale.simulation.engine import Engine
+
+ROUTERS = ("round_robin", "least_loaded", "prefix_affinity", "slo_aware")
+POOLS = ("serve", "prefill")
+
+
+@dataclass(frozen=True)
+class Autoscale:
+    """Keep the mean number of requests per replica near `target`, between `least` and `most` replicas. A new replica
+    serves `startup_s` after it is asked for; one that is let go finishes what it has."""
+
+    least: int
+    most: int
+    target: float
+    startup_s: float = 60.0
+    every_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise InputError(f"Autoscaling from {self.least} to {self.most} replicas is no range of at least 1.")
+        if self.target <= 0 or self.startup_s < 0 or self.every_s <= 0:
+            raise InputError(
+                "Autoscaling needs a target load and an interval above 0 and a start-up time of 0 or more."
+            )
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Equal replicas. `kv_tokens` is what the cache of one replica holds. With `share_prefixes` leading blocks of prompts
+    are kept and reused; what falls out of the cache goes to a host tier of `host_tokens`, if there is one, and is
+    loaded back at `host_tokens_per_s`."""
+
+    times: StepTimes
+    kv_tokens: int
+    engine: Engine = field(default_factory=Engine)
+    replicas: int = 1
+    router: str = "round_robin"
+    share_prefixes: bool = False
+    host_tokens: int = 0
+    host_tokens_per_s: float = 1e6
+    autoscale: Autoscale | None = None
+
+    def __post_init__(self) -> None:
+        if self.router not in ROUTERS:
+            raise unknown("router", self.router, ROUTERS)
+        if self.replicas < 1:
+            raise InputError(f"A pool has {self.replicas} replicas; it needs at least 1.")
+        if self.kv_tokens < self.engine.page_tokens:
+            raise InputError(
+                f"A replica's cache holds {self.kv_tokens} tokens, less than one page of {self.engine.page_tokens}."
+            )
+        if self.host_tokens < 0 or self.host_tokens_per_s <= 0:
+            raise InputError("A host tier holds 0 tokens or more and loads more than 0 of them a second.")
+
+    @property
+    def pages(self) -> int:
+        """Pages of one replica's cache."""
+        return int(self.kv_tokens // self.engine.page_tokens)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Replica number `replica` of a pool dies at `at_s` and is back `for_s` later (never, if infinite). Its requests go
+    back to the router with the tokens they already have."""
+
+    replica: int
+    at_s: float
+    for_s: float = float("inf")
+    pool: str = "serve"
+
+    def __post_init__(self) -> None:
+        if self.pool not in POOLS:
+            raise unknown("pool", self.pool, POOLS)
+        if not (self.replica >= 0 and self.at_s >= 0 and self.for_s >= 0):
+            raise InputError(
+                "A failure needs a replica's number (from 0), a time and a duration, none of them negative."
+            )
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What serves. `overhead_s` passes between a request's arrival and its engine's knowing of it (network, tokenizer);
+    no more than `queue_limit` requests may wait in the fleet, others are refused."""
+
+    pool: Pool
+    prefill: Pool | None = None
+    failures: tuple[Failure, ...] = ()
+    overhead_s: float = 0.0
+    queue_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        for failure in self.failures:
+            pool = self.prefill if failure.pool == "prefill" else self.pool
+            if pool is None:
+                raise InputError("A failure names the prefill pool of a fleet that has none.")
+            if failure.replica >= pool.replicas:
+                raise InputError(
+                    f"A failure names replica {failure.replica} of a pool whose {pool.replicas} are numbered from 0."
+                )
+        if self.overhead_s < 0:
+            raise InputError(f"A fleet's overhead is {self.overhead_s} s; it cannot be negative.")
+        if self.queue_limit is not None and self.queue_limit < 0:
+            raise InputError(f"A fleet's queue limit is {self.queue_limit}; it cannot be negative.")
+        if self.prefill is not None and "static" in (self.pool.engine.kind, self.prefill.engine.kind):
+            raise InputError("Prefill and decode pools need a continuous or chunked engine, not a static one.")

@@ -1,0 +1,126 @@
+"""When decoding sequences need their next pages.
+
+A sequence that gains one token a step needs a page every `page` steps, so the batch is summed up by the remainder of the
+steps at which its members do: pages over any number of steps cost no look at a single sequence. With speculation each
+sequence has its own pace, and a heap holds the step of everyone's next page.
+"""
+
+import heapq
+
+from dragonscale.simulation.request import Sequence
+
+
+class EvenGrowth:
+    """One token a step for everyone.
+
+    >>> from dragonscale.simulation.request import Request
+    >>> growth, sequence = EvenGrowth(16), Sequence(Request(0, 0.0, 30, 100))
+    >>> sequence.base, sequence.joined = 30, 100
+    >>> growth.add(sequence)
+    >>> growth.pages(100, 2), growth.pages(100, 3), growth.pages(100, 19)
+    (0, 1, 2)
+    >>> growth.steps(100, room=1, limit=50)
+    18
+    """
+
+    __slots__ = ("counts", "members", "page")
+
+    def __init__(self, page: int) -> None:
+        self.page = page
+        self.counts = [0] * page
+        self.members = 0
+
+    def add(self, sequence: Sequence) -> None:
+        """A sequence joins."""
+        self.counts[(sequence.joined + 1 - sequence.base) % self.page] += 1
+        self.members += 1
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence leaves."""
+        self.counts[(sequence.joined + 1 - sequence.base) % self.page] -= 1
+        self.members -= 1
+
+    def pages(self, step: int, steps: int) -> int:
+        """Pages taken in the `steps` steps after `step`."""
+        rounds, rest = divmod(steps, self.page)
+        total = rounds * self.members
+        if rest:
+            page, counts = self.page, self.counts
+            start = (step + 1) % page
+            stop = start + rest
+            total += sum(counts[start:stop]) if stop <= page else sum(counts[start:]) + sum(counts[: stop - page])
+        return total
+
+    def advance(self, step: int, steps: int) -> int:
+        """The same; the steps are over."""
+        return self.pages(step, steps)
+
+    def steps(self, step: int, room: int, limit: int) -> int:
+        """The most steps, up to `limit`, whose pages fit into `room`."""
+        if self.members * (limit // self.page + 1) <= room or self.pages(step, limit) <= room:
+            return limit
+        done = room // self.members * self.page
+        room -= room // self.members * self.members
+        while True:
+            need = self.counts[(step + done + 1) % self.page]
+            if need > room:
+                return done
+            room -= need
+            done += 1
+
+
+class UnevenGrowth:
+    """Everyone at a pace of their own, of at most a page a step."""
+
+    __slots__ = ("heap", "members", "page")
+
+    def __init__(self, page: int) -> None:
+        self.page = page
+        self.heap: list[tuple[int, int, int]] = []  # step of the next page, order, tokens that fill the pages before it
+        self.members: dict[int, Sequence] = {}
+
+    def _next(self, sequence: Sequence, full: int) -> int:
+        """The first step at which a sequence holds more than `full` tokens."""
+        return sequence.joined - (-(full + 1 - sequence.base) * sequence.steps // sequence.left)
+
+    def add(self, sequence: Sequence) -> None:
+        """A sequence joins."""
+        self.members[sequence.order] = sequence
+        full = -(-sequence.base // self.page) * self.page
+        heapq.heappush(self.heap, (self._next(sequence, full), sequence.order, full))
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence leaves."""
+        del self.members[sequence.order]
+        if len(self.heap) > 64 + 4 * len(self.members):
+            self.heap = [item for item in self.heap if item[1] in self.members]
+            heapq.heapify(self.heap)
+
+    def _take(self, heap: list[tuple[int, int, int]], until: int, room: int | None) -> tuple[int, int]:
+        """Walk a heap up to a step, or to the page that finds no room: pages taken, and the last step that is whole."""
+        taken = 0
+        while heap and heap[0][0] <= until:
+            step, order, full = heap[0]
+            sequence = self.members.get(order)
+            if sequence is None:
+                heapq.heappop(heap)
+                continue
+            if room is not None and taken == room:
+                return taken, step - 1
+            taken += 1
+            heapq.heapreplace(heap, (self._next(sequence, full + self.page), order, full + self.page))
+        return taken, until
+
+    def pages(self, step: int, steps: int) -> int:
+        """Pages taken in the `steps` steps after `step`."""
+        return self._take(self.heap.copy(), step + steps, None)[0]
+
+    def advance(self, step: int, steps: int) -> int:
+        """The same; the steps are over."""
+        return self._take(self.heap, step + steps, None)[0]
+
+    def steps(self, step: int, room: int, limit: int) -> int:
+        """The most steps, up to `limit`, whose pages fit into `room`."""
+        if len(self.members) * limit <= room:
+            return limit
+        return self._take(self.heap.copy(), step + limit, room)[1] - step

@@ -1,0 +1,182 @@
+"""Distributions of unbounded streams in bounded memory, with confidence intervals.
+
+Values fall into buckets whose bounds grow by one percent, so a percentile is right to half a percent and a mean is exact.
+Waiting times of neighbouring requests resemble each other, so the error of a mean cannot be read from their spread.
+The stream is therefore cut into 16 to 32 batches of equal weight (when there are 32 they are joined in pairs); batches
+are nearly independent, and the spread of their means and percentiles gives the intervals (batch means, Student's t,
+95%). A percentile's interval is centred on the whole stream's value.
+
+>>> times = Histogram()
+>>> for value in (1.0, 2.0, 3.0, 4.0):
+...     times.add(value)
+>>> times.mean, round(times.percentile(0.5), 1)
+(2.5, 2.0)
+"""
+
+import math
+from dataclasses import dataclass
+
+WIDTH = 0.01
+"""Relative width of a bucket."""
+MOST = 32
+"""Batches at most; after joining, half as many."""
+_SCALE = 1 / math.log1p(WIDTH)
+_ZERO = -(10**9)
+_Z = 1.959963984540054
+"""Standard normal quantile for a two-sided 95% interval."""
+
+Batch = tuple[float, float, dict[int, float]]
+"""Weight, sum, weights by bucket."""
+
+
+def student_t(freedom: int) -> float:
+    """Two-sided 95% quantile of Student's t, by the Cornish-Fisher series (Abramowitz & Stegun 26.7.5).
+
+    >>> round(student_t(15), 3), round(student_t(31), 3)
+    (2.131, 2.04)
+    """
+    z, n = _Z, freedom
+    return (
+        z
+        + (z**3 + z) / (4 * n)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
+    )
+
+
+def _quantile(counts: dict[int, float], weight: float, share: float) -> float:
+    """Middle of the bucket in which a share of the weight lies at or below."""
+    need = share * weight * (1 - 1e-12)
+    seen = 0.0
+    bucket = _ZERO
+    for bucket in sorted(counts):
+        seen += counts[bucket]
+        if seen >= need:
+            break
+    return 0.0 if bucket == _ZERO else math.exp((bucket + 0.5) / _SCALE)
+
+
+def _joined(one: Batch, other: Batch) -> Batch:
+    counts = dict(one[2])
+    for bucket, weight in other[2].items():
+        counts[bucket] = counts.get(bucket, 0) + weight
+    return one[0] + other[0], one[1] + other[1], counts
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and its 95% interval; without enough batches the interval is the value's own and `known` is false."""
+
+    value: float
+    low: float
+    high: float
+    known: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A distribution in a few numbers."""
+
+    count: int
+    mean: Estimate
+    p50: Estimate
+    p90: Estimate
+    p95: Estimate
+    p99: Estimate
+    least: float
+    most: float
+
+
+class Histogram:
+    """Add values; ask for the mean, percentiles and their intervals."""
+
+    __slots__ = ("_batches", "_counts", "_size", "_sum", "_weight", "least", "most")
+
+    def __init__(self) -> None:
+        self._batches: list[Batch] = []
+        self._size = 1.0
+        self._weight = self._sum = 0.0
+        self._counts: dict[int, float] = {}
+        self.least, self.most = math.inf, -math.inf
+
+    def add(self, value: float, weight: float = 1) -> None:
+        """One value, or several of the same."""
+        bucket = math.floor(math.log(value) * _SCALE) if value > 0 else _ZERO
+        counts = self._counts
+        counts[bucket] = counts.get(bucket, 0) + weight
+        self._weight += weight
+        self._sum += value * weight
+        if value < self.least:
+            self.least = value
+        if value > self.most:
+            self.most = value
+        if self._weight >= self._size:
+            self._close()
+
+    def _close(self) -> None:
+        batches = self._batches
+        batches.append((self._weight, self._sum, self._counts))
+        self._counts, self._weight, self._sum = {}, 0.0, 0.0
+        if len(batches) == MOST:
+            self._batches = [_joined(batches[i], batches[i + 1]) for i in range(0, MOST, 2)]
+            self._size = sum(batch[0] for batch in self._batches) / len(self._batches)
+
+    @property
+    def whole(self) -> Batch:
+        """The stream as one batch."""
+        total: Batch = (self._weight, self._sum, dict(self._counts))
+        for batch in self._batches:
+            total = _joined(total, batch)
+        return total
+
+    @property
+    def count(self) -> float:
+        """Weight of all values."""
+        return self._weight + sum(batch[0] for batch in self._batches)
+
+    @property
+    def mean(self) -> float:
+        """Exact mean, 0 of nothing."""
+        weight, total, _ = self.whole
+        return total / weight if weight else 0.0
+
+    def percentile(self, share: float) -> float:
+        """The value that a share of the stream does not exceed."""
+        weight, _, counts = self.whole
+        return min(max(_quantile(counts, weight, share), self.least), self.most) if weight else 0.0
+
+    def curve(self) -> list[tuple[float, float]]:
+        """The distribution function: upper bounds of buckets, and the share of the stream below each."""
+        weight, _, counts = self.whole
+        points, seen = [], 0.0
+        for bucket in sorted(counts):
+            seen += counts[bucket]
+            points.append((0.0 if bucket == _ZERO else math.exp((bucket + 1) / _SCALE), seen / weight))
+        return points
+
+    def _estimate(self, value: float, of_batches: list[float]) -> Estimate:
+        count = len(of_batches)
+        if count < MOST // 2:
+            return Estimate(value, value, value, False)
+        middle = sum(of_batches) / count
+        spread = math.sqrt(sum((each - middle) ** 2 for each in of_batches) / (count - 1) / count)
+        reach = student_t(count - 1) * spread
+        return Estimate(value, value - reach, value + reach, True)
+
+    def summary(self) -> Summary:
+        """Mean, percentiles and intervals."""
+        whole = [batch for batch in self._batches if batch[0]]
+        p50, p90, p95, p99 = (
+            self._estimate(self.percentile(share), [_quantile(b[2], b[0], share) for b in whole])
+            for share in (0.5, 0.9, 0.95, 0.99)
+        )
+        return Summary(
+            round(self.count),
+            self._estimate(self.mean, [b[1] / b[0] for b in whole]),
+            p50,
+            p90,
+            p95,
+            p99,
+            self.least if self.count else 0.0,
+            self.most if self.count else 0.0,
+        )

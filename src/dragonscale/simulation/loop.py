@@ -1,0 +1,231 @@
+"""The event loop: requests arrive, are routed, served, sent on, retried; replicas die, return, come and go."""
+
+import heapq
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from dragonscale.simulation.events import ARRIVE, DELIVER, END, FAIL, RETURN, SCALE, WAKE
+from dragonscale.simulation.fleet import Fleet
+from dragonscale.simulation.group import Group
+from dragonscale.simulation.options import Options
+from dragonscale.simulation.perfetto import Recorder
+from dragonscale.simulation.replica import Replica, Shared
+from dragonscale.simulation.request import Request, Sequence
+from dragonscale.simulation.series import Series
+from dragonscale.simulation.tally import Tally
+from dragonscale.simulation.traffic import Traffic
+
+TOO_LONG = "longer than a replica's cache"
+NO_REPLICA = "no replica left"
+QUEUE_FULL = "queue full"
+SERIES = ("up", "busy", "running", "waiting", "pages")
+
+
+class Run:
+    """One simulation under way."""
+
+    def __init__(self, fleet: Fleet, traffic: Traffic, options: Options) -> None:
+        total = traffic.requests
+        first = int(options.warmup * total)
+        last = total - int(options.cooldown * total) if options.cooldown else inf
+        self.fleet, self.options = fleet, options
+        self.tally = Tally(options.ttft_s, options.tpot_s, first, last, options.keep)
+        self.series = Series(SERIES)
+        self.shared = Shared(self.tally, self.series, options.seed, options.leap, self._finished, self._send)
+        if options.events:
+            self.shared.recorder = Recorder(options.events, options.events_from_s)
+        self.now = 0.0
+        self.arrivals, self.after = traffic.start(options.seed)
+        self.marks: dict[float, tuple[float, float, float, float]] = {}  # where the measured part begins and ends
+        self.serve = Group(fleet.pool, self.shared, 0, False)
+        self.groups = [self.serve]
+        self.front = self.serve
+        if fleet.prefill is not None:
+            self.front = Group(fleet.prefill, self.shared, fleet.pool.replicas, True)
+            self.groups.append(self.front)
+        self.places: list[tuple[Group, Replica]] = [(g, r) for g in self.groups for r in g.replicas]
+        self._book_failures()
+        self.ticks = 0  # looks of autoscalers in the calendar
+        for place, group in enumerate(self.groups):
+            if group.pool.autoscale:
+                self._tick(group.pool.autoscale.every_s, place)
+
+    def _push(self, time: float, kind: int, *rest: Any) -> None:
+        heapq.heappush(self.shared.heap, (time, kind, *rest))
+
+    def _tick(self, time: float, place: int) -> None:
+        self.ticks += 1
+        self._push(time, SCALE, place)
+
+    def _book_failures(self) -> None:
+        for failure in self.fleet.failures:
+            offset = self.fleet.pool.replicas if failure.pool == "prefill" else 0
+            self._push(failure.at_s, FAIL, offset + failure.replica, failure.for_s)
+
+    def mark(self) -> tuple[float, float, float, float]:
+        """The time, requests finished and their prompts' tokens, output tokens produced, by now."""
+        emitted = sum(replica.flow(self.now) for _, replica in self.places)
+        return self.now, self.tally.finished, self.tally.input_tokens, emitted
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that are neither finished nor refused."""
+        return self.tally.arrived - self.tally.finished - sum(self.tally.refused.values())
+
+    def go(self, progress: Callable[[int], None] | None = None) -> None:
+        """Run to the end. `progress` is told the number of finished requests now and then."""
+        heap, until = self.shared.heap, self.options.until_s
+        replicas = self.places
+        self._pull()
+        told = 0
+        while heap and heap[0][0] <= until:
+            event = heapq.heappop(heap)
+            self.now = now = event[0]
+            kind = event[1]
+            if kind == END:
+                replica = replicas[event[2]][1]
+                if replica.version == event[3] and replica.busy:
+                    replica.end(now)
+            elif kind == ARRIVE:
+                self._arrive(event[3], now)
+            elif kind == WAKE:
+                replicas[event[2]][1].look(now)
+            else:
+                self._rare(event, now)
+            if progress is not None and self.tally.finished - told >= 1000:
+                told = self.tally.finished
+                progress(told)
+        self.now = (
+            until if self.outstanding and until < inf else max(self.tally.last_end_s, self.tally.last_arrival_s, 0.0)
+        )
+        self._close()
+
+    def _rare(self, event: tuple[Any, ...], now: float) -> None:
+        kind = event[1]
+        if kind == DELIVER:
+            self._deliver(event[4], event[5], event[6], now)
+        elif kind == FAIL:
+            self._fail(event[2], event[3], now)
+        elif kind == RETURN:
+            group, replica = self.places[event[2]]
+            if event[3]:
+                group.starting -= 1
+            group.open(replica, now)
+        elif kind == SCALE:
+            self._scale(event[2], now)
+
+    def _pull(self) -> None:
+        """Put the next arrival of an open stream into the calendar."""
+        request = next(self.arrivals, None)
+        if request is not None:
+            self._schedule(request, True)
+
+    def _schedule(self, request: Request, streamed: bool) -> None:
+        self._push(request.arrival_s + self.fleet.overhead_s, ARRIVE, request.number, (request, streamed))
+
+    def _arrive(self, item: tuple[Request, bool], now: float) -> None:
+        request, streamed = item
+        if streamed:
+            self._pull()
+        self.tally.arrive(request)
+        if request.number in (self.tally.first, self.tally.last):
+            self.marks[request.number] = self.mark()
+        pool, limit = self.fleet.pool, self.fleet.queue_limit
+        longest = request.input_tokens + request.output_tokens - 1
+        if -(-longest // pool.engine.page_tokens) > pool.pages:
+            self._refuse(request, TOO_LONG, now)
+        elif limit is not None and self._waiting() >= limit and not self._idle():
+            self._refuse(request, QUEUE_FULL, now)
+        else:
+            self._route(Sequence(request), now)
+
+    def _waiting(self) -> int:
+        group = self.front
+        return sum(len(replica.waiting) for replica in group.active) + len(group.parked)
+
+    def _idle(self) -> bool:
+        return any(not replica.busy and not replica.waiting for replica in self.front.active)
+
+    def _route(self, sequence: Sequence, now: float) -> None:
+        pool = self.front.pool
+        if -(-sequence.context // pool.engine.page_tokens) > pool.pages:
+            self._refuse(sequence.request, TOO_LONG, now)
+        else:
+            self.front.route(sequence, now)
+
+    def _refuse(self, request: Request, reason: str, now: float) -> None:
+        self.tally.refuse(reason)
+        self._follow(request, now)
+
+    def _follow(self, request: Request, now: float) -> None:
+        """Whoever had this request may send another."""
+        another = self.after(request, now)
+        if another is not None:
+            self._schedule(another, False)
+
+    def _finished(self, sequence: Sequence, replica: Replica, now: float) -> None:
+        self.tally.finish(sequence, now, replica.index)
+        if self.shared.recorder is not None:
+            self.shared.recorder.request(sequence, replica.index, now)
+        self._follow(sequence.request, now)
+
+    def _send(self, sequence: Sequence, replica: Replica, now: float) -> None:
+        """A prompt's cache leaves a prefill replica, after those it is sending already."""
+        free = max(self.front.link_free_s.get(replica.index, 0.0), now)
+        arrives = free + replica.times.transfer(sequence.context)
+        self.front.link_free_s[replica.index] = arrives
+        self._push(arrives, DELIVER, replica.index, sequence.order, sequence, replica, replica.epoch)
+
+    def _deliver(self, sequence: Sequence, source: Replica, epoch: int, now: float) -> None:
+        """A cache has arrived; the token that came out of its prefill comes with it."""
+        if source.epoch != epoch:
+            return  # the sender died on the way, and the request began again
+        source.delivered(sequence, now)
+        if sequence.first_s < 0:
+            sequence.first_s = now
+        else:
+            self.tally.gap(now - sequence.last_s, 1)
+        sequence.last_s = now
+        sequence.ready = True
+        self.serve.route(sequence, now)
+
+    def _fail(self, index: int, for_s: float, now: float) -> None:
+        group, replica = self.places[index]
+        if not replica.alive:
+            return
+        group.close(replica, now)
+        self.front.link_free_s.pop(index, None)
+        for sequence in replica.fail(now):
+            sequence.reset()
+            sequence.retries += 1
+            self.tally.retried += 1
+            self._route(sequence, now)
+        if for_s < inf:
+            self._push(now + for_s, RETURN, index, 0)
+
+    def _scale(self, place: int, now: float) -> None:
+        group = self.groups[place]
+        rule = group.pool.autoscale
+        assert rule is not None
+        while (replica := group.scale(now, len(self.places))) is not None:
+            if replica.index == len(self.places):
+                self.places.append((group, replica))
+            self._push(now + rule.startup_s, RETURN, replica.index, 1)
+        self.ticks -= 1
+        if len(self.shared.heap) > self.ticks:  # something else is still to happen
+            self._tick(now + rule.every_s, place)
+
+    def _close(self) -> None:
+        """Settle the books."""
+        for group in self.groups:
+            if group.parked and self.options.until_s == inf:
+                for _ in group.parked:
+                    self.tally.refuse(NO_REPLICA)
+                group.parked.clear()
+            for replica in group.replicas:
+                replica.count_queue(self.now)
+                if replica.alive:
+                    self.series.add("up", replica.since, self.now, 1)
+                    if replica.busy and replica.began < self.now:
+                        replica.settle(self.now)

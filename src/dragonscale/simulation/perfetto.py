@@ -1,0 +1,83 @@
+"""A run as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: the Chrome JSON event format.
+
+Every replica is a thread whose slices are its activities, with counters for its pages, batch and queue; requests are
+asynchronous slices from arrival to last token. The first `limit` events after `start_s` are kept, so a trace of any run
+can be opened.
+"""
+
+import json
+from typing import IO, TYPE_CHECKING, Any
+
+from dragonscale.simulation.request import Sequence
+
+if TYPE_CHECKING:
+    from dragonscale.simulation.replica import Replica
+
+REPLICAS, REQUESTS = 1, 2
+"""Process numbers of the two groups of tracks."""
+
+
+class Recorder:
+    """Keeps the first events of a run."""
+
+    def __init__(self, limit: int, start_s: float) -> None:
+        self.limit, self.start_s = limit, start_s
+        self.events: list[dict[str, Any]] = []
+        self.seen: set[int] = set()
+
+    def _room(self, events: int) -> bool:
+        return len(self.events) + events <= self.limit
+
+    def activity(self, replica: "Replica", now: float, running: int, occupancy: float) -> None:
+        """An iteration, or a run of decode steps."""
+        if replica.began < self.start_s or not self._room(2):
+            return
+        index, pieces, steps = replica.index, replica.pieces, replica.steps
+        decodes = len(replica.decoding)
+        name = f"prefill {sum(tokens for _, tokens in pieces)}" if pieces else f"decode x{steps}"
+        name += f" + decode {decodes}" if pieces and steps else ""
+        start = replica.began * 1e6
+        self.seen.add(index)
+        self.events.append(
+            {
+                "name": name, "cat": "prefill" if pieces else "decode", "ph": "X", "ts": start,
+                "dur": (now - replica.began) * 1e6, "pid": REPLICAS, "tid": index,
+                "args": {"decodes": decodes, "steps": steps, "prompts": len(pieces)},
+            }
+        )  # fmt: skip
+        values = {"pages": occupancy, "running": running, "waiting": len(replica.waiting)}
+        self.events.append({"name": f"replica {index}", "ph": "C", "ts": start, "pid": REPLICAS, "args": values})
+
+    def request(self, sequence: Sequence, replica: int, now: float) -> None:
+        """A request that has ended."""
+        request = sequence.request
+        if request.arrival_s < self.start_s or not self._room(3):
+            return
+        common = {
+            "cat": "request",
+            "id": request.number,
+            "pid": REQUESTS,
+            "tid": 0,
+            "name": f"request {request.number}",
+        }
+        arguments = {"input": request.input_tokens, "output": request.output_tokens, "replica": replica}
+        self.events.append({**common, "ph": "b", "ts": request.arrival_s * 1e6, "args": arguments})
+        self.events.append({**common, "ph": "n", "ts": sequence.first_s * 1e6, "args": {"event": "first token"}})
+        self.events.append({**common, "ph": "e", "ts": now * 1e6})
+
+    def trace(self) -> dict[str, Any]:
+        """The whole document."""
+        names = [("process_name", REPLICAS, 0, "replicas"), ("process_name", REQUESTS, 0, "requests")]
+        names += [("thread_name", REPLICAS, index, f"replica {index}") for index in sorted(self.seen)]
+        labels = [
+            {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+            for kind, process, thread, name in names
+        ]
+        return {"displayTimeUnit": "ms", "traceEvents": labels + self.events}
+
+
+def write_trace(trace: dict[str, Any], file: IO[str]) -> None:
+    """Write a trace as JSON, one event a line."""
+    file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+    file.write(",\n".join(json.dumps(event, separators=(",", ":")) for event in trace["traceEvents"]))
+    file.write("\n]}\n")

@@ -1,0 +1,84 @@
+"""A request as traffic states it, and the same request as a sequence in an engine.
+
+A `Request` never changes. Its prompt may begin like other prompts: `blocks` names the leading blocks of `block_tokens`
+tokens each, one name per block *and everything before it*, as hash chains do (and as the Mooncake trace writes them), so
+two prompts share exactly the leading blocks whose names agree.
+
+A `Sequence` is what an engine keeps of it. Nothing of it is touched while it decodes: the step at which it joined, the
+tokens it held then and the steps it will take say at any later step how far it is.
+"""
+
+from typing import NamedTuple
+
+
+class Request(NamedTuple):
+    """One call of the service. Times are seconds since the start of the run."""
+
+    number: int
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
+    blocks: tuple[int, ...] = ()
+    block_tokens: int = 0
+
+
+class Sequence:
+    """A request on its way. `context` is what must be in the cache before the next token: the prompt, and after a loss
+    of the cache also the tokens produced so far. `todo` of it is still to be prefilled."""
+
+    __slots__ = (
+        "base",
+        "cached",
+        "context",
+        "delivered_s",
+        "first_s",
+        "growth",
+        "held",
+        "joined",
+        "last_s",
+        "left",
+        "order",
+        "preemptions",
+        "private",
+        "produced",
+        "ready",
+        "request",
+        "retries",
+        "seen",
+        "start_s",
+        "steps",
+        "todo",
+    )
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.produced = 0
+        self.context = request.input_tokens
+        self.todo = 0
+        self.ready = False  # the context's cache arrives from elsewhere: nothing to prefill
+        self.cached = 0  # tokens of the prompt found in the cache when first admitted
+        self.private = 0  # pages of its own, as of joining
+        self.held = 0  # leading blocks it shares
+        self.order = -1  # admission's number, and its key while it is in the engine
+        self.joined = 0  # step at which it began to decode
+        self.base = 0  # tokens in the cache then
+        self.left = 0  # tokens still to produce then
+        self.steps = 0  # steps that takes
+        self.growth = 1.0  # tokens a step: left / steps
+        self.start_s = -1.0  # first scheduled
+        self.first_s = -1.0  # first token
+        self.last_s = -1.0  # latest token before it left a batch
+        self.delivered_s = -1.0
+        self.preemptions = 0
+        self.retries = 0
+        self.seen = 0.0  # number of the first iteration that may take it
+
+    def grown(self, step: int) -> int:
+        """Tokens produced since it joined, at this step."""
+        return self.left * (step - self.joined) // self.steps if self.steps else 0
+
+    def reset(self) -> None:
+        """The cache is lost: everything known of it must be prefilled again."""
+        self.context = self.request.input_tokens + self.produced
+        self.ready = False
+        self.held = self.private = 0

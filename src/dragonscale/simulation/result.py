@@ -1,0 +1,74 @@
+"""What a run was like, as records."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragonscale.simulation.histogram import Summary
+from dragonscale.simulation.tally import Served
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the requests. `arrived` is the sum of finished, refused (by reason) and unfinished; retried and
+    preempted count occasions, not requests."""
+
+    arrived: int
+    finished: int
+    refused: dict[str, int]
+    unfinished: int
+    preempted: int
+    retried: int
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Rates over the measured part of the run. `goodput_requests_per_s` counts requests that met both targets,
+    `good_share` is their share of the measured ones. Rates of tokens are of what came out in that time, whosever it was."""
+
+    seconds: float
+    requests_per_s: float
+    input_tokens_per_s: float
+    output_tokens_per_s: float
+    goodput_requests_per_s: float
+    good_share: float
+
+
+@dataclass(frozen=True)
+class ReplicaUse:
+    """One replica over the run."""
+
+    index: int
+    pool: str
+    busy_s: float
+    iterations: int
+    mean_batch: float
+    prefilled_tokens: int
+    output_tokens: int
+    pages_in_use: int
+    pages_idle: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to half
+    a percent and 95% intervals; `curves` are their distribution functions; `series` are (seconds, value) means over time
+    of `pages` (share of the cache in use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas)
+    and `replicas`."""
+
+    outcome: Outcome
+    seconds: float
+    latency: dict[str, Summary]
+    curves: dict[str, list[tuple[float, float]]]
+    throughput: Throughput
+    utilisation: float
+    kv_occupancy: float
+    mean_batch: float
+    mean_running: float
+    mean_waiting: float
+    cache_hit_rate: float
+    host_hit_rate: float
+    tokens_per_verify_step: float
+    replicas: tuple[ReplicaUse, ...]
+    series: dict[str, list[tuple[float, float]]]
+    served: tuple[Served, ...] = ()
+    trace: dict[str, Any] = field(default_factory=dict)

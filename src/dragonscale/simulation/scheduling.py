@@ -1,0 +1,141 @@
+"""Which prompts an iteration takes: the policies of the engines.
+
+Prompts in progress come first, then the queue in order; the first that does not fit stops the search, so nobody is
+overtaken. What fits is bounded by places, by the iteration's token budget and by pages.
+"""
+
+from typing import TYPE_CHECKING
+
+from dragonscale.simulation.request import Sequence
+
+if TYPE_CHECKING:
+    from dragonscale.simulation.replica import Replica
+
+Piece = tuple[Sequence, int]
+"""A sequence, and the tokens of its prompt that the next iteration prefills."""
+
+
+def _tokens_of(replica: "Replica", sequence: Sequence) -> int:
+    """Tokens for which an admission takes pages."""
+    request = sequence.request
+    return request.input_tokens + request.output_tokens - 1 if replica.whole else sequence.context
+
+
+def _price(replica: "Replica", sequence: Sequence, near: int) -> int:
+    """Pages an admission asks for. One that decodes at once also wants room for its next token."""
+    return replica.pages.price(sequence, _tokens_of(replica, sequence) + (sequence.ready and not replica.whole), near)
+
+
+def _room(replica: "Replica", need: int) -> int:
+    """Pages that an admission may take, `need` of which the next step wants."""
+    room = replica.pages.room - need
+    return room - replica.spare if replica.decoding or replica.prefilling else room
+
+
+def can_admit(replica: "Replica", sequence: Sequence) -> bool:
+    """Whether a request that comes now, first in the queue, would be taken into the next iteration."""
+    engine, decodes = replica.engine, len(replica.decoding)
+    if replica.static or decodes + len(replica.prefilling) >= engine.sequences:
+        return False
+    if replica.beside and engine.tokens <= decodes * replica.queries and not sequence.ready:
+        return False
+    near = 0 if sequence.ready else replica.pages.hits(sequence.request)[0]
+    return _price(replica, sequence, near) <= _room(replica, 0)
+
+
+def admit(replica: "Replica", now: float, need: int, preempted: bool) -> list[Piece]:
+    """The pieces of the next iteration; whoever is admitted has its pages. After a preemption nobody is."""
+    if replica.static:
+        return _collect(replica, now)
+    engine = replica.engine
+    budget = engine.tokens - (len(replica.decoding) * replica.queries if replica.beside else 0)
+    cut = engine.kind == "chunked"
+    pieces: list[Piece] = []
+    for sequence in replica.prefilling:
+        if budget <= 0:
+            break
+        tokens = min(sequence.todo, budget) if cut else sequence.todo
+        pieces.append((sequence, tokens))
+        budget -= tokens
+    waiting = replica.waiting
+    while waiting and not preempted and len(replica.decoding) + len(replica.prefilling) < engine.sequences:
+        sequence = waiting[0]
+        if sequence.seen > replica.iterations and (replica.decoding or replica.prefilling):
+            break
+        if sequence.ready:
+            if not _enter(replica, sequence, now, need, 0, 0):
+                break
+            replica.join(sequence)
+            need = 0 if replica.whole else replica.growth.pages(replica.step, 1)
+            continue
+        if budget <= 0:
+            break
+        near, far = replica.pages.hits(sequence.request)
+        todo = _todo(replica, sequence, far)
+        if not cut and todo > budget and pieces:
+            break
+        if not _enter(replica, sequence, now, need, near, far):
+            break
+        sequence.todo = todo
+        replica.prefilling.append(sequence)
+        tokens = min(todo, budget) if cut else todo
+        pieces.append((sequence, tokens))
+        budget -= tokens
+    return pieces
+
+
+def _todo(replica: "Replica", sequence: Sequence, blocks: int) -> int:
+    """Tokens left to prefill with so many leading blocks cached: at least one, which gives the next token."""
+    return max(sequence.context - replica.pages.until(sequence.request, blocks) * replica.engine.page_tokens, 1)
+
+
+def _enter(replica: "Replica", sequence: Sequence, now: float, need: int, near: int, far: int) -> bool:
+    """Give the queue's first its pages, if they are there."""
+    pages = replica.pages
+    if _price(replica, sequence, near) > _room(replica, need):
+        return False
+    replica.count_queue(now)
+    replica.waiting.popleft()
+    replica.queued -= sequence.context
+    pages.admit(sequence, _tokens_of(replica, sequence), near, far)
+    replica.orders += 1
+    sequence.order = replica.orders
+    if sequence.ready:
+        sequence.ready = False
+        return True
+    tally, page = replica.shared.tally, replica.engine.page_tokens
+    if sequence.start_s < 0:
+        sequence.start_s = now
+    if pages.sharing:
+        reused = min(pages.until(sequence.request, far) * page, sequence.context - 1)
+        sequence.cached = max(sequence.cached, reused)
+        tally.cached_tokens += reused
+        if far > near:
+            loaded = (pages.until(sequence.request, far) - pages.until(sequence.request, near)) * page
+            replica.loading += loaded
+            tally.host_tokens += loaded
+    tally.prompt_tokens += sequence.context
+    return True
+
+
+def _collect(replica: "Replica", now: float) -> list[Piece]:
+    """A static batch: nobody enters before the last of the one before has left."""
+    engine, waiting = replica.engine, replica.waiting
+    if replica.decoding or not waiting:
+        return []
+    if len(waiting) < engine.sequences and engine.patience_s > 0:
+        ready_s = waiting[0].request.arrival_s + engine.patience_s
+        if now < ready_s:
+            replica.wake(ready_s)
+            return []
+    pieces: list[Piece] = []
+    while waiting and len(pieces) < engine.sequences:
+        sequence = waiting[0]
+        near, far = replica.pages.hits(sequence.request)
+        todo = _todo(replica, sequence, far)
+        if not _enter(replica, sequence, now, 0, near, far):
+            break
+        sequence.todo = todo
+        replica.prefilling.append(sequence)
+        pieces.append((sequence, todo))
+    return pieces

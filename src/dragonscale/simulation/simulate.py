@@ -1,0 +1,92 @@
+"""The entry point: a fleet under traffic gives a result."""
+
+from collections.abc import Callable
+
+from dragonscale.simulation.fleet import Fleet
+from dragonscale.simulation.loop import Run
+from dragonscale.simulation.options import Options
+from dragonscale.simulation.replica import Replica
+from dragonscale.simulation.result import Outcome, ReplicaUse, Result, Throughput
+from dragonscale.simulation.traffic import Traffic
+
+
+def simulate(
+    fleet: Fleet,
+    traffic: Traffic,
+    options: Options = Options(),  # noqa: B008  frozen
+    progress: Callable[[int], None] | None = None,
+) -> Result:
+    """Run traffic through a fleet. The same arguments give the same result, always."""
+    run = Run(fleet, traffic, options)
+    run.go(progress)
+    return report(run)
+
+
+def _over(value: float, by: float) -> float:
+    return value / by if by else 0.0
+
+
+def _throughput(run: Run) -> Throughput:
+    """Rates from the first measured arrival to the first that is not measured any more, or to the end."""
+    tally = run.tally
+    start = run.marks.get(tally.first, (0.0, 0.0, 0.0, 0.0))
+    end = run.marks.get(tally.last, run.mark())
+    seconds, finished, prompts, outputs = (late - early for early, late in zip(start, end, strict=True))
+    good = _over(tally.good, tally.measured)
+    return Throughput(
+        seconds,
+        _over(finished, seconds),
+        _over(prompts, seconds),
+        _over(outputs, seconds),
+        _over(finished, seconds) * good,
+        good,
+    )
+
+
+def _use(replica: Replica) -> ReplicaUse:
+    return ReplicaUse(
+        replica.index,
+        "prefill" if replica.prefills else "serve",
+        replica.busy_s,
+        round(replica.iterations),
+        _over(replica.batched, replica.iterations),
+        round(replica.prefilled),
+        round(replica.emitted),
+        replica.pages.private + replica.pages.shared,
+        replica.pages.idle_pages,
+    )
+
+
+def report(run: Run) -> Result:
+    """The books of a run that is over."""
+    tally, series, end = run.tally, run.series, run.now
+    replicas = [replica for _, replica in run.places]
+    up = series.area("up")
+    points = {
+        "pages": series.means("pages", end, "up"),
+        "busy": series.means("busy", end, "up"),
+        "running": series.means("running", end),
+        "waiting": series.means("waiting", end),
+        "replicas": series.means("up", end),
+    }
+    return Result(
+        outcome=Outcome(
+            tally.arrived, tally.finished, dict(tally.refused), run.outstanding, tally.preempted, tally.retried
+        ),
+        seconds=end,
+        latency={name: times.summary() for name, times in tally.times.items()},
+        curves={name: times.curve() for name, times in tally.times.items()},
+        throughput=_throughput(run),
+        utilisation=_over(series.area("busy"), up),
+        kv_occupancy=_over(series.area("pages"), up),
+        mean_batch=_over(sum(r.batched for r in replicas), sum(r.iterations for r in replicas)),
+        mean_running=_over(series.area("running"), end),
+        mean_waiting=_over(series.area("waiting"), end),
+        cache_hit_rate=_over(tally.cached_tokens, tally.prompt_tokens),
+        host_hit_rate=_over(tally.host_tokens, tally.prompt_tokens),
+        tokens_per_verify_step=_over(tally.verify_tokens, tally.verify_steps),
+        replicas=tuple(_use(replica) for replica in replicas),
+        series=points,
+        served=tuple(tally.served or ()),
+        trace=run.shared.recorder.trace() if run.shared.recorder is not None else {},
+    )

@@ -1,0 +1,33 @@
+"""How many verify steps a sequence takes when drafts are accepted token by token with a fixed probability.
+
+A step that verifies `draft` proposals yields one token for sure and another for each proposal up to the first that is
+rejected: (1 - a^(draft+1)) / (1 - a) in the mean. The draws depend on the seed and the request alone, not on
+when or where it runs.
+
+>>> round(mean_tokens(4, 0.8), 4)
+3.3616
+"""
+
+import math
+import random
+
+
+def mean_tokens(draft: int, acceptance: float) -> float:
+    """Tokens of a verify step in the mean."""
+    return draft + 1.0 if acceptance == 1 else (1 - acceptance ** (draft + 1)) / (1 - acceptance)
+
+
+def verify_steps(tokens: int, draft: int, acceptance: float, seed: int, number: int) -> tuple[int, int]:
+    """Steps until at least `tokens` tokens are out, and the tokens those steps yield (the last may overshoot)."""
+    if draft == 0 or acceptance == 0:
+        return tokens, tokens
+    if acceptance == 1:
+        steps = -(-tokens // (draft + 1))
+        return steps, steps * (draft + 1)
+    draw = random.Random((seed << 40) ^ (number << 8) ^ (tokens & 0xFF)).random
+    scale = 1 / math.log(acceptance)
+    steps = done = 0
+    while done < tokens:
+        done += 1 + min(draft, int(math.log(1.0 - draw()) * scale))
+        steps += 1
+    return steps, done

@@ -1,0 +1,172 @@
+"""Recorded traffic: files of requests in the public formats, read as a stream and told apart by their content.
+
+| format | looks like | from |
+|---|---|---|
+| azure | `TIMESTAMP,ContextTokens,GeneratedTokens` with dates | Azure LLM inference traces 2023 and 2024 |
+| burstgpt | `Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type`, seconds | BurstGPT |
+| mooncake | a JSON object a line: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` | Mooncake |
+| plain | `arrival_s,input_tokens,output_tokens` | whoever writes one |
+
+Each may be gzipped. Arrivals count from the first. A row without prompt or answer is a call that failed (BurstGPT has
+them) and is left out. Files are read twice: once to check and count, once as they are replayed, a line at a time.
+"""
+
+import csv
+import gzip
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.simulation.lengths import Empirical
+from dragonscale.simulation.request import Request
+from dragonscale.simulation.traffic import Replay
+
+MOONCAKE_BLOCK = 512
+"""Tokens of one hash id (README of the Mooncake traces: "block size 512")."""
+
+Row = tuple[float, int, int, tuple[int, ...]]
+"""Arrival in seconds, prompt and output tokens, hashes of the prompt's blocks."""
+
+
+class MooncakeLine(msgspec.Struct):
+    """One line of a Mooncake trace; other keys are not read."""
+
+    timestamp: float
+    input_length: int
+    output_length: int
+    hash_ids: tuple[int, ...] = ()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """A text file or a gzipped one, whatever its name says."""
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+        with (
+            gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+            if zipped
+            else path.open(encoding="utf-8-sig", newline="") as file
+        ):
+            yield file
+    except FileNotFoundError:
+        raise InputError(f"There is no trace file {shorten(str(path), 120)}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"The trace {path.name} is not text; write it as CSV or JSON lines, gzipped or not.") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise InputError(f"The trace {path.name} is a gzip file that breaks off or is damaged.") from None
+    except OSError as error:
+        raise InputError(f"The trace {path.name} cannot be read: {error.strerror or error}.") from None
+
+
+def _seconds(stamp: str) -> float:
+    """A date and time with any number of decimals, as Azure writes it, in seconds."""
+    whole, _, rest = stamp.strip().partition(".")
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    moment = datetime.fromisoformat(whole + rest[len(digits) :])
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.timestamp() + (float(f"0.{digits}") if digits else 0.0)
+
+
+def _table(file: TextIO, columns: tuple[str, str, str], time_of: Callable[[str], float]) -> Iterator[tuple[int, Row]]:
+    """Rows of a CSV file by the names of three columns, with their line numbers."""
+    reader = csv.reader(file)
+    header = [name.strip() for name in next(reader)]
+    places = [header.index(name) for name in columns]
+    for fields in reader:
+        if not fields:
+            continue
+        try:
+            stamp, tokens, output = (fields[place] for place in places)
+            yield reader.line_num, (time_of(stamp), int(tokens), int(output), ())
+        except (ValueError, IndexError):
+            raise InputError(
+                f"Line {reader.line_num} of the trace {Path(file.name).name} is {shorten(','.join(fields))}; "
+                f"{', '.join(columns)} are wanted as a time and two whole numbers."
+            ) from None
+
+
+def _mooncake(file: TextIO) -> Iterator[tuple[int, Row]]:
+    decode = msgspec.json.Decoder(MooncakeLine).decode
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            read = decode(line)
+        except msgspec.MsgspecError as error:
+            raise InputError(f"Line {number} of the trace is no Mooncake request: {error}.") from None
+        yield number, (read.timestamp / 1e3, read.input_length, read.output_length, read.hash_ids)
+
+
+TABLES: dict[str, tuple[tuple[str, str, str], Callable[[str], float]]] = {
+    "azure": (("TIMESTAMP", "ContextTokens", "GeneratedTokens"), _seconds),
+    "burstgpt": (("Timestamp", "Request tokens", "Response tokens"), float),
+    "plain": (("arrival_s", "input_tokens", "output_tokens"), float),
+}
+
+
+def trace_format(path: Path) -> str:
+    """Which of the formats a file has: azure, burstgpt, mooncake or plain."""
+    with _opened(path) as file:
+        first = file.readline(10_000).strip()
+    if first.startswith("{"):
+        return "mooncake"
+    header = {name.strip().strip('"') for name in first.split(",")}
+    for name, (columns, _) in TABLES.items():
+        if header.issuperset(columns):
+            return name
+    if not first:
+        raise InputError(f"The trace {path.name} is empty.")
+    raise InputError(
+        f"The trace {path.name} begins with {shorten(first)}; wanted are the columns of an Azure, BurstGPT or plain trace "
+        "(arrival_s,input_tokens,output_tokens) or the JSON lines of a Mooncake trace."
+    )
+
+
+def _rows(path: Path, kind: str) -> Iterator[Request]:
+    """Requests of a file in its order, from time 0."""
+    size = MOONCAKE_BLOCK if kind == "mooncake" else 0
+    start = before = None
+    number = 0
+    with _opened(path) as file:
+        for line, (time, tokens, output, blocks) in (
+            _mooncake(file) if kind == "mooncake" else _table(file, *TABLES[kind])
+        ):
+            if tokens < 0 or output < 0 or not -1e300 < time < 1e300:
+                raise InputError(f"Line {line} of the trace {path.name} has a number that is negative or not finite.")
+            if before is not None and time < before:
+                raise InputError(
+                    f"Line {line} of the trace {path.name} arrives before the line above it; sort the trace by time."
+                )
+            before = time
+            if not tokens or not output:
+                continue
+            start = time if start is None else start
+            yield Request(number, time - start, tokens, output, blocks, size if blocks else 0)
+            number += 1
+
+
+def read_trace(path: Path | str, speed: float = 1.0) -> Replay:
+    """Traffic from a file, `speed` times as fast as it was recorded."""
+    path = Path(path)
+    kind = trace_format(path)
+    count = sum(1 for _ in _rows(path, kind))
+    if not count:
+        raise InputError(f"The trace {path.name} has no request in it that has a prompt and an answer.")
+    return Replay(lambda: _rows(path, kind), count, speed)
+
+
+def trace_lengths(path: Path | str) -> tuple[Empirical, Empirical]:
+    """Prompt and output lengths of a trace as distributions to draw from, each by itself."""
+    path = Path(path)
+    requests = list(_rows(path, trace_format(path)))
+    if not requests:
+        raise InputError(f"The trace {path.name} has no request in it that has a prompt and an answer.")
+    return Empirical(tuple(r.input_tokens for r in requests)), Empirical(tuple(r.output_tokens for r in requests))

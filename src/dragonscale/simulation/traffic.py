@@ -1,0 +1,161 @@
+"""Traffic: a stream of requests, and what clients do when they have an answer.
+
+`OpenLoop` does not wait for answers. In a `ClosedLoop` each of a number of clients sends its next request when it has the
+answer to its last (and has thought about it), as load generators with a fixed concurrency do; they start together or
+spread over a ramp. Every stream is made as it is needed and depends on the seed alone.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
+from typing import Protocol
+
+import numpy
+
+from dragonscale.errors import InputError
+from dragonscale.simulation.arrivals import Arrivals
+from dragonscale.simulation.lengths import CHUNK, Lengths
+from dragonscale.simulation.request import Request
+
+After = Callable[[Request, float], Request | None]
+
+
+class Traffic(Protocol):
+    """What a simulation is driven by."""
+
+    @property
+    def requests(self) -> int:
+        """How many requests there are in all."""
+        ...
+
+    def start(self, seed: int) -> tuple[Iterator[Request], After]:
+        """Requests in order of arrival that come by themselves, and the one that follows when another ends."""
+        ...
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """Prompts that begin alike: a share of the requests starts with one of `groups` prefixes of `tokens` tokens, group
+    number i being as popular as i^-skew (0: all alike). A prompt no longer than the prefix is cut from it."""
+
+    groups: int
+    tokens: int
+    share: float = 1.0
+    skew: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.groups < 1 or self.tokens < 1 or not 0 <= self.share <= 1 or self.skew < 0:
+            raise InputError(
+                "Shared prefixes need at least 1 group, 1 token, a share from 0 to 1 and a skew of 0 or more."
+            )
+
+    def draw(self, random: numpy.random.Generator) -> Iterator[int]:
+        """Group of each request, -1 for none."""
+        weights = numpy.arange(1, self.groups + 1) ** -float(self.skew)
+        bounds = numpy.cumsum(weights / weights.sum())
+        while True:
+            groups = numpy.minimum(numpy.searchsorted(bounds, random.random(CHUNK)), self.groups - 1)
+            yield from numpy.where(random.random(CHUNK) < self.share, groups, -1).tolist()
+
+
+def _bodies(
+    prompt: Lengths, output: Lengths, prefixes: Prefixes | None, seed: int
+) -> Iterator[tuple[int, int, tuple[int, ...], int]]:
+    """Lengths and leading blocks of requests, without their times. Each kind of number has a stream of its own, so that
+    changing one distribution leaves the others' draws alone."""
+    inputs = prompt.draw(numpy.random.default_rng((seed, 1)))
+    outputs = output.draw(numpy.random.default_rng((seed, 2)))
+    groups = prefixes.draw(numpy.random.default_rng((seed, 3))) if prefixes else repeat(-1)
+    size = prefixes.tokens if prefixes else 0
+    for tokens, answer, group in zip(inputs, outputs, groups, strict=False):
+        yield (tokens, answer, (), 0) if group < 0 else (tokens, answer, (group,), size)
+
+
+def _check_count(requests: int) -> None:
+    if requests < 0:
+        raise InputError(f"Traffic of {requests} requests is not possible; write 0 or more.")
+
+
+@dataclass(frozen=True)
+class OpenLoop:
+    """Requests that come whatever becomes of them."""
+
+    arrivals: Arrivals
+    requests: int
+    prompt: Lengths
+    output: Lengths
+    prefixes: Prefixes | None = None
+
+    def __post_init__(self) -> None:
+        _check_count(self.requests)
+
+    def start(self, seed: int) -> tuple[Iterator[Request], After]:
+        """Requests in order of arrival; none follow."""
+        times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
+        bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
+        stream = (Request(number, time, *body) for number, (time, body) in enumerate(zip(times, bodies, strict=False)))
+        return islice(stream, self.requests), _nothing
+
+
+def _nothing(request: Request, now: float) -> Request | None:
+    del request, now
+    return None
+
+
+@dataclass(frozen=True)
+class ClosedLoop:
+    """`clients` who send one request after the other, `requests` in all. They begin together, or one after the other
+    over `ramp_s` seconds; between an answer and the next request they think for `think_s`."""
+
+    clients: int
+    requests: int
+    prompt: Lengths
+    output: Lengths
+    think_s: float = 0.0
+    ramp_s: float = 0.0
+    prefixes: Prefixes | None = None
+
+    def __post_init__(self) -> None:
+        _check_count(self.requests)
+        if self.clients < 1 or self.think_s < 0 or self.ramp_s < 0:
+            raise InputError("A closed loop needs at least 1 client, and thinking and ramp times of 0 seconds or more.")
+
+    def start(self, seed: int) -> tuple[Iterator[Request], After]:
+        """The clients' first requests, and the next of whoever has an answer."""
+        bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
+        first = min(self.clients, self.requests)
+        numbers = iter(range(first, self.requests))
+        begin = [
+            Request(n, n * self.ramp_s / self.clients, *body) for n, body in zip(range(first), bodies, strict=False)
+        ]
+
+        def after(request: Request, now: float) -> Request | None:
+            del request
+            number = next(numbers, None)
+            return None if number is None else Request(number, now + self.think_s, *next(bodies))
+
+        return iter(begin), after
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Requests as they are given, in order of arrival; `speed` 2 replays them twice as fast. `read` is called anew for
+    every run."""
+
+    read: Callable[[], Iterator[Request]]
+    requests: int
+    speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.speed <= 0:
+            raise InputError(f"A trace cannot be replayed at {self.speed} times its speed.")
+
+    def start(self, seed: int) -> tuple[Iterator[Request], After]:
+        """Requests in order of arrival; none follow."""
+        del seed
+        stream = (request._replace(arrival_s=request.arrival_s / self.speed) for request in self.read())
+        return islice(stream, self.requests), _nothing
+
+    def first(self, requests: int) -> "Replay":
+        """No more than so many of them."""
+        return replace(self, requests=min(requests, self.requests))

@@ -1,0 +1,131 @@
+"""Fleets and traffic to draw from: small, so that everything runs out.
+
+Step times and arrivals are multiples of a power of two, so sums of them are exact and two ways of adding them agree to the
+last bit.
+"""
+
+from hypothesis import strategies as st
+
+from dragonscale.simulation import (
+    Autoscale,
+    ClosedLoop,
+    Engine,
+    Failure,
+    Fleet,
+    LinearTimes,
+    Options,
+    Pool,
+    Prefixes,
+    Replay,
+    Request,
+    Uniform,
+)
+from dragonscale.simulation.loop import Run
+
+EXACT = LinearTimes(2.0**-6, 2.0**-12, 2.0**-18, 2.0**-11, 2.0**-9, 2.0**-10)
+
+
+def replay(requests: list[Request]) -> Replay:
+    """Traffic of just these requests."""
+    return Replay(lambda: iter(requests), len(requests))
+
+
+def finished_run(fleet: Fleet, traffic, options: Options | None = None) -> Run:
+    """A run to the end, with its insides."""
+    run = Run(fleet, traffic, options or Options(keep=True))
+    run.go()
+    return run
+
+
+engines = st.builds(
+    Engine,
+    kind=st.sampled_from(["static", "continuous", "chunked"]),
+    sequences=st.integers(1, 6),
+    tokens=st.integers(8, 150),
+    mixed=st.sampled_from([None, True, False]),
+    reserve=st.sampled_from(["prompt", "prompt", "whole"]),
+    watermark=st.sampled_from([0.0, 0.01, 0.2]),
+    page_tokens=st.sampled_from([1, 3, 8, 16]),
+    patience_s=st.sampled_from([0.0, 0.25]),
+    ahead=st.sampled_from([0, 0, 1]),
+    poll=st.sampled_from([1, 1, 3]),
+)
+speculating = st.builds(
+    Engine,
+    kind=st.sampled_from(["continuous", "chunked"]),
+    sequences=st.integers(1, 6),
+    tokens=st.integers(40, 150),
+    page_tokens=st.sampled_from([4, 8, 16]),
+    draft=st.integers(1, 4),
+    acceptance=st.floats(0, 1),
+)
+
+
+@st.composite
+def pools(draw, engine=engines):
+    """A pool whose caches are tiny."""
+    share = draw(st.booleans())
+    autoscale = st.none() | st.builds(
+        Autoscale,
+        least=st.integers(1, 2),
+        most=st.integers(2, 4),
+        target=st.sampled_from([1.0, 3.0]),
+        startup_s=st.sampled_from([0.0, 0.5]),
+        every_s=st.just(0.25),
+    )
+    return Pool(
+        EXACT,
+        kv_tokens=draw(st.integers(40, 400)),
+        engine=draw(engine),
+        replicas=draw(st.integers(1, 3)),
+        router=draw(st.sampled_from(["round_robin", "least_loaded", "prefix_affinity", "slo_aware"])),
+        share_prefixes=share,
+        host_tokens=draw(st.sampled_from([0, 64])) if share else 0,
+        host_tokens_per_s=1024.0,
+        autoscale=draw(autoscale),
+    )
+
+
+@st.composite
+def fleets(draw, engine=engines):
+    """One pool or two, with failures."""
+    pool = draw(pools(engine))
+    prefill = None
+    if pool.engine.kind != "static" and draw(st.booleans()):
+        fitting = engines.filter(lambda each: each.kind != "static")
+        prefill = draw(pools(fitting))
+    failures = []
+    for _ in range(draw(st.integers(0, 2))):
+        where = draw(st.sampled_from(["serve", "prefill"])) if prefill else "serve"
+        count = prefill.replicas if where == "prefill" and prefill else pool.replicas
+        at = draw(st.integers(0, 4000)) / 1024
+        back = draw(st.sampled_from([0.5, 2.0, float("inf")]))
+        failures.append(Failure(draw(st.integers(0, count - 1)), at, back, where))
+    overhead, limit = draw(st.sampled_from([0.0, 2.0**-5])), draw(st.sampled_from([None, None, 4]))
+    return Fleet(pool, prefill, tuple(failures), overhead, limit)
+
+
+@st.composite
+def open_traffic(draw):
+    """Up to thirty requests, some of which begin alike."""
+    times = sorted(draw(st.lists(st.integers(0, 3000), max_size=30)))
+    requests = []
+    for number, time in enumerate(times):
+        tokens, output = draw(st.integers(1, 120)), draw(st.integers(1, 40))
+        group = draw(st.integers(0, 3))
+        count = -(-tokens // 16)
+        blocks = tuple(group * 1000 + i for i in range(count)) if group else ()
+        requests.append(Request(number, time / 1024, tokens, output, blocks, 16 if blocks else 0))
+    return replay(requests)
+
+
+closed_traffic = st.builds(
+    ClosedLoop,
+    clients=st.integers(1, 8),
+    requests=st.integers(0, 40),
+    prompt=st.just(Uniform(1, 120)),
+    output=st.just(Uniform(1, 40)),
+    think_s=st.sampled_from([0.0, 0.125]),
+    ramp_s=st.sampled_from([0.0, 1.0]),
+    prefixes=st.none() | st.just(Prefixes(3, 40, 0.7)),
+)

@@ -1,0 +1,264 @@
+"""Several replicas: routers, prefixes, disaggregation, failures, scaling."""
+
+import json
+
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.simulation import (
+    AtOnce,
+    Autoscale,
+    ClosedLoop,
+    Diurnal,
+    Engine,
+    Failure,
+    Fixed,
+    Fleet,
+    LinearTimes,
+    Lognormal,
+    OpenLoop,
+    Options,
+    Poisson,
+    Pool,
+    Prefixes,
+    Request,
+    Uniform,
+    simulate,
+    write_trace,
+)
+from dragonscale.simulation.loop import NO_REPLICA
+from tests.simulation.fleets import finished_run, replay
+from tests.simulation.test_conservation import check_books
+
+TIMES = LinearTimes(1.0, prompt_s=0.01, send_s=0.001)
+SERVER = LinearTimes(0.02, 2e-5, 1e-8, 5e-5)
+
+
+def test_a_shared_prefix_is_prefilled_once() -> None:
+    """Blocks of 32 tokens; the second prompt shares two of its three, the third is the first again."""
+    calls = [
+        Request(0, 0.0, 96, 1, (1, 2, 3), 32),
+        Request(1, 10.0, 100, 1, (1, 2, 4, 5), 32),
+        Request(2, 20.0, 96, 1, (1, 2, 3), 32),
+        Request(3, 30.0, 90, 1, (7, 2, 3), 32),
+    ]
+    result = simulate(Fleet(Pool(TIMES, 10_000, share_prefixes=True)), replay(calls), Options(keep=True))
+    assert [each.cached_tokens for each in result.served] == [0, 64, 95, 0]
+    assert [each.ttft_s for each in result.served] == pytest.approx([1.96, 1.36, 1.01, 1.90])
+    assert result.cache_hit_rate == pytest.approx((64 + 95) / (96 + 100 + 96 + 90))
+    assert result.replicas[0].pages_in_use == 0
+    assert result.replicas[0].pages_idle == (32 * 3 + 32) // 16 + 90 // 16  # 5 ends inside its page
+
+
+def test_concurrent_prompts_do_not_share_what_is_not_computed_yet() -> None:
+    calls = [Request(n, 0.0, 64, 2, (1, 2), 32) for n in range(2)]
+    run = finished_run(Fleet(Pool(TIMES, 10_000, share_prefixes=True)), replay(calls))
+    assert [each.cached_tokens for each in run.tally.served or ()] == [0, 0]
+    assert run.places[0][1].pages.idle_pages == 4  # one copy is kept
+
+
+def test_the_least_recently_used_prefix_goes_first() -> None:
+    """Room for two prefixes of 64 tokens beside a call; the one not used for longest is lost."""
+    order = [1, 2, 1, 3, 1, 2]
+    calls = [Request(n, 10.0 * n, 65, 1, (block,), 64) for n, block in enumerate(order)]
+    result = simulate(Fleet(Pool(TIMES, 160, share_prefixes=True)), replay(calls), Options(keep=True))
+    assert [each.cached_tokens for each in result.served] == [0, 0, 64, 0, 64, 0]
+
+
+def test_the_host_keeps_what_falls_out() -> None:
+    order = [1, 2, 1, 3, 1, 2]
+    calls = [Request(n, 10.0 * n, 65, 1, (block,), 64) for n, block in enumerate(order)]
+    pool = Pool(TIMES, 160, share_prefixes=True, host_tokens=1000, host_tokens_per_s=16.0)
+    result = simulate(Fleet(pool), replay(calls), Options(keep=True))
+    assert [each.cached_tokens for each in result.served] == [0, 0, 64, 0, 64, 64]
+    assert result.served[-1].ttft_s == pytest.approx(4.0)  # 64 tokens at 16 a second
+    assert result.host_hit_rate == pytest.approx(64 / (6 * 65))
+
+
+def test_affinity_finds_more_than_taking_turns() -> None:
+    traffic = OpenLoop(Poisson(8.0), 3000, Fixed(2000), Uniform(50, 150), Prefixes(40, 1600, 0.9))
+    rates = {}
+    for router in ("round_robin", "prefix_affinity", "slo_aware"):
+        pool = Pool(SERVER, 40_000, replicas=4, share_prefixes=True, router=router)
+        result = simulate(Fleet(pool), traffic)
+        rates[router] = result.cache_hit_rate, result.latency["ttft_s"].mean.value
+    assert rates["prefix_affinity"][0] > 1.5 * rates["round_robin"][0]
+    assert rates["prefix_affinity"][1] < rates["round_robin"][1]
+    assert rates["slo_aware"][1] < rates["round_robin"][1]
+
+
+def test_looking_at_load_beats_taking_turns() -> None:
+    traffic = OpenLoop(Poisson(12.0), 4000, Lognormal(1500, 2.0, 20_000), Lognormal(200, 1.5, 2000))
+    waits = {
+        router: simulate(Fleet(Pool(SERVER, 400_000, replicas=4, router=router)), traffic).latency["ttft_s"].p95.value
+        for router in ("round_robin", "least_loaded", "slo_aware")
+    }
+    assert waits["slo_aware"] < waits["least_loaded"] < waits["round_robin"]
+
+
+def test_equal_replicas_share_equally() -> None:
+    for router in ("round_robin", "least_loaded", "prefix_affinity", "slo_aware"):
+        result = simulate(
+            Fleet(Pool(SERVER, 100_000, replicas=4, router=router)), OpenLoop(Poisson(8.0), 400, Fixed(500), Fixed(50))
+        )
+        shares = [each.output_tokens for each in result.replicas]
+        assert sum(shares) == 400 * 50
+        assert max(shares) < 1.35 * min(shares)
+
+
+def test_prefill_here_decode_there() -> None:
+    """1.5 s + 1 s of prompts, each sent for 0.05 and 0.1 s, then decoded together."""
+    fleet = Fleet(Pool(TIMES, 1000), prefill=Pool(TIMES, 1000, Engine("continuous", sequences=1)))
+    calls = [Request(0, 0.0, 50, 11), Request(1, 0.0, 100, 11)]
+    one, two = simulate(fleet, replay(calls), Options(keep=True)).served
+    assert one.ttft_s == pytest.approx(1.5 + 0.05)
+    assert one.e2e_s == pytest.approx(1.55 + 10)
+    assert two.ttft_s == pytest.approx(1.5 + 2.0 + 0.1)
+    assert two.e2e_s == pytest.approx(4.55 + 10)  # joins at the end of the first one's third step
+
+
+def test_transfers_share_a_replicas_link() -> None:
+    slow = LinearTimes(1.0, send_s=0.1)
+    fleet = Fleet(Pool(slow, 1000), prefill=Pool(slow, 1000))
+    stories = simulate(fleet, replay([Request(n, 0.0, 50, 2) for n in range(3)]), Options(keep=True)).served
+    assert [each.ttft_s for each in stories] == pytest.approx([6.0, 11.0, 16.0])
+
+
+def test_an_answer_of_one_token_is_not_sent() -> None:
+    fleet = Fleet(Pool(TIMES, 1000), prefill=Pool(TIMES, 1000))
+    (one,) = simulate(fleet, replay([Request(0, 0.0, 100, 1)]), Options(keep=True)).served
+    assert one.e2e_s == pytest.approx(2.0)
+
+
+def test_a_replica_that_dies_loses_no_request() -> None:
+    """It has given 4 of 11 tokens (2 s, then 3 steps) when it dies; the other replica prefills 104 and gives the rest."""
+    fleet = Fleet(Pool(TIMES, 1000, replicas=2), failures=(Failure(0, 5.5, 10.0),))
+    run = finished_run(fleet, replay([Request(0, 0.0, 100, 11), Request(1, 20.0, 100, 1), Request(2, 21.0, 100, 1)]))
+    one, *others = run.tally.served or ()
+    assert (one.retries, one.replica) == (1, 1)
+    assert one.ttft_s == pytest.approx(2.0)
+    assert one.e2e_s == pytest.approx(5.5 + 2.04 + 6)
+    assert {each.replica for each in others} == {0, 1}
+    check_books(run)
+
+
+def test_with_nobody_left_requests_wait_or_are_refused() -> None:
+    traffic = replay([Request(0, 1.0, 100, 2)])
+    back = simulate(Fleet(Pool(TIMES, 1000), failures=(Failure(0, 0.5, 10.0),)), traffic, Options(keep=True))
+    assert back.served[0].queue_s == pytest.approx(9.5)
+    gone = simulate(Fleet(Pool(TIMES, 1000), failures=(Failure(0, 0.5),)), traffic)
+    assert gone.outcome.refused == {NO_REPLICA: 1}
+
+
+def test_failures_under_load_are_survived() -> None:
+    failures = tuple(Failure(n % 4, 20.0 + 15 * n, 30.0) for n in range(6))
+    fleet = Fleet(Pool(SERVER, 30_000, replicas=4, router="least_loaded", share_prefixes=True), failures=failures)
+    traffic = OpenLoop(Poisson(10.0), 1500, Uniform(100, 3000), Uniform(1, 300), Prefixes(5, 500))
+    run = finished_run(fleet, traffic)
+    assert run.tally.finished == 1500
+    assert run.tally.retried > 20
+    check_books(run)
+
+
+def test_scaling_follows_the_day() -> None:
+    rule = Autoscale(1, 8, target=10.0, startup_s=5.0, every_s=5.0)
+    fleet = Fleet(Pool(SERVER, 100_000, autoscale=rule, router="least_loaded"))
+    run = finished_run(fleet, OpenLoop(Diurnal(8.0, 0.9, 600.0), 9000, Fixed(500), Fixed(200)))
+    check_books(run)
+    replicas = dict(run.series.means("up", run.now))
+    day = [value for time, value in replicas.items() if 120 < time % 600 < 200]
+    night = [value for time, value in replicas.items() if 420 < time % 600 < 500]
+    assert sum(day) / len(day) > 3 * sum(night) / len(night)
+    assert 1 <= min(replicas.values()) + 1e-9
+    assert max(replicas.values()) <= 8 + 8  # those that leave finish what they have
+
+
+def test_scaling_helps() -> None:
+    traffic = OpenLoop(Poisson(12.0), 3000, Fixed(1000), Fixed(200))
+    one = simulate(Fleet(Pool(SERVER, 100_000)), traffic)
+    rule = Autoscale(1, 4, target=20.0, startup_s=1.0)
+    more = simulate(Fleet(Pool(SERVER, 100_000, autoscale=rule, router="least_loaded")), traffic)
+    assert more.latency["e2e_s"].p99.value < one.latency["e2e_s"].p99.value / 2
+
+
+def test_goodput_counts_who_met_both_targets() -> None:
+    traffic = OpenLoop(Poisson(2.0), 500, Uniform(100, 3000), Uniform(2, 100))
+    options = Options(keep=True, ttft_s=0.15, tpot_s=0.03, warmup=0.1)
+    result = simulate(Fleet(Pool(SERVER, 100_000)), traffic, options)
+    good = sum(each.ttft_s <= 0.15 and each.tpot_s <= 0.03 for each in result.served)
+    assert 0 < good < len(result.served) == 450
+    assert result.throughput.good_share == good / 450
+    assert result.latency["ttft_s"].count == 450
+
+
+def test_summaries_agree_with_the_kept_stories() -> None:
+    result = simulate(
+        Fleet(Pool(SERVER, 100_000)),
+        OpenLoop(Poisson(4.0), 3000, Uniform(100, 3000), Uniform(2, 100)),
+        Options(keep=True),
+    )
+    for name in ("queue_s", "ttft_s", "tpot_s", "e2e_s"):
+        values = sorted(getattr(each, name) for each in result.served)
+        summary = result.latency[name]
+        assert summary.mean.value == pytest.approx(sum(values) / len(values))
+        assert summary.p99.value == pytest.approx(values[int(0.99 * len(values))], rel=0.02)
+        assert summary.p50.value == pytest.approx(values[len(values) // 2], rel=0.02, abs=1e-4)
+        assert (summary.least, summary.most) == (values[0], values[-1])
+        assert summary.p99.low < summary.p99.value < summary.p99.high
+
+
+def test_a_trace_of_the_run_opens_and_is_bounded(tmp_path) -> None:
+    fleet = Fleet(Pool(SERVER, 100_000, replicas=2))
+    result = simulate(fleet, OpenLoop(Poisson(4.0), 500, Fixed(500), Fixed(50)), Options(events=300))
+    path = tmp_path / "trace.json"
+    with path.open("w") as file:
+        write_trace(result.trace, file)
+    events = json.loads(path.read_text())["traceEvents"]
+    assert 250 < len(events) <= 300 + 4
+    slices = [event for event in events if event["ph"] == "X"]
+    for index in (0, 1):
+        track = [event for event in slices if event["tid"] == index]
+        for before, after in zip(track, track[1:], strict=False):
+            assert before["ts"] + before["dur"] <= after["ts"] + 1e-3
+    begun = {event["id"] for event in events if event["ph"] == "b"}
+    assert begun == {event["id"] for event in events if event["ph"] == "e"}
+    assert any(event["ph"] == "C" and "pages" in event["args"] for event in events)
+
+
+def test_progress_is_told() -> None:
+    told: list[int] = []
+    simulate(Fleet(Pool(SERVER, 100_000)), OpenLoop(AtOnce(), 5000, Fixed(10), Fixed(2)), Options(), told.append)
+    assert told
+    assert told == sorted(told)
+
+
+def test_memory_does_not_grow_with_the_run() -> None:
+    """Everything a run keeps is of a size that does not depend on its length."""
+    sizes = []
+    for requests in (2000, 8000):
+        run = finished_run(
+            Fleet(Pool(SERVER, 50_000, share_prefixes=True)),
+            ClosedLoop(20, requests, Fixed(500), Uniform(10, 50), prefixes=Prefixes(50, 400)),
+            Options(),
+        )
+        buckets = sum(len(batch[2]) for times in run.tally.times.values() for batch in times._batches)
+        replica = run.places[0][1]
+        kept = len(replica.ends) + len(replica.pages.refs) + len(run.shared.heap) + len(run.serve.router.homes)
+        sizes.append((buckets < 20_000, kept < 200, len(run.series.areas["up"])))
+    assert sizes[0] == sizes[1] == (True, True, 512)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Fleet(Pool(TIMES, 1000), failures=(Failure(1, 0.0),)),
+        lambda: Fleet(Pool(TIMES, 1000), failures=(Failure(0, 0.0, pool="prefill"),)),
+        lambda: Fleet(Pool(TIMES, 1000, Engine("static")), prefill=Pool(TIMES, 1000)),
+        lambda: Failure(0, 0.0, pool="other"),
+        lambda: Autoscale(3, 2, 1.0),
+        lambda: Pool(TIMES, 1000, replicas=0),
+    ],
+)
+def test_impossible_fleets_are_refused(wrong) -> None:
+    with pytest.raises(InputError):
+        wrong()
