@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json, Plot
+from dragonscale.cli.progress import Bar
 from dragonscale.cli.show import emit_json, note, say
 
 MISSED = 4
@@ -68,8 +69,8 @@ def run(
     words = dict(locals())
     names = Question.__dataclass_fields__
     asked = read_question(Question(**{name: words[name] for name in names}), EVENTS if perfetto else 0)
-    with _Bar(asked.traffic.requests) as bar:
-        report, result = run_simulation(asked, bar.step)
+    with Bar("requests") as bar:
+        report, result = run_simulation(asked, lambda done: bar.step(done, asked.traffic.requests))
     _write(report, result, perfetto, plot, chart)
     if json:
         emit_json(report)
@@ -97,31 +98,3 @@ def _write(report: Any, result: Any, perfetto: str | None, plot: str | None, cha
 
         save_chart(draw(chart, report, result), plot)
         note(f"Wrote {plot}.")
-
-
-class _Bar:
-    """A progress bar on stderr, where a person is watching."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-
-    def __enter__(self) -> "_Bar":
-        import sys
-
-        self.bar = None
-        if sys.stderr.isatty() and self.total > 20_000:
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self.bar = Progress(console=Console(stderr=True), transient=True)
-            self.bar.start()
-            self.task = self.bar.add_task(f"{self.total:,} requests", total=self.total)
-        return self
-
-    def step(self, done: int) -> None:
-        if self.bar is not None:
-            self.bar.update(self.task, completed=done)
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()

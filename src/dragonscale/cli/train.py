@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json, Plot
+from dragonscale.cli.progress import Bar
 from dragonscale.cli.show import emit_json, note
 
 INFEASIBLE = 3
@@ -93,42 +94,7 @@ def _answer(asked: Any, scaling: bool, codesign: bool) -> tuple[Any, int]:
     """The report, with a progress bar on stderr where a person is watching."""
     from dragonscale.reports.train_ask import answer
 
-    with _Bar() as bar:
+    with Bar("plans") as bar:
         report = answer(asked, bar.step, scaling, codesign)
     feasible = bool(report.plans) and report.plans[0].feasible
     return report, 0 if feasible else INFEASIBLE
-
-
-class _Bar:
-    """A progress bar that shows itself only when a search takes longer than a moment, and only on a terminal."""
-
-    PATIENCE = 0.7
-
-    def __enter__(self) -> "_Bar":
-        import sys
-        import time
-
-        self.start, self.bar, self.task, self.total = time.monotonic(), None, None, -1
-        self.wanted = sys.stderr.isatty()
-        return self
-
-    def step(self, done: int, total: int) -> None:
-        import time
-
-        if not self.wanted or (self.bar is None and time.monotonic() - self.start < self.PATIENCE):
-            return
-        if self.bar is None:
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self.bar = Progress(console=Console(stderr=True), transient=True)
-            self.bar.start()
-        if self.task is None or total != self.total:
-            if self.task is not None:
-                self.bar.remove_task(self.task)
-            self.task, self.total = self.bar.add_task(f"{total:,} plans", total=total), total
-        self.bar.update(self.task, completed=done)
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()

@@ -1,8 +1,9 @@
 """What `dscale simulate` was asked, read at the edge: a fleet, its traffic, and how the run is measured."""
 
+import itertools
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import parse_slice
@@ -29,6 +30,7 @@ from dragonscale.simulation import (
     Uniform,
 )
 from dragonscale.simulation.deployed import pool_for
+from dragonscale.simulation.trace_files import read_trace
 from dragonscale.units import parse, parse_count
 
 ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
@@ -159,16 +161,7 @@ def _traffic(
     if question.trace:
         if rate is not None or question.clients:
             raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
-        from dragonscale.simulation.traces import read_trace
-
-        replay, facts = read_trace(question.trace, question.speed)
-        return (
-            replay.first(requests) if question.requests != "10000" else replay,
-            facts.longest,
-            facts.input,
-            facts.output,
-            facts.rate,
-        )
+        return _replayed(question, requests)
     sizes = (_lengths(question, prompt), _lengths(question, output))
     longest = (prompt + output) * {"fixed": 1, "uniform": 2, "lognormal": 8}[question.lengths]
     prefixes = read_prefixes(question.prefixes) if question.prefixes else None
@@ -181,6 +174,23 @@ def _traffic(
     if rate is None:
         raise InputError("Say how requests come: --rate 20/s, --clients 64, --trace FILE or --arrivals at-once.")
     return OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes), longest, prompt, output, rate
+
+
+def _replayed(question: Question, requests: int) -> tuple[Traffic, int, int, int, float | None]:
+    """A trace, all of it unless fewer requests are asked for, with what its requests are like on average."""
+    replay = read_trace(question.trace, question.speed)
+    if question.requests != Question.requests:
+        replay = replay.first(requests)
+    count, inputs, outputs, longest, last = 0, 0, 0, 1, 0.0
+    for request in itertools.islice(replay.read(), replay.requests):
+        count += 1
+        inputs, outputs = inputs + request.input_tokens, outputs + request.output_tokens
+        longest = max(longest, request.input_tokens + request.output_tokens)
+        last = request.arrival_s
+    if not count:
+        return replay, longest, 1, 1, None
+    rate = count / last * question.speed if last > 0 else None
+    return replay, longest, max(round(inputs / count), 1), max(round(outputs / count), 1), rate
 
 
 def _arrivals(question: Question, rate: float) -> Poisson | Gamma | Diurnal:
@@ -215,8 +225,6 @@ def _pool(question: Question, deployment: Deployment, longest: int) -> Pool:
     )
     if not host:
         return pool
-    from dataclasses import replace
-
     each = pool.times.per_token  # pyright: ignore[reportAttributeAccessIssue]
     chips = deployment.plan.tensor * deployment.plan.pipe
     link = float(deployment.chip.pcie or 16e9)

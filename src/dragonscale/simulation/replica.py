@@ -76,6 +76,7 @@ class Replica:
         self.began = self.due = 0.0
         self.steps = 0
         self.pieces: list[tuple[Sequence, int]] = []
+        self.taken = 0  # pages that the decode steps of this activity have taken
         self.loading = 0  # tokens to load from the host in the next iteration
 
     # --- what a router may ask
@@ -232,6 +233,8 @@ class Replica:
     def end(self, now: float) -> None:
         """The activity is over: tokens come out, sequences end, prompts begin to decode; then the next one."""
         steps, pieces = self.steps, self.pieces
+        if steps and not self.whole:
+            self.taken = self.growth.advance(self.step, steps)
         self._book(now, steps)
         if steps:
             self._advance(steps, now)
@@ -248,20 +251,16 @@ class Replica:
 
     def _book(self, now: float, steps: int) -> None:
         """Enter an activity into the books."""
-        series, pages, began = self.shared.series, self.pages, self.began
+        pages, began = self.pages, self.began
         decodes = len(self.decoding)
         running = decodes + len(self.prefilling) - len(self.padding)
-        used = pages.capacity - pages.room
-        if steps > 1 and not self.whole:
-            used += self.growth.pages(self.step, steps) / 2
+        used = (pages.private + pages.shared + self.taken / 2) / pages.capacity
         self.busy_s += now - began
         self.iterations += steps or 1
         self.batched += steps * running if steps else len(self.pieces)
-        series.add("busy", began, now, 1)
-        series.add("running", began, now, running)
-        series.add("pages", began, now, used / pages.capacity)
+        self.shared.series.add_all(began, now, {"busy": 1, "running": running, "pages": used})
         if self.shared.recorder is not None:
-            self.shared.recorder.activity(self, now, running, used / pages.capacity)
+            self.shared.recorder.activity(self, now, running, used)
 
     def _advance(self, steps: int, now: float) -> None:
         """Decode steps have passed: gaps between tokens, pages taken, the clock."""
@@ -278,10 +277,9 @@ class Replica:
             tally.gap(gap, live * steps)
         self.emitted += (self.pace - len(self.padding)) * steps
         self.decode_steps += steps
-        if not self.whole:
-            taken = self.growth.advance(self.step, steps)
-            if taken:
-                self.pages.take(taken)
+        if self.taken:
+            self.pages.take(self.taken)
+            self.taken = 0
         self.step += steps
         self.last_s = now
 
@@ -396,6 +394,8 @@ class Replica:
     def settle(self, now: float) -> None:
         """Break off the activity: what is done by now is done, an iteration in progress is lost."""
         steps = self._in_progress(now)[0]
+        if steps and not self.whole:
+            self.taken = self.growth.advance(self.step, steps)
         self._book(now, steps)
         if steps:
             self._advance(steps, self.began + self.decode_seconds(steps))

@@ -33,6 +33,16 @@ class Series:
             bins[place] += value * width
         bins[last] += value * (end - last * width)
 
+    def add_all(self, start: float, end: float, values: dict[str, float]) -> None:
+        """Several quantities held these values from start to end."""
+        first = int(start / self.width)
+        if end < (first + 1) * self.width and first < BINS:  # within one bin, as nearly always
+            for name, value in values.items():
+                self.areas[name][first] += value * (end - start)
+        else:
+            for name, value in values.items():
+                self.add(name, start, end, value)
+
     def _widen(self) -> None:
         for name, bins in self.areas.items():
             joined = [bins[i] + bins[i + 1] for i in range(0, BINS, 2)]

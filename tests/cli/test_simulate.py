@@ -1,0 +1,145 @@
+"""`dscale simulate`: what it prints, what it refuses, and what it says about overload, silence and failure."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragonscale.cli import main
+
+FLEET = ["simulate", "llama3-8b", "--on", "h100:1"]
+QUICK = [*FLEET, "--rate", "4/s", "--requests", "300"]
+
+
+def asked(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, Any]:
+    assert main([*arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_json_says_what_became_of_every_request(capsys: pytest.CaptureFixture[str]) -> None:
+    report = asked([*QUICK, "--ttft", "2s", "--tpot", "50ms"], capsys)
+    found = report["requests"]
+    assert found["arrived"] == 300 == found["finished"] + sum(found["refused"].values()) + found["unfinished"]
+    for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"):
+        one = report["latency"][name]
+        assert 0 <= one["p50"] <= one["p90"] <= one["p95"] <= one["p99"] <= one["max"] * 1.01
+    assert report["meets_slo"] is True
+    assert report["rates"]["good_share"] > 0.9
+    assert report["rates"]["cost_usd_per_mtok"] > 0
+    assert report["latency"]["tpot_s"]["mean"] == pytest.approx(report["analytic"]["tpot_s"], rel=0.15)
+
+
+def test_the_same_seed_gives_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
+    first, again = (asked([*QUICK, "--seed", "3"], capsys) for _ in range(2))
+    other = asked([*QUICK, "--seed", "4"], capsys)
+    assert first == again
+    assert first["latency"] != other["latency"]
+
+
+def test_a_missed_target_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    report = asked([*QUICK, "--tpot", "1ms"], capsys, code=4)
+    assert report["meets_slo"] is False
+    assert "TPOT" in report["advice"]
+
+
+def test_overload_says_how_many_replicas_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    report = asked([*FLEET, "--rate", "200/s", "--requests", "1500"], capsys)
+    assert "Overloaded" in report["advice"]
+    needed = int(report["advice"].split("--replicas ")[1].split()[0])
+    assert needed > 10
+    assert report["requests"]["finished"] == 1500
+
+
+def test_no_traffic_and_single_tokens_are_no_trouble(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = asked([*FLEET, "--clients", "4", "--requests", "0"], capsys)
+    assert silent["requests"]["arrived"] == 0
+    short = asked([*FLEET, "--rate", "4/s", "--requests", "50", "--prompt", "1", "--output", "1"], capsys)
+    assert short["requests"]["finished"] == 50
+
+
+def test_prompts_longer_than_the_cache_are_refused_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    report = asked([*FLEET, "--rate", "1/s", "--requests", "5", "--prompt", "5M"], capsys)
+    assert sum(report["requests"]["refused"].values()) == 5
+    assert report["bound_by"] == "refusals"
+
+
+def test_a_replica_dies_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    report = asked([*QUICK, "--replicas", "2", "--fail", "1@20s+10s"], capsys)
+    assert report["requests"]["finished"] == 300
+    assert report["requests"]["retried"] > 0
+
+
+def test_pools_drafts_prefixes_and_scaling(capsys: pytest.CaptureFixture[str]) -> None:
+    apart = asked([*QUICK, "--prefill-on", "h100:1"], capsys)
+    assert [pool["name"] for pool in apart["fleet"]] == ["decode", "prefill"]
+    drafted = asked([*QUICK, "--drafts", "3", "--acceptance", "0.7"], capsys)
+    assert 2.2 < drafted["tokens_per_verify_step"] < 2.9
+    shared = asked([*QUICK, "--prefixes", "5x1024", "--router", "prefix_affinity"], capsys)
+    assert 0.35 < shared["cache_hit_rate"] < 0.5
+    grown = asked([*QUICK, "--autoscale", "1..4,target=4,startup=5s"], capsys)
+    assert grown["requests"]["finished"] == 300
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_trace_is_replayed(tmp_path: Path, zipped: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{i * 0.3},{200 + i},{20 + i % 7}\n" for i in range(60))
+    path = tmp_path / ("trace.csv.gz" if zipped else "trace.csv")
+    path.write_bytes(gzip.compress(rows.encode()) if zipped else rows.encode())
+    report = asked([*FLEET, "--trace", str(path)], capsys)
+    assert report["requests"]["finished"] == 60
+    assert report["simulated_s"] > 17
+
+
+def test_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, latency, fleet = (tmp_path / name for name in ("run.json", "latency.json", "fleet.json"))
+    assert main([*QUICK, "--perfetto", str(trace), "--plot", str(latency)]) == 0
+    assert main([*QUICK, "--plot", str(fleet), "--chart", "occupancy"]) == 0
+    capsys.readouterr()
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {"X", "C", "b", "e"} <= {event["ph"] for event in events}
+    assert json.loads(latency.read_text())["layer"]
+    assert len(json.loads(fleet.read_text())["vconcat"]) == 2
+
+
+def test_text_fits_and_ends_with_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(QUICK) == 0
+    text = capsys.readouterr().out
+    assert "first token (TTFT)" in text
+    assert text.rstrip().splitlines()[-2:][0].startswith("Bound by") or "Bound by" in text
+    assert max(map(len, text.splitlines())) <= 90
+
+
+WRONG = {
+    "no traffic said": ([], "Say how requests come"),
+    "rate without unit": (["--rate", "4"], "has no unit"),
+    "rate and clients": (["--rate", "4/s", "--clients", "3"], "leave --rate out"),
+    "unknown router": (["--rate", "4/s", "--router", "least"], "did you mean 'least_loaded'"),
+    "unknown arrivals": (["--rate", "4/s", "--arrivals", "poison"], "did you mean 'poisson'"),
+    "unknown lengths": (["--rate", "4/s", "--lengths", "log"], "There is no kind of lengths"),
+    "unknown engine": (["--rate", "4/s", "--engine", "vlm"], "did you mean 'vllm'"),
+    "unknown chart": (["--rate", "4/s", "--chart", "cdf"], "There is no chart"),
+    "missing trace": (["--trace", "nowhere.csv"], "There is no trace file"),
+    "bad failure": (["--rate", "4/s", "--fail", "first"], "REPLICA@TIME"),
+    "bad scaling": (["--rate", "4/s", "--autoscale", "2-16"], "LEAST..MOST"),
+    "bad prefixes": (["--rate", "4/s", "--prefixes", "many"], "GROUPSxTOKENS"),
+    "drafts alone": (["--rate", "4/s", "--drafts", "3"], "needs --acceptance"),
+    "no replica": (["--rate", "4/s", "--replicas", "0"], "at least 1"),
+    "plan of another size": (["--rate", "4/s", "--plan", "tensor=2"], "uses 2 chips"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_gets_one_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, part = WRONG[name]
+    assert main([*FLEET, *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert part in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_a_model_that_does_not_fit_is_infeasible(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "llama3-70b", "--on", "h100:1", "--rate", "1/s"]) == 3
+    assert "GB a chip are missing" in capsys.readouterr().err
