@@ -11,6 +11,7 @@ from dragonscale.reports.collective import CollectiveReport
 from dragonscale.reports.explain import Explanation
 from dragonscale.reports.models import ModelReport
 from dragonscale.reports.roofline import RooflineReport
+from dragonscale.reports.serve_records import ServeReport
 from dragonscale.reports.shard import ShardReport
 from dragonscale.reports.train_records import TrainReport
 
@@ -21,6 +22,7 @@ RECORDS: dict[str, Any] = {
     "explain": Explanation,
     "model": ModelReport,
     "roofline": RooflineReport,
+    "serve": ServeReport,
     "shard": ShardReport,
     "train": TrainReport,
 }

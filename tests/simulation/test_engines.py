@@ -50,6 +50,20 @@ def test_an_arrival_waits_for_the_end_of_the_iteration_it_falls_into() -> None:
     assert first.e2e_s == pytest.approx(2.0 + 10 + 1)  # one of its steps carried the other's prompt
 
 
+@pytest.mark.parametrize("leap", [True, False])
+def test_an_arrival_at_the_end_of_an_iteration_is_in_the_next(leap: bool) -> None:
+    traffic = replay([Request(0, 0.0, 100, 11), Request(1, 4.0, 100, 2)])
+    stories = simulate(Fleet(Pool(TIMES, 10_000)), traffic, Options(keep=True, leap=leap)).served
+    assert {each.number: each.queue_s for each in stories} == {0: 0.0, 1: 0.0}
+
+
+@pytest.mark.parametrize(("ahead", "poll", "waits"), [(0, 1, 0.5), (1, 1, 1.5), (0, 4, 0.5), (1, 4, 4.5)])
+def test_engines_that_settle_ahead_or_poll_look_later(ahead: int, poll: int, waits: float) -> None:
+    """The prompt is iteration 0; the arrival at 4.5 s falls into iteration 3, the third step."""
+    stories = served(Engine("chunked", ahead=ahead, poll=poll), (0.0, 100, 20), (4.5, 100, 2))
+    assert stories[1].queue_s == pytest.approx(waits)
+
+
 def test_whole_prompts_stop_decoding_unless_mixed() -> None:
     calls = (0.0, 100, 11), (4.5, 100, 2)
     apart = served(Engine("continuous"), *calls)

@@ -1,6 +1,7 @@
 """Several replicas: routers, prefixes, disaggregation, failures, scaling."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_a_shared_prefix_is_prefilled_once() -> None:
         Request(0, 0.0, 96, 1, (1, 2, 3), 32),
         Request(1, 10.0, 100, 1, (1, 2, 4, 5), 32),
         Request(2, 20.0, 96, 1, (1, 2, 3), 32),
-        Request(3, 30.0, 90, 1, (7, 2, 3), 32),
+        Request(3, 30.0, 90, 1, (7, 8, 9), 32),
     ]
     result = simulate(Fleet(Pool(TIMES, 10_000, share_prefixes=True)), replay(calls), Options(keep=True))
     assert [each.cached_tokens for each in result.served] == [0, 64, 95, 0]
@@ -63,6 +64,18 @@ def test_the_least_recently_used_prefix_goes_first() -> None:
     calls = [Request(n, 10.0 * n, 65, 1, (block,), 64) for n, block in enumerate(order)]
     result = simulate(Fleet(Pool(TIMES, 160, share_prefixes=True)), replay(calls), Options(keep=True))
     assert [each.cached_tokens for each in result.served] == [0, 0, 64, 0, 64, 0]
+
+
+def test_a_prefix_is_lost_from_its_end() -> None:
+    """Four blocks are kept; a call that needs two of them back leaves the leading two."""
+    calls = [
+        Request(0, 0.0, 64, 1, (1, 2, 3, 4), 16),
+        Request(1, 10.0, 32, 1),
+        Request(2, 20.0, 65, 1, (1, 2, 3, 4), 16),
+    ]
+    pool = Pool(TIMES, 80, Engine(page_tokens=16), share_prefixes=True)
+    result = simulate(Fleet(pool), replay(calls), Options(keep=True))
+    assert [each.cached_tokens for each in result.served] == [0, 0, 48]
 
 
 def test_the_host_keeps_what_falls_out() -> None:
@@ -88,12 +101,15 @@ def test_affinity_finds_more_than_taking_turns() -> None:
 
 
 def test_looking_at_load_beats_taking_turns() -> None:
+    """Where places are short the fewest requests matter, where prompts are long the predicted first token does."""
     traffic = OpenLoop(Poisson(12.0), 4000, Lognormal(1500, 2.0, 20_000), Lognormal(200, 1.5, 2000))
-    waits = {
-        router: simulate(Fleet(Pool(SERVER, 400_000, replicas=4, router=router)), traffic).latency["ttft_s"].p95.value
-        for router in ("round_robin", "least_loaded", "slo_aware")
-    }
-    assert waits["slo_aware"] < waits["least_loaded"] < waits["round_robin"]
+
+    def late(router: str, sequences: int) -> float:
+        pool = Pool(SERVER, 400_000, Engine("chunked", sequences=sequences), replicas=4, router=router)
+        return simulate(Fleet(pool), traffic).latency["ttft_s"].p95.value
+
+    assert late("least_loaded", 16) < 0.8 * late("round_robin", 16)
+    assert late("slo_aware", 256) < 0.8 * late("round_robin", 256)
 
 
 def test_equal_replicas_share_equally() -> None:
@@ -104,6 +120,25 @@ def test_equal_replicas_share_equally() -> None:
         shares = [each.output_tokens for each in result.replicas]
         assert sum(shares) == 400 * 50
         assert max(shares) < 1.35 * min(shares)
+
+
+@pytest.mark.parametrize("router", ["round_robin", "least_loaded", "prefix_affinity", "slo_aware"])
+def test_idle_replicas_take_turns(router: str) -> None:
+    result = simulate(
+        Fleet(Pool(SERVER, 100_000, replicas=4, router=router)),
+        replay([Request(n, 100.0 * n, 50, 5) for n in range(8)]),
+    )
+    assert [each.output_tokens for each in result.replicas] == [10] * 4
+
+
+def test_a_cache_is_taken_in_when_its_next_token_has_room() -> None:
+    """Four pages: the first sequence holds three by then; the second has one full page and would need its next at once."""
+    pool, prefill = Pool(TIMES, 64, Engine(watermark=0.0)), Pool(TIMES, 64)
+    calls = [Request(0, 0.0, 32, 10), Request(1, 3.0, 16, 2)]
+    one, two = simulate(Fleet(pool, prefill), replay(calls), Options(keep=True)).served
+    assert one.e2e_s == pytest.approx(1.352 + 9)
+    assert two.arrival_s + two.e2e_s == pytest.approx(1.352 + 9 + 1)
+    assert one.preemptions == two.preemptions == 0
 
 
 def test_prefill_here_decode_there() -> None:
@@ -169,7 +204,7 @@ def test_scaling_follows_the_day() -> None:
     day = [value for time, value in replicas.items() if 120 < time % 600 < 200]
     night = [value for time, value in replicas.items() if 420 < time % 600 < 500]
     assert sum(day) / len(day) > 3 * sum(night) / len(night)
-    assert 1 <= min(replicas.values()) + 1e-9
+    assert min(replicas.values()) > 1 - 1e-9
     assert max(replicas.values()) <= 8 + 8  # those that leave finish what they have
 
 
@@ -201,8 +236,8 @@ def test_summaries_agree_with_the_kept_stories() -> None:
         values = sorted(getattr(each, name) for each in result.served)
         summary = result.latency[name]
         assert summary.mean.value == pytest.approx(sum(values) / len(values))
-        assert summary.p99.value == pytest.approx(values[int(0.99 * len(values))], rel=0.02)
-        assert summary.p50.value == pytest.approx(values[len(values) // 2], rel=0.02, abs=1e-4)
+        assert summary.p99.value == pytest.approx(values[2969], rel=0.006)
+        assert summary.p50.value == pytest.approx(values[1499], rel=0.006)
         assert (summary.least, summary.most) == (values[0], values[-1])
         assert summary.p99.low < summary.p99.value < summary.p99.high
 
@@ -218,7 +253,7 @@ def test_a_trace_of_the_run_opens_and_is_bounded(tmp_path) -> None:
     slices = [event for event in events if event["ph"] == "X"]
     for index in (0, 1):
         track = [event for event in slices if event["tid"] == index]
-        for before, after in zip(track, track[1:], strict=False):
+        for before, after in pairwise(track):
             assert before["ts"] + before["dur"] <= after["ts"] + 1e-3
     begun = {event["id"] for event in events if event["ph"] == "b"}
     assert begun == {event["id"] for event in events if event["ph"] == "e"}
@@ -243,7 +278,7 @@ def test_memory_does_not_grow_with_the_run() -> None:
         )
         buckets = sum(len(batch[2]) for times in run.tally.times.values() for batch in times._batches)
         replica = run.places[0][1]
-        kept = len(replica.ends) + len(replica.pages.refs) + len(run.shared.heap) + len(run.serve.router.homes)
+        kept = len(replica.batch.ends) + len(replica.pages.refs) + len(run.shared.heap) + len(run.serve.router.homes)
         sizes.append((buckets < 20_000, kept < 200, len(run.series.areas["up"])))
     assert sizes[0] == sizes[1] == (True, True, 512)
 

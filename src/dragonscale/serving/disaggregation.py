@@ -24,7 +24,7 @@ CANDIDATES = 8
 
 def alone(engine: Engine) -> Engine:
     """The engine with prompts in iterations of their own, as a pool for prefill runs them."""
-    return msgspec.structs.replace(engine, scheduler="continuous")
+    return msgspec.structs.replace(engine, scheduler="continuous", mixed=False)
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,9 @@ class Pools:
 
 
 def prompt_share(config: Config) -> float:
-    """Seconds that one prompt takes of a prefill replica: every data place and pipeline stage has one of its own."""
-    return config.prefill_s / (config.plan.data * config.plan.pipe)
+    """Seconds that one prompt takes of a prefill replica: every data place and pipeline stage has some of its own, and short
+    ones go together."""
+    return float(config.state.added)
 
 
 def pools(prefill: Config, decode: Config, ask: Ask, most: int = 32, slack: float = 0.03) -> Pools:

@@ -21,11 +21,14 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `reduce`: seconds of its kernels of that kind (collectives: inside a node) over the profile's. `quantise`: how much of the conversion of activations to narrow
     formats is a kernel of its own (0: fused into the kernel before). `pointwise`: kernels of norms, activations and rotary
     embeddings over one each. `narrow_attention`: whether prefill attends in the cache's format.
+    `joined` of False runs products that read the same tensor (queries, keys and values; gate and up) as kernels of their own.
     `shared_heads`: how many query heads may share a cached head for its decode kernel to read the cache once for all of
     them (empty: any number); with another number each query head reads it again, from the last-level cache.
     `gap`: seconds between two kernels inside a graph. `legacy_attention`: its attention was written for chips before
     Hopper. `flash` of False writes the scores of a prompt out. `throttle`: seconds until power slows a product down over
-    the profile's, whose kernels were timed one at a time on a chip that had rested.
+    the profile's, whose kernels were timed one at a time on a chip that had rested. `overlap`: seconds by
+    which its attention kernels are done sooner than the profile's, however much they read: the profile's were timed call
+    by call, and in a graph most of the way to start one hides under the kernel before.
 
     Host: `graphs` says whether decoding is replayed from a graph; otherwise, and in prefill unless `prompt_graphs`, the host issues kernels
     one by one, `host_kernel` seconds each and `host_experts` for a layer of experts, and the iteration takes at least that. `step_seconds`,
@@ -63,7 +66,9 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flash: bool = True
     shared_heads: tuple[int, ...] = ()
     gap: float = 0.0
+    joined: bool = True
     throttle: float = 1.0
+    overlap: float = 0.0
     graphs: bool = True
     prompt_graphs: bool = False
     host_kernel: float = 0.0

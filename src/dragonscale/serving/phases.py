@@ -85,10 +85,11 @@ class Term:
     kernels: float = 0.0
 
     def add(self, work: Work, bandwidth: float, times: float) -> None:
-        self.expected = self.expected + work.seconds * times
+        least = maximum(work.compute, work.moved / bandwidth)
+        self.expected = self.expected + maximum(work.seconds, least) * times
         self.compute = self.compute + work.compute * times
         self.memory = self.memory + work.moved / bandwidth * times
-        self.roofline = self.roofline + maximum(work.compute, work.moved / bandwidth) * times
+        self.roofline = self.roofline + least * times
         self.flops = self.flops + work.flops * times
         self.moved = self.moved + work.moved * times
         self.kernels += work.issued * times
@@ -246,11 +247,12 @@ def _add_section(
     def add(work: Work) -> None:
         cost.terms.setdefault(work.part, Term()).add(work, bandwidth, section.repeat)
 
-    sequences = arrays["prompts"] if prompt else arrays["decodes"]
+    sequences = arrays["prompts"] if prompt else arrays["decodes"] * arrays["queries"]  # guesses keep a state each
     for kernel in reading.kernels:
         if kernel.function == "matmul":
             routed = any(dim.select for weight in kernel.op.weights for dim in weight.dims)
-            key = ("experts",) if routed else (kernel.part, *(array.name for array in kernel.op.inputs))
+            alone = () if bench.engine.joined else (len(products),)
+            key = ("experts",) if routed else (kernel.part, *(array.name for array in kernel.op.inputs), *alone)
             products.setdefault(key, []).append(kernel)
         elif kernel.function in ("attend", "score"):
             if prompt:

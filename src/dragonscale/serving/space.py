@@ -59,6 +59,15 @@ class Lot:
         return replace(self.plan, **numbers)
 
 
+def fp8_products(chip: Chip, model: Transformer) -> str:
+    """What fp8 weights are multiplied in. Checkpoints of mixtures have scales by blocks (DeepSeek, Qwen, GLM, MiniMax), and it
+    is for those that Hopper has good kernels."""
+    mixture = any("e" in section.dims for section in model.program().sections)
+    return (
+        "fp8_block" if mixture and chip.kind == "gpu" and "fp8" in chip.matrix and "fp4" not in chip.matrix else "fp8"
+    )
+
+
 def natural_formats(chip: Chip, model: Transformer) -> list[Formats]:
     """Formats that a chip has matrix units for, widest first, and weights narrower than the products."""
     has = chip.matrix
@@ -66,7 +75,7 @@ def natural_formats(chip: Chip, model: Transformer) -> list[Formats]:
     if "int8" in has and "fp8" not in has:
         found += [Formats("int8", "bf16", "int8"), Formats("int8", "int8", "int8"), Formats("int4", "bf16", "int8")]
     if "fp8" in has:
-        found.append(Formats("fp8", "fp8", "fp8"))
+        found.append(Formats("fp8", fp8_products(chip, model), "fp8"))
     if "fp4" in has:
         found.append(Formats("nvfp4", "nvfp4", "fp8", "fp8"))
     elif chip.kind == "gpu" and "fp8" in has:

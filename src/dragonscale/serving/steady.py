@@ -14,7 +14,7 @@ arrays.
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.numbers import Number, maximum, where
+from dragonscale.numbers import Number, maximum, minimum, where
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def steady_state(
     (0.052, 6.154)
     """
     busy = added / (added + (output - 1) * decode / batch)
-    waiting = busy * added / (2 * maximum(1 - busy, 1e-3))
+    waiting = minimum(busy * added / (2 * maximum(1 - busy, 1e-3)), batch * added)  # no more wait than there are
     return Steady(batch, decode, prefill, added, output, waiting, front)
 
 

@@ -198,7 +198,9 @@ def decode_work(kernel: Kernel, section: Section, seen: Attended, sizes: dict[st
     )
     if bench.engine.shared_heads:
         seconds = seconds * _repeated(heads.queries / heads.keys, _cache_format(dtype), bench)
-    seconds = maximum(seconds, flops / (peak * LATENT_RATE)) * bench.engine.decode
+    seconds = maximum(seconds, flops / (peak * LATENT_RATE))
+    launch = bench.profile.decode.of(_cache_format(dtype)).launch
+    seconds = _under_engine(seconds, bench.engine.decode, launch, flops / peak, moved, bench)
     return Work("scores", flops, flops / peak, moved, seconds, 2.0)
 
 
@@ -218,6 +220,15 @@ def _repeated(group: Number, dtype: str, bench: Bench) -> Number:
     for size in bench.engine.shared_heads:
         shared = shared | (group == size)
     return where(shared, 1.0, maximum(again, 1.0))
+
+
+def _under_engine(
+    seconds: Number, factor: float, launch: float, compute: Number, moved: Number, bench: Bench
+) -> Number:
+    """An attention kernel's seconds with the engine's factor, less what of its start is hidden, which is never more than the
+    profile counts for it; its products are computed and its cache is read all the same."""
+    own = (seconds - min(bench.engine.overlap, launch)) * factor
+    return maximum(own, compute, moved / bench.profile.bandwidth)
 
 
 def _cache_format(dtype: str) -> str:
@@ -246,7 +257,9 @@ def prompt_work(kernel: Kernel, section: Section, seen: Attended, sizes: dict[st
     else:
         seconds = _unfused(batch, queries, seen.keys, heads, bench.profile)
     slow = bench.engine.attention / (LEGACY if bench.engine.legacy_attention and bench.modern else 1.0)
-    return Work("scores", flops, flops / bench.profile.peak(dtype), moved, seconds * slow, 2.0)
+    compute = flops / bench.profile.peak(dtype)
+    seconds = _under_engine(seconds, slow, bench.profile.attention.of(dtype).launch, compute, moved, bench)
+    return Work("scores", flops, compute, moved, seconds, 2.0)
 
 
 SQUARE_BYTES = 10.0

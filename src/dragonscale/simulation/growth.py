@@ -51,9 +51,13 @@ class EvenGrowth:
             total += sum(counts[start:stop]) if stop <= page else sum(counts[start:]) + sum(counts[: stop - page])
         return total
 
+    def next(self, step: int) -> int:
+        """Pages taken in the step after `step`."""
+        return self.counts[(step + 1) % self.page]
+
     def advance(self, step: int, steps: int) -> int:
-        """The same; the steps are over."""
-        return self.pages(step, steps)
+        """Pages taken in the `steps` steps after `step`, which are over."""
+        return self.counts[(step + 1) % self.page] if steps == 1 else self.pages(step, steps)
 
     def steps(self, step: int, room: int, limit: int) -> int:
         """The most steps, up to `limit`, whose pages fit into `room`."""
@@ -70,14 +74,15 @@ class EvenGrowth:
 
 
 class UnevenGrowth:
-    """Everyone at a pace of their own, of at most a page a step."""
+    """Everyone at a pace of their own."""
 
-    __slots__ = ("heap", "members", "page")
+    __slots__ = ("heap", "members", "pace", "page")
 
     def __init__(self, page: int) -> None:
         self.page = page
         self.heap: list[tuple[int, int, int]] = []  # step of the next page, order, tokens that fill the pages before it
         self.members: dict[int, Sequence] = {}
+        self.pace = 0.0  # tokens a step of all together
 
     def _next(self, sequence: Sequence, full: int) -> int:
         """The first step at which a sequence holds more than `full` tokens."""
@@ -86,12 +91,14 @@ class UnevenGrowth:
     def add(self, sequence: Sequence) -> None:
         """A sequence joins."""
         self.members[sequence.order] = sequence
+        self.pace += sequence.left / sequence.steps
         full = -(-sequence.base // self.page) * self.page
         heapq.heappush(self.heap, (self._next(sequence, full), sequence.order, full))
 
     def remove(self, sequence: Sequence) -> None:
         """A sequence leaves."""
         del self.members[sequence.order]
+        self.pace -= sequence.left / sequence.steps
         if len(self.heap) > 64 + 4 * len(self.members):
             self.heap = [item for item in self.heap if item[1] in self.members]
             heapq.heapify(self.heap)
@@ -115,12 +122,16 @@ class UnevenGrowth:
         """Pages taken in the `steps` steps after `step`."""
         return self._take(self.heap.copy(), step + steps, None)[0]
 
+    def next(self, step: int) -> int:
+        """Pages taken in the step after `step`."""
+        return self.pages(step, 1)
+
     def advance(self, step: int, steps: int) -> int:
-        """The same; the steps are over."""
+        """Pages taken in the `steps` steps after `step`, which are over."""
         return self._take(self.heap, step + steps, None)[0]
 
     def steps(self, step: int, room: int, limit: int) -> int:
         """The most steps, up to `limit`, whose pages fit into `room`."""
-        if len(self.members) * limit <= room:
+        if self.pace * limit / self.page + 2 * len(self.members) <= room:  # more than they can take
             return limit
         return self._take(self.heap.copy(), step + limit, room)[1] - step

@@ -15,6 +15,7 @@ are nearly independent, and the spread of their means and percentiles gives the 
 
 import math
 from dataclasses import dataclass
+from math import floor, log
 
 WIDTH = 0.01
 """Relative width of a bucket."""
@@ -101,7 +102,7 @@ class Histogram:
 
     def add(self, value: float, weight: float = 1) -> None:
         """One value, or several of the same."""
-        bucket = math.floor(math.log(value) * _SCALE) if value > 0 else _ZERO
+        bucket = floor(log(value) * _SCALE) if value > 0 else _ZERO
         counts = self._counts
         counts[bucket] = counts.get(bucket, 0) + weight
         self._weight += weight
@@ -161,7 +162,7 @@ class Histogram:
         middle = sum(of_batches) / count
         spread = math.sqrt(sum((each - middle) ** 2 for each in of_batches) / (count - 1) / count)
         reach = student_t(count - 1) * spread
-        return Estimate(value, value - reach, value + reach, True)
+        return Estimate(value, max(value - reach, 0.0), value + reach, True)
 
     def summary(self) -> Summary:
         """Mean, percentiles and intervals."""

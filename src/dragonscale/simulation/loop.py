@@ -201,7 +201,7 @@ class Run:
             sequence.retries += 1
             self.tally.retried += 1
             self._route(sequence, now)
-        if for_s < inf:
+        if for_s < inf and not replica.draining:
             self._push(now + for_s, RETURN, index, 0)
 
     def _scale(self, place: int, now: float) -> None:

@@ -33,7 +33,7 @@ class Recorder:
         if replica.began < self.start_s or not self._room(2):
             return
         index, pieces, steps = replica.index, replica.pieces, replica.steps
-        decodes = len(replica.decoding)
+        decodes = len(replica.batch.members)
         name = f"prefill {sum(tokens for _, tokens in pieces)}" if pieces else f"decode x{steps}"
         name += f" + decode {decodes}" if pieces and steps else ""
         start = replica.began * 1e6

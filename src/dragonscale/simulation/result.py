@@ -51,7 +51,7 @@ class ReplicaUse:
 @dataclass(frozen=True)
 class Result:
     """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to half
-    a percent and 95% intervals; `curves` are their distribution functions; `series` are (seconds, value) means over time
+    a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves` are their distribution functions; `series` are (seconds, value) means over time
     of `pages` (share of the cache in use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas)
     and `replicas`."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dragonscale.simulation.replica import Replica
 from dragonscale.simulation.request import Request
 
-MOST_HOMES = 1_000_000
+MOST_HOMES = 200_000
 """Blocks whose last replica a router remembers."""
 BUSIER, MORE = 1.5, 32
 """A prefix does not hold a request on a replica with 1.5 times and 32 requests more than the least loaded has; SGLang's

@@ -29,12 +29,12 @@ def _price(replica: "Replica", sequence: Sequence, near: int) -> int:
 def _room(replica: "Replica", need: int) -> int:
     """Pages that an admission may take, `need` of which the next step wants."""
     room = replica.pages.room - need
-    return room - replica.spare if replica.decoding or replica.prefilling else room
+    return room - replica.spare if replica.batch.members or replica.prefilling else room
 
 
 def can_admit(replica: "Replica", sequence: Sequence) -> bool:
     """Whether a request that comes now, first in the queue, would be taken into the next iteration."""
-    engine, decodes = replica.engine, len(replica.decoding)
+    engine, decodes = replica.engine, len(replica.batch.members)
     if replica.static or decodes + len(replica.prefilling) >= engine.sequences:
         return False
     if replica.beside and engine.tokens <= decodes * replica.queries and not sequence.ready:
@@ -48,7 +48,7 @@ def admit(replica: "Replica", now: float, need: int, preempted: bool) -> list[Pi
     if replica.static:
         return _collect(replica, now)
     engine = replica.engine
-    budget = engine.tokens - (len(replica.decoding) * replica.queries if replica.beside else 0)
+    budget = engine.tokens - (len(replica.batch.members) * replica.queries if replica.beside else 0)
     cut = engine.kind == "chunked"
     pieces: list[Piece] = []
     for sequence in replica.prefilling:
@@ -58,15 +58,15 @@ def admit(replica: "Replica", now: float, need: int, preempted: bool) -> list[Pi
         pieces.append((sequence, tokens))
         budget -= tokens
     waiting = replica.waiting
-    while waiting and not preempted and len(replica.decoding) + len(replica.prefilling) < engine.sequences:
+    while waiting and not preempted and len(replica.batch.members) + len(replica.prefilling) < engine.sequences:
         sequence = waiting[0]
-        if sequence.seen > replica.iterations and (replica.decoding or replica.prefilling):
+        if sequence.seen > replica.iterations and (replica.batch.members or replica.prefilling):
             break
         if sequence.ready:
             if not _enter(replica, sequence, now, need, 0, 0):
                 break
             replica.join(sequence)
-            need = 0 if replica.whole else replica.growth.pages(replica.step, 1)
+            need = replica.batch.next_pages()
             continue
         if budget <= 0:
             break
@@ -121,7 +121,7 @@ def _enter(replica: "Replica", sequence: Sequence, now: float, need: int, near: 
 def _collect(replica: "Replica", now: float) -> list[Piece]:
     """A static batch: nobody enters before the last of the one before has left."""
     engine, waiting = replica.engine, replica.waiting
-    if replica.decoding or not waiting:
+    if replica.batch.members or not waiting:
         return []
     if len(waiting) < engine.sequences and engine.patience_s > 0:
         ready_s = waiting[0].request.arrival_s + engine.patience_s

@@ -37,6 +37,7 @@ class Tally:
         self.first, self.last = first, last
         self.open = first == 0
         self.times = {name: Histogram() for name in LATENCIES}
+        self.gaps = self.times["itl_s"]
         self.served: list[Served] | None = [] if keep else None
         self.arrived = self.finished = self.measured = self.good = 0
         self.refused: dict[str, int] = {}
@@ -50,7 +51,7 @@ class Tally:
     def gap(self, seconds: float, weight: float) -> None:
         """So many times, this long from one token to the next."""
         if self.open and weight > 0:
-            self.times["itl_s"].add(seconds, weight)
+            self.gaps.add(seconds, weight)
 
     def arrive(self, request: Request) -> None:
         """A request has come."""

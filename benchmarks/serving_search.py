@@ -1,0 +1,27 @@
+"""How long it takes to judge every configuration of a model on every chip of the catalogue, in CPU-seconds of one process."""
+
+import time
+
+from dragonscale.hardware import chip_names, load_chip
+from dragonscale.models import load_model
+from dragonscale.serving.engine import load_engine
+from dragonscale.serving.frontier import Ask, explore, frontier
+from dragonscale.serving.space import natural_formats, slices_of
+
+MODELS = ("llama3-70b", "gpt-oss-120b", "deepseek-v3")
+
+
+def run() -> None:
+    ask, engine = Ask(2048, 512), load_engine("generic")
+    print(f"{'model':<16}{'configurations':>16}{'on the frontier':>17}{'CPU seconds':>13}{'per second':>12}")
+    for name in MODELS:
+        model, start = load_model(name), time.process_time()
+        pieces = [piece for chip in chip_names() for piece in slices_of(load_chip(chip))]
+        found = explore(model, pieces, lambda piece, model=model: natural_formats(piece.chip, model), engine, ask)
+        best = frontier(found)
+        taken = time.process_time() - start
+        print(f"{name:<16}{len(found):>16,}{len(best):>17}{taken:>13.1f}{len(found) / taken:>12,.0f}")
+
+
+if __name__ == "__main__":
+    run()

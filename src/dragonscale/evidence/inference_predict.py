@@ -1,0 +1,216 @@
+"""Predictions for measured inference runs, all from the cost of single iterations.
+
+A static batch is one prefill (in parts, where the engine limits the tokens of a pass) and a decode step for every further
+token. A server under full load is in its steady state, with as many sequences as the memory has room for; served clients
+are simulated. Where nothing says how the model is split, the planner's choice is taken: the split with the most tokens
+per second that keeps the limits on latency.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy
+
+from dragonscale.evidence.collective_case import Skip
+from dragonscale.evidence.inference_rows import Case
+from dragonscale.hardware import Torus
+from dragonscale.serving.capacity import capacity
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.engine import load_engine
+from dragonscale.serving.phases import Iteration, decode, iteration_cost, prefill
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.steady import Steady, steady_state
+
+POINTS = 9
+"""Lengths at which the decode steps of a growing cache are computed; the time between is nearly straight."""
+BATCHES = 24
+"""Batches among which the largest that keeps a latency limit is looked for."""
+MOST_REQUESTS = 20_000
+"""Requests after which a simulated rate has settled."""
+LATE = 2.33
+"""Standard deviations of a normal distribution that one of a hundred exceeds."""
+SHORT = 0.1
+"""Length of a short answer over the mean: it meets fewer prompts on its way, and therefore more varying numbers of them."""
+
+
+def deployment_of(case: Case, plan: ServingPlan | None = None) -> Deployment:
+    """The case's own deployment, or the same under another plan on as many chips as that needs."""
+    chosen = plan or case.plan
+    assert chosen is not None
+    piece = case.piece if chosen.chips == case.piece.chips else replace(case.piece, shape=(chosen.chips,), pods=1)
+    engine = load_engine(case.engine)
+    if case.settings:
+        engine = msgspec.structs.replace(engine, **dict(case.settings))
+    return Deployment(case.model, piece, chosen, engine, case.transport)
+
+
+def seconds(deployment: Deployment, iteration: Iteration) -> Any:
+    """The expected seconds of iterations."""
+    return numpy.asarray(iteration_cost(deployment, iteration).expected, float)
+
+
+def decode_seconds(deployment: Deployment, batch: float, prompt: int, output: int) -> float:
+    """The mean decode step while caches grow from the prompt to the whole sequence."""
+    keys = numpy.linspace(prompt, prompt + max(output - 1, 0), POINTS if output > 1 else 1)
+    return float(seconds(deployment, decode(batch, keys)).mean())
+
+
+def passes(batch: int, prompt: int, stages: int, limit: int) -> int:
+    """Parts in which a static batch is prefilled: one for each stage of a pipeline if that divides it, then halved until a
+    part has no more tokens than the engine allows.
+
+    >>> passes(256, 128, 3, 2048), passes(16, 128, 3, 2048), passes(6, 20, 3, 2048)
+    (16, 1, 3)
+    """
+    size = batch // stages if batch % stages == 0 else batch
+    while size * prompt > limit and size % 2 == 0:
+        size //= 2
+    return batch // size
+
+
+def prefill_seconds(deployment: Deployment, batch: int, prompt: int) -> float:
+    """A static batch's prompts, part after part; the parts follow each other through a pipeline's stages."""
+    stages = deployment.plan.pipe
+    parts = passes(batch, prompt, stages, deployment.engine.max_tokens * deployment.plan.data)
+    one = float(seconds(deployment, prefill(prompt, batch / parts * stages)).mean())
+    return one * (parts + stages - 1) / stages
+
+
+def static_decode_seconds(deployment: Deployment, batch: int, prompt: int, output: int) -> float:
+    """The mean decode step of a static batch, which a pipeline's stages share only if they divide it."""
+    stages = deployment.plan.pipe
+    return decode_seconds(deployment, batch if batch % stages == 0 else batch * stages, prompt, output)
+
+
+def steady(deployment: Deployment, sequences: Any, prompt: int, output: int) -> Steady:
+    """The steady state with so many sequences in flight. As many prompts as the engine allows tokens share an iteration
+    with the decoding sequences; longer ones take several, each with more of the prompt behind it."""
+    limit = deployment.engine.max_tokens
+    together = max(1, limit // prompt)
+    pieces = max(1.0, prompt / limit)
+    sequences = numpy.minimum(sequences, max(1.0, together / pieces * output))
+    keys = prompt + output / 2
+    plain = seconds(deployment, decode(sequences, keys))
+    new = prompt / pieces
+    mixed = Iteration(decodes=sequences, keys=keys, prompts=together, tokens=new, past=(prompt - new) / 2)
+    added = (seconds(deployment, mixed) - plain) * pieces / together
+    return steady_state(sequences, plain, added * together, added, output)
+
+
+def room(deployment: Deployment, tokens: int) -> float:
+    """Sequences of so many tokens that fit beside the weights and that the engine allows."""
+    found = float(numpy.min(capacity(deployment).sequences(tokens)))
+    return min(found, deployment.engine.max_sequences)
+
+
+def full_load(case: Case, plan: ServingPlan) -> float:
+    """Tokens per second of all copies of the model under full load; 0 where it does not fit."""
+    deployment = deployment_of(case, plan)
+    copies = case.piece.chips // plan.chips
+    most = room(deployment, case.prompt + case.output)
+    if most < 1:
+        return 0.0
+    if case.clients:
+        most = min(most, case.clients / copies)
+    if case.target is None:
+        return float(steady(deployment, numpy.array([most]), case.prompt, case.output).tokens[0]) * copies
+    sizes = numpy.unique(numpy.geomspace(1, most, BATCHES).round())
+    state = steady(deployment, sizes, case.prompt, case.output)
+    first, each = late(state)
+    kept = (first <= case.target.ttft) & (each <= case.target.tpot)
+    return float(numpy.where(kept, state.tokens, 0.0).max()) * copies
+
+
+def late(state: Steady) -> tuple[Any, Any]:
+    """Seconds to the first token, and for each further one, that one request of a hundred exceeds. Requests arrive at
+    random, so that waiting times fall off exponentially; a request of L of the mean O tokens meets about L/O·B prompts,
+    give or take the root of that."""
+    busy = state.added * state.requests
+    scale = state.waiting / numpy.maximum(busy, 1e-9)
+    first = state.ttft - state.waiting + scale * numpy.log(numpy.maximum(100 * busy, 1.0))
+    met = state.batch + LATE * numpy.sqrt(state.batch / SHORT)
+    return first, state.decode + state.added * met / numpy.maximum(state.output - 1, 1)
+
+
+def choices(case: Case) -> list[ServingPlan]:
+    """Splits to choose from where the source names none: tensor parallelism, pipelines of that, copies of both; on a torus
+    the whole slice."""
+    weights, compute, kv = case.dtypes
+    if isinstance(case.piece.chip.network, Torus):
+        return [ServingPlan(tensor=case.piece.chips, weights=weights, compute=compute, kv=kv)]
+    return [
+        ServingPlan(tensor=tensor, pipe=pipe, weights=weights, compute=compute, kv=kv)
+        for tensor in (1, 2, 4, 8)
+        for pipe in (1, 2, 4)
+        if tensor * pipe <= 16 and case.piece.chips % (tensor * pipe) == 0
+    ]
+
+
+def predict(case: Case) -> float:
+    """What is to be expected: seconds, or tokens per second."""
+    found = _predicted(case)
+    if not found:
+        raise Skip("does not fit the memory of its chips")
+    return found
+
+
+def predict_memory(case: Case) -> float:
+    """Bytes in use on the busiest chip with the whole batch at its full length."""
+    return float(numpy.max(capacity(deployment_of(case)).held(case.batch, case.prompt + case.output)))
+
+
+def _predicted(case: Case) -> float:
+    if case.plan is None:
+        return max(full_load(case, plan) for plan in choices(case))
+    own = deployment_of(case)
+    if case.scenario == "static_batch":
+        step = static_decode_seconds(own, case.batch, case.prompt, case.output)
+        return prefill_seconds(own, case.batch, case.prompt) + (case.output - 1) * step
+    if case.scenario == "prefill_only":
+        return prefill_seconds(own, case.batch, case.prompt)
+    if case.scenario == "decode_only":
+        return static_decode_seconds(own, case.batch, case.prompt, case.output)
+    if case.scenario == "prefill_throughput":
+        prompts = max(1, (case.tokens_per_pass or own.engine.max_tokens) // case.prompt) * own.plan.data
+        return prompts * case.prompt / float(seconds(own, prefill(case.prompt, prompts)).mean())
+    if case.scenario == "decode_throughput":
+        most = room(own, case.prompt + case.output)
+        return most / decode_seconds(own, most, case.prompt, 1) if most >= 1 else 0.0
+    if case.slots:
+        return _slotted(case, own)
+    if case.scenario == "serving" and case.clients:
+        return _simulated(case, own)
+    return full_load(case, case.plan)
+
+
+def _slotted(case: Case, own: Deployment) -> float:
+    """An engine with fixed slots whose attention reads every slot to its full length, and which prefills prompts one by
+    one, padded to a power of two."""
+    length = case.cache_length or case.prompt + case.output
+    held = capacity(own)
+    if numpy.any(held.weights + case.slots * length * held.per_token > held.hbm):
+        return 0.0
+    step = decode_seconds(own, case.slots, length, 1)
+    padded = 2 ** int(numpy.ceil(numpy.log2(case.prompt)))
+    one = float(seconds(own, prefill(padded, 1)).mean())
+    return case.slots * case.output / (case.output * step + case.slots * one)
+
+
+def _simulated(case: Case, own: Deployment) -> float:
+    """Clients that send their next request when the last is answered."""
+    from dragonscale.serving.table import StepTable
+    from dragonscale.simulation import ClosedLoop, Engine, Fixed, Fleet, Options, Pool, Uniform, simulate
+
+    def lengths(mean: int) -> Any:
+        return Uniform(round(mean * (1 - case.spread)), round(mean * (1 + case.spread))) if case.spread else Fixed(mean)
+
+    engine = Engine("chunked", sequences=own.engine.max_sequences, tokens=own.engine.max_tokens)
+    tokens = int(numpy.min(capacity(own).tokens))
+    if tokens < case.prompt + case.output:
+        return 0.0
+    clients = min(case.clients, MOST_REQUESTS)
+    requests = min(case.requests or 5 * clients, MOST_REQUESTS)
+    load = ClosedLoop(clients, requests, lengths(case.prompt), lengths(case.output))
+    result = simulate(Fleet(Pool(StepTable(own), tokens, engine)), load, Options(seed=0))
+    return float(result.throughput.output_tokens_per_s)

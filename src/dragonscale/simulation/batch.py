@@ -1,0 +1,154 @@
+"""The decoding batch of a replica, as a function of steps.
+
+A counter of decode steps is the batch's clock. A member says when it joined and how many steps it will take, and is not
+touched in between: the tokens of the whole batch are a line in the clock, `offset + pace * step`, a heap holds the step
+at which each member ends, and `growth` knows when members need pages. So any number of equal steps costs the same.
+"""
+
+import heapq
+
+from dragonscale.serving.times import StepTimes
+from dragonscale.simulation.engine import Engine
+from dragonscale.simulation.growth import EvenGrowth, UnevenGrowth
+from dragonscale.simulation.request import Sequence
+from dragonscale.simulation.speculation import verify_steps
+from dragonscale.simulation.tally import Tally
+
+
+class Batch:
+    """Sequences that decode together. `grows` says whether they take pages as they go, or have all they need."""
+
+    __slots__ = (
+        "draft",
+        "ends",
+        "engine",
+        "grows",
+        "growth",
+        "joiners",
+        "last_s",
+        "members",
+        "offset",
+        "pace",
+        "padding",
+        "step",
+        "times",
+    )
+
+    def __init__(self, engine: Engine, times: StepTimes, grows: bool) -> None:
+        self.engine, self.times, self.grows = engine, times, grows
+        self.draft = engine.draft
+        self.growth = UnevenGrowth(engine.page_tokens) if engine.draft else EvenGrowth(engine.page_tokens)
+        self.members: dict[int, Sequence] = {}  # by number of admission, in order of joining
+        self.padding: list[Sequence] = []  # ended members of a static batch, which keep their places
+        self.ends: list[tuple[int, int]] = []  # last step and number of each member, and of some who left early
+        self.step = 0
+        self.offset: float = 0
+        self.pace: float = 0
+        self.joiners: dict[int, float] = {}  # who joined since the last step, with the time of their latest token
+        self.last_s = 0.0  # end of the last step
+
+    @property
+    def live(self) -> int:
+        """Members that still produce."""
+        return len(self.members) - len(self.padding)
+
+    @property
+    def cached(self) -> float:
+        """Tokens in the members' caches."""
+        return self.offset + self.pace * self.step
+
+    def seconds(self, steps: int) -> float:
+        """Time of the next steps. With speculation a member grows by more than a token, so the steps are priced at their
+        mean cache, which is exact as long as a step's time is linear in it."""
+        decodes = len(self.members)
+        if not self.draft:
+            return self.times.run(decodes, self.offset + self.pace * self.step, steps)
+        cached = self.cached + self.pace * (steps - 1) / 2
+        verify = self.times.step(decodes, cached, (), self.draft + 1)
+        return steps * (verify + self.times.draft(decodes, cached, self.draft))
+
+    def steps_within(self, seconds: float, limit: int) -> int:
+        """The most whole steps within a time, up to a limit."""
+        if not self.draft:
+            return min(self.times.steps_within(len(self.members), self.cached, seconds), limit)
+        low, high = 0, limit
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.seconds(middle) <= seconds else (low, middle - 1)
+        return low
+
+    def steps_to_end(self, count: int = 1) -> int:
+        """Steps until so many members have ended, or all."""
+        ends, members = self.ends, self.members
+        while ends and ends[0][1] not in members:
+            heapq.heappop(ends)
+        if count == 1:
+            return ends[0][0] - self.step
+        return heapq.nsmallest(count, (end for end in ends if end[1] in members))[-1][0] - self.step
+
+    def next_pages(self) -> int:
+        """Pages the next step takes."""
+        return self.growth.next(self.step) if self.grows else 0
+
+    def steps_in(self, room: int, limit: int) -> int:
+        """The most steps, up to a limit, whose pages fit into a room."""
+        return self.growth.steps(self.step, room, limit) if self.grows else limit
+
+    def join(self, sequence: Sequence, seed: int, tally: Tally) -> None:
+        """A sequence whose context is in the cache begins to decode."""
+        engine, request = self.engine, sequence.request
+        sequence.joined = self.step
+        sequence.base = sequence.context
+        sequence.left = sequence.steps = request.output_tokens - sequence.produced
+        sequence.growth = 1
+        if engine.draft:
+            sequence.steps, tokens = verify_steps(sequence.left, engine.draft, engine.acceptance, seed, request.number)
+            sequence.growth = sequence.left / sequence.steps
+            tally.verify_steps += sequence.steps
+            tally.verify_tokens += tokens
+        self.offset += sequence.base - sequence.growth * sequence.joined
+        self.pace += sequence.growth
+        self.joiners[sequence.order] = sequence.last_s
+        self.members[sequence.order] = sequence
+        if self.grows:
+            self.growth.add(sequence)
+        heapq.heappush(self.ends, (self.step + sequence.steps, sequence.order))
+
+    def leave(self, sequence: Sequence) -> int:
+        """A member leaves; the pages it has taken since it joined."""
+        del self.members[sequence.order]
+        self.joiners.pop(sequence.order, None)
+        if self.members:
+            self.offset -= sequence.base - sequence.growth * sequence.joined
+            self.pace -= sequence.growth
+        else:
+            self.offset = self.pace = 0
+        if not self.grows:
+            return 0
+        self.growth.remove(sequence)
+        page, base = self.engine.page_tokens, sequence.base
+        return -(-(base + sequence.grown(self.step)) // page) - -(-base // page)
+
+    def advance(self, steps: int, began: float, now: float, tally: Tally) -> None:
+        """Steps have passed from `began` to `now`: count the gaps between tokens and set the clock."""
+        joiners, live = self.joiners, len(self.members) - len(self.padding)
+        gap = (now - began) / steps
+        if joiners or self.last_s != began:
+            tally.gap(began - self.last_s + gap, live - len(joiners))
+            for token_s in joiners.values():
+                tally.gap(began - token_s + gap, 1)
+            joiners.clear()
+            tally.gap(gap, live * (steps - 1))
+        else:
+            tally.gap(gap, live * steps)
+        self.step += steps
+        self.last_s = now
+
+    def ended(self) -> list[Sequence]:
+        """Members whose last step is over, still in the batch."""
+        found: list[Sequence] = []
+        while self.ends and self.ends[0][0] <= self.step:
+            sequence = self.members.get(heapq.heappop(self.ends)[1])
+            if sequence is not None:
+                found.append(sequence)
+        return found

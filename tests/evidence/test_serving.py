@@ -1,0 +1,196 @@
+"""Measured serving runs: what rows mean, how their load is simulated and scored, and what becomes of bad files.
+
+The rows in `data/` are facts copied from their sources, two dozen of many.
+"""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.collective_case import Skip
+from dragonscale.evidence.serving import Bench, cache_tokens, front_seconds, predict, read_served, validate
+from dragonscale.evidence.serving_drafts import Drafted, Reused
+from dragonscale.evidence.serving_recipes import recipes
+from dragonscale.evidence.serving_rows import formats_of, served_of, split_of
+
+DATA = Path(__file__).parent / "data" / "serving.csv"
+
+
+@pytest.fixture(scope="module")
+def report():
+    return validate(DATA)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    with open(DATA, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return read_served(DATA)[0]
+
+
+def one(runs, *wanted):
+    return next(run for run in runs if all(part in run.id for part in wanted))
+
+
+def test_the_record(report):
+    found = report.as_json()
+    assert found["rows"] == found["scored"] + sum(found["skipped"].values())
+    assert found["skipped"] == {
+        "the same description was published for runs with and without multi-token prediction": 1
+    }
+    assert found["tpot"]["mape"] == found["mape"] <= 0.15
+    assert found["tpot"]["dense"]["mape"] <= 0.09
+    assert found["tpot"]["moe"]["mape"] <= 0.20
+    assert found["ttft"]["mape"] <= 0.30
+    assert found["ttft"]["rows"] == found["scored"] - 1
+    assert list(found["ttft"]["skipped"].values()) == [1]
+    assert found["tpot"]["dense"]["rows"] + found["tpot"]["moe"]["rows"] == found["scored"]
+    assert set(found["by_source"]) == {"vllm", "sglang", "trtllm"}
+    assert found["tpot"]["speculative"]["rows"] == 1
+    assert all(row.predicted > 0 for row in (*report.scored, *report.ttft))
+
+
+SPLITS = [
+    (("8", "1", "8", "1"), (8, 1, 1)),
+    (("64", "1", "8", "8"), (8, 1, 8)),  # TP 8 with EP 8, counted twice
+    (("16", "1", "4", "4"), (4, 1, 4)),
+    (("1", "64", "8", "8"), (1, 8, 8)),  # the same with attention data parallelism
+    (("1", "4", "2", "2"), (1, 2, 2)),
+    (("1", "8", "1", "8"), (1, 8, 8)),
+    (("4", "4", "1", "16"), (4, 1, 4)),  # vLLM's --enable-expert-parallel
+    (("4", "", "2", "2"), (4, 1, 2)),  # NVIDIA's own say what they mean
+    (("1", "", "2", "1"), (1, 2, 1)),
+    (("4", "", "0", "0"), (4, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("stated", "meant"), SPLITS)
+def test_splits(stated, meant):
+    names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+    row = dict(zip(names, stated, strict=True)) | {"batch_size": "8"}
+    assert split_of(row, True, 8) == meant
+
+
+def test_a_batch_per_gpu_means_data_parallel_attention():
+    row = {"tp_size": "4", "attention_dp_size": "", "moe_tp_size": "1", "moe_ep_size": "4", "batch_size": "28"}
+    assert split_of(row, True, 112) == (1, 4, 4)
+    assert split_of(row, True, 28) == (4, 1, 4)
+    assert split_of(row, False, 28) == (4, 1, 1)
+
+
+def test_splits_that_disagree():
+    row = {"tp_size": "4", "attention_dp_size": "1", "moe_tp_size": "2", "moe_ep_size": "1", "batch_size": "8"}
+    with pytest.raises(Skip, match="do not agree"):
+        split_of(row, True, 8)
+
+
+def test_formats():
+    assert formats_of("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", "", "h100") == {}
+    assert formats_of("deepseek-v3", "deepseek-ai/DeepSeek-R1", "fp8", "h200")["compute"] == "fp8_block"
+    assert formats_of("llama3.1-70b", "meta-llama/Llama-3.1-70B", "fp8", "h200")["compute"] == "fp8"
+    assert formats_of("llama3.1-70b", "meta-llama/Llama-3.1-70B", "fp4", "b200")["attention"] == ""
+    assert formats_of("deepseek-v3", "deepseek-ai/DeepSeek-R1", "fp4", "b200")["attention"] == "bf16"
+    assert formats_of("gpt-oss-120b", "openai/gpt-oss-120b", "fp4", "h100")["compute"] == "bf16"
+    with pytest.raises(Skip, match="precision"):
+        formats_of("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", "int3", "h100")
+
+
+def test_recipes_know_what_versions_did(rows):
+    row = next(row for row in rows if row["backend_version"] == "1.2.0rc6.post3")
+    assert served_of(row, 2).drafts == 3
+    assert served_of(row | {"backend_version": "1.2.0rc6.post2"}, 2).drafts == 0
+    apart = row | {"tp_size": "1.0", "attention_dp_size": "8.0", "moe_tp_size": "1.0", "moe_ep_size": "8.0"}
+    assert served_of(apart, 2).drafts == 1
+    assert {recipe.source for recipe in recipes()} == {"inferencex", "aiconfigurator"}
+    assert all(recipe.why for recipe in recipes())
+
+
+def test_budgets(runs):
+    llama = one(runs, "trtllm", "llama3.1-70b")
+    assert llama.budget == llama.input + llama.output + 20
+    own = one(runs, "trtllm:1.0.0rc3", "llama3.1-8b")
+    assert own.budget == own.input + own.clients + 1500
+    drafted = one(runs, "1.2.0rc6.post3")
+    assert drafted.budget == drafted.input + 4 * drafted.clients + 64
+    assert one(runs, "vllm", "llama3.1-70b").budget == 8192
+
+
+def test_fewer_clients_wait_less(runs):
+    run = one(runs, "vllm", "llama3.1-70b:h200:2x1:1024/1024x16")
+    bench = Bench([run])
+    many = predict(run, bench.table(run))
+    few = predict(replace(run, clients=2), bench.table(run))
+    assert few[0] < many[0]
+    assert few[1] < many[1]
+
+
+def test_holding_prompts_back_costs_time_to_first_token(runs):
+    run = one(runs, "trtllm", "llama3.1-70b:h200:2x1")
+    table = Bench([run]).table(run)
+    held = replace(run, recipe=msgspec.structs.replace(run.recipe, wait=20, budget=4096), input=1024, clients=8)
+    free = replace(held, recipe=msgspec.structs.replace(held.recipe, wait=0))
+    assert front_seconds(held, table) > front_seconds(free, table) + 0.05
+
+
+def test_room_for_caches(runs):
+    run = one(runs, "vllm", "llama3.1-70b:h200:1x1")
+    wide = replace(run, plan=replace(run.plan, kv="bf16"))
+    assert 1.9 < cache_tokens(run) / cache_tokens(wide) < 2.1
+    tight = replace(run, recipe=msgspec.structs.replace(run.recipe, memory=0.3))
+    assert cache_tokens(tight) == 2 * run.clients * (run.input + run.output)
+
+
+def test_drafts(runs):
+    run = one(runs, "1.2.0rc6.post3")
+    table = Bench([run]).table(run)
+    guessed = Drafted(table, 3, 0.5)
+    assert guessed.tokens == 1.875
+    assert guessed.step(4, 4000.0) > table.step(4, 4000.0)
+    assert guessed.run(4, 4000.0, 1) == guessed.step(4, 4000.0)
+    for seconds in (0.001, 0.1, 2.0):
+        count = guessed.steps_within(4, 4000.0, seconds)
+        assert guessed.run(4, 4000.0, count) <= seconds < guessed.run(4, 4000.0, count + 1)
+    assert guessed.step(0, 0.0, [(512, 0)]) == table.step(0, 0.0, [(512, 0)])
+    assert guessed.transfer(100) == table.transfer(100)
+    reused = Reused(table, 0.9)
+    assert reused.step(4, 4000.0, [(8192, 0)]) < 0.5 * table.step(4, 4000.0, [(8192, 0)])
+    assert reused.run(4, 4000.0, 8) == table.run(4, 4000.0, 8)
+
+
+BAD = [
+    ("backend", "ollama", "no constants for the engine"),
+    ("model_path", "nobody/none-1b", "There is no model"),
+    ("pp_size", "2.0", "pipeline"),
+    ("silicon_ttft_ms", "", "silicon_ttft_ms is not stated"),
+]
+
+
+@pytest.mark.parametrize(("column", "value", "reason"), BAD)
+def test_rows_that_cannot_be_read(rows, column, value, reason):
+    with pytest.raises(Skip, match=reason):
+        served_of(rows[0] | {column: value}, 2)
+
+
+def test_clients_are_the_batch_where_they_are_not_stated(rows):
+    assert served_of(rows[0] | {"concurrency": "", "batch_size": "7"}, 2).clients == 7
+    with pytest.raises(Skip, match="clients"):
+        served_of(rows[0] | {"concurrency": "", "batch_size": ""}, 2)
+
+
+def test_bad_files(tmp_path):
+    file = tmp_path / "serving.csv"
+    file.write_text("system,backend\nh100,vllm\n")
+    with pytest.raises(InputError, match="has no column"):
+        validate(file)
+    with open(DATA, encoding="utf-8") as data:
+        file.write_text(data.readline())
+    with pytest.raises(InputError, match="no rows"):
+        validate(file)

@@ -1,0 +1,90 @@
+"""What fits: reserved memory is never below the ideal, and the numbers of a known model come out by hand."""
+
+import msgspec
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragonscale.hardware.chip import dtype_bytes
+from dragonscale.models import load_model
+from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
+from dragonscale.serving.capacity import cache_per_chip, capacity
+from dragonscale.serving.deployment import deploy
+from dragonscale.serving.engine import IDEAL, load_engine
+from tests.serving.deployments import Case, cases, deployed, model_of
+
+
+def one(value: object) -> float:
+    return float(numpy.ravel(value)[0])
+
+
+@settings(max_examples=120)
+@given(case=cases(), sequences=st.integers(1, 500), tokens=st.integers(1, 30000))
+def test_reserved_is_never_below_the_ideal(case: Case, sequences: int, tokens: int) -> None:
+    deployment = deployed(case)
+    real = capacity(deployment)
+    ideal = capacity(deploy(model_of(case[0]), case[1], case[2], IDEAL))
+    assert one(real.held(sequences, tokens)) >= one(ideal.held(sequences, tokens)) * (1 - 1e-9)
+    assert one(real.sequences(tokens)) <= one(ideal.sequences(tokens)) or deployment.engine.memory > 1
+    assert one(real.weights) > 0
+    assert one(real.per_token) >= 0
+    longer = one(cache_per_chip(deployment, float(tokens * 2)))
+    assert longer >= one(cache_per_chip(deployment, float(tokens))) * (1 - 1e-9)
+
+
+@settings(max_examples=60)
+@given(case=cases())
+def test_all_chips_together_hold_the_model(case: Case) -> None:
+    """Splitting never loses a weight: the chips hold at least the parameters in the narrowest format of the plan."""
+    deployment = deployed(case)
+    parameters = count_parameters(deployment.model).total
+    narrowest = min(dtype_bytes(name) for name in (deployment.plan.weights, deployment.plan.attention or "bf16"))
+    held = one(capacity(deployment).weights) * deployment.plan.chips
+    assert held >= parameters * min(narrowest, 0.5) * 0.99
+
+
+def test_llama_3_70b_by_hand() -> None:
+    room = capacity(deploy("llama3-70b", "h100:8", "tensor=8", IDEAL))
+    assert one(room.weights) == pytest.approx(count_parameters(load_model("llama3-70b")).total * 2 / 8, rel=1e-3)
+    assert one(room.per_token) == 80 * 2 * 8 * 128 * 2 / 8
+    assert one(room.sequences(8192)) == (80e9 - one(room.weights)) // (8192 * 40960)
+
+
+def test_cached_heads_are_copied_split_by_sequence_or_by_batch() -> None:
+    """Sixteen ways share eight KV heads: copies double the cache, the other two ways to spread it do not."""
+    whole = kv_bytes_per_token(load_model("llama3-70b"), "bf16")
+    held = {
+        spread: one(cache_per_chip(deploy("llama3-70b", "v5e:4x4", f"tensor=16,spread={spread}"), 1024.0)) * 16 / 1024
+        for spread in ("copy", "batch", "sequence")
+    }
+    assert held["copy"] == pytest.approx(2 * whole)
+    assert held["batch"] == pytest.approx(whole)
+    assert held["sequence"] == pytest.approx(whole)
+
+
+def test_a_latent_cache_is_copied_by_tensor_ways_and_not_by_data_ways() -> None:
+    tensor = one(cache_per_chip(deploy("deepseek-v3", "h200:8", "tensor=8,expert=8"), 1000.0))
+    data = one(cache_per_chip(deploy("deepseek-v3", "h200:8", "tensor=1,data=8,expert=8"), 1000.0))
+    assert tensor == pytest.approx(1000 * 61 * 576 * 2)
+    assert data == pytest.approx(tensor / 8)
+
+
+def test_windows_stop_growing() -> None:
+    """Gemma 3 has one full layer in six: far beyond its window of 1,024 tokens only that one's cache grows."""
+    deployment = deploy("gemma3-27b", "h100:1", "", IDEAL)
+    slope = one(cache_per_chip(deployment, 65536.0) - cache_per_chip(deployment, 32768.0)) / 32768
+    start = one(cache_per_chip(deployment, 512.0)) / 512
+    assert slope == pytest.approx(start * 10 / 62, rel=0.01)
+
+
+def test_pages_round_up() -> None:
+    paged = msgspec.structs.replace(load_engine("generic"), page=256)
+    room = capacity(deploy("llama3-8b", "h100:1", "", paged))
+    assert one(room.sequences(257)) == one(room.sequences(512)) < one(room.sequences(256))
+
+
+def test_what_does_not_fit_is_told_and_not_an_error() -> None:
+    room = capacity(deploy("llama3.1-405b", "v5e:1x1", ""))
+    assert not bool(numpy.all(room.fits))
+    assert one(room.sequences(1024)) == 0

@@ -1,0 +1,96 @@
+"""Pools for prefill and decode: their ratio keeps both busy, caches travel at the wires' pace, and what pays is told."""
+
+from dataclasses import replace
+
+import pytest
+
+from dragonscale.hardware import load_chip, parse_slice
+from dragonscale.models import load_model
+from dragonscale.models.transformer import kv_bytes_per_token
+from dragonscale.serving.deployment import deploy
+from dragonscale.serving.disaggregation import alone, best_pools, pools, prompt_share
+from dragonscale.serving.engine import load_engine
+from dragonscale.serving.frontier import Ask, Config, explore
+from dragonscale.serving.prefix import hit, reuse_rate, rooms
+from dragonscale.serving.space import Formats, parts_of
+from dragonscale.serving.table import LATENCY, port_bandwidth
+
+MODEL = load_model("llama3-70b")
+ASK = Ask(4096, 256)
+ENGINE = alone(load_engine("generic"))
+
+
+@pytest.fixture(scope="module")
+def configs() -> list[Config]:
+    return explore(MODEL, parts_of(parse_slice("h100:8")), lambda _: [Formats("fp8", "fp8", "fp8")], ENGINE, ASK)
+
+
+def test_prompts_run_alone_in_pools() -> None:
+    assert ENGINE.scheduler != "chunked"
+    assert load_engine("generic").scheduler == "chunked"
+
+
+def test_both_pools_are_busy(configs: list[Config]) -> None:
+    found = best_pools(configs, ASK, 10)
+    for pair in found:
+        feeding = pair.prefills / prompt_share(pair.prefill)
+        draining = pair.decodes * pair.decode.batch / (float(pair.decode.state.decode) * (ASK.output - 1))
+        assert pair.requests == min(feeding, draining)
+        assert pair.requests >= 0.7 * max(feeding, draining)
+        assert pair.chips == pair.prefills * pair.prefill.chips + pair.decodes * pair.decode.chips
+    best = [pair.tokens_per_chip for pair in found]
+    assert best == sorted(best, reverse=True)
+
+
+def test_longer_prompts_want_more_prefill(configs: list[Config]) -> None:
+    start, end = configs[0], max(configs, key=lambda one: one.batch)
+    ratio = [
+        (pair := pools(replace(start, state=replace(start.state, added=start.state.added * times)), end, ASK)).prefills
+        / pair.decodes
+        for times in (1, 4)
+    ]
+    assert ratio[1] > 2 * ratio[0]
+
+
+def test_a_cache_travels_through_the_ports_of_its_chips(configs: list[Config]) -> None:
+    pair = best_pools(configs, ASK)[0]
+    size = ASK.prompt * kv_bytes_per_token(MODEL, "fp8")
+    ports = port_bandwidth(load_chip("h100"))
+    assert pair.transfer_bytes == pytest.approx(size)
+    narrow = min(pair.prefill.chips, pair.decode.chips)
+    assert pair.transfer_s == pytest.approx(LATENCY + size / (ports * narrow))
+    assert pair.tpot > float(pair.decode.state.decode)
+
+
+def test_targets_choose_the_pools(configs: list[Config]) -> None:
+    loose, tight = best_pools(configs, ASK)[0], best_pools(configs, replace(ASK, tpot=0.02, ttft=0.4))[0]
+    assert tight.meets
+    assert tight.tpot <= 0.02 < loose.tpot
+    assert tight.ttft <= 0.4
+    assert tight.tokens_per_chip <= loose.tokens_per_chip
+    impossible = best_pools(configs, replace(ASK, tpot=1e-6))
+    assert impossible
+    assert not impossible[0].meets
+
+
+def test_decoding_apart_is_never_slower_per_token(configs: list[Config]) -> None:
+    for one in configs:
+        assert one.state.tpot >= one.decode_s
+
+
+def test_a_prefix_saves_its_part_of_the_prefill() -> None:
+    deployment = deploy("llama3-70b", "h100:8", "tensor=8,weights=fp8,compute=fp8,kv=fp8")
+    half, most = hit(deployment, 4096, 2048), hit(deployment, 4096, 4000)
+    assert 0.3 < half.saved < 0.6 < most.saved
+    assert half.from_hbm < half.from_host < half.computed
+    assert half.host_pays
+    where = rooms(deployment, 2048, 16, 4608, 100e9)
+    fuller = rooms(deployment, 2048, 512, 4608, 100e9)
+    assert where.hbm > fuller.hbm
+    assert where.host == fuller.host == pytest.approx(100e9 / (2048 * 20480))
+
+
+def test_popular_prefixes_are_kept() -> None:
+    assert float(reuse_rate(1000, 0)) < 0.01
+    assert float(reuse_rate(1000, 1000)) == 1
+    assert float(reuse_rate(1000, 100, 1.2)) > float(reuse_rate(1000, 100, 0.8)) > 0.1

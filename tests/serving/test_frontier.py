@@ -1,0 +1,136 @@
+"""Configurations of a model: what is judged together equals what is judged alone, nobody on the frontier is beaten, the
+best meets what was asked for."""
+
+from dataclasses import replace
+
+import numpy
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.hardware import load_chip, parse_slice
+from dragonscale.models import load_model
+from dragonscale.serving.capacity import capacity
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.engine import load_engine
+from dragonscale.serving.frontier import Ask, Config, best, explore, frontier, judge, replicas_for
+from dragonscale.serving.phases import decode, iteration_cost
+from dragonscale.serving.space import Formats, Lot, natural_formats, parts_of, slices_of, splits, stack
+from dragonscale.serving.speculation import Draft
+from dragonscale.serving.steady import closed_loop, steady_state
+
+MODEL = load_model("llama3-70b")
+ASK = Ask(2048, 512)
+FP8 = Formats("fp8", "fp8", "fp8")
+ENGINE = load_engine("generic")
+
+
+@pytest.fixture(scope="module")
+def configs() -> list[Config]:
+    return explore(MODEL, slices_of(load_chip("h100"), 16), lambda _: [FP8, Formats()], ENGINE, ASK)
+
+
+def test_configurations_are_their_deployments(configs: list[Config]) -> None:
+    for one in configs[:: max(len(configs) // 25, 1)]:
+        deployment = Deployment(MODEL, one.piece, one.plan, ENGINE)
+        step = iteration_cost(deployment, decode(one.batch, ASK.prompt + ASK.output / 2))
+        assert one.decode_s == pytest.approx(float(numpy.ravel(step.expected)[0]), rel=1e-9)
+        assert one.lower_s <= one.decode_s
+        room = capacity(deployment)
+        assert one.hbm_bytes == pytest.approx(float(numpy.ravel(room.held(one.batch, 2560))[0]), rel=1e-9)
+        assert one.hbm_bytes <= room.usable * (1 + 1e-9)
+        assert one.batch <= one.most
+        assert one.chips == one.piece.chips
+
+
+def test_nobody_on_the_frontier_is_beaten(configs: list[Config]) -> None:
+    found = frontier(configs)
+    assert 3 < len(found) < len(configs)
+    for one in found:
+        assert not any(
+            other.state.tpot < one.state.tpot and other.tokens_per_chip > one.tokens_per_chip for other in configs
+        )
+    speeds = [float(one.state.tpot) for one in found]
+    assert speeds == sorted(speeds)
+
+
+def test_the_best_meets_the_targets_at_the_least_cost() -> None:
+    ask = replace(ASK, ttft=0.5, tpot=0.03)
+    found = explore(MODEL, slices_of(load_chip("h100"), 16), lambda _: [FP8], ENGINE, ask)
+    first = best(found, ask)[0]
+    assert first.meets
+    assert first.state.tpot <= 0.03
+    assert first.state.ttft <= 0.5
+    costs = [one.usd_per_mtok for one in found if one.meets and one.usd_per_mtok is not None]
+    assert first.usd_per_mtok == min(costs)
+    rate = replace(ask, rate=20.0)
+    fleet = best(found, rate)[0]
+    assert replicas_for(fleet, 20.0) * float(fleet.state.requests) * 0.85 >= 20.0 * (1 - 1e-9)
+    assert replicas_for(fleet, 20.0) * fleet.chips <= min(
+        replicas_for(one, 20.0) * one.chips for one in found if one.meets
+    )
+
+
+def test_only_the_batches_asked_for() -> None:
+    lot = Lot((parse_slice("h100:8"),), stack(list(splits(MODEL, parse_slice("h100:8")))[:1], FP8, "copy"))
+    assert {one.batch for one in judge(MODEL, lot, ENGINE, ASK, [7, 10**6])} == {7}
+    every = {one.batch for one in judge(MODEL, lot, ENGINE, ASK)}
+    assert max(every) == judge(MODEL, lot, ENGINE, ASK)[0].most
+
+
+def test_drafts_shorten_the_time_per_token_of_small_batches() -> None:
+    lot = Lot((parse_slice("h100:8"),), stack(list(splits(MODEL, parse_slice("h100:8")))[:1], FP8, "copy"))
+    plain, drafted = (judge(MODEL, lot, ENGINE, ASK, [1], draft)[0] for draft in (None, Draft(0.8, part=0.02)))
+    assert drafted.drafts > 0
+    assert drafted.state.tpot < plain.state.tpot * 0.6
+    assert drafted.decode_s == plain.decode_s
+    useless = judge(MODEL, lot, ENGINE, ASK, [1], Draft(0.0, part=0.02))[0]
+    assert useless.drafts == 0
+    assert useless.state.tpot == pytest.approx(plain.state.tpot)
+
+
+def test_a_cached_prefix_shortens_the_first_token() -> None:
+    lot = Lot((parse_slice("h100:8"),), stack(list(splits(MODEL, parse_slice("h100:8")))[:1], FP8, "copy"))
+    whole, half = (judge(MODEL, lot, ENGINE, replace(ASK, cached=part), [16])[0] for part in (0.0, 0.5))
+    assert half.state.ttft < whole.state.ttft
+    assert half.decode_s == whole.decode_s
+
+
+@pytest.mark.parametrize("wrong", [(0, 5, 0.0), (5, 0, 0.0), (5, 5, 1.0), (5, 5, -0.1)])
+def test_requests_that_are_none(wrong: tuple[int, int, float]) -> None:
+    with pytest.raises(InputError):
+        Ask(wrong[0], wrong[1], cached=wrong[2])
+
+
+def test_tokens_cost_what_their_time_costs(configs: list[Config]) -> None:
+    for one in configs[::40]:
+        split = one.split_cost(ASK)
+        assert split is not None
+        assert one.usd_per_mtok is not None
+        request = split[0] * ASK.prompt + split[1] * (ASK.output - 1)
+        assert request == pytest.approx(one.usd_per_mtok * ASK.output)
+
+
+def test_parts_of_a_slice() -> None:
+    assert [str(part) for part in parts_of(parse_slice("h100:8"))] == ["h100:1", "h100:2", "h100:4", "h100:8"]
+    assert [str(part) for part in parts_of(parse_slice("v5p:4x4x4"))][-1] == "v5p:4x4x4"
+    for part in parts_of(parse_slice("v6e:4x8")):
+        assert 32 % part.chips == 0
+
+
+def test_every_chip_has_formats_it_can_compute_in() -> None:
+    for name in ("v2", "v5e", "h100", "b200", "mi355x"):
+        chip = load_chip(name)
+        for formats in natural_formats(chip, MODEL):
+            assert chip.peak(formats.compute.removeprefix("nv")) > 0
+
+
+def test_little_s_law_holds_in_a_closed_loop() -> None:
+    state = closed_loop(64, lambda batch: 0.02 + batch * 1e-4, prefill=0.1, added=0.1, output=101)
+    inside = float(state.requests) * (float(state.prefill) + float(state.waiting))
+    assert float(state.batch) + inside == pytest.approx(64, rel=1e-3)
+
+
+def test_one_token_answers_have_no_time_between_tokens() -> None:
+    state = steady_state(8, 0.02, 0.1, 0.1, 1)
+    assert float(state.requests) == pytest.approx(10.0)
+    assert float(state.tpot) == pytest.approx(0.02)

@@ -1,0 +1,73 @@
+"""Drafting: what a loop costs and yields, how many drafts are best, and when they hurt."""
+
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.models import load_model
+from dragonscale.serving.deployment import deploy
+from dragonscale.serving.phases import decode, iteration_cost
+from dragonscale.serving.speculation import (
+    Draft,
+    best_loop,
+    break_even,
+    drafting_seconds,
+    head_part,
+    loop_seconds,
+    speculate,
+)
+
+LARGE = deploy("llama3-70b", "h100:4", "tensor=4,weights=fp8,compute=fp8,kv=fp8")
+SMALL = Draft(0.75, model=load_model("llama3-8b"))
+HEADS = Draft(0.75, part=head_part(LARGE.model))
+
+
+def test_no_drafts_is_a_plain_step() -> None:
+    loop = speculate(LARGE, HEADS, 8, 2000)[0]
+    assert loop.tpot == pytest.approx(float(iteration_cost(LARGE, decode(8, 2000)).expected[0]))
+    assert loop.speedup == 1
+    assert loop.tokens == 1
+
+
+def test_a_loop_is_its_drafts_and_its_verification() -> None:
+    for loop in speculate(LARGE, SMALL, 4, 2000, (1, 3, 5)):
+        assert loop.verifying == pytest.approx(
+            float(iteration_cost(LARGE, decode(4, 2000, loop.drafts + 1.0)).expected[0]), rel=1e-9
+        )
+        assert loop.tokens == pytest.approx(sum(0.75**count for count in range(loop.drafts + 1)))
+        small = float(drafting_seconds(LARGE, SMALL, 4, 2000, 0.0)[0])
+        assert loop.drafting == pytest.approx(loop.drafts * small)
+
+
+def test_the_best_number_of_drafts_grows_with_the_acceptance() -> None:
+    best = [best_loop(LARGE, Draft(chance, part=0.02), 4, 2000) for chance in (0.0, 0.4, 0.7, 0.95)]
+    assert [one.drafts for one in best] == sorted(one.drafts for one in best)
+    assert best[0].drafts == 0
+    assert best[-1].speedup > best[1].speedup > 1
+
+
+def test_drafting_pays_at_small_batches_and_hurts_at_large_ones() -> None:
+    slow = Draft(0.5, model=load_model("llama3-8b"))
+    small, large = (best_loop(LARGE, slow, batch, 500) for batch in (1, 1024))
+    assert small.speedup > large.speedup
+    turn = break_even(LARGE, Draft(0.3, model=load_model("llama3-8b")), 500)
+    assert turn is not None
+    assert best_loop(LARGE, Draft(0.3, model=load_model("llama3-8b")), turn, 500).drafts == 0
+    assert break_even(LARGE, Draft(1.0, part=0.001), 500, (1, 2)) is None
+
+
+def test_many_batches_at_once_are_each_alone() -> None:
+    import numpy
+
+    batches = numpy.array([1.0, 16.0, 200.0])
+    plain = iteration_cost(LARGE, decode(batches, 2000)).expected
+    seconds, drafts = loop_seconds(LARGE, HEADS, batches, 2000, plain)
+    for batch, taken, count in zip(batches, seconds, drafts, strict=True):
+        alone = best_loop(LARGE, HEADS, float(batch), 2000)
+        assert taken == pytest.approx(alone.tpot, rel=1e-9)
+        assert count == alone.drafts
+
+
+@pytest.mark.parametrize("chance", [-0.1, 1.1])
+def test_an_acceptance_is_a_probability(chance: float) -> None:
+    with pytest.raises(InputError, match="probability"):
+        Draft(chance)
