@@ -3,7 +3,7 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.simulation import ClosedLoop, Engine, Fixed, Fleet, LinearTimes, Options, Pool, simulate
+from dragonscale.simulation import ClosedLoop, Engine, Fixed, Fleet, LinearTimes, Options, Pool, Uniform, simulate
 
 TIMES = LinearTimes(fixed_s=0.01, prompt_s=1e-5)
 
@@ -13,7 +13,7 @@ def first_token(overhead=0.001, **settings):
     engine = Engine("chunked", sequences=64, tokens=8192, **settings)
     result = simulate(
         Fleet(Pool(TIMES, 10**7, engine), overhead_s=overhead),
-        ClosedLoop(8, 800, Fixed(100), Fixed(97), ramp_s=0.53),
+        ClosedLoop(8, 800, Fixed(100), Uniform(50, 150), ramp_s=0.53),
         Options(warmup=0.1),
     )
     assert result.outcome.finished == 800

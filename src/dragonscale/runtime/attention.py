@@ -1,0 +1,96 @@
+"""Attention over queries [b, t, n, h], keys [b, s, k, h] and values [b, s, k, g]: causal, windowed, chunked, with sinks.
+
+Where the platform has a flash kernel and the shapes allow it, that runs (cuDNN on GPUs); everywhere else the scores are
+computed in blocks of queries, so that no more than one block's scores are alive.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+BLOCK = 512
+"""Queries whose scores are alive at once where there is no flash kernel."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which keys a query sees: those before it, within its window or its chunk."""
+
+    window: int | None = None
+    chunk: int | None = None
+
+    def mask(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
+        """[b, t, s] from positions [b, t] and [b, s]; keys at negative positions are never seen."""
+        at, of = queries[:, :, None], keys[:, None, :]
+        seen = (of <= at) & (of >= 0)
+        if self.window is not None:
+            seen &= of > at - self.window
+        if self.chunk is not None:
+            seen &= of // self.chunk == at // self.chunk
+        return seen
+
+
+def attend(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    queries: jax.Array,
+    keys: jax.Array,
+    reach: Reach,
+    scale: float,
+    cap: float = 0.0,
+    sinks: jax.Array | None = None,
+) -> jax.Array:
+    """softmax(Q·K)·V for queries and keys at some positions; query heads share key heads in equal groups."""
+    groups = query.shape[2] // key.shape[2]
+    b, t, _, h = query.shape
+    grouped = query.reshape(b, t, key.shape[2], groups, h)
+    own_sinks = None if sinks is None else sinks.reshape(key.shape[2], groups)
+
+    def block(part: jax.Array, at: jax.Array) -> jax.Array:
+        scores = jnp.einsum("btkgh,bskh->bkgts", part, key, preferred_element_type=jnp.float32) * scale
+        if cap:
+            scores = cap * jnp.tanh(scores / cap)
+        scores = jnp.where(reach.mask(at, keys)[:, None, None], scores, -1e30)
+        if own_sinks is not None:
+            sink = jnp.broadcast_to(own_sinks[None, :, :, None, None].astype(jnp.float32), (*scores.shape[:-1], 1))
+            weights = jax.nn.softmax(jnp.concatenate([scores, sink], -1), -1)[..., :-1]
+        else:
+            weights = jax.nn.softmax(scores, -1)
+        return jnp.einsum("bkgts,bskv->btkgv", weights.astype(value.dtype), value)
+
+    if t > BLOCK and t % BLOCK == 0:
+        parts = grouped.reshape(b, t // BLOCK, BLOCK, *grouped.shape[2:]).swapaxes(0, 1)
+        places = queries.reshape(b, t // BLOCK, BLOCK).swapaxes(0, 1)
+        found = jax.lax.map(lambda pair: jax.checkpoint(block)(*pair), (parts, places))
+        result = found.swapaxes(0, 1).reshape(b, t, *found.shape[3:])
+    else:
+        result = block(grouped, queries)
+    return result.reshape(b, t, query.shape[2], value.shape[-1])
+
+
+def flash_possible(query: jax.Array, key: jax.Array, value: jax.Array, reach: Reach, cap: float, sinks: object) -> bool:
+    """Whether cuDNN's kernel can do it: a GPU, half precision, equal head sizes up to 128, nothing unusual."""
+    return (
+        jax.default_backend() == "gpu"
+        and query.dtype in (jnp.bfloat16, jnp.float16)
+        and key.shape == value.shape
+        and query.shape[-1] <= 128
+        and reach.chunk is None
+        and not cap
+        and sinks is None
+    )
+
+
+def attend_causally(
+    query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, reach: Reach, scale: float,
+    cap: float = 0.0, sinks: jax.Array | None = None,
+) -> jax.Array:  # fmt: skip
+    """Whole sequences against themselves, as in training and prefill."""
+    if flash_possible(query, key, value, reach, cap, sinks):
+        window = None if reach.window is None else (reach.window - 1, 0)
+        return jax.nn.dot_product_attention(
+            query, key, value, scale=scale, is_causal=True, local_window_size=window, implementation="cudnn"
+        )
+    return attend(query, key, value, positions, positions, reach, scale, cap, sinks)

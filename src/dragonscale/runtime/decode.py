@@ -1,0 +1,117 @@
+"""Prefill and decode: the same program with a cache of what its `cache(...)` lines name.
+
+Prefill runs whole prompts and keeps their keys and values in arrays as long as the longest sequence will be; decode runs
+single tokens against them. Latent attention decodes in its absorbed form, on the latents themselves. Sequences of a batch
+may have different lengths: each has its own position, and what lies beyond it is never seen.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from dragonscale.models.absorbed import absorbed
+from dragonscale.models.program import Program, Section
+from dragonscale.runtime.forward import (
+    Pass,
+    Pin,
+    Stretch,
+    Tensors,
+    as_is,
+    embed,
+    head,
+    layer_weights,
+    run_section,
+    stretches,
+)
+from dragonscale.runtime.numerics import Numerics
+from dragonscale.runtime.parameters import Tree
+
+Cache = list[list[Tensors]]
+"""For each stretch of layers and each place of its pattern: cached arrays [times, b, s, …]."""
+
+
+def empty_cache(program: Program, batch: int, length: int, dtype: Any = jnp.bfloat16) -> Cache:
+    """Room for sequences of up to `length` tokens."""
+    sections = {section.name: section for section in program.sections}
+    return [
+        [
+            {
+                name: jnp.zeros((stretch.times, *shape), dtype)
+                for name, shape in _cached(sections[place], batch, length).items()
+            }
+            for place in stretch.pattern
+        ]
+        for stretch in stretches(program.order)
+    ]
+
+
+def _cached(section: Section, batch: int, length: int) -> dict[str, tuple[int, ...]]:
+    sizes = {**section.dims, "b": batch, "s": length}
+    return {
+        array.name: tuple(sizes[name] for name in array.names)
+        for op in section.ops
+        if op.function == "cache"
+        for array in op.inputs
+    }
+
+
+def _layers(
+    params: Tree, program: Program, residual: jax.Array, positions: jax.Array, cache: Cache, numerics: Numerics,
+    pin: Pin, decoding: bool,
+) -> tuple[jax.Array, Cache]:  # fmt: skip
+    sections = {section.name: absorbed(section) if decoding else section for section in program.sections}
+    new: Cache = []
+
+    def body(stretch: Stretch) -> Any:
+        def layer(carry: jax.Array, both: tuple[list[Tensors], list[Tensors]]) -> tuple[jax.Array, list[Tensors]]:
+            kept: list[Tensors] = []
+            for name, own, stored in zip(stretch.pattern, *both, strict=True):
+                run = Pass(
+                    sections[name],
+                    numerics,
+                    positions,
+                    own,
+                    stored=stored if decoding else None,
+                    pin=pin,
+                    tensors={"R": carry},
+                )
+                carry = run_section(run)["R"]
+                kept.append(run.kept if decoding else {n: _put(stored[n], value) for n, value in run.kept.items()})
+            return carry, kept
+
+        return layer
+
+    for stretch, stored in zip(stretches(program.order), cache, strict=True):
+        residual, kept = jax.lax.scan(body(stretch), residual, (layer_weights(params, stretch), stored))
+        new.append(kept)
+    return residual, new
+
+
+def _put(stored: jax.Array, value: jax.Array) -> jax.Array:
+    """A prompt's cache at the beginning of its room."""
+    return jax.lax.dynamic_update_slice(stored, value.astype(stored.dtype), (0,) * stored.ndim)
+
+
+def prefill(
+    params: Tree, program: Program, tokens: jax.Array, lengths: jax.Array, cache: Cache, numerics: Numerics,
+    pin: Pin = as_is, dtype: Any = None,
+) -> tuple[jax.Array, Cache]:  # fmt: skip
+    """Logits [b, v] after the last token of each prompt of `lengths` tokens, and the cache filled."""
+    positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+    residual = embed(params, program, tokens, positions, numerics, pin)
+    residual = residual if dtype is None else residual.astype(dtype)
+    residual, cache = _layers(params, program, residual, positions, cache, numerics, pin, decoding=False)
+    last = jnp.take_along_axis(residual, (lengths - 1)[:, None, None], 1)
+    return head(params, program, last, numerics, pin)[:, 0], cache
+
+
+def decode(
+    params: Tree, program: Program, tokens: jax.Array, positions: jax.Array, cache: Cache, numerics: Numerics,
+    pin: Pin = as_is, dtype: Any = None,
+) -> tuple[jax.Array, Cache]:  # fmt: skip
+    """Logits [b, v] of the next token of sequences whose newest `tokens` [b] stand at `positions` [b]."""
+    residual = embed(params, program, tokens[:, None], positions[:, None], numerics, pin)
+    residual = residual if dtype is None else residual.astype(dtype)
+    residual, cache = _layers(params, program, residual, positions[:, None], cache, numerics, pin, decoding=True)
+    return head(params, program, residual, numerics, pin)[:, 0], cache
