@@ -129,7 +129,7 @@ def test_engines_of_sources(source, engine):
         ("Own measurements: PyTorch 2.11, CUDA graphs", "torch.compile'd pointwise work", "torch-compiled"),
         ("Own measurements: PyTorch 2.11", "eager, no graphs", "torch-eager"),
         ("Own measurements: PyTorch 2.11", "", "torch"),
-        ("a loop in JAX", "", "torch-compiled"),
+        ("a loop in JAX", "", "jax"),
     ],
 )
 def test_loops_of_ones_own(source, notes, engine):

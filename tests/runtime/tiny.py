@@ -22,5 +22,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "model_type": "deepseek_v3", **SIZES, "q_lora_rank": 32, "kv_lora_rank": 16, "qk_nope_head_dim": 16,
         "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 2,
         "moe_intermediate_size": 32, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1,
+        "routed_scaling_factor": 1.5,
     },
 }  # fmt: skip

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragonscale.serving.limits_speculation import tokens_per_loop
 from dragonscale.simulation import Histogram, Request
 from dragonscale.simulation.growth import EvenGrowth, UnevenGrowth
 from dragonscale.simulation.request import Sequence
 from dragonscale.simulation.series import BINS, Series
-from dragonscale.simulation.speculation import mean_tokens, verify_steps
+from dragonscale.simulation.speculation import verify_steps
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=400))
@@ -130,5 +131,5 @@ def test_verify_steps_have_their_mean_and_are_repeatable(draft: int, acceptance:
     drawn = [verify_steps(200, draft, acceptance, 5, number) for number in range(500)]
     assert drawn == [verify_steps(200, draft, acceptance, 5, number) for number in range(500)]
     steps, tokens = (sum(column) for column in zip(*drawn, strict=True))
-    assert tokens / steps == pytest.approx(mean_tokens(draft, acceptance), rel=0.01)
+    assert tokens / steps == pytest.approx(tokens_per_loop(acceptance, draft), rel=0.01)
     assert all(200 <= produced < 200 + draft + 1 for _, produced in drawn)

@@ -3,6 +3,7 @@
 import pytest
 
 from dragonscale.errors import InputError
+from dragonscale.serving.limits_speculation import tokens_per_loop
 from dragonscale.simulation import (
     AtOnce,
     ClosedLoop,
@@ -20,7 +21,6 @@ from dragonscale.simulation import (
     simulate,
 )
 from dragonscale.simulation.loop import QUEUE_FULL, TOO_LONG
-from dragonscale.simulation.speculation import mean_tokens
 from tests.simulation.fleets import finished_run, replay
 
 TIMES = LinearTimes(1.0, prompt_s=0.01)
@@ -200,7 +200,7 @@ def test_speculation_gives_its_mean_tokens(draft: int, acceptance: float) -> Non
     times = LinearTimes(1.0, draft_s=0.125)
     traffic = OpenLoop(AtOnce(), 200, Fixed(10), Fixed(500))
     result = simulate(Fleet(Pool(times, 1_000_000, engine)), traffic)
-    mean = mean_tokens(draft, acceptance)
+    mean = tokens_per_loop(acceptance, draft)
     assert result.tokens_per_verify_step == pytest.approx(mean, rel=0.02)
     assert result.latency["tpot_s"].mean.value == pytest.approx((1 + 0.125 * draft) / mean, rel=0.03)
 

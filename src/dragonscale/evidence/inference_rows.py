@@ -163,7 +163,8 @@ def _noted(notes: str, pattern: str) -> int:
 
 
 SCRIPTS = (
-    (r"(?i)\btorch.*(?:compile|inductor|fused|triton)|\bjax\b|\bxla\b", "torch-compiled"),
+    (r"(?i)\btorch.*(?:compile|inductor|fused|triton)", "torch-compiled"),
+    (r"(?i)\bjax\b|\bxla\b", "jax"),
     (r"(?i)\b(?:py)?torch\b.*\beager|\beager\b.*torch", "torch-eager"),
     (r"(?i)torch", "torch"),
 )  # fmt: skip

@@ -94,3 +94,16 @@ def attend_causally(
             query, key, value, scale=scale, is_causal=True, local_window_size=window, implementation="cudnn"
         )
     return attend(query, key, value, positions, positions, reach, scale, cap, sinks)
+
+
+def attend_cached(
+    query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, reach: Reach, scale: float,
+    cap: float = 0.0, sinks: jax.Array | None = None,
+) -> jax.Array:  # fmt: skip
+    """The newest tokens of sequences against everything they have cached; `positions` [b, t] are theirs."""
+    if positions.shape[1] == 1 and reach.window is None and flash_possible(query, key, value, reach, cap, sinks):
+        return jax.nn.dot_product_attention(
+            query, key, value, scale=scale, key_value_seq_lengths=positions[:, 0] + 1, implementation="cudnn"
+        )
+    places = jnp.broadcast_to(jnp.arange(key.shape[1]), key.shape[:2])
+    return attend(query, key, value, positions, places, reach, scale, cap, sinks)

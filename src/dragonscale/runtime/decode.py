@@ -21,6 +21,7 @@ from dragonscale.runtime.forward import (
     embed,
     head,
     layer_weights,
+    over_layers,
     run_section,
     stretches,
 )
@@ -31,15 +32,16 @@ Cache = list[list[Tensors]]
 """For each stretch of layers and each place of its pattern: cached arrays [times, b, s, …]."""
 
 
-def empty_cache(program: Program, batch: int, length: int, dtype: Any = jnp.bfloat16) -> Cache:
-    """Room for sequences of up to `length` tokens."""
+def empty_cache(program: Program, batch: int, length: int, dtype: Any = jnp.bfloat16, listed: bool = False) -> Cache:
+    """Room for sequences of up to `length` tokens; `listed` has an array for each layer, to go with unstacked weights."""
     sections = {section.name: section for section in program.sections}
+
+    def room(shape: tuple[int, ...], times: int) -> Any:
+        return [jnp.zeros(shape, dtype) for _ in range(times)] if listed else jnp.zeros((times, *shape), dtype)
+
     return [
         [
-            {
-                name: jnp.zeros((stretch.times, *shape), dtype)
-                for name, shape in _cached(sections[place], batch, length).items()
-            }
+            {name: room(shape, stretch.times) for name, shape in _cached(sections[place], batch, length).items()}
             for place in stretch.pattern
         ]
         for stretch in stretches(program.order)
@@ -83,7 +85,7 @@ def _layers(
         return layer
 
     for stretch, stored in zip(stretches(program.order), cache, strict=True):
-        residual, kept = jax.lax.scan(body(stretch), residual, (layer_weights(params, stretch), stored))
+        residual, kept = over_layers(body(stretch), residual, (layer_weights(params, stretch), stored), stretch.times)
         new.append(kept)
     return residual, new
 

@@ -5,6 +5,7 @@ scanned; what repeats as a pattern (a windowed layer, then a full one) is scanne
 function may pin how each tensor lies over a mesh.
 """
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from dragonscale.errors import InputError
 from dragonscale.models.program import Op, Program, Section
 from dragonscale.notation import Array
 from dragonscale.runtime import experts
-from dragonscale.runtime.attention import Reach, attend, attend_causally
+from dragonscale.runtime.attention import Reach, attend_cached, attend_causally
 from dragonscale.runtime.numerics import Numerics, Rope
 from dragonscale.runtime.parameters import Tree
 from dragonscale.runtime.rotary import rotate
@@ -200,8 +201,7 @@ def _attend(op: Op, run: Pass) -> jax.Array:
     if op.inputs[0].name == "Ql":
         query, key, value = _absorbed_inputs(run)
         scale = numerics.attention_scale or (dims["p"] + dims["r"]) ** -0.5
-        places = jnp.broadcast_to(jnp.arange(key.shape[1]), key.shape[:2])
-        return attend(query, key, value, run.positions, places, Reach(run.section.span), scale)
+        return attend_cached(query, key, value, run.positions, Reach(run.section.span), scale)
     query, key, value = (run.tensors[array.name] for array in op.inputs)
     first = dims["p"] if "r" in dims and "p" in dims else 0
     query = rotate(query, run.positions, _rope_of(run), first)
@@ -210,8 +210,7 @@ def _attend(op: Op, run: Pass) -> jax.Array:
     sinks = run.weights[op.weights[0].name] if op.weights else None
     if run.stored is None:
         return attend_causally(query, key, value, run.positions, reach, scale, numerics.attention_cap, sinks)
-    places = jnp.broadcast_to(jnp.arange(key.shape[1]), key.shape[:2])
-    return attend(query, key, value, run.positions, places, reach, scale, numerics.attention_cap, sinks)
+    return attend_cached(query, key, value, run.positions, reach, scale, numerics.attention_cap, sinks)
 
 
 def _route(op: Op, run: Pass) -> experts.Chosen:
@@ -284,13 +283,39 @@ def stretches(order: tuple[str, ...]) -> list[Stretch]:
 
 
 def layer_weights(params: Tree, stretch: Stretch) -> list[Tensors]:
-    """The weights of a stretch's layers, one entry for each place of the pattern, stacked over its repeats."""
+    """The weights of a stretch's layers, one entry for each place of the pattern, stacked (or listed) over its repeats."""
     chosen = []
     for name, start in zip(stretch.pattern, stretch.starts, strict=True):
         every = stretch.pattern.count(name)
         stop = start + every * stretch.times
         chosen.append({own: value[start:stop:every] for own, value in params[name].items()})
     return chosen
+
+
+def unstacked(params: Tree) -> Tree:
+    """The same weights with a list of arrays for each stack of layers. A loop over lists reads every weight in place, where a
+    scan may copy each layer's out of its stack first: decoding, which does little else than read weights, wants lists."""
+    return {
+        name: own
+        if name in ("embed", "head")
+        else {key: [value[i] for i in range(value.shape[0])] for key, value in own.items()}
+        for name, own in params.items()
+    }
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], jax.Array)
+
+
+def over_layers(layer: Any, carry: Any, stacked: Any, times: int) -> tuple[Any, Any]:
+    """A scan over stacks of layers, or a loop where they are lists; what comes out of each layer is stacked or listed likewise."""
+    if not any(_is_list(leaf) for leaf in jax.tree.leaves(stacked, is_leaf=_is_list)):
+        return jax.lax.scan(layer, carry, stacked)
+    made = []
+    for place in range(times):
+        carry, out = layer(carry, jax.tree.map(operator.itemgetter(place), stacked, is_leaf=_is_list))
+        made.append(out)
+    return carry, jax.tree.map(lambda *each: list(each), *made)
 
 
 def embed(
@@ -336,7 +361,7 @@ def forward(
         return layer if remat is None else remat(layer)
 
     for stretch in stretches(program.order):
-        residual, _ = jax.lax.scan(body(stretch), residual, layer_weights(params, stretch))
+        residual, _ = over_layers(body(stretch), residual, layer_weights(params, stretch), stretch.times)
     return head(params, program, residual, numerics, pin)
 
 

@@ -1,20 +1,12 @@
 """How many verify steps a sequence takes when drafts are accepted token by token with a fixed probability.
 
 A step that verifies `draft` proposals yields one token for sure and another for each proposal up to the first that is
-rejected: (1 - a^(draft+1)) / (1 - a) in the mean. The draws depend on the seed and the request alone, not on
-when or where it runs.
-
->>> round(mean_tokens(4, 0.8), 4)
-3.3616
+rejected (`dragonscale.serving.limits_speculation.tokens_per_loop` has the mean). The draws depend on the seed and the request
+alone, not on when or where it runs.
 """
 
 import math
 import random
-
-
-def mean_tokens(draft: int, acceptance: float) -> float:
-    """Tokens of a verify step in the mean."""
-    return draft + 1.0 if acceptance == 1 else (1 - acceptance ** (draft + 1)) / (1 - acceptance)
 
 
 def verify_steps(tokens: int, draft: int, acceptance: float, seed: int, number: int) -> tuple[int, int]:

@@ -1,0 +1,178 @@
+"""Attention over a sequence that is split over chips: keys and values travel round a ring, queries stay.
+
+Every chip holds a part of the queries, keys and values. In as many steps as there are chips, each attends its queries to
+the keys that it holds at the moment and passes those on; a running maximum and sum join the parts into one exact softmax.
+Only one other part is held at a time, in the backward pass too: that recomputes the scores from the logarithms of the
+sums, and gradients of keys and values travel along until they are home.
+
+What a query may see is decided by positions, which travel with the keys, so the sequence may be dealt in any order. In the
+plain order the last chip works most; `balanced_order` deals an early and a late block to each, so that all work alike.
+Parts of which no query sees any key are skipped.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy
+from jax.sharding import Mesh, PartitionSpec
+
+from dragonscale.errors import InputError
+from dragonscale.runtime.attention import Reach
+
+_UNSEEN = -1e30
+"""The score of a key that is not seen: far below any other, and still finite."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """What the steps of a ring share: the mesh axis, what queries see, the scale of scores and their soft cap."""
+
+    axis: str
+    reach: Reach
+    scale: float
+    cap: float = 0.0
+
+    def passed(self, parts: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Each part at the next chip."""
+        size = jax.lax.axis_size(self.axis)
+        ring = [(chip, (chip + 1) % size) for chip in range(size)]
+        return tuple(jax.lax.ppermute(part, self.axis, ring) for part in parts)
+
+    def scores(self, query: jax.Array, key: jax.Array, at: jax.Array, of: jax.Array) -> jax.Array:
+        """[b, k, g, t, s] of grouped queries [b, t, k, g, h] and keys [b, s, k, h]."""
+        found = jnp.einsum("btkgh,bskh->bkgts", query, key, preferred_element_type=jnp.float32) * self.scale
+        if self.cap:
+            found = self.cap * jnp.tanh(found / self.cap)
+        return jnp.where(self.reach.mask(at, of)[:, None, None], found, _UNSEEN)
+
+    def seen(self, at: jax.Array, of: jax.Array) -> jax.Array:
+        """Whether any query sees any key of a part."""
+        return self.reach.mask(at, of).any()
+
+
+def ring_attend(
+    query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, reach: Reach, scale: float,
+    cap: float = 0.0, sinks: jax.Array | None = None, axis: str = "context",
+) -> jax.Array:  # fmt: skip
+    """One chip's part of causal attention, inside `jax.shard_map`: as `attention.attend_causally`, with every array's
+    sequence split over `axis`."""
+    b, t, n, h = query.shape
+    grouped = query.reshape(b, t, key.shape[2], n // key.shape[2], h)
+    own = jnp.full(grouped.shape[2:4], _UNSEEN) if sinks is None else sinks.reshape(grouped.shape[2:4])
+    result = _ring(Ring(axis, reach, scale, cap), grouped, key, value, positions, own.astype(jnp.float32))
+    return result.reshape(b, t, n, value.shape[-1]).astype(value.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _ring(
+    ring: Ring, query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, sinks: jax.Array
+) -> jax.Array:
+    return _forward(ring, query, key, value, positions, sinks)[0]
+
+
+def _forward(
+    ring: Ring, query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, sinks: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """The result [b, t, k, g, v], and what the backward pass needs: the inputs, the result, and the logarithms of the sums."""
+    b, t, k, g, _ = query.shape
+    most = jnp.broadcast_to(sinks[None, :, :, None], (b, k, g, t))
+    total = jnp.where(most > _UNSEEN, 1.0, 0.0)
+    output = jnp.zeros((b, t, k, g, value.shape[-1]), jnp.float32)
+
+    def joined(
+        state: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        most, total, output = state
+        scores = ring.scores(query, key, positions, places)
+        higher = jnp.maximum(most, scores.max(-1))
+        weights = jnp.where(scores > _UNSEEN, jnp.exp(scores - higher[..., None]), 0.0)
+        kept = jnp.exp(most - higher)
+        part = jnp.einsum("bkgts,bskv->btkgv", weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
+        return higher, total * kept + weights.sum(-1), output * _by_token(kept) + part
+
+    state, travelling = (most, total, output), (key, value, positions)
+    for step in range(jax.lax.axis_size(ring.axis)):
+        coming = ring.passed(travelling) if step + 1 < jax.lax.axis_size(ring.axis) else travelling
+        seen = ring.seen(positions, travelling[2])
+        state = jax.lax.cond(seen, joined, lambda state, *_: state, state, *travelling)
+        travelling = coming
+    most, total, output = state
+    total = jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
+    result = output / _by_token(total)
+    return result, (query, key, value, positions, sinks, result, most + jnp.log(total))
+
+
+def _by_token(x: jax.Array) -> jax.Array:
+    """[b, k, g, t] as [b, t, k, g, 1]."""
+    return jnp.moveaxis(x, -1, 1)[..., None]
+
+
+def _backward(
+    ring: Ring, saved: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, None, jax.Array]:
+    query, key, value, positions, sinks, result, logarithm = saved
+    gradient = gradient.astype(jnp.float32)
+    shared = jnp.moveaxis((gradient * result).sum(-1), 1, -1)
+
+    def added(
+        sums: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        scores, of_scores = jax.vjp(lambda q, k: ring.scores(q, k, positions, places), query, key)
+        weights = jnp.where(scores > _UNSEEN, jnp.exp(scores - logarithm[..., None]), 0.0)
+        slope = jnp.einsum("btkgv,bskv->bkgts", gradient, value.astype(jnp.float32))
+        to_query, to_key = of_scores(weights * (slope - shared[..., None]))
+        to_value = jnp.einsum("bkgts,btkgv->bskv", weights, gradient)
+        return sums[0] + to_query, sums[1] + to_key, sums[2] + to_value
+
+    def zeros(x: jax.Array) -> jax.Array:
+        return jnp.zeros(x.shape, jnp.float32)
+
+    sums, travelling = (zeros(query), zeros(key), zeros(value)), (key, value, positions)
+    size = jax.lax.axis_size(ring.axis)
+    for step in range(size):
+        coming = ring.passed(travelling) if step + 1 < size else travelling
+        seen = ring.seen(positions, travelling[2])
+        sums = jax.lax.cond(seen, added, lambda sums, *_: sums, sums, *travelling)
+        sums = (sums[0], *ring.passed(sums[1:]))  # after the last step they have come home
+        travelling = coming
+    to_sinks = -(jnp.exp(sinks[None, :, :, None] - logarithm) * shared).sum((0, 3))
+    return sums[0].astype(query.dtype), sums[1].astype(key.dtype), sums[2].astype(value.dtype), None, to_sinks
+
+
+_ring.defvjp(_forward, _backward)
+
+
+def ring_attention(
+    mesh: Mesh, reach: Reach, scale: float, cap: float = 0.0, axis: str = "context", heads: str | None = None,
+    batch: tuple[str, ...] = (),
+) -> Callable[..., jax.Array]:  # fmt: skip
+    """The function of whole arrays (query, key, value, positions), with sequences split over `axis`, heads over `heads` and
+    sequences of the batch over `batch`."""
+    missing = {axis, *batch, *([heads] if heads else [])} - set(mesh.shape)
+    if missing:
+        raise InputError(
+            f"Ring attention over the axis {min(missing)} needs a mesh that has it, not {dict(mesh.shape)}."
+        )
+    array, places = PartitionSpec(batch or None, axis, heads), PartitionSpec(batch or None, axis)
+
+    def local(query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array) -> jax.Array:
+        return ring_attend(query, key, value, positions, reach, scale, cap, axis=axis)
+
+    return jax.shard_map(local, mesh=mesh, in_specs=(array, array, array, places), out_specs=array, check_vma=False)
+
+
+def balanced_order(length: int, chips: int) -> numpy.ndarray:
+    """The order in which tokens are dealt so that every chip has as many pairs of query and key to compute.
+
+    >>> balanced_order(8, 2).tolist()
+    [0, 1, 6, 7, 2, 3, 4, 5]
+    """
+    if length % (2 * chips):
+        raise InputError(
+            f"A sequence of {length} tokens cannot be dealt evenly in two blocks to each of {chips} chips; make it a multiple of {2 * chips}."
+        )
+    blocks = numpy.arange(length).reshape(2 * chips, -1)
+    return numpy.concatenate([blocks[[chip, 2 * chips - 1 - chip]].reshape(-1) for chip in range(chips)])

@@ -1,0 +1,102 @@
+"""Tensors of `.safetensors` files, read without copying: a length, a JSON table of names, shapes and places, then raw bytes.
+
+A model's weights may be spread over several files; `model.safetensors.index.json` says which tensor lies where. Files are
+mapped into memory, so a tensor costs nothing until it is used.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy
+
+from dragonscale.errors import InputError, shorten, unknown
+
+DTYPES: dict[str, Any] = {
+    "F64": numpy.float64, "F32": numpy.float32, "F16": numpy.float16, "BF16": ml_dtypes.bfloat16, "I64": numpy.int64,
+    "I32": numpy.int32, "I16": numpy.int16, "I8": numpy.int8, "U8": numpy.uint8, "BOOL": numpy.bool_,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,
+}  # fmt: skip
+MOST_HEADER = 100_000_000
+"""Bytes of a header at most (the format's own limit)."""
+
+
+class Tensors(Mapping[str, numpy.ndarray]):
+    """The tensors of a folder or a file by name."""
+
+    def __init__(self, path: str | Path) -> None:
+        folder = Path(path)
+        files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
+        if not files:
+            raise InputError(f"The folder {shorten(str(path))} holds no .safetensors file.")
+        self._places: dict[str, tuple[Path, str, tuple[int, ...], int, int]] = {}
+        for file in files:
+            self._read_table(file)
+        self._mapped: dict[Path, numpy.memmap] = {}
+
+    def _read_table(self, file: Path) -> None:
+        try:
+            with file.open("rb") as raw:
+                size = int.from_bytes(raw.read(8), "little")
+                whole = file.stat().st_size
+                if not 2 <= size <= min(MOST_HEADER, whole - 8):
+                    raise ValueError
+                table = json.loads(raw.read(size))
+        except OSError as error:
+            raise InputError(f"The weights {shorten(str(file))} cannot be read: {error.strerror}.") from None
+        except (ValueError, RecursionError):
+            raise InputError(
+                f"The file {shorten(file.name)} is not in the safetensors format, or is damaged."
+            ) from None
+        for name, entry in table.items():
+            if name == "__metadata__":
+                continue
+            if entry["dtype"] not in DTYPES:
+                raise unknown(f"dtype of the tensor {shorten(name)} called", entry["dtype"], DTYPES)
+            start, end = (8 + size + offset for offset in entry["data_offsets"])
+            if end > whole:
+                raise InputError(
+                    f"The file {shorten(file.name)} breaks off before the end of the tensor {shorten(name)}."
+                )
+            self._places[name] = (file, entry["dtype"], tuple(entry["shape"]), start, end)
+
+    def __getitem__(self, name: str) -> numpy.ndarray:
+        if name not in self._places:
+            raise unknown("tensor", name, self._places)
+        file, dtype, shape, start, end = self._places[name]
+        if file not in self._mapped:
+            self._mapped[file] = numpy.memmap(file, dtype=numpy.uint8, mode="r")
+        return self._mapped[file][start:end].view(DTYPES[dtype]).reshape(shape)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def write_safetensors(tensors: Mapping[str, Any], path: str | Path) -> None:
+    """Write tensors to one file."""
+    names = {numpy.dtype(dtype): name for name, dtype in DTYPES.items()}
+    table: dict[str, Any] = {}
+    place = 0
+    arrays = {name: numpy.ascontiguousarray(value) for name, value in tensors.items()}
+    for name, array in arrays.items():
+        table[name] = {
+            "dtype": names[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [place, place + array.nbytes],
+        }
+        place += array.nbytes
+    header = json.dumps(table).encode()
+    header += b" " * (-len(header) % 8)
+    with open(path, "wb") as file:
+        file.write(len(header).to_bytes(8, "little"))
+        file.write(header)
+        for array in arrays.values():
+            file.write(array.tobytes())
