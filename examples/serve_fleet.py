@@ -26,7 +26,9 @@ def run(requests: int = 6000) -> int:
     pieces = [piece for name in CHIPS for piece in slices_of(load_chip(name), 16)]
     tight = Ask(ASK.prompt, ASK.output, ASK.ttft * MARGIN, ASK.tpot * MARGIN, ASK.rate)
     found = explore(model, pieces, lambda piece: natural_formats(piece.chip, model), engine, tight)
-    print(f"{len(found):,} configurations on {', '.join(CHIPS)}; the cheapest fleets that meet the targets with a margin:")
+    print(
+        f"{len(found):,} configurations on {', '.join(CHIPS)}; the cheapest fleets that meet the targets with a margin:"
+    )
     choices = best(found, tight, 3)
     for one in choices:
         count = replicas_for(one, ASK.rate)

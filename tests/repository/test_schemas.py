@@ -26,6 +26,7 @@ COMMANDS = {
         "--plan",
         "fsdp=8,remat=block",
     ],
+    "serve": ["serve", "llama3-8b", "--on", "h100:1", "--plan", "tensor=1", "--batch", "8"],
     "shard": ["shard", "A[I_X, J] @ B[J, K] -> C[I_X, K]", "--mesh", "X=4"],
 }
 

@@ -7,6 +7,7 @@ import cyclopts
 from cyclopts import App
 
 from dragonscale.cli import chips, collective, explain, models, roofline, serve, shard, simulate, train, validate
+from dragonscale.cli import run as run_plan
 from dragonscale.errors import Infeasible, InputError
 
 WRONG_INPUT = 2
@@ -31,6 +32,7 @@ def build() -> App:
     app.command(simulate.run, name="simulate")
     app.command(explain.build())
     app.command(validate.build())
+    app.command(run_plan.build())
     return app
 
 
@@ -61,7 +63,19 @@ def run(arguments: list[str]) -> int:
 
 
 def _command(arguments: list[str]) -> str:
-    known = ("chips", "models", "roofline", "shard", "collective", "train", "serve", "simulate", "explain", "validate")
+    known = (
+        "chips",
+        "models",
+        "roofline",
+        "shard",
+        "collective",
+        "train",
+        "serve",
+        "simulate",
+        "explain",
+        "validate",
+        "run",
+    )
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 

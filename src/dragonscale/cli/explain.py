@@ -17,6 +17,7 @@ def build() -> App:
     app.command(explain_shard, name="shard")
     app.command(explain_model, name="model")
     app.command(explain_train, name="train")
+    app.command(explain_serve, name="serve")
     return app
 
 
@@ -116,6 +117,37 @@ def explain_train(
     elif not model:
         known = {"B": tokens} | known
     return _show(explained(scheme, chip, piece, parse_mesh(mesh), known, read_sizes(axes) or None, overlap), json)
+
+
+def explain_serve(
+    model: Annotated[str, Parameter(help="A preset (llama3-70b), a config.json, or a TOML file.")],
+    /,
+    *,
+    on: Annotated[str, Parameter(name="--on", help="A chip (h100) or a slice (v5e:4x4).")] = "",
+    prompt: Annotated[str, Parameter(help="Tokens of a prompt.")] = "2048",
+    output: Annotated[str, Parameter(help="Tokens of an answer.")] = "512",
+    ttft: Annotated[str, Parameter(help="The time to the first token that must be met.")] = "",
+    tpot: Annotated[str, Parameter(help="The time per output token that must be met.")] = "",
+    engine: Annotated[str, Parameter(help="The software: generic, vllm, sglang, trtllm …")] = "",
+    dtype: Annotated[str, Parameter(help="Format of weights, products and cache.")] = "",
+    weights: Annotated[str, Parameter(help="Format of stored weights.")] = "",
+    compute: Annotated[str, Parameter(help="Format of products.")] = "",
+    kv: Annotated[str, Parameter(help="Format of the cache.")] = "",
+    plan: Annotated[str, Parameter(help="The plan (tensor=8, or a .toml); the best one without it.")] = "",
+    batch: Annotated[str, Parameter(help="Sequences that decode at once; the best number without it.")] = "",
+    json: Json = False,
+) -> int:
+    """Where the decode step, the time per token, the largest batch and the limits of serving come from."""
+    from dragonscale.reports.explain_serve import explain_serve as explained
+    from dragonscale.reports.serve_question import Question, read_question
+
+    asked = read_question(
+        Question(
+            model=model, on=on, prompt=prompt, output=output, ttft=ttft, tpot=tpot, engine=engine, dtype=dtype,
+            weights=weights, compute=compute, kv=kv, plan=plan, batch=batch,
+        )
+    )  # fmt: skip
+    return _show(explained(asked), json)
 
 
 def _show(explanation, json: bool) -> int:

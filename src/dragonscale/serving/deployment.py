@@ -55,6 +55,12 @@ class Deployment:
         return any(op.function == "dispatch" for section in self.sections for op in section.ops)
 
     @cached_property
+    def latent(self) -> int:
+        """Layers of latent attention: those that single tokens run through in another form than prompts."""
+        pairs = zip(self.sections, self.decoding, strict=True)
+        return sum(section.repeat for section, single in pairs if section.ops != single.ops)
+
+    @cached_property
     def kv_heads(self) -> int:
         """KV heads of the layer with the fewest that has a cache; a latent is one head."""
         found = [

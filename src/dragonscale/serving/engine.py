@@ -31,7 +31,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by call, and in a graph most of the way to start one hides under the kernel before.
 
     Host: `graphs` says whether decoding is replayed from a graph; otherwise, and in prefill unless `prompt_graphs`, the host issues kernels
-    one by one, `host_kernel` seconds each and `host_experts` for a layer of experts, and the iteration takes at least that. `step_seconds`,
+    one by one, `host_kernel` seconds each and `host_experts` for a layer of experts, `host_latent` for one of latent attention, and the iteration takes at least that. `step_seconds`,
     `sequence_seconds`, `prompt_seconds`, `token_seconds`: exposed seconds of the host per iteration, per decoding sequence, per prompt and per token prefilled.
     `stream_seconds`: seconds of the process that streams tokens out, for each; iterations cannot come faster.
     `request_seconds`: what a request spends in front of the engine (parsing, tokenising, streaming).
@@ -73,6 +73,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_graphs: bool = False
     host_kernel: float = 0.0
     host_experts: float = 0.0
+    host_latent: float = 0.0
     step_seconds: float = 0.0
     sequence_seconds: float = 0.0
     prompt_seconds: float = 0.0

@@ -357,5 +357,6 @@ def _add_host(cost: Cost, deployment: Deployment, arrays: dict[str, Any], last: 
     replayed = numpy.where(arrays["prompts"] > 0, engine.prompt_graphs, engine.graphs)
     cost.sampling = cost.sampling + gaps
     routed = cost.terms["experts"].kernels / EXPERT_KERNELS if "experts" in cost.terms else 0.0
-    cost.issuing = numpy.where(replayed, 0.0, issued * engine.host_kernel + routed * engine.host_experts)
+    pace = issued * engine.host_kernel + routed * engine.host_experts + deployment.latent * engine.host_latent
+    cost.issuing = numpy.where(replayed, 0.0, pace)
     cost.streaming = engine.stream_seconds * last

@@ -1,0 +1,90 @@
+"""`dscale serve MODEL --on CHIP --prompt 2048 --output 512`: how to serve a model, how fast, what it costs, what bounds it."""
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from dragonscale.cli.flags import Json, Plot
+from dragonscale.cli.progress import Bar
+from dragonscale.cli.show import emit_json, note, say
+
+INFEASIBLE = 3
+
+Where = Annotated[
+    str,
+    Parameter(
+        name="--on",
+        help="A chip (h100: all its slices), a slice (v5e:4x4), several of either (h100,v6e), or 'all' of the catalogue.",
+    ),
+]
+
+
+def run(
+    model: Annotated[str, Parameter(help="A preset (llama3-70b), a config.json, or a TOML file.")],
+    /,
+    *,
+    on: Where = "",
+    prompt: Annotated[str, Parameter(help="Tokens of a prompt.")] = "2048",
+    output: Annotated[str, Parameter(help="Tokens of an answer.")] = "512",
+    ttft: Annotated[str, Parameter(help="The time to the first token that must be met (500ms).")] = "",
+    tpot: Annotated[str, Parameter(help="The time per output token that must be met (30ms).")] = "",
+    rate: Annotated[str, Parameter(help="Requests to serve (20/s): how many copies, and what the fleet costs.")] = "",
+    engine: Annotated[str, Parameter(help="The software: generic, vllm, sglang, trtllm, jetstream …")] = "",
+    dtype: Annotated[str, Parameter(help="Format of weights, products and cache: bf16, fp8, int8, int4 …")] = "",
+    weights: Annotated[str, Parameter(help="Format of stored weights.")] = "",
+    compute: Annotated[str, Parameter(help="Format of products (fp8_block: scales by blocks).")] = "",
+    kv: Annotated[str, Parameter(help="Format of the cache.")] = "",
+    attention: Annotated[str, Parameter(help="Format of the attention's own weights where it differs.")] = "",
+    plan: Annotated[str, Parameter(help="Judge this plan (tensor=8,expert=8, or a .toml) and no other.")] = "",
+    batch: Annotated[str, Parameter(help="Sequences that decode at once; every number of them without it.")] = "",
+    cached: Annotated[float, Parameter(help="The part of each prompt that a prefix cache has already.")] = 0.0,
+    spread: Annotated[
+        str, Parameter(help="What tensor ways beyond the KV heads do with the cache: copy, batch or sequence.")
+    ] = "",
+    speculate: Annotated[float | None, Parameter(help="Draft tokens, each accepted with this probability.")] = None,
+    drafts: Annotated[int | None, Parameter(help="Tokens to draft; the best number without it.")] = None,
+    draft: Annotated[str, Parameter(help="The model that drafts; heads of the model's own without it.")] = "",
+    disaggregate: Annotated[bool, Parameter(negative="", help="Add prefill and decode in pools of their own.")] = False,
+    top: Annotated[int, Parameter(help="How many of the best configurations to show.")] = 0,
+    save: Annotated[str | None, Parameter(help="Write the best configuration to this TOML file.")] = None,
+    plot: Plot = None,
+    json: Json = False,
+) -> int:
+    """Which chips, which sharding, what batch; how fast are tokens, what do they cost, what bounds them?"""
+    from dragonscale.reports.serve import answer
+    from dragonscale.reports.serve_question import Question, read_question
+
+    asked = read_question(
+        Question(
+            model=model, on=on, prompt=prompt, output=output, ttft=ttft, tpot=tpot, rate=rate, engine=engine, dtype=dtype,
+            weights=weights, compute=compute, kv=kv, attention=attention, plan=plan, batch=batch, cached=cached,
+            spread=spread, speculate=speculate, drafts=drafts, draft=draft, disaggregate=disaggregate, top=top,
+        )
+    )  # fmt: skip
+    for text in asked.notes:
+        note(text)
+    with Bar("chips") as bar:
+        report = answer(asked, bar.step)
+    if report.configs:
+        _write_files(report, save, plot)
+    if json:
+        emit_json(report)
+    else:
+        from dragonscale.cli.serve_text import text_of
+
+        say(text_of(report))
+    return 0 if report.configs and report.configs[0].meets_slo else INFEASIBLE
+
+
+def _write_files(report: Any, save: str | None, plot: str | None) -> None:
+    """The best configuration and the chart, where they were asked for."""
+    from dragonscale.reports.serve import save_best
+    from dragonscale.reports.serve_charts import frontier_chart
+    from dragonscale.roofline.chart import save_chart
+
+    if save is not None:
+        save_best(report, save)
+        note(f"Wrote {save}.")
+    if plot is not None:
+        save_chart(frontier_chart(report), plot)
+        note(f"Wrote {plot}.")

@@ -1,0 +1,209 @@
+"""The text of `dscale serve`: the best configurations, where the time and the memory of the best go, the frontier."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dragonscale.cli.serve_more_text import disaggregation_lines, limit_lines, prefix_lines, speculation_lines
+from dragonscale.cli.show import WIDTH, amount, bar, table
+
+FILLS = "█▓▒░▚▞▤▥◆"
+SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
+MOST_POINTS = 8
+
+
+def text_of(report: Any) -> str:
+    """The whole answer."""
+    lines = [*_heading(report), ""]
+    if not report.configs:
+        return "\n".join([*lines, *report.notes, report.advice])
+    best = report.configs[0]
+    lines += [configs_table(report.configs), "", *best_lines(report, best), ""]
+    if len(report.frontier) > 1:
+        lines += [frontier_table(report.frontier), ""]
+    for part, shown in (
+        (report.speculation, speculation_lines),
+        (report.disaggregation, disaggregation_lines),
+        (report.prefix, prefix_lines),
+        (report.limits, limit_lines),
+    ):
+        if part:
+            lines += [*shown(part), ""]
+    return "\n".join([*lines, *report.notes, report.advice])
+
+
+def _heading(report: Any) -> list[str]:
+    work = report.workload
+    cached = f" ({work.cached:.0%} of them cached)" if work.cached else ""
+    lines = [
+        f"{report.model} ({amount(work.parameters, 'count')} parameters), {work.engine}",
+        f"prompts of {work.prompt:,} tokens{cached}, answers of {work.output:,}",
+    ]
+    asked = [
+        f"{name} within {amount(value, 's')}" for name, value in (("TTFT", work.ttft_s), ("TPOT", work.tpot_s)) if value
+    ]
+    asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
+    told = f"{report.searched:,} configurations" + (f"; asked for: {', '.join(asked)}" if asked else "")
+    return [*lines, told] if report.searched else lines
+
+
+def formats_text(one: Any) -> str:
+    """Formats in one word where they agree: weights/products, and the cache where it differs."""
+    weights, compute, cache = (one.dtypes[name] for name in ("weights", "compute", "kv"))
+    if compute.startswith(weights):  # fp8, fp8_block
+        return compute if cache == weights else f"{compute} kv {cache}"
+    return f"{weights}/{compute}" if cache == compute else f"{weights}/{compute} kv {cache}"
+
+
+def plan_text(one: Any) -> str:
+    """A plan in a few letters."""
+    ways = [f"{short}{getattr(one, name)}" for name, short in SHORT.items() if getattr(one, name) > 1]
+    ways += [f"by {one.spread}"] if one.spread != "copy" else []
+    copies = f"{one.copies}x " if one.copies > 1 else ""
+    return copies + (" ".join(ways) or "tp1")
+
+
+def configs_table(configs: Sequence[Any]) -> str:
+    """The best configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
+    fleet = configs[0].replicas is not None
+    last = ["chips", "$/h"] if fleet else ["$/Mtok"]
+    rows = [
+        [
+            number,
+            one.slice,
+            plan_text(one),
+            formats_text(one),
+            one.batch,
+            amount(one.ttft_s, "s"),
+            amount(one.tpot_s, "s"),
+            f"{one.output_tokens_per_s_per_chip:,.0f}",
+            *([one.fleet_chips, _hourly(one.fleet_usd_per_h)] if fleet else [dollars(one.cost_usd_per_mtok)]),
+        ]
+        for number, one in enumerate(configs, 1)
+    ]
+    header = ["#", "slice", "plan", "formats", "batch", "TTFT", "TPOT", "tok/s/chip", *last]
+    return table(header, rows, right=[0, *range(4, len(header))])
+
+
+def _hourly(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def dollars(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.2f}"
+
+
+def best_lines(report: Any, best: Any) -> list[str]:
+    """The best configuration: its steps, its memory, its costs."""
+    copies = f"{best.copies} copies on {best.slice}" if best.copies > 1 else f"on {best.slice}"
+    lines = [f"best: {best.plan}", f"      {copies}, batch {best.batch}" + (" each" if best.copies > 1 else "")]
+    lines += ["", *_stacked("decode", [(row.name, row.expected_s) for row in best.terms])]
+    lines.append(_bounds(best))
+    lines += ["", *_stacked("prefill", [(row.name, row.expected_s) for row in best.prefill_terms])]
+    lines += ["", *_memory(best), "", *_costs(report, best)]
+    error = report.expected_error
+    lines.append(
+        f"median error of expectations: steps {error.latency:.0%}, throughput {error.throughput:.0%}, under load TPOT "
+        f"{error.tpot:.0%} and TTFT {error.ttft:.0%}"
+    )
+    return lines
+
+
+def _bounds(best: Any) -> str:
+    """What a decode step cannot be shorter than; one number where both bounds agree."""
+    kernels, all_over = amount(best.roofline_s, "s"), amount(best.lower_s, "s")
+    if kernels == all_over:
+        return f"  bound at datasheet rates: {kernels}"
+    return f"  bounds at datasheet rates: {kernels} kernel by kernel, {all_over} if everything overlaps"
+
+
+def _stacked(name: str, parts: list[tuple[str, float]], width: int = 60) -> list[str]:
+    """One bar of an iteration, and its longest parts with their shares."""
+    total = sum(seconds for _, seconds in parts) or 1.0
+    drawn, filled = "", 0.0
+    for fill, (_, seconds) in zip(FILLS, parts, strict=False):
+        filled += seconds
+        drawn += fill * (round(filled / total * width) - len(drawn))
+    lines = [f"{name:<8}|{drawn.ljust(width, '·')}| {amount(total, 's')} expected"]
+    named = [
+        f"{fill} {part} {amount(seconds, 's')} ({seconds / total:.0%})"
+        for fill, (part, seconds) in zip(FILLS, parts, strict=False)
+        if seconds > 0.01 * total
+    ]
+    return lines + wrapped(named)
+
+
+def wrapped(parts: list[str]) -> list[str]:
+    """Short texts side by side, as many as a line holds."""
+    lines, line = [], " "
+    for part in parts:
+        if len(line) + len(part) + 2 > WIDTH:
+            lines.append(line)
+            line = " "
+        line += f" {part} "
+    return [one.rstrip() for one in [*lines, line] if one.strip()]
+
+
+def _memory(best: Any, width: int = 60) -> list[str]:
+    use = best.memory
+    parts = [
+        ("weights", use.weights_bytes),
+        ("cache", use.cache_bytes),
+        ("working", use.working_bytes),
+        ("reserve", use.reserve_bytes),
+        ("free pages", use.free_bytes),
+        ("left alone", use.left_alone_bytes),
+    ]
+    limit = best.hbm_limit_bytes
+    drawn, filled = "", 0.0
+    for fill, (_, size) in zip("█▓▒░·-", parts, strict=True):
+        filled += max(size, 0.0)
+        drawn += fill * (round(filled / limit * width) - len(drawn))
+    named = [f"{fill} {name} {size / 1e9:.1f}" for fill, (name, size) in zip("█▓▒░·-", parts, strict=True)]
+    pages = f"pages of {use.page_tokens} tokens: {use.pages:,}" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
+    return [
+        f"memory  |{drawn[:width].ljust(width)}| {best.hbm_bytes / 1e9:.1f} of {limit / 1e9:.0f}GB",
+        *wrapped(named),
+        f"  {pages}; largest batch {best.max_batch:,}; {amount(best.kv_bytes_per_token, 'bytes')} of cache per token",
+    ]
+
+
+def _costs(report: Any, best: Any) -> list[str]:
+    """What tokens cost, and the fleet for the rate."""
+    if best.cost_usd_per_mtok is None:
+        lines = ["No price is known for this chip."]
+    else:
+        lines = [
+            f"per million tokens: ${dollars(best.cost_usd_per_mtok_input)} input, ${dollars(best.cost_usd_per_mtok_output)} output; "
+            f"${dollars(best.cost_usd_per_mtok)} output with its prompts"
+        ]
+    if best.replicas is not None:
+        money = "" if best.fleet_usd_per_h is None else f", ${best.fleet_usd_per_h:,.0f}/h"
+        lines.append(
+            f"{amount(report.workload.rate_per_s, 'count')} requests/s: {best.replicas:,} copies at 85% of "
+            f"{amount(best.requests_per_s, 'count')}/s or less, {best.fleet_chips:,} chips{money}"
+        )
+    return lines
+
+
+def frontier_table(frontier: Sequence[Any]) -> str:
+    """Speed of a user against throughput of a chip: some of the configurations that none beats in both."""
+    step = max((len(frontier) - 1) / (MOST_POINTS - 1), 1)
+    places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
+    shown = [frontier[min(place, len(frontier) - 1)] for place in places]
+    most = max(one.output_tokens_per_s_per_chip for one in shown)
+    rows = [
+        [
+            f"{one.tokens_per_s_per_user:,.0f}",
+            f"{one.output_tokens_per_s_per_chip:,.0f}",
+            bar(one.output_tokens_per_s_per_chip / most, 16),
+            one.slice,
+            plan_text(one),
+            formats_text(one),
+            one.batch,
+        ]
+        for one in shown
+    ]
+    header = ["tok/s/user", "tok/s/chip", "", "slice", "plan", "formats", "batch"]
+    return f"frontier ({len(frontier)} configurations that no other beats in both)\n" + table(
+        header, rows, right=[0, 1, 6]
+    )

@@ -1,0 +1,225 @@
+"""What `dscale serve` was asked, read at the edge."""
+
+from dataclasses import dataclass, replace
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target
+from dragonscale.hardware.chip import DTYPE_BYTES
+from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer
+from dragonscale.serving.engine import Engine, load_engine
+from dragonscale.serving.formats import product_format
+from dragonscale.serving.frontier import Ask
+from dragonscale.serving.plan import SPREADS, ServingPlan
+from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.serving.space import Formats, fp8_products, natural_formats
+from dragonscale.serving.speculation import MOST, Draft, head_part
+from dragonscale.units import parse, parse_count
+
+MOST_CONFIGS = 1000
+MOST_DRAFTS = 32
+_COMPUTED = {"int4": "bf16", "mxfp4": "bf16", "fp4": "nvfp4"}
+"""What weights of a format are usually multiplied in where that is not the format itself."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The flags as they were written."""
+
+    model: str
+    on: str = ""
+    prompt: str = "2048"
+    output: str = "512"
+    ttft: str = ""
+    tpot: str = ""
+    rate: str = ""
+    engine: str = ""
+    weights: str = ""
+    compute: str = ""
+    kv: str = ""
+    attention: str = ""
+    dtype: str = ""
+    plan: str = ""
+    batch: str = ""
+    cached: float = 0.0
+    spread: str = ""
+    speculate: float | None = None
+    drafts: int | None = None
+    draft: str = ""
+    disaggregate: bool = False
+    top: int = 0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The flags understood. `targets` are chips, each with a slice where one was named; `everywhere` says that all chips of
+    the catalogue are meant."""
+
+    question: Question
+    model: Transformer
+    targets: tuple[tuple[Chip, Slice | None], ...]
+    ask: Ask
+    engine: Engine
+    saved: SavedPlan | None = None
+    batch: int | None = None
+    draft: Draft | None = None
+    everywhere: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def several(self) -> bool:
+        """Whether chips are compared."""
+        return len(self.targets) > 1
+
+    @property
+    def top(self) -> int:
+        return self.question.top or (len(self.targets) if self.several else 5)
+
+    @property
+    def spread(self) -> str:
+        return self.question.spread or "copy"
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the formats were said."""
+        words = self.question
+        return self.saved is not None or any((words.weights, words.compute, words.kv, words.attention, words.dtype))
+
+    def formats(self, chip: Chip) -> list[Formats]:
+        """The formats to look at on a chip: those that were said, or those that it is made for."""
+        if self.saved is not None:
+            plan = self.saved.plan
+            return [Formats(plan.weights, plan.compute, plan.kv, plan.attention)]
+        return [said_formats(self.question, chip, self.model)] if self.pinned else natural_formats(chip, self.model)
+
+
+def said_formats(words: Question, chip: Chip, model: Transformer) -> Formats:
+    """The formats that the flags say; what they leave open follows from what they do not."""
+    weights = words.weights or words.dtype or words.compute or "bf16"
+    compute = words.compute or (fp8_products(chip, model) if weights == "fp8" else _COMPUTED.get(weights, weights))
+    narrow = "fp8" if "fp8" in chip.matrix else "int8"
+    kv = words.kv or (words.dtype if DTYPE_BYTES.get(words.dtype, 0) >= 1 else narrow if words.dtype else "bf16")
+    return Formats(weights, compute, kv, words.attention)
+
+
+def read_question(question: Question) -> Asked:
+    """Check every flag; what cannot be used is refused in one sentence."""
+    model = load_model(question.model)
+    saved = read_serving_plan(question.plan) if question.plan.strip() else None
+    targets, everywhere = _targets(question, saved)
+    if not 0 <= question.top <= MOST_CONFIGS:
+        raise InputError(f"--top is {question.top}; ask for 1 to {MOST_CONFIGS} configurations.")
+    if question.spread and question.spread not in SPREADS:
+        raise unknown("spread", question.spread, SPREADS)
+    _check_formats(question)
+    if saved is not None:
+        saved = replace(saved, plan=_merged(saved, question, targets, model))
+    engine = load_engine(question.engine or (saved.engine if saved else "") or "generic")
+    ask = Ask(
+        prompt=_tokens(question.prompt, "prompt"),
+        output=_tokens(question.output, "output"),
+        ttft=_positive(question.ttft, "s", "--ttft"),
+        tpot=_positive(question.tpot, "s", "--tpot"),
+        rate=_positive(question.rate, "count/s", "--rate"),
+        cached=question.cached,
+    )
+    return Asked(
+        question, model, targets, ask, engine, saved, _batch(question, saved), _draft(question, model), everywhere,
+        _notes(question, saved, model),
+    )  # fmt: skip
+
+
+def _targets(question: Question, saved: SavedPlan | None) -> tuple[tuple[tuple[Chip, Slice | None], ...], bool]:
+    text = question.on.strip() or (saved.slice if saved else "")
+    if not text:
+        raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on all.")
+    if text.lower() == "all":
+        if saved is not None:
+            raise InputError("--plan needs a chip or a slice to run on; --on is 'all', write e.g. h100:8.")
+        return tuple((load_chip(name), None) for name in chip_names()), True
+    found = {part.strip(): parse_target(part.strip()) for part in text.split(",")}
+    if saved is not None and len(found) > 1:
+        raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(text)}.")
+    return tuple(found.values()), False
+
+
+def _check_formats(question: Question) -> None:
+    known = [*DTYPE_BYTES, "fp8_block"]
+    for name in ("weights", "compute", "kv", "attention", "dtype"):
+        value = getattr(question, name)
+        if value and value not in known:
+            raise unknown("dtype", value, known)
+    if any((question.weights, question.compute, question.dtype)):
+        weights = question.weights or question.dtype or question.compute
+        product_format(weights, question.compute or _COMPUTED.get(weights, weights))
+
+
+def _merged(
+    saved: SavedPlan, question: Question, targets: tuple[tuple[Chip, Slice | None], ...], model: Transformer
+) -> ServingPlan:
+    """The plan with what flags say of formats and of the cache's spread, and with the `tensor` ways it leaves open."""
+    plan = saved.plan
+    chip, piece = targets[0]
+    words = {name: getattr(question, name) for name in ("weights", "compute", "kv", "attention")}
+    if question.dtype:
+        said = said_formats(question, chip, model)
+        words = {name: getattr(said, name) for name in words}
+    elif question.weights and not question.compute:
+        words["compute"] = said_formats(question, chip, model).compute
+    plan = replace(plan, **{name: value for name, value in words.items() if value})
+    product_format(plan.weights, plan.compute)
+    if question.spread:
+        plan = replace(plan, spread=question.spread)
+    if not saved.whole and piece is not None:
+        if piece.chips % plan.chips:
+            raise InputError(
+                f"The plan {plan} splits {plan.chips} ways, which does not divide the {piece.chips} chips of {piece}."
+            )
+        plan = replace(plan, tensor=piece.chips // plan.chips)
+    return plan
+
+
+def _tokens(text: str, what: str) -> int:
+    tokens = parse_count(text, f"the length of the {what}")
+    if not 1 <= tokens <= 10**8:
+        raise InputError(f"--{what} is {shorten(text)}; it has at least one token and at most 10^8.")
+    return tokens
+
+
+def _positive(text: str, dimension: str, flag: str) -> float | None:
+    if not text.strip():
+        return None
+    value = parse(text, dimension, flag)
+    if value <= 0:
+        raise InputError(f"{flag} is {shorten(text)}; it is more than nothing.")
+    return value
+
+
+def _batch(question: Question, saved: SavedPlan | None) -> int | None:
+    if not question.batch.strip():
+        return saved.batch if saved is not None and saved.batch else None
+    batch = parse_count(question.batch, "the batch")
+    if not 1 <= batch <= 10**6:
+        raise InputError(f"--batch is {shorten(question.batch)}; it has at least one sequence and at most 10^6.")
+    return batch
+
+
+def _draft(question: Question, model: Transformer) -> Draft | None:
+    if question.speculate is None:
+        if question.draft or question.drafts is not None:
+            raise InputError(
+                "--draft and --drafts need --speculate, the probability that a draft is accepted, such as 0.7."
+            )
+        return None
+    if question.drafts is not None and not 0 <= question.drafts <= MOST_DRAFTS:
+        raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MOST_DRAFTS} tokens.")
+    counts = tuple(range(MOST + 1)) if question.drafts is None else (question.drafts,)
+    if question.draft:
+        return Draft(question.speculate, load_model(question.draft), counts=counts)
+    return Draft(question.speculate, part=head_part(model), counts=counts)
+
+
+def _notes(question: Question, saved: SavedPlan | None, model: Transformer) -> tuple[str, ...]:
+    if saved is None or not saved.model or saved.model in (question.model, model.name):
+        return ()
+    return (f"The plan was made for {saved.model}; it is judged for {model.name}.",)

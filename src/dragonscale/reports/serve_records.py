@@ -1,0 +1,213 @@
+"""The records that `dscale serve` answers with; `--json` prints them as they are."""
+
+import msgspec
+
+
+class Request(msgspec.Struct):
+    """What requests look like and what they must get."""
+
+    prompt: int
+    output: int
+    cached: float
+    ttft_s: float | None
+    tpot_s: float | None
+    rate_per_s: float | None
+    parameters: int
+    engine: str
+
+
+class StepTerm(msgspec.Struct):
+    """A line of an iteration's bill; `roofline_s` is its bound at datasheet rates. Expected seconds add up to the step."""
+
+    name: str
+    roofline_s: float
+    expected_s: float
+    bytes: float
+    flops: float
+
+
+class MemoryUse(msgspec.Struct):
+    """What fills a chip. `left_alone_bytes` is what the engine does not touch; `pages` and `tokens` count those of the whole
+    copy; `wasted` is the part of the pages in use that holds nothing (half a page of each sequence)."""
+
+    weights_bytes: float
+    cache_bytes: float
+    working_bytes: float
+    reserve_bytes: float
+    free_bytes: float
+    left_alone_bytes: float
+    page_tokens: int
+    pages: int
+    tokens: float
+    wasted: float
+
+
+class ConfigReport(msgspec.Struct):
+    """One configuration. `slice` is what was asked for, `copy_slice` what one copy of the model takes of it, `copies` how
+    many fit; times, batch and memory are those of one copy. `lower_s` and `roofline_s` bound a decode step: everything
+    overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included, and for a million
+    input and output tokens where each pays for its own time. `replicas` copies serve the rate that was asked for."""
+
+    slice: str
+    tensor: int
+    batch: int
+    prefill_s: float
+    decode_step_s: float
+    ttft_s: float
+    tpot_s: float
+    output_tokens_per_s_per_chip: float
+    hbm_bytes: float
+    kv_bytes_per_token: float
+    bound_by: str
+    cost_usd_per_mtok: float | None
+    meets_slo: bool
+    plan: str
+    data: int
+    expert: int
+    context: int
+    width: int
+    pipe: int
+    spread: str
+    dtypes: dict[str, str]
+    copy_slice: str
+    copies: int
+    chips: int
+    max_batch: int
+    lower_s: float
+    latency_s: float
+    requests_per_s: float
+    tokens_per_s_per_user: float
+    hbm_limit_bytes: float
+    cost_usd_per_mtok_input: float | None
+    cost_usd_per_mtok_output: float | None
+    drafts: int = 0
+    replicas: int | None = None
+    fleet_chips: int | None = None
+    fleet_usd_per_h: float | None = None
+    violations: list[str] = []
+    roofline_s: float | None = None
+    terms: list[StepTerm] = []
+    prefill_terms: list[StepTerm] = []
+    memory: MemoryUse | None = None
+
+
+class LimitRow(msgspec.Struct):
+    """A limit of serving this model on this chip, solved: its formula at datasheet rates, and the number."""
+
+    name: str
+    counts: str
+    formula: str
+    value: float
+
+
+class DraftRow(msgspec.Struct):
+    """A loop that drafts so many tokens: seconds of both halves, tokens it yields, seconds per token."""
+
+    drafts: int
+    drafting_s: float
+    verifying_s: float
+    tokens: float
+    per_token_s: float
+    speedup: float
+
+
+class Speculation(msgspec.Struct):
+    """Drafting in the best configuration. `hurts_from_batch` is the batch from which no draft pays, if there is one up to
+    `most_batch`, the largest that fits."""
+
+    acceptance: float
+    drafter: str
+    batch: int
+    rows: list[DraftRow]
+    best_drafts: int
+    most_batch: int
+    hurts_from_batch: int | None
+
+
+class PoolReport(msgspec.Struct):
+    """Prefill and decode apart. `transfer_bytes_per_s` is what the caches of all requests need of the network,
+    `port_bytes_per_s` what the prefill pool's chips can send."""
+
+    prefill: ConfigReport
+    decode: ConfigReport
+    prefills: int
+    decodes: int
+    chips: int
+    ttft_s: float
+    tpot_s: float
+    requests_per_s: float
+    output_tokens_per_s_per_chip: float
+    transfer_s: float
+    transfer_bytes: float
+    transfer_bytes_per_s: float
+    port_bytes_per_s: float
+    cost_usd_per_mtok: float | None
+    meets_slo: bool
+
+
+class Disaggregation(msgspec.Struct):
+    """The best pools, and whether they beat the best configuration that does both: `gain` is tokens per chip over its."""
+
+    pools: list[PoolReport]
+    gain: float | None
+    pays: bool
+    advice: str
+
+
+class PrefixCache(msgspec.Struct):
+    """What a cached prefix saves in the best configuration, and where it could live: `prefixes_hbm` fit beside the batch in
+    HBM, `prefixes_host` in each 100 GB of a chip's share of host memory."""
+
+    shared_tokens: int
+    prefill_computed_s: float
+    prefill_from_hbm_s: float
+    prefill_from_host_s: float
+    saved: float
+    prefix_bytes: float
+    prefixes_hbm: float
+    prefixes_host: float
+    host_pays: bool
+    advice: str
+
+
+class FrontierPoint(msgspec.Struct):
+    """A configuration that no other on the same chip beats both in speed and in throughput."""
+
+    slice: str
+    plan: str
+    batch: int
+    tpot_s: float
+    ttft_s: float
+    tokens_per_s_per_user: float
+    output_tokens_per_s_per_chip: float
+    cost_usd_per_mtok: float | None
+
+
+class ExpectedError(msgspec.Struct):
+    """How far expectations have been from measurements, as medians of the relative error: latencies of static batches and
+    single steps, throughputs of full servers, and mean TPOT and TTFT of servers under load."""
+
+    latency: float
+    throughput: float
+    tpot: float
+    ttft: float
+    source: str
+
+
+class ServeReport(msgspec.Struct):
+    """`frontier` is over all chips that were asked for, `frontier_by_chip` of each of them alone."""
+
+    model: str
+    workload: Request
+    configs: list[ConfigReport]
+    frontier: list[ConfigReport]
+    searched: int
+    search_s: float
+    limits: list[LimitRow]
+    notes: list[str]
+    advice: str
+    expected_error: ExpectedError
+    frontier_by_chip: dict[str, list[FrontierPoint]] = {}
+    speculation: Speculation | None = None
+    disaggregation: Disaggregation | None = None
+    prefix: PrefixCache | None = None

@@ -1,0 +1,256 @@
+"""`dscale serve`: what it prints, what it refuses, and what it says when nothing fits or meets the targets."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dragonscale.cli import main
+
+ASKED = ["serve", "llama3-70b", "--on", "h100:8", "--prompt", "2048", "--output", "512"]
+QUICK = ["--dtype", "fp8", "--top", "2"]
+
+
+def printed(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
+    assert main(arguments) == code
+    return capsys.readouterr().out
+
+
+STABLE = {
+    "slice", "tensor", "batch", "prefill_s", "decode_step_s", "ttft_s", "tpot_s", "output_tokens_per_s_per_chip", "hbm_bytes",
+    "kv_bytes_per_token", "bound_by", "cost_usd_per_mtok", "meets_slo",
+}  # fmt: skip
+
+
+def test_json_has_the_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    targets = ["--ttft", "500ms", "--tpot", "30ms", "--rate", "20/s"]
+    report = json.loads(printed([*ASKED, *targets, "--json", "--top", "3"], capsys))
+    assert {"model", "workload", "configs", "frontier"} <= set(report)
+    assert len(report["configs"]) == 3
+    for one in (*report["configs"], *report["frontier"]):
+        assert set(one) >= STABLE
+        assert one["slice"] == "h100:8"
+        assert one["lower_s"] <= one["decode_step_s"] <= one["tpot_s"] * (1 + 1e-9)
+        assert one["hbm_bytes"] <= one["hbm_limit_bytes"]
+        assert one["batch"] <= one["max_batch"]
+        assert one["copies"] * one["chips"] == 8
+    for one in report["configs"]:
+        assert one["meets_slo"]
+        assert one["ttft_s"] <= 0.5
+        assert one["tpot_s"] <= 0.03
+        assert sum(term["expected_s"] for term in one["terms"]) == pytest.approx(one["decode_step_s"])
+        assert one["roofline_s"] >= one["terms"][0]["roofline_s"]
+        use = one["memory"]
+        held = use["weights_bytes"] + use["cache_bytes"] + use["working_bytes"] + use["reserve_bytes"]
+        assert held == pytest.approx(one["hbm_bytes"])
+        assert held + use["free_bytes"] + use["left_alone_bytes"] == pytest.approx(one["hbm_limit_bytes"])
+        assert one["replicas"] * one["requests_per_s"] >= 20
+        assert one["fleet_chips"] == one["replicas"] * one["chips"]
+    speeds = [one["tpot_s"] for one in report["frontier"]]
+    assert speeds == sorted(speeds)
+
+
+def test_text_tells_the_whole_story(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed([*ASKED, *QUICK, "--tpot", "40ms", "--rate", "5/s"], capsys)
+    for part in ("best: ", "decode  |", "prefill |", "memory  |", "largest batch", "per million tokens", "requests/s:"):
+        assert part in text
+    for part in (
+        "frontier",
+        "limits at datasheet rates",
+        "critical batch",
+        "Decoding is bound by",
+        "at datasheet rates: ",
+    ):
+        assert part in text
+    assert max(map(len, text.splitlines())) <= 92
+
+
+def test_one_chip_several_chips_and_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    alone = json.loads(printed(["serve", "llama3-8b", "--on", "v5e", "--json"], capsys))
+    assert len({one["slice"] for one in alone["frontier"]} | {one["slice"] for one in alone["configs"]}) > 1
+    both = json.loads(printed(["serve", "llama3-8b", "--on", "v5e,h100:8", "--json"], capsys))
+    assert {one["slice"].partition(":")[0] for one in both["configs"]} == {"v5e", "h100"}
+    assert set(both["frontier_by_chip"]) == {"v5e", "h100"}
+    some = json.loads(printed(["serve", "llama3-70b", "--on", "v5e:1x1,h100:8", "--json"], capsys))
+    assert some["notes"] == ["Nothing fits on v5e:1x1."]
+    every = json.loads(printed(["serve", "llama3-8b", "--on", "all", "--dtype", "bf16", "--json"], capsys))
+    assert len(every["configs"]) >= 18
+    shown = {one["slice"].partition(":")[0] for one in every["configs"]}
+    assert len(shown) == len(every["configs"])
+    costs = [one["cost_usd_per_mtok"] for one in every["configs"] if one["cost_usd_per_mtok"] is not None]
+    assert costs == sorted(costs)
+
+
+def test_a_plan_can_be_saved_and_judged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "plan.toml")
+    first = json.loads(printed([*ASKED, *QUICK, "--tpot", "30ms", "--json", "--save", path], capsys))["configs"][0]
+    again = json.loads(printed([*ASKED, "--plan", path, "--json"], capsys))["configs"]
+    assert len(again) == 1
+    for key in ("plan", "batch", "copies"):
+        assert again[0][key] == first[key]
+    assert again[0]["tpot_s"] == pytest.approx(first["tpot_s"])
+    bare = json.loads(printed(["serve", "llama3-70b", "--plan", path, "--json"], capsys))["configs"][0]
+    assert bare["slice"] == "h100:8"
+    Path(path).write_text('tensor = 8\nweights = "fp8"\ncompute = "fp8"\n')
+    assert json.loads(printed([*ASKED, "--plan", path, "--json"], capsys))["configs"][0]["tensor"] == 8
+
+
+def test_a_plan_without_tensor_ways_takes_the_slice(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = ["--plan", "pipe=2", "--dtype", "fp8", "--batch", "16", "--json"]
+    one = json.loads(printed([*ASKED, *plan], capsys))["configs"][0]
+    assert (one["tensor"], one["pipe"], one["batch"]) == (4, 2, 16)
+    assert one["dtypes"] == {"weights": "fp8", "compute": "fp8", "kv": "fp8", "attention": "fp8"}
+
+
+def test_missed_targets_are_told_with_what_would_meet_them(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(
+        [*ASKED[:3], "h100:1", *ASKED[4:], "--dtype", "int4", "--kv", "fp8", "--tpot", "15ms"], capsys, code=3
+    )
+    assert "Nothing meets the targets" in text
+    assert "above the 15ms asked for" in text
+    assert "More chips would: h100:" in text
+    assert "The cheapest other chip that would" in text
+    one = json.loads(printed([*ASKED, *QUICK, "--tpot", "1us", "--json"], capsys, code=3))
+    assert not any(config["meets_slo"] for config in one["configs"])
+    assert one["configs"][0]["violations"][0].startswith("TPOT is")
+    assert "No chip of the catalogue" in " ".join(one["notes"])
+
+
+def test_what_does_not_fit_is_told_with_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(["serve", "llama3.1-405b", "--on", "v5e:4x4"], capsys, code=3)
+    assert "does not fit on v5e:4x4" in text
+    assert "GB more than" in text
+    assert "The smallest slice that holds it is v5e:" in text
+    report = json.loads(printed([*ASKED, *QUICK, "--batch", "100000", "--json"], capsys, code=3))
+    assert report["configs"] == report["frontier"] == []
+    assert "The largest batch that fits is" in " ".join(report["notes"])
+    text = printed(["serve", "llama3-70b", "--on", "v5e:2x2", "--plan", "tensor=4"], capsys, code=3)
+    assert "By bytes alone" in text
+
+
+def test_speculation_disaggregation_and_prefixes(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--speculate", "0.7", "--draft", "llama3-8b", "--disaggregate", "--cached", "0.5", "--tpot", "40ms"]
+    report = json.loads(printed([*ASKED, *QUICK, *more, "--json"], capsys))
+    drafts = report["speculation"]
+    assert drafts["drafter"] == "llama3-8b"
+    fastest = min(drafts["rows"], key=lambda row: row["per_token_s"])
+    assert fastest["drafts"] == drafts["best_drafts"] == report["configs"][0]["drafts"]
+    assert drafts["rows"][0]["speedup"] == 1
+    pools = report["disaggregation"]
+    assert pools["pools"][0]["meets_slo"]
+    assert pools["pays"] == (pools["gain"] > 1)
+    assert pools["pools"][0]["transfer_bytes"] == pytest.approx(2048 * report["configs"][0]["kv_bytes_per_token"])
+    assert report["prefix"]["shared_tokens"] == 1024
+    assert 0 < report["prefix"]["saved"] < 1
+    text = printed([*ASKED, *QUICK, *more], capsys)
+    for part in ("speculation: ", "faster", "disaggregation: ", "pay", "prefix cache: ", "A hit saves"):
+        assert part in text
+
+
+def test_the_frontier_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "frontier.json"
+    printed([*ASKED, *QUICK, "--plot", str(path)], capsys)
+    chart = json.loads(path.read_text())
+    assert chart["$schema"].startswith("https://vega.github.io")
+    assert chart["layer"][0]["data"]["values"]
+
+
+def test_explanations_have_the_limits_solved(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "explain",
+        "serve",
+        "llama3-70b",
+        "--on",
+        "v5e:4x4",
+        "--weights",
+        "int8",
+        "--kv",
+        "int8",
+        "--compute",
+        "bf16",
+    ]
+    text = printed([*arguments, "--plan", "tensor=16", "--batch", "32"], capsys)
+    assert "B*S*c/(N*W) + Max(P/(N*W), 2*A*B/(C*N))" in text
+    assert "critical batch: C/(2*W) = 120.1" in text
+    assert "largest batch by bytes" in text
+    assert "times its bound" in text
+    assert main(["explain", "serve", "llama3.1-405b", "--on", "v5e:1x1"]) == 2
+    assert "does not fit" in capsys.readouterr().err
+
+
+WRONG = {
+    "unknown model": (["serve", "lama3-8b", "--on", "h100"], "did you mean"),
+    "unknown chip": (["serve", "llama3-8b", "--on", "h10"], "There is no chip"),
+    "nowhere": (["serve", "llama3-8b"], "Say what to serve on"),
+    "no prompt": ([*ASKED[:5], "0"], "at least one token"),
+    "endless output": ([*ASKED[:4], "--output", "1e30"], "at most"),
+    "half a token": ([*ASKED[:4], "--prompt", "0.5"], "whole number"),
+    "bare target": ([*ASKED, "--tpot", "30"], "no unit"),
+    "zero target": ([*ASKED, "--ttft", "0ms"], "more than nothing"),
+    "bare rate": ([*ASKED, "--rate", "20"], "no unit"),
+    "unknown engine": ([*ASKED, "--engine", "vlm"], "did you mean 'vllm'"),
+    "unknown dtype": ([*ASKED, "--dtype", "fp9"], "There is no dtype"),
+    "no kernels": ([*ASKED, "--weights", "bf16", "--compute", "fp8"], "no kernels known"),
+    "unknown spread": ([*ASKED, "--spread", "thin"], "There is no spread"),
+    "empty batch": ([*ASKED, "--batch", "0"], "at least one sequence"),
+    "all cached": ([*ASKED, "--cached", "1"], "below 1"),
+    "certain": ([*ASKED, "--speculate", "1.5"], "probability"),
+    "drafts alone": ([*ASKED, "--drafts", "3"], "--speculate"),
+    "many drafts": ([*ASKED, "--speculate", "0.5", "--drafts", "99"], "0 to 32"),
+    "no configurations": ([*ASKED, "--top", "-1"], "1 to 1000"),
+    "plan without equals": ([*ASKED, "--plan", "tensor"], "is not a setting"),
+    "plan of nothing": ([*ASKED, "--plan", "tensor=0"], "at least 1"),
+    "unknown axis": ([*ASKED, "--plan", "tensr=8"], "did you mean 'tensor'"),
+    "missing plan file": ([*ASKED, "--plan", "nowhere.toml"], "cannot be read"),
+    "plan everywhere": (["serve", "llama3-8b", "--on", "all", "--plan", "tensor=8"], "needs a chip or a slice"),
+    "plan of several": (["serve", "llama3-8b", "--on", "h100,v5e", "--plan", "tensor=8"], "one chip or slice"),
+    "plan too large": ([*ASKED, "--plan", "tensor=16"], "is for 16 chips"),
+    "ragged heads": ([*ASKED, "--plan", "tensor=3"], "does not divide"),
+    "experts of none": ([*ASKED, "--plan", "tensor=8,expert=8"], "no experts"),
+    "copies of none": ([*ASKED, "--plan", "data=8,tensor=1"], "separate copies"),
+    "many stages": ([*ASKED[:3], "h100:128", "--plan", "pipe=128,tensor=1"], "layers"),
+    "scattered experts": (["serve", "deepseek-v3", "--on", "h100:16", "--plan", "tensor=8,pipe=2,expert=16"], "data x tensor"),
+    "plot ending": ([*ASKED, *QUICK, "--plot", "x.bmp"], "should end in"),
+    "unknown flag": ([*ASKED, "--verify"], "dscale serve --help"),
+    "no inference rows": (["validate", "inference", "nowhere.csv"], "cannot be read"),
+    "no serving rows": (["validate", "serving", "nowhere.csv"], "cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_is_one_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, expected = WRONG[name]
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert expected in told.err
+    assert told.err.count("dscale: ") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model = 3\n[plan]\ntensor = 8\n",
+        'plan = "x"\n',
+        "batch = -1\n[plan]\ntensor = 8\n",
+        "[plan]\ntensor = 8\n[other]\n",
+    ],
+)
+def test_broken_plan_files(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    assert main([*ASKED, "--plan", str(path)]) == 2
+    assert capsys.readouterr().err.startswith("dscale: ")
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    flag=st.sampled_from(["--plan", "--on", "--tpot", "--rate", "--prompt", "--dtype", "--batch"]),
+    text=st.text(max_size=12),
+)
+def test_any_text_is_answered_or_refused(flag: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [*ASKED[:4], *QUICK, f"{flag}={text}"]
+    assert main(arguments) in (0, 2, 3)
+    assert "Traceback" not in capsys.readouterr().err
