@@ -26,6 +26,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/rooflines.py
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/training_search.py
+	$(BIN)/python benchmarks/serving_search.py
+	$(BIN)/python benchmarks/simulation.py
 
 # Refreshes every example's output and the JSON Schemas, then builds the site into site/.
 docs: $(READY)

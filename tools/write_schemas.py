@@ -13,6 +13,7 @@ from dragonscale.reports.models import ModelReport
 from dragonscale.reports.roofline import RooflineReport
 from dragonscale.reports.serve_records import ServeReport
 from dragonscale.reports.shard import ShardReport
+from dragonscale.reports.simulate_records import SimulateReport
 from dragonscale.reports.train_records import TrainReport
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
@@ -24,6 +25,7 @@ RECORDS: dict[str, Any] = {
     "roofline": RooflineReport,
     "serve": ServeReport,
     "shard": ShardReport,
+    "simulate": SimulateReport,
     "train": TrainReport,
 }
 

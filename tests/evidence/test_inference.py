@@ -12,7 +12,7 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.collective_case import Skip
-from dragonscale.evidence.inference import read_cases, validate
+from dragonscale.evidence.inference import inference_cases, validate
 from dragonscale.evidence.inference_choices import target_of
 from dragonscale.evidence.inference_predict import (
     choices,
@@ -39,7 +39,7 @@ def report():
 
 @pytest.fixture(scope="module")
 def cases():
-    return {case.id: case for case in read_cases(DATA)[0]}
+    return {case.id: case for case in inference_cases(DATA)[0]}
 
 
 @pytest.fixture(scope="module")

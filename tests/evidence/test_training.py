@@ -11,7 +11,7 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.evidence.collective_case import Skip
 from dragonscale.evidence.score import by, statistics_of
-from dragonscale.evidence.training import predict, read_runs, validate
+from dragonscale.evidence.training import predict, training_runs, validate
 from dragonscale.evidence.training_choices import choices, summary, weigh
 from dragonscale.evidence.training_model import model_of
 from dragonscale.evidence.training_rows import run_of, stack_of
@@ -27,7 +27,7 @@ def report():
 
 @pytest.fixture(scope="module")
 def runs():
-    return {run.id: run for run in read_runs(DATA)[0]}
+    return {run.id: run for run in training_runs(DATA)[0]}
 
 
 @pytest.fixture(scope="module")

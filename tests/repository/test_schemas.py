@@ -27,6 +27,7 @@ COMMANDS = {
         "fsdp=8,remat=block",
     ],
     "serve": ["serve", "llama3-8b", "--on", "h100:1", "--plan", "tensor=1", "--batch", "8"],
+    "simulate": ["simulate", "llama3-8b", "--on", "h100:1", "--rate", "2/s", "--requests", "20"],
     "shard": ["shard", "A[I_X, J] @ B[J, K] -> C[I_X, K]", "--mesh", "X=4"],
 }
 

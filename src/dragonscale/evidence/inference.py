@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import InputError, shorten
+from dragonscale.errors import InputError
 from dragonscale.evidence.collective_case import Skip
 from dragonscale.evidence.inference_predict import predict, predict_memory
 from dragonscale.evidence.inference_rows import COLUMNS, LATENCIES, Case, case_of
-from dragonscale.evidence.score import Report, Scored, read_rows, report_of, statistics_of
+from dragonscale.evidence.run_files import read_runs
+from dragonscale.evidence.score import Report, Scored, report_of, statistics_of
 
 
 @dataclass(frozen=True)
@@ -33,32 +34,14 @@ class InferenceReport(Report):
         return found
 
 
-def read_cases(path: str | Path) -> tuple[list[Case], list[str]]:
-    """The rows of a file that can be predicted, and the reason for each one that cannot."""
-    header, rows = read_rows(path)
-    missing = [name for name in COLUMNS if name not in header]
-    if missing:
-        raise InputError(
-            f"The file {shorten(str(path))} has no column {', '.join(missing[:4])}{' …' if len(missing) > 4 else ''}; measured "
-            f"inference runs need {', '.join(COLUMNS)}."
-        )
-    if not rows:
-        raise InputError(f"The file {shorten(str(path))} has column names but no rows.")
-    cases: list[Case] = []
-    reasons: list[str] = []
-    for place, row in enumerate(rows, start=2):
-        try:
-            cases.append(case_of(row, place))
-        except Skip as reason:
-            reasons.append(str(reason))
-        except InputError as error:
-            reasons.append(f"not a possible run: {error}")
-    return cases, reasons
+def inference_cases(path: str | Path) -> tuple[list[Case], list[str]]:
+    """The rows of a file of inference runs that can be predicted, and the reason for each one that cannot."""
+    return read_runs(path, COLUMNS, "inference", case_of)
 
 
 def validate(path: str | Path) -> InferenceReport:
     """Score every row of a file of measured inference runs."""
-    cases, reasons = read_cases(path)
+    cases, reasons = inference_cases(path)
     scored: list[Scored] = []
     memory: list[Scored] = []
     chosen: list[str] = []

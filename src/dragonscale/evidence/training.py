@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.collective_case import Skip
-from dragonscale.evidence.score import Report, Scored, read_rows, report_of, statistics_of
+from dragonscale.errors import InputError
+from dragonscale.evidence.run_files import read_runs
+from dragonscale.evidence.score import Report, Scored, report_of, statistics_of
 from dragonscale.evidence.training_rows import COLUMNS, Run, run_of
 from dragonscale.training.evaluation import Verdict, first, judge_one
 
@@ -41,27 +41,9 @@ class TrainingReport(Report):
         return found
 
 
-def read_runs(path: str | Path) -> tuple[list[Run], list[str]]:
-    """The rows of a file that can be predicted, and the reason for each one that cannot."""
-    header, rows = read_rows(path)
-    missing = [name for name in COLUMNS if name not in header]
-    if missing:
-        raise InputError(
-            f"The file {shorten(str(path))} has no column {', '.join(missing[:4])}{' …' if len(missing) > 4 else ''}; measured "
-            f"training runs need {', '.join(COLUMNS)}."
-        )
-    if not rows:
-        raise InputError(f"The file {shorten(str(path))} has column names but no rows.")
-    runs: list[Run] = []
-    reasons: list[str] = []
-    for place, row in enumerate(rows, start=2):
-        try:
-            runs.append(run_of(row, place))
-        except Skip as reason:
-            reasons.append(str(reason))
-        except InputError as error:
-            reasons.append(f"not a possible run: {error}")
-    return runs, reasons
+def training_runs(path: str | Path) -> tuple[list[Run], list[str]]:
+    """The rows of a file of training runs that can be predicted, and the reason for each one that cannot."""
+    return read_runs(path, COLUMNS, "training", run_of)
 
 
 def predict(run: Run) -> tuple[Run, Verdict]:
@@ -80,7 +62,7 @@ def predict(run: Run) -> tuple[Run, Verdict]:
 
 def validate(path: str | Path) -> TrainingReport:
     """Score every row of a file of measured training runs."""
-    runs, reasons = read_runs(path)
+    runs, reasons = training_runs(path)
     scored: list[Scored] = []
     memory: list[Scored] = []
     chosen: list[str] = []

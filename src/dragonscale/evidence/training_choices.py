@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dragonscale.evidence.training import predict, read_runs
+from dragonscale.evidence.training import predict, training_runs
 from dragonscale.evidence.training_rows import Run
 from dragonscale.training.evaluation import first
 
@@ -64,7 +64,7 @@ def weigh(name: str, pairs: Sequence[tuple[float, float]]) -> Choice:
 
 def choices(path: str | Path) -> list[Choice]:
     """Every group of at least two alternatives in a file of measured runs, largest first."""
-    runs, _ = read_runs(path)
+    runs, _ = training_runs(path)
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(same_choice(run), []).append(run)

@@ -74,6 +74,8 @@ def _next_batch(config: Config, configs: Sequence[Config]) -> str:
         return f"{config.batch:,} is the largest batch that fits." if config.batch == config.most else ""
     larger = min(same, key=lambda one: one.batch)
     gain = larger.tokens_per_chip / config.tokens_per_chip - 1
+    if gain <= 0:
+        return "A larger batch would not make more tokens."
     return (
         f"A batch of {larger.batch:,} would make {gain:+.0%} tokens, each in {render(float(larger.state.tpot), 's')}."
     )
