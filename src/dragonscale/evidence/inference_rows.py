@@ -143,11 +143,10 @@ NO_FRONT = {"stream_seconds": 0.0, "token_seconds": 0.0, "prompt_seconds": 0.0}
 
 def _settings(row: Row) -> tuple[tuple[str, Any], ...]:
     """What is known of the engine's settings in a source, over its usual ones. TensorRT-LLM measured for its throughput
-    decodes up to 2048 sequences at once (its default), gives 0.95 of what is free to the cache (a GPU's GB are GiB, so
-    that is 1.02 of the datasheet's number in decimal), and has no server in front of it."""
+    decodes up to 2048 sequences at once (its default), gives 0.95 of what is free to the cache, and has no server in front of it."""
     if row["scenario"] not in RATES or "TensorRT" not in row["source"] + row["notes"]:
         return ()
-    return (("max_sequences", 2048), ("memory", 1.02), *NO_FRONT.items())
+    return (("max_sequences", 2048), ("memory", 0.95), *NO_FRONT.items())
 
 
 def _needed(row: Row, column: str) -> int:

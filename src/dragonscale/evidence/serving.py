@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import numpy
 
-from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.collective_case import Skip
-from dragonscale.evidence.score import Report, Scored, by, read_rows, report_of, statistics_of
+from dragonscale.errors import InputError
+from dragonscale.evidence.run_files import read_runs
+from dragonscale.evidence.score import Report, Scored, by, report_of, statistics_of
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_rows import COLUMNS, Served, served_of
 from dragonscale.hardware import parse_slice
@@ -30,8 +30,6 @@ from dragonscale.simulation import ClosedLoop, Engine, Fixed, Fleet, Options, Po
 TOKENISE = 2.5e-6
 """Seconds of a tokeniser for a token of a prompt: the Hugging Face tokenisers that all three engines use do about
 400,000 tokens a second on one core."""
-BINARY = 1.024**3
-"""Sheets write 80, 141 and 180 GB where the chips hold GiB (drivers report 81,559, 143,771 and 183,359 MiB)."""
 COLD = "kernels were compiled while requests were timed"
 
 
@@ -96,7 +94,7 @@ def deployment_of(run: Served, tokens: int, sequences: int) -> Deployment:
     """The copy of the model that served, with the engine as it was launched."""
     engine = load_engine(run.engine)
     engine = msgspec.structs.replace(
-        engine, memory=run.recipe.memory * BINARY, max_tokens=tokens, max_sequences=sequences,
+        engine, memory=run.recipe.memory, max_tokens=tokens, max_sequences=sequences,
         stream_seconds=engine.stream_seconds / run.recipe.interval, prompt_graphs=_captured(run),
     )  # fmt: skip
     return Deployment(run.model, parse_slice(f"{run.chip.name}:{run.plan.chips}"), run.plan, engine)
@@ -118,8 +116,8 @@ def cache_tokens(run: Served) -> int:
     nevertheless, so nothing is known of its memory and all clients are taken to fit."""
     room = capacity(deployment_of(run, _budget(run), run.clients))
     if run.engine == "trtllm":
-        free = room.hbm * BINARY - numpy.max(room.weights) - numpy.max(room.working) - room.reserve
-        room = replace(room, usable=room.hbm * BINARY - free * (1 - run.recipe.memory))
+        free = room.hbm - numpy.max(room.weights) - numpy.max(room.working) - room.reserve
+        room = replace(room, usable=room.hbm - free * (1 - run.recipe.memory))
     each = run.input + run.output
     fitting = int(numpy.min(room.sequences(each)))
     return (fitting if fitting > 1 else 2 * run.clients) * each
@@ -182,32 +180,14 @@ def _lengths(run: Served, stated: int) -> Fixed | Uniform:
     return Uniform(max(round(stated * (1 - half)), 1), max(round(stated * (1 + half)), 1))
 
 
-def read_served(path: str | Path) -> tuple[list[Served], list[str]]:
-    """The rows of a file that can be predicted, and the reason for each one that cannot."""
-    header, rows = read_rows(path)
-    missing = [name for name in COLUMNS if name not in header]
-    if missing:
-        raise InputError(
-            f"The file {shorten(str(path))} has no column {', '.join(missing[:4])}{' …' if len(missing) > 4 else ''}; measured "
-            f"serving runs need {', '.join(COLUMNS)}."
-        )
-    if not rows:
-        raise InputError(f"The file {shorten(str(path))} has column names but no rows.")
-    runs: list[Served] = []
-    reasons: list[str] = []
-    for place, row in enumerate(rows, start=2):
-        try:
-            runs.append(served_of(row, place))
-        except Skip as reason:
-            reasons.append(str(reason))
-        except InputError as error:
-            reasons.append(f"not a possible run: {error}")
-    return runs, reasons
+def served_runs(path: str | Path) -> tuple[list[Served], list[str]]:
+    """The rows of a file of serving runs that can be predicted, and the reason for each one that cannot."""
+    return read_runs(path, COLUMNS, "serving", served_of)
 
 
 def validate(path: str | Path) -> ServingReport:
     """Score every row of a file of measured serving runs; runs of one description are simulated once."""
-    runs, reasons = read_served(path)
+    runs, reasons = served_runs(path)
     bench = Bench(runs)
     known: dict[tuple[object, ...], tuple[float, float]] = {}
     tpot: list[Scored] = []
@@ -217,8 +197,12 @@ def validate(path: str | Path) -> ServingReport:
     speculative: set[str] = set()
     for run in runs:
         key = (run.engine, run.model.name, run.chip.name, run.plan, run.recipe, run.input, run.output, run.clients)
-        if key not in known:
-            known[key] = predict(run, bench.table(run))
+        try:
+            if key not in known:
+                known[key] = predict(run, bench.table(run))
+        except InputError as error:
+            reasons.append(f"not a possible run: {error}")
+            continue
         first, each = known[key]
         if run.recipe.cold:
             cold.append(run.id)

@@ -7,7 +7,7 @@ import numpy
 from dragonscale.numbers import ceil_to
 from dragonscale.reports.serve_question import Asked
 from dragonscale.reports.serve_records import ConfigReport, MemoryUse, StepTerm
-from dragonscale.serving.capacity import capacity
+from dragonscale.serving.capacity import capacity, memory_bytes
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
 from dragonscale.serving.phases import Cost, decode, iteration_cost, prefill
@@ -70,7 +70,7 @@ def config_report(asked: Asked, config: Config, full: bool = False) -> ConfigRep
         latency_s=float(state.latency),
         requests_per_s=float(state.requests),
         tokens_per_s_per_user=1 / float(state.tpot),
-        hbm_limit_bytes=float(config.piece.chip.hbm.capacity),
+        hbm_limit_bytes=memory_bytes(config.piece.chip),
         cost_usd_per_mtok_input=None if split is None else float(split[0]),
         cost_usd_per_mtok_output=None if split is None else float(split[1]),
         drafts=config.drafts,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy
 
+from dragonscale.hardware import Chip
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Section
@@ -144,10 +145,25 @@ def working_bytes(deployment: Deployment) -> Number:
     return hidden + logits
 
 
+BINARY = 1.024**3
+"""Datasheets of GPUs write GB where the chips hold GiB: drivers report 81,559 MiB for an H100 of 80 GB, 143,771 MiB for an H200 of
+141 GB, 183,359 MiB for a B200 of 180 GB."""
+
+
+def memory_bytes(chip: Chip) -> float:
+    """Bytes of main memory that software finds on a chip.
+
+    >>> from dragonscale.hardware import load_chip
+    >>> round(memory_bytes(load_chip("h100")) / 2**20), memory_bytes(load_chip("v5e"))
+    (81920, 16000000000.0)
+    """
+    return float(chip.hbm.capacity) * (BINARY if chip.kind == "gpu" else 1.0)
+
+
 def capacity(deployment: Deployment) -> Capacity:
     """The memory of one copy of the model."""
     engine = deployment.engine
-    hbm = float(deployment.chip.hbm.capacity)
+    hbm = memory_bytes(deployment.chip)
     far = 2.0**20
     slope = (cache_per_chip(deployment, 2 * far) - cache_per_chip(deployment, far)) / far
     mesh = Mesh(deployment.axes)

@@ -102,7 +102,7 @@ class Wire:
     lower: Number = 0.0
     expected: Number = 0.0
     volume: Number = 0.0
-    count: float = 0.0
+    count: Number = 0.0
 
 
 @dataclass
@@ -202,7 +202,7 @@ def _scatter(whole: Cost, part: Cost, mask: Any) -> None:
     def put(record: Any, values: Any) -> None:
         for name in record.__dataclass_fields__:
             value = getattr(values, name)
-            if name in ("kernels", "count"):
+            if name == "kernels":
                 setattr(record, name, max(getattr(record, name), value))
             elif name not in ("terms", "wires"):
                 old = getattr(record, name)
@@ -322,7 +322,7 @@ def _add_moves(
         slow = deployment.engine.reduce if _within_node(group) else 1.0
         wire.expected = wire.expected + numpy.where(alone, 0.0, taken) * times * slow
         wire.volume = wire.volume + numpy.where(alone, 0.0, volume) * times
-        wire.count += times
+        wire.count = wire.count + numpy.where(alone, 0.0, 1.0) * times
 
 
 def _within_node(group: Group) -> bool:
