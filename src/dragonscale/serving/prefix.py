@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from dragonscale.numbers import Number, maximum, minimum
+from dragonscale.numbers import Number, log2, maximum, minimum
 from dragonscale.serving.capacity import cache_per_chip, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import iteration_cost, prefill
@@ -64,7 +64,7 @@ def _weight(ranks: Number, skew: float) -> Number:
     """The sum of rank^-skew over so many ranks, by Euler and Maclaurin."""
     ranks = maximum(ranks, 1e-9)
     if abs(skew - 1) < 1e-9:
-        return numpy.log(2 * ranks + 1)
+        return log2(2 * ranks + 1)
     return ((ranks + 0.5) ** (1 - skew) - 0.5 ** (1 - skew)) / (1 - skew)
 
 
