@@ -30,6 +30,7 @@ CHAPTERS = (
     "gpus",
     "inference",
     "applied-inference",
+    "jax-stuff",
 )
 SLIPS = ("inexact", "wrong", "inconsistent")
 

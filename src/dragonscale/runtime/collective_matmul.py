@@ -10,14 +10,14 @@ taken apart in this way, over a mesh axis Y:
 | ReduceScatter | `A[B, F_Y] · W[F_Y, D] -> C[B, D_Y]` or `-> C[B_Y, D]` | growing sums of C |
 | AllReduce | `A[B, F_Y] · W[F_Y, D] -> C[B, D]` | sums of a tile of C, then its pieces, while the next tile is computed |
 
-Chips of a ring have a wire in each direction. `both_ways` uses both: pieces travel half as far, and where the ring is even
-the farthest piece comes in halves from either side.
+With `both_ways` the wires of both directions are used (see `rings`).
 
 The functions with an `axis` are for one chip's view, inside `jax.shard_map`; `collective_matmul` reads a line of the
 book's notation and gives the function of whole arrays. Loops are unrolled, so that the compiler sees what may overlap.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -26,79 +26,8 @@ from jax.sharding import AbstractMesh, Mesh
 
 from dragonscale.errors import InputError
 from dragonscale.notation import Array, Einsum, parse_einsum
+from dragonscale.runtime.rings import Piece, Ring, after, gathering, run, scattering, whole
 from dragonscale.sharding.partition_spec import to_partition_spec
-
-
-@dataclass(frozen=True)
-class Hops:
-    """How far pieces travel in each direction of a ring; `halved` says that the last hop carries half a piece each way."""
-
-    left: int
-    right: int
-    halved: bool
-
-    @property
-    def steps(self) -> int:
-        """Hops that follow one another."""
-        return max(self.left, self.right)
-
-    @property
-    def piece_times(self) -> float:
-        """Time on the wires, in units of one piece over one link."""
-        return self.steps - 0.5 if self.halved else float(self.steps)
-
-
-def hops(size: int, both_ways: bool = False, divisible: bool = True) -> Hops:
-    """The hops of a ring of `size` chips; an even ring halves its farthest piece if that is `divisible` by two.
-
-    >>> hops(8), hops(8, both_ways=True).piece_times
-    (Hops(left=7, right=0, halved=False), 3.5)
-    """
-    if not both_ways:
-        return Hops(size - 1, 0, False)
-    halved = size % 2 == 0 and divisible
-    return Hops(size // 2, size // 2 if halved else (size - 1) // 2, halved)
-
-
-def piece_held(chip: int, step: int, size: int) -> int:
-    """Whose piece a chip multiplies at a step when pieces travel left.
-
-    >>> [piece_held(1, step, 4) for step in range(4)]
-    [1, 2, 3, 0]
-    """
-    return (chip + step) % size
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What a chip has of another's shard: `start` is where in that shard it begins."""
-
-    source: jax.Array
-    start: int
-    value: jax.Array
-
-
-def _shift(value: jax.Array, axis: str, by: int) -> jax.Array:
-    size = jax.lax.axis_size(axis)
-    return jax.lax.ppermute(value, axis, [(chip, (chip + by) % size) for chip in range(size)])
-
-
-def travelling(x: jax.Array, axis: str, dim: int, both_ways: bool = False) -> Iterator[Piece]:
-    """Every chip's shard of x, the own one first, each as soon as it arrives: an AllGather along `dim`, piece by piece."""
-    size, mine = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
-    way = hops(size, both_ways, x.shape[dim] % 2 == 0)
-    yield Piece(mine, 0, x)
-    leftward = rightward = x
-    for step in range(1, way.steps + 1):
-        last = way.halved and step == way.steps
-        if step <= way.left:
-            half = x.shape[dim] // 2 if last else x.shape[dim]
-            leftward = _shift(jax.lax.slice_in_dim(leftward, 0, half, axis=dim), axis, -1)
-            yield Piece((mine + step) % size, 0, leftward)
-        if step <= way.right:
-            start = x.shape[dim] // 2 if last else 0
-            rightward = _shift(jax.lax.slice_in_dim(rightward, start, x.shape[dim], axis=dim), axis, 1)
-            yield Piece((mine - step) % size, start, rightward)
 
 
 def gather_matmul(
@@ -106,56 +35,21 @@ def gather_matmul(
 ) -> jax.Array:
     """AllGather(x) · weight. `summed`: x[…, d/Y] is gathered along the dim that is summed; else x[…, t/Y, d] along its rows."""
     width = x.shape[-1 if summed else -2]
-    if summed:
-        total: jax.Array | None = None
-        for piece in travelling(x, axis, x.ndim - 1, both_ways):
-            at = piece.source * width + piece.start
-            rows = jax.lax.dynamic_slice_in_dim(weight, at, piece.value.shape[-1], 0)
-            part = jnp.matmul(piece.value, rows, preferred_element_type=jnp.float32)
-            total = part if total is None else total + part
-        assert total is not None
-        return total.astype(x.dtype)
-    size = jax.lax.axis_size(axis)
-    result = jnp.zeros((*x.shape[:-2], size * width, weight.shape[-1]), x.dtype)
-    for piece in travelling(x, axis, x.ndim - 2, both_ways):
-        at = piece.source * width + piece.start
-        result = jax.lax.dynamic_update_slice_in_dim(result, piece.value @ weight, at, x.ndim - 2)
-    return result
+    dim = x.ndim - (1 if summed else 2)
 
+    def add(piece: Piece, made: jax.Array | None) -> jax.Array:
+        rows = jax.lax.dynamic_slice_in_dim(weight, piece.source * width + piece.start, piece.value.shape[-1], 0)
+        part = jnp.matmul(piece.value, rows, preferred_element_type=jnp.float32)
+        return part if made is None else made + part
 
-def scattered_sum(product: Callable[[jax.Array], jax.Array], axis: str, dim: int, both_ways: bool = False) -> jax.Array:
-    """A ReduceScatter of partial sums that do not exist yet: `product(chip)` computes the part that a chip shall have.
+    def put(piece: Piece, made: jax.Array | None) -> jax.Array:
+        rows = piece.value @ after(weight, made)
+        whole = (*x.shape[:-2], jax.lax.axis_size(axis) * width, weight.shape[-1])
+        so_far = jnp.zeros(whole, x.dtype) if made is None else made
+        return jax.lax.dynamic_update_slice_in_dim(so_far, rows, piece.source * width + piece.start, dim)
 
-    Sums travel towards their owner and grow at every chip on the way; what the owner computes itself comes last.
-    """
-    size, mine = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
-    width = jax.eval_shape(product, mine).shape[dim]
-    way = hops(size, both_ways, width % 2 == 0)
-    far = product((mine + size // 2) % size) if way.halved else None
-    left: jax.Array | None = None
-    right: jax.Array | None = None
-    for step in range(way.steps, 0, -1):
-        if far is not None and step == way.steps:
-            left = _shift(jax.lax.slice_in_dim(far, 0, width // 2, axis=dim), axis, -1)
-            right = _shift(jax.lax.slice_in_dim(far, width // 2, width, axis=dim), axis, 1)
-            continue
-        if step <= way.left:
-            left = _shift(_joined(left, product((mine - step) % size), dim, 0), axis, -1)
-        if step <= way.right:
-            right = _shift(_joined(right, product((mine + step) % size), dim, width), axis, 1)
-    return _joined(right, _joined(left, product(mine), dim, 0), dim, width)
-
-
-def _joined(sum_so_far: jax.Array | None, part: jax.Array, dim: int, end: int) -> jax.Array:
-    """A sum plus one more part; a sum of half the width belongs to the beginning (`end` 0) or the end of the part."""
-    if sum_so_far is None:
-        return part
-    missing = part.shape[dim] - sum_so_far.shape[dim]
-    if missing:
-        edges = [(0, 0)] * part.ndim
-        edges[dim] = (missing, 0) if end else (0, missing)
-        sum_so_far = jnp.pad(sum_so_far, edges)
-    return sum_so_far + part
+    (result,) = run(axis, dim, gathering(x, axis, dim, add if summed else put, both_ways))
+    return result.astype(x.dtype)
 
 
 def matmul_scatter(
@@ -163,36 +57,32 @@ def matmul_scatter(
 ) -> jax.Array:
     """ReduceScatter(x · weight), where x[…, f/Y] and weight[f/Y, d] hold parts of the summed dim. The result is split along
     its `columns` (d), or along its rows, the last dim but one."""
-    size = jax.lax.axis_size(axis)
+    return run(axis, x.ndim - 1, _scattering(x, weight, axis, columns, both_ways))[0]
 
-    def product(chip: jax.Array) -> jax.Array:
+
+def _scattering(x: jax.Array, weight: jax.Array, axis: str, columns: bool, both_ways: bool) -> Ring:
+    width = (weight.shape[-1] if columns else x.shape[-2]) // jax.lax.axis_size(axis)
+
+    def product(chip: jax.Array, made: jax.Array | None) -> jax.Array:
         if columns:
-            width = weight.shape[-1] // size
-            return x @ jax.lax.dynamic_slice_in_dim(weight, chip * width, width, weight.ndim - 1)
-        width = x.shape[-2] // size
-        return jax.lax.dynamic_slice_in_dim(x, chip * width, width, x.ndim - 2) @ weight
+            return after(x, made) @ jax.lax.dynamic_slice_in_dim(weight, chip * width, width, weight.ndim - 1)
+        return jax.lax.dynamic_slice_in_dim(x, chip * width, width, x.ndim - 2) @ after(weight, made)
 
-    return scattered_sum(product, axis, x.ndim - 1 if columns else x.ndim - 2, both_ways)
-
-
-def gather_ring(x: jax.Array, axis: str, dim: int, both_ways: bool = False) -> jax.Array:
-    """The AllGather itself as a ring, for what is overlapped with other work."""
-    width, shape = x.shape[dim], list(x.shape)
-    shape[dim] *= jax.lax.axis_size(axis)
-    result = jnp.zeros(shape, x.dtype)
-    for piece in travelling(x, axis, dim, both_ways):
-        at = piece.source * width + piece.start
-        result = jax.lax.dynamic_update_slice_in_dim(result, piece.value, at, dim)
-    return result
+    return scattering(product, width, axis, x.ndim - (1 if columns else 2), both_ways)
 
 
 def matmul_reduce(x: jax.Array, weight: jax.Array, axis: str, tiles: int = 2, both_ways: bool = False) -> jax.Array:
-    """AllReduce(x · weight), tile by tile of its columns: while a finished tile is passed round, the next is computed."""
-    parts = [
-        gather_ring(matmul_scatter(x, tile, axis, both_ways=both_ways), axis, x.ndim - 1, both_ways)
-        for tile in jnp.split(weight, tiles, axis=-1)
-    ]
-    return jnp.concatenate(parts, -1)
+    """AllReduce(x · weight), tile by tile of its columns: a tile's finished parts are passed round in the same messages as the
+    sums of the next one, under that one's products. Only the last tile's way round is not hidden."""
+    dim = x.ndim - 1
+    parts: list[jax.Array] = []
+    own: jax.Array | None = None
+    for tile in jnp.split(weight, tiles, axis=-1):
+        under_way = [] if own is None else [whole(own, axis, dim, both_ways)]
+        own, *done = run(axis, dim, _scattering(after(x, own), tile, axis, True, both_ways), *under_way)
+        parts += done
+    assert own is not None
+    return jnp.concatenate([*parts, *run(axis, dim, whole(own, axis, dim, both_ways))], -1)
 
 
 @dataclass(frozen=True)
@@ -270,6 +160,30 @@ def collective_matmul(
             return matmul_scatter(x, weight, pattern.axis, pattern.inner, both_ways)
         return matmul_reduce(x, weight, pattern.axis, tiles, both_ways)
 
+    def checked(x: jax.Array, weight: jax.Array) -> jax.Array:
+        _check_sizes(
+            line, mesh, (x, weight), tiles * mesh.shape[pattern.axis] if pattern.collective == "all_reduce" else 1
+        )
+        return mapped(x, weight)
+
     specs = tuple(to_partition_spec(array) for array in line.operands)
     # A sum that was passed round is the same everywhere, which the types of permutes cannot say: hence no check.
-    return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=to_partition_spec(line.output), check_vma=False)
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=to_partition_spec(line.output), check_vma=False)
+    return checked
+
+
+def _check_sizes(line: Einsum, mesh: Mesh | AbstractMesh, operands: tuple[jax.Array, ...], tiled: int) -> None:
+    """Every dim must divide by the axes that split it, and the columns of an AllReduce by its tiles."""
+    sizes: dict[str, int] = {}
+    for array, value in zip(line.operands, operands, strict=True):
+        named = zip(array.names, value.shape, strict=False)
+        if len(array.dims) != value.ndim or any(sizes.setdefault(name, size) != size for name, size in named):
+            raise InputError(f"Operands of shapes {[each.shape for each in operands]} are not those of '{line}'.")
+    for array in (*line.operands, line.output):
+        for dim in array.dims:
+            ways = math.prod(mesh.shape[axis] for axis in dim.axes)
+            ways = math.lcm(ways, tiled) if array is line.output and dim is array.dims[-1] else ways
+            if sizes[dim.name] % ways:
+                raise InputError(
+                    f"In '{line}' the dim {dim.name} of {sizes[dim.name]} cannot be cut into {ways} equal parts."
+                )

@@ -45,7 +45,9 @@ def capacity_for(rows: int, experts: int, factor: float) -> int:
     return max(1, -(-int(rows * factor) // experts))
 
 
-def exchange(x: jax.Array, chosen: Chosen, experts: int, work: Work, axis: str, how: Sending | None = None) -> jax.Array:
+def exchange(
+    x: jax.Array, chosen: Chosen, experts: int, work: Work, axis: str, how: Sending | None = None
+) -> jax.Array:
     """[b, t, d] of one chip's tokens through experts on all chips of `axis`: dispatch, send, work, send back, combine."""
     how = how or Sending()
     size = jax.lax.axis_size(axis)

@@ -62,7 +62,7 @@ def ring_attend(
     b, t, n, h = query.shape
     grouped = query.reshape(b, t, key.shape[2], n // key.shape[2], h)
     own = jnp.full(grouped.shape[2:4], _UNSEEN) if sinks is None else sinks.reshape(grouped.shape[2:4])
-    result = _ring(Ring(axis, reach, scale, cap), grouped, key, value, positions, own.astype(jnp.float32))
+    result: jax.Array = _ring(Ring(axis, reach, scale, cap), grouped, key, value, positions, own.astype(jnp.float32))
     return result.reshape(b, t, n, value.shape[-1]).astype(value.dtype)
 
 
@@ -117,29 +117,31 @@ def _backward(
     gradient = gradient.astype(jnp.float32)
     shared = jnp.moveaxis((gradient * result).sum(-1), 1, -1)
 
-    def added(
-        sums: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def parts(key: jax.Array, value: jax.Array, places: jax.Array) -> tuple[jax.Array, ...]:
         scores, of_scores = jax.vjp(lambda q, k: ring.scores(q, k, positions, places), query, key)
         weights = jnp.where(scores > _UNSEEN, jnp.exp(scores - logarithm[..., None]), 0.0)
         slope = jnp.einsum("btkgv,bskv->bkgts", gradient, value.astype(jnp.float32))
         to_query, to_key = of_scores(weights * (slope - shared[..., None]))
         to_value = jnp.einsum("bkgts,btkgv->bskv", weights, gradient)
-        return sums[0] + to_query, sums[1] + to_key, sums[2] + to_value
+        return to_query.astype(jnp.float32), to_key.astype(jnp.float32), to_value
 
-    def zeros(x: jax.Array) -> jax.Array:
-        return jnp.zeros(x.shape, jnp.float32)
+    def nothing(*_: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(jnp.zeros(each.shape, jnp.float32) for each in (query, key, value))
 
-    sums, travelling = (zeros(query), zeros(key), zeros(value)), (key, value, positions)
+    to_query, *homeward = nothing()
+    travelling = (key, value, positions)
     size = jax.lax.axis_size(ring.axis)
     for step in range(size):
         coming = ring.passed(travelling) if step + 1 < size else travelling
         seen = ring.seen(positions, travelling[2])
-        sums = jax.lax.cond(seen, added, lambda sums, *_: sums, sums, *travelling)
-        sums = (sums[0], *ring.passed(sums[1:]))  # after the last step they have come home
+        to_query_part, *more = jax.lax.cond(seen, parts, nothing, *travelling)
+        to_query += to_query_part
+        # Gradients are added outside, so that they travel while the next parts are computed; the last hop brings them home.
+        homeward = ring.passed(tuple(so_far + part for so_far, part in zip(homeward, more, strict=True)))
         travelling = coming
     to_sinks = -(jnp.exp(sinks[None, :, :, None] - logarithm) * shared).sum((0, 3))
-    return sums[0].astype(query.dtype), sums[1].astype(key.dtype), sums[2].astype(value.dtype), None, to_sinks
+    to_key, to_value = homeward
+    return to_query.astype(query.dtype), to_key.astype(key.dtype), to_value.astype(value.dtype), None, to_sinks
 
 
 _ring.defvjp(_forward, _backward)

@@ -1,0 +1,95 @@
+"""A pipeline's timeline as a table of numbers, which all chips walk through together.
+
+Each row says for one chip and tick: what to do, with which chunk and microbatch, where its input and gradient lie, and where to
+put what arrives from the neighbours. Places are given out as a compiler gives out registers: a slot is free again after the
+last use of what was in it, so there are as many as the schedule ever holds at once.
+"""
+
+from dataclasses import dataclass
+
+import numpy
+
+from dragonscale.training.pipeline_order import Piece, Timeline, stage_of
+
+IDLE, FORWARD, BACKWARD, LAST = range(4)
+"""What a chip does in a tick; `LAST` is the backward piece of the final stage, which also computes the loss."""
+COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "put_input", "put_gradient", "final")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A timeline as numbers [ticks, ranks, columns], and how many slots inputs and gradients need (one more is for waste)."""
+
+    rows: numpy.ndarray
+    inputs: int
+    gradients: int
+
+
+def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
+    """Where each piece finds what it needs, and where what arrives is put."""
+    final = pipe * virtual - 1
+    rows = numpy.zeros((len(ticks), pipe, len(COLUMNS)), numpy.int32)
+    uses = {
+        (rank, piece.backward, stage_of(piece, rank, pipe), piece.microbatch): time
+        for time, tick in enumerate(ticks)
+        for rank, piece in enumerate(tick)
+        if piece is not None
+    }
+    inputs, gradients = _Slots(pipe), _Slots(pipe)
+    for time, tick in enumerate(ticks):
+        arriving = ticks[time - 1] if time else [None] * pipe
+        for rank, piece in enumerate(tick):
+            row = dict.fromkeys(COLUMNS, 0) | {"put_input": -1, "put_gradient": -1}
+            before, after = arriving[rank - 1], arriving[(rank + 1) % pipe]
+            if before is not None and not before.backward:
+                stage = stage_of(before, (rank - 1) % pipe, pipe) + 1
+                if stage <= final:
+                    until = uses.get(
+                        (rank, True, stage, before.microbatch), uses[rank, False, stage, before.microbatch]
+                    )
+                    row["put_input"] = inputs.put(rank, (stage, before.microbatch), time, until)
+            if after is not None and after.backward:
+                stage = stage_of(after, (rank + 1) % pipe, pipe) - 1
+                if stage >= 0:
+                    until = uses[rank, True, stage, after.microbatch]
+                    row["put_gradient"] = gradients.put(rank, (stage, after.microbatch), time, until)
+            if piece is not None:
+                row |= _described(piece, stage_of(piece, rank, pipe), final, rank, inputs, gradients)
+            rows[time, rank] = [row[name] for name in COLUMNS]
+    for name, slots in (("put_input", inputs), ("put_gradient", gradients)):
+        column = rows[:, :, COLUMNS.index(name)]
+        column[column < 0] = slots.count
+    return Table(rows, inputs.count, gradients.count)
+
+
+class _Slots:
+    """Places of each rank, given to the next value as soon as the last use of the one before is past."""
+
+    def __init__(self, ranks: int) -> None:
+        self.free_from: list[list[int]] = [[] for _ in range(ranks)]
+        self.place: dict[tuple[int, tuple[int, int]], int] = {}
+
+    @property
+    def count(self) -> int:
+        return max(len(rank) for rank in self.free_from)
+
+    def put(self, rank: int, what: tuple[int, int], time: int, until: int) -> int:
+        places = self.free_from[rank]
+        slot = next((slot for slot, free in enumerate(places) if free <= time), len(places))
+        places[slot : slot + 1] = [until + 1]
+        self.place[rank, what] = slot
+        return slot
+
+
+def _described(piece: Piece, stage: int, final: int, rank: int, inputs: _Slots, gradients: _Slots) -> dict[str, int]:
+    kind = FORWARD if not piece.backward else LAST if stage == final else BACKWARD
+    what = rank, (stage, piece.microbatch)
+    return {
+        "kind": kind,
+        "chunk": piece.chunk,
+        "microbatch": piece.microbatch,
+        "first": int(stage == 0),
+        "final": int(stage == final),
+        "input": inputs.place[what] if stage else 0,
+        "gradient": gradients.place[what] if kind == BACKWARD else 0,
+    }

@@ -1,0 +1,65 @@
+"""A model's loss and gradients through a pipeline, mixed with other axes, are those of one device."""
+
+from typing import Any
+
+import pytest
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+
+from dragonscale.errors import InputError  # noqa: E402
+from dragonscale.models.huggingface import load_config  # noqa: E402
+from dragonscale.runtime.forward import forward, loss  # noqa: E402
+from dragonscale.runtime.meshes import mesh_of, pinned, rules_of, weight_shardings  # noqa: E402
+from dragonscale.runtime.numerics import read_numerics  # noqa: E402
+from dragonscale.runtime.parameters import initialise  # noqa: E402
+from dragonscale.runtime.pipeline import Pipeline  # noqa: E402
+from dragonscale.runtime.pipeline_program import (  # noqa: E402
+    dealt,
+    layered,
+    pinned_inside,
+    pipelined_program_loss,
+)
+from dragonscale.training.plan import parse_plan  # noqa: E402
+from tests.runtime.tiny import CONFIGS  # noqa: E402
+
+slow = pytest.mark.slow
+MIXES = [
+    ("llama", "pipe=2,data=2,tensor=2"),
+    pytest.param("tied", "pipe=2,fsdp=2,context=2,virtual=2,schedule=interleaved", marks=slow),
+    pytest.param("gemma2", "pipe=2,fsdp=4,schedule=gpipe", marks=slow),
+    pytest.param("deepseek-v3", "pipe=2,data=2,expert=2", marks=slow),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), MIXES)
+def test_loss_and_gradients_are_those_of_one_device(name: str, text: str, eight: list[Any]) -> None:
+    config, plan = CONFIGS[name], parse_plan(text)
+    program, numerics = load_config(config).program(), read_numerics(config)
+    params = initialise(program, jax.random.key(0))
+    tokens = jax.random.randint(jax.random.key(1), (8, 17), 0, 128)
+    given = tokens[:, :-1], tokens[:, 1:]
+    mesh, rules = mesh_of(plan, eight), rules_of(plan)
+    pipeline = Pipeline(mesh, plan.schedule, plan.virtual)
+    run = pipelined_program_loss(pipeline, program, numerics, 2, pinned(mesh, rules), pinned_inside(mesh, rules))
+    placed = jax.device_put(params, layered(weight_shardings(program, mesh, rules), program, pipeline))
+    value, found = jax.jit(jax.value_and_grad(run))(placed, *given)
+
+    def plain(params: Any) -> jax.Array:
+        return loss(forward(params, program, given[0], numerics), given[1])
+
+    wanted_value, wanted = jax.jit(jax.value_and_grad(plain))(params)
+    assert abs(value - wanted_value) < 1e-5
+    for got, right in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert jnp.abs(got - right).max() < 1e-4
+
+
+def test_layers_that_do_not_divide_run_before_the_pipeline() -> None:
+    """One dense layer and three with experts, over two chips: two of the three are dealt."""
+    program = load_config(CONFIGS["deepseek-v3"]).program()
+    parts = dealt(program, 2)
+    assert [(each.pattern, each.times) for each in parts.before] == [(("block0",), 1), (("block1",), 1)]
+    assert (parts.inside.pattern, parts.inside.times, parts.inside.starts) == (("block1",), 2, (1,))
+    assert parts.after == ()
+    with pytest.raises(InputError, match="too few for pipe times virtual = 4 chunks"):
+        dealt(program, 4)

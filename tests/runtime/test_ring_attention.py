@@ -1,0 +1,107 @@
+"""Ring attention gives plain attention and its gradients, in any order of tokens, and never gathers keys or values."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+import numpy  # noqa: E402
+from jax.sharding import AxisType, NamedSharding, PartitionSpec  # noqa: E402
+
+from dragonscale.errors import InputError  # noqa: E402
+from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
+from dragonscale.runtime.attention import Reach, attend_causally  # noqa: E402
+from dragonscale.runtime.ring_attention import balanced_order, ring_attend, ring_attention  # noqa: E402
+
+B, T, N, K, H = 2, 32, 4, 2, 8
+SCALE = H**-0.5
+KINDS = {
+    "causal": (Reach(), 0.0, False),
+    "window": (Reach(window=5), 0.0, False),
+    "chunk": (Reach(chunk=8), 0.0, False),
+    "cap and sinks": (Reach(), 2.0, True),
+}
+
+
+def inputs() -> list[jax.Array]:
+    keys = jax.random.split(jax.random.key(3), 4)
+    shapes = [(B, T, N, H), (B, T, K, H), (B, T, K, H + 4), (B, T, N, H + 4)]
+    return [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "kind", ["causal", "cap and sinks", *(pytest.param(k, marks=pytest.mark.slow) for k in ("window", "chunk"))]
+)
+def test_values_and_gradients_are_those_of_plain_attention(kind: str, eight: list[Any]) -> None:
+    reach, cap, sunk = KINDS[kind]
+    mesh = jax.make_mesh((4, 2), ("context", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=eight)
+    query, key, value, target = inputs()
+    order = balanced_order(T, 4)
+    positions = jnp.broadcast_to(jnp.asarray(order), (B, T))
+    sinks = jnp.linspace(-1.0, 1.0, N) if sunk else None
+    split, own = PartitionSpec(None, "context", "tensor"), PartitionSpec("tensor")
+
+    def ring(query: jax.Array, key: jax.Array, value: jax.Array, sinks: jax.Array | None) -> jax.Array:
+        local = jax.shard_map(
+            lambda q, k, v, p, s: ring_attend(q, k, v, p, reach, SCALE, cap, s),
+            mesh=mesh,
+            in_specs=(split, split, split, PartitionSpec(None, "context"), own),
+            out_specs=split,
+            check_vma=False,
+        )
+        dealt = local(query[:, order], key[:, order], value[:, order], positions, sinks)
+        return dealt[:, numpy.argsort(order)]
+
+    def plain(query: jax.Array, key: jax.Array, value: jax.Array, sinks: jax.Array | None) -> jax.Array:
+        places = jnp.broadcast_to(jnp.arange(T), (B, T))
+        return attend_causally(query, key, value, places, reach, SCALE, cap, sinks)
+
+    def both(function: Any) -> Any:
+        def summed(*arguments: Any) -> Any:
+            found = function(*arguments)
+            return (found * target).sum(), found
+
+        chosen = (0, 1, 2, 3) if sunk else (0, 1, 2)
+        return jax.jit(jax.value_and_grad(summed, argnums=chosen, has_aux=True))(query, key, value, sinks)
+
+    for got, wanted in zip(jax.tree.leaves(both(ring)), jax.tree.leaves(both(plain)), strict=True):
+        assert jnp.abs(got - wanted).max() < 2e-4
+
+
+def counted(function: Any, *arguments: Any) -> Counter[str]:
+    text = jax.jit(function).lower(*arguments).compile().as_text()
+    return Counter(each.kind for each in read_collectives(text) for _ in range(each.times))
+
+
+def test_keys_and_values_are_passed_on_and_never_gathered(eight: list[Any]) -> None:
+    mesh = jax.make_mesh((4,), ("context",), axis_types=(AxisType.Auto,), devices=eight[:4])
+    split = NamedSharding(mesh, PartitionSpec(None, "context"))
+    query, key, value, _ = (jax.device_put(each, split) for each in inputs())
+    positions = jax.device_put(jnp.broadcast_to(jnp.arange(T), (B, T)), split)
+    ring = ring_attention(mesh, Reach(), SCALE)
+    assert counted(ring, query, key, value, positions) == {"permute": 3 * 3}  # keys, values, positions; three hops
+    backward = jax.grad(lambda *each: jnp.square(ring(*each)).sum(), argnums=(0, 1, 2))
+    found = counted(backward, query, key, value, positions)
+    assert set(found) == {"permute"}
+    assert found["permute"] <= 2 * 3 * 3 + 2 * 4  # the same again, and the gradients' way home
+
+    def plain(query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array) -> jax.Array:
+        found = attend_causally(query, key, value, positions, Reach(), SCALE)
+        return jax.lax.with_sharding_constraint(found, split)
+
+    assert counted(plain, query, key, value, positions)["all_gather"] >= 2
+
+
+def test_balanced_orders_give_every_chip_the_same_work() -> None:
+    order = balanced_order(64, 4).reshape(4, 16)
+    assert len(set((order + 1).sum(1).tolist())) == 1
+    with pytest.raises(InputError, match="multiple of 8"):
+        balanced_order(20, 4)
+
+
+def test_a_mesh_without_the_axis_is_refused(eight: list[Any]) -> None:
+    mesh = jax.make_mesh((8,), ("tensor",), axis_types=(AxisType.Auto,), devices=eight)
+    with pytest.raises(InputError, match="context"):
+        ring_attention(mesh, Reach(), SCALE)
