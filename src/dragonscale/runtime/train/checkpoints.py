@@ -1,0 +1,121 @@
+"""The state on disk: written in the background, seen only when whole, read back onto any mesh.
+
+Orbax writes a checkpoint into a folder with another name and renames it when everything is there, so a process may die at
+any moment and the one before is still the newest. Beside the state lies what must be the same to go on exactly: seed,
+data, batch, model, optimizer.
+"""
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+from dragonscale.errors import Infeasible, InputError, shorten
+
+MARGIN = 1.1
+"""Free disk wanted over the bytes of a state: names, shapes and the index of a checkpoint are small beside it."""
+
+
+class Checkpoints:
+    """A folder of checkpoints, the newest `keep` of them. `facts` are compared when a run goes on."""
+
+    def __init__(self, folder: str, keep: int, facts: dict[str, Any]) -> None:
+        logging.getLogger("absl").setLevel(logging.ERROR)
+        self.folder = Path(folder).absolute()
+        self.facts = facts
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.manager = ocp.CheckpointManager(self.folder, options=options)
+        except OSError as error:
+            raise InputError(
+                f"Checkpoints cannot be kept in {shorten(str(self.folder), 200)}: {error.strerror or error}."
+            ) from None
+
+    @property
+    def newest(self) -> int | None:
+        """The step of the newest whole checkpoint."""
+        return self.manager.latest_step()
+
+    def restore(self, shape: Any) -> Any:
+        """The newest state, laid out as `shape` says; refused if it belongs to another run."""
+        step = self.newest
+        assert step is not None
+        before = self._read(step, ocp.args.Composite(facts=ocp.args.JsonRestore()))["facts"]
+        for name, value in self.facts.items():
+            if before.get(name) != value:
+                raise InputError(
+                    f"The checkpoints in {shorten(str(self.folder), 200)} are of a run with {name} = {shorten(before.get(name))}, "
+                    f"and this one has {shorten(value)}; give another folder, or the settings of that run."
+                )
+        return self._read(step, ocp.args.Composite(state=ocp.args.StandardRestore(shape)))["state"]
+
+    def _read(self, step: int, args: Any) -> Any:
+        try:
+            return self.manager.restore(step, args=args)
+        except Exception as error:  # Orbax and TensorStore raise whatever the file system made of it
+            raise InputError(
+                f"The checkpoint of step {step} in {shorten(str(self.folder), 200)} cannot be read ({_short(error)}); "
+                "delete its folder to go on from the one before."
+            ) from None
+
+    def save(self, step: int, state: Any) -> None:
+        """Begin to write; the arrays may change as soon as this returns."""
+        needed, free = int(own_bytes(state) * MARGIN), self._free()
+        if free < needed:
+            raise Infeasible(
+                f"The disk of {shorten(str(self.folder), 200)} has {free / 1e9:.3g} GB left and the checkpoint of step {step} "
+                f"needs {needed / 1e9:.3g} GB; {self._last()}."
+            )
+        with self._writing(step):
+            self.manager.save(
+                step,
+                args=ocp.args.Composite(state=ocp.args.StandardSave(state), facts=ocp.args.JsonSave(self.facts)),
+            )
+
+    def finish(self, step: int) -> None:
+        """Wait until everything that was begun is on disk."""
+        with self._writing(step):
+            self.manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Let go of the folder, whatever became of the last write."""
+        with contextlib.suppress(Exception):
+            self.manager.close()
+
+    def _free(self) -> int:
+        return shutil.disk_usage(self.folder).free
+
+    def _last(self) -> str:
+        whole = self.manager.all_steps(read=True)
+        return f"the last whole one is of step {max(whole)}" if whole else "there is none yet"
+
+    @contextlib.contextmanager
+    def _writing(self, step: int) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # as above
+            raise Infeasible(
+                f"The checkpoint of step {step} could not be written to {shorten(str(self.folder), 200)} ({_short(error)}); "
+                f"{self._last()}."
+            ) from None
+
+
+def own_bytes(state: Any) -> int:
+    """Bytes that this process writes: each piece of an array once, by whoever holds its first copy."""
+    return sum(
+        shard.data.nbytes
+        for leaf in jax.tree.leaves(state)
+        for shard in leaf.addressable_shards
+        if shard.replica_id == 0
+    )
+
+
+def _short(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return shorten(text[0] if text else type(error).__name__, 160)

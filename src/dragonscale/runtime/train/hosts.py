@@ -1,0 +1,170 @@
+"""Several processes as one run: who else is there, by what the scheduler put into the environment.
+
+`found_host` is a pure function of an environment; `join` tells JAX. Looked for, in this order: JAX's own variables, Slurm,
+Kubernetes (a JobSet, an indexed Job, Kubeflow's JAXJob, a GKE TPU slice), and the variables of torchrun, which many
+schedulers set too. A single process needs none of them.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dragonscale.errors import InputError, shorten
+
+PORT = 8476
+"""Where processes meet if nobody says otherwise: the port of JAX's own TPU start-up."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One of `count` processes that meet at `address`. `local` is its place among those of one machine, where each is to
+    use one device only; None: it uses all it sees."""
+
+    address: str
+    count: int
+    index: int
+    local: int | None = None
+    source: str = "jax"
+
+
+def found_host(environ: Mapping[str, str]) -> Host | None:
+    """The place of this process among others, or None if it is alone.
+
+    >>> found_host({"SLURM_JOB_ID": "77", "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_STEP_NODELIST": "n[07-08]"})
+    Host(address='n07:61517', count=2, index=1, local=None, source='slurm')
+    >>> found_host({}) is None
+    True
+    """
+    for reader in (_jax, _slurm, _jobset, _jaxjob, _indexed, _tpu, _torchrun):
+        host = reader(environ)
+        if host is not None:
+            return _checked(host) if host.count > 1 else None
+    return None
+
+
+def _checked(host: Host) -> Host:
+    if not 0 <= host.index < host.count:
+        raise InputError(
+            f"The environment ({host.source}) says that this is process {host.index} of {host.count}; they count from 0 to "
+            f"{host.count - 1}."
+        )
+    return host
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ[name].strip()
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise InputError(f"The environment variable {name} is {shorten(text)}, which is not a whole number.")
+    return int(text)
+
+
+def _has(environ: Mapping[str, str], *names: str) -> bool:
+    return all(environ.get(name, "").strip() for name in names)
+
+
+def _jax(environ: Mapping[str, str]) -> Host | None:
+    names = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+    if not _has(environ, *names):
+        return None
+    return Host(environ[names[0]], _number(environ, names[1]), _number(environ, names[2]))
+
+
+def _slurm(environ: Mapping[str, str]) -> Host | None:
+    """A step of `srun`. The port comes from the job's number, so that jobs on one machine do not meet."""
+    nodes = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", "")
+    if not _has(environ, "SLURM_JOB_ID", "SLURM_PROCID") or not nodes:
+        return None
+    count = next((_number(environ, n) for n in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") if _has(environ, n)), 1)
+    machines = next((_number(environ, n) for n in ("SLURM_STEP_NUM_NODES", "SLURM_NNODES") if _has(environ, n)), count)
+    port = 61440 + _number(environ, "SLURM_JOB_ID") % 4096
+    several = count > machines and _has(environ, "SLURM_LOCALID")
+    local = _number(environ, "SLURM_LOCALID") if several else None
+    return Host(f"{first_node(nodes)}:{port}", count, _number(environ, "SLURM_PROCID"), local, "slurm")
+
+
+def first_node(nodes: str) -> str:
+    """The first machine of a Slurm list.
+
+    >>> [first_node(text) for text in ("a1", "a1,b2", "node[001-016],x", "gpu[3,7-9]-ib", "r[1-2]n[01-04]")]
+    ['a1', 'a1', 'node001', 'gpu3-ib', 'r1n01']
+    """
+    depth, end = 0, len(nodes)
+    for place, letter in enumerate(nodes):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and not depth:
+            end = place
+            break
+    return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", nodes[:end])
+
+
+def _jobset(environ: Mapping[str, str]) -> Host | None:
+    """A Kubernetes JobSet: pods `SET-JOB-REPLICA-INDEX` in the domain of the set, index 0 of replica 0 first."""
+    if not _has(environ, "JOBSET_NAME", "REPLICATED_JOB_NAME", "JOB_COMPLETION_INDEX", "NUM_PROCESSES"):
+        return None
+    name = environ["JOBSET_NAME"]
+    count, index = _number(environ, "NUM_PROCESSES"), _number(environ, "JOB_COMPLETION_INDEX")
+    if _has(environ, "JOB_INDEX", "PROCESSES_PER_JOB"):
+        index += _number(environ, "JOB_INDEX") * _number(environ, "PROCESSES_PER_JOB")
+    address = f"{name}-{environ['REPLICATED_JOB_NAME']}-0-0.{name}:{_port(environ)}"
+    return Host(address, count, index, source="kubernetes")
+
+
+def _jaxjob(environ: Mapping[str, str]) -> Host | None:
+    """Kubeflow's JAXJob, and any pod that is given these three."""
+    if not _has(environ, "COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_ID"):
+        return None
+    address = environ["COORDINATOR_ADDRESS"]
+    address = address if ":" in address else f"{address}:{_port(environ)}"
+    return Host(address, _number(environ, "NUM_PROCESSES"), _number(environ, "PROCESS_ID"), source="kubernetes")
+
+
+def _indexed(environ: Mapping[str, str]) -> Host | None:
+    """An indexed Job: the pod's number is there; how many there are and where they meet, its author must say."""
+    if not _has(environ, "KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"):
+        return None
+    if not _has(environ, "COORDINATOR_ADDRESS", "NUM_PROCESSES"):
+        return None
+    address = environ["COORDINATOR_ADDRESS"]
+    address = address if ":" in address else f"{address}:{_port(environ)}"
+    return Host(
+        address, _number(environ, "NUM_PROCESSES"), _number(environ, "JOB_COMPLETION_INDEX"), source="kubernetes"
+    )
+
+
+def _tpu(environ: Mapping[str, str]) -> Host | None:
+    """A GKE TPU slice: the names of its hosts, and which this is."""
+    if not _has(environ, "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"):
+        return None
+    names = [name.strip() for name in environ["TPU_WORKER_HOSTNAMES"].split(",") if name.strip()]
+    return Host(f"{names[0]}:{PORT}", len(names), _number(environ, "TPU_WORKER_ID"), source="tpu")
+
+
+def _torchrun(environ: Mapping[str, str]) -> Host | None:
+    if not _has(environ, "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"):
+        return None
+    count = _number(environ, "WORLD_SIZE")
+    several = _has(environ, "LOCAL_WORLD_SIZE", "LOCAL_RANK") and _number(environ, "LOCAL_WORLD_SIZE") > 1
+    address = f"{environ['MASTER_ADDR']}:{_number(environ, 'MASTER_PORT')}"
+    local = _number(environ, "LOCAL_RANK") if several else None
+    return Host(address, count, _number(environ, "RANK"), local, "torchrun")
+
+
+def _port(environ: Mapping[str, str]) -> int:
+    return _number(environ, "COORDINATOR_PORT") if _has(environ, "COORDINATOR_PORT") else PORT
+
+
+def join(host: Host | None, patience_s: int = 300) -> None:
+    """Meet the others; a process alone does nothing."""
+    if host is None:
+        return
+    import jax
+
+    cpu = getattr(jax.config, "jax_platforms", None) == "cpu"
+    own = [host.local] if host.local is not None and not cpu else None
+    try:
+        jax.distributed.initialize(host.address, host.count, host.index, own, initialization_timeout=patience_s)
+    except RuntimeError as error:
+        raise InputError(
+            f"Process {host.index} of {host.count} ({host.source}) did not meet the others at {host.address}: "
+            f"{str(error).splitlines()[0][:200]}"
+        ) from None

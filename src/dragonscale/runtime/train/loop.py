@@ -1,0 +1,187 @@
+"""A run from its first step, or from where it was broken off, to its last.
+
+While the devices compute a step, the host prepares the next one's tokens. Then it looks at the loss: if it is no number,
+the run ends with the last checkpoint untouched. A termination signal is raised as a flag that goes through the step with
+the data, so that all hosts agree after which step they save and leave.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy
+from jax.sharding import Mesh
+
+from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer
+from dragonscale.runtime.meshes import mesh_of
+from dragonscale.runtime.train.checkpoints import Checkpoints
+from dragonscale.runtime.train.clock import Clock, Result
+from dragonscale.runtime.train.metrics import Metrics
+from dragonscale.runtime.train.model import numerics_of
+from dragonscale.runtime.train.settings import Order, learning_rate
+from dragonscale.runtime.train.step import State, Trainer, make_trainer
+from dragonscale.runtime.train.stopping import Stop
+from dragonscale.runtime.train.tokens import Tokens, open_tokens
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+def train(order: Order, watch: Watch | None = None) -> Result:
+    """Run an order to its last step; `watch` is called with the metrics of every step."""
+    model = load_model(order.model)
+    program, numerics = model.program(), numerics_of(order.model)
+    vocab = program.sections[0].dims["v"]
+    tokens = open_tokens(order.run.data, order.run.tokens, order.run.seq, vocab, order.run.seed)
+    trainer = make_trainer(order, program, numerics, _mesh(order))
+    kept = _checkpoints(order, tokens, str(program))
+    try:
+        with Stop().listening() as stop, _errors():
+            return _run(order, model, tokens, trainer, kept, stop, watch or (lambda _: None))
+    finally:
+        if kept is not None:
+            kept.close()
+
+
+def last_state(order: Order) -> State:
+    """The newest state of an order's checkpoints, laid out for its plan: not necessarily the plan that it was trained with."""
+    program = load_model(order.model).program()
+    trainer = make_trainer(order, program, numerics_of(order.model), _mesh(order))
+    kept = Checkpoints(order.run.checkpoints, order.run.keep, {})
+    try:
+        if kept.newest is None:
+            raise InputError(f"There is no checkpoint in {shorten(order.run.checkpoints)}.")
+        return kept.restore(trainer.shape)
+    finally:
+        kept.close()
+
+
+def _mesh(order: Order) -> Mesh:
+    """The plan's devices; every process of a run must have some of them."""
+    mesh = mesh_of(order.plan)
+    if jax.process_count() > 1 and mesh.size != jax.device_count():
+        raise InputError(
+            f"The plan {order.plan} uses {mesh.size} of the {jax.device_count()} devices that {jax.process_count()} processes "
+            "have; with several processes it must use all."
+        )
+    return mesh
+
+
+def _checkpoints(order: Order, tokens: Tokens, program: str) -> Checkpoints | None:
+    if not order.run.checkpoints:
+        return None
+    facts = {
+        "model": hashlib.sha256(program.encode()).hexdigest()[:16],
+        "optimizer": order.plan.optimizer,
+        "data": tokens.fingerprint,
+        "seed": order.run.seed,
+        "batch": order.run.batch,
+        "seq": order.run.seq,
+    }
+    return Checkpoints(order.run.checkpoints, order.run.keep, facts)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """What the devices cannot do, in a sentence."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        text = str(error)
+        if "RESOURCE_EXHAUSTED" not in text:
+            raise
+        raise Infeasible(
+            f"The devices have not enough memory for this plan ({text.splitlines()[0][:160]}); split it over more of them, "
+            "take a smaller microbatch, or remat=block."
+        ) from None
+
+
+def _run(
+    order: Order,
+    model: Transformer,
+    tokens: Tokens,
+    trainer: Trainer,
+    kept: Checkpoints | None,
+    stop: Stop,
+    watch: Watch,
+) -> Result:
+    begun = kept.newest if kept is not None else None
+    state = trainer.start(order.run.seed) if begun is None or kept is None else kept.restore(trainer.shape)
+    done = first = begun or 0
+    clock = Clock(order, model, trainer)
+    metrics = Metrics(_metrics_path(order), done)
+    asked, saved, last = "", done, None
+    try:
+        batch = feed(trainer, tokens, order, done) if done < order.run.steps else None
+        while done < order.run.steps and not asked:
+            start = time.perf_counter()
+            assert batch is not None
+            rate = learning_rate(order.run, done)
+            state, found = trainer.step(state, *batch, rate, _flags(trainer, stop))
+            done += 1
+            batch = feed(trainer, tokens, order, done) if done < order.run.steps else None
+            values = {name: float(found[name]) for name in ("loss", "grad_norm", "stop")}
+            asked = stop.asked or "SIGTERM" if values.pop("stop") else ""
+            last = _checked(values, done, kept, saved)
+            line = {"step": done, **values, "learning_rate": rate, **clock.tick(time.perf_counter() - start)}
+            metrics.write(line)
+            watch(line)
+            due = order.run.every and done % order.run.every == 0
+            if kept is not None and (asked or due or done == order.run.steps):
+                kept.save(done, state)
+                saved = done
+        if kept is not None:
+            kept.finish(saved)
+    finally:
+        metrics.close()
+    return clock.result(first, done, asked or "finished", last, state)
+
+
+def _metrics_path(order: Order) -> str:
+    """Only the first process writes them, beside the checkpoints if nobody says where."""
+    if jax.process_index():
+        return ""
+    beside = str(Path(order.run.checkpoints) / "metrics.jsonl") if order.run.checkpoints else ""
+    return order.run.metrics or beside
+
+
+def _flags(trainer: Trainer, stop: Stop) -> jax.Array:
+    value = numpy.full(1, bool(stop.asked), numpy.int32)
+    return jax.make_array_from_callback((trainer.mesh.size,), trainer.flags, lambda _: value)
+
+
+def _checked(values: dict[str, float], step: int, kept: Checkpoints | None, saved: int) -> float:
+    for name, words in (("loss", "The loss"), ("grad_norm", "The gradient")):
+        if not math.isfinite(values[name]):
+            where = f"the checkpoint of step {saved} is whole" if kept is not None and saved else "nothing was saved"
+            raise Infeasible(
+                f"{words} of step {step} is {values[name]}; {where}. Take a lower learning rate, a longer warmup, or a "
+                "smaller clip."
+            )
+    return values["loss"]
+
+
+def feed(trainer: Trainer, tokens: Tokens, order: Order, step: int) -> tuple[jax.Array, jax.Array]:
+    """Tokens and targets [passes, b, t] of a step; each host reads the sequences of its own devices."""
+    passes, seq = order.passes, order.run.seq
+    shape = (passes, order.run.batch // passes, seq)
+    numbers = (step * order.run.batch + numpy.arange(order.run.batch)).reshape(shape[:2])
+    read: dict[int, Any] = {}
+
+    def piece(index: Any, shift: int) -> Any:
+        wanted = numbers[index[0], index[1]]
+        new = [number for number in wanted.ravel().tolist() if number not in read]
+        read.update(zip(new, tokens.rows(new), strict=True))
+        whole = numpy.stack([read[number][shift : seq + shift] for number in wanted.ravel().tolist()])
+        return whole.reshape(*wanted.shape, seq)[:, :, index[2]]
+
+    return tuple(
+        jax.make_array_from_callback(shape, trainer.batch, lambda index, shift=shift: piece(index, shift))
+        for shift in (0, 1)
+    )  # pyright: ignore[reportReturnType]  two of them

@@ -1,0 +1,64 @@
+"""What the planner expects of a run, to stand beside what was measured.
+
+The step time is of the slice that the plan was made for; the MFU is measured only where the devices are chips that
+Dragonscale knows, against their datasheet. Bytes of state are the plan's own split of weights and optimizer state and
+must be what the devices hold, wherever it runs.
+"""
+
+from dataclasses import dataclass
+
+from dragonscale.hardware import Chip, load_chip, parse_slice
+from dragonscale.models.flops import Workload, training_flops
+from dragonscale.models.transformer import Transformer
+from dragonscale.runtime.train.settings import Order
+from dragonscale.training.evaluation import first, judge_one, make_job, problems
+
+_KINDS = {
+    "NVIDIA H200": "h200", "NVIDIA H100": "h100", "NVIDIA B200": "b200", "NVIDIA A100": "a100", "TPU v5 lite": "v5e",
+    "TPU v5e": "v5e", "TPU v5p": "v5p", "TPU v5": "v5p", "TPU v6 lite": "v6e", "TPU v6e": "v6e", "TPU v4": "v4",
+}  # fmt: skip
+"""Beginnings of `device_kind`, longest first where one begins another."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The expectation, with its lower bound, for one chip of a slice; `state_bytes` are those of the master weights and the
+    optimizer; `problems` says why the planner would refuse it."""
+
+    slice: str
+    step_s: float
+    lower_s: float
+    mfu: float
+    hbm_bytes: float
+    state_bytes: float
+    problems: tuple[str, ...]
+
+
+def planned(order: Order, model: Transformer) -> Planned | None:
+    """The planner's verdict, if the order names a slice."""
+    if not order.slice:
+        return None
+    job = make_job(model, parse_slice(order.slice), order.run.batch, order.run.seq)
+    verdict = judge_one(job, order.plan)
+    seconds = first(verdict.seconds)
+    return Planned(
+        slice=order.slice,
+        step_s=seconds,
+        lower_s=first(verdict.lower),
+        mfu=job.model_flops / (seconds * job.piece.flops),
+        hbm_bytes=first(verdict.hbm_bytes),
+        state_bytes=first(verdict.expected.memory["optimizer"]),
+        problems=tuple(problems(job, order.plan, verdict)),
+    )
+
+
+def step_flops(model: Transformer, order: Order) -> float:
+    """FLOPs of a step as the MFU counts them."""
+    work = Workload(order.run.batch, order.run.seq, order.run.seq)
+    return float(sum(training_flops(model.program().sections, work).values()))
+
+
+def chip_of(kind: str) -> Chip | None:
+    """The chip behind a device's own name, if it is known."""
+    names = [name for name in sorted(_KINDS, key=len, reverse=True) if kind.startswith(name)]
+    return load_chip(_KINDS[names[0]]) if names else None

@@ -1,0 +1,175 @@
+"""What is to be run: a plan file with a `[run]` table, or the same as flags.
+
+    model = "llama3-8b"
+    slice = "h100:8"
+
+    [plan]
+    fsdp = 8
+    microbatch = 2
+    remat = "block"
+
+    [run]
+    data = ["corpus/*.bin"]
+    steps = 10000
+    batch = 128
+    seq = 8192
+    learning_rate = 3e-4
+    checkpoints = "runs/first"
+
+Everything is checked before JAX is loaded, so that a slip is answered in a blink.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware.chip_file import read_table
+from dragonscale.training.plan import Plan, load_plan, parse_plan
+
+DTYPES = ("bf16", "fp32")
+"""What matrices may be multiplied in; weights are kept in fp32 either way."""
+_FLOATS: dict[str, tuple[float, float]] = {
+    "learning_rate": (0.0, 1e3), "weight_decay": (0.0, 10.0), "clip": (0.0, 1e6), "final": (0.0, 1.0),
+}  # fmt: skip
+_LEAST = {"warmup": 0, "seed": 0, "every": 0}
+_MOST = 2**40
+
+
+@dataclass(frozen=True)
+class Run:
+    """The `[run]` table. `batch` counts sequences of a step over all devices; `every` is how many steps lie between
+    checkpoints (0: only at the end), `keep` how many of them stay; the learning rate climbs for `warmup` steps and falls
+    along a cosine to `final` of itself at the last step; gradients longer than `clip` are shortened to it (0: never)."""
+
+    data: tuple[str, ...] = ()
+    steps: int = 0
+    batch: int = 0
+    seq: int = 0
+    learning_rate: float = 3e-4
+    warmup: int = 0
+    final: float = 0.1
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    seed: int = 0
+    checkpoints: str = ""
+    every: int = 1000
+    keep: int = 3
+    metrics: str = ""
+    dtype: str = ""
+    tokens: str = ""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A run in full: the model by name, the slice its plan was made for (or none), the plan, and the settings."""
+
+    model: str
+    slice: str
+    plan: Plan
+    run: Run
+
+    @property
+    def microbatches(self) -> int:
+        """Pieces of a step's batch, whose gradients are added up."""
+        return self.run.batch // (self.plan.replicas * self.plan.microbatch)
+
+    @property
+    def passes(self) -> int:
+        """How often a step goes through the model: a pipeline takes all microbatches in one."""
+        return 1 if self.plan.pipe > 1 else self.microbatches
+
+
+def learning_rate(run: Run, done: int) -> float:
+    """Of the step after `done` others: up along a line, down along a cosine.
+
+    >>> run = Run(steps=100, learning_rate=1.0, warmup=4, final=0.1)
+    >>> [round(learning_rate(run, done), 3) for done in (0, 3, 4, 52, 100)]
+    [0.25, 1.0, 1.0, 0.55, 0.1]
+    """
+    if done < run.warmup:
+        return run.learning_rate * (done + 1) / run.warmup
+    part = min(1.0, (done - run.warmup) / max(run.steps - run.warmup, 1))
+    return run.learning_rate * (run.final + (1 - run.final) * (1 + math.cos(math.pi * part)) / 2)
+
+
+def read_order(plan: str, model: str = "", piece: str = "", changes: Mapping[str, Any] | None = None) -> Order:
+    """What a plan file (or a plan written out) and flags ask for; flags come before the file."""
+    table: dict[str, Any] = {}
+    if plan.strip().endswith(".toml"):
+        table = read_table(Path(plan.strip()), "Plan file")
+        _check_names(table, plan)
+    found = load_plan(plan.strip()) if table else parse_plan(plan)
+    settings = {**table.get("run", {}), **(changes or {})}
+    run = replace(Run(), **{name: _read(name, value) for name, value in settings.items()})
+    order = Order(model or str(table.get("model", "")), piece or str(table.get("slice", "")), found, run)
+    return check(replace(order, run=replace(run, dtype=run.dtype or found.dtype)))
+
+
+def _check_names(table: dict[str, Any], path: str) -> None:
+    for name in table:
+        if name not in ("model", "slice", "plan", "run"):
+            raise unknown(f"part of the plan file {shorten(path)} called", name, ("model", "slice", "plan", "run"))
+    for name in ("plan", "run"):
+        if not isinstance(table.get(name, {}), dict):
+            raise InputError(f"In the plan file {shorten(path)} {name!r} is not a table of settings.")
+    if "plan" not in table:
+        raise InputError(
+            f"The plan file {shorten(path)} has no table [plan]; write one, such as 'fsdp = 8' under [plan]."
+        )
+
+
+def _read(name: str, value: Any) -> Any:
+    """One setting of a run, checked."""
+    kinds = {field.name: field.type for field in fields(Run)}
+    if name not in kinds:
+        raise unknown("setting of a run called", name, kinds)
+    if name == "data":
+        files = [value] if isinstance(value, str) else value
+        if not isinstance(files, list | tuple) or not all(isinstance(one, str) and one for one in files):
+            raise InputError(f"In [run] data is {shorten(value)}; write a file of tokens, or a list of them.")
+        return tuple(files)
+    if name in ("checkpoints", "metrics", "dtype", "tokens"):
+        if not isinstance(value, str) or "\0" in value:
+            raise InputError(f"In [run] {name} is {shorten(value)}; write text.")
+        return value
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name in _FLOATS:
+        least, most = _FLOATS[name]
+        if not number or not least <= value <= most:
+            raise InputError(f"In [run] {name} is {shorten(value)}; write a number from {least:g} to {most:g}.")
+        return float(value)
+    if not number or value != value or int(value) != value or not _LEAST.get(name, 1) <= value <= _MOST:
+        raise InputError(
+            f"In [run] {name} is {shorten(value)}; write a whole number of at least {_LEAST.get(name, 1)}."
+        )
+    return int(value)
+
+
+def check(order: Order) -> Order:
+    """Settings that contradict each other, or that nothing here can do, are refused."""
+    plan, run = order.plan, order.run
+    if not order.model:
+        raise InputError('The run has no model; write model = "llama3-8b" in the plan file, or give --model.')
+    for name, what in (("data", "token files"), ("steps", "steps"), ("batch", "sequences"), ("seq", "tokens")):
+        if not getattr(run, name):
+            raise InputError(f"The run does not say its {name} ({what}); write it under [run], or give --{name}.")
+    share = plan.replicas * plan.microbatch
+    if run.batch % share:
+        raise InputError(
+            f"A batch of {run.batch} sequences does not divide into {plan.replicas} copies x microbatches of "
+            f"{plan.microbatch}; make it a multiple of {share}."
+        )
+    if run.seq % plan.context:
+        raise InputError(f"Sequences of {run.seq} tokens do not divide over context={plan.context}.")
+    if run.dtype not in DTYPES:
+        raise InputError(
+            f"The run multiplies in {shorten(run.dtype)}; it can do {' and '.join(DTYPES)}: set dtype under [run]."
+        )
+    if plan.remat == "offload":
+        raise InputError("The plan offloads activations to the host, which cannot be run yet; take remat=block.")
+    if run.tokens not in ("", "uint16", "uint32"):
+        raise unknown("type of tokens", run.tokens, ("uint16", "uint32"))
+    return order
