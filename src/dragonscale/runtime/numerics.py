@@ -79,6 +79,7 @@ def read_numerics(config: Mapping[str, Any]) -> Numerics:
     >>> read_numerics({"model_type": "llama", "rms_norm_eps": 1e-6, "rope_theta": 500000.0}).rope.theta
     500000.0
     """
+    config = {**config, **(config.get("text_config") or {})}  # of a model that also sees, the part that reads
     kind = str(config.get("model_type", "llama"))
     given = next(
         (config[name] for name in ("hidden_act", "hidden_activation", "activation_function") if name in config), "silu"
