@@ -92,6 +92,19 @@ def test_a_trace_is_replayed(tmp_path: Path, zipped: bool, capsys: pytest.Captur
     assert report["simulated_s"] > 17
 
 
+def test_a_saved_serving_plan_is_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.toml"
+    saved = ["serve", "llama3-8b", "--on", "h100:2", "--dtype", "fp8", "--prompt", "512", "--output", "64"]
+    assert main([*saved, "--plan", "tensor=2", "--engine", "vllm", "--save", str(plan)]) == 0
+    capsys.readouterr()
+    few = ["--rate", "2/s", "--requests", "40"]
+    whole = asked(["simulate", str(plan), *few], capsys)
+    assert whole["fleet"][0]["slice"] == "h100:2"
+    assert whole["fleet"][0]["engine"] == "vllm"
+    assert "fp8" in whole["fleet"][0]["plan"]
+    assert asked(["simulate", "llama3-8b", "--on", "h100:2", "--plan", str(plan), *few], capsys) == whole
+
+
 def test_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, latency, fleet = (tmp_path / name for name in ("run.json", "latency.json", "fleet.json"))
     assert main([*QUICK, "--perfetto", str(trace), "--plot", str(latency)]) == 0
@@ -138,6 +151,11 @@ def test_wrong_input_gets_one_sentence(name: str, capsys: pytest.CaptureFixture[
     assert printed.out == ""
     assert part in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_a_replica_needs_a_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "llama3-8b", "--rate", "1/s"]) == 2
+    assert "Say where a replica runs" in capsys.readouterr().err
 
 
 def test_a_model_that_does_not_fit_is_infeasible(capsys: pytest.CaptureFixture[str]) -> None:

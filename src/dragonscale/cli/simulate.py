@@ -14,12 +14,19 @@ EVENTS = 200_000
 
 
 def run(
-    model: Annotated[str, Parameter(help="A preset (llama3-70b), a config.json, or a TOML file.")],
+    model: Annotated[
+        str,
+        Parameter(
+            help="A preset (llama3-70b), a config.json, a TOML file, or a plan that `dscale serve --save` wrote."
+        ),
+    ],
     /,
     *,
-    on: Annotated[str, Parameter(name="--on", help="The slice of one replica (h100:8, v5e:4x4).")],
-    plan: Annotated[str, Parameter(help="Its sharding and formats: tensor=8,weights=fp8,compute=fp8,kv=fp8.")] = "",
-    engine: Annotated[str, Parameter(help="The software: generic, vllm, sglang, trtllm …")] = "generic",
+    on: Annotated[str, Parameter(name="--on", help="The slice of one replica (h100:8, v5e:4x4).")] = "",
+    plan: Annotated[
+        str, Parameter(help="Its sharding and formats: tensor=8,weights=fp8,compute=fp8,kv=fp8, or a plan file.")
+    ] = "",
+    engine: Annotated[str, Parameter(help="The software: generic, vllm, sglang, trtllm …")] = "",
     replicas: Annotated[int, Parameter(help="How many of them.")] = 1,
     rate: Annotated[str, Parameter(help="Requests that come, such as 40/s.")] = "",
     clients: Annotated[int, Parameter(help="Clients that each wait for an answer, instead of a rate.")] = 0,

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
-from dragonscale.serving.deployment import Deployment, deploy
+from dragonscale.serving.deployment import Deployment, deploy, filling
 from dragonscale.serving.engine import load_engine
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
 from dragonscale.serving.speculation import head_part
 from dragonscale.simulation import (
     AtOnce,
@@ -44,9 +46,9 @@ class Question:
     """The flags as they were written."""
 
     model: str
-    on: str
+    on: str = ""
     plan: str = ""
-    engine: str = "generic"
+    engine: str = ""
     replicas: int = 1
     rate: str = ""
     clients: int = 0
@@ -99,10 +101,8 @@ def read_question(question: Question, events: int = 0) -> Asked:
     """Check every flag; what cannot be used is refused in one sentence."""
     if question.chart not in CHARTS:
         raise unknown("chart", question.chart, CHARTS)
-    deployment = deploy(
-        load_model(question.model), parse_slice(question.on), question.plan, load_engine(question.engine)
-    )
-    _check_chips(deployment, question.on)
+    deployment = _deployment(question)
+    _check_chips(deployment, str(deployment.piece))
     prompt, output = _tokens(question.prompt, "--prompt"), _tokens(question.output, "--output")
     rate = parse(question.rate, "count/s", "the rate") if question.rate else None
     traffic, longest, prompt, output, rate = _traffic(question, prompt, output, rate)
@@ -124,6 +124,28 @@ def read_question(question: Question, events: int = 0) -> Asked:
         events=events,
     )
     return Asked(question, deployment, prefill, fleet, traffic, options, prompt, output, rate)
+
+
+def _deployment(question: Question) -> Deployment:
+    """One replica, from flags or from a plan file that `dscale serve --save` wrote: given for the model, or as the plan."""
+    saved = read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
+    name = question.model
+    if is_plan_file(name):
+        if question.plan:
+            raise InputError(f"{shorten(name)} is a serving plan already; leave --plan out.")
+        saved = load_serving_plan(name)
+        if not saved.model:
+            raise InputError(
+                f'The plan file {shorten(name)} does not say which model it serves; add model = "llama3-70b".'
+            )
+        name = saved.model
+    where = question.on or saved.slice
+    if not where:
+        raise InputError("Say where a replica runs: --on h100:8, or a plan file that names its slice.")
+    piece = parse_slice(where)
+    plan = saved.plan if saved.whole else filling(saved.plan, piece)
+    engine = load_engine(question.engine or saved.engine or "generic")
+    return deploy(load_model(name), piece, plan, engine)
 
 
 def _check_chips(deployment: Deployment, where: str) -> None:

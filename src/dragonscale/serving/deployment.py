@@ -107,6 +107,16 @@ class Deployment:
         return Rules(self.plan.spread, prompt, self.engine.exchange == "all_to_all")
 
 
+def filling(plan: ServingPlan, piece: Slice) -> ServingPlan:
+    """The plan with as many `tensor` ways as fill the slice."""
+    others = plan.chips // plan.tensor
+    if piece.chips % others:
+        raise InputError(
+            f"The plan {plan} splits {others} ways, which does not divide the {piece.chips} chips of {piece}."
+        )
+    return replace(plan, tensor=piece.chips // others)
+
+
 def deploy(
     model: str | Transformer,
     on: str | Slice,
@@ -124,10 +134,5 @@ def deploy(
     piece = parse_slice(on) if isinstance(on, str) else on
     split = parse_serving_plan(plan) if isinstance(plan, str) else plan
     if isinstance(plan, str) and "tensor" not in plan:
-        others = split.chips // split.tensor
-        if piece.chips % others:
-            raise InputError(
-                f"The plan {plan} splits {others} ways, which does not divide the {piece.chips} chips of {piece}."
-            )
-        split = replace(split, tensor=piece.chips // others)
+        split = filling(split, piece)
     return Deployment(found, piece, split, load_engine(engine) if isinstance(engine, str) else engine, transport)

@@ -58,6 +58,12 @@ def load_serving_plan(path: str) -> SavedPlan:
     return SavedPlan(plan, **words, batch=batch, whole="tensor" in settings)
 
 
+def is_plan_file(text: str) -> bool:
+    """Whether a path is that of a serving plan: a TOML file with a `[plan]` table (a model's own file has none)."""
+    path = Path(text)
+    return path.suffix == ".toml" and path.is_file() and "plan" in read_table(path, "File")
+
+
 def read_serving_plan(text: str) -> SavedPlan:
     """A plan as it is written on a command line: settings, or the file that holds them."""
     if text.strip().endswith(".toml"):
