@@ -25,7 +25,8 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.table import StepTable
 from dragonscale.serving.times import StepTimes
-from dragonscale.simulation import ClosedLoop, Engine, Fixed, Fleet, Options, Pool, Uniform, simulate
+from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Options, Pool, Uniform, simulate
+from dragonscale.simulation.deployed import engine_of
 
 TOKENISE = 2.5e-6
 """Seconds of a tokeniser for a token of a prompt: the Hugging Face tokenisers that all three engines use do about
@@ -139,14 +140,10 @@ def front_seconds(run: Served, request_seconds: float, times: StepTimes) -> floa
 def predict(run: Served, table: StepTable) -> tuple[float, float]:
     """Mean seconds to the first token and between tokens."""
     own = table.deployment.engine
-    engine = Engine(
-        own.scheduler,
+    engine = replace(
+        engine_of(own),
         sequences=run.recipe.sequences or run.clients,
         tokens=_budget(run),
-        mixed=own.mixed,
-        reserve=own.reserve,
-        page_tokens=own.page,
-        ahead=own.ahead,
         poll=run.recipe.poll[0 if run.clients < 16 else 1],
     )
     times: StepTimes = table

@@ -114,6 +114,11 @@ class Chip:
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
+    def host_link(self) -> float:
+        """Bytes per second between the chip and its host; where the file knows none, PCIe of the third generation."""
+        return float(self.pcie or 16e9)
+
+    @property
     def hbm(self) -> Memory:
         """The main memory."""
         return self.memory["hbm"]

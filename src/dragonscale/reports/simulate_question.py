@@ -249,7 +249,7 @@ def _pool(question: Question, deployment: Deployment, longest: int) -> Pool:
         return pool
     each = pool.times.per_token  # pyright: ignore[reportAttributeAccessIssue]
     chips = deployment.plan.tensor * deployment.plan.pipe
-    link = float(deployment.chip.pcie or 16e9)
+    link = deployment.chip.host_link
     return replace(pool, host_tokens=int(host / (each * chips)), host_tokens_per_s=link / each)
 
 

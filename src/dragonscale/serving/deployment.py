@@ -19,9 +19,6 @@ from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.rules import MESH, Rules, mesh_axes
 from dragonscale.sharding.placement import Wires, lay_wires
 
-HOPPER = "2022-09"
-"""When the first chip came out whose tensor cores want other instructions than Ampere's."""
-
 
 @dataclass(frozen=True)
 class Deployment:

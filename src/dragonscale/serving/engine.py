@@ -24,8 +24,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `joined` of False runs products that read the same tensor (queries, keys and values; gate and up) as kernels of their own.
     `shared_heads`: how many query heads may share a cached head for its decode kernel to read the cache once for all of
     them (empty: any number); with another number each query head reads it again, from the last-level cache.
-    `gap`: seconds between two kernels inside a graph. `legacy_attention`: its attention was written for chips before
-    Hopper. `flash` of False writes the scores of a prompt out. `throttle`: seconds until power slows a product down over
+    `gap`: seconds between two kernels inside a graph. `flash` of False writes the scores of a prompt out. `throttle`: seconds until power slows a product down over
     the profile's, whose kernels were timed one at a time on a chip that had rested. `overlap`: seconds by
     which its attention kernels are done sooner than the profile's, however much they read: the profile's were timed call
     by call, and in a graph most of the way to start one hides under the kernel before.
@@ -62,7 +61,6 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quantise: float = 0.0
     pointwise: float = 1.0
     narrow_attention: bool = False
-    legacy_attention: bool = False
     flash: bool = True
     shared_heads: tuple[int, ...] = ()
     gap: float = 0.0

@@ -19,7 +19,7 @@ from dragonscale.collectives.profile import expected_time, shared_profile
 from dragonscale.kernels import memory_seconds
 from dragonscale.models.program import Section
 from dragonscale.numbers import Number, maximum
-from dragonscale.serving.deployment import HOPPER, Deployment
+from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.exchange import sent_share
 from dragonscale.serving.reading import Kernel, Move, read_forward
 from dragonscale.serving.work import (
@@ -218,8 +218,8 @@ def _scatter(whole: Cost, part: Cost, mask: Any) -> None:
 
 
 def _cost(deployment: Deployment, arrays: dict[str, Any], prompt: bool) -> Cost:
-    chip, engine = deployment.chip, deployment.engine
-    bench = Bench(deployment.kernels, engine, deployment.plan, Mesh(deployment.axes), chip.released >= HOPPER)
+    engine = deployment.engine
+    bench = Bench(deployment.kernels, engine, deployment.plan, Mesh(deployment.axes))
     cost = Cost()
     new = arrays["decodes"] * arrays["queries"] + arrays["prompts"] * arrays["tokens"]
     last = arrays["decodes"] * arrays["queries"] + arrays["prompts"]

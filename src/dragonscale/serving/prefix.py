@@ -14,9 +14,6 @@ from dragonscale.serving.capacity import cache_per_chip, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import iteration_cost, prefill
 
-HOST_LINK = 16e9
-"""Bytes per second between a chip and its host where the catalogue knows none: PCIe of the third generation."""
-
 
 @dataclass(frozen=True)
 class Hit:
@@ -44,7 +41,7 @@ def hit(deployment: Deployment, prompt: int, shared: int) -> Hit:
         float(numpy.ravel(iteration_cost(deployment, prefill(new, 1, past)).expected)[0])
         for new, past in ((prompt, 0), (prompt - shared, shared))
     )
-    link = float(deployment.chip.pcie or HOST_LINK)
+    link = deployment.chip.host_link
     loading = float(numpy.ravel(cache_per_chip(deployment, float(shared)))[0]) / link
     return Hit(whole, rest, rest + loading)
 

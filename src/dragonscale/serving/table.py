@@ -222,7 +222,7 @@ def _places(deployment: Deployment) -> float:
 def port_bandwidth(chip: Chip) -> float:
     """Bytes per second that one chip can send out of its node or slice."""
     if isinstance(chip.network, Torus) or len(chip.network.levels) < 2:
-        return float(chip.dcn or chip.pcie or 16e9)
+        return float(chip.dcn or chip.host_link)
     inner, outer = chip.network.levels[:2]
     return float(outer.bandwidth / inner.degree)
 

@@ -39,8 +39,6 @@ LATENT_RATE = 0.62
 660 TFLOP/s on an H800, 0.67 of its peak, for their best shape)."""
 SCAN_RATE = 0.25
 """The part of the peak that chunked linear attention reaches: products of 64 rows between pointwise work."""
-LEGACY = 0.62
-"""The part of their rate that Hopper and later chips reach with Ampere's instructions (Shah et al. 2024)."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +56,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Bench:
-    """What kernels run on: a chip's profile, the engine, the plan's formats, the mesh and whether the chip is newer than
-    the instructions of an older engine."""
+    """What kernels run on: a chip's profile, the engine, the plan's formats and the mesh."""
 
     profile: KernelProfile
     engine: Engine
     plan: ServingPlan
     mesh: Mesh
-    modern: bool = True
 
     @property
     def attention_dtype(self) -> str:
@@ -256,7 +252,7 @@ def prompt_work(kernel: Kernel, section: Section, seen: Attended, sizes: dict[st
         )
     else:
         seconds = _unfused(batch, queries, seen.keys, heads, bench.profile)
-    slow = bench.engine.attention / (LEGACY if bench.engine.legacy_attention and bench.modern else 1.0)
+    slow = bench.engine.attention
     compute = flops / bench.profile.peak(dtype)
     seconds = _under_engine(seconds, slow, bench.profile.attention.of(dtype).launch, compute, moved, bench)
     return Work("scores", flops, compute, moved, seconds, 2.0)

@@ -88,15 +88,11 @@ def layer_costs(
     return Layer(reading, section_work(reading, sizes, mesh, timer, dtype), travel)
 
 
-HOST_LINK = 16e9
-"""Bytes per second between a chip and its host where the catalogue knows none: PCIe of the third generation."""
-
-
 def _add_offload(travel: Travel, reading: Reading, sizes: dict[str, Number], wires: Wires) -> None:
     """What sending a block's input to the host takes, one way, should the plan ask for it."""
     entry = reading.rules.activation(reading.section.ops[0].inputs[0])
     size = local_bytes(entry, sizes, Mesh(wires.axes))
-    travel.add(("offload", "host", ()), size / (wires.piece.chip.pcie or HOST_LINK), size)
+    travel.add(("offload", "host", ()), size / wires.piece.chip.host_link, size)
 
 
 def _sent_once(sizes: dict[str, Number], wires: Wires, axes: tuple[str, ...]) -> Number:
