@@ -13,6 +13,7 @@ from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.runtime.checkpoint import load_weights  # noqa: E402
 from dragonscale.runtime.forward import forward  # noqa: E402
+from dragonscale.runtime.lines import Setting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.safetensors import Tensors, write_safetensors  # noqa: E402
 from tests.runtime import reference  # noqa: E402
@@ -90,7 +91,7 @@ def test_logits_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     program, numerics = load_config(config).program(), read_numerics(config)
     params = load_weights(Tensors(tmp_path), program, jnp.float32)
     tokens = np.random.default_rng(1).integers(0, 128, (1, 12))
-    found = jax.jit(lambda p, t: forward(p, program, t, numerics))(params, jnp.asarray(tokens))
+    found = jax.jit(lambda p, t: forward(p, program, t, Setting(numerics)))(params, jnp.asarray(tokens))
     wanted = reference.logits(tokens[0], {key: value.astype(np.float64) for key, value in written.items()}, config)
     assert np.abs(np.asarray(found[0]) - wanted).max() < 2e-4 * max(np.abs(wanted).max(), 1)
 

@@ -12,7 +12,8 @@ from jax.extend.core import jaxprs_in_params  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.models.catalogue import model_names  # noqa: E402
 from dragonscale.models.flops import Workload, forward_flops  # noqa: E402
-from dragonscale.runtime.forward import _MAKERS, forward  # noqa: E402
+from dragonscale.runtime.forward import forward  # noqa: E402
+from dragonscale.runtime.lines import COMPUTED, Setting  # noqa: E402
 from dragonscale.runtime.numerics import config_of, read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import abstract  # noqa: E402
 
@@ -40,7 +41,7 @@ def traced_flops(jaxpr: Any) -> float:
 
 def computable(name: str) -> bool:
     """Whether every line of a model has a JAX form; recurrences and indexers have none yet."""
-    return all(op.function in _MAKERS for section in load_model(name).program().sections for op in section.ops)
+    return all(op.function in COMPUTED for section in load_model(name).program().sections for op in section.ops)
 
 
 NAMES = [name for name in model_names() if computable(name)]
@@ -55,7 +56,9 @@ def test_traced_flops_are_the_planners(name: str) -> None:
     model = load_model(name)
     program, numerics = model.program(), read_numerics(config_of(name))
     tokens = jax.ShapeDtypeStruct((1, TOKENS), jnp.int32)
-    traced = jax.make_jaxpr(lambda p, t: forward(p, program, t, numerics))(abstract(program, jnp.bfloat16), tokens)
+    traced = jax.make_jaxpr(lambda p, t: forward(p, program, t, Setting(numerics)))(
+        abstract(program, jnp.bfloat16), tokens
+    )
     full = Workload(1, TOKENS, TOKENS, causal=False)  # scores are computed as a square and masked
     wanted = sum(forward_flops(program.sections, full).values())
     assert traced_flops(traced.jaxpr) == pytest.approx(wanted, rel=0.005)

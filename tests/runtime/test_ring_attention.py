@@ -56,7 +56,7 @@ def test_values_and_gradients_are_those_of_plain_attention(kind: str, eight: lis
 
     def plain(query: jax.Array, key: jax.Array, value: jax.Array, sinks: jax.Array | None) -> jax.Array:
         places = jnp.broadcast_to(jnp.arange(T), (B, T))
-        return attend_causally(query, key, value, places, reach, SCALE, cap, sinks)
+        return attend_causally(query, key, value, places, places, reach, SCALE, cap, sinks)
 
     def both(function: Any) -> Any:
         def summed(*arguments: Any) -> Any:
@@ -88,7 +88,7 @@ def test_keys_and_values_are_passed_on_and_never_gathered(eight: list[Any]) -> N
     assert found["permute"] <= 2 * 3 * 3 + 2 * 4  # the same again, and the gradients' way home
 
     def plain(query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array) -> jax.Array:
-        found = attend_causally(query, key, value, positions, Reach(), SCALE)
+        found = attend_causally(query, key, value, positions, positions, Reach(), SCALE)
         return jax.lax.with_sharding_constraint(found, split)
 
     assert counted(plain, query, key, value, positions)["all_gather"] >= 2

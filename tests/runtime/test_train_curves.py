@@ -19,15 +19,20 @@ ALONE = "microbatch=8"
 FEW = {"llama": ("fsdp=2,tensor=2,context=2,microbatch=2,remat=matmuls", "data=2,zero=1,remat=block")}
 MANY = {
     "llama": (
-        "data=8", "fsdp=8", "tensor=2", "tensor=4,sequence=false", "context=4", "data=2,fsdp=2,tensor=2", "fsdp=4,context=2",
+        "data=8", "fsdp=8", "tensor=2", "tensor=4,sequence=false", "context=4", "context=4,ring=true", "tensor=2,context=2,ring=true,fsdp=2", "tensor=8", "data=2,fsdp=2,tensor=2", "fsdp=4,context=2",
         "pipe=2,microbatch=2", "pipe=2,data=2,fsdp=2,schedule=gpipe", "pipe=2,fsdp=2,tensor=2,remat=block",
+        "pipe=2,context=2,tensor=2,remat=selective",
         "fsdp=8,zero=1", "fsdp=4,zero=2,data=2", "fsdp=2,zero=0", "microbatch=1", "microbatch=2,remat=selective",
         "fsdp=2,optimizer=adam-bf16", "microbatch=8,optimizer=muon", "fsdp=2,tensor=2,optimizer=muon",
         "microbatch=8,optimizer=adafactor", "fsdp=4,optimizer=adafactor", "microbatch=8,optimizer=sgd", "fsdp=4,optimizer=sgd",
     ),
     "tied": ("fsdp=2,tensor=2",),
     "deepseek-v3": ("tensor=2", "fsdp=4", "expert=4,remat=matmuls", "expert=2,fsdp=2,tensor=2", "context=2,remat=selective"),
-    "qwen3-moe": ("expert=8", "expert=2,tensor=2,data=2,remat=block", "pipe=2,data=2,expert=2"),
+    "qwen3-moe": (
+        "expert=8", "expert=2,tensor=2,data=2,remat=block", "expert=2,tensor=2,sequence=false", "pipe=2,data=2,expert=2",
+        "expert=4,context=2",
+    ),
+    "mixtral": ("expert=4,tensor=2,remat=block", "expert=2,tensor=4", "fsdp=2,tensor=2"),
 }  # fmt: skip
 
 

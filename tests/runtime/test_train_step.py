@@ -9,16 +9,18 @@ jax = pytest.importorskip("jax")
 pytest.importorskip("optax")
 
 import jax.numpy as jnp  # noqa: E402
+from jax.ad_checkpoint import checkpoint_name  # noqa: E402
 
 from dragonscale.hardware import parse_slice  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.models.activations import saved_tensors  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
-from dragonscale.runtime.forward import as_is, forward, loss  # noqa: E402
+from dragonscale.runtime.forward import forward, loss  # noqa: E402
+from dragonscale.runtime.lines import Setting  # noqa: E402
 from dragonscale.runtime.meshes import mesh_of  # noqa: E402
 from dragonscale.runtime.numerics import config_of, read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import initialise  # noqa: E402
-from dragonscale.runtime.train.remat import named, remat_of  # noqa: E402
+from dragonscale.runtime.train.remat import remat_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, Run  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
 from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402
@@ -63,7 +65,8 @@ def kept_bytes(config: dict[str, Any], policy: str, shape: tuple[int, int]) -> i
     tokens = jnp.zeros(shape, jnp.int32)
 
     def cost(params: Any) -> jax.Array:
-        return loss(forward(params, program, tokens, numerics, named(as_is), remat_of(program, policy)), tokens)
+        setting = Setting(numerics, note=checkpoint_name)
+        return loss(forward(params, program, tokens, setting, remat=remat_of(program, policy)), tokens)
 
     params = jax.eval_shape(lambda: initialise(program, jax.random.key(0)))
     eqns = jax.make_jaxpr(jax.grad(cost))(params).jaxpr.eqns

@@ -83,17 +83,26 @@ def flash_possible(query: jax.Array, key: jax.Array, value: jax.Array, reach: Re
     )
 
 
+def matching_heads(heads: jax.Array, shared_by: int, mine: int, block: jax.Array | int) -> jax.Array:
+    """Of keys or values [b, s, k, h] with all their heads, those that a chip's `mine` query heads use: its block of all query
+    heads, of which every `shared_by` share one. Chips hold all KV heads where there are fewer of them than chips."""
+    if mine % shared_by and shared_by % mine:
+        own = (block * mine + jnp.arange(mine)) // shared_by
+        return jnp.take(heads, own, axis=2)
+    return jax.lax.dynamic_slice_in_dim(heads, block * mine // shared_by, max(1, mine // shared_by), 2)
+
+
 def attend_causally(
-    query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, reach: Reach, scale: float,
+    query: jax.Array, key: jax.Array, value: jax.Array, queries: jax.Array, keys: jax.Array, reach: Reach, scale: float,
     cap: float = 0.0, sinks: jax.Array | None = None,
 ) -> jax.Array:  # fmt: skip
-    """Whole sequences against themselves, as in training and prefill."""
-    if flash_possible(query, key, value, reach, cap, sinks):
+    """Whole sequences against themselves, as in training and prefill; or a part of the queries against all keys."""
+    if query.shape[1] == key.shape[1] and flash_possible(query, key, value, reach, cap, sinks):
         window = None if reach.window is None else (reach.window - 1, 0)
         return jax.nn.dot_product_attention(
             query, key, value, scale=scale, is_causal=True, local_window_size=window, implementation="cudnn"
         )
-    return attend(query, key, value, positions, positions, reach, scale, cap, sinks)
+    return attend(query, key, value, queries, keys, reach, scale, cap, sinks)
 
 
 def attend_cached(

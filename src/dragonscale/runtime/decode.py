@@ -12,20 +12,8 @@ import jax.numpy as jnp
 
 from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Program, Section
-from dragonscale.runtime.forward import (
-    Pass,
-    Pin,
-    Stretch,
-    Tensors,
-    as_is,
-    embed,
-    head,
-    layer_weights,
-    over_layers,
-    run_section,
-    stretches,
-)
-from dragonscale.runtime.numerics import Numerics
+from dragonscale.runtime.forward import Stretch, embed, head, layer_weights, over_layers, stretches
+from dragonscale.runtime.lines import Pass, Setting, Tensors, run_section
 from dragonscale.runtime.parameters import Tree
 
 Cache = list[list[Tensors]]
@@ -59,8 +47,8 @@ def _cached(section: Section, batch: int, length: int) -> dict[str, tuple[int, .
 
 
 def _layers(
-    params: Tree, program: Program, residual: jax.Array, positions: jax.Array, cache: Cache, numerics: Numerics,
-    pin: Pin, decoding: bool,
+    params: Tree, program: Program, residual: jax.Array, positions: jax.Array, cache: Cache, setting: Setting,
+    decoding: bool,
 ) -> tuple[jax.Array, Cache]:  # fmt: skip
     sections = {section.name: absorbed(section) if decoding else section for section in program.sections}
     new: Cache = []
@@ -69,15 +57,8 @@ def _layers(
         def layer(carry: jax.Array, both: tuple[list[Tensors], list[Tensors]]) -> tuple[jax.Array, list[Tensors]]:
             kept: list[Tensors] = []
             for name, own, stored in zip(stretch.pattern, *both, strict=True):
-                run = Pass(
-                    sections[name],
-                    numerics,
-                    positions,
-                    own,
-                    stored=stored if decoding else None,
-                    pin=pin,
-                    tensors={"R": carry},
-                )
+                there = stored if decoding else None
+                run = Pass(sections[name], setting, positions, own, stored=there, tensors={"R": carry})
                 carry = run_section(run)["R"]
                 kept.append(run.kept if decoding else {n: _put(stored[n], value) for n, value in run.kept.items()})
             return carry, kept
@@ -96,24 +77,20 @@ def _put(stored: jax.Array, value: jax.Array) -> jax.Array:
 
 
 def prefill(
-    params: Tree, program: Program, tokens: jax.Array, lengths: jax.Array, cache: Cache, numerics: Numerics,
-    pin: Pin = as_is, dtype: Any = None,
+    params: Tree, program: Program, tokens: jax.Array, lengths: jax.Array, cache: Cache, setting: Setting
 ) -> tuple[jax.Array, Cache]:  # fmt: skip
     """Logits [b, v] after the last token of each prompt of `lengths` tokens, and the cache filled."""
-    positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-    residual = embed(params, program, tokens, positions, numerics, pin)
-    residual = residual if dtype is None else residual.astype(dtype)
-    residual, cache = _layers(params, program, residual, positions, cache, numerics, pin, decoding=False)
+    positions = jnp.arange(tokens.shape[1])[None]
+    residual = embed(params, program, tokens, positions, setting)
+    residual, cache = _layers(params, program, residual, positions, cache, setting, decoding=False)
     last = jnp.take_along_axis(residual, (lengths - 1)[:, None, None], 1)
-    return head(params, program, last, numerics, pin)[:, 0], cache
+    return head(params, program, last, setting)[:, 0], cache
 
 
 def decode(
-    params: Tree, program: Program, tokens: jax.Array, positions: jax.Array, cache: Cache, numerics: Numerics,
-    pin: Pin = as_is, dtype: Any = None,
+    params: Tree, program: Program, tokens: jax.Array, positions: jax.Array, cache: Cache, setting: Setting
 ) -> tuple[jax.Array, Cache]:  # fmt: skip
     """Logits [b, v] of the next token of sequences whose newest `tokens` [b] stand at `positions` [b]."""
-    residual = embed(params, program, tokens[:, None], positions[:, None], numerics, pin)
-    residual = residual if dtype is None else residual.astype(dtype)
-    residual, cache = _layers(params, program, residual, positions[:, None], cache, numerics, pin, decoding=True)
-    return head(params, program, residual, numerics, pin)[:, 0], cache
+    residual = embed(params, program, tokens[:, None], positions[:, None], setting)
+    residual, cache = _layers(params, program, residual, positions[:, None], cache, setting, decoding=True)
+    return head(params, program, residual, setting)[:, 0], cache

@@ -10,11 +10,12 @@ ways to send:
   (CPUs) its result is computed by a padded AllToAll, exactly. A chip needs room for what may arrive, which is everything
   in the worst case; with less `room` what does not fit is dropped.
 
-Either way the experts get `Rows` sorted by expert, so what they compute is written once.
+Either way the experts get `Rows` sorted by expert, so what they compute is written once. `send` is the way there, `back`
+the way home; `exchange` is both around some work.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,8 @@ from dragonscale.runtime.experts import Chosen, Rows, combine, dispatch
 
 Work = Callable[[Rows], Rows]
 """What experts do with their rows: `experts.multiply` with this chip's weights, and nonlinearities."""
+Axes = str | tuple[str, ...]
+"""A mesh axis, or several as one."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,39 @@ def capacity_for(rows: int, experts: int, factor: float) -> int:
 
 
 def exchange(
-    x: jax.Array, chosen: Chosen, experts: int, work: Work, axis: str, how: Sending | None = None
+    x: jax.Array, chosen: Chosen, experts: int, work: Work, axis: Axes, how: Sending | None = None
 ) -> jax.Array:
     """[b, t, d] of one chip's tokens through experts on all chips of `axis`: dispatch, send, work, send back, combine."""
-    how = how or Sending()
+    rows, way = send(dispatch(x, chosen, experts), experts, axis, how or Sending())
+    return combine(back(work(rows), way), chosen)
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to get results home: the rows as they were before they left, the axis, and the places they were given."""
+
+    left: Rows
+    axis: Axes
+    fits: jax.Array | None = None
+    slot: jax.Array | None = None
+    capacity: int = 0
+    route: "Route | None" = None
+    order: jax.Array | None = None
+    native: bool = False
+
+
+def send(rows: Rows, experts: int, axis: Axes, how: Sending) -> tuple[Rows, Way]:
+    """Every row to the chip of its expert; what arrived there is sorted by that chip's experts."""
     size = jax.lax.axis_size(axis)
     if experts % size:
         raise InputError(f"{experts} experts cannot be dealt evenly over the {size} chips of the axis {axis!r}.")
-    rows = dispatch(x, chosen, experts)
-    if how.capacity is not None:
-        return combine(_padded(rows, experts, work, axis, how.capacity), chosen)
-    return combine(_ragged(rows, experts, work, axis, how), chosen)
+    return _send_padded(rows, experts, axis, how.capacity) if how.capacity else _send_ragged(rows, experts, axis, how)
+
+
+def back(done: Rows, way: Way) -> Rows:
+    """Results, weighted, at the chips and in the order that their rows came from; rows that were dropped are zero."""
+    done = done.weighted()
+    return _back_padded(done, way) if way.capacity else _back_ragged(done, way)
 
 
 def _starts(sizes: jax.Array) -> jax.Array:
@@ -64,26 +89,55 @@ def _starts(sizes: jax.Array) -> jax.Array:
     return jnp.cumsum(sizes) - sizes
 
 
-def _swap(x: jax.Array, axis: str) -> jax.Array:
+def _swap(x: jax.Array, axis: Axes) -> jax.Array:
     """x[n, …] with the first dim for chips: what was for a chip is there, from every chip."""
     return jax.lax.all_to_all(x, axis, 0, 0, tiled=True)
 
 
-def _padded(rows: Rows, experts: int, work: Work, axis: str, capacity: int) -> Rows:
-    size = jax.lax.axis_size(axis)
-    own, width = experts // size, rows.values.shape[-1]
+def boxed(rows: Rows, experts: int, capacity: int) -> tuple[Rows, Way]:
+    """Rows with the same room for every expert on this chip, whatever was chosen: what does not fit is dropped."""
     place = jnp.arange(rows.experts.size) - _starts(rows.sizes)[rows.experts]
     fits = place < capacity
     slot = jnp.where(fits, rows.experts * capacity + place, experts * capacity)
-    boxes = jnp.zeros((experts * capacity, width), rows.values.dtype).at[slot].set(rows.values, mode="drop")
-    there = _swap(boxes.reshape(size, own, capacity, width), axis)  # [sender, expert, row, d]
-    lined = there.swapaxes(0, 1).reshape(own * size * capacity, width)
-    numbers = jnp.repeat(jnp.arange(own), size * capacity)
-    sizes = jnp.full(own, size * capacity, jnp.int32)
-    done = work(Rows(lined, sizes, numbers, jnp.arange(lined.shape[0]))).values
-    back = _swap(done.reshape(own, size, capacity, -1).swapaxes(0, 1), axis).reshape(experts * capacity, -1)
-    found = back.at[slot].get(mode="fill", fill_value=0)
-    return rows.having(jnp.where(fits[:, None], found, 0))
+    way = Way(replace(rows, scale=None), (), fits, slot, capacity)
+
+    def put(values: jax.Array) -> jax.Array:
+        empty = jnp.zeros((experts * capacity, *values.shape[1:]), values.dtype)
+        return empty.at[slot].set(values, mode="drop")
+
+    return even_rows(put(rows.values), experts, None if rows.scale is None else put(rows.scale)), way
+
+
+def even_rows(values: jax.Array, experts: int, scale: jax.Array | None) -> Rows:
+    """Rows of which every expert has as many."""
+    each = values.shape[0] // experts
+    numbers = jnp.repeat(jnp.arange(experts), each)
+    sizes = jnp.full(experts, each, jnp.int32)
+    return Rows(values, sizes, numbers, jnp.arange(values.shape[0]), scale, True)
+
+
+def _send_padded(rows: Rows, experts: int, axis: Axes, capacity: int) -> tuple[Rows, Way]:
+    size = jax.lax.axis_size(axis)
+    own = experts // size
+    boxes, way = boxed(rows, experts, capacity)
+
+    def sent(values: jax.Array) -> jax.Array:
+        there = _swap(values.reshape(size, own, capacity, *values.shape[1:]), axis)  # [sender, expert, row, …]
+        return there.swapaxes(0, 1).reshape(own * size * capacity, *values.shape[1:])
+
+    scale = None if boxes.scale is None else sent(boxes.scale)
+    return even_rows(sent(boxes.values), own, scale), replace(way, axis=axis)
+
+
+def _back_padded(done: Rows, way: Way) -> Rows:
+    assert way.slot is not None
+    assert way.fits is not None
+    values = done.values
+    if way.axis:
+        size, own = jax.lax.axis_size(way.axis), done.sizes.size
+        values = _swap(values.reshape(own, size, way.capacity, -1).swapaxes(0, 1), way.axis)
+    found = values.reshape(-1, done.values.shape[-1]).at[way.slot].get(mode="fill", fill_value=0)
+    return way.left.having(jnp.where(way.fits[:, None], found, 0))
 
 
 @dataclass(frozen=True)
@@ -102,7 +156,7 @@ class Route:
         return Route(self.begin_here, self.coming, self.begin_coming, self.sizes, self.begin_there, self.begin)
 
 
-def _route(sizes: jax.Array, axis: str, room: int) -> Route:
+def _route(sizes: jax.Array, axis: Axes, room: int) -> Route:
     """Sizes of what goes to each chip, limited to what has room there, and where it shall lie."""
     asked = _swap(sizes, axis)
     here = jnp.minimum(_starts(asked), room)
@@ -111,7 +165,7 @@ def _route(sizes: jax.Array, axis: str, room: int) -> Route:
     return Route(begin, _swap(coming, axis), _swap(here, axis), coming, _swap(begin, axis), here)
 
 
-def _send(x: jax.Array, route: Route, room: int, axis: str, native: bool) -> jax.Array:
+def _deliver(x: jax.Array, route: Route, room: int, axis: Axes, native: bool) -> jax.Array:
     """[room, d]: every chip's piece for this one at its place, and zeros elsewhere."""
     if native:
         empty = jnp.zeros((room, x.shape[-1]), x.dtype)
@@ -127,21 +181,29 @@ def _send(x: jax.Array, route: Route, room: int, axis: str, native: bool) -> jax
     return empty.at[places.reshape(-1)].set(there.reshape(-1, x.shape[-1]), mode="drop")
 
 
-def _ragged(rows: Rows, experts: int, work: Work, axis: str, how: Sending) -> Rows:
+def _send_ragged(rows: Rows, experts: int, axis: Axes, how: Sending) -> tuple[Rows, Way]:
     size = jax.lax.axis_size(axis)
     own, count = experts // size, rows.values.shape[0]
     room = size * count if how.room is None else how.room
     native = jax.default_backend() in ("gpu", "tpu") if how.native is None else how.native
-    wanted = rows.sizes.reshape(size, own)
-    route = _route(wanted.sum(1), axis, room)
-    there = _send(rows.values, route, room, axis, native)
-    numbers = _numbers(_swap(wanted, axis), route, room)
+    asked = rows.sizes.reshape(size, own)
+    route = _route(asked.sum(1), axis, room)
+    there = _deliver(rows.values, route, room, axis, native)
+    numbers = _numbers(_swap(asked, axis), route, room)
     order = jnp.argsort(numbers, stable=True)
     sizes = jnp.bincount(numbers, length=own).astype(jnp.int32)
-    done = work(Rows(there[order], sizes, numbers[order], order)).values
+    scale = None if rows.scale is None else _deliver(rows.scale[:, None], route, room, axis, native)[order, 0]
+    arrived = Rows(there[order], sizes, numbers[order], order, scale)
+    return arrived, Way(replace(rows, scale=None), axis, route=route, order=order, native=native)
+
+
+def _back_ragged(done: Rows, way: Way) -> Rows:
+    assert way.route is not None
     # Rows that nothing was sent to belong to no expert; what a grouped product leaves there is not read.
-    unsorted = jnp.zeros_like(done).at[order].set(jnp.where((numbers[order] < own)[:, None], done, 0))
-    return rows.having(_send(unsorted, route.reversed(), count, axis, native))
+    mine = (done.experts < done.sizes.size)[:, None]
+    unsorted = jnp.zeros_like(done.values).at[way.order].set(jnp.where(mine, done.values, 0))
+    count = way.left.values.shape[0]
+    return way.left.having(_deliver(unsorted, way.route.reversed(), count, way.axis, way.native))
 
 
 def _numbers(asked: jax.Array, route: Route, room: int) -> jax.Array:

@@ -1,10 +1,12 @@
 """Tokens to their experts and back, without padding and without dropping: sorted by expert, multiplied in groups.
 
 A router's choice is a `Chosen`: for every token the experts and their weights. `dispatch` sorts the rows of all tokens by
-expert; products with expert weights are `jax.lax.ragged_dot`; `combine` puts the results back and adds them up.
+expert; products with expert weights are `jax.lax.ragged_dot`; `combine` puts the results back and adds them up. The
+router's weights travel with the rows and are multiplied in before an expert's last product: a gradient then needs what
+that product read, and not its result.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -24,15 +26,25 @@ class Chosen:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Rows:
-    """Rows sorted by expert: values [r, d], rows of each expert, the expert and the original place of each row."""
+    """Rows sorted by expert: values [r, d], rows of each expert, the expert, the original place and the router's weight of
+    each row (None once it is multiplied in). Where every expert has the same number of rows whatever was chosen, they are
+    `even`, and products with them are plain ones."""
 
     values: jax.Array
     sizes: jax.Array
     experts: jax.Array
     order: jax.Array
+    scale: jax.Array | None = None
+    even: bool = field(default=False, metadata={"static": True})
 
     def having(self, values: jax.Array) -> "Rows":
-        return Rows(values, self.sizes, self.experts, self.order)
+        return replace(self, values=values)
+
+    def weighted(self) -> "Rows":
+        """With the router's weights multiplied in."""
+        if self.scale is None:
+            return self
+        return replace(self, values=self.values * self.scale[:, None].astype(self.values.dtype), scale=None)
 
 
 def choose(logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None) -> Chosen:
@@ -70,17 +82,20 @@ def dispatch(x: jax.Array, chosen: Chosen, experts: int) -> Rows:
     order = jnp.argsort(flat, stable=True)
     rows = x.reshape(-1, x.shape[-1])[order // count]
     sizes = jnp.bincount(flat, length=experts).astype(jnp.int32)
-    return Rows(rows, sizes, flat[order], order)
+    return Rows(rows, sizes, flat[order], order, chosen.weights.reshape(-1)[order])
 
 
 def multiply(rows: Rows, weight: jax.Array) -> Rows:
     """Each expert's rows times its matrix: weight [e, d, f]."""
-    return rows.having(jax.lax.ragged_dot(rows.values, weight.astype(rows.values.dtype), rows.sizes))
+    weight = weight.astype(rows.values.dtype)
+    if not rows.even:
+        return rows.having(jax.lax.ragged_dot(rows.values, weight, rows.sizes))
+    boxes = rows.values.reshape(weight.shape[0], -1, weight.shape[1])
+    return rows.having(jnp.einsum("erd,edf->erf", boxes, weight).reshape(-1, weight.shape[2]))
 
 
 def combine(rows: Rows, chosen: Chosen) -> jax.Array:
     """Results back at their tokens, weighted and added: [b, t, d]."""
-    b, t, count = chosen.experts.shape
+    rows = rows.weighted()
     back = jnp.zeros_like(rows.values).at[rows.order].set(rows.values)
-    weighted = back.reshape(b, t, count, -1) * chosen.weights[..., None].astype(rows.values.dtype)
-    return weighted.sum(2)
+    return back.reshape(*chosen.experts.shape, -1).sum(2)

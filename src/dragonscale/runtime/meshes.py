@@ -1,10 +1,10 @@
-"""A training plan on devices: its mesh, and how weights, their optimizer state and activations lie on it.
+"""A training plan on devices: its mesh, and how weights, their optimizer state and tokens lie on it.
 
 Layouts are the planner's own (`dragonscale.training.rules`), written as JAX shardings. An axis of one device and a dim that
 does not divide split nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,16 +13,23 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.errors import InputError
 from dragonscale.models.program import Program
-from dragonscale.notation import Array
-from dragonscale.runtime.parameters import fitted, shardings
-from dragonscale.sharding.partition_spec import to_partition_spec
+from dragonscale.runtime.parameters import shardings
+from dragonscale.runtime.place import TrainingPlace
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.rules import Rules
 
 
-def rules_of(plan: Plan) -> Rules:
-    """The plan's layouts. Experts are dealt over their own axis and sliced over `tensor`."""
-    return Rules(sequence=plan.sequence, zero=plan.zero, folded=False, ring=plan.ring)
+def rules_of(plan: Plan, program: Program) -> Rules:
+    """The plan's layouts. Experts are dealt over `expert` and `tensor`, or sliced over `tensor` where they are too few, as
+    the planner does it."""
+    experts = max((section.dims.get("e", 0) for section in program.sections), default=0)
+    return Rules(plan.sequence, plan.zero, plan.expert * plan.tensor <= experts, plan.ring)
+
+
+def place_of(plan: Plan, program: Program) -> TrainingPlace:
+    """Where a plan's tensors lie while it runs."""
+    sizes = {axis: getattr(plan, axis) for axis in AXES if getattr(plan, axis) > 1}
+    return TrainingPlace(sizes, rules_of(plan, program))
 
 
 def mesh_of(plan: Plan, devices: Sequence[Any] | None = None) -> Mesh:
@@ -37,25 +44,8 @@ def mesh_of(plan: Plan, devices: Sequence[Any] | None = None) -> Mesh:
     return Mesh(numpy.array(found[: plan.chips]).reshape(sizes), AXES)
 
 
-def pinned(mesh: Mesh, rules: Rules) -> Callable[[jax.Array, Array], jax.Array]:
-    """A function that holds each tensor of a program where the rules want it."""
-
-    def pin(value: jax.Array, array: Array) -> jax.Array:
-        if "b" not in array.names or value.ndim != len(array.dims):
-            return value
-        spec = fitted(to_partition_spec(rules.activation(array)), mesh, value.shape)
-        return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, spec))
-
-    return pin
-
-
-def weight_shardings(program: Program, mesh: Mesh, rules: Rules) -> dict[str, dict[str, NamedSharding]]:
-    """Weights between their uses."""
-    return shardings(program, mesh, rules.weight)
-
-
 def state_shardings(program: Program, mesh: Mesh, rules: Rules) -> dict[str, dict[str, NamedSharding]]:
-    """Each weight's share of the optimizer's state."""
+    """Each weight's share of the optimizer's state, and its master copy."""
     return shardings(program, mesh, rules.state)
 
 

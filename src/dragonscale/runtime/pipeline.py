@@ -24,7 +24,7 @@ import numpy
 from jax.sharding import Mesh, PartitionSpec
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.pipeline_table import BACKWARD, COLUMNS, FORWARD, table_of
+from dragonscale.runtime.pipeline_table import BACKWARD, COLUMNS, FORWARD, Table, table_of
 from dragonscale.training.pipeline_order import check, timeline
 
 Stage = Callable[[Any, jax.Array], jax.Array]
@@ -170,40 +170,79 @@ def loss_and_gradients(
     pipeline: Pipeline, stage: Stage, last: Last, weights: Any, head: Any, x: jax.Array, targets: Any
 ) -> tuple[jax.Array, tuple[Any, Any, jax.Array]]:
     """The loss, and its gradients for the weights, for those of `last` and for the microbatches, in one walk."""
-    count = x.shape[0]
-    ticks = timeline(pipeline.schedule, pipeline.size, pipeline.virtual, count)
-    table = table_of(ticks, pipeline.size, pipeline.virtual)
+    table = _table(pipeline, x.shape[0])
 
     def local(weights: Any, head: Any, x: jax.Array, targets: Any, rows: jax.Array) -> Any:
-        walk = _Walk(pipeline, stage, _own(weights), x)
-        pieces = _Pieces(walk, last, head)
-
-        def tick(carry: Any, numbers: jax.Array) -> tuple[Any, None]:
-            arrived, gradient, inputs, gradients, to_x, sums = carry
-            row = walk.row(numbers)
-            inputs = inputs.at[row["put_input"]].set(arrived)
-            gradients = gradients.at[row["put_gradient"]].set(gradient)
-            given, slope = walk.given(row, inputs), gradients[row["gradient"]]
-            target = jax.tree.map(lambda leaf: leaf[row["microbatch"]], targets)
-            branches = (pieces.idle, pieces.forward, pieces.backward, pieces.last)
-            made, back, sums = jax.lax.switch(row["kind"], branches, row, given, slope, target, sums)
-            home = jnp.where((row["kind"] >= BACKWARD) & (row["first"] == 1), row["microbatch"], count)
-            to_x = to_x.at[home].set(back)
-            return (walk.shift(made, 1), walk.shift(back, -1), inputs, gradients, to_x, sums), None
-
-        nothing = jnp.zeros_like(x[0])
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), (jnp.zeros(()), walk.weights, head))
-        start = (nothing, nothing, walk.room(table.inputs), walk.room(table.gradients), walk.room(count), zeros)
-        (_, _, _, _, to_x, (value, to_weights, to_head)), _ = jax.lax.scan(tick, start, rows)
+        value, to_weights, to_head, to_x = _walked(pipeline, stage, last, _own(weights), head, x, targets, rows, table)
         added = partial(jax.lax.psum, axis_name=pipeline.axis)  # all but one chip have zeros
-        as_dealt = jax.tree.map(lambda made, leaf: made[:, None].astype(leaf.dtype), to_weights, walk.weights)
-        of_head = jax.tree.map(lambda made, leaf: added(made).astype(leaf.dtype), to_head, head)
-        return added(value), as_dealt, of_head, added(to_x[:count])
+        as_dealt = jax.tree.map(lambda made: made[:, None], to_weights)
+        return added(value), as_dealt, jax.tree.map(added, to_head), added(to_x)
 
     whole = PartitionSpec()
     out = (whole, PartitionSpec(None, pipeline.axis), whole, whole)
     value, *gradients = _mapped(pipeline, local, 3, out)(weights, head, x, targets, table.rows)
     return value, (gradients[0], gradients[1], gradients[2])
+
+
+def _table(pipeline: Pipeline, microbatches: int) -> Table:
+    ticks = timeline(pipeline.schedule, pipeline.size, pipeline.virtual, microbatches)
+    return table_of(ticks, pipeline.size, pipeline.virtual)
+
+
+def local_loss(pipeline: Pipeline, stage: Stage, last: Last) -> Callable[[Any, Any, jax.Array, Any], jax.Array]:
+    """As `pipelined_loss`, for one chip inside a `jax.shard_map` over all axes: weights are its own chunks [virtual, layers of
+    a chunk, …]. The loss is that of the chip which computes it and zero elsewhere, and so are the gradients: their sums
+    over the axis are the whole."""
+
+    @jax.custom_vjp
+    def total(weights: Any, head: Any, x: jax.Array, targets: Any) -> jax.Array:
+        return forward(weights, head, x, targets)[0]
+
+    def forward(weights: Any, head: Any, x: jax.Array, targets: Any) -> tuple[jax.Array, Any]:
+        check(pipeline.schedule, pipeline.size, pipeline.virtual, x.shape[0])
+        table = _table(pipeline, x.shape[0])
+        rank = jax.lax.axis_index(pipeline.axis)
+        rows = jax.lax.dynamic_slice_in_dim(jnp.asarray(table.rows), rank, 1, 1)
+        value, *gradients = _walked(pipeline, stage, last, weights, head, x, targets, rows, table)
+        return value, (tuple(gradients), targets)
+
+    def backward(saved: Any, slope: jax.Array) -> tuple[Any, ...]:
+        gradients, targets = saved
+        scaled = jax.tree.map(lambda leaf: (leaf * slope).astype(leaf.dtype), gradients)
+        return (*scaled, jax.tree.map(_no_gradient, targets))
+
+    total.defvjp(forward, backward)
+    return total
+
+
+def _walked(
+    pipeline: Pipeline, stage: Stage, last: Last, weights: Any, head: Any, x: jax.Array, targets: Any, rows: jax.Array,
+    table: Table,
+) -> tuple[jax.Array, Any, Any, jax.Array]:  # fmt: skip
+    """One chip's walk: its loss, and its gradients for its chunks, for the weights of `last` and for the microbatches."""
+    walk = _Walk(pipeline, stage, weights, x)
+    pieces = _Pieces(walk, last, head)
+    count = x.shape[0]
+
+    def tick(carry: Any, numbers: jax.Array) -> tuple[Any, None]:
+        arrived, gradient, inputs, gradients, to_x, sums = carry
+        row = walk.row(numbers)
+        inputs = inputs.at[row["put_input"]].set(arrived)
+        gradients = gradients.at[row["put_gradient"]].set(gradient)
+        given, slope = walk.given(row, inputs), gradients[row["gradient"]]
+        target = jax.tree.map(lambda leaf: leaf[row["microbatch"]], targets)
+        branches = (pieces.idle, pieces.forward, pieces.backward, pieces.last)
+        made, back, sums = jax.lax.switch(row["kind"], branches, row, given, slope, target, sums)
+        home = jnp.where((row["kind"] >= BACKWARD) & (row["first"] == 1), row["microbatch"], count)
+        to_x = to_x.at[home].set(back)
+        return (walk.shift(made, 1), walk.shift(back, -1), inputs, gradients, to_x, sums), None
+
+    nothing = jnp.zeros_like(x[0])
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), (jnp.zeros(()), weights, head))
+    start = (nothing, nothing, walk.room(table.inputs), walk.room(table.gradients), walk.room(count), zeros)
+    (_, _, _, _, to_x, (value, to_weights, to_head)), _ = jax.lax.scan(tick, start, rows)
+    made = jax.tree.map(lambda made, leaf: made.astype(leaf.dtype), (to_weights, to_head), (weights, head))
+    return value, *made, to_x[:count]
 
 
 @dataclass

@@ -12,28 +12,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.errors import InputError
 from dragonscale.models.program import Program
-from dragonscale.notation import Array
-from dragonscale.runtime.forward import (
-    Pass,
-    Pin,
-    Stretch,
-    Tensors,
-    as_is,
-    embed,
-    head,
-    layer_weights,
-    run_section,
-    stretches,
-)
-from dragonscale.runtime.numerics import Numerics
-from dragonscale.runtime.parameters import Tree, fitted
-from dragonscale.runtime.pipeline import Pipeline, deal, pipelined_loss
-from dragonscale.sharding.partition_spec import to_partition_spec
-from dragonscale.training.rules import Rules
+from dragonscale.runtime.forward import Stretch, embed, head, layer_weights, losses, stretches, through
+from dragonscale.runtime.lines import Setting, Tensors
+from dragonscale.runtime.parameters import Tree
+from dragonscale.runtime.pipeline import Pipeline, deal, local_loss
 
 
 @dataclass(frozen=True)
@@ -63,95 +48,60 @@ def dealt(program: Program, chunks: int) -> Dealt:
     return Dealt((*found[:longest], *cut), inside, tuple(found[longest + 1 :]))
 
 
-def pinned_inside(mesh: Mesh, rules: Rules) -> Pin:
-    """As `meshes.pinned`, for use inside the pipeline, where one axis of the mesh is manual: only the others are named."""
+def arranged(params: Tree, program: Program, pipeline: Pipeline) -> dict[str, Any]:
+    """A parameter tree as a pipeline takes it: layers before, inside [virtual, pipe, layers of a chunk, …] and after.
 
-    def pin(value: jax.Array, array: Array) -> jax.Array:
-        if "b" not in array.names or value.ndim != len(array.dims):
-            return value
-        return jax.lax.with_sharding_constraint(
-            value, fitted(to_partition_spec(rules.activation(array)), mesh, value.shape)
-        )
-
-    return pin
-
-
-def layered(
-    shardings: dict[str, dict[str, NamedSharding]], program: Program, pipeline: Pipeline
-) -> dict[str, dict[str, NamedSharding]]:
-    """Shardings of a parameter tree (`meshes.weight_shardings`) with the layers of the pipeline also dealt over its axis.
-    Stacks that do not divide stay whole. With virtual chunks a chip's layers are not neighbours and are sent to it each step.
-    """
-    inside = set(dealt(program, pipeline.size * pipeline.virtual).inside.pattern)
-    repeats = {section.name: section.repeat for section in program.sections}
-
-    def over(name: str, own: NamedSharding) -> NamedSharding:
-        if name not in inside or repeats[name] % pipeline.size:
-            return own
-        return NamedSharding(own.mesh, PartitionSpec(pipeline.axis, *own.spec[1:]))
-
-    return {name: {weight: over(name, own) for weight, own in each.items()} for name, each in shardings.items()}
-
-
-def pipelined_program_loss(
-    pipeline: Pipeline, program: Program, numerics: Numerics, microbatches: int, pin: Pin = as_is,
-    inner_pin: Pin = as_is, remat: Callable[[Any], Any] | None = None, dtype: Any = None,
-) -> Callable[[Tree, jax.Array, jax.Array], jax.Array]:  # fmt: skip
-    """The mean loss of (parameters, tokens [b, t], targets [b, t]), as `loss(forward(…), …)` and with the same gradients.
-
-    `pin` holds tensors in place outside the pipeline (`meshes.pinned`), `inner_pin` inside it (`pinned_inside`).
-    """
+    With virtual chunks a chip's layers are not neighbours in the stack and are sent to it each step."""
     parts = dealt(program, pipeline.size * pipeline.virtual)
-    sections = {section.name: section for section in program.sections}
+    return {
+        "embed": params["embed"],
+        "before": [layer_weights(params, each) for each in parts.before],
+        "inside": deal(layer_weights(params, parts.inside), pipeline.size, pipeline.virtual),
+        "after": [layer_weights(params, each) for each in parts.after],
+        "head": params["head"],
+    }
 
-    def scanned(stretch: Stretch, weights: list[Tensors], residual: jax.Array, pin: Pin) -> jax.Array:
-        positions = jnp.broadcast_to(jnp.arange(residual.shape[1]), residual.shape[:2])
 
-        def layer(carry: jax.Array, own: list[Tensors]) -> tuple[jax.Array, None]:
-            for name, each in zip(stretch.pattern, own, strict=True):
-                carry = run_section(Pass(sections[name], numerics, positions, each, pin=pin, tensors={"R": carry}))["R"]
-            return carry, None
+def pipelined_sum(
+    pipeline: Pipeline, program: Program, setting: Setting, microbatches: int, length: int, split: tuple[str, ...],
+    remat: Callable[[Any], Any] | None = None,
+) -> Callable[[dict[str, Any], jax.Array, jax.Array], jax.Array]:  # fmt: skip
+    """The sum of the losses of one chip's tokens [b, t], inside a `jax.shard_map` over all axes: of (an arranged tree of
+    which the chip has its own chunks, tokens, targets). `split` are the axes of the vocabulary of the logits."""
+    parts = dealt(program, pipeline.size * pipeline.virtual)
+    positions = jnp.arange(length)[None]
 
-        return jax.lax.scan(layer if remat is None else remat(layer), residual, weights)[0]
+    def scanned(stretch: Stretch, weights: list[Tensors], residual: jax.Array) -> jax.Array:
+        return jax.lax.scan(through(program, stretch, setting, positions, remat), residual, weights)[0]
 
     def stage(weights: list[Tensors], residual: jax.Array) -> jax.Array:
-        return scanned(parts.inside, weights, residual, inner_pin)
+        return scanned(parts.inside, weights, residual)
 
     def last(params: Any, residual: jax.Array, targets: jax.Array) -> jax.Array:
         for stretch, weights in zip(parts.after, params["after"], strict=True):
-            residual = scanned(stretch, weights, residual, inner_pin)
-        return _cross_entropy(head(params, program, residual, numerics, inner_pin), targets) / microbatches
+            residual = scanned(stretch, weights, residual)
+        return losses(head(params, program, residual, setting), targets, setting.place, split).sum()
 
-    run = pipelined_loss(pipeline, stage, last)
+    run = local_loss(pipeline, stage, last)
 
-    def total(params: Tree, tokens: jax.Array, targets: jax.Array) -> jax.Array:
-        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-        residual = embed(params, program, tokens, positions, numerics, pin)
-        residual = residual if dtype is None else residual.astype(dtype)
-        for stretch in parts.before:
-            residual = scanned(stretch, layer_weights(params, stretch), residual, pin)
-        weights = deal(layer_weights(params, parts.inside), pipeline.size, pipeline.virtual)
-        ending = {**_head_weights(params, program), "after": [layer_weights(params, each) for each in parts.after]}
-        return run(weights, ending, _cut(residual, microbatches), _cut(targets, microbatches))
+    def total(tree: dict[str, Any], tokens: jax.Array, targets: jax.Array) -> jax.Array:
+        residual = embed(tree, program, tokens, positions, setting)
+        for stretch, weights in zip(parts.before, tree["before"], strict=True):
+            residual = scanned(stretch, weights, residual)
+        ending = {**_head_weights(tree, program), "after": tree["after"]}
+        return run(tree["inside"], ending, _cut(residual, microbatches), _cut(targets, microbatches))
 
     return total
 
 
-def _cross_entropy(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """As `forward.loss`, without a gather: of one along a split vocabulary inside a manual axis XLA's partitioner (of JAX
-    0.10.2) stops with a failed check of its own."""
-    chosen = jnp.where(jnp.arange(logits.shape[-1]) == targets[..., None], logits, 0.0).sum(-1)
-    return (jax.nn.logsumexp(logits, -1) - chosen).mean()
-
-
-def _head_weights(params: Tree, program: Program) -> Tree:
+def _head_weights(params: dict[str, Any], program: Program) -> Tree:
     """What the head uses: its own weights, and those of the embedding only where they are tied."""
     names = {array.name for op in program.sections[-1].ops for array in op.weights}
     return {part: {name: leaf for name, leaf in params[part].items() if name in names} for part in ("embed", "head")}
 
 
 def _cut(x: jax.Array, microbatches: int) -> jax.Array:
-    """[b, …] as [m, b/m, …], so that every chip's own sequences are dealt over the microbatches."""
+    """[b, …] as [m, b/m, …]."""
     if x.shape[0] % microbatches:
         raise InputError(f"A batch of {x.shape[0]} sequences cannot be cut into {microbatches} equal microbatches.")
-    return x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1)
+    return x.reshape(microbatches, -1, *x.shape[1:])

@@ -88,6 +88,8 @@ def _read(section: Section, rules: Rules) -> Reading:
         elif op.function == "lookup":
             _read_lookup(op, rules, add)
         elif op.function != "cache" and op.output is not None:
+            if op.function == "join":
+                _read_join(op, rules, add)
             arrays = tuple(rules.activation(array) for array in (*op.inputs, op.output) if "b" in array.names)
             for phase in ("forward", "dgrad"):
                 kernels.append(Kernel(op.part, phase, op.function, arrays, op))
@@ -165,6 +167,18 @@ def _reduce_gradient(op: Op, weight: Array, rules: Rules, add) -> None:
         _bring(stored, here, op, "update", "weight", add)
 
 
+def _read_join(op: Op, rules: Rules, add) -> None:
+    """What is laid end to end must lie alike: a part without heads is gathered to where the heads are."""
+    assert op.output is not None
+    layout = {dim.name: dim.axes for dim in rules.activation(op.output).dims}
+    for array in op.inputs:
+        held, there = rules.activation(array), array.with_layout(layout)
+        spare = tuple(axis for axis in rules.activation(op.output).axes if axis not in there.axes)
+        _bring(held, there, op, "forward", "activation", add)
+        gradient = replace(there, name=f"d{array.name}", partial=spare)
+        _bring(gradient, replace(held, name=f"d{array.name}"), op, "backward", "activation", add)
+
+
 def _read_attention(op: Op, rules: Rules, kernels: list[Kernel], add) -> None:
     """Keys and values are needed whole along the sequence: gathered over `context`, their gradients scattered back."""
     arrays = tuple(rules.activation(array) for array in op.inputs)
@@ -205,4 +219,7 @@ def _read_lookup(op: Op, rules: Rules, add) -> None:
     table = rules.weight(op.weights[0])
     _bring(table, wanted(table, {"v": ("tensor",)}), op, "forward", "weight", add)
     raw = op.output.with_layout({"b": ("data", "fsdp", "expert"), "t": ("context",)}, ("tensor",))
-    _bring(raw, rules.activation(op.output), op, "forward", "activation", add)
+    rest = rules.activation(op.output)
+    _bring(raw, rest, op, "forward", "activation", add)
+    gradient = replace(rest, name=f"d{rest.name}")
+    _bring(gradient, replace(raw, name=gradient.name, partial=()), op, "backward", "activation", add)

@@ -1,32 +1,21 @@
 """The plan's remat policy as JAX's: which named tensors of a layer are kept for the backward pass.
 
 Every tensor of a program has a name, and the planner says which of them a policy keeps (`models.activations`). The same
-names mark the values in JAX, so that what is kept is what was counted (a name that two lines make, such as a query before
-and after its norm, is kept twice). Products with experts have rows instead of named
-tensors and are known by their primitive.
+names mark the values in JAX where they rest, so that what is kept is what was counted (a name that two lines make, such
+as a query before and after its norm, is kept twice). `none` too keeps just the tensors that some gradient reads: what lies
+between two of them is pointwise and cheap to compute again.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.ad_checkpoint import checkpoint_name
 
 from dragonscale.models.activations import saved_tensors
 from dragonscale.models.program import Program
-from dragonscale.notation import Array
-from dragonscale.runtime.forward import Pin
 
-_RAGGED = ("ragged_dot", "ragged_dot_general")
-
-
-def named(pin: Pin) -> Pin:
-    """A pin that also gives each tensor its name."""
-
-    def pinned(value: jax.Array, array: Array) -> jax.Array:
-        return checkpoint_name(pin(value, array), array.name)
-
-    return pinned
+_KEPT = ("dot_product_attention_fwd", "dot_product_attention_fwd_wrapper")
+"""What has no name of its own: the sums that a flash kernel hands to its gradient."""
 
 
 def kept_names(program: Program, policy: str) -> frozenset[str]:
@@ -35,15 +24,13 @@ def kept_names(program: Program, policy: str) -> frozenset[str]:
     return frozenset(array.name for section in layers for array in saved_tensors(section, policy))
 
 
-def remat_of(program: Program, policy: str) -> Callable[[Any], Any] | None:
-    """What to wrap a layer in; None keeps everything."""
-    if policy == "none":
-        return None
+def remat_of(program: Program, policy: str) -> Callable[[Any], Any]:
+    """What to wrap a layer in. Weights and activations gathered for a line are never kept: they are gathered again."""
     names = kept_names(program, policy) if policy != "block" else frozenset()
 
     def keep(prim: Any, *_: Any, **settings: Any) -> bool:
         if prim.name == "name":
             return settings["name"] in names
-        return policy != "block" and prim.name in _RAGGED
+        return policy != "block" and prim.name in _KEPT
 
     return lambda layer: jax.checkpoint(layer, policy=keep, prevent_cse=False)

@@ -33,6 +33,7 @@ DTYPES = ("bf16", "fp32")
 """What matrices may be multiplied in; weights are kept in fp32 either way."""
 _FLOATS: dict[str, tuple[float, float]] = {
     "learning_rate": (0.0, 1e3), "weight_decay": (0.0, 10.0), "clip": (0.0, 1e6), "final": (0.0, 1.0),
+    "capacity": (0.0, 1e3),
 }  # fmt: skip
 _LEAST = {"warmup": 0, "seed": 0, "every": 0}
 _MOST = 2**40
@@ -42,7 +43,8 @@ _MOST = 2**40
 class Run:
     """The `[run]` table. `batch` counts sequences of a step over all devices; `every` is how many steps lie between
     checkpoints (0: only at the end), `keep` how many of them stay; the learning rate climbs for `warmup` steps and falls
-    along a cosine to `final` of itself at the last step; gradients longer than `clip` are shortened to it (0: never)."""
+    along a cosine to `final` of itself at the last step; gradients longer than `clip` are shortened to it (0: never).
+    `capacity` is the room of each expert on each chip over its even share, beyond which tokens are dropped (0: none ever is)."""
 
     data: tuple[str, ...] = ()
     steps: int = 0
@@ -60,6 +62,7 @@ class Run:
     metrics: str = ""
     dtype: str = ""
     tokens: str = ""
+    capacity: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -162,11 +165,20 @@ def check(order: Order) -> Order:
             f"A batch of {run.batch} sequences does not divide into {plan.replicas} copies x microbatches of "
             f"{plan.microbatch}; make it a multiple of {share}."
         )
-    if run.seq % plan.context:
-        raise InputError(f"Sequences of {run.seq} tokens do not divide over context={plan.context}.")
+    ways = plan.context * plan.tensor
+    if run.seq % ways:
+        raise InputError(
+            f"Sequences of {run.seq} tokens do not divide over context={plan.context} and tensor={plan.tensor}; make them "
+            f"a multiple of {ways}."
+        )
     if run.dtype not in DTYPES:
         raise InputError(
             f"The run multiplies in {shorten(run.dtype)}; it can do {' and '.join(DTYPES)}: set dtype under [run]."
+        )
+    if plan.ring and plan.pipe > 1:
+        raise InputError(
+            "The plan passes keys round a ring inside pipeline stages, which chips of other stages cannot take part in; "
+            "take ring=false or pipe=1."
         )
     if plan.remat == "offload":
         raise InputError("The plan offloads activations to the host, which cannot be run yet; take remat=block.")

@@ -1,0 +1,191 @@
+"""Where tensors lie while a program runs on many chips, and how they get from one layout to another.
+
+Inside `jax.shard_map` every chip runs the same program on its own blocks. A `Place` knows the mesh and the layouts that a
+plan asks for; it brings a block from one layout to another with the very steps that the planner derives and charges
+(`sharding.reshard`), so that what is compiled is what was planned. Gradients need nothing of their own: JAX turns each
+gather into a scatter and back.
+
+The convention for losses and gradients: what is minimised is the *sum over all chips* of what each computes. A loss that
+several chips compute alike is divided by their number, and the gradient of a weight of which several chips hold the same
+block is the sum over them.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import jax
+
+from dragonscale.errors import InputError
+from dragonscale.models.program import Op, is_weight
+from dragonscale.notation import Array
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.reshard import reshard
+from dragonscale.sharding.step import Layout, Step, layout_of
+from dragonscale.training.rules import BATCH, Rules, wanted
+
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
+
+
+@lru_cache(maxsize=4096)
+def steps(before: Array, after: Array, axes: tuple[str, ...]) -> tuple[Step, ...]:
+    """The moves between two layouts over some mesh axes, whatever their sizes (an exchange that only works between axes of
+    equal size is never chosen)."""
+    return reshard(before, after, Mesh(dict(zip(axes, _PRIMES, strict=False))))
+
+
+@dataclass(frozen=True)
+class Place(ABC):
+    """The mesh axes of more than one chip with their sizes, and how things lie on them. With no axes everything is whole."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    @abstractmethod
+    def at_rest(self, array: Array) -> Array:
+        """A weight or an activation between the lines that use it."""
+
+    @abstractmethod
+    def for_line(self, array: Array, held: Array, op: Op, dims: dict[str, int]) -> Array:
+        """How a line wants an operand that lies as `held` says."""
+
+    @abstractmethod
+    def of_line(self, op: Op, operands: tuple[Array, ...], dims: dict[str, int]) -> Array:
+        """How an einsum's result lies, partial sums and all, given its operands."""
+
+    @abstractmethod
+    def after_line(self, made: Array, dims: dict[str, int]) -> Array:
+        """Where a result is brought at once."""
+
+    @abstractmethod
+    def looked_up(self, array: Array, split: tuple[str, ...]) -> Array:
+        """How rows of a table lie that is split along the vocabulary over `split`."""
+
+    @property
+    @abstractmethod
+    def expert_axes(self) -> tuple[str, ...]:
+        """The axes over which experts are dealt."""
+
+    @property
+    @abstractmethod
+    def token_axes(self) -> tuple[str, ...]:
+        """The axes over which tokens on their way to experts are split along the sequence."""
+
+    @abstractmethod
+    def copied(self, name: str, dims: dict[str, int]) -> tuple[str, ...]:
+        """The axes along which chips share entries of a dim that has fewer of them than chips: each works on one."""
+
+    def fit(self, array: Array, dims: dict[str, int]) -> Array:
+        """A layout without axes of one chip, and with dims whole that do not divide."""
+        layout: Layout = {}
+        for dim in array.dims:
+            axes = tuple(axis for axis in dim.axes if axis in self.sizes)
+            size = dims.get(dim.name)
+            layout[dim.name] = axes if size is None or size % self.ways(axes) == 0 else ()
+        return array.with_layout(layout, tuple(axis for axis in array.partial if axis in self.sizes))
+
+    def ways(self, axes: tuple[str, ...]) -> int:
+        """Chips along some axes."""
+        return Mesh(self.sizes).size(*(axis for axis in axes if axis in self.sizes)) if self.sizes else 1
+
+    def index(self, axes: tuple[str, ...]) -> jax.Array | int:
+        """Which block of a dim split over `axes` this chip holds."""
+        there = tuple(axis for axis in axes if axis in self.sizes)
+        return jax.lax.axis_index(there) if there else 0
+
+    def bring(self, value: jax.Array, before: Array, after: Array) -> jax.Array:
+        """A block in another layout."""
+        if before.dims == after.dims and before.partial == after.partial:
+            return value
+        for step in steps(before, after, tuple(self.sizes)):
+            value = self._go(value, step)
+        return value
+
+    def _go(self, value: jax.Array, step: Step) -> jax.Array:
+        before, after = layout_of(step.before), layout_of(step.after)
+        if step.kind == "all_reduce":
+            return jax.lax.psum(value, step.axes)
+        lost = {dim: axes[len(after[dim]) :] for dim, axes in before.items() if len(axes) > len(after[dim])}
+        gained = {dim: axes[len(before[dim]) :] for dim, axes in after.items() if len(axes) > len(before[dim])}
+        names = list(before)
+        if step.kind == "all_to_all":
+            for (giver, axes), taker in zip(lost.items(), gained, strict=True):
+                value = jax.lax.all_to_all(value, axes, names.index(taker), names.index(giver), tiled=True)
+        elif step.kind == "all_gather":
+            for dim, axes in lost.items():
+                value = jax.lax.all_gather(value, axes, axis=names.index(dim), tiled=True)
+        elif step.kind == "reduce_scatter":
+            for dim, axes in gained.items():
+                value = jax.lax.psum_scatter(value, axes, scatter_dimension=names.index(dim), tiled=True)
+        elif step.kind == "slice":
+            for dim, axes in gained.items():
+                value = self.part(value, names.index(dim), axes)
+        else:
+            raise InputError(f"There is no JAX for the move {step}.")
+        return value
+
+    def part(self, value: jax.Array, dim: int, axes: tuple[str, ...]) -> jax.Array:
+        """This chip's block of a dim that every chip along `axes` has whole."""
+        there = tuple(axis for axis in axes if axis in self.sizes)
+        if not there or value.shape[dim] == 1:
+            return value
+        size = value.shape[dim] // self.ways(there)
+        return jax.lax.dynamic_slice_in_dim(value, self.index(there) * size, size, dim)
+
+
+@dataclass(frozen=True)
+class TrainingPlace(Place):
+    """The layouts of a training plan (`training.rules`)."""
+
+    rules: Rules = field(default_factory=Rules)
+
+    def at_rest(self, array: Array) -> Array:
+        return self.rules.weight(array) if is_weight(array) else self.rules.activation(array)
+
+    def for_line(self, array: Array, held: Array, op: Op, dims: dict[str, int]) -> Array:
+        if is_weight(array):
+            return self.fit(self.rules.used(array), dims)
+        if op.function == "einsum":
+            return self.fit(wanted(held, self._computing(op, dims)), dims)
+        if op.function == "attend" and "s" in array.names and not self.rules.ring:
+            return held.with_layout({dim.name: () if dim.name == "s" else dim.axes for dim in held.dims})
+        if op.function == "join" and op.output is not None:
+            return self.fit(array.with_layout(layout_of(self.rules.activation(op.output))), dims)
+        return held
+
+    def of_line(self, op: Op, operands: tuple[Array, ...], dims: dict[str, int]) -> Array:
+        assert op.output is not None
+        split = self._computing(op, dims)
+        kept = {name for array in operands for name in array.names}
+        partial = tuple(axis for name in op.einsum.contracted if name in kept for axis in split.get(name, ()))
+        return self.fit(op.output.with_layout(split, partial), dims)
+
+    def _computing(self, op: Op, dims: dict[str, int]) -> Layout:
+        """The axis given to each index. A dim that does not divide is whole, for every array of the line."""
+        found = self.rules.computing(op)
+        return {
+            name: axes for name, axes in found.items() if dims.get(name) is None or dims[name] % self.ways(axes) == 0
+        }
+
+    def after_line(self, made: Array, dims: dict[str, int]) -> Array:
+        return self.fit(self.rules.activation(made.with_layout({})), dims)
+
+    def looked_up(self, array: Array, split: tuple[str, ...]) -> Array:
+        return self.fit(array.with_layout({"b": BATCH, "t": ("context",)}, split), {})
+
+    def copied(self, name: str, dims: dict[str, int]) -> tuple[str, ...]:
+        ways = self.ways(("tensor",))
+        return ("tensor",) if name == "k" and ways % dims[name] == 0 and dims[name] < ways else ()
+
+    @property
+    def expert_axes(self) -> tuple[str, ...]:
+        axes = ("expert", "tensor") if self.rules.folded else ("expert",)
+        return tuple(axis for axis in axes if axis in self.sizes)
+
+    @property
+    def token_axes(self) -> tuple[str, ...]:
+        spread = self.rules.sequence or self.rules.folded
+        return tuple(axis for axis in (("context", "tensor") if spread else ("context",)) if axis in self.sizes)
+
+
+WHOLE = TrainingPlace()
+"""One chip, or one that has everything."""

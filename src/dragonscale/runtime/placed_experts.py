@@ -1,0 +1,71 @@
+"""Experts on many chips, as lines of a program: tokens to their experts and back, experts that are sliced.
+
+Experts are dealt over the axes that the place names. Where a mixture has fewer experts than chips, each expert's hidden dim
+is sliced over `tensor` instead: the rows that arrived on the chips of a slice are gathered for the products that widen,
+and the results added up and scattered by the one that narrows.
+"""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+
+from dragonscale.runtime import experts
+from dragonscale.runtime.expert_exchange import Sending, Way, back, boxed, capacity_for, even_rows, send
+from dragonscale.runtime.experts import Chosen, Rows
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """How tokens reach experts. `capacity` is the room of each expert over its even share, beyond which rows are dropped;
+    None drops nothing. `native` chooses JAX's ragged collective (None: where the backend has it)."""
+
+    capacity: float | None = None
+    native: bool | None = None
+
+
+def to_experts(x: jax.Array, chosen: Chosen, count: int, axes: tuple[str, ...], how: Mixing) -> tuple[Rows, Way | None]:
+    """[b, t, d] of this chip's tokens as rows at the chips of their experts, and the way home."""
+    rows = experts.dispatch(x, chosen, count)
+    room = None if how.capacity is None else capacity_for(rows.values.shape[0], count, how.capacity)
+    if axes:
+        return send(rows, count, axes, Sending(room, native=how.native))
+    return (rows, None) if room is None else boxed(rows, count, room)
+
+
+def from_experts(done: Rows, way: Way | None, chosen: Chosen) -> jax.Array:
+    """Their results, weighted and added up at the tokens: [b, t, d]."""
+    return experts.combine(done if way is None else back(done, way), chosen)
+
+
+def widened(rows: Rows, axes: tuple[str, ...]) -> Rows:
+    """The rows of all chips along `axes`, sorted by expert."""
+    if not axes:
+        return rows
+    if rows.even:
+        boxes = rows.values.reshape(rows.sizes.size, -1, rows.values.shape[-1])
+        values = jax.lax.all_gather(boxes, axes, axis=1, tiled=True).reshape(-1, rows.values.shape[-1])
+        scale = None
+        if rows.scale is not None:
+            each = rows.scale.reshape(rows.sizes.size, -1)
+            scale = jax.lax.all_gather(each, axes, axis=1, tiled=True).reshape(-1)
+        return even_rows(values, rows.sizes.size, scale)
+    parts = (rows.values, rows.experts, rows.scale)
+    values, numbers, scale = jax.tree.map(lambda each: jax.lax.all_gather(each, axes, axis=0, tiled=True), parts)
+    order = jnp.argsort(numbers, stable=True)
+    sizes = jax.lax.psum(rows.sizes, axes)
+    return Rows(values[order], sizes, numbers[order], order, None if scale is None else scale[order])
+
+
+def narrowed(done: Rows, before: Rows, axes: tuple[str, ...]) -> Rows:
+    """Partial results of widened rows, added up at the chips that the rows came from."""
+    if not axes:
+        return done
+    width = done.values.shape[-1]
+    if done.even:
+        boxes = done.values.reshape(done.sizes.size, -1, width)
+        values = jax.lax.psum_scatter(boxes, axes, scatter_dimension=1, tiled=True).reshape(-1, width)
+    else:
+        unsorted = jnp.zeros_like(done.values).at[done.order].set(done.values)
+        values = jax.lax.psum_scatter(unsorted, axes, scatter_dimension=0, tiled=True)
+    return replace(before, values=values, scale=None if done.scale is None else before.scale)

@@ -1,0 +1,189 @@
+"""The loss and gradients of a plan's step, as every chip computes its part of them inside one `jax.shard_map`.
+
+Weights come as their master copies in fp32, split as the plan splits optimizer state, and the gradients go back the same way.
+Under ZeRO-3 each layer casts and gathers its weights where it uses them; else the compute copy is made once a step.
+Gradients are added up over microbatches in fp32. ZeRO-3 scatters them in the compute type as they are found (the
+gathers' own transposes); the rest of their sum, over copies of the model, is made once a step in fp32, and so is all of it
+below ZeRO-2.
+
+What is differentiated is the sum over all chips (`runtime.place`), so a gradient is whole once it is added up over every
+axis along which chips hold the same block of its weight.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import Mesh, PartitionSpec
+
+from dragonscale.models.program import Program
+from dragonscale.notation import Array
+from dragonscale.notation.array import Dim
+from dragonscale.runtime import meshes
+from dragonscale.runtime.forward import forward, layer_weights, losses, stretches
+from dragonscale.runtime.lines import Setting
+from dragonscale.runtime.numerics import Numerics
+from dragonscale.runtime.parameters import weights_of
+from dragonscale.runtime.pipeline import Pipeline
+from dragonscale.runtime.pipeline_program import arranged, dealt, pipelined_sum
+from dragonscale.runtime.place import TrainingPlace
+from dragonscale.runtime.placed_experts import Mixing
+from dragonscale.runtime.train.remat import remat_of
+from dragonscale.runtime.train.settings import Order
+from dragonscale.sharding.partition_spec import to_partition_spec
+
+DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A weight's layouts on one chip: its `state`, as it lies between uses (`rest`), and its gradient before it is reduced.
+    Stacks of layers have leading dims; a pipeline's are split over its axis."""
+
+    state: Array
+    rest: Array
+    raw: Array
+
+
+def step_gradients(
+    order: Order, program: Program, numerics: Numerics, mesh: Mesh, mixing: Mixing | None = None
+) -> Callable[..., tuple[jax.Array, Any]]:
+    """The mean loss and its gradients: of (params, tokens [passes, b, t], targets)."""
+    place = meshes.place_of(order.plan, program)
+    pipeline = Pipeline(mesh, order.plan.schedule, order.plan.virtual) if order.plan.pipe > 1 else None
+    leaves = _leaves(program, place, pipeline)
+    specs = jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
+    batch = PartitionSpec(None, *meshes.batch_sharding(mesh).spec)
+    share = mixing or Mixing(order.run.capacity or None)
+    setting = Setting(numerics, DTYPES[order.run.dtype], place, share, checkpoint_name)
+    cost = _cost(order, program, setting, pipeline)
+    local = jax.shard_map(
+        lambda tree, tokens, targets: _summed(order, place, leaves, cost, tree, tokens, targets),
+        mesh=mesh,
+        in_specs=(specs, batch, batch),
+        out_specs=(PartitionSpec(), specs),
+        check_vma=False,
+    )
+    if pipeline is None:
+        return local
+
+    def piped(params: Any, tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
+        tree, pull = jax.vjp(lambda params: arranged(params, program, pipeline), params)
+        found, slopes = local(tree, tokens, targets)
+        return found, pull(slopes)[0]
+
+    return piped
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, Leaf)
+
+
+def _leaves(program: Program, place: TrainingPlace, pipeline: Pipeline | None) -> Any:
+    """The layouts of every weight, in the shape of the tree that the chips take."""
+    sections = {section.name: section for section in program.sections}
+
+    def leaf(name: str, array: Array, lead: tuple[tuple[str, ...], ...]) -> Leaf:
+        dims, rules = sections[name].dims, place.rules
+        front = tuple(Dim(f"l{place}", None, axes) for place, axes in enumerate(lead))
+        state, rest = (
+            replace(laid, dims=(*front, *laid.dims))
+            for laid in (place.fit(each, dims) for each in (rules.state(array), rules.weight(array)))
+        )
+        partial = tuple(axis for axis in place.sizes if axis not in rest.axes)
+        return Leaf(state, rest, replace(rest, partial=partial))
+
+    if pipeline is None:
+        return {
+            name: {own: leaf(name, weight.array, ((),) * weight.stacked) for own, weight in weights.items()}
+            for name, weights in weights_of(program).items()
+        }
+    parts = dealt(program, pipeline.size * pipeline.virtual)
+    found = weights_of(program)
+
+    def layers(stretch: Any, lead: tuple[tuple[str, ...], ...]) -> Any:
+        return [
+            {own: leaf(name, weight.array, lead) for own, weight in found[name].items()} for name in stretch.pattern
+        ]
+
+    ends = {
+        name: {own: leaf(name, weight.array, ()) for own, weight in found[name].items()} for name in ("embed", "head")
+    }
+    return {
+        "embed": ends["embed"],
+        "before": [layers(each, ((),)) for each in parts.before],
+        "inside": layers(parts.inside, ((), (pipeline.axis,), ())),
+        "after": [layers(each, ((),)) for each in parts.after],
+        "head": ends["head"],
+    }
+
+
+def _cost(order: Order, program: Program, setting: Setting, pipeline: Pipeline | None) -> Callable[..., jax.Array]:
+    """One chip's share of the mean loss of a pass: of (weights, tokens [b, t], targets), such that the sum over all chips
+    is the mean."""
+    place, run = setting.place, order.run
+    remat = remat_of(program, order.plan.remat)
+    head = program.sections[-1]
+    logits = head.ops[-1].output
+    assert logits is not None
+    split = place.fit(place.at_rest(logits), head.dims).dim("v").axes
+    alike = place.ways(("tensor",))
+    tokens_of_pass = run.batch // order.passes * run.seq
+
+    if pipeline is not None:
+        total = pipelined_sum(pipeline, program, setting, order.microbatches, run.seq, split, remat)
+
+        def piped(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
+            own = {**weights, "inside": jax.tree.map(lambda leaf: leaf[:, 0], weights["inside"])}
+            return total(own, tokens, targets) / (tokens_of_pass * alike)
+
+        return piped
+
+    def cost(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
+        logits = forward(weights, program, tokens, setting, run.seq, remat)
+        return losses(logits, targets, place, split).sum() / (tokens_of_pass * alike)
+
+    return cost
+
+
+def _summed(
+    order: Order, place: TrainingPlace, leaves: Any, cost: Callable[..., jax.Array], tree: Any, tokens: jax.Array,
+    targets: jax.Array,
+) -> tuple[jax.Array, Any]:  # fmt: skip
+    """The mean over passes, with gradients in the layout of the state."""
+    dtype = DTYPES[order.run.dtype]
+    sharded, early = order.plan.zero == 3, order.plan.zero >= 2
+
+    def ready(leaf: Leaf, value: jax.Array) -> jax.Array:
+        return value if sharded else place.bring(value.astype(dtype), leaf.state, leaf.rest)
+
+    def reduced(leaf: Leaf, slope: jax.Array) -> jax.Array:
+        return place.bring(slope.astype(jnp.float32), leaf.raw, leaf.state)
+
+    def over(function: Any, *trees: Any) -> Any:
+        return jax.tree.map(function, leaves, *trees, is_leaf=_is_leaf)
+
+    weights = over(ready, tree)
+
+    def gradients(tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
+        found, slopes = jax.value_and_grad(cost)(weights, tokens, targets)
+        slopes = jax.tree.map(lambda one: one.astype(jnp.float32), slopes)
+        return found, over(reduced, slopes) if early and not sharded else slopes
+
+    if len(tokens) == 1:
+        found, slopes = gradients(tokens[0], targets[0])
+    else:
+
+        def more(total: Any, pair: Any) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, gradients(*pair)), None
+
+        shapes = jax.eval_shape(gradients, tokens[0], targets[0])
+        zeros = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
+        total, _ = jax.lax.scan(more, zeros, (tokens, targets))
+        found, slopes = jax.tree.map(lambda one: one / len(tokens), total)
+    slopes = slopes if early and not sharded else over(reduced, slopes)
+    axes = tuple(place.sizes)
+    return jax.lax.psum(found, axes) if axes else found, slopes

@@ -1,0 +1,51 @@
+"""What a backward pass computes again, line by line.
+
+A gradient needs the tensors that its line read. What a remat policy has not kept is made again from what it has, and nothing
+else is: a compiler drops lines whose results no gradient reads, such as a block's last product. (A framework that simply runs
+the block again does not: see `Stack` for those.)
+
+>>> from dragonscale.models import load_model
+>>> block = load_model("llama3-8b").program().sections[1]
+>>> [op.output.name for op in again(block, "block") if op.function == "einsum"]
+['Q', 'K', 'V', 'A', 'U', 'G']
+>>> [op.output.name for op in again(block, "matmuls") if op.output is not None]
+['X', 'O', 'R', 'X', 'H']
+"""
+
+from dragonscale.models.activations import saved_tensors
+from dragonscale.models.program import Op, Section
+
+_NEEDS_NOTHING = ("add", "bias", "cache", "lookup", "join", "dispatch", "combine")
+"""Functions whose gradients read none of their inputs: sums, and moves (their places come from the router's choice)."""
+
+Value = tuple[str, int]
+"""A tensor by its name and the line that wrote it (-1: it came from outside)."""
+
+
+def again(section: Section, policy: str) -> tuple[Op, ...]:
+    """The lines of a section that run again in its backward pass, in order."""
+    ops = section.ops
+    read = _reads(section)
+    kept = {array.name for array in saved_tensors(section, policy)} if policy != "block" else set()
+    todo = [value for line, op in enumerate(ops) if op.function not in _NEEDS_NOTHING for value in read[line]]
+    if any(op.function == "dispatch" for op in ops):
+        todo += [value for line, op in enumerate(ops) if op.function == "dispatch" for value in read[line][1:]]
+    lines: set[int] = set()
+    while todo:
+        name, line = todo.pop()
+        if line < 0 or line in lines or name in kept:
+            continue
+        lines.add(line)
+        todo += read[line]
+    return tuple(op for line, op in enumerate(ops) if line in lines)
+
+
+def _reads(section: Section) -> list[list[Value]]:
+    """The values that each line reads."""
+    made: dict[str, int] = {}
+    found: list[list[Value]] = []
+    for line, op in enumerate(section.ops):
+        found.append([(array.name, made.get(array.name, -1)) for array in op.inputs])
+        if op.output is not None:
+            made[op.output.name] = line
+    return found
