@@ -108,7 +108,7 @@ def _costed(
     """A move of the reading on the mesh there is: dims that do not divide are whole, axes of one chip are no axes."""
     if move.step.kind == "all_to_all":
         steps_there = [_exchange(move.step, place, section)]
-        share = _room(section, place, work)
+        share = room_of(section, place, work)
     elif place.rules.ring and move.part == "attention" and move.step.axes == ("context",):
         yield from _ring(section, move, phase, place, work, times)
         return
@@ -126,7 +126,8 @@ def _exchange(step: Step, place: TrainingPlace, section: Section) -> Step | None
     axes = tuple(axis for axis in step.axes if axis in place.sizes)
     if not axes:
         return None
-    return Step(step.kind, axes, place.fit(step.before, section.dims), place.fit(step.after, section.dims))
+    dims = {name: size for name, size in section.dims.items() if name != "x"}  # choices are dealt evenly on average
+    return Step(step.kind, axes, place.fit(step.before, dims), place.fit(step.after, dims))
 
 
 def _sizes(section: Section, place: TrainingPlace, work: Work) -> dict[str, int]:
@@ -140,13 +141,13 @@ def _sent(step: Step, section: Section, place: TrainingPlace, work: Work, width:
     return float(wire_bytes(step.kind, volume, mesh.size(*step.axes)))
 
 
-def _room(section: Section, place: TrainingPlace, work: Work) -> float:
+def room_of(section: Section, place: TrainingPlace, work: Work) -> float:
     """What is sent to experts over what is routed to them: each expert's room is a whole number of rows."""
-    rows = _rows(section, place, work)
+    rows = rows_of(section, place, work)
     return max(1, -(-int(rows * work.capacity) // section.dims["e"])) * section.dims["e"] / rows
 
 
-def _rows(section: Section, place: TrainingPlace, work: Work) -> float:
+def rows_of(section: Section, place: TrainingPlace, work: Work) -> float:
     ways = place.ways(("data", "fsdp", "expert")) * place.ways(place.token_axes)
     return work.batch * work.sequence * section.dims["x"] / ways
 
@@ -159,7 +160,7 @@ def _routing_weights(
     if not any(op.function == "dispatch" for op in section.ops) or not axes:
         return
     ways = place.ways(axes)
-    sent = wire_bytes("all_to_all", _rows(section, place, work) * _room(section, place, work) * WIDE * ways, ways)
+    sent = wire_bytes("all_to_all", rows_of(section, place, work) * room_of(section, place, work) * WIDE * ways, ways)
     lines = {op.function for op in again(section, plan.remat)}
     for phase in ("forward", "backward", *(["recomputation"] if "dispatch" in lines else [])):
         yield PlannedMove("all_to_all", axes, "statistic", phase, "P", section.name, float(sent), times)
@@ -206,9 +207,10 @@ def _weight_moves(
     used, state = (place.fit(laid, section.dims) for laid in (place.rules.used(array), place.rules.state(array)))
     sharded = plan.zero == 3
     mesh = Mesh(place.sizes)
+    sizes = {**section.dims, "b": work.batch, "t": work.sequence, "s": work.sequence}
 
     def moved(step: Step, phase: str, what: str, width: float, times: int) -> PlannedMove:
-        volume = float(step.volume(_sizes_of(section, array, place, what, work), mesh)) / 2.0 * width
+        volume = float(step.volume(sizes, mesh)) / 2.0 * width
         sent = float(wire_bytes(step.kind, volume, mesh.size(*step.axes)))
         return PlannedMove(step.kind, step.axes, what, phase, step.before.name, section.name, sent, times)
 
@@ -225,13 +227,6 @@ def _weight_moves(
     if not sharded:
         for step in steps(state, used, tuple(place.sizes)):
             yield moved(step, "update", "weight", work.width, section.repeat)
-
-
-def _sizes_of(section: Section, array: Array, place: TrainingPlace, what: str, work: Work) -> dict[str, int]:
-    """A weight's sizes: its gradient has all KV heads, whichever of them a chip works with, except while it is scattered in the
-    backward pass, where a chip has only those it used."""
-    del array, place, what
-    return {**section.dims, "b": work.batch, "t": work.sequence, "s": work.sequence}
 
 
 def _loss_moves(program: Program, place: TrainingPlace, work: Work) -> Iterator[PlannedMove]:

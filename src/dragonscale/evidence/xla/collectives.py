@@ -1,8 +1,7 @@
-"""The collectives of a compiled module: kind, bytes on each device, and who takes part.
+"""The collectives of a compiled module: kind, bytes on each device, who takes part, and whether other work can hide it.
 
-A collective is counted where it starts: `all-gather-start` and `all-gather-done` are one, as are an asynchronous start
-and the computation it wraps. A combined collective over a tuple is as many as it has operands. What looks like a
-collective and cannot be read is an error.
+Each is counted once, however it is spelled (`collective_sites`); a combined collective over a tuple is as many as it has
+operands. What looks like a collective and cannot be read is an error.
 
 >>> text = '''
 ... HloModule jit_f
@@ -13,30 +12,25 @@ collective and cannot be read is an error.
 ... }
 ... '''
 >>> (gather,) = read_collectives(text)
->>> gather.kind, gather.volume, gather.size, gather.wire_bytes
-('all_gather', 256.0, 4, 192.0)
+>>> gather.kind, gather.volume, gather.size, gather.wire_bytes, gather.how
+('all_gather', 256.0, 4, 192.0, 'sync')
 """
 
-import re
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from dragonscale.collectives import wire_bytes
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.executions import UNKNOWN, called, executions
-from dragonscale.evidence.xla.hlo_text import Instruction, Module, Shape, read_module
+from dragonscale.evidence.xla.collective_context import algorithm, is_decomposed, origin_of, window_of
+from dragonscale.evidence.xla.collective_sites import KINDS, Site, collective_sites
+from dragonscale.evidence.xla.executions import executions
+from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.replica_groups import Groups, replica_groups, source_target_pairs
-
-KINDS = {
-    "all-gather": "all_gather",
-    "all-reduce": "all_reduce",
-    "reduce-scatter": "reduce_scatter",
-    "all-to-all": "all_to_all",
-    "collective-permute": "permute",
-}
-REFUSED = ("collective-broadcast", "ragged-all-to-all", "send", "recv")
-_COLLECTIVE = re.compile(rf"(?P<kind>{'|'.join([*KINDS, *REFUSED])})(?P<part>-start|-done)?")
-_MENTION = re.compile(rf"(?<= )(?:{'|'.join([*KINDS, *REFUSED])})(?:-start)?\((?=[%\w])")
-"""Anything that looks like a collective, however its line is built: as many must have been read."""
+from dragonscale.evidence.xla.scheduled_work import Work
+from dragonscale.evidence.xla.shapes import Shape
+from dragonscale.evidence.xla.source_lines import frame_lines, source_line
+from dragonscale.evidence.xla.transfers import TRANSFERS, read_transfer
+from dragonscale.evidence.xla.trip_counts import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -51,6 +45,21 @@ class Collective:
     times: int
     name: str
     op_name: str
+    source: str = ""
+    how: str = "sync"
+    """`sync`, or `async` where other work can be scheduled while it runs."""
+    window: Work | None = None
+    """What is scheduled between its start and its end, each time; None where it blocks or ends elsewhere."""
+    decomposed: bool = False
+    """Whether it is a step of a collective matmul that the compiler made."""
+    algorithm: str = ""
+    """What the compiler chose for it, in the compiler's words."""
+    padding: bool = False
+    """Whether it is a permute that only mends the padding of a reduce-scatter."""
+    between_slices: bool = False
+    """Whether it goes over the network between slices, by that network's own runtime."""
+    at_most: bool = False
+    """Whether the bytes are a bound, because how many are sent depends on data."""
 
     @property
     def size(self) -> int:
@@ -67,82 +76,141 @@ class Collective:
     @property
     def wire_bytes(self) -> float:
         """Bytes that each device sends, each time."""
-        return wire_bytes(self.kind, self.volume, self.size)
+        return self.sent.bytes if self.at_most else wire_bytes(self.kind, self.volume, self.size)
 
 
-def read_collectives(text: str) -> list[Collective]:
-    """Every collective of a compiled module, in order of its computations."""
-    module = read_module(text)
+def read_collectives(text: str, chips: int | None = None) -> list[Collective]:
+    """Every collective of a compiled module, in order of its computations.
+
+    `chips` is the number of devices where a collective may be over all of them without naming them.
+    """
+    return module_collectives(read_module(text), text, chips)
+
+
+def module_collectives(module: Module, text: str, chips: int | None = None) -> list[Collective]:
+    """The same for a module that was read before, with its text."""
     counts = executions(module)
-    fused = {
-        callee
-        for computation in module.computations.values()
-        for instruction in computation.instructions
-        if instruction.opcode == "fusion"
-        for callee, _ in called(instruction)
-    }
+    frames = frame_lines(module.tables)
     found: list[Collective] = []
-    mentions = 0
-    for computation in module.computations.values():
-        for instruction in computation.instructions:
-            match = _COLLECTIVE.fullmatch(instruction.opcode)
-            if match is None or match["part"] == "-done":
-                continue
-            mentions += 1
-            if computation.name in fused:
-                raise InputError(
-                    f"The collective {instruction.name} lies inside a fusion, which only the TPU compiler writes."
-                )
-            if counts[computation.name]:
-                found += _read(module, computation.name, instruction, match["kind"], counts[computation.name])
-    if mentions != len(_MENTION.findall(text)):
-        raise InputError(f"The module mentions {len(_MENTION.findall(text))} collectives and {mentions} could be read.")
+    copies: list[Site] = []
+    sent = received = 0
+    for site in collective_sites(module, text):
+        times = counts[site.computation.name]
+        if site.is_copy:
+            copies.append(site)
+        elif times and site.opcode == "recv":
+            received += sum(each.times for each in _read(site, times, chips))
+        elif times:
+            read = _read(site, times, chips)
+            sent += sum(each.times for each in read) if site.opcode == "send" else 0
+            found += [_in_context(module, site, frames, each) for each in read]
+    _check_copies(copies, found, chips)
+    if sent != received:
+        raise InputError(f"In the module {sent} transfers are sent and {received} received; each must be both.")
     return found
 
 
-def _read(module: Module, where: str, instruction: Instruction, opcode: str, times: int) -> list[Collective]:
-    if opcode in REFUSED:
-        raise InputError(f"The collective {instruction.name} is a {opcode}, which this reader does not know.")
+def _in_context(module: Module, site: Site, frames: dict[int, str], each: Collective) -> Collective:
+    """A collective with what stands around it."""
+    origin, padding = origin_of(module, site)
+    return replace(
+        each,
+        op_name=origin.op_name,
+        source=source_line(origin.text, frames),
+        how="async" if site.is_async else "sync",
+        window=window_of(module, site) if site.is_async else None,
+        decomposed=is_decomposed(module, site),
+        padding=padding,
+        algorithm=algorithm(site),
+    )
+
+
+def _read(site: Site, times: int, chips: int | None) -> list[Collective]:
+    instruction = site.instruction
+    transfer = read_transfer(instruction) if site.opcode in TRANSFERS else None
+    if site.opcode in TRANSFERS and transfer is None:  # to the host
+        return []
     if times == UNKNOWN:
         raise InputError(
             f"The collective {instruction.name} lies in a loop or branch whose number of executions XLA does not say."
         )
-    kind = KINDS[opcode]
-    shapes = {each.name: each.shapes for each in module.computations[where].instructions}
-    sent = [shape for name in instruction.operands for shape in shapes[name]]
-    received = _received(instruction, len(sent))
-    if kind == "permute":
-        groups: Groups = source_target_pairs(instruction.attribute("source_target_pairs"))
-    else:
-        groups = replica_groups(instruction.attribute("replica_groups"))
+    sent, received = _arrays(site)
+    groups = transfer.groups if transfer else _groups(site, chips)
     if not groups or len(set(map(len, groups))) != 1:
         raise InputError(f"The collective {instruction.name} has groups of different sizes, or none.")
+    kind = transfer.kind if transfer else KINDS[site.opcode]
     found = [
-        Collective(kind, before, after, groups, times, instruction.name, instruction.op_name)
+        Collective(kind, before, after, groups, times, instruction.name, "")
         for before, after in zip(sent, received, strict=True)
     ]
-    if opcode == "all-to-all" and not instruction.attribute("dimensions"):
+    if transfer:
+        return [replace(_transferred(each), between_slices=transfer.between_slices) for each in found]
+    if site.opcode == "ragged-all-to-all":
+        return [replace(each, at_most=True) for each in found]
+    if site.opcode == "all-to-all" and not instruction.attribute("dimensions"):
         found = [_whole_all_to_all(found)]
+    found = [_scattered(site, each) for each in found]
     for each in found:
         _check(each)
     return found
 
 
-def _received(instruction: Instruction, operands: int) -> tuple[Shape, ...]:
-    """What comes back: an asynchronous start returns its operands, its results and sometimes scratch words."""
-    shapes = instruction.shapes
+def _transferred(each: Collective) -> Collective:
+    """What comes back from a transfer, of which the send shows only what goes in."""
+    whole = Shape(each.sent.dtype, (each.size, *each.sent.dims))
+    part = Shape(each.sent.dtype, (math.prod(each.sent.dims) // each.size,))
+    return replace(each, received={"all_gather": whole, "reduce_scatter": part}.get(each.kind, each.sent))
+
+
+def _groups(site: Site, chips: int | None) -> Groups:
+    if site.opcode == "collective-permute":
+        return source_target_pairs(site.instruction.attribute("source_target_pairs"))
+    text = site.instruction.attribute("replica_groups")
+    return (tuple(range(chips)),) if text == "{}" and chips else replica_groups(text)
+
+
+def _arrays(site: Site) -> tuple[list[Shape], list[Shape]]:
+    """What goes in and what comes back: an asynchronous start returns its operands, its results and sometimes scratch words."""
+    instruction, named = site.instruction, site.computation.named
+    sent = [shape for name in instruction.operands for shape in named[name].shapes]
+    if site.opcode in TRANSFERS:  # with a token; the result is a buffer and a context
+        array = sent[:1] if site.opcode == "send" else list(instruction.shapes[:1])
+        return array, array
+    if site.opcode == "ragged-all-to-all":  # with the array to write into, offsets and sizes
+        if len(sent) != 6:
+            raise InputError(f"The collective {instruction.name} has {len(sent)} operands; a ragged all-to-all has 6.")
+        return sent[:1], sent[1:2]
+    received = list(instruction.shapes)
     if instruction.opcode.endswith("-start") and instruction.opcode != "all-reduce-start":
-        shapes = shapes[operands : 2 * operands]
-    if len(shapes) != operands:
-        raise InputError(f"The collective {instruction.name} has {operands} operands and {len(shapes)} results.")
-    return shapes
+        received = received[len(sent) : 2 * len(sent)]
+    if len(received) != len(sent):
+        raise InputError(f"The collective {instruction.name} has {len(sent)} operands and {len(received)} results.")
+    return sent, received
 
 
 def _whole_all_to_all(parts: list[Collective]) -> Collective:
     """An all-to-all written with one operand per peer is one exchange of them all."""
     first = parts[0]
     whole = Shape(first.sent.dtype, (len(parts), *first.sent.dims))
-    return Collective(first.kind, whole, whole, first.groups, first.times, first.name, first.op_name)
+    return replace(first, sent=whole, received=whole)
+
+
+def _scattered(site: Site, each: Collective) -> Collective:
+    """An all-reduce in a fusion that keeps one device's slice of it is a reduce-scatter."""
+    if each.kind != "all_reduce" or site.fusion is None:
+        return each
+    waiting, slices = [site.instruction], []
+    while waiting:
+        for user in site.computation.users[waiting.pop().name]:
+            if user.opcode in ("bitcast", "reshape", "get-tuple-element"):
+                waiting.append(user)
+            elif user.opcode == "dynamic-slice":
+                slices += [shape for shape in user.shapes if shape.bytes * each.size == each.sent.bytes]
+    if slices:
+        return replace(each, kind="reduce_scatter", received=slices[0])
+    if "all-reduce-scatter" in site.computation.name:
+        raise InputError(f"The fusion {site.fusion.name} around {each.name} does not take a slice of it.")
+    return each
 
 
 def _check(each: Collective) -> None:
@@ -152,3 +220,13 @@ def _check(each: Collective) -> None:
         raise InputError(
             f"The collective {each.name} turns {each.sent} into {each.received} over groups of {each.size}; a {each.kind} does not."
         )
+
+
+def _check_copies(copies: list[Site], found: list[Collective], chips: int | None) -> None:
+    """Each copy in a fusion must be a copy of something that was counted."""
+    counted = {(each.kind, each.sent, each.groups) for each in found}
+    for site in copies:
+        if not any((each.kind, each.sent, each.groups) in counted for each in _read(site, 1, chips)):
+            raise InputError(
+                f"The collective {site.instruction.name} looks like a copy of one that is not in the module."
+            )

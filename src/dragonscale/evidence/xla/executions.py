@@ -1,72 +1,43 @@
 """How often each computation of a compiled module runs.
 
 The entry runs once. A loop's body runs as often as its trip count says; a fusion, a call or an asynchronous start runs
-what it calls each time it runs itself (the matching update and done name the same computation and run nothing).
+what it calls each time it runs itself. Which branch of a conditional runs is known only when it runs: its branches are
+`UNKNOWN`, unless the caller picks the branch to be counted.
 """
 
-import json
-import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 
-from dragonscale.errors import InputError, shorten
+from dragonscale.evidence.xla.call_graph import BRANCHES, callers_first
 from dragonscale.evidence.xla.hlo_text import Instruction, Module
-
-_CALLED = ("calls", "to_apply", "body", "condition", "true_computation", "false_computation", "branch_computations")
-_SHADOWS = re.compile(r"[\w\-]+-(?:done|update)")
-UNKNOWN = -1
-"""The number of executions where the compiler does not say (a loop or branch that depends on data)."""
+from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 
-def called(instruction: Instruction) -> Iterator[tuple[str, int]]:
-    """The computations an instruction runs and how often, each time it runs."""
-    if _SHADOWS.fullmatch(instruction.opcode):
-        return
-    for attribute in _CALLED:
-        for name in re.findall(r"%?([\w.\-]+)", instruction.attribute(attribute)):
-            if instruction.opcode == "while":
-                trips = trip_count(instruction)
-                yield name, trips if trips == UNKNOWN or attribute == "body" else trips + 1
-            else:
-                yield name, UNKNOWN if instruction.opcode == "conditional" else 1
+def executions(module: Module, picked: Mapping[str, str] | None = None) -> dict[str, int]:
+    """How often each computation runs; `UNKNOWN` where the compiler does not say.
 
-
-def trip_count(loop: Instruction) -> int:
-    """The trip count the compiler found for a loop, or `UNKNOWN`."""
-    text = loop.attribute("backend_config").strip().strip("'\"")
-    if "known_trip_count" not in text:
-        return UNKNOWN
-    try:
-        return int(json.loads(text)["known_trip_count"]["n"])
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"The loop {loop.name} has a trip count this reader cannot read: {shorten(text)}.") from None
-
-
-def executions(module: Module) -> dict[str, int]:
-    """How often each computation runs; `UNKNOWN` where the compiler does not say."""
+    `picked` names a branch for conditionals; that one counts as run each time, the others as never.
+    """
     counts = dict.fromkeys(module.computations, 0)
     counts[module.entry.name] = 1
-    for name in _callers_first(module):
+    for name in callers_first(module):
+        if counts[name] == 0:
+            continue
         for instruction in module.computations[name].instructions:
-            for callee, times in called(instruction):
+            for callee, times in _runs(module, name, instruction, picked or {}):
                 known = counts[name] >= 0 and times >= 0 and counts[callee] >= 0
-                if counts[name] != 0:
+                if times:
                     counts[callee] = counts[callee] + counts[name] * times if known else UNKNOWN
     return counts
 
 
-def _callers_first(module: Module) -> list[str]:
-    """Computations in an order where every caller precedes what it calls."""
-    order: list[str] = []
-    seen: set[str] = set()
-
-    def visit(name: str) -> None:
-        if name in seen:
-            return
-        seen.add(name)
-        for instruction in module.computations[name].instructions:
-            for callee, _ in called(instruction):
-                visit(callee)
-        order.append(name)
-
-    visit(module.entry.name)
-    return order[::-1]
+def _runs(module: Module, where: str, instruction: Instruction, picked: Mapping[str, str]) -> list[tuple[str, int]]:
+    """What an instruction runs and how often, each time it runs itself."""
+    found = instruction.callees
+    if instruction.opcode == "while":
+        trips = trip_count(module, where, instruction)
+        return [(name, trips if trips == UNKNOWN or role == "body" else trips + 1) for role, name in found]
+    runs: list[tuple[str, int]] = []
+    for role, name in found:
+        branch = picked.get(instruction.name) if role in BRANCHES else name
+        runs.append((name, UNKNOWN if branch is None else int(branch == name)))
+    return runs

@@ -17,40 +17,34 @@ an error, because a reader that skips what it does not know gives wrong sums wit
 ('all-gather', (Shape(dtype='bf16', dims=(8, 16)),), ('p',), '{1}')
 """
 
-import math
+import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from dragonscale.errors import InputError, shorten
-
-BITS = {
-    **{"pred": 8, "token": 0, "opaque": 0, "bf16": 16, "f16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128},
-    **{f"{sign}{bits}": bits for sign in "su" for bits in (2, 4, 8, 16, 32, 64)},
-    **dict.fromkeys(("f8e5m2", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e3m4"), 8),
-    **{"f8e8m0fnu": 8, "f4e2m1fn": 4},
-}
+from dragonscale.evidence.xla.shapes import Shape, read_shapes
 
 _INSTRUCTION = re.compile(r"\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)", re.DOTALL)
 _HEAD = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .*\{\s*")
 _TAIL = re.compile(r"\}(?:, execution_thread=\"\w+\")?\s*")
-_SHAPE = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<dims>[^\]]*)\]")
 _ATTRIBUTE = re.compile(r"([\w.\-]+)=(.*)", re.DOTALL)
 _TABLES = re.compile(r"(?:FileNames|FunctionNames|FileLocations|StackFrames|\d+ .*)\s*")
-_CLOSING = {"(": ")", "{": "}", "[": "]"}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The type and sizes of one array, as one device holds it."""
-
-    dtype: str
-    dims: tuple[int, ...]
-
-    @property
-    def bytes(self) -> float:
-        """Bytes of the array (a fraction where elements are smaller than a byte)."""
-        return math.prod(self.dims) * BITS[self.dtype] / 8
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\{\{[\d,{}]*\}\}|[()\[\]{},]', re.DOTALL)
+"""What a walk over brackets has to stop at; the rest, long lists of devices too, is skipped at the regex engine's speed."""
+_CALL = re.compile(r"\s*([\w\-]+)\(")
+_PLAIN = re.compile(r"[^()\[\]{}\"]*\)")
+_CALLED = re.compile(
+    r"\b(calls|called_computations|to_apply|body|condition|true_computation|false_computation|branch_computations)="
+    r"(\{[^}]*\}|%?[\w.\-]+)"
+)
+_CALLING = ("calls=", "to_apply=", "body=", "computation")
+_SHADOW = re.compile(r"[\w\-]+-(?:done|update)")
+"""The matching end of an asynchronous start names the same computation and runs nothing."""
+_END = re.compile(r"\b(?:metadata|backend_config|frontend_attributes)=")
+_COMMENT = re.compile(r"/\*.*?\*/")
+_OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
@@ -71,8 +65,8 @@ class Instruction:
     @cached_property
     def operands(self) -> tuple[str, ...]:
         """The names of the instructions it uses."""
-        parts = [part.split()[-1].lstrip("%") for part in split_outside(self.arguments) if part.strip()]
-        return tuple(parts)
+        parts = split_outside(_COMMENT.sub("", self.arguments))
+        return tuple(part.split()[-1].lstrip("%") for part in parts if part.strip())
 
     @cached_property
     def attributes(self) -> dict[str, str]:
@@ -90,14 +84,43 @@ class Instruction:
                 found[last] = match[2]
         return found
 
+    @cached_property
+    def callees(self) -> tuple[tuple[str, str], ...]:
+        """The role and name of each computation that it runs.
+
+        >>> Instruction("w", "while", "s32[]", "%x", " condition=%c, body=%b").callees
+        (('condition', 'c'), ('body', 'b'))
+        >>> Instruction("d", "async-done", "s32[]", "%x", " calls=%wrapped").callees
+        ()
+        """
+        if not any(word in self.text for word in _CALLING) or _SHADOW.fullmatch(self.opcode):
+            return ()
+        end = _END.search(self.text)
+        found = _CALLED.finditer(self.text, 0, end.start() if end else len(self.text))
+        return tuple((match[1], name) for match in found for name in re.findall(r"[\w.\-]+", match[2]))
+
     def attribute(self, name: str) -> str:
         """One attribute, or an empty string."""
         return self.attributes.get(name, "")
 
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """What the backend wrote for itself (`backend_config`), empty where it wrote nothing or no JSON."""
+        at = self.text.find("backend_config=")
+        if at < 0:
+            return {}
+        try:
+            found, _ = json.JSONDecoder().raw_decode(self.text, at + len("backend_config="))
+            if isinstance(found, str):  # older compilers write the JSON as a string
+                found = json.loads(found)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
     @property
     def op_name(self) -> str:
         """Where in the user's program it comes from, as JAX's path of names."""
-        match = re.search(r'op_name="((?:[^"\\]|\\.)*)"', self.text)
+        match = _OP_NAME.search(self.text)
         return match[1] if match else ""
 
 
@@ -108,13 +131,39 @@ class Computation:
     name: str
     instructions: tuple[Instruction, ...]
     is_entry: bool
+    root: str = ""
+    """The name of the instruction whose value it returns."""
+
+    @cached_property
+    def named(self) -> dict[str, Instruction]:
+        """Its instructions by name."""
+        return {each.name: each for each in self.instructions}
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Where each instruction stands."""
+        return {each.name: place for place, each in enumerate(self.instructions)}
+
+    @cached_property
+    def users(self) -> dict[str, list[Instruction]]:
+        """The instructions that use each instruction's value."""
+        found: dict[str, list[Instruction]] = {each.name: [] for each in self.instructions}
+        for each in self.instructions:
+            for name in dict.fromkeys(each.operands):
+                if name in found:  # a parameter's and a constant's arguments are no names
+                    found[name].append(each)
+        return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Module:
-    """A compiled program for one device of many."""
+    """A compiled program for one device of many; equal only to itself, so that readings of it can be remembered."""
 
     computations: dict[str, Computation]
+    header: str = ""
+    """The module's first line: its name, partitions and layouts."""
+    tables: str = ""
+    """The tables of file names and stack frames that instructions point into."""
 
     @cached_property
     def entry(self) -> Computation:
@@ -122,97 +171,87 @@ class Module:
         return next(computation for computation in self.computations.values() if computation.is_entry)
 
 
-def split_outside(text: str, separator: str = ",") -> list[str]:
-    """Split at separators outside brackets and quotes.
+def split_outside(text: str) -> list[str]:
+    """Split at commas outside brackets and quotes.
 
     >>> split_outside('a={1,2}, b="x,y"')
     ['a={1,2}', ' b="x,y"']
     """
     parts: list[str] = []
-    depth, start, quoted, position = 0, 0, False, 0
-    while position < len(text):
-        character = text[position]
-        if quoted:
-            position += character == "\\"
-            quoted = character != '"'
-        elif character == '"':
-            quoted = True
-        elif character in "([{":
+    depth, start = 0, 0
+    for token in _TOKEN.finditer(text):
+        found = token[0]
+        if len(found) > 1:  # a quoted text or a list of devices
+            continue
+        if found in "([{":
             depth += 1
-        elif character in ")]}":
+        elif found in ")]}":
             depth -= 1
-        elif character == separator and depth == 0:
-            parts.append(text[start:position])
-            start = position + 1
-        position += 1
+        elif found == "," and depth == 0:
+            parts.append(text[start : token.start()])
+            start = token.end()
     parts.append(text[start:])
     return parts
 
 
-def read_shapes(text: str) -> tuple[Shape, ...]:
-    """Every array in a shape or tuple of shapes, in order.
-
-    >>> read_shapes("((bf16[32,64]{0,1}), f32[])")
-    (Shape(dtype='bf16', dims=(32, 64)), Shape(dtype='f32', dims=()))
-    """
-    shapes: list[Shape] = []
-    for match in _SHAPE.finditer(text):
-        if match["dtype"] not in BITS:
-            raise InputError(f"The shape {shorten(text)} has the unknown element type {match['dtype']!r}.")
-        sizes = [part.strip().removeprefix("<=") for part in match["dims"].split(",") if part.strip()]
-        shapes.append(Shape(match["dtype"], tuple(map(int, sizes))))
-    return tuple(shapes)
-
-
 def _balanced(text: str, start: int) -> int:
     """The position after the bracket that closes the one at `start`."""
-    closers: list[str] = []
-    quoted, position = False, start
-    while position < len(text):
-        character = text[position]
-        if quoted:
-            position += character == "\\"
-            quoted = character != '"'
-        elif character == '"':
-            quoted = True
-        elif character in _CLOSING:
-            closers.append(_CLOSING[character])
-        elif closers and character == closers[-1]:
-            closers.pop()
-            if not closers:
-                return position + 1
-        position += 1
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        if len(token[0]) > 1:
+            continue
+        if token[0] in "([{":
+            depth += 1
+        elif token[0] in ")]}":
+            depth -= 1
+            if depth == 0:
+                return token.end()
     raise InputError(f"The HLO text {shorten(text)} has a bracket that never closes.")
 
 
-def _read_instruction(line: str) -> Instruction:
+def _read_instruction(line: str) -> tuple[Instruction, bool]:
+    """One instruction, and whether it is its computation's root."""
     match = _INSTRUCTION.fullmatch(line)
     assert match is not None
     rest = match["rest"]
     end = _balanced(rest, 0) if rest.startswith("(") else rest.find(" ")
-    call = re.compile(r"\s*([\w\-]+)\(").match(rest, end) if end > 0 else None
+    call = _CALL.match(rest, end) if end > 0 else None
     if call is None:
         raise InputError(f"The HLO line {shorten(line.strip(), 200)} is not an instruction this reader knows.")
-    closed = _balanced(rest, call.end() - 1)
+    plain = _PLAIN.match(rest, call.end())
+    closed = plain.end() if plain else _balanced(rest, call.end() - 1)
     arguments, text = rest[call.end() : closed - 1], rest[closed:].removeprefix(",")
-    return Instruction(match["name"], call[1], rest[:end], arguments, text)
+    return Instruction(match["name"], call[1], rest[:end], arguments, text), bool(match["root"])
+
+
+def _read_computation(head: re.Match[str], lines: list[str]) -> Computation:
+    read = [_read_instruction(line) for line in lines]
+    root = next((each.name for each, is_root in read if is_root), read[-1][0].name if read else "")
+    return Computation(head["name"], tuple(each for each, _ in read), bool(head["entry"]), root)
 
 
 def read_module(text: str) -> Module:
     """Read the text of a compiled module (`compiled.as_text()`)."""
     computations: dict[str, Computation] = {}
     head: re.Match[str] | None = None
+    header = ""
     lines: list[str] = []
+    tables: list[str] = []
     for line in text.splitlines():
         if head is None:
             head = _HEAD.fullmatch(line)
-            if head is None and line.strip() and not line.startswith("HloModule") and not _TABLES.fullmatch(line):
+            if head is not None:
+                continue
+            if line.startswith("HloModule"):
+                header = line
+            elif _TABLES.fullmatch(line):
+                tables.append(line)
+            elif line.strip():
                 raise InputError(f"The HLO line {shorten(line, 200)} stands outside a computation.")
         elif _TAIL.fullmatch(line):
-            body = tuple(_read_instruction(entry) for entry in lines)
-            computations[head["name"]] = Computation(head["name"], body, bool(head["entry"]))
+            computations[head["name"]] = _read_computation(head, lines)
             head, lines = None, []
-        elif _INSTRUCTION.fullmatch(line):
+        elif _INSTRUCTION.match(line):
             lines.append(line)
         elif lines:
             lines[-1] += "\n" + line  # some attributes span lines
@@ -220,4 +259,4 @@ def read_module(text: str) -> Module:
             raise InputError(f"The HLO line {shorten(line, 200)} is not an instruction.")
     if head is not None or not any(computation.is_entry for computation in computations.values()):
         raise InputError("The HLO text has no complete entry computation; give the whole text of one module.")
-    return Module(computations)
+    return Module(computations, header, "\n".join(tables))

@@ -19,6 +19,7 @@ A mesh form may name a part of an axis: `'axis_0':(2)4` is the 4 steps inside ev
 
 import math
 import re
+from functools import lru_cache
 
 import numpy as np
 
@@ -36,6 +37,7 @@ _AXIS = re.compile(r"\s*'(?P<name>[^']+)'=(?P<size>\d+)\s*")
 _USED = re.compile(r"\s*'(?P<name>[^']+)'(?::\((?P<before>\d+)\)(?P<size>\d+))?\s*")
 
 
+@lru_cache(maxsize=1024)
 def replica_groups(text: str) -> Groups:
     """The groups as tuples of positions in the mesh's devices. See the module's examples."""
     text = text.strip()
@@ -50,6 +52,7 @@ def replica_groups(text: str) -> Groups:
     raise InputError(f"The replica groups {shorten(text, 200)} are in no form this reader knows.")
 
 
+@lru_cache(maxsize=1024)
 def source_target_pairs(text: str) -> tuple[tuple[int, int], ...]:
     """Who sends to whom in a collective-permute.
 

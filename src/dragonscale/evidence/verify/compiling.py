@@ -1,0 +1,164 @@
+"""Compiling apart: a process of its own with its own environment, limited in time and memory, and a cache of what it found.
+
+JAX and the compilers read their environment once, and XLA stops the whole process where it finds itself in the wrong, so a
+compile never runs in the caller's process. `DRAGONSCALE_COMPILER_PYTHON` names another Python to compile with, such as one
+of a virtual environment that has `libtpu`.
+"""
+
+import importlib.util
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.verify.request import Made, Request
+from dragonscale.evidence.xla import compiler, tpu_target
+from dragonscale.hardware import parse_slice
+
+PYTHON = "DRAGONSCALE_COMPILER_PYTHON"
+CACHE = "DRAGONSCALE_CACHE"
+
+
+def cache_folder() -> Path:
+    """Where answers are kept: `DRAGONSCALE_CACHE`, or the user's cache folder."""
+    return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "dragonscale") / "verify"
+
+
+def compile_apart(
+    request: Request, timeout: float = 900.0, memory: float = 8e9, cached: bool = True
+) -> Made:
+    """What the compiler makes of a request; from the cache if this project, and the compilers, were the same then."""
+    check_installed(request)
+    path = cache_folder() / f"{request.key}-{_program_key(request)}.json"
+    if cached and path.exists():
+        return msgspec.json.decode(path.read_bytes(), type=Made)
+    made = _run(request, timeout, memory)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(msgspec.json.encode(made))
+        os.replace(file.name, path)
+    except OSError:
+        pass  # a cache that cannot be written is no reason to fail
+    return made
+
+
+def _program_key(request: Request) -> str:
+    """Changes whenever the compilers or the code that makes and reads programs do."""
+    import hashlib
+
+    root = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for folder in ("runtime", "evidence/xla", "evidence/verify", "models", "training", "sharding", "serving"):
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    kind = parse_slice(request.slice).chip.kind
+    names = ("jax", "jaxlib", "jax-cuda12-pjrt" if kind == "gpu" else "libtpu")
+    digest.update(repr([_version(name) for name in names]).encode())
+    digest.update(os.environ.get(PYTHON, "").encode())
+    return digest.hexdigest()[:12]
+
+
+def _version(name: str) -> str:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def check_installed(request: Request) -> None:
+    """Say what to install where the compiler that a request needs is missing."""
+    if os.environ.get(PYTHON):
+        return
+    chip = parse_slice(request.slice).chip
+    if chip.kind == "gpu":
+        if importlib.util.find_spec("jax_plugins.xla_cuda12") is None:
+            raise InputError(
+                "Verifying for GPUs needs XLA's GPU compiler: pip install 'dragonscale[gpu-compiler]' (no GPU needed)."
+            )
+    elif importlib.util.find_spec("libtpu") is None:
+        machine = platform.machine()
+        there = "" if machine in ("x86_64", "AMD64") else f" It exists for x86-64 Linux only, and this machine is {machine}."
+        raise InputError(
+            f"Verifying for TPUs needs XLA's TPU compiler: pip install 'dragonscale[tpu]' (no TPU needed).{there}"
+        )
+
+
+def _environment(request: Request) -> dict[str, str]:
+    if parse_slice(request.slice).chip.kind == "tpu":
+        return tpu_target.ENVIRONMENT
+    flags = compiler.GPU if request.mode == "canonical" else ("--xla_gpu_autotune_level=0",)
+    return {**compiler.ENVIRONMENT, "XLA_FLAGS": " ".join(flags)}
+
+
+def _run(request: Request, timeout: float, memory: float) -> Made:
+    command = [os.environ.get(PYTHON) or sys.executable, "-m", "dragonscale.evidence.verify.worker"]
+    process = subprocess.Popen(
+        command,
+        env=os.environ | _environment(request),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    watch = _Watch(process, memory)
+    try:
+        output, notes = process.communicate(msgspec.json.encode(request), timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise InputError(
+            f"XLA was still compiling after {timeout:.0f} s; give it more with --timeout, or take a smaller program."
+        ) from None
+    finally:
+        watch.stop()
+    if watch.exceeded:
+        raise InputError(f"XLA took more than {memory / 1e9:.0f} GB of this machine's memory; give it more with --memory.")
+    said = notes.decode("utf-8", "replace").strip()
+    if process.returncode == 3 and "dragonscale: " in said:
+        raise InputError(said.rpartition("dragonscale: ")[2])
+    if process.returncode < 0:
+        return Made({}, 0.0, 0.0, failed=f"XLA stopped on a failed check of its own: {said[-1500:]}")
+    if process.returncode:
+        raise InputError(f"The compiling process failed (exit {process.returncode}): {said[-1500:]}")
+    return msgspec.json.decode(output, type=Made)
+
+
+class _Watch:
+    """Ends a process that grows beyond a limit."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", most: float) -> None:
+        self.exceeded = False
+        self._process, self._most, self._done = process, most, threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        page = os.sysconf("SC_PAGE_SIZE")
+        path = Path(f"/proc/{self._process.pid}/statm")
+        while not self._done.wait(0.5):
+            try:
+                resident = int(path.read_text().split()[1]) * page
+            except (OSError, IndexError, ValueError):
+                return
+            if resident > self._most:
+                self.exceeded = True
+                self._process.kill()
+                return
+
+    def stop(self) -> None:
+        self._done.set()
+        self._thread.join(timeout=2)
+
+
+def seconds_now() -> float:
+    """A clock for progress bars."""
+    return time.monotonic()

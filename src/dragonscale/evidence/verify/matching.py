@@ -1,0 +1,200 @@
+"""Planned collectives beside compiled ones: which is which, what is left over, and why.
+
+Both sides are bytes that a chip sends, so a planned move and a compiled one are the same where kind, mesh axes and bytes
+agree; what differs in number of executions is left over. Leftovers are then held against what the compilers are known to do
+instead: a rule explains a difference only if its own arithmetic gives the bytes that were found.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dragonscale.evidence.verify.planned_moves import PlannedMove
+from dragonscale.evidence.verify.records import AxisLine, Line, Unmatched
+from dragonscale.evidence.xla.compiled import Exchange
+
+TOLERANCE = 0.03
+"""Bytes over a set of mesh axes agree within this."""
+NEGLIGIBLE = 1e-3
+"""Of all that is sent: less than this decides nothing, and is not asked after."""
+Axes = tuple[str, ...]
+
+
+@dataclass
+class Sent:
+    """What goes over one set of axes on both sides, by kind."""
+
+    planned: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    compiled: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    moves: list[PlannedMove] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
+
+
+def sent_over(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> dict[Axes, Sent]:
+    """Both sides by the mesh axes that they run over."""
+    found: dict[Axes, Sent] = defaultdict(Sent)
+    for move in moves:
+        one = found[tuple(sorted(move.axes))]
+        one.planned[move.kind] += move.total_bytes
+        one.moves.append(move)
+    for exchange in exchanges:
+        one = found[tuple(sorted(exchange.axes))]
+        one.compiled[exchange.kind] += exchange.wire_bytes * exchange.times
+        one.exchanges.append(exchange)
+    return dict(found)
+
+
+def axis_lines(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> tuple[AxisLine, ...]:
+    """A line for each set of mesh axes, the busiest first."""
+    found = sent_over(moves, exchanges)
+    whole = sum(move.total_bytes for move in moves) or 1.0
+    lines = []
+    for axes, one in found.items():
+        planned, compiled = sum(one.planned.values()), sum(one.compiled.values())
+        kinds = {kind: (one.planned[kind], one.compiled[kind]) for kind in {**one.planned, **one.compiled}}
+        verdict, why = _verdict(planned, compiled, whole, one, axes)
+        line = Line("·".join(axes) or "none", "bytes", planned, compiled, TOLERANCE, verdict, why)
+        lines.append(AxisLine(axes, line, kinds))
+    return tuple(sorted(lines, key=lambda each: -max(each.line.planned, each.line.compiled)))
+
+
+def _verdict(planned: float, compiled: float, whole: float, one: Sent, axes: Axes) -> tuple[str, str]:
+    if math.isclose(planned, compiled, rel_tol=TOLERANCE):
+        return "agrees", ""
+    if abs(planned - compiled) < NEGLIGIBLE * whole:
+        return "agrees", "less than a thousandth of all that is sent"
+    why = explained(one, planned, compiled, axes)
+    return ("explained", why) if why else ("differs", "")
+
+
+def explained(one: Sent, planned: float, compiled: float, axes: Axes) -> str:
+    """The first known rewrite whose arithmetic accounts for the difference, or nothing."""
+    for rule in (_decomposed, _reduced_whole, _widened, _padded, _hoisted):
+        why = rule(one, planned, compiled)
+        if why:
+            return why
+    del axes
+    return ""
+
+
+def _close(found: float, planned: float) -> bool:
+    return math.isclose(found, planned, rel_tol=TOLERANCE)
+
+
+def _group(one: Sent) -> int:
+    return max((exchange.size for exchange in one.exchanges if exchange.kind != "permute"), default=0)
+
+
+def _decomposed(one: Sent, planned: float, compiled: float) -> str:
+    """Gathers and scatters as sends inside a product: n + 1 sends where a ring needs n − 1."""
+    sends = sum(each.wire_bytes * each.times for each in one.exchanges if each.decomposed)
+    if not sends:
+        return ""
+    rest = compiled - sends
+    moved = planned - rest
+    if moved <= 0 or not 0.8 < sends / moved < 2.2:
+        return ""
+    return (
+        f"{sends / 1e9:.2f} GB go as sends inside products (a collective matmul), {sends / moved - 1:+.0%} of the "
+        f"{moved / 1e9:.2f} GB of the gathers and scatters they stand for: its two directions are unrolled, with a send or "
+        "two more than a ring needs"
+    )
+
+
+def _reduced_whole(one: Sent, planned: float, compiled: float) -> str:
+    """AllReduce where a scatter was planned, or AllReduce of zero-padded blocks for a gather: twice the bytes of either."""
+    more = one.compiled["all_reduce"] - one.planned["all_reduce"]
+    less = sum(one.planned[kind] - one.compiled[kind] for kind in ("reduce_scatter", "all_gather"))
+    if more <= 0 or less <= 0 or not _close(more, 2 * less) or not _close(compiled, planned + more - less):
+        return ""
+    gathers = one.planned["all_gather"] - one.compiled["all_gather"] > 0.5 * less
+    what = "gathers are AllReduces of blocks padded with zeros" if gathers else "an AllReduce is kept where a scatter would do"
+    return f"{what}: {more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB"
+
+
+def _widened(one: Sent, planned: float, compiled: float) -> str:
+    """Reductions in fp32 of what was planned in bf16."""
+    for kind in ("all_reduce", "reduce_scatter"):
+        if one.planned[kind] and _close(one.compiled[kind], 2 * one.planned[kind]):
+            if _close(compiled - one.compiled[kind], planned - one.planned[kind]) or not planned - one.planned[kind]:
+                return f"the compiler adds up in fp32: {kind} sends twice the planned {one.planned[kind] / 1e9:.2f} GB"
+    return ""
+
+
+def _padded(one: Sent, planned: float, compiled: float) -> str:
+    """Blocks filled up to whole tiles, and the sends that put them right."""
+    sends = sum(each.wire_bytes * each.times for each in one.exchanges if each.padding)
+    if sends and compiled > planned and _close(compiled - sends, planned):
+        return f"scattered blocks are filled up to whole tiles: {sends / 1e9:.2f} GB more"
+    return ""
+
+
+def _hoisted(one: Sent, planned: float, compiled: float) -> str:
+    """Fewer executions of the same collective: a value that was still there is not moved again."""
+    if compiled >= planned:
+        return ""
+    saved = 0.0
+    for kind, axes, size, times, _ in leftovers(one.moves, one.exchanges)[0]:
+        del axes, kind
+        saved += size * times
+    extra = sum(size * times for _, _, size, times, _ in leftovers(one.moves, one.exchanges)[1])
+    if extra < TOLERANCE * planned and _close(compiled + saved, planned):
+        return f"the compiler keeps what was to be moved again: {saved / 1e9:.2f} GB less"
+    return ""
+
+
+Leftover = tuple[str, Axes, float, int, object]
+
+
+def leftovers(
+    moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]
+) -> tuple[list[Leftover], list[Leftover]]:
+    """What only the plan has, and what only the compiler has: kind, axes, bytes each time, times, and one of them."""
+    planned: dict[tuple[str, Axes, int], list[PlannedMove]] = defaultdict(list)
+    compiled: dict[tuple[str, Axes, int], list[Exchange]] = defaultdict(list)
+    for move in moves:
+        planned[move.kind, tuple(sorted(move.axes)), round(move.wire_bytes)].append(move)
+    for each in exchanges:
+        compiled[each.kind, tuple(sorted(each.axes)), round(each.wire_bytes)].append(each)
+    left: tuple[list[Leftover], list[Leftover]] = ([], [])
+    for key in {**planned, **compiled}:
+        difference = sum(move.times for move in planned[key]) - sum(each.times for each in compiled[key])
+        one = planned[key] if difference > 0 else compiled[key]
+        if difference:
+            left[difference < 0].append((*key[:2], float(key[2]), abs(difference), one[0]))
+    return left
+
+
+def unmatched(
+    moves: Sequence[PlannedMove], exchanges: Sequence[Exchange], most: int = 12
+) -> tuple[tuple[Unmatched, ...], tuple[Unmatched, ...]]:
+    """The largest leftovers of both sides, as records."""
+    whole = sum(move.total_bytes for move in moves) or 1.0
+    ours, theirs = leftovers(moves, exchanges)
+
+    def worth(each: Leftover) -> bool:
+        return each[2] * each[3] > NEGLIGIBLE * whole
+
+    def record(each: Leftover) -> Unmatched:
+        kind, axes, size, times, one = each
+        if isinstance(one, PlannedMove):
+            what = f"{one.what} {one.tensor} of {one.section}, {one.phase}"
+            return Unmatched(kind, axes, size * times, times, what)
+        assert isinstance(one, Exchange)
+        return Unmatched(kind, axes, size * times, times, one.name, one.op_name, one.source)
+
+    def largest(found: list[Leftover]) -> tuple[Unmatched, ...]:
+        chosen = sorted(filter(worth, found), key=lambda each: -each[2] * each[3])
+        return tuple(record(each) for each in chosen[:most])
+
+    return largest(ours), largest(theirs)
+
+
+def what_travels(moves: Sequence[PlannedMove], exchange: Exchange) -> str:
+    """What a compiled collective carries, by the planned move that has its kind, axes and bytes; empty if there is none."""
+    for move in moves:
+        same = move.kind == exchange.kind and sorted(move.axes) == sorted(exchange.axes)
+        if same and math.isclose(move.wire_bytes, exchange.wire_bytes, rel_tol=1e-3):
+            return move.what
+    return ""

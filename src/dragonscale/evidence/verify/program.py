@@ -1,0 +1,73 @@
+"""The program of a request, lowered for devices that are only described: shapes, no values."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.xla import tpu_target
+from dragonscale.evidence.xla.compiler import devices as gpu_devices
+from dragonscale.hardware import Slice, parse_slice
+from dragonscale.models import load_model
+from dragonscale.runtime.meshes import mesh_of
+from dragonscale.runtime.placed_experts import Mixing
+from dragonscale.runtime.train.model import numerics_of
+from dragonscale.runtime.train.settings import Order, Run, check
+from dragonscale.runtime.train.step import make_trainer
+from dragonscale.training.plan import AXES, Plan, parse_plan
+
+
+def slice_devices(piece: Slice) -> list[Any]:
+    """The devices of a slice, in the order in which meshes are laid over them."""
+    if piece.chip.kind == "gpu":
+        return gpu_devices(piece.chip, piece.chips)
+    return tpu_target.devices(piece)
+
+
+def mesh_sizes(request: Request) -> dict[str, int]:
+    """The mesh axes of a request's plan."""
+    plan = parse_plan(request.plan)
+    return {axis: getattr(plan, axis) for axis in AXES}
+
+
+def lower(request: Request) -> Any:
+    """The request's program, traced and lowered."""
+    piece = parse_slice(request.slice)
+    if request.program == "train":
+        return lower_training(request, slice_devices(piece))
+    raise InputError(f"There is no program called {request.program!r} to compile yet.")
+
+
+def lower_training(request: Request, devices: list[Any]) -> Any:
+    """One step of the trainer."""
+    plan = parse_plan(request.plan)
+    _check_devices(plan, devices)
+    run = Run(data=("none",), steps=1, batch=request.batch, seq=request.sequence, dtype="bf16")
+    order = check(Order(request.model, request.slice, plan, run))
+    mesh = mesh_of(plan, devices)
+    trainer = make_trainer(
+        order, load_model(request.model).program(), numerics_of(request.model), mesh, Mixing(request.capacity)
+    )
+    tokens = jax.ShapeDtypeStruct((order.passes, run.batch // order.passes, run.seq), jnp.int32)
+    flags = jax.ShapeDtypeStruct((plan.chips,), jnp.int32)
+    return trainer.step.lower(trainer.shape, tokens, tokens, jax.ShapeDtypeStruct((), jnp.float32), flags)
+
+
+def _check_devices(plan: Plan, devices: list[Any]) -> None:
+    if plan.chips != len(devices):
+        raise InputError(f"The plan {plan} is for {plan.chips} devices and the slice has {len(devices)}.")
+
+
+def argument_bytes(tree: Any) -> int:
+    """Bytes of arguments on one device, from shapes and shardings alone."""
+
+    def held(leaf: Any) -> int:
+        sharding = getattr(leaf, "sharding", None)
+        shape = leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
+        return math.prod(shape) * numpy.dtype(leaf.dtype).itemsize
+
+    return sum(held(leaf) for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,90 @@
+"""What a verification says: every planned number beside the compiler's, with a verdict and, where they differ, why."""
+
+import msgspec
+
+from dragonscale.evidence.verify.request import Request
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One number, planned and compiled. `verdict` is `agrees`, `explained` (they differ for the reason in `why`) or `differs`."""
+
+    name: str
+    unit: str
+    planned: float
+    compiled: float
+    tolerance: float
+    verdict: str
+    why: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Compiled over planned."""
+        return self.compiled / self.planned if self.planned else None
+
+
+class AxisLine(msgspec.Struct, frozen=True):
+    """The bytes that each chip sends over one set of mesh axes, by kind of collective."""
+
+    axes: tuple[str, ...]
+    line: Line
+    kinds: dict[str, tuple[float, float]]
+    """For each kind of collective: bytes planned and compiled."""
+
+
+class Unmatched(msgspec.Struct, frozen=True):
+    """A collective that only one side has, with what is known of it."""
+
+    kind: str
+    axes: tuple[str, ...]
+    total_bytes: float
+    times: int
+    what: str
+    op_name: str = ""
+    source: str = ""
+    why: str = ""
+
+
+class Overlap(msgspec.Struct, frozen=True):
+    """A collective's place in the schedule (`full` mode): whether the planner would hide it, and whether the compiler does."""
+
+    kind: str
+    axes: tuple[str, ...]
+    what: str
+    total_bytes: float
+    planned: str
+    compiled: str
+    agrees: bool
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A whole verification. `compiled` is False where the compiler gave no program: `trouble` says why, and `largest` names the
+    buffers it could not place."""
+
+    request: Request
+    versions: dict[str, str]
+    seconds: float
+    resident_bytes: float
+    compiled: bool
+    verdict: str
+    arguments: Line | None = None
+    peak: Line | None = None
+    memory: dict[str, float] = {}
+    """The planned peak by part, in bytes."""
+    limit_bytes: float = 0.0
+    fits_planned: bool = True
+    fits_compiled: bool = True
+    flops: Line | None = None
+    axes: tuple[AxisLine, ...] = ()
+    only_planned: tuple[Unmatched, ...] = ()
+    only_compiled: tuple[Unmatched, ...] = ()
+    overlap: tuple[Overlap, ...] = ()
+    padding_bytes: float = 0.0
+    cycles_s: float | None = None
+    """The compiler's estimated cycles as seconds, without anything that travels (TPU, `full` mode)."""
+    slowest: tuple[tuple[str, float], ...] = ()
+    algorithms: dict[str, int] = {}
+    unknown: tuple[str, ...] = ()
+    trouble: str = ""
+    largest: tuple[tuple[str, float, str], ...] = ()
+    advice: str = ""
+    """Which plan would fit, where this one does not."""

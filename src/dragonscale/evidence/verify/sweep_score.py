@@ -1,0 +1,141 @@
+"""Many verifications as a table: one flat row each, and how large the errors are over all of them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+import msgspec
+
+from dragonscale.evidence.verify.records import Line, Report
+from dragonscale.hardware import parse_slice
+
+
+class VerifyRow(msgspec.Struct, frozen=True):
+    """A verification in one line. Errors are compiled over planned less one; None where there is nothing to compare. The
+    error of `wire` is that of the mesh axes that differ most, `wire_bytes_error` that of all bytes together."""
+
+    program: str
+    model: str
+    slice: str
+    chips: int
+    plan: str
+    batch: int
+    seq: int
+    mode: str
+    verdict: str
+    arguments_error: float | None
+    peak_error: float | None
+    flops_error: float | None
+    wire_error: float | None
+    wire_bytes_error: float | None
+    wire: str
+    overlap: str
+    fits_planned: bool
+    fits_compiled: bool
+    compile_s: float
+    resident_bytes: float
+    compiler: str
+    why: str
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Errors of one number over many rows, in size."""
+
+    name: str
+    rows: int
+    median: float | None
+    worst: float | None
+    worst_row: str = ""
+
+
+class SweepScore(msgspec.Struct, frozen=True):
+    """All verifications together. `wire_ok` is the share of rows whose bytes agree, or differ for a reason that is known;
+    `wrongly_accepted` counts plans that the planner takes and the compiler does not."""
+
+    rows: int
+    compiled: int
+    verdicts: dict[str, int]
+    spreads: tuple[Spread, ...]
+    wire_ok: float | None
+    wrongly_accepted: int
+
+
+def flat(report: Report) -> VerifyRow:
+    """One report as a row."""
+    asked = report.request
+    lines = [axis.line for axis in report.axes]
+    ratios = [(abs(ratio - 1), ratio - 1) for line in lines if (ratio := line.ratio) is not None]
+    planned, compiled = sum(line.planned for line in lines), sum(line.compiled for line in lines)
+    reasons = [
+        line.why for line in (report.arguments, report.peak, report.flops, *lines) if line is not None and line.why
+    ]
+    agreeing = sum(one.agrees for one in report.overlap)
+    return VerifyRow(
+        program=asked.program,
+        model=asked.model,
+        slice=asked.slice,
+        chips=parse_slice(asked.slice).chips,
+        plan=asked.plan,
+        batch=asked.batch,
+        seq=asked.sequence,
+        mode=asked.mode,
+        verdict=report.verdict if report.compiled else "does not fit" if not report.fits_compiled else "not compiled",
+        arguments_error=error(report.arguments),
+        peak_error=error(report.peak),
+        flops_error=error(report.flops),
+        wire_error=max(ratios)[1] if ratios else None,
+        wire_bytes_error=compiled / planned - 1 if planned else None,
+        wire="; ".join(f"{'+'.join(axis.axes) or 'none'} {_signed(axis.line)}" for axis in report.axes),
+        overlap=f"{agreeing} of {len(report.overlap)}" if report.overlap else "",
+        fits_planned=report.fits_planned,
+        fits_compiled=report.fits_compiled,
+        compile_s=report.seconds,
+        resident_bytes=report.resident_bytes,
+        compiler=" ".join(f"{name} {version}" for name, version in report.versions.items() if name != "jaxlib"),
+        why=" ".join(dict.fromkeys([report.trouble, *reasons])).strip(),
+    )
+
+
+def error(line: Line | None) -> float | None:
+    """Compiled over planned, less one."""
+    return None if line is None or line.ratio is None else line.ratio - 1
+
+
+def _signed(line: Line) -> str:
+    found = error(line)
+    return "new" if found is None else f"{found:+.2%}"
+
+
+def score(rows: Sequence[VerifyRow]) -> SweepScore:
+    """The medians and the worst over all rows.
+
+    >>> score([]).wire_ok is None
+    True
+    """
+    compiled = [row for row in rows if row.verdict in ("agrees", "explained", "differs")]
+    verdicts: dict[str, int] = {}
+    for row in rows:
+        verdicts[row.verdict] = verdicts.get(row.verdict, 0) + 1
+    fine = [row for row in compiled if row.verdict != "differs" or abs(row.wire_error or 0.0) <= 0.03]
+    return SweepScore(
+        rows=len(rows),
+        compiled=len(compiled),
+        verdicts=verdicts,
+        spreads=(
+            _spread("argument bytes", compiled, lambda row: row.arguments_error),
+            _spread("peak memory", compiled, lambda row: row.peak_error),
+            _spread("FLOPs", compiled, lambda row: row.flops_error),
+            _spread("bytes sent", compiled, lambda row: row.wire_bytes_error),
+            _spread("bytes over the worst axes", compiled, lambda row: row.wire_error),
+        ),
+        wire_ok=len(fine) / len(compiled) if compiled else None,
+        wrongly_accepted=sum(row.fits_planned and not row.fits_compiled for row in rows),
+    )
+
+
+def _spread(name: str, rows: Iterable[VerifyRow], of: Callable[[VerifyRow], float | None]) -> Spread:
+    sizes = [(abs(value), row) for row in rows if (value := of(row)) is not None]
+    if not sizes:
+        return Spread(name, 0, None, None)
+    worst, row = max(sizes, key=lambda pair: pair[0])
+    middle = median(size for size, _ in sizes)
+    return Spread(name, len(sizes), middle, worst, f"{row.program} {row.model} on {row.slice}")

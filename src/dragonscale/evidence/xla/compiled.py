@@ -1,0 +1,222 @@
+"""Everything that is read from one compiled program, as a record that travels as JSON.
+
+Compiling happens in a process of its own and may take a minute, so what is read there is kept: `read_compiled` makes the record,
+`to_json` and `from_json` carry it. Numbers are per device and per run of the program.
+
+>>> text = '''
+... HloModule jit_f, is_scheduled=true, num_partitions=4
+...
+... ENTRY %main (p: bf16[8,4]) -> bf16[8,16] {
+...   %p = bf16[8,4]{1,0} parameter(0)
+...   ROOT %g = bf16[8,16]{1,0} all-gather(%p), replica_groups=[1,4]<=[4], dimensions={1}
+... }
+... '''
+>>> found = read_compiled(text, {"peak_memory_in_bytes": 320}, {"x": 4})
+>>> [(each.kind, each.axes, each.wire_bytes, each.times) for each in found.collectives]
+[('all_gather', ('x',), 192.0, 1)]
+>>> from_json(to_json(found)) == found
+True
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import msgspec
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.xla.collectives import Collective, module_collectives
+from dragonscale.evidence.xla.cycles import Cycles, read_cycles
+from dragonscale.evidence.xla.hlo_text import Module, read_module
+from dragonscale.evidence.xla.layouts import read_arrays
+from dragonscale.evidence.xla.memory import Memory
+from dragonscale.evidence.xla.products import Product, Unknown, read_products
+from dragonscale.evidence.xla.replica_groups import Groups
+from dragonscale.evidence.xla.spanned_axes import axis_parts, moved_axes, spanned_axes
+from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """One collective as the mesh sees it.
+
+    `axes` are the mesh axes it runs along, `whole` says whether along all of each (the compiler may cut an axis into parts). `how`
+    is `sync` or `async`; the window is the work scheduled between start and end, each time, None where there is no such window.
+    Two collectives in flight at once share their windows. `decomposed` marks a step of a collective matmul that the compiler
+    made, `padding` a permute that only mends a padded reduce-scatter, `at_most` bytes that are a bound.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    whole: bool
+    size: int
+    volume_bytes: float
+    wire_bytes: float
+    times: int
+    how: str
+    window_flops: float | None
+    window_bytes: float | None
+    decomposed: bool
+    padding: bool
+    between_slices: bool
+    at_most: bool
+    algorithm: str
+    name: str
+    op_name: str
+    source: str
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """An argument of the program on each device: the bytes it holds and the bytes it takes in its layout."""
+
+    name: str
+    shape: str
+    logical_bytes: float
+    padded_bytes: float
+    space: int
+
+
+class Loop(msgspec.Struct, frozen=True):
+    """A loop and how often its body runs each time; None where that depends on data."""
+
+    name: str
+    op_name: str
+    trips: int | None
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """What a compiler made of a program."""
+
+    name: str
+    products: tuple[Product, ...]
+    unknown: tuple[Unknown, ...]
+    collectives: tuple[Exchange, ...]
+    parameters: tuple[Parameter, ...]
+    loops: tuple[Loop, ...]
+    cycles: Cycles
+    memory: Memory | None
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of all matrix products that have a number (`unknown` lists the rest)."""
+        return sum(product.flops for product in self.products)
+
+    def wire_bytes(self, axes: Iterable[str] | None = None) -> float:
+        """Bytes each device sends, along exactly these mesh axes or along any."""
+        wanted = None if axes is None else set(axes)
+        found = (each for each in self.collectives if wanted is None or set(each.axes) == wanted)
+        return sum(each.wire_bytes * each.times for each in found)
+
+
+def read_compiled(text: str, memory: Mapping[str, int] | None, axes: dict[str, int]) -> Compiled:
+    """Read the text of a compiled module, with the numbers of `memory_analysis()` and the mesh it was compiled for."""
+    module = read_module(text)
+    chips = math.prod(axes.values())
+    partitions = re.search(r"\bnum_partitions=(\d+)", module.header)
+    inside = int(partitions[1]) if partitions else chips
+    if chips % inside:
+        raise InputError(f"The module is for {inside} devices and the mesh {axes} has {chips}.")
+    products, unknown = read_products(module)
+    name = re.match(r"HloModule ([^\s,]+)", module.header)
+    return Compiled(
+        name[1] if name else "",
+        tuple(products),
+        tuple(unknown),
+        tuple(_exchange(each, axes, inside) for each in module_collectives(module, text, inside)),
+        tuple(read_parameters(module)),
+        tuple(read_loops(module)),
+        read_cycles(module),
+        None if memory is None else Memory.of(memory),
+    )
+
+
+def to_json(compiled: Compiled) -> bytes:
+    """The record as JSON."""
+    return msgspec.json.encode(compiled)
+
+
+def from_json(text: bytes | str) -> Compiled:
+    """The record that `to_json` wrote."""
+    try:
+        return msgspec.json.decode(text, type=Compiled)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InputError(f"This is not the record of a compiled program ({error}).") from None
+
+
+def read_parameters(module: Module) -> list[Parameter]:
+    """The arguments of the entry, in order."""
+    found: dict[int, Parameter] = {}
+    for each in module.entry.instructions:
+        if each.opcode == "parameter":
+            placed = read_arrays(each.result)
+            logical, padded = sum(one.shape.bytes for one in placed), sum(one.padded_bytes for one in placed)
+            space = placed[0].space if placed else 0
+            found[int(each.arguments)] = Parameter(each.op_name or each.name, each.result, logical, padded, space)
+    return [found[place] for place in sorted(found)]
+
+
+def read_loops(module: Module) -> list[Loop]:
+    """Every loop of the module."""
+    found: list[Loop] = []
+    for computation in module.computations.values():
+        for each in computation.instructions:
+            if each.opcode == "while":
+                trips = trip_count(module, computation.name, each)
+                found.append(Loop(each.name, each.op_name, None if trips == UNKNOWN else trips))
+    return found
+
+
+def _exchange(each: Collective, axes: dict[str, int], inside: int) -> Exchange:
+    chips = math.prod(axes.values())
+    groups = each.groups
+    if inside < chips and not each.between_slices:  # a program of several slices numbers the devices of one
+        groups = tuple(
+            tuple(device + first for device in group) for first in range(0, chips, inside) for group in groups
+        )
+    along, whole = mesh_axes(each.kind == "permute", groups, tuple(axes.items()))
+    window = each.window
+    return Exchange(
+        kind=each.kind,
+        axes=along,
+        whole=whole,
+        size=each.size,
+        volume_bytes=each.volume,
+        wire_bytes=each.wire_bytes,
+        times=each.times,
+        how=each.how,
+        window_flops=None if window is None else window.flops,
+        window_bytes=None if window is None else window.bytes,
+        decomposed=each.decomposed,
+        padding=each.padding,
+        between_slices=each.between_slices,
+        at_most=each.at_most,
+        algorithm=each.algorithm,
+        name=each.name,
+        op_name=each.op_name,
+        source=each.source,
+    )
+
+
+@lru_cache(maxsize=512)
+def mesh_axes(permutes: bool, groups: Groups, mesh: tuple[tuple[str, int], ...]) -> tuple[tuple[str, ...], bool]:
+    """The mesh axes that groups (or a permute's pairs) run along, and whether along the whole of each.
+
+    >>> mesh_axes(False, ((0, 1), (2, 3)), (("x", 4),))
+    (('x',), False)
+    """
+    axes = dict(mesh)
+    chips = math.prod(axes.values())
+    if max(map(max, groups)) >= chips:
+        raise InputError(f"The module has collectives over device {max(map(max, groups))}; the mesh has {chips}.")
+    if permutes:
+        return moved_axes(groups, axes), True
+    if len(groups[0]) == 1:
+        return (), True
+    spanned = spanned_axes(groups, axes)
+    if spanned is not None:
+        return spanned, True
+    owner = {part: name for name, parts in axis_parts(axes).items() for part in parts}
+    parts = {part: size for each in axis_parts(axes).values() for part, size in each.items()}
+    along = spanned_axes(groups, parts)
+    touched = {owner[part] for part in along} if along is not None else set(axes)
+    return tuple(name for name in axes if name in touched), False

@@ -1,0 +1,118 @@
+"""The memory of a compiled program, and what the compiler says when it does not fit.
+
+>>> Memory.of({"argument_size_in_bytes": 10, "peak_memory_in_bytes": 17}).peak_bytes
+17
+
+A TPU program that needs too much is not compiled; the message says how much was asked and names the largest buffers. If a single
+buffer is larger than the memory, only that buffer is named; if the temporaries alone are, only their sum.
+
+>>> oom = parse_oom("RESOURCE_EXHAUSTED: ... Used 18.22G of 15.75G hbm. Exceeded hbm capacity by 2.47G.")
+>>> [round(bytes / 2**30, 2) for bytes in (oom.asked_bytes, oom.capacity_bytes, oom.excess_bytes)]
+[18.22, 15.75, 2.47]
+>>> parse_oom("INVALID_ARGUMENT: something else") is None
+True
+"""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+_FIELDS = {
+    "arguments_bytes": "argument_size_in_bytes",
+    "outputs_bytes": "output_size_in_bytes",
+    "aliased_bytes": "alias_size_in_bytes",
+    "temp_bytes": "temp_size_in_bytes",
+    "peak_bytes": "peak_memory_in_bytes",
+    "code_bytes": "generated_code_size_in_bytes",
+    "host_arguments_bytes": "host_argument_size_in_bytes",
+    "host_outputs_bytes": "host_output_size_in_bytes",
+    "host_temp_bytes": "host_temp_size_in_bytes",
+}
+"""Our names and those of JAX's `memory_analysis()`."""
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Bytes on each device. `outputs` holds the `aliased` ones too, which lie in arguments; `peak` counts them once."""
+
+    arguments_bytes: int = 0
+    outputs_bytes: int = 0
+    aliased_bytes: int = 0
+    temp_bytes: int = 0
+    peak_bytes: int = 0
+    code_bytes: int = 0
+    host_arguments_bytes: int = 0
+    host_outputs_bytes: int = 0
+    host_temp_bytes: int = 0
+
+    @classmethod
+    def of(cls, analysis: Mapping[str, int]) -> "Memory":
+        """From the numbers of JAX's `memory_analysis()`, by its names."""
+        return cls(**{ours: int(analysis.get(theirs, 0)) for ours, theirs in _FIELDS.items()})
+
+
+class Buffer(msgspec.Struct, frozen=True):
+    """One buffer of a program that did not fit: what it takes, without padding too where the compiler says."""
+
+    size_bytes: float
+    unpadded_bytes: float | None = None
+    shape: str = ""
+    op_name: str = ""
+    label: str = ""
+
+
+class OutOfMemory(msgspec.Struct, frozen=True):
+    """How much was asked for and there is; `covers` says for what: `everything`, the `temporaries`, or `one buffer`."""
+
+    asked_bytes: float
+    capacity_bytes: float
+    excess_bytes: float
+    covers: str = "everything"
+    buffers: tuple[Buffer, ...] = ()
+
+
+_SIZE = r"([\d.]+)([KMGT]?)i?B?\b"
+_USED = re.compile(rf"Used {_SIZE} of {_SIZE} (\w+)\. Exceeded \w+ capacity by {_SIZE}")
+_TEMPORARIES = re.compile(rf"memory required for HLO temporaries \({_SIZE}\) exceeds available \w+ \({_SIZE}\)")
+_SINGLE = re.compile(r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)(?P<rest>.*)", re.DOTALL)
+_ITEM = re.compile(rf"^\s*\d+\. Size: {_SIZE}(?P<rest>.*?)(?=^\s*\d+\. Size: |\Z)", re.DOTALL | re.MULTILINE)
+_UNPADDED = re.compile(rf"Unpadded size: {_SIZE}")
+_POWERS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def parse_oom(text: str) -> OutOfMemory | None:
+    """What a compiler's message about memory says, or None where the message is about something else."""
+    if used := _USED.search(text):
+        asked, capacity = _bytes(used[1], used[2]), _bytes(used[3], used[4])
+        buffers = tuple(_buffer(item) for item in _ITEM.finditer(text))
+        return OutOfMemory(asked, capacity, _bytes(used[6], used[7]), buffers=buffers)
+    if single := _SINGLE.search(text):
+        asked, capacity = float(single[1]), float(single[2])
+        rest = single["rest"]
+        buffer = Buffer(asked, None, _first(r"shape = '([^']*)'", rest), "", _first(r"tag = '([^']*)'", rest))
+        return OutOfMemory(asked, capacity, asked - capacity, "one buffer", (buffer,))
+    if temporaries := _TEMPORARIES.search(text):
+        asked, capacity = _bytes(temporaries[1], temporaries[2]), _bytes(temporaries[3], temporaries[4])
+        return OutOfMemory(asked, capacity, asked - capacity, "temporaries")
+    return None
+
+
+def _bytes(number: str, unit: str) -> float:
+    return float(number) * 2.0 ** _POWERS[unit]
+
+
+def _first(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    return match[1].strip() if match else ""
+
+
+def _buffer(item: re.Match[str]) -> Buffer:
+    rest = item["rest"]
+    unpadded = _UNPADDED.search(rest)
+    return Buffer(
+        _bytes(item[1], item[2]),
+        _bytes(unpadded[1], unpadded[2]) if unpadded else None,
+        _first(r"Shape: (\S+)", rest),
+        _first(r'op_name="((?:[^"\\]|\\.)*)"', rest),
+        _first(r"XLA label: (.+?)(?:\s{2,}|\n|$)", rest),
+    )

@@ -1,0 +1,159 @@
+"""The matrix products of a compiled module: where each stands in the user's program, its FLOPs and how often it runs.
+
+A product is a `dot`, a `convolution`, or a call of a library that multiplies (cuBLAS, cuDNN); it may stand inside a fusion. Of
+a conditional's branches the dearest is counted, each time. A custom call that is not known, and a product whose number of
+executions is not known, are listed as `Unknown`: work that is there and has no number is never counted as none.
+
+>>> text = '''
+... HloModule jit_f
+...
+... ENTRY %main (p: bf16[8,4], q: bf16[4,2]) -> bf16[8,2] {
+...   %p = bf16[8,4]{1,0} parameter(0)
+...   %q = bf16[4,2]{1,0} parameter(1)
+...   ROOT %d = bf16[8,2]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(f)/x"}
+... }
+... '''
+>>> from dragonscale.evidence.xla.hlo_text import read_module
+>>> (product,), unknown = read_products(read_module(text))
+>>> product.op_name, product.flops_each, product.times, unknown
+('jit(f)/x', 128.0, 1, [])
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+import msgspec
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.xla.call_graph import BRANCHES, callers_first
+from dragonscale.evidence.xla.convolution import convolution_flops
+from dragonscale.evidence.xla.executions import executions
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
+from dragonscale.evidence.xla.library_calls import HARMLESS, library_flops
+from dragonscale.evidence.xla.shapes import Shape
+from dragonscale.evidence.xla.source_lines import frame_lines, source_line
+from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
+
+
+class Product(msgspec.Struct, frozen=True):
+    """One matrix product; `what` is its opcode, or the library's function."""
+
+    name: str
+    what: str
+    op_name: str
+    source: str
+    flops_each: float
+    times: int
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of all its executions."""
+        return self.flops_each * self.times
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """Work that has no number: a custom call of this target, or a product run an unknown number of times.
+
+    `shapes` are the operands' and the result's, in HLO's words.
+    """
+
+    name: str
+    what: str
+    op_name: str
+    source: str
+    times: int
+    shapes: str
+
+
+def flops_of(computation: Computation, instruction: Instruction) -> float | None:
+    """FLOPs of one instruction that multiplies matrices, each time; None for every other instruction."""
+    if instruction.opcode == "dot":
+        lhs = operand_shapes(computation, instruction)[0]
+        summed = [int(dim) for dim in re.findall(r"\d+", instruction.attribute("lhs_contracting_dims"))]
+        return 2.0 * math.prod(instruction.shapes[0].dims) * math.prod(lhs.dims[dim] for dim in summed)
+    if instruction.opcode == "convolution":
+        lhs, rhs = operand_shapes(computation, instruction)[:2]
+        labels, window = instruction.attribute("dim_labels"), instruction.attribute("window")
+        return convolution_flops(lhs, rhs, instruction.shapes[0], labels, window)
+    if instruction.opcode == "custom-call":
+        return library_flops(instruction, operand_shapes(computation, instruction))
+    return None
+
+
+def operand_shapes(computation: Computation, instruction: Instruction) -> list[Shape]:
+    """The arrays that an instruction reads, in order."""
+    try:
+        return [shape for name in instruction.operands for shape in computation.named[name].shapes]
+    except KeyError as missing:
+        raise InputError(f"The instruction {instruction.name} uses {missing}, which its computation lacks.") from None
+
+
+def own_flops(module: Module) -> dict[str, float]:
+    """FLOPs of the products that stand in each computation itself, each time it runs."""
+    return {
+        name: sum(flops_of(computation, each) or 0.0 for each in computation.instructions if _may_multiply(each))
+        for name, computation in module.computations.items()
+    }
+
+
+def _may_multiply(instruction: Instruction) -> bool:
+    return instruction.opcode in ("dot", "convolution", "custom-call")
+
+
+def dearest_branches(module: Module, own: dict[str, float]) -> dict[str, str]:
+    """The branch of each conditional with the most FLOPs, by the conditional's name."""
+    whole = dict(own)
+    picked: dict[str, str] = {}
+    for name in reversed(callers_first(module)):  # what is called comes first
+        for instruction in module.computations[name].instructions:
+            found = instruction.callees
+            branches = [callee for role, callee in found if role in BRANCHES]
+            if branches:
+                picked[instruction.name] = max(branches, key=whole.__getitem__)
+                whole[name] += whole[picked[instruction.name]]
+            elif found:
+                trips = trip_count(module, name, instruction) if instruction.opcode == "while" else 1
+                whole[name] += sum(whole[callee] for _, callee in found) * (1 if trips == UNKNOWN else trips)
+    return picked
+
+
+@lru_cache(maxsize=1)
+def upper_executions(module: Module) -> dict[str, int]:
+    """How often each computation runs where every conditional takes its dearest branch."""
+    return executions(module, dearest_branches(module, own_flops(module)))
+
+
+def read_products(module: Module) -> tuple[list[Product], list[Unknown]]:
+    """Every product that runs, in order of its computations, and the work that has no number."""
+    frames = frame_lines(module.tables)
+    counts = upper_executions(module)
+    products: list[Product] = []
+    unknown: list[Unknown] = []
+    for computation in module.computations.values():
+        times = counts[computation.name]
+        for each in computation.instructions if times else ():
+            flops = flops_of(computation, each) if _may_multiply(each) else None
+            if flops is None and not _is_hidden(each):
+                continue
+            what = each.attribute("custom_call_target").strip('"') or each.opcode
+            source = source_line(each.text, frames)
+            if flops is not None and times != UNKNOWN:
+                products.append(Product(each.name, what, each.op_name, source, flops, times))
+            else:
+                shapes = f"{_shapes_text(computation, each)} -> {each.result}"
+                unknown.append(Unknown(each.name, what, each.op_name, source, times, shapes))
+    return products, unknown
+
+
+def _is_hidden(instruction: Instruction) -> bool:
+    """Whether an instruction may do work that cannot be read from its line."""
+    if instruction.opcode != "custom-call":
+        return instruction.opcode == "ragged-dot"
+    return instruction.attribute("custom_call_target").strip('"') not in HARMLESS
+
+
+def _shapes_text(computation: Computation, instruction: Instruction) -> str:
+    results: Iterable[str] = (computation.named[name].result for name in instruction.operands)
+    return ", ".join(results)
