@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.evidence.verify.records import Report as VerifyReport
 from dragonscale.reports.chips import ChipReport
 from dragonscale.reports.collective import CollectiveReport
 from dragonscale.reports.explain import Explanation
@@ -14,6 +15,7 @@ from dragonscale.reports.roofline import RooflineReport
 from dragonscale.reports.serve_records import ServeReport
 from dragonscale.reports.shard import ShardReport
 from dragonscale.reports.simulate_records import SimulateReport
+from dragonscale.reports.sweep_records import SweepReport
 from dragonscale.reports.train_records import TrainReport
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
@@ -26,7 +28,9 @@ RECORDS: dict[str, Any] = {
     "serve": ServeReport,
     "shard": ShardReport,
     "simulate": SimulateReport,
+    "sweep": SweepReport,
     "train": TrainReport,
+    "verify": VerifyReport,
 }
 
 

@@ -12,6 +12,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec  # noqa: E402
 
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
+from dragonscale.evidence.xla.compiled import read_compiled  # noqa: E402
+from dragonscale.runtime import attention  # noqa: E402
 from dragonscale.runtime.attention import Reach, attend_causally  # noqa: E402
 from dragonscale.runtime.ring_attention import balanced_order, ring_attend, ring_attention  # noqa: E402
 
@@ -22,6 +24,7 @@ KINDS = {
     "window": (Reach(window=5), 0.0, False),
     "chunk": (Reach(chunk=8), 0.0, False),
     "cap and sinks": (Reach(), 2.0, True),
+    "blocks": (Reach(window=9), 2.0, True),
 }
 
 
@@ -32,9 +35,12 @@ def inputs() -> list[jax.Array]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["causal", "cap and sinks", *(pytest.param(k, marks=pytest.mark.slow) for k in ("window", "chunk"))]
+    "kind",
+    ["causal", "cap and sinks", "blocks", *(pytest.param(k, marks=pytest.mark.slow) for k in ("window", "chunk"))],
 )
-def test_values_and_gradients_are_those_of_plain_attention(kind: str, eight: list[Any]) -> None:
+def test_values_and_gradients_are_those_of_plain_attention(
+    kind: str, eight: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     reach, cap, sunk = KINDS[kind]
     mesh = jax.make_mesh((4, 2), ("context", "tensor"), axis_types=(AxisType.Auto,) * 2, devices=eight)
     query, key, value, target = inputs()
@@ -66,7 +72,10 @@ def test_values_and_gradients_are_those_of_plain_attention(kind: str, eight: lis
         chosen = (0, 1, 2, 3) if sunk else (0, 1, 2)
         return jax.jit(jax.value_and_grad(summed, argnums=chosen, has_aux=True))(query, key, value, sinks)
 
-    for got, wanted in zip(jax.tree.leaves(both(ring)), jax.tree.leaves(both(plain)), strict=True):
+    expected = jax.tree.leaves(both(plain))
+    if kind == "blocks":  # two of them on every chip
+        monkeypatch.setattr(attention, "BLOCK", 4)
+    for got, wanted in zip(jax.tree.leaves(both(ring)), expected, strict=True):
         assert jnp.abs(got - wanted).max() < 2e-4
 
 
@@ -92,6 +101,27 @@ def test_keys_and_values_are_passed_on_and_never_gathered(eight: list[Any]) -> N
         return jax.lax.with_sharding_constraint(found, split)
 
     assert counted(plain, query, key, value, positions)["all_gather"] >= 2
+
+
+def test_blocks_hold_fewer_scores_and_do_the_same_work(eight: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh = jax.make_mesh((2,), ("context",), axis_types=(AxisType.Auto,), devices=eight[:2])
+    shapes = [jax.ShapeDtypeStruct((1, 16, 2, 8), jnp.float32)] * 3 + [jax.ShapeDtypeStruct((1, 16), jnp.int32)]
+
+    def compiled() -> tuple[str, float]:
+        ring = ring_attention(mesh, Reach(), SCALE)
+        gradient = jax.grad(lambda *each: jnp.square(ring(*each)).sum(), argnums=(0, 1, 2))
+        text = jax.jit(gradient).lower(*shapes).compile().as_text()
+        return text, read_compiled(text, None, {"context": 2}).flops
+
+    text, flops = compiled()
+    assert "f32[1,2,1,8,8]" in text  # a score for every query and key of two chips' parts
+    # Two products forward; backward the scores again, and two products for each of the two forward.
+    assert flops == (2 + 1 + 4) * 2 * (2 * 8 * 16 * 8)
+    monkeypatch.setattr(attention, "BLOCK", 2)
+    text, again = compiled()
+    assert "f32[1,2,1,2,8]" in text
+    assert "f32[1,2,1,8,8]" not in text
+    assert again == flops
 
 
 def test_balanced_orders_give_every_chip_the_same_work() -> None:

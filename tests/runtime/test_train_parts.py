@@ -71,7 +71,11 @@ def test_wrong_settings_are_refused(changes: dict[str, Any], words: str, tmp_pat
         ('model = "llama3-8b"', "", "The run has no model"),
         ("[plan]", "[plans]", "called 'plans'; did you mean 'plan'?"),
         ("steps = 100", "", "The run does not say its steps"),
-        ("tensor = 2", "context = 3", "Sequences of 128 tokens do not divide over context=3 and tensor=1; make them a multiple of 3."),
+        (
+            "tensor = 2",
+            "context = 3",
+            "Sequences of 128 tokens do not divide over context=3 and tensor=1; make them a multiple of 3.",
+        ),
         ("tensor = 2", 'remat = "offload"', "take remat=block"),
         ("tensor = 2", 'dtype = "fp8"', "The run multiplies in 'fp8'"),
     ],

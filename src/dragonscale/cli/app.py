@@ -6,7 +6,20 @@ import sys
 import cyclopts
 from cyclopts import App
 
-from dragonscale.cli import chips, collective, explain, models, roofline, serve, shard, simulate, train, validate
+from dragonscale.cli import (
+    chips,
+    collective,
+    explain,
+    models,
+    roofline,
+    serve,
+    shard,
+    simulate,
+    sweep,
+    train,
+    validate,
+    verify,
+)
 from dragonscale.cli import run as run_plan
 from dragonscale.errors import Infeasible, InputError
 
@@ -33,6 +46,8 @@ def build() -> App:
     app.command(explain.build())
     app.command(validate.build())
     app.command(run_plan.build())
+    app.command(verify.run, name="verify")
+    app.command(sweep.run, name="sweep")
     return app
 
 
@@ -75,6 +90,8 @@ def _command(arguments: list[str]) -> str:
         "explain",
         "validate",
         "run",
+        "verify",
+        "sweep",
     )
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 

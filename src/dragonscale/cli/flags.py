@@ -8,6 +8,10 @@ from dragonscale.errors import InputError, shorten
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print the answer as JSON.")]
 Plot = Annotated[str | None, Parameter(name="--plot", help="Write a chart to this file: .png, .svg, .html or .json.")]
+Verify = Annotated[
+    bool,
+    Parameter(name="--verify", negative="", help="Compile the best plan with XLA and compare (see dscale verify)."),
+]
 Sizes = Annotated[str, Parameter(name="--sizes", help="Sizes of named dims, such as B=1024,D=8192.")]
 On = Annotated[str, Parameter(name="--on", help="A chip (v5e) or a slice (v5p:8x16x16, h100:4096, mychip.toml:4x4).")]
 MeshText = Annotated[str, Parameter(name="--mesh", help="Mesh axes, slowest first, such as X=4,Y=8.")]

@@ -1,12 +1,14 @@
 """`dscale serve MODEL --on CHIP --prompt 2048 --output 512`: how to serve a model, how fast, what it costs, what bounds it."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dragonscale.cli.flags import Json, Plot
+from dragonscale.cli.flags import Json, Plot, Verify
 from dragonscale.cli.progress import Bar
-from dragonscale.cli.show import emit_json, note, say
+from dragonscale.cli.show import note, say
+from dragonscale.cli.verify import conclude
 
 INFEASIBLE = 3
 
@@ -47,6 +49,7 @@ def run(
     disaggregate: Annotated[bool, Parameter(negative="", help="Add prefill and decode in pools of their own.")] = False,
     top: Annotated[int, Parameter(help="How many of the best configurations to show.")] = 0,
     save: Annotated[str | None, Parameter(help="Write the best configuration to this TOML file.")] = None,
+    verify: Verify = False,
     plot: Plot = None,
     json: Json = False,
 ) -> int:
@@ -67,13 +70,23 @@ def run(
         report = answer(asked, bar.step)
     if report.configs:
         _write_files(report, save, plot)
-    if json:
-        emit_json(report)
-    else:
-        from dragonscale.cli.serve_text import text_of
+    code = 0 if report.configs and report.configs[0].meets_slo else INFEASIBLE
+    ask = partial(_best_plan, asked, report) if verify and report.configs else None
+    compared = conclude(report, partial(_say, report), ask, json)
+    return code or compared
 
-        say(text_of(report))
-    return 0 if report.configs and report.configs[0].meets_slo else INFEASIBLE
+
+def _say(report: Any) -> None:
+    from dragonscale.cli.serve_text import text_of
+
+    say(text_of(report))
+
+
+def _best_plan(asked: Any, report: Any) -> Any:
+    """What to compile: a decode step of the best configuration, or of the one that was given."""
+    from dragonscale.reports.verify_best import serving_question
+
+    return serving_question(asked, report)
 
 
 def _write_files(report: Any, save: str | None, plot: str | None) -> None:

@@ -1,12 +1,14 @@
 """`dscale train MODEL --on SLICE --batch 4M --seq 8192`: how to split a training run, how long it takes, what bounds it."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dragonscale.cli.flags import Json, Plot
+from dragonscale.cli.flags import Json, Plot, Verify
 from dragonscale.cli.progress import Bar
-from dragonscale.cli.show import emit_json, note
+from dragonscale.cli.show import note
+from dragonscale.cli.verify import conclude
 
 INFEASIBLE = 3
 
@@ -47,6 +49,7 @@ def run(
         bool, Parameter(negative="", help="Show every term and part of memory of the best plan.")
     ] = False,
     save: Annotated[str | None, Parameter(help="Write the best plan to this TOML file.")] = None,
+    verify: Verify = False,
     plot: Plot = None,
     chart: Annotated[str, Parameter(help="What --plot draws: scaling, roofline, memory or time.")] = "time",
     json: Json = False,
@@ -67,13 +70,22 @@ def run(
         return code
     if report.plans:
         _write_files(asked, report, save, plot, chart)
-    if json:
-        emit_json(report)
-    else:
-        from dragonscale.cli.train_text import text_of
+    ask = partial(_best_plan, asked, report) if verify and report.plans else None
+    compared = conclude(report, partial(_say, report, explain), ask, json)
+    return code or compared
 
-        print(text_of(report, explain))
-    return code
+
+def _say(report: Any, explain: bool) -> None:
+    from dragonscale.cli.train_text import text_of
+
+    print(text_of(report, explain))
+
+
+def _best_plan(asked: Any, report: Any) -> Any:
+    """What to compile: the best plan, or the one that was given."""
+    from dragonscale.reports.verify_best import training_question
+
+    return training_question(asked, report)
 
 
 def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, chart: str) -> None:

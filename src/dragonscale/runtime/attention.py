@@ -116,3 +116,31 @@ def attend_cached(
         )
     places = jnp.broadcast_to(jnp.arange(key.shape[1]), key.shape[:2])
     return attend(query, key, value, positions, places, reach, scale, cap, sinks)
+
+
+def attend_split_cache(
+    query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, keys: jax.Array, reach: Reach,
+    scale: float, axes: str | tuple[str, ...], cap: float = 0.0, sinks: jax.Array | None = None,
+) -> jax.Array:  # fmt: skip
+    """`attend_cached` where the chips along `axes` hold parts of the cache, at the positions `keys` [b, s]; inside
+    `jax.shard_map`, with the same queries on all of them.
+
+    Each chip attends to its own keys, with the largest score of all chips, and what they find is added up: weighted values,
+    in the values' own type, and the sums of weights. So a result as large as one token travels, never the cache.
+    """
+    b, t, n, h = query.shape
+    heads = key.shape[2]
+    grouped = query.reshape(b, t, heads, n // heads, h)
+    scores = jnp.einsum("btkgh,bskh->bkgts", grouped, key, preferred_element_type=jnp.float32) * scale
+    if cap:
+        scores = cap * jnp.tanh(scores / cap)
+    seen = reach.mask(positions, keys)[:, None, None]
+    most = jax.lax.pmax(jnp.where(seen, scores, -1e30).max(-1), axes)
+    sink = None if sinks is None else sinks.astype(jnp.float32).reshape(heads, n // heads)[None, :, :, None]
+    most = most if sink is None else jnp.maximum(most, sink)
+    weights = jnp.where(seen, jnp.exp(scores - most[..., None]), 0.0)
+    found = jnp.einsum("bkgts,bskv->btkgv", weights.astype(value.dtype), value)
+    found, total = jax.lax.psum((found, weights.sum(-1)), axes)
+    total = total if sink is None else total + jnp.exp(sink - most)
+    result = found.astype(jnp.float32) / jnp.moveaxis(total, -1, 1)[..., None]
+    return result.reshape(b, t, n, -1).astype(value.dtype)

@@ -5,6 +5,7 @@ single tokens against them. Latent attention decodes in its absorbed form, on th
 may have different lengths: each has its own position, and what lies beyond it is never seen.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 
 from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Program, Section
+from dragonscale.notation import Array
 from dragonscale.runtime.forward import Stretch, embed, head, layer_weights, over_layers, stretches
 from dragonscale.runtime.lines import Pass, Setting, Tensors, run_section
 from dragonscale.runtime.parameters import Tree
@@ -22,51 +24,81 @@ Cache = list[list[Tensors]]
 
 def empty_cache(program: Program, batch: int, length: int, dtype: Any = jnp.bfloat16, listed: bool = False) -> Cache:
     """Room for sequences of up to `length` tokens; `listed` has an array for each layer, to go with unstacked weights."""
-    sections = {section.name: section for section in program.sections}
 
     def room(shape: tuple[int, ...], times: int) -> Any:
         return [jnp.zeros(shape, dtype) for _ in range(times)] if listed else jnp.zeros((times, *shape), dtype)
 
+    sizes = {"b": batch, "s": length}
+    return cache_of(program, lambda section, array, times: room(_shape(section, array, sizes), times))
+
+
+def cache_of(program: Program, make: Callable[[Section, Array, int], Any]) -> Cache:
+    """A cache made by a function of (section, cached array, layers)."""
+    sections = {section.name: section for section in program.sections}
     return [
         [
-            {name: room(shape, stretch.times) for name, shape in _cached(sections[place], batch, length).items()}
+            {array.name: make(sections[place], array, stretch.times) for array in cached(sections[place])}
             for place in stretch.pattern
         ]
         for stretch in stretches(program.order)
     ]
 
 
-def _cached(section: Section, batch: int, length: int) -> dict[str, tuple[int, ...]]:
-    sizes = {**section.dims, "b": batch, "s": length}
-    return {
-        array.name: tuple(sizes[name] for name in array.names)
-        for op in section.ops
-        if op.function == "cache"
-        for array in op.inputs
-    }
+def cached(section: Section) -> list[Array]:
+    """What a section keeps."""
+    return [array for op in section.ops if op.function == "cache" for array in op.inputs]
+
+
+def _shape(section: Section, array: Array, sizes: dict[str, int]) -> tuple[int, ...]:
+    return tuple({**section.dims, **sizes}[name] for name in array.names)
 
 
 def _layers(
     params: Tree, program: Program, residual: jax.Array, positions: jax.Array, cache: Cache, setting: Setting,
     decoding: bool,
 ) -> tuple[jax.Array, Cache]:  # fmt: skip
+    """All layers, and their cache written. A stack of caches is carried along and written in place, layer by layer: handed
+    in and out of a scan it would be there twice."""
     sections = {section.name: absorbed(section) if decoding else section for section in program.sections}
     new: Cache = []
 
+    def one(
+        pattern: tuple[str, ...], carry: jax.Array, weights: list[Tensors], stored: list[Tensors]
+    ) -> tuple[jax.Array, list[Tensors]]:
+        kept: list[Tensors] = []
+        for name, own, there in zip(pattern, weights, stored, strict=True):
+            run = Pass(
+                sections[name], setting, positions, own, stored=there if decoding else None, tensors={"R": carry}
+            )
+            carry = run_section(run)["R"]
+            kept.append(run.kept if decoding else {n: _put(there[n], value) for n, value in run.kept.items()})
+        return carry, kept
+
     def body(stretch: Stretch) -> Any:
-        def layer(carry: jax.Array, both: tuple[list[Tensors], list[Tensors]]) -> tuple[jax.Array, list[Tensors]]:
-            kept: list[Tensors] = []
-            for name, own, stored in zip(stretch.pattern, *both, strict=True):
-                there = stored if decoding else None
-                run = Pass(sections[name], setting, positions, own, stored=there, tensors={"R": carry})
-                carry = run_section(run)["R"]
-                kept.append(run.kept if decoding else {n: _put(stored[n], value) for n, value in run.kept.items()})
-            return carry, kept
+        def layer(carry: Any, both: tuple[list[Tensors], jax.Array]) -> tuple[Any, None]:
+            residual, stacks = carry
+            weights, place = both
+            stored = jax.tree.map(lambda stack: jax.lax.dynamic_index_in_dim(stack, place, keepdims=False), stacks)
+            residual, kept = one(stretch.pattern, residual, weights, stored)
+            stacks = jax.tree.map(
+                lambda stack, own: jax.lax.dynamic_update_index_in_dim(stack, own, place, 0), stacks, kept
+            )
+            return (residual, stacks), None
 
         return layer
 
     for stretch, stored in zip(stretches(program.order), cache, strict=True):
-        residual, kept = over_layers(body(stretch), residual, (layer_weights(params, stretch), stored), stretch.times)
+        weights = layer_weights(params, stretch)
+        if any(isinstance(each, list) for layer in stored for each in layer.values()):
+            residual, kept = over_layers(
+                lambda carry, both, pattern=stretch.pattern: one(pattern, carry, *both),
+                residual,
+                (weights, stored),
+                stretch.times,
+            )
+        else:
+            carry = (residual, stored)
+            (residual, kept), _ = jax.lax.scan(body(stretch), carry, (weights, jnp.arange(stretch.times)))
         new.append(kept)
     return residual, new
 

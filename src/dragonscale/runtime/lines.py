@@ -7,6 +7,7 @@ says in which layout a line wants its operands and where its result rests; tenso
 reading does it. On one chip nothing moves.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,9 +23,18 @@ from dragonscale.runtime.attention import Reach, attend_cached, attend_causally,
 from dragonscale.runtime.expert_exchange import Way
 from dragonscale.runtime.numerics import Numerics, Rope
 from dragonscale.runtime.place import WHOLE, Place
-from dragonscale.runtime.placed_experts import Mixing, from_experts, narrowed, to_experts, widened
+from dragonscale.runtime.placed_experts import (
+    Mixing,
+    among_all,
+    from_experts,
+    narrowed,
+    own_experts,
+    to_experts,
+    widened,
+)
 from dragonscale.runtime.ring_attention import ring_attend
 from dragonscale.runtime.rotary import rotate
+from dragonscale.sharding.step import layout_of
 
 Tensors = dict[str, Any]
 Note = Callable[[jax.Array, str], jax.Array]
@@ -50,12 +60,14 @@ class Setting:
 
 @dataclass
 class Routed:
-    """Tokens at their experts: what was chosen, the rows as they arrived, the way home, and the rows of all slices."""
+    """Tokens at their experts: what was chosen, the rows as they arrived, the way home, the rows of all slices, and the axes
+    over which results are partial sums."""
 
     chosen: experts.Chosen
     rows: experts.Rows
     way: Way | None
     wide: experts.Rows | None = None
+    partial: tuple[str, ...] = ()
 
 
 @dataclass
@@ -97,12 +109,15 @@ class Pass:
         value = self.tensors[array.name]
         if not isinstance(value, jax.Array):
             return value
-        held = self.held(array)
-        target = self.place.for_line(array, held, op, self.section.dims)
+        held, target = self.held(array), self.wanted(array, op)
         key = (array.name, target.with_layout({dim.name: dim.axes for dim in target.dims}, target.partial))
         if key not in self.forms:
             self.forms[key] = self.place.bring(value, held, target)
         return self.forms[key]
+
+    def wanted(self, array: Array, op: Op) -> Array:
+        """How a line has a tensor before it."""
+        return self.place.for_line(array, self.held(array), op, self.section.dims)
 
     def weight(self, array: Array, op: Op, dtype: Any = None) -> jax.Array:
         """A weight as it is used: cast and cut to this chip's own KV heads while it is small, then gathered."""
@@ -118,7 +133,7 @@ class Pass:
     def put(self, array: Array, value: Any, made: Array | None = None) -> None:
         """A line's result, brought to where it rests."""
         if isinstance(value, jax.Array):
-            made = self.held(array) if made is None else made
+            made = self.place.fit(self.place.at_rest(array), self.section.dims) if made is None else made
             rest = self.place.after_line(made, self.section.dims)
             value = self.setting.note(self.place.bring(value, made, rest), array.name)
             self.laid[array.name] = rest
@@ -148,6 +163,10 @@ def run_section(run: Pass) -> Tensors:
         if maker is None:
             raise InputError(f"There is no JAX yet for {op.function!r}, which the line '{op}' calls.")
         maker(op, run)
+    last = run.section.ops[-1].output
+    if last is not None and run.laid[last.name].partial:  # what leaves a section is whole
+        rest = run.place.fit(run.place.at_rest(last), run.section.dims)
+        run.tensors[last.name] = run.place.bring(run.tensors[last.name], run.held(last), rest)
     return run.tensors
 
 
@@ -176,17 +195,36 @@ def _einsum(op: Op, run: Pass) -> None:
         return _expert_product(op, run)
     operands = [run.operand(array, op) for array in op.inputs]
     dtype = operands[0].dtype
-    wide = jnp.float32 if op.part == "head" else None
     weights = [run.weight(array, op, dtype) for array in op.weights]
-    value = jnp.einsum(subscripts(op), *operands, *weights, preferred_element_type=wide)
+    multiply = _wide_einsum if op.part == "head" else jnp.einsum
+    value = multiply(subscripts(op), *operands, *weights)
     laid = tuple(
         run.place.for_line(array, run.held(array), op, run.section.dims) for array in (*op.inputs, *op.weights)
     )
     return run.put(op.output, value, run.place.of_line(op, laid, run.section.dims))
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _wide_einsum(text: str, x: jax.Array, weight: jax.Array) -> jax.Array:
+    """A product whose result is kept in fp32, as logits are; its gradients are products in the operands' own type."""
+    return jnp.einsum(text, x, weight, preferred_element_type=jnp.float32)
+
+
+def _wide_forward(text: str, x: jax.Array, weight: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _wide_einsum(text, x, weight), (x, weight)
+
+
+def _wide_backward(text: str, operands: tuple[jax.Array, jax.Array], slope: jax.Array) -> tuple[jax.Array, ...]:
+    _, pull = jax.vjp(functools.partial(jnp.einsum, text), *operands)
+    return pull(slope.astype(operands[0].dtype))
+
+
+_wide_einsum.defvjp(_wide_forward, _wide_backward)
+
+
 def _expert_product(op: Op, run: Pass) -> None:
-    """Rows of tokens times their experts; where experts are sliced, rows are gathered to widen and scattered to narrow."""
+    """Rows of tokens times their experts. Where experts are sliced, the rows of a slice's chips are gathered to widen and
+    scattered to narrow; if all have the same rows, results are partial sums."""
     assert op.output is not None
     rows: experts.Rows = run.tensors[op.inputs[0].name]
     weight = op.weights[0]
@@ -194,13 +232,19 @@ def _expert_product(op: Op, run: Pass) -> None:
     used = run.place.for_line(weight, held, op, run.section.dims)
     summed, made = (dim.axes for dim in used.dims if not dim.select)
     assert run.routed is not None
-    if made:
+    alike = not set(made or summed) & set(run.place.token_axes)  # the chips of a slice have the same rows
+    if made and not alike:
         run.routed.wide = run.routed.wide or widened(rows, made)
         rows = run.routed.wide
-    if _is_last(op, run.section):
-        rows = rows.weighted()
-    done = experts.multiply(rows, run.weight(weight, op, rows.values.dtype))
-    run.put(op.output, narrowed(done, run.routed.rows, summed) if summed else done)
+    last = _is_last(op, run.section)
+    done = experts.multiply(rows.weighted() if last else rows, run.weight(weight, op, rows.values.dtype))
+    if summed and not alike:
+        done = narrowed(done, run.routed.rows, summed)
+    elif summed and last:
+        run.routed.partial = summed
+    elif summed:
+        done = done.having(jax.lax.psum(done.values, summed))
+    run.put(op.output, done)
 
 
 def _is_last(op: Op, section: Section) -> bool:
@@ -215,7 +259,8 @@ def _norm(op: Op, run: Pass) -> None:
     x = run.operand(op.inputs[0], op)
     names = [array for array in op.weights if not array.name.endswith("_bias")]
     axes = tuple(range(-len(names[0].dims), 0)) if names else (-1,)
-    split = tuple(axis for dim in run.held(op.inputs[0]).dims[axes[0] :] for axis in dim.axes)
+    held = run.wanted(op.inputs[0], op)
+    split = tuple(axis for dim in held.dims[axes[0] :] for axis in dim.axes)
 
     def mean(values: jax.Array) -> jax.Array:
         found = values.mean(axes, keepdims=True)
@@ -230,7 +275,7 @@ def _norm(op: Op, run: Pass) -> None:
     for array in op.weights:
         if array.name.endswith("_bias"):
             wide = wide + run.weight(array, op, jnp.float32)
-    run.put(op.output, wide.astype(x.dtype))
+    run.put(op.output, wide.astype(x.dtype), held)
 
 
 def _bias(op: Op, run: Pass) -> None:
@@ -242,7 +287,7 @@ def _bias(op: Op, run: Pass) -> None:
     x = run.operand(op.inputs[0], op)
     for array in op.weights:
         x = x + run.weight(array, op, x.dtype)
-    return run.put(op.output, x, run.held(op.inputs[0]))
+    return run.put(op.output, x, run.wanted(op.inputs[0], op))
 
 
 def _act(op: Op, run: Pass) -> None:
@@ -259,17 +304,21 @@ def _act(op: Op, run: Pass) -> None:
     else:
         gate = jax.nn.sigmoid(rest[0].astype(jnp.float32)).astype(first.dtype)
         made = first * gate.reshape(*gate.shape, *[1] * (first.ndim - gate.ndim))
-    return run.put(op.output, made, run.held(op.inputs[0]))
+    return run.put(op.output, made, run.wanted(op.inputs[0], op))
 
 
 def _add(op: Op, run: Pass) -> None:
     assert op.output is not None
+    laid = [run.held(array) for array in op.inputs]
+    if laid[0].partial and all(layout_of(one) == layout_of(laid[0]) and one.partial == laid[0].partial for one in laid):
+        parts = [run.tensors[array.name] for array in op.inputs]
+        return run.put(op.output, sum(parts[1:], parts[0]), laid[0])
     total = run.operand(op.inputs[0], op)
     for array in op.inputs[1:]:
         total = total + run.operand(array, op)
     for array in op.weights:  # learnt positions
         total = total + run.weight(array, op, total.dtype)[run.positions_of(run.held(op.inputs[0]))]
-    run.put(op.output, total, run.held(op.inputs[0]))
+    return run.put(op.output, total, run.wanted(op.inputs[0], op))
 
 
 def _lookup(op: Op, run: Pass) -> None:
@@ -381,12 +430,16 @@ def _route(op: Op, run: Pass) -> None:
 
 def _dispatch(op: Op, run: Pass) -> None:
     assert op.output is not None
-    x, chosen = run.tensors[op.inputs[0].name], run.tensors[op.inputs[1].name]
-    held = run.held(op.inputs[0])
-    spread = run.place.token_axes[len(held.dims[1].axes) :]  # what the experts' layout splits beyond the tokens' own
-    x = run.place.part(x, 1, spread)
-    chosen = jax.tree.map(lambda each: run.place.part(each, 1, spread), chosen)
-    rows, way = to_experts(x, chosen, run.section.dims["e"], run.place.expert_axes, run.setting.mixing)
+    place = run.place
+    x, chosen = run.operand(op.inputs[0], op), run.tensors[op.inputs[1].name]
+    spread = place.token_axes[
+        len(run.held(op.inputs[0]).dims[1].axes) :
+    ]  # what experts' tokens are split by beyond their own
+    x, chosen = jax.tree.map(lambda each: place.part(each, 1, spread), (x, chosen))
+    if gathered := place.gathered_axes:
+        x, chosen = jax.tree.map(lambda e: jax.lax.all_gather(e, gathered, axis=0, tiled=True), (x, chosen))
+    rows, way = to_experts(x, chosen, run.section.dims["e"], place.expert_axes, run.setting.mixing)
+    rows = own_experts(rows, place, place.picked_axes)
     run.routed = Routed(chosen, rows, way)
     run.put(op.output, rows)
 
@@ -394,10 +447,18 @@ def _dispatch(op: Op, run: Pass) -> None:
 def _combine(op: Op, run: Pass) -> None:
     assert op.output is not None
     assert run.routed is not None
-    made = from_experts(run.tensors[op.inputs[0].name], run.routed.way, run.routed.chosen)
-    rest = run.place.fit(run.place.at_rest(op.output), run.section.dims)
-    layout = {dim.name: run.place.token_axes if dim.name == "t" else dim.axes for dim in rest.dims}
-    run.put(op.output, made, rest.with_layout(layout))
+    place, routed = run.place, run.routed
+    done = among_all(run.tensors[op.inputs[0].name], place, place.picked_axes)
+    made = from_experts(done, routed.way, routed.chosen)
+    rest = place.fit(place.at_rest(op.output), run.section.dims)
+    layout = {dim.name: place.token_axes if dim.name == "t" else dim.axes for dim in rest.dims}
+    if place.gathered_axes:
+        layout["b"] = ()
+    laid = rest.with_layout(layout, (*place.picked_axes, *routed.partial))
+    if place.gathered_axes:  # everybody has everybody's tokens: each keeps its own
+        home = rest.with_layout(layout_of(rest), tuple(a for a in laid.partial if a not in place.gathered_axes))
+        made, laid = place.bring(made, laid, home), home
+    run.put(op.output, made, laid)
 
 
 COMPUTED: dict[str, Callable[[Op, Pass], None]] = {

@@ -10,11 +10,13 @@ several chips compute alike is divided by their number, and the gradient of a we
 block is the sum over them.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import jax
+import jax.numpy as jnp
 
 from dragonscale.errors import InputError
 from dragonscale.models.program import Op, is_weight
@@ -66,6 +68,16 @@ class Place(ABC):
         """The axes over which experts are dealt."""
 
     @property
+    def gathered_axes(self) -> tuple[str, ...]:
+        """The axes over which all tokens are gathered for the experts there."""
+        return ()
+
+    @property
+    def picked_axes(self) -> tuple[str, ...]:
+        """The axes along which chips have the same tokens at this point, and each works on those of its own experts."""
+        return ()
+
+    @property
     @abstractmethod
     def token_axes(self) -> tuple[str, ...]:
         """The axes over which tokens on their way to experts are split along the sequence."""
@@ -112,16 +124,40 @@ class Place(ABC):
                 value = jax.lax.all_to_all(value, axes, names.index(taker), names.index(giver), tiled=True)
         elif step.kind == "all_gather":
             for dim, axes in lost.items():
-                value = jax.lax.all_gather(value, axes, axis=names.index(dim), tiled=True)
+                value = self._gather(value, names.index(dim), axes, is_weight(step.before))
         elif step.kind == "reduce_scatter":
             for dim, axes in gained.items():
-                value = jax.lax.psum_scatter(value, axes, scatter_dimension=names.index(dim), tiled=True)
+                value = self._scatter(value, names.index(dim), axes)
         elif step.kind == "slice":
             for dim, axes in gained.items():
                 value = self.part(value, names.index(dim), axes)
         else:
             raise InputError(f"There is no JAX for the move {step}.")
         return value
+
+    def _gather(self, value: jax.Array, dim: int, axes: tuple[str, ...], weight: bool) -> jax.Array:
+        """An all-gather, written as the mirror image of `_scatter`: its gradient is one. A weight is gathered along a dim of
+        its own in front and put in order afterwards: GPUs gather along major dims only, and of a whole stack of weights that
+        is gathered along another, XLA would keep a transposed copy."""
+        shape = value.shape
+        if weight and math.prod(shape[:dim]) > 1:
+            blocks = jax.lax.all_gather(value, axes, axis=0, tiled=False)
+            return jnp.moveaxis(blocks, 0, dim).reshape(*shape[:dim], -1, *shape[dim + 1 :])
+        if math.prod(shape[:dim]) > 1:
+            return jax.lax.all_gather(value, axes, axis=dim, tiled=True)
+        whole = jax.lax.all_gather(value.reshape(*shape[:dim], 1, *shape[dim:]), axes, axis=dim, tiled=True)
+        return whole.reshape(*shape[:dim], -1, *shape[dim + 1 :])
+
+    def _scatter(self, value: jax.Array, dim: int, axes: tuple[str, ...]) -> jax.Array:
+        """A reduce-scatter. Along a major dim it is written over a dim of its own with an entry for each chip: of a plain one
+        XLA's TPU compiler (libtpu 0.0.42) makes an AllReduce and a slice, which sends twice as much."""
+        shape = value.shape
+        if math.prod(shape[:dim]) > 1:
+            return jax.lax.psum_scatter(value, axes, scatter_dimension=dim, tiled=True)
+        ways = self.ways(axes)
+        blocks = value.reshape(*shape[:dim], ways, shape[dim] // ways, *shape[dim + 1 :])
+        mine = jax.lax.psum_scatter(blocks, axes, scatter_dimension=dim, tiled=True)
+        return mine.reshape(*shape[:dim], shape[dim] // ways, *shape[dim + 1 :])
 
     def part(self, value: jax.Array, dim: int, axes: tuple[str, ...]) -> jax.Array:
         """This chip's block of a dim that every chip along `axes` has whole."""
@@ -145,7 +181,7 @@ class TrainingPlace(Place):
         if is_weight(array):
             return self.fit(self.rules.used(array), dims)
         if op.function == "einsum":
-            return self.fit(wanted(held, self._computing(op, dims)), dims)
+            return self.fit(wanted(held, self.computing(op, dims)), dims)
         if op.function == "attend" and "s" in array.names and not self.rules.ring:
             return held.with_layout({dim.name: () if dim.name == "s" else dim.axes for dim in held.dims})
         if op.function == "join" and op.output is not None:
@@ -154,12 +190,12 @@ class TrainingPlace(Place):
 
     def of_line(self, op: Op, operands: tuple[Array, ...], dims: dict[str, int]) -> Array:
         assert op.output is not None
-        split = self._computing(op, dims)
+        split = self.computing(op, dims)
         kept = {name for array in operands for name in array.names}
         partial = tuple(axis for name in op.einsum.contracted if name in kept for axis in split.get(name, ()))
         return self.fit(op.output.with_layout(split, partial), dims)
 
-    def _computing(self, op: Op, dims: dict[str, int]) -> Layout:
+    def computing(self, op: Op, dims: dict[str, int]) -> Layout:
         """The axis given to each index. A dim that does not divide is whole, for every array of the line."""
         found = self.rules.computing(op)
         return {

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from dragonscale.runtime import experts
 from dragonscale.runtime.expert_exchange import Sending, Way, back, boxed, capacity_for, even_rows, send
 from dragonscale.runtime.experts import Chosen, Rows
+from dragonscale.runtime.place import Place
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,31 @@ def to_experts(x: jax.Array, chosen: Chosen, count: int, axes: tuple[str, ...], 
 def from_experts(done: Rows, way: Way | None, chosen: Chosen) -> jax.Array:
     """Their results, weighted and added up at the tokens: [b, t, d]."""
     return experts.combine(done if way is None else back(done, way), chosen)
+
+
+def own_experts(rows: Rows, place: Place, axes: tuple[str, ...]) -> Rows:
+    """Of rows with the same room for every expert, those of this chip's experts along `axes`."""
+    if not axes:
+        return rows
+    count = rows.sizes.size // place.ways(axes)
+    boxes = rows.values.reshape(rows.sizes.size, -1, rows.values.shape[-1])
+    values = place.part(boxes, 0, axes).reshape(-1, rows.values.shape[-1])
+    scale = rows.scale
+    if scale is not None:
+        scale = place.part(scale.reshape(rows.sizes.size, -1), 0, axes).reshape(-1)
+    return even_rows(values, count, scale)
+
+
+def among_all(done: Rows, place: Place, axes: tuple[str, ...]) -> Rows:
+    """Results of this chip's experts in their place among all, with zeros for the others'."""
+    if not axes:
+        return done
+    done = done.weighted()
+    count = done.sizes.size * place.ways(axes)
+    boxes = done.values.reshape(done.sizes.size, -1, done.values.shape[-1])
+    empty = jnp.zeros((count, *boxes.shape[1:]), boxes.dtype)
+    whole = jax.lax.dynamic_update_slice_in_dim(empty, boxes, place.index(axes) * done.sizes.size, 0)
+    return even_rows(whole.reshape(-1, done.values.shape[-1]), count, None)
 
 
 def widened(rows: Rows, axes: tuple[str, ...]) -> Rows:

@@ -3,7 +3,8 @@
 Every chip holds a part of the queries, keys and values. In as many steps as there are chips, each attends its queries to
 the keys that it holds at the moment and passes those on; a running maximum and sum join the parts into one exact softmax.
 Only one other part is held at a time, in the backward pass too: that recomputes the scores from the logarithms of the
-sums, and gradients of keys and values travel along until they are home.
+sums, and gradients of keys and values travel along until they are home. Queries are taken in blocks of `attention.BLOCK`, so
+that no more than one block's scores are alive.
 
 What a query may see is decided by positions, which travel with the keys, so the sequence may be dealt in any order. In the
 plain order the last chip works most; `balanced_order` deals an early and a late block to each, so that all work alike.
@@ -13,6 +14,7 @@ Parts of which no query sees any key are skipped.
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ import numpy
 from jax.sharding import Mesh, PartitionSpec
 
 from dragonscale.errors import InputError
+from dragonscale.runtime import attention
 from dragonscale.runtime.attention import Reach
 
 _UNSEEN = -1e30
@@ -78,20 +81,18 @@ def _forward(
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     """The result [b, t, k, g, v], and what the backward pass needs: the inputs, the result, and the logarithms of the sums."""
     b, t, k, g, _ = query.shape
-    most = jnp.broadcast_to(sinks[None, :, :, None], (b, k, g, t))
+    mine = (_blocks(query, 1), _blocks(positions, 1))
+    most = _blocks(jnp.broadcast_to(sinks[None, :, :, None], (b, k, g, t)), 3)
     total = jnp.where(most > _UNSEEN, 1.0, 0.0)
-    output = jnp.zeros((b, t, k, g, value.shape[-1]), jnp.float32)
+    output = _blocks(jnp.zeros((b, t, k, g, value.shape[-1]), jnp.float32), 1)
 
     def joined(
         state: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
     ) -> tuple[jax.Array, ...]:
-        most, total, output = state
-        scores = ring.scores(query, key, positions, places)
-        higher = jnp.maximum(most, scores.max(-1))
-        weights = jnp.where(scores > _UNSEEN, jnp.exp(scores - higher[..., None]), 0.0)
-        kept = jnp.exp(most - higher)
-        part = jnp.einsum("bkgts,bskv->btkgv", weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
-        return higher, total * kept + weights.sum(-1), output * _by_token(kept) + part
+        def block(none: None, each: tuple[jax.Array, ...]) -> tuple[None, tuple[jax.Array, ...]]:
+            return none, _joined(ring, each, key, value, places)
+
+        return _each_block(block, None, (*mine, *state))[1]
 
     state, travelling = (most, total, output), (key, value, positions)
     for step in range(jax.lax.axis_size(ring.axis)):
@@ -99,15 +100,49 @@ def _forward(
         seen = ring.seen(positions, travelling[2])
         state = jax.lax.cond(seen, joined, lambda state, *_: state, state, *travelling)
         travelling = coming
-    most, total, output = state
+    most, total, output = (_whole(each, dim) for each, dim in zip(state, (3, 3, 1), strict=True))
     total = jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
     result = output / _by_token(total)
     return result, (query, key, value, positions, sinks, result, most + jnp.log(total))
 
 
+def _joined(
+    ring: Ring, mine: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
+) -> tuple[jax.Array, ...]:
+    """The running maximum, sum and result of a block of queries, after some more keys."""
+    query, at, most, total, output = mine
+    scores = ring.scores(query, key, at, places)
+    higher = jnp.maximum(most, scores.max(-1))
+    weights = jnp.where(scores > _UNSEEN, jnp.exp(scores - higher[..., None]), 0.0)
+    kept = jnp.exp(most - higher)
+    part = jnp.einsum("bkgts,bskv->btkgv", weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
+    return higher, total * kept + weights.sum(-1), output * _by_token(kept) + part
+
+
 def _by_token(x: jax.Array) -> jax.Array:
     """[b, k, g, t] as [b, t, k, g, 1]."""
     return jnp.moveaxis(x, -1, 1)[..., None]
+
+
+def _blocks(x: jax.Array, dim: int) -> jax.Array:
+    """Blocks of queries in front, cut from one of the dims: a single one where there are few queries or they do not divide."""
+    tokens, size = x.shape[dim], attention.BLOCK
+    count = tokens // size if tokens % size == 0 else 1
+    return jnp.moveaxis(x.reshape(*x.shape[:dim], count, tokens // count, *x.shape[dim + 1 :]), dim, 0)
+
+
+def _whole(x: jax.Array, dim: int) -> jax.Array:
+    """The inverse of `_blocks`."""
+    joined = jnp.moveaxis(x, 0, dim)
+    return joined.reshape(*joined.shape[:dim], -1, *joined.shape[dim + 2 :])
+
+
+def _each_block(function: Callable[..., Any], carry: Any, mine: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+    """A scan over blocks of queries; of a single block, plainly the function."""
+    if mine[0].shape[0] > 1:
+        return jax.lax.scan(function, carry, mine)
+    carry, made = function(carry, jax.tree.map(lambda each: each[0], mine))
+    return carry, jax.tree.map(lambda each: each[None], made)
 
 
 def _backward(
@@ -116,14 +151,20 @@ def _backward(
     query, key, value, positions, sinks, result, logarithm = saved
     gradient = gradient.astype(jnp.float32)
     shared = jnp.moveaxis((gradient * result).sum(-1), 1, -1)
+    mine = tuple(
+        _blocks(each, dim) for each, dim in ((query, 1), (positions, 1), (gradient, 1), (shared, 3), (logarithm, 3))
+    )
 
     def parts(key: jax.Array, value: jax.Array, places: jax.Array) -> tuple[jax.Array, ...]:
-        scores, of_scores = jax.vjp(lambda q, k: ring.scores(q, k, positions, places), query, key)
-        weights = jnp.where(scores > _UNSEEN, jnp.exp(scores - logarithm[..., None]), 0.0)
-        slope = jnp.einsum("btkgv,bskv->bkgts", gradient, value.astype(jnp.float32))
-        to_query, to_key = of_scores(weights * (slope - shared[..., None]))
-        to_value = jnp.einsum("bkgts,btkgv->bskv", weights, gradient)
-        return to_query.astype(jnp.float32), to_key.astype(jnp.float32), to_value
+        def block(
+            so_far: tuple[jax.Array, ...], each: tuple[jax.Array, ...]
+        ) -> tuple[tuple[jax.Array, ...], jax.Array]:
+            to_query, *more = _gradients(ring, each, key, value, places)
+            return tuple(one + other for one, other in zip(so_far, more, strict=True)), to_query
+
+        zeros = tuple(jnp.zeros(each.shape, jnp.float32) for each in (key, value))
+        so_far, to_query = _each_block(block, zeros, mine)
+        return _whole(to_query, 1), *so_far
 
     def nothing(*_: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(jnp.zeros(each.shape, jnp.float32) for each in (query, key, value))
@@ -142,6 +183,19 @@ def _backward(
     to_sinks = -(jnp.exp(sinks[None, :, :, None] - logarithm) * shared).sum((0, 3))
     to_key, to_value = homeward
     return to_query.astype(query.dtype), to_key.astype(key.dtype), to_value.astype(value.dtype), None, to_sinks
+
+
+def _gradients(
+    ring: Ring, mine: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
+) -> tuple[jax.Array, ...]:
+    """What a block of queries and some keys give to the gradients of the queries, the keys and the values."""
+    query, at, gradient, shared, logarithm = mine
+    scores, of_scores = jax.vjp(lambda q, k: ring.scores(q, k, at, places), query, key)
+    weights = jnp.where(scores > _UNSEEN, jnp.exp(scores - logarithm[..., None]), 0.0)
+    slope = jnp.einsum("btkgv,bskv->bkgts", gradient, value.astype(jnp.float32))
+    to_query, to_key = of_scores(weights * (slope - shared[..., None]))
+    to_value = jnp.einsum("bkgts,btkgv->bskv", weights, gradient)
+    return to_query.astype(jnp.float32), to_key.astype(jnp.float32), to_value
 
 
 _ring.defvjp(_forward, _backward)

@@ -31,9 +31,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "dragonscale") / "verify"
 
 
-def compile_apart(
-    request: Request, timeout: float = 900.0, memory: float = 8e9, cached: bool = True
-) -> Made:
+def compile_apart(request: Request, timeout: float = 900.0, memory: float = 8e9, cached: bool = True) -> Made:
     """What the compiler makes of a request; from the cache if this project, and the compilers, were the same then."""
     check_installed(request)
     path = cache_folder() / f"{request.key}-{_program_key(request)}.json"
@@ -87,7 +85,11 @@ def check_installed(request: Request) -> None:
             )
     elif importlib.util.find_spec("libtpu") is None:
         machine = platform.machine()
-        there = "" if machine in ("x86_64", "AMD64") else f" It exists for x86-64 Linux only, and this machine is {machine}."
+        there = (
+            ""
+            if machine in ("x86_64", "AMD64")
+            else f" It exists for x86-64 Linux only, and this machine is {machine}."
+        )
         raise InputError(
             f"Verifying for TPUs needs XLA's TPU compiler: pip install 'dragonscale[tpu]' (no TPU needed).{there}"
         )
@@ -121,7 +123,9 @@ def _run(request: Request, timeout: float, memory: float) -> Made:
     finally:
         watch.stop()
     if watch.exceeded:
-        raise InputError(f"XLA took more than {memory / 1e9:.0f} GB of this machine's memory; give it more with --memory.")
+        raise InputError(
+            f"XLA took more than {memory / 1e9:.0f} GB of this machine's memory; give it more with --memory."
+        )
     said = notes.decode("utf-8", "replace").strip()
     if process.returncode == 3 and "dragonscale: " in said:
         raise InputError(said.rpartition("dragonscale: ")[2])

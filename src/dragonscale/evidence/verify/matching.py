@@ -109,16 +109,21 @@ def _reduced_whole(one: Sent, planned: float, compiled: float) -> str:
     if more <= 0 or less <= 0 or not _close(more, 2 * less) or not _close(compiled, planned + more - less):
         return ""
     gathers = one.planned["all_gather"] - one.compiled["all_gather"] > 0.5 * less
-    what = "gathers are AllReduces of blocks padded with zeros" if gathers else "an AllReduce is kept where a scatter would do"
+    what = (
+        "gathers are AllReduces of blocks padded with zeros"
+        if gathers
+        else "an AllReduce is kept where a scatter would do"
+    )
     return f"{what}: {more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB"
 
 
 def _widened(one: Sent, planned: float, compiled: float) -> str:
     """Reductions in fp32 of what was planned in bf16."""
     for kind in ("all_reduce", "reduce_scatter"):
-        if one.planned[kind] and _close(one.compiled[kind], 2 * one.planned[kind]):
-            if _close(compiled - one.compiled[kind], planned - one.planned[kind]) or not planned - one.planned[kind]:
-                return f"the compiler adds up in fp32: {kind} sends twice the planned {one.planned[kind] / 1e9:.2f} GB"
+        twice = one.planned[kind] and _close(one.compiled[kind], 2 * one.planned[kind])
+        rest = planned - one.planned[kind]
+        if twice and (not rest or _close(compiled - one.compiled[kind], rest)):
+            return f"the compiler adds up in fp32: {kind} sends twice the planned {one.planned[kind] / 1e9:.2f} GB"
     return ""
 
 
@@ -147,9 +152,7 @@ def _hoisted(one: Sent, planned: float, compiled: float) -> str:
 Leftover = tuple[str, Axes, float, int, object]
 
 
-def leftovers(
-    moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]
-) -> tuple[list[Leftover], list[Leftover]]:
+def leftovers(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> tuple[list[Leftover], list[Leftover]]:
     """What only the plan has, and what only the compiler has: kind, axes, bytes each time, times, and one of them."""
     planned: dict[tuple[str, Axes, int], list[PlannedMove]] = defaultdict(list)
     compiled: dict[tuple[str, Axes, int], list[Exchange]] = defaultdict(list)

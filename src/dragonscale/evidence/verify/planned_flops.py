@@ -56,5 +56,7 @@ def _scores(section: Section, op: Op, rerun: bool, place: TrainingPlace, work: W
     forward, backward = key + value, 2 * key + 2 * value
     tokens = work.sequence // place.ways(query.dim("t").axes)
     apart = place.rules.ring or (tokens > BLOCK and tokens % BLOCK == 0)
-    scored = key if apart or not rerun else 0  # the backward pass finds the scores again, unless the rerun has just done so
+    scored = (
+        key if apart or not rerun else 0
+    )  # the backward pass finds the scores again, unless the rerun has just done so
     return pairs * (forward + backward + scored + (forward if rerun else 0))

@@ -1,11 +1,9 @@
 """The program of a request, lowered for devices that are only described: shapes, no values."""
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.request import Request
@@ -15,9 +13,12 @@ from dragonscale.hardware import Slice, parse_slice
 from dragonscale.models import load_model
 from dragonscale.runtime.meshes import mesh_of
 from dragonscale.runtime.placed_experts import Mixing
+from dragonscale.runtime.serving_place import exchanges, serving_sizes
+from dragonscale.runtime.serving_step import serving_mesh, serving_step
 from dragonscale.runtime.train.model import numerics_of
 from dragonscale.runtime.train.settings import Order, Run, check
 from dragonscale.runtime.train.step import make_trainer
+from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.training.plan import AXES, Plan, parse_plan
 
 
@@ -30,16 +31,28 @@ def slice_devices(piece: Slice) -> list[Any]:
 
 def mesh_sizes(request: Request) -> dict[str, int]:
     """The mesh axes of a request's plan."""
+    if request.program != "train":
+        return serving_sizes(parse_serving_plan(request.plan), load_model(request.model).program())
     plan = parse_plan(request.plan)
     return {axis: getattr(plan, axis) for axis in AXES}
 
 
 def lower(request: Request) -> Any:
     """The request's program, traced and lowered."""
-    piece = parse_slice(request.slice)
-    if request.program == "train":
-        return lower_training(request, slice_devices(piece))
-    raise InputError(f"There is no program called {request.program!r} to compile yet.")
+    devices = slice_devices(parse_slice(request.slice))
+    return lower_training(request, devices) if request.program == "train" else lower_serving(request, devices)
+
+
+def lower_serving(request: Request, devices: list[Any]) -> Any:
+    """A prefill or a decode step."""
+    plan, program = parse_serving_plan(request.plan), load_model(request.model).program()
+    mesh = serving_mesh(plan, program, devices)
+    step = serving_step(
+        request.program, plan, program, numerics_of(request.model), mesh, request.batch, request.sequence,
+        Mixing(request.capacity), exchanges(plan, program),
+    )  # fmt: skip
+    shapes = jax.tree.map(lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype), step.arguments)
+    return step.compiled_free.lower(*shapes)
 
 
 def lower_training(request: Request, devices: list[Any]) -> Any:
@@ -60,14 +73,3 @@ def lower_training(request: Request, devices: list[Any]) -> Any:
 def _check_devices(plan: Plan, devices: list[Any]) -> None:
     if plan.chips != len(devices):
         raise InputError(f"The plan {plan} is for {plan.chips} devices and the slice has {len(devices)}.")
-
-
-def argument_bytes(tree: Any) -> int:
-    """Bytes of arguments on one device, from shapes and shardings alone."""
-
-    def held(leaf: Any) -> int:
-        sharding = getattr(leaf, "sharding", None)
-        shape = leaf.shape if sharding is None else sharding.shard_shape(leaf.shape)
-        return math.prod(shape) * numpy.dtype(leaf.dtype).itemsize
-
-    return sum(held(leaf) for leaf in jax.tree.leaves(tree))

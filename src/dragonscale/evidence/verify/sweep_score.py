@@ -102,7 +102,7 @@ def error(line: Line | None) -> float | None:
 
 def _signed(line: Line) -> str:
     found = error(line)
-    return "new" if found is None else f"{found:+.2%}"
+    return "new" if found is None else f"{found:+.2%}".replace("-0.00%", "+0.00%")
 
 
 def score(rows: Sequence[VerifyRow]) -> SweepScore:
@@ -125,7 +125,7 @@ def score(rows: Sequence[VerifyRow]) -> SweepScore:
             _spread("peak memory", compiled, lambda row: row.peak_error),
             _spread("FLOPs", compiled, lambda row: row.flops_error),
             _spread("bytes sent", compiled, lambda row: row.wire_bytes_error),
-            _spread("bytes over the worst axes", compiled, lambda row: row.wire_error),
+            _spread("bytes, worst axes", compiled, lambda row: row.wire_error),
         ),
         wire_ok=len(fine) / len(compiled) if compiled else None,
         wrongly_accepted=sum(row.fits_planned and not row.fits_compiled for row in rows),

@@ -23,7 +23,7 @@ from dragonscale.models.program import Program
 from dragonscale.notation import Array
 from dragonscale.notation.array import Dim
 from dragonscale.runtime import meshes
-from dragonscale.runtime.forward import forward, layer_weights, losses, stretches
+from dragonscale.runtime.forward import forward, losses
 from dragonscale.runtime.lines import Setting
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import weights_of

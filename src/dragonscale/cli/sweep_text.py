@@ -1,0 +1,88 @@
+"""The text of `dscale sweep`: a table for each command, the errors over all verifications, what failed and what to do."""
+
+import textwrap
+from typing import Any
+
+from dragonscale.cli.show import table
+from dragonscale.reports.sweep_records import COMMANDS, SweepReport
+from dragonscale.reports.sweep_table import SHORT, failures, head, shown
+
+COLUMNS = 80
+MOST = 40
+NARROWEST = 8
+_LEFT_OUT = {
+    "verify": ("wire", "arguments_error", "batch", "seq", "mode", "compile_s"),
+    "train": ("seq", "batch"),
+    "serve": (),
+}
+
+
+def text_of(report: SweepReport) -> str:
+    """The whole answer."""
+    parts = [
+        f"{report.entries} entries: {report.known} known before, {report.answered} answered now, {report.failed} failed"
+    ]
+    for command in COMMANDS:
+        rows = [row for row in report.rows if row["command"] == command and not row["failed"]]
+        if rows:
+            parts.append(_rows(command, rows))
+    if report.verify is not None:
+        spreads = [
+            [one.name, one.rows, _share(one.median), _share(one.worst), one.worst_row] for one in report.verify.spreads
+        ]
+        parts.append(table(["error", "programs", "median", "worst", "where"], spreads, right=[1, 2, 3]))
+    parts += [_failures(report), _closing(report)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2%}"
+
+
+def _rows(command: str, rows: list[dict[str, Any]]) -> str:
+    """The rows of one command; plans are cut to the room that the other columns leave."""
+    names = [name for name in SHORT[command] if name not in _LEFT_OUT[command]]
+    body = [[shown(name, row.get(name)) for name in names] for row in rows[:MOST]]
+    heads = [head(name) for name in names]
+    others = [place for place, name in enumerate(names) if name != "plan"]
+    taken = sum(2 + max(len(line[place]) for line in [heads, *body]) for place in others)
+    room = max(NARROWEST, COLUMNS - taken)
+    body = [
+        [_short(text, room) if name == "plan" else text for name, text in zip(names, line, strict=True)]
+        for line in body
+    ]
+    numbers = [place for place, name in enumerate(names) if name.endswith(("_error", "_s", "mfu", "_chip", "_mtok"))]
+    text = f"{command}\n" + table(heads, body, right=numbers)
+    return text + (f"\nand {len(rows) - MOST} more (--table has all)" if len(rows) > MOST else "")
+
+
+def _short(text: str, widest: int) -> str:
+    return text if len(text) <= widest else text[: widest - 1] + "…"
+
+
+def _failures(report: SweepReport) -> str:
+    """Each reason once, with how many entries it stopped."""
+    said = [f"{len(which)} failed: {reason}" for reason, which in failures(report.rows).items()]
+    return "\n".join(
+        textwrap.fill(
+            textwrap.shorten(one, 300, placeholder=" …"), COLUMNS, subsequent_indent="  ", break_on_hyphens=False
+        )
+        for one in said[:MOST]
+    )
+
+
+def _closing(report: SweepReport) -> str:
+    left = report.entries - len(report.rows)
+    if report.stopped:
+        said = f"Stopped with {left} entries to go; the same command with the same --out goes on from here."
+    elif report.failed:
+        said = "Mend what failed and run it again with --retry."
+    elif report.verify is None:
+        said = "Every entry is answered."
+    else:
+        differ = report.verify.verdicts.get("differs", 0)
+        said = (
+            f"Every entry is answered; {differ or 'no'} verification{'s' * (differ != 1)} differ{'s' * (differ == 1)}"
+        )
+        said += ": run `dscale verify` on one to see where." if differ else "."
+    return textwrap.fill(said, COLUMNS)

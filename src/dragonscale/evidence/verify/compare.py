@@ -1,0 +1,184 @@
+"""A plan verified: the compiler's program beside the plan, number by number."""
+
+import math
+from collections import defaultdict
+
+from dragonscale.evidence.verify.compiling import compile_apart
+from dragonscale.evidence.verify.matching import axis_lines, unmatched, what_travels
+from dragonscale.evidence.verify.planned import Planned, plan_of
+from dragonscale.evidence.verify.records import AxisLine, Line, Overlap, Report
+from dragonscale.evidence.verify.request import Made, Request
+from dragonscale.evidence.xla import tpu_target
+from dragonscale.evidence.xla.compiled import Compiled, Exchange
+from dragonscale.hardware import parse_slice
+from dragonscale.training.plan import parse_plan
+
+ARGUMENTS, PEAK, FLOPS = 0.002, 0.15, 0.01
+"""How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs."""
+RESERVED = 258 * 2**20
+"""What a TPU's runtime keeps of its memory for itself, as the compiler says when memory runs out."""
+
+
+def verify(request: Request, timeout: float = 900.0, memory: float = 8e9, cached: bool = True) -> Report:
+    """Compile a request apart and lay what came out beside its plan."""
+    planned = plan_of(request)
+    return compare(request, planned, compile_apart(request, timeout, memory, cached))
+
+
+def compare(request: Request, planned: Planned, made: Made) -> Report:
+    """The report of what a compiler made of a plan."""
+    chip = parse_slice(request.slice).chip
+    limit = chip.hbm.capacity - (RESERVED if chip.kind == "tpu" else 0)
+    fits = not any("per chip" in problem for problem in planned.problems)
+    if made.compiled is None:
+        return _without_program(request, planned, made, limit, fits)
+    compiled = made.compiled
+    memory = compiled.memory
+    assert memory is not None
+    logical = sum(parameter.logical_bytes for parameter in compiled.parameters)
+    padded = sum(parameter.padded_bytes for parameter in compiled.parameters)
+    lines = axis_lines(planned.moves, compiled.collectives)
+    ours, theirs = unmatched(planned.moves, compiled.collectives)
+    arguments = _line("arguments", "bytes", planned.arguments_bytes, logical, ARGUMENTS)
+    peak = _line("peak memory", "bytes", planned.peak_bytes, memory.peak_bytes, PEAK)
+    flops = _flops_line(planned, compiled)
+    return Report(
+        request,
+        made.versions,
+        made.seconds,
+        made.resident_bytes,
+        True,
+        _verdict([arguments, peak, flops, *(each.line for each in lines)]),
+        arguments,
+        peak,
+        planned.memory,
+        limit,
+        fits,
+        memory.peak_bytes <= limit,
+        flops,
+        lines,
+        ours,
+        theirs,
+        _overlap(planned, compiled) if request.mode == "full" else (),
+        padded - logical,
+        _seconds(request, compiled),
+        _slowest(request, compiled),
+        _algorithms(compiled),
+        tuple(f"{each.what} ({each.op_name})" for each in compiled.unknown),
+        advice=_advice(planned, memory.peak_bytes, limit),
+    )
+
+
+def _line(name: str, unit: str, planned: float, compiled: float, tolerance: float, why: str = "") -> Line:
+    near = math.isclose(planned, compiled, rel_tol=tolerance)
+    return Line(name, unit, planned, compiled, tolerance, "agrees" if near else "explained" if why else "differs", why)
+
+
+def _flops_line(planned: Planned, compiled: Compiled) -> Line:
+    why = ""
+    if compiled.unknown:
+        why = f"{len(compiled.unknown)} calls of the compiled program do not say what they multiply"
+    return _line("matmul FLOPs", "FLOPs", sum(planned.flops.values()), compiled.flops, FLOPS, why)
+
+
+def _verdict(lines: list[Line]) -> str:
+    verdicts = {line.verdict for line in lines}
+    return next(word for word in ("differs", "explained", "agrees") if word in verdicts)
+
+
+def _without_program(request: Request, planned: Planned, made: Made, limit: float, fits: bool) -> Report:
+    base = Report(
+        request, made.versions, made.seconds, made.resident_bytes, False, "differs", memory=planned.memory,
+        limit_bytes=limit, fits_planned=fits,
+    )  # fmt: skip
+    full = made.out_of_memory
+    if full is None:
+        return _with(base, trouble=made.failed)
+    said = f"the compiler asks for {full.asked_bytes / 2**30:.2f} GiB of the {full.capacity_bytes / 2**30:.2f} GiB there are"
+    largest = tuple((each.shape or each.label, each.size_bytes, each.op_name) for each in full.buffers)
+    return _with(
+        base,
+        verdict="differs" if fits else "agrees",
+        fits_compiled=False,
+        peak=_line("peak memory", "bytes", planned.peak_bytes, full.asked_bytes, PEAK),
+        trouble=said,
+        largest=largest,
+        advice=_advice(planned, full.asked_bytes, limit),
+    )
+
+
+def _with(report: Report, **changes: object) -> Report:
+    import msgspec
+
+    return msgspec.structs.replace(report, **changes)
+
+
+def _advice(planned: Planned, peak: float, limit: float) -> str:
+    """What to change where the compiled program does not fit."""
+    if peak <= limit:
+        return ""
+    largest = max(planned.memory, key=lambda part: planned.memory[part])
+    cures = {
+        "saved activations": "remat=block, or a smaller microbatch, keeps fewer activations",
+        "weights and optimizer": "more fsdp (or tensor) ways split the state further",
+        "logits": "more tensor ways split the logits, a smaller microbatch makes fewer",
+        "compute copy": "zero=3 keeps no whole copy of the weights",
+        "gradients added up": "zero=3 splits the gradients too",
+        "attention block": "more tensor or context ways split the scores",
+    }
+    cure = cures.get(largest, "more chips, or a smaller microbatch")
+    return f"{peak / limit - 1:.0%} too large; most of it is {largest}: {cure}."
+
+
+def _overlap(planned: Planned, compiled: Compiled) -> tuple[Overlap, ...]:
+    """Weights and gradients can travel any time and should hide; activations are waited for, but for those in a ring."""
+    sums: dict[tuple[str, tuple[str, ...], str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for each in compiled.collectives:
+        what = what_travels(planned.moves, each)
+        if what in ("weight", "gradient", "activation"):
+            found = sums[each.kind, tuple(sorted(each.axes)), what]
+            found[_hidden(each)] += each.wire_bytes * each.times
+    lines = []
+    for (kind, axes, what), (shown, hidden) in sums.items():
+        planner = "hidden" if what != "activation" or kind == "permute" else "exposed"
+        compiler = "hidden" if hidden > shown else "exposed"
+        lines.append(Overlap(kind, axes, what, shown + hidden, planner, compiler, planner == compiler))
+    return tuple(sorted(lines, key=lambda each: -each.total_bytes))
+
+
+def _hidden(each: Exchange) -> bool:
+    """Whether products are scheduled while it is under way."""
+    return each.decomposed or (each.how == "async" and bool(each.window_flops))
+
+
+def _seconds(request: Request, compiled: Compiled) -> float | None:
+    piece = parse_slice(request.slice)
+    if piece.chip.kind != "tpu" or not compiled.cycles.kernels or request.mode != "full":
+        return None
+    return compiled.cycles.total / tpu_target.CLOCKS[tpu_target.generation(piece)]
+
+
+def _slowest(request: Request, compiled: Compiled) -> tuple[tuple[str, float], ...]:
+    piece = parse_slice(request.slice)
+    if piece.chip.kind != "tpu" or request.mode != "full":
+        return ()
+    clock = tpu_target.CLOCKS[tpu_target.generation(piece)]
+    return tuple((kernel.op_name or kernel.source, kernel.cycles / clock) for kernel in compiled.cycles.kernels[:8])
+
+
+def _algorithms(compiled: Compiled) -> dict[str, int]:
+    found: dict[str, int] = defaultdict(int)
+    for each in compiled.collectives:
+        if each.algorithm:
+            found[each.algorithm] += each.times
+    return dict(found)
+
+
+def plan_text(request: Request) -> str:
+    """The plan as it is written out."""
+    return str(parse_plan(request.plan)) if request.program == "train" else request.plan
+
+
+def busiest(lines: tuple[AxisLine, ...]) -> AxisLine | None:
+    """The axes over which most is sent."""
+    return lines[0] if lines else None

@@ -1,0 +1,293 @@
+"""`dscale sweep`: grids, processes that die, files that are cut short, and Ctrl-C."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dragonscale.cli import main
+from dragonscale.evidence.verify.records import Report
+from dragonscale.reports import sweep as sweep_module
+from dragonscale.reports import sweep_pool
+from dragonscale.reports.sweep import sweep
+from dragonscale.reports.sweep_answer import answer_entry
+from dragonscale.reports.sweep_file import append_answers, read_answers
+from dragonscale.reports.sweep_grid import read_grid
+from dragonscale.reports.sweep_records import Answer, Entry
+from dragonscale.reports.sweep_table import BEGIN, END, save_table
+from tests.cli.verify_reports import AGREEING, DIFFERING, instead_of_compiling
+
+TRAIN = """
+[[train]]
+model = "llama3-8b"
+slice = "h100:8"
+batch = ["512Ki", "1Mi"]
+seq = 8192
+plan = ["fsdp=8,remat=block", "fsdp=4,tensor=2,remat=block"]
+"""
+SERVE = """
+[[serve]]
+model = ["llama3-8b", "lama3-8b"]
+slice = "h100:1"
+plan = "tensor=1"
+batch = 8
+"""
+VERIFY = """
+[[verify]]
+program = "train"
+model = "llama3-8b"
+slice = "h100:8"
+plan = ["fsdp=8,remat=block", "fsdp=4,tensor=2,remat=block", "fsdp=3"]
+batch = "16seq"
+seq = 8192
+"""
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    path = tmp_path / "grid.toml"
+    path.write_text(TRAIN + SERVE)
+    return path
+
+
+def test_every_combination_once(grid: Path) -> None:
+    entries = read_grid(str(grid))
+    assert [entry.command for entry in entries] == ["train"] * 4 + ["serve"] * 2
+    assert [(entry.asks["batch"], entry.asks["plan"]) for entry in entries[:4]] == [
+        ("512Ki", "fsdp=8,remat=block"),
+        ("512Ki", "fsdp=4,tensor=2,remat=block"),
+        ("1Mi", "fsdp=8,remat=block"),
+        ("1Mi", "fsdp=4,tensor=2,remat=block"),
+    ]
+    assert entries[4].asks == {"model": "llama3-8b", "on": "h100:1", "plan": "tensor=1", "batch": "8"}
+    assert len({entry.key for entry in entries}) == 6
+    grid.write_text(TRAIN + TRAIN)
+    assert len(read_grid(str(grid))) == 4
+
+
+WRONG = {
+    "no file": (None, "cannot be read"),
+    "no TOML": ("[[train]", "TOML"),
+    "nothing": ("", "is empty"),
+    "no tables": ("train = []", "asks nothing"),
+    "other command": ("[[run]]\nmodel = 'a'", "command in the grid"),
+    "not a table": ("train = 3", "write [[train]]"),
+    "one table": ("[train]\nmodel = 'a'", "write [[train]]"),
+    "unknown name": ("[[train]]\nmodle = 'a'", "did you mean 'model'"),
+    "missing name": ("[[train]]\nmodel = 'a'\nslice = 'h100:8'\nseq = 8", "does not say its batch"),
+    "empty list": ("[[serve]]\nmodel = []", "empty list"),
+    "wrong kind": ("[[serve]]\nmodel = 'a'\ndisaggregate = 'yes'", "cannot take"),
+    "a table in it": ("[[serve]]\nmodel = 'a'\nbatch = {a = 1}", "cannot take"),
+    "too many": (f"[[serve]]\nmodel = 'a'\nbatch = {list(range(400))}\nprompt = {list(range(400))}", "more than 100,000"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_bad_grid_is_one_sentence(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, part = WRONG[case]
+    path = tmp_path / "grid.toml"
+    if text is not None:
+        path.write_text(text)
+    assert main(["sweep", str(path)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert part in told.err
+    assert told.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        (["--jobs", "-1"], "from 1 to"),
+        (["--table", "rows.xls"], "should end in .csv or .md"),
+        (["--out", "no/such/folder/results.jsonl"], "cannot be written"),
+        (["--ray", "auto"], "pip install 'dragonscale[ray]'"),
+    ],
+)
+def test_bad_flags_are_refused(
+    flags: list[str], part: str, grid: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["sweep", str(grid), *flags]) == 2
+    assert part in capsys.readouterr().err
+
+
+def test_a_sweep_answers_fails_and_goes_on(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, table = tmp_path / "results.jsonl", tmp_path / "rows.csv"
+    arguments = ["sweep", str(grid), "--out", str(out), "--jobs", "2"]
+    assert main([*arguments, "--table", str(table)]) == 4  # one model does not exist
+    text = capsys.readouterr().out
+    assert "6 entries: 0 known before, 6 answered now, 1 failed" in text
+    assert max(map(len, text.splitlines())) <= 80
+    lines = out.read_text().splitlines()
+    assert len(lines) == 6
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["command"] for row in rows] == ["train"] * 4 + ["serve"] * 2
+    alone = json.loads(_printed(["serve", "llama3-8b", "--on", "h100:1", "--plan", "tensor=1", "--batch", "8"], capsys))
+    assert float(rows[4]["tpot_s"]) == pytest.approx(alone["configs"][0]["tpot_s"], rel=1e-5)
+    assert "did you mean" in rows[5]["failed"]
+
+    out.write_text("\n".join([*lines[:3], lines[3][:40]]))  # as a full disk may leave it
+    assert main([*arguments, "--json"]) == 4
+    again = json.loads(capsys.readouterr().out)
+    assert (again["known"], again["answered"], len(again["rows"])) == (3, 3, 6)
+    assert sorted(read_answers(str(out))) == sorted(json.loads(line)["key"] for line in lines)
+    assert all(json.loads(line) for line in out.read_text().splitlines())
+
+    assert main([*arguments, "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["answered"] == 0
+    assert main([*arguments, "--json", "--retry"]) == 4
+    assert json.loads(capsys.readouterr().out)["answered"] == 1
+
+
+def _printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main([*arguments, "--json"]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_file_of_something_else_is_left_alone(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "notes.txt"
+    out.write_text("my notes\nand more\n")
+    assert main(["sweep", str(grid), "--out", str(out)]) == 2
+    assert "is no result of a sweep" in capsys.readouterr().err
+    assert out.read_text() == "my notes\nand more\n"
+
+
+def test_the_later_line_counts(tmp_path: Path) -> None:
+    out = str(tmp_path / "r.jsonl")
+    said: list[Answer] = []
+    append_answers(out, [Answer("a", "train", {}, 1.0, failed="no")], said.append)
+    append_answers(out, [Answer("a", "train", {}, 2.0, answer={})], said.append)
+    assert read_answers(out) == {"a": said[1]}
+
+
+def test_a_process_that_dies_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = sweep_pool._started
+    count = iter(range(10))
+
+    def dying() -> "subprocess.Popen[bytes]":
+        if next(count) == 0:
+            code = "import os, sys; sys.stdin.readline(); os.kill(os.getpid(), 9)"
+            return subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, start_new_session=True)
+        return started()
+
+    monkeypatch.setattr(sweep_pool, "_started", dying)
+    asks = {"model": "llama3-8b", "on": "h100:1", "plan": "tensor=1"}
+    entries = [Entry("serve", {**asks, "batch": str(batch)}) for batch in (1, 2, 4)]
+    rows = list(sweep_pool.pooled(entries, jobs=1))
+    assert ["signal 9" in row.failed for row in rows] == [True, False, False]
+    assert [row.answer is None for row in rows] == [True, False, False]
+
+
+def test_ctrl_c_leaves_whole_lines_and_no_processes(tmp_path: Path) -> None:
+    grid, out = tmp_path / "grid.toml", tmp_path / "results.jsonl"
+    batches = [f"{n}Mi" for n in range(1, 65)]
+    grid.write_text(f'[[train]]\nmodel = "llama3-70b"\nslice = "h100:512"\nseq = 8192\nbatch = {batches}\n')
+    command = [sys.executable, "-c", "from dragonscale.cli import main; main()", "sweep", str(grid), "--out", str(out), "--jobs", "1"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        until = time.monotonic() + 60
+        while not (out.exists() and out.read_bytes().count(b"\n")) and time.monotonic() < until:
+            time.sleep(0.05)
+        children = _children(process.pid)
+        os.kill(process.pid, signal.SIGINT)
+        text, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same --out goes on from here" in " ".join(text.split())
+    assert 1 <= len(read_answers(str(out))) < 64
+    assert children
+    assert not any(_runs(child) for child in children)
+
+
+def _children(pid: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(one) for one in found.stdout.split()]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def in_process(monkeypatch: pytest.MonkeyPatch, reports: dict[str, Report]) -> None:
+    """Answer verifications here, by their plans, and not in other processes."""
+    instead_of_compiling(monkeypatch, lambda request: reports[request.plan])
+    monkeypatch.setattr(
+        sweep_module, "pooled", lambda entries, _, cached: (answer_entry(one, cached) for one in entries)
+    )
+
+
+def test_verifications_are_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_process(monkeypatch, {"fsdp=8,remat=block": AGREEING, "fsdp=4,tensor=2,remat=block": DIFFERING})
+    grid = tmp_path / "grid.toml"
+    grid.write_text(VERIFY)
+    assert main(["sweep", str(grid), "--json"]) == 4
+    found = json.loads(capsys.readouterr().out)
+    assert found["failed"] == 1
+    assert "is for 3 chips" in found["rows"][2]["failed"]
+    score = found["verify"]
+    assert score["verdicts"] == {"agrees": 1, "differs": 1}
+    peak = next(one for one in score["spreads"] if one["name"] == "peak memory")
+    assert peak["worst"] == pytest.approx(33.9 / 30.1 - 1)
+    assert peak["median"] == pytest.approx((33.9 / 30.1 + 30.9 / 30.1) / 2 - 1)
+    assert found["rows"][0]["wire"] == "fsdp +0.28%; tensor +0.00%"
+    assert main(["sweep", str(grid)]) == 4
+    text = capsys.readouterr().out
+    assert "+12.62%" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_sweep_without_differences_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_process(monkeypatch, {"fsdp=8,remat=block": AGREEING})
+    grid = tmp_path / "grid.toml"
+    grid.write_text(VERIFY.replace(', "fsdp=4,tensor=2,remat=block", "fsdp=3"', ""))
+    assert main(["sweep", str(grid)]) == 0
+
+
+def test_a_page_keeps_what_is_around_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_process(monkeypatch, {"fsdp=8,remat=block": AGREEING, "fsdp=4,tensor=2,remat=block": DIFFERING})
+    grid, page = tmp_path / "grid.toml", tmp_path / "page.md"
+    grid.write_text(VERIFY)
+    page.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nThe end.\n")
+    report = sweep(str(grid))
+    save_table(report, str(page))
+    text = page.read_text()
+    assert text.startswith("# Title\n")
+    assert text.endswith("The end.\n")
+    assert "old" not in text
+    assert "| peak memory | 2 |" in text
+    assert "is for 3 chips" in text
+    save_table(report, str(page))
+    assert page.read_text() == text
+
+
+def test_rays_of_a_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    grid = tmp_path / "grid.toml"
+    grid.write_text(SERVE)
+    report = sweep(str(grid), ray="local")
+    assert (report.answered, report.failed) == (2, 1)
+
+
+def test_the_committed_grid_can_be_asked() -> None:
+    from dragonscale.reports.verify_question import Question, read_question
+
+    entries = read_grid(str(Path(__file__).parents[2] / "docs" / "data" / "verify_sweep.toml"))
+    requests = [read_question(Question(**entry.asks)).request for entry in entries if entry.command == "verify"]
+    assert len({request.key for request in requests}) == len(requests) == len(entries) >= 55
+    assert {request.program for request in requests} == {"train", "prefill", "decode"}
+    chips = {request.slice.partition(":")[0] for request in requests}
+    assert chips == {"h100", "v5e", "v5p", "v6e", "tpu7x"}
+    assert msgspec.json.decode(msgspec.json.encode(requests), type=list) != []
