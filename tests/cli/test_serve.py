@@ -213,7 +213,7 @@ WRONG = {
     "many stages": ([*ASKED[:3], "h100:128", "--plan", "pipe=128,tensor=1"], "layers"),
     "scattered experts": (["serve", "deepseek-v3", "--on", "h100:16", "--plan", "tensor=8,pipe=2,expert=16"], "data x tensor"),
     "plot ending": ([*ASKED, *QUICK, "--plot", "x.bmp"], "should end in"),
-    "unknown flag": ([*ASKED, "--verify"], "dscale serve --help"),
+    "unknown flag": ([*ASKED, "--verfiy"], "dscale serve --help"),
     "no inference rows": (["validate", "inference", "nowhere.csv"], "cannot be read"),
     "no serving rows": (["validate", "serving", "nowhere.csv"], "cannot be read"),
 }  # fmt: skip

@@ -1,8 +1,10 @@
 """`dscale verify`: what it asks the compiler for, what it prints, and how it ends. No compiler runs here: what one would
 have answered is in `verify_reports`."""
 
+import importlib.util
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from dragonscale.reports.verify_fit import with_fitting_plan
 from dragonscale.reports.verify_html import page
 from dragonscale.reports.verify_question import Question, read_question
 from dragonscale.reports.verify_view import axis_rows, totals
+from dragonscale.reports.verify_words import closing
 from dragonscale.training.plan import parse_plan
 from tests.cli.verify_reports import AGREEING, DIFFERING, FAILED, FULL, instead_of_compiling
 
@@ -70,6 +73,14 @@ def test_text_lays_both_sides_out() -> None:
     assert "lines.py:120" in last
 
 
+def test_a_plan_that_holds_but_for_its_overlap_says_what_to_count() -> None:
+    full = msgspec.structs.replace(AGREEING, request=DIFFERING.request, overlap=DIFFERING.overlap)
+    assert closing(full).endswith(
+        "In its times count the all_gather over tensor (activation, 20.6GB) as exposed: it was planned hidden."
+    )
+    assert closing(msgspec.structs.replace(full, overlap=DIFFERING.overlap[:1])).endswith("Change nothing.")
+
+
 def test_out_of_memory_says_how_much_what_and_what_would_fit() -> None:
     text = " ".join(text_of(FULL).split())
     for part in ("18.22 GiB of the 15.75 GiB", "2.68GB copy.27", "as the planner said", "would fit in 11.2GB."):
@@ -92,8 +103,8 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.names.add(tag)
         self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action")]
-        if tag == "rect":
-            self.bars.append(float(dict(attrs)["width"] or "nan"))
+        if tag == "i":
+            self.bars.append(float((dict(attrs)["style"] or "").removeprefix("width:").removesuffix("%")))
         if tag != "meta":
             self.open.append(tag)
 
@@ -301,7 +312,7 @@ def test_a_plan_that_would_fit_is_named(monkeypatch: pytest.MonkeyPatch, capsys:
         FULL, request=request, limit_bytes=80e9, advice="", peak=Line("peak", "bytes", 100e9, 110e9, 0.07, "differs")
     )
     found = with_fitting_plan(full)
-    plan, size = re.fullmatch(r"(\S+) would fit, with ([\d.]+)GB on each chip\.", found.advice).groups()  # type: ignore[union-attr]
+    plan, size = re.fullmatch(r"The plan (\S+) would fit, with ([\d.]+)GB on each chip\.", found.advice).groups()  # type: ignore[union-attr]
     assert parse_plan(plan).chips == 8
     assert 10 < float(size) < 80
     assert with_fitting_plan(AGREEING) is AGREEING
@@ -314,7 +325,8 @@ def test_without_the_compiler_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("DRAGONSCALE_COMPILER_PYTHON", raising=False)
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    for name in ("jax_plugins", "jax_plugins.xla_cuda12", "libtpu"):
+        monkeypatch.setitem(sys.modules, name, None)
     for arguments, extra in ((ASKED, "dragonscale[gpu-compiler]"), (changed("--on", "v5e:2x4"), "dragonscale[tpu]")):
         assert main(arguments) == 2
         told = capsys.readouterr()
@@ -323,16 +335,35 @@ def test_without_the_compiler_it_says_what_to_install(
         assert told.err.count("\n") == 1
 
 
-@pytest.mark.slow
-def test_a_real_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("DRAGONSCALE_CACHE", str(tmp_path))
-    flags = ["--model", "llama3.2-1b", "--on", "h100:8", "--batch", "8seq", "--seq", "512"]
-    assert main(["verify", "fsdp=4,tensor=2", *flags, "--json"]) == 0
+def really(
+    arguments: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Report:
+    """Verified by the compiler itself, then once more from the cache; nothing else may be said on the way."""
+    if importlib.util.find_spec("jax_plugins") is None:
+        pytest.skip("XLA's GPU compiler is not installed")
+    monkeypatch.setenv("DRAGONSCALE_CACHE", str(cache))
+    assert main([*arguments, "--json"]) == 0
     told = capfd.readouterr()
+    assert told.err == ""
     report = msgspec.json.decode(told.out, type=Report)
     assert report.compiled
-    assert report.verdict == "agrees"
-    assert {axis.axes for axis in report.axes} == {("fsdp",), ("tensor",), ("fsdp", "tensor")}
-    assert told.err == ""
-    assert main(["verify", "fsdp=4,tensor=2", *flags, "--json"]) == 0  # from the cache
+    assert main([*arguments, "--json"]) == 0
     assert msgspec.json.decode(capfd.readouterr().out, type=Report) == report
+    return report
+
+
+def test_a_real_decode_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    flags = ["--program", "decode", "--model", "llama3.2-1b", "--on", "h100:2", "--batch", "8", "--seq", "512"]
+    report = really(["verify", "tensor=2", *flags], tmp_path, monkeypatch, capfd)
+    assert [axis.axes for axis in report.axes] == [("tensor",)]
+    assert report.arguments is not None
+    assert report.arguments.ratio == pytest.approx(1, rel=2e-3)
+
+
+@pytest.mark.slow
+def test_a_real_training_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--model", "llama3.2-1b", "--on", "h100:8", "--batch", "8seq", "--seq", "512"]
+    report = really(["verify", "fsdp=4,tensor=2", *flags], tmp_path, monkeypatch, capfd)
+    assert {axis.axes for axis in report.axes} == {("fsdp",), ("tensor",), ("fsdp", "tensor")}

@@ -45,6 +45,9 @@ def run_train(
         str, Parameter(help="A file for a line of JSON a step (metrics.jsonl beside checkpoints).")
     ] = "",
     dtype: Annotated[str, Parameter(help="What matrices are multiplied in: bf16 or fp32.")] = "",
+    capacity: Annotated[
+        float | None, Parameter(help="Room of each expert on each chip over its even share; 0 drops no token.")
+    ] = None,
     cpu: Annotated[int, Parameter(help="Run on so many virtual devices of this machine's CPU.")] = 0,
     log: Annotated[int, Parameter(help="Steps between lines on stderr; 0: none.")] = 10,
     json: Json = False,
@@ -54,7 +57,7 @@ def run_train(
     from dragonscale.runtime.train.settings import read_order
 
     given = {
-        "data": [one for one in data.split(",") if one], "steps": steps, "batch": batch, "seq": seq, "seed": seed,
+        "data": [one for one in data.split(",") if one], "steps": steps, "batch": batch, "seq": seq, "seed": seed, "capacity": capacity,
         "learning_rate": learning_rate, "warmup": warmup, "checkpoints": checkpoints, "every": every, "keep": keep,
         "metrics": metrics, "dtype": dtype,
     }  # fmt: skip

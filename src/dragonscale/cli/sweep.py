@@ -1,5 +1,6 @@
 """`dscale sweep FILE`: a grid of questions to verify, train and serve, on all cores or on a Ray cluster."""
 
+import sys
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -36,6 +37,8 @@ def run(
 
     for path in table:
         check_table(path)
+    if sys.stderr.isatty():
+        note("Sweeping; Ctrl-C stops it, and what is answered by then stays in --out.")
     with Bar("entries") as bar:
         report = sweep(file, out, jobs, ray, retry, cache, bar.step)
     for path in table:

@@ -1,5 +1,6 @@
 """The text of `dscale verify`: planned and compiled side by side, what only one of them has, and what to change."""
 
+import re
 import textwrap
 
 from dragonscale.cli.show import table
@@ -32,6 +33,16 @@ def _wrapped(text: str, indent: int = 0, first: str | None = None) -> str:
     return textwrap.fill(
         " ".join(text.split()), COLUMNS, initial_indent=start, subsequent_indent=blank, break_on_hyphens=False
     )
+
+
+def _path(text: str, indent: int) -> str:
+    """The name of an operation or a file, broken after slashes only where it must be."""
+    lines = [""]
+    for piece in re.split(r"(?<=/)", text):
+        if lines[-1] and len(lines[-1]) + len(piece) > COLUMNS - indent:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(" " * indent + line for line in lines)
 
 
 def _comparison(report: Report) -> str:
@@ -67,7 +78,7 @@ def _items(heading: str, items: list[view.Item]) -> str:
     lines = [heading]
     for one in shown:
         lines.append(_wrapped(one.name, wide + 4, f"  {one.amount:>{wide}}  "))
-        lines += [_wrapped(about, wide + 4) for about in one.about]
+        lines += [_wrapped(about, wide + 4) if " " in about else _path(about, wide + 4) for about in one.about]
     if len(items) > MOST:
         lines.append(f"  and {len(items) - MOST} more (--json has all)")
     return "\n".join(lines)

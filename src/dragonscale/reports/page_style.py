@@ -6,7 +6,7 @@ STYLE = """
   --paper: #fbfaf7; --card: #ffffff; --ink: #1c1b19; --soft: #6b6760; --line: #e4e0d8;
   --plan: #b9b3a6; --good: #2f7d5b; --told: #b07d1f; --bad: #c2412d; --code: #f3f0e9;
 }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root {
     --paper: #161514; --card: #1f1e1c; --ink: #ece9e3; --soft: #a19b90; --line: #34312d;
     --plan: #6d675d; --good: #5fbf93; --told: #dfae55; --bad: #ef7f6b; --code: #2a2825;
@@ -35,9 +35,12 @@ code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; bac
 .pair { display: grid; grid-template-columns: 5.2rem 1fr 6.6rem; gap: .15rem .7rem; align-items: center; margin: .35rem 0; font-size: .9rem; }
 .pair span:nth-child(3n) { text-align: right; }
 .pair .who { color: var(--soft); }
-svg.bar { display: block; width: 100%; height: .62rem; border-radius: 3px; overflow: hidden; background: var(--code); }
-svg.bar .planned { fill: var(--plan); } svg.bar .compiled { fill: var(--tone); }
-.parts { margin: .6rem 0 0; padding: .55rem 0 0; border-top: 1px solid var(--line); font-size: .88rem; }
+.bar { display: block; height: .62rem; border-radius: 3px; overflow: hidden; background: var(--code); }
+.bar i { display: block; height: 100%; background: var(--tone); } .bar i.planned { background: var(--plan); }
+.parts { margin: .6rem 0 0; padding: .55rem 0 0; border-top: 1px solid var(--line); font-size: .86rem; }
+.part { display: flex; flex-wrap: wrap; justify-content: space-between; gap: .1rem .9rem; margin: .45rem 0; }
+.part > span { white-space: nowrap; } .part > span:first-child { flex: 1; } .part > .bars { order: 9; flex: 1 0 100%; }
+.part .bar { height: .36rem; border-radius: 2px; margin: 1px 0; }
 .why { margin-top: .5rem; padding-left: .8rem; border-left: 3px solid var(--tone, var(--told)); font-size: .92rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
@@ -47,6 +50,9 @@ td.n, th.n { text-align: right; white-space: nowrap; }
 ul { list-style: none; padding: 0; margin: 0; }
 li { padding: .5rem 0; border-bottom: 1px solid var(--line); }
 footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
-@media (max-width: 30rem) { main { padding-top: 1.4rem; } h1 { font-size: 1.5rem; } .pair { grid-template-columns: 4.6rem 1fr 5.6rem; gap: .15rem .5rem; } }
+@media (max-width: 34rem) {
+  main { padding-top: 1.4rem; } h1 { font-size: 1.5rem; }
+  .pair { grid-template-columns: 4.6rem 1fr 5.8rem; gap: .15rem .5rem; }
+}
 @media print { body { background: none; } .card { break-inside: avoid; } }
 """

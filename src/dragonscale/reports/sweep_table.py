@@ -203,7 +203,7 @@ def score_markdown(found: SweepScore) -> str:
     rows = [[one.name, str(one.rows), _share(one.median), _share(one.worst), one.worst_row] for one in found.spreads]
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in found.verdicts.items())
     said = (
-        f"Of {found.rows} programs {found.compiled} compiled: {verdicts}. Bytes agree within 3%, or the difference is explained, in "
+        f"Of {found.rows} programs {found.compiled} compiled: {verdicts}. The bytes of every set of mesh axes agree, or the difference is explained, in "
         f"{_share(found.wire_ok)} of them; {found.wrongly_accepted} plans that the planner accepts do not fit by the compiler."
     )
     return f"{said}\n\n{_pipes(['', 'programs', 'median error', 'worst', 'where'], rows)}"

@@ -28,7 +28,7 @@ def with_fitting_plan(report: Report) -> Report:
     if found is None:
         return report
     plan, size = found
-    said = f"{plan} would fit, with {render(size, 'bytes')} on each chip."
+    said = f"The plan {plan} would fit, with {render(size, 'bytes')} on each chip."
     return msgspec.structs.replace(report, advice=f"{sentence(report.advice)} {said}".strip())
 
 

@@ -65,12 +65,12 @@ def _section(heading: str, inside: str) -> str:
 
 def _card(row: view.Row) -> str:
     """A number: its verdict and ratio, a bar for the plan and one for the compiler, its parts and why they differ."""
-    parts = "".join(f"<p><b>{escape(part.name)}</b> × {part.ratio}</p>{_pair(part)}" for part in row.below)
+    parts = "".join(_part(part) for part in row.below)
     below = f'<div class="parts">{parts}</div>' if parts else ""
     why = f'<p class="why">{escape(row.why)}</p>' if row.why else ""
     return (
         f'<div class="card tone-{escape(row.verdict)}"><div class="top"><b>{escape(row.name)}</b>'
-        f'<span class="{escape(row.verdict)}"><span class="ratio">× {row.ratio}</span> {escape(row.verdict)}</span></div>'
+        f'<span class="{escape(row.verdict)}"><span class="ratio">{_times(row.ratio)}</span> {escape(row.verdict)}</span></div>'
         f"{_pair(row)}{why}{below}</div>\n"
     )
 
@@ -82,12 +82,22 @@ def _pair(row: view.Row) -> str:
     )
 
 
+def _part(row: view.Row) -> str:
+    """A part of a number in one line, its two bars one above the other."""
+    return (
+        f'<div class="part"><span>{escape(row.name)}</span>'
+        f'<span class="bars">{_bar(row.planned_share, "planned")}{_bar(row.compiled_share, "compiled")}</span>'
+        f"<span>{row.planned} → {row.compiled}</span><span>{_times(row.ratio)}</span></div>"
+    )
+
+
+def _times(ratio: str) -> str:
+    return f"× {ratio}" if ratio[-1:].isdigit() else ratio
+
+
 def _bar(share: float, kind: str) -> str:
     width = 100 * min(1.0, max(0.0, share))
-    return (
-        f'<span><svg class="bar" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect class="{kind}" width="{width:.2f}" height="1"/></svg></span>'
-    )
+    return f'<span class="bar"><i class="{kind}" style="width:{width:.2f}%"></i></span>'
 
 
 def _list(items: list[view.Item]) -> str:

@@ -75,7 +75,7 @@ def read_question(question: Question) -> Asked:
         raise unknown("mode", question.mode, MODES)
     batch, sequence, notes = _sizes(question, table, program)
     request = Request(
-        program=cast(Any, program), model=model, slice=str(piece), plan=str(plan), batch=batch, sequence=sequence,
+        program=cast(Any, program), model=model, slice=where if ".toml" in where else str(piece), plan=str(plan), batch=batch, sequence=sequence,
         mode=cast(Any, question.mode), capacity=_capacity(table), options=_options(question.options),
     )  # fmt: skip
     return Asked(request, _timeout(question.timeout), _memory(question.memory), notes)

@@ -133,9 +133,17 @@ def _look(report: Report) -> str:
 
 
 def _next(report: Report) -> str:
+    """What to do with a plan that holds."""
     if report.request.mode == "canonical":
         return "--mode full adds what hides under what."
-    return "Change nothing."
+    wrong = max((one for one in report.overlap if not one.agrees), key=lambda one: one.total_bytes, default=None)
+    if wrong is None:
+        return "Change nothing."
+    size = render(wrong.total_bytes, "bytes")
+    return (
+        f"In its times count the {wrong.kind} over {over(wrong.axes)} ({wrong.what}, {size}) as {wrong.compiled}: "
+        f"it was planned {wrong.planned}."
+    )
 
 
 def _no_room(report: Report) -> str:

@@ -4,6 +4,7 @@ Names, shapes and shardings come from the program and the plan's rules; nothing 
 belong to the whole program (a tied embedding) are kept once, with the section that is first to use them.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -114,14 +115,13 @@ def shardings(program: Program, mesh: Mesh, layout: Callable[[Array], Array]) ->
 
 
 def fitted(spec: PartitionSpec, mesh: Mesh, shape: tuple[int, ...]) -> PartitionSpec:
-    """A sharding without axes that the mesh lacks, and without those that do not divide a dim."""
+    """A sharding without axes that the mesh lacks, and without those by which a dim does not divide."""
     fitted: list[Any] = []
     for size, part in zip(shape, (*spec, *[None] * (len(shape) - len(spec))), strict=True):
         axes = tuple(a for a in ((part,) if isinstance(part, str) else part or ()) if a in mesh.shape)
-        ways = 1
-        for axis in axes:
-            ways *= mesh.shape[axis]
-        fitted.append(axes if axes and size % ways == 0 else None)
+        while size % math.prod(mesh.shape[axis] for axis in axes):
+            axes = axes[:-1]
+        fitted.append(axes or None)
     return PartitionSpec(*fitted)
 
 

@@ -10,6 +10,7 @@ several chips compute alike is divided by their number, and the gradient of a we
 block is the sum over them.
 """
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -34,6 +35,25 @@ def steps(before: Array, after: Array, axes: tuple[str, ...]) -> tuple[Step, ...
     """The moves between two layouts over some mesh axes, whatever their sizes (an exchange that only works between axes of
     equal size is never chosen)."""
     return reshard(before, after, Mesh(dict(zip(axes, _PRIMES, strict=False))))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _gather_weight(dim: int, axes: tuple[str, ...], value: jax.Array) -> jax.Array:
+    """Blocks gathered in front and put in order along a dim. The gradient is scattered along that dim itself: turned round as the
+    gather is, XLA's TPU compiler would add it up whole."""
+    blocks = jax.lax.all_gather(value, axes, axis=0, tiled=False)
+    return jnp.moveaxis(blocks, 0, dim).reshape(*value.shape[:dim], -1, *value.shape[dim + 1 :])
+
+
+def _gather_forward(dim: int, axes: tuple[str, ...], value: jax.Array) -> tuple[jax.Array, None]:
+    return _gather_weight(dim, axes, value), None
+
+
+def _gather_backward(dim: int, axes: tuple[str, ...], _: None, slope: jax.Array) -> tuple[jax.Array]:
+    return (jax.lax.psum_scatter(slope, axes, scatter_dimension=dim, tiled=True),)
+
+
+_gather_weight.defvjp(_gather_forward, _gather_backward)
 
 
 @dataclass(frozen=True)
@@ -87,12 +107,14 @@ class Place(ABC):
         """The axes along which chips share entries of a dim that has fewer of them than chips: each works on one."""
 
     def fit(self, array: Array, dims: dict[str, int]) -> Array:
-        """A layout without axes of one chip, and with dims whole that do not divide."""
+        """A layout without axes of one chip, and without those by which a dim does not divide."""
         layout: Layout = {}
         for dim in array.dims:
             axes = tuple(axis for axis in dim.axes if axis in self.sizes)
             size = dims.get(dim.name)
-            layout[dim.name] = axes if size is None or size % self.ways(axes) == 0 else ()
+            while size is not None and size % self.ways(axes):
+                axes = axes[:-1]
+            layout[dim.name] = axes
         return array.with_layout(layout, tuple(axis for axis in array.partial if axis in self.sizes))
 
     def ways(self, axes: tuple[str, ...]) -> int:
@@ -141,8 +163,7 @@ class Place(ABC):
         is gathered along another, XLA would keep a transposed copy."""
         shape = value.shape
         if weight and math.prod(shape[:dim]) > 1:
-            blocks = jax.lax.all_gather(value, axes, axis=0, tiled=False)
-            return jnp.moveaxis(blocks, 0, dim).reshape(*shape[:dim], -1, *shape[dim + 1 :])
+            return _gather_weight(dim, axes, value)
         if math.prod(shape[:dim]) > 1:
             return jax.lax.all_gather(value, axes, axis=dim, tiled=True)
         whole = jax.lax.all_gather(value.reshape(*shape[:dim], 1, *shape[dim:]), axes, axis=dim, tiled=True)

@@ -9,11 +9,14 @@ gradient, what is alive inside one layer, and what the framework keeps for itsel
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
+
 from dragonscale.hardware import Chip
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.activations import saved_tensors
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Section
+from dragonscale.notation import Array
 from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_elements
@@ -52,8 +55,12 @@ def section_bytes(
     for op in section.ops:
         for weight in op.weights:
             size = weight_size(section, weight)
+            if section.name == "head" and weight.name in section.shared:
+                size = size * (
+                    mesh.size("pipe") > 1
+                )  # a tied embedding is there once, unless the ends are on different chips
             used = used + size / mesh.size(*rules.used(weight).axes)
-            state = state + size / mesh.size(*rules.state(weight).axes)
+            state = state + size / _state_ways(section, rules.state(weight), mesh)
     sharded = plan.zero == 3
     width = weight_bytes(plan, stack, chip)
     master = max(stack.master_bytes, 2.0)
@@ -71,6 +78,20 @@ def section_bytes(
         parameters=state,
         used=used,
     )
+
+
+def _state_ways(section: Section, laid: Array, mesh: Mesh) -> Number:
+    """How many ways a weight's state is split: by the axes that divide its dims, one after the other."""
+    if not all(isinstance(size, int | numpy.ndarray | numpy.integer) for size in mesh.axes.values()):
+        return mesh.size(*laid.axes)
+    ways: Number = 1
+    for dim in laid.dims:
+        own: Number = 1
+        for axis in dim.axes:
+            more = own * mesh.size(axis)
+            own = where(section.dims[dim.name] % more == 0, more, own)
+        ways = ways * own
+    return ways
 
 
 def weight_bytes(plan: Plan, stack: Stack, chip: Chip) -> float:

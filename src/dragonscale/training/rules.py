@@ -2,8 +2,8 @@
 
 The rules are those of the book and of every large trainer. The batch is split over `data`, `fsdp` and `expert`, the
 sequence over `context` (and over `tensor` between the blocks, where nothing else is), heads, hidden dims and the
-vocabulary over `tensor`, experts over `expert`. A weight's state is split further, along its first remaining dim, over
-every axis that splits the tokens but not this weight, except `data`: `fsdp`, `context`, and `expert` for what is not an
+vocabulary over `tensor`, experts over `expert`. A weight's state is split further, along the model's width (or its first
+remaining dim), over every axis that splits the tokens but not this weight, except `data`: `fsdp`, `context`, and `expert` for what is not an
 expert's. Everything that must travel follows from these layouts; see `dragonscale.training.reading`.
 """
 
@@ -60,7 +60,8 @@ class Rules:
         """How a weight's optimizer state is stored."""
         split = self._split(array)
         taken = {axis for axes in split.values() for axis in axes}
-        rest = next((dim.name for dim in array.dims if dim.name not in split), None)
+        whole = [dim.name for dim in array.dims if dim.name not in split]
+        rest = "d" if "d" in whole else next(iter(whole), None)  # the model's width divides by more than a head's does
         if self.zero >= 1 and rest is not None and len(array.dims) > 1:
             split[rest] = tuple(axis for axis in SHARDS if axis not in taken)
         return array.with_layout(split)

@@ -1,16 +1,19 @@
 """What a case should send, by the project's own algebra: never by looking at what a compiler made of it.
 
 A case may be computed in several ways; `ways` lists them, the one that the algebra would choose first. A single einsum has
-every strategy of `sharding.algebra`, ranked by its time on the chip; a scheme, a model's attention and the library's own
-forms have one way each.
+every strategy of `sharding.algebra`, ranked by its time on the chip, and a chain of lines every combination of theirs; a
+scheme, a model's attention and the library's own forms have one way each, or two that differ in a detail.
 
 >>> from dragonscale.evidence.verify.cases import case_named
 >>> [(move.kind, move.axes, move.wire_bytes) for move in ways(case_named("case 3"), "v5p:2x2x1")[0].moves]
 [('all_reduce', ('X',), 201326592.0)]
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from dragonscale.collectives import wire_bytes
 from dragonscale.evidence.verify.cases import Case
@@ -18,12 +21,14 @@ from dragonscale.evidence.verify.planned_moves import PlannedMove
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.program import Section
-from dragonscale.notation import parse_array, parse_einsum
+from dragonscale.notation import Array, parse_array, parse_einsum
 from dragonscale.runtime.place import TrainingPlace, steps
-from dragonscale.sharding.algebra import Strategy, derive, strategies
+from dragonscale.sharding.algebra import derive, strategies
+from dragonscale.sharding.layout import Sizes, local_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from dragonscale.sharding.step import Step
+from dragonscale.sharding.wording import words
 from dragonscale.training.reading import read_section
 from dragonscale.training.schemes import read_scheme
 
@@ -53,7 +58,7 @@ def _moves(taken: Iterable[Step], sizes: dict[str, int], mesh: Mesh, phase: str 
 
 
 def _words(taken: Iterable[Step]) -> str:
-    return ", ".join(str(step) for step in taken) or "nothing travels"
+    return ", ".join(words(step, full=True) for step in taken) or "nothing travels"
 
 
 def _of_move(case: Case, mesh: Mesh) -> list[Way]:
@@ -65,8 +70,8 @@ def _of_move(case: Case, mesh: Mesh) -> list[Way]:
 def _of_einsum(case: Case, mesh: Mesh) -> list[Way]:
     line = parse_einsum(case.texts[0])
     found = strategies(line, dict(case.sizes), mesh)
-    kept = {_words(way.steps): way for way in [*found, *derive(line, mesh, prefer="gather")]}
-    return [Way(words, _moves(way.collectives, case.sizes, mesh)) for words, way in kept.items()]
+    kept = {way.steps: way for way in [*found, *derive(line, mesh, prefer="gather")]}
+    return [Way(_words(way.collectives), _moves(way.collectives, case.sizes, mesh)) for way in kept.values()]
 
 
 def _of_scheme(case: Case, mesh: Mesh) -> list[Way]:
@@ -76,36 +81,27 @@ def _of_scheme(case: Case, mesh: Mesh) -> list[Way]:
     return [Way(_words(taken), _moves(taken, case.sizes, mesh, case.form))]
 
 
-def _stationary(case: Case, mesh: Mesh) -> list[Step]:
-    """The cheapest way of each line in which no weight moves."""
-
-    def stays(way: Strategy) -> bool:
-        return not any(step.before.name.startswith("W") for step in way.collectives)
-
-    taken: list[Step] = []
-    for text in case.texts:
-        taken += next(filter(stays, strategies(parse_einsum(text), dict(case.sizes), mesh))).collectives
-    return taken
-
-
 def _of_lines(case: Case, mesh: Mesh) -> list[Way]:
-    taken = _stationary(case, mesh)
-    return [Way(_words(taken), _moves(taken, case.sizes, mesh))]
+    """Every combination of the lines' strategies, the quickest first: with few tokens, one that moves no weight."""
+    lines = [parse_einsum(text) for text in case.texts]
+    sizes: Sizes = dict(case.sizes)
+    chains = list(itertools.product(*(strategies(line, sizes, mesh) for line in lines)))
+    chains.sort(key=lambda chain: sum(way.lower_seconds(sizes, mesh) for way in chain))
+    found: dict[tuple[Step, ...], Way] = {}
+    for chain in chains:
+        taken = tuple(step for way in chain for step in way.collectives)
+        found.setdefault(taken, Way(_words(taken), _moves(taken, case.sizes, mesh)))
+    return list(found.values())
 
 
 def _of_rings(case: Case, mesh: Mesh) -> list[Way]:
-    """Each gather and scatter as a ring: all pieces but one pass each chip."""
-    taken = _stationary(case, mesh)
+    """Each gather and scatter of the quickest way as a ring: all pieces but one pass each chip."""
+    best = _of_lines(case, mesh)[0]
     found = []
-    for move in _moves(taken, case.sizes, mesh):
+    for move in best.moves:
         hops = int(mesh.size(*move.axes)) - 1
-        found.append(replace_move(move, kind="permute", wire_bytes=move.wire_bytes / hops, times=hops))
-    return [Way(f"{_words(taken)}; each as sends round a ring", tuple(found))]
-
-
-def replace_move(move: PlannedMove, kind: str, wire_bytes: float, times: int) -> PlannedMove:
-    """A move done by other means."""
-    return PlannedMove(kind, move.axes, move.what, move.phase, move.tensor, move.section, wire_bytes, times)
+        found.append(msgspec.structs.replace(move, kind="permute", wire_bytes=move.wire_bytes / hops, times=hops))
+    return [Way(f"{best.words}; each as sends round a ring", tuple(found))]
 
 
 def attention_section(model: str) -> Section:
@@ -128,16 +124,52 @@ def _of_attention(case: Case, mesh: Mesh) -> list[Way]:
     return [Way(_words(taken), tuple(found))]
 
 
+def _of_ring(case: Case, mesh: Mesh) -> list[Way]:
+    """Keys, values and positions pass every chip but the last. What went round is still there in the backward pass, unless it
+    was thrown away and goes round again. Gradients go all the way home in fp32; on the last hop they may be cast first."""
+    chips = int(mesh.chips)
+
+    def passed(array: Array, hops: int, phase: str) -> PlannedMove:
+        sent = float(local_bytes(array, dict(case.sizes), mesh))
+        return PlannedMove("permute", tuple(mesh.axes), "array", phase, array.name, "", sent, hops)
+
+    held = [parse_array(text) for text in case.texts]
+    forward = tuple(passed(array, chips - 1, "forward") for array in held)
+    if case.form == "ring":
+        return [Way("keys, values and positions go round", forward)]
+    again = tuple(passed(array, chips - 1, "backward") for array in held)
+    slopes = [replace(array, name=f"d{array.name}") for array in held[:2]]
+    home = tuple(passed(replace(array, dtype="fp32"), chips, "backward") for array in slopes)
+    cast = tuple(
+        move
+        for array in slopes
+        for move in (passed(replace(array, dtype="fp32"), chips - 1, "backward"), passed(array, 1, "backward"))
+    )
+    twice, once = "keys and values go round in both passes", "what went round is kept for the backward pass"
+    last = ", and gradients are cast before their last hop"
+    return [
+        Way(once, (*forward, *home)),
+        Way(once + last, (*forward, *cast)),
+        Way(twice, (*forward, *again, *home)),
+        Way(twice + last, (*forward, *again, *cast)),
+    ]
+
+
 def _of_experts(case: Case, mesh: Mesh) -> list[Way]:
-    """Rows and their weights there, results back; in training the gradients of all three the other way."""
+    """Rows and their weights there, results back; in training the gradients of all three the other way. The weights are
+    multiplied into rows of another type, so that they may be cast to it before they leave."""
     sizes = {**case.sizes, "S": int(mesh.chips)}
     rows, there, scale, there_too = (parse_array(text) for text in case.texts)
-    forward = [*reshard(rows, there, mesh), *reshard(scale, there_too, mesh), *reshard(there, rows, mesh)]
-    found = _moves(forward, sizes, mesh)
-    if case.form == "experts trained":
-        home = [*reshard(rows, there, mesh), *reshard(there_too, scale, mesh), *reshard(there, rows, mesh)]
-        found = (*found, *_moves(home, sizes, mesh, "backward"))
-    return [Way(_words(forward), found)]
+    found = []
+    for dtype, how in (("fp32", "in fp32"), ("bf16", "cast to the rows' type before they leave")):
+        here, away = (replace(array, dtype=dtype) for array in (scale, there_too))
+        forward = [*reshard(rows, there, mesh), *reshard(here, away, mesh), *reshard(there, rows, mesh)]
+        moves = _moves(forward, sizes, mesh)
+        if case.form == "experts trained":
+            slopes = [*reshard(rows, there, mesh), *reshard(away, here, mesh), *reshard(there, rows, mesh)]
+            moves += _moves(slopes, sizes, mesh, "backward")
+        found.append(Way(f"rows and results travel, and the router's weights {how}", moves))
+    return found
 
 
 def _of_split_cache(case: Case, mesh: Mesh) -> list[Way]:
@@ -145,11 +177,7 @@ def _of_split_cache(case: Case, mesh: Mesh) -> list[Way]:
     for text in case.texts:
         partial = parse_array(text)
         taken += reshard(partial, replace(partial, partial=()), mesh)
-    return [Way(_words(taken), tuple(_each(taken, case, mesh)))]
-
-
-def _each(taken: Iterable[Step], case: Case, mesh: Mesh) -> Iterator[PlannedMove]:
-    yield from _moves(taken, case.sizes, mesh)
+    return [Way(_words(taken), _moves(taken, case.sizes, mesh))]
 
 
 _WAYS: dict[str, Callable[[Case, Mesh], list[Way]]] = {
@@ -160,6 +188,8 @@ _WAYS: dict[str, Callable[[Case, Mesh], list[Way]]] = {
     "lines": _of_lines,
     "rings": _of_rings,
     "attention": _of_attention,
+    "ring": _of_ring,
+    "ring trained": _of_ring,
     "experts": _of_experts,
     "experts trained": _of_experts,
     "split cache": _of_split_cache,

@@ -25,11 +25,12 @@ from dragonscale.runtime.experts import Rows, multiply
 from dragonscale.runtime.lines import Pass, Setting, run_section
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.place import TrainingPlace
+from dragonscale.runtime.ring_attention import ring_attend
 from dragonscale.runtime.weight_stationary import weight_stationary_mlp
 from dragonscale.sharding.partition_spec import to_partition_spec
 from dragonscale.training.schemes import read_scheme
 
-Program = tuple[Callable[..., Any], tuple[Any, ...]]
+Program = tuple[Any, tuple[Any, ...]]
 """A function under `jax.jit`, and what it is lowered for."""
 
 
@@ -137,6 +138,33 @@ def _attention(case: Case, mesh: Mesh) -> Program:
     return jax.jit(function), (_shape(x, sizes, mesh), own, _shape(out, sizes, mesh))
 
 
+def _ring(case: Case, mesh: Mesh) -> Program:
+    """Of (queries, keys, values, positions), and in training the slope of the result."""
+    each = case.sizes
+    query = jax.ShapeDtypeStruct((each["B"], each["S"], each["N"], each["H"]), jnp.bfloat16)
+    held = jax.ShapeDtypeStruct((each["B"], each["S"], each["K"], each["H"]), jnp.bfloat16)
+    at = jax.ShapeDtypeStruct((each["B"], each["S"]), jnp.int32)
+
+    def local(query: Any, key: Any, value: Any, at: Any) -> Any:
+        return ring_attend(query, key, value, at, Reach(), each["H"] ** -0.5, axis="X")
+
+    def trained(query: Any, key: Any, value: Any, at: Any, slope: Any) -> Any:
+        made, pull = jax.vjp(lambda q, k, v: local(q, k, v, at), query, key, value)
+        return made, *pull(slope)
+
+    split = PartitionSpec(None, "X")
+    with_slope = case.form == "ring trained"
+    arguments = (query, held, held, at, query) if with_slope else (query, held, held, at)
+    function = jax.shard_map(
+        trained if with_slope else local,
+        mesh=mesh,
+        in_specs=(split,) * len(arguments),
+        out_specs=(split,) * 4 if with_slope else split,
+        check_vma=False,
+    )
+    return jax.jit(function), arguments
+
+
 def _experts(case: Case, mesh: Mesh) -> Program:
     """Rows that are sorted by expert already, through one matrix of each expert; of (rows, experts, weights, scales)."""
     chips, each = mesh.size, case.sizes
@@ -198,6 +226,8 @@ _PROGRAMS: dict[str, Callable[[Case, Mesh], Program]] = {
     "lines": _lines,
     "rings": _rings,
     "attention": _attention,
+    "ring": _ring,
+    "ring trained": _ring,
     "experts": _experts,
     "experts trained": _experts,
     "split cache": _split_cache,

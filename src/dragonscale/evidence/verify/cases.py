@@ -12,6 +12,7 @@ GPUs and one of TPUs. What it should send is predicted by the algebra (`case_pre
 | lines | several lines, each intermediate laid out as written | the partitioner |
 | rings | the same, by `runtime.weight_stationary` | the library |
 | attention | a model's attention, forward and backward, by `runtime.lines` | the library |
+| ring, ring trained | attention over a split sequence, by `runtime.ring_attention` | the library |
 | experts, experts trained | rows to experts and back, by `runtime.expert_exchange` | the library |
 | split cache | a decode step's attention, by `runtime.attention` | the library |
 
@@ -32,6 +33,7 @@ TENSOR: Meshes = {"h100:8": {"Y": 8}, "v5p:2x2x1": {"Y": 4}}
 GRID: Meshes = {"h100:16": {"X": 4, "Y": 4}, "v5e:4x4": {"X": 4, "Y": 4}}
 CUBE: Meshes = {"h100:64": {"X": 16, "Y": 4}, "v5p:4x4x4": {"X": 16, "Y": 4}}
 HEADS: Meshes = {"h100:8": {"tensor": 8}, "v5p:2x2x1": {"tensor": 4}}
+STATE_AND_HEADS: Meshes = {"h100:16": {"fsdp": 4, "tensor": 4}, "v5e:4x4": {"fsdp": 4, "tensor": 4}}
 
 SQUARE = {"I": 8192, "J": 8192, "K": 8192}
 LAYER = {"B": 16384, "D": 8192, "F": 32768}
@@ -65,6 +67,9 @@ BOXES = ("Rows[S_X, E, C, D]", "Rows[S, E_X, C, D]", "Scale:fp32[S_X, E, C]", "S
 """What every chip sends each expert, before and after the exchange, and the router's weights with it. S counts chips."""
 JOINED = ("Most:fp32[B, T, N]{U_X}", "Total:fp32[B, T, N]{U_X}", "O[B, T, N, H]{U_X}")
 """What a softmax over split keys leaves to add up: largest scores, sums, weighted values."""
+PASSED = ("Key[B, S_X, K, H]", "Value[B, S_X, K, H]", "At:int32[B, S_X]")
+"""What goes round a ring of chips that each have a part of the queries: keys, values, and where they stand."""
+SEQUENCE = {"B": 1, "S": 16384, "N": 32, "K": 8, "H": 128}
 EXPERTS = {"E": 16, "C": 640, "D": 4096, "F": 1024}
 CACHE = {"B": 32, "T": 1, "S": 32768, "N": 32, "K": 8, "H": 128}
 
@@ -74,7 +79,8 @@ CASES: tuple[Case, ...] = (
     Case("slice", "move", ("A[I, J]", "A[I_X, J]"), SQUARE),
     Case("permute", "move", ("A[I_X, J_Y]", "A[I_Y, J_X]"), SQUARE, GRID),
     _matmul("case 1", "A[I_X, J] · B[J, K] -> C[I_X, K]"),
-    _matmul("case 2", "A[I, J_X] · B[J, K] -> C[I, K]"),
+    _matmul("case 2, narrow", "A[I, J_X] · B[J, K] -> C[I, K]", K=1024),
+    _matmul("case 2, square", "A[I, J_X] · B[J, K] -> C[I, K]"),
     _matmul("case 2, wide", "A[I, J_X] · B[J, K] -> C[I, K]", K=65536),
     _matmul("case 3", "A[I, J_X] · B[J_X, K] -> C[I, K]"),
     _matmul("case 3, reduce-scatter", "A[I, J_X] · B[J_X, K] -> C[I, K_X]"),
@@ -90,7 +96,10 @@ CASES: tuple[Case, ...] = (
     *_scheme("tp", TENSOR),
     *_scheme("fsdp+tp", GRID),
     *_scheme("fsdp+tp", CUBE, " on a cube"),
-    Case("megatron attention", "attention", ("llama-3-8b",), {"b": 8, "t": 1024}, HEADS),
+    Case("megatron attention", "attention", ("llama-3-8b",), {"b": 16, "t": 512}, HEADS),
+    Case("megatron attention, fsdp", "attention", ("llama-3-8b",), {"b": 16, "t": 512}, STATE_AND_HEADS),
+    Case("ring attention", "ring", PASSED, SEQUENCE),
+    Case("ring attention, trained", "ring trained", PASSED, {**SEQUENCE, "S": 2048}),
     Case("expert all-to-all", "experts", BOXES, EXPERTS),
     Case("expert all-to-all, trained", "experts trained", BOXES, EXPERTS),
     Case("split cache", "split cache", JOINED, CACHE),

@@ -1,16 +1,16 @@
 """A plan verified: the compiler's program beside the plan, number by number."""
 
-import math
 from collections import defaultdict
 
 from dragonscale.evidence.verify.compiling import compile_apart
 from dragonscale.evidence.verify.matching import axis_lines, unmatched, what_travels
 from dragonscale.evidence.verify.planned import Planned, plan_of
-from dragonscale.evidence.verify.records import AxisLine, Line, Overlap, Report
+from dragonscale.evidence.verify.records import AxisLine, Line, Overlap, Report, line
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange
 from dragonscale.hardware import parse_slice
+from dragonscale.serving.capacity import BINARY, memory_bytes
 from dragonscale.training.plan import parse_plan
 
 ARGUMENTS, PEAK, FLOPS = 0.002, 0.15, 0.01
@@ -27,8 +27,7 @@ def verify(request: Request, timeout: float = 900.0, memory: float = 8e9, cached
 
 def compare(request: Request, planned: Planned, made: Made) -> Report:
     """The report of what a compiler made of a plan."""
-    chip = parse_slice(request.slice).chip
-    limit = chip.hbm.capacity - (RESERVED if chip.kind == "tpu" else 0)
+    limit = device_memory(request)
     fits = not any("per chip" in problem for problem in planned.problems)
     if made.compiled is None:
         return _without_program(request, planned, made, limit, fits)
@@ -69,9 +68,17 @@ def compare(request: Request, planned: Planned, made: Made) -> Report:
     )
 
 
+def device_memory(request: Request) -> float:
+    """Bytes that a program may take on one of the devices that the compiler sees."""
+    piece = parse_slice(request.slice)
+    if piece.chip.kind == "gpu":
+        return memory_bytes(piece.chip)
+    return piece.chip.hbm.capacity * BINARY / tpu_target.cores(piece) - RESERVED
+
+
 def _line(name: str, unit: str, planned: float, compiled: float, tolerance: float, why: str = "") -> Line:
-    near = math.isclose(planned, compiled, rel_tol=tolerance)
-    return Line(name, unit, planned, compiled, tolerance, "agrees" if near else "explained" if why else "differs", why)
+    near = abs(compiled - planned) <= tolerance * planned
+    return line(name, unit, planned, compiled, tolerance, "agrees" if near else "explained" if why else "differs", why)
 
 
 def _flops_line(planned: Planned, compiled: Compiled) -> Line:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import msgspec
@@ -79,11 +78,11 @@ def check_installed(request: Request) -> None:
         return
     chip = parse_slice(request.slice).chip
     if chip.kind == "gpu":
-        if importlib.util.find_spec("jax_plugins.xla_cuda12") is None:
+        if not _found("jax_plugins") or not _found("jax_plugins.xla_cuda12"):
             raise InputError(
                 "Verifying for GPUs needs XLA's GPU compiler: pip install 'dragonscale[gpu-compiler]' (no GPU needed)."
             )
-    elif importlib.util.find_spec("libtpu") is None:
+    elif not _found("libtpu"):
         machine = platform.machine()
         there = (
             ""
@@ -93,6 +92,10 @@ def check_installed(request: Request) -> None:
         raise InputError(
             f"Verifying for TPUs needs XLA's TPU compiler: pip install 'dragonscale[tpu]' (no TPU needed).{there}"
         )
+
+
+def _found(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
 
 
 def _environment(request: Request) -> dict[str, str]:
@@ -161,8 +164,3 @@ class _Watch:
     def stop(self) -> None:
         self._done.set()
         self._thread.join(timeout=2)
-
-
-def seconds_now() -> float:
-    """A clock for progress bars."""
-    return time.monotonic()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dragonscale.errors import InputError
 from dragonscale.evidence.verify.planned_flops import planned_flops
 from dragonscale.evidence.verify.planned_memory import ALIVE, memory_parts, planned_memory
 from dragonscale.evidence.verify.planned_moves import PlannedMove, Work, planned_moves
@@ -58,6 +59,11 @@ def _serving(request: Request) -> Planned:
 
 def _training(request: Request) -> Planned:
     model, plan, piece = load_model(request.model), parse_plan(request.plan), parse_slice(request.slice)
+    if plan.pipe > 1:
+        raise InputError(
+            f"The plan has pipe={plan.pipe}: which stage runs when is decided while it runs, so a compiled pipeline does not "
+            "say how often it sends; verify one stage's plan with pipe=1."
+        )
     program = model.program()
     place = place_of(plan, program)
     together = plan.replicas * plan.microbatch

@@ -37,7 +37,7 @@ class Alive:
 
 
 ALIVE = {
-    "gpu": Alive(logits=3.0, head=3.0, weights=2.0, hidden=5.0, scores=4.0, residual=8.0),
+    "gpu": Alive(logits=4.5, head=1.75, weights=2.2, hidden=0.45, scores=3.5, residual=4.7),
     "tpu": Alive(logits=3.0, head=2.0, weights=2.0, hidden=4.0, scores=3.0, residual=6.0),
 }
 

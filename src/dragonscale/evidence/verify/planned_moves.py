@@ -74,6 +74,8 @@ def _section_moves(section: Section, plan: Plan, place: TrainingPlace, work: Wor
     forward = [move for move in reading.moves if move.phase == "forward"]
     slopes = [move for move in reading.moves if move.phase == "backward" and move.step.before.name.startswith("d")]
     for move in [*forward, *slopes]:
+        if move.what == "weight" and _again_used(section, move.step.before):
+            continue  # gathered for the embedding, and still there
         yield from _costed(section, move, move.phase, place, work, passes)
     if inside:
         for move in _moves_again(section, plan, place):
@@ -195,10 +197,16 @@ def _gradient_moves(
     seen: set[str] = set()
     for op in section.ops:
         for array in op.weights:
-            if array.name in seen or (array.name in section.shared and section.name == "head"):
-                continue
-            seen.add(array.name)
-            yield from _weight_moves(section, array, plan, place, work, passes)
+            if array.name not in seen:
+                seen.add(array.name)
+                found = _weight_moves(section, array, plan, place, work, passes)
+                # Of a tied embedding each use scatters its gradient; the rest of the sum is made once, for both.
+                yield from (move for move in found if not _again_used(section, array) or move.phase == "backward")
+
+
+def _again_used(section: Section, array: Array) -> bool:
+    """Whether a head uses the embedding's own weight."""
+    return section.name == "head" and array.name in section.shared
 
 
 def _weight_moves(

@@ -61,6 +61,10 @@ class Serving:
         found = {**section.dims, "b": self.batch, "t": tokens, "s": self.length}
         return {**found, "k": 1} if "k" in found and self.place.copied("k", section.dims) else found
 
+    def filled(self, rows: float) -> float:
+        """Rows of a product as the compiler computes them."""
+        return PADDED * math.ceil(rows / PADDED) if self.chip == "gpu" else rows
+
     def rows(self, section: Section) -> int:
         """Rows that one chip routes: of its own sequences, or of all where they are gathered."""
         ways = 1 if self.place.gathered_axes else self.place.ways(("data",))
@@ -142,9 +146,10 @@ def _product(section: Section, op: Op, what: Serving) -> float:
         own = product(section.dims[dim.name] / place.ways(dim.axes) for dim in weight.dims if not dim.select)
         dealt = next(place.ways(dim.axes) for dim in weight.dims if dim.select)
         senders = place.ways(place.expert_axes)
-        return 2.0 * section.dims["e"] / dealt * what.room(section) * senders * own
+        return 2.0 * section.dims["e"] / dealt * what.filled(what.room(section) * senders) * own
     ways = {dim.name: place.ways(dim.axes) for array in laid for dim in array.dims if dim.axes}
-    return 2.0 * product(sizes[name] / ways.get(name, 1) for name in op.einsum.indices)
+    rows = what.filled(sizes["b"] / ways.get("b", 1) * sizes["t"] / ways.get("t", 1))
+    return 2.0 * rows * product(sizes[name] / ways.get(name, 1) for name in op.einsum.indices if name not in ("b", "t"))
 
 
 def _heads(section: Section, op: Op, what: Serving) -> tuple[float, float, float]:
@@ -162,9 +167,9 @@ def _scores(section: Section, op: Op, what: Serving) -> float:
     heads, key, value = _heads(section, op, what)
     batch = what.batch / what.place.ways(("data",))
     rows = heads * what.tokens
-    if what.chip == "gpu" and what.decoding and "k" in section.dims:
+    if what.decoding and "k" in section.dims:
         kept = max(1.0, section.dims["k"] / what.place.ways(HEADS))
-        rows = kept * PADDED * math.ceil(heads / kept / PADDED)
+        rows = kept * what.filled(heads / kept)
     return 2.0 * batch * rows * what.length * (key + value)
 
 

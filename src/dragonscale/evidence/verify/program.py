@@ -58,7 +58,7 @@ def lower_serving(request: Request, devices: list[Any]) -> Any:
 def lower_training(request: Request, devices: list[Any]) -> Any:
     """One step of the trainer."""
     plan = parse_plan(request.plan)
-    _check_devices(plan, devices)
+    _check_devices(plan, devices, parse_slice(request.slice))
     run = Run(data=("none",), steps=1, batch=request.batch, seq=request.sequence, dtype="bf16")
     order = check(Order(request.model, request.slice, plan, run))
     mesh = mesh_of(plan, devices)
@@ -67,9 +67,12 @@ def lower_training(request: Request, devices: list[Any]) -> Any:
     )
     tokens = jax.ShapeDtypeStruct((order.passes, run.batch // order.passes, run.seq), jnp.int32)
     flags = jax.ShapeDtypeStruct((plan.chips,), jnp.int32)
-    return trainer.step.lower(trainer.shape, tokens, tokens, jax.ShapeDtypeStruct((), jnp.float32), flags)
+    step: Any = trainer.step
+    return step.lower(trainer.shape, tokens, tokens, jax.ShapeDtypeStruct((), jnp.float32), flags)
 
 
-def _check_devices(plan: Plan, devices: list[Any]) -> None:
+def _check_devices(plan: Plan, devices: list[Any], piece: Slice) -> None:
     if plan.chips != len(devices):
-        raise InputError(f"The plan {plan} is for {plan.chips} devices and the slice has {len(devices)}.")
+        cores = len(devices) // piece.chips
+        each = f" ({cores} in each chip)" if cores > 1 else ""
+        raise InputError(f"The plan {plan} is for {plan.chips} devices; XLA sees {len(devices)} in {piece}{each}.")

@@ -15,11 +15,13 @@ class Line(msgspec.Struct, frozen=True):
     tolerance: float
     verdict: str
     why: str = ""
+    ratio: float | None = None
+    """Compiled over planned."""
 
-    @property
-    def ratio(self) -> float | None:
-        """Compiled over planned."""
-        return self.compiled / self.planned if self.planned else None
+
+def line(name: str, unit: str, planned: float, compiled: float, tolerance: float, verdict: str, why: str = "") -> Line:
+    """A line with its ratio."""
+    return Line(name, unit, planned, compiled, tolerance, verdict, why, compiled / planned if planned else None)
 
 
 class AxisLine(msgspec.Struct, frozen=True):

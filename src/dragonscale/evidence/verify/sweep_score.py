@@ -8,10 +8,14 @@ import msgspec
 from dragonscale.evidence.verify.records import Line, Report
 from dragonscale.hardware import parse_slice
 
+WORSE = ("differs", "explained", "agrees")
+"""Verdicts, the worst first."""
+
 
 class VerifyRow(msgspec.Struct, frozen=True):
-    """A verification in one line. Errors are compiled over planned less one; None where there is nothing to compare. The
-    error of `wire` is that of the mesh axes that differ most, `wire_bytes_error` that of all bytes together."""
+    """A verification in one line. Errors are compiled over planned less one; None where there is nothing to compare.
+    `wire_error` is that of the mesh axes that differ most, `wire_bytes_error` that of all bytes together, and
+    `wire_verdict` the worst of all axes."""
 
     program: str
     model: str
@@ -27,6 +31,7 @@ class VerifyRow(msgspec.Struct, frozen=True):
     flops_error: float | None
     wire_error: float | None
     wire_bytes_error: float | None
+    wire_verdict: str
     wire: str
     overlap: str
     fits_planned: bool
@@ -84,6 +89,7 @@ def flat(report: Report) -> VerifyRow:
         flops_error=error(report.flops),
         wire_error=max(ratios)[1] if ratios else None,
         wire_bytes_error=compiled / planned - 1 if planned else None,
+        wire_verdict=next((word for word in WORSE if word in {line.verdict for line in lines}), ""),
         wire="; ".join(f"{'+'.join(axis.axes) or 'none'} {_signed(axis.line)}" for axis in report.axes),
         overlap=f"{agreeing} of {len(report.overlap)}" if report.overlap else "",
         fits_planned=report.fits_planned,
@@ -115,7 +121,7 @@ def score(rows: Sequence[VerifyRow]) -> SweepScore:
     verdicts: dict[str, int] = {}
     for row in rows:
         verdicts[row.verdict] = verdicts.get(row.verdict, 0) + 1
-    fine = [row for row in compiled if row.verdict != "differs" or abs(row.wire_error or 0.0) <= 0.03]
+    fine = [row for row in compiled if row.wire_verdict != "differs"]
     return SweepScore(
         rows=len(rows),
         compiled=len(compiled),
