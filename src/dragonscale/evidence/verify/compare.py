@@ -4,19 +4,16 @@ from collections import defaultdict
 
 from dragonscale.evidence.verify.compiling import compile_apart
 from dragonscale.evidence.verify.matching import axis_lines, unmatched, what_travels
-from dragonscale.evidence.verify.planned import Planned, plan_of
+from dragonscale.evidence.verify.planned import Planned, device_memory, plan_of
 from dragonscale.evidence.verify.records import AxisLine, Line, Overlap, Report, line
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange
 from dragonscale.hardware import parse_slice
-from dragonscale.serving.capacity import BINARY, memory_bytes
 from dragonscale.training.plan import parse_plan
 
 ARGUMENTS, PEAK, FLOPS = 0.002, 0.15, 0.01
 """How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs."""
-RESERVED = 258 * 2**20
-"""What a TPU's runtime keeps of its memory for itself, as the compiler says when memory runs out."""
 
 
 def verify(request: Request, timeout: float = 900.0, memory: float = 8e9, cached: bool = True) -> Report:
@@ -66,14 +63,6 @@ def compare(request: Request, planned: Planned, made: Made) -> Report:
         tuple(f"{each.what} ({each.op_name})" for each in compiled.unknown),
         advice=_advice(planned, memory.peak_bytes, limit),
     )
-
-
-def device_memory(request: Request) -> float:
-    """Bytes that a program may take on one of the devices that the compiler sees."""
-    piece = parse_slice(request.slice)
-    if piece.chip.kind == "gpu":
-        return memory_bytes(piece.chip)
-    return piece.chip.hbm.capacity * BINARY / tpu_target.cores(piece) - RESERVED
 
 
 def _line(name: str, unit: str, planned: float, compiled: float, tolerance: float, why: str = "") -> Line:

@@ -70,7 +70,7 @@ def _verdict(planned: float, compiled: float, whole: float, one: Sent, axes: Axe
 
 def explained(one: Sent, planned: float, compiled: float, axes: Axes) -> str:
     """The first known rewrite whose arithmetic accounts for the difference, or nothing."""
-    for rule in (_decomposed, _reduced_whole, _widened, _padded, _hoisted):
+    for rule in (_decomposed, _reduced_whole, _widened, _padded, _cast_early, _hoisted):
         why = rule(one, planned, compiled)
         if why:
             return why
@@ -132,6 +132,19 @@ def _padded(one: Sent, planned: float, compiled: float) -> str:
     sends = sum(each.wire_bytes * each.times for each in one.exchanges if each.padding)
     if sends and compiled > planned and _close(compiled - sends, planned):
         return f"scattered blocks are filled up to whole tiles: {sends / 1e9:.2f} GB more"
+    return ""
+
+
+def _cast_early(one: Sent, planned: float, compiled: float) -> str:
+    """A ring's gradients on their last way home: what will be cast to bf16 there is cast before it is sent."""
+    home = [move for move in one.moves if move.kind == "permute" and move.tensor.startswith("d")]
+    there = {move.tensor: move.times for move in one.moves if move.kind == "permute" and move.phase == "forward"}
+    saved = 0.0
+    for move in home:
+        rings = move.times - there.get(move.tensor.removeprefix("d"), 0)
+        saved += move.wire_bytes * max(rings, 0) / 2
+    if saved and math.isclose(planned - saved, compiled, rel_tol=0.01):
+        return f"gradients are cast to bf16 before their last hop of the ring: {saved / 1e9:.2f} GB less"
     return ""
 
 

@@ -8,13 +8,26 @@ from dragonscale.evidence.verify.planned_memory import ALIVE, memory_parts, plan
 from dragonscale.evidence.verify.planned_moves import PlannedMove, Work, planned_moves
 from dragonscale.evidence.verify.planned_serving import Serving, serving_flops, serving_memory, serving_moves
 from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.xla import tpu_target
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.runtime.meshes import place_of
 from dragonscale.runtime.serving_place import exchanges, serving_place, serving_sizes
+from dragonscale.serving.capacity import BINARY, memory_bytes
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.training.evaluation import judge_one, make_job, problems
 from dragonscale.training.plan import AXES, parse_plan
+
+RESERVED = 258 * 2**20
+"""What a TPU's runtime keeps of its memory for itself, as the compiler says when memory runs out."""
+
+
+def device_memory(request: Request) -> float:
+    """Bytes that a program may take on one of the devices that the compiler sees."""
+    piece = parse_slice(request.slice)
+    if piece.chip.kind == "gpu":
+        return memory_bytes(piece.chip)
+    return piece.chip.hbm.capacity * BINARY / tpu_target.cores(piece) - RESERVED
 
 
 @dataclass(frozen=True)
@@ -53,7 +66,16 @@ def _serving(request: Request) -> Planned:
         memory=memory,
         flops=serving_flops(what),
         moves=tuple(serving_moves(what)),
-        problems=(),
+        problems=_too_large(request, sum(memory.values())),
+    )
+
+
+def _too_large(request: Request, peak: float) -> tuple[str, ...]:
+    limit = device_memory(request)
+    if peak <= limit:
+        return ()
+    return (
+        f"it needs {peak / 1e9:.1f} GB per chip, {peak / limit - 1:.0%} more than the {limit / 1e9:.0f} GB there are",
     )
 
 

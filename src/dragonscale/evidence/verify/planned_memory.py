@@ -165,6 +165,6 @@ def _scores(section: Section, place: TrainingPlace, work: Work) -> float:
             tokens = work.sequence / place.ways(query.dim("t").axes)
             heads = section.dims["n"] / place.ways(query.dim("n").axes)
             block = BLOCK if tokens > BLOCK and tokens % BLOCK == 0 else tokens
-            keys = tokens if place.rules.ring else work.sequence
-            largest = max(largest, batch * heads * block * keys * FP32)
+            # The steps of a ring overlap: XLA has the scores of all of them alive, as many as of gathered keys.
+            largest = max(largest, batch * heads * block * work.sequence * FP32)
     return largest

@@ -218,7 +218,8 @@ def _weight_moves(
     sizes = {**section.dims, "b": work.batch, "t": work.sequence, "s": work.sequence}
 
     def moved(step: Step, phase: str, what: str, width: float, times: int) -> PlannedMove:
-        volume = float(step.volume(sizes, mesh)) / 2.0 * width
+        own = _sizes(section, place, work) if phase == "backward" else sizes  # of KV heads, those that this chip used
+        volume = float(step.volume(own, mesh)) / 2.0 * width
         sent = float(wire_bytes(step.kind, volume, mesh.size(*step.axes)))
         return PlannedMove(step.kind, step.axes, what, phase, step.before.name, section.name, sent, times)
 
