@@ -1,5 +1,6 @@
 """A step as planned: its state lies and weighs as the planner counts, and a remat policy keeps what it says."""
 
+import math
 from typing import Any
 
 import numpy
@@ -14,17 +15,21 @@ from jax.ad_checkpoint import checkpoint_name  # noqa: E402
 from dragonscale.hardware import parse_slice  # noqa: E402
 from dragonscale.models import load_model  # noqa: E402
 from dragonscale.models.activations import saved_tensors  # noqa: E402
+from dragonscale.models.catalogue import model_names  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
 from dragonscale.runtime.lines import Setting  # noqa: E402
-from dragonscale.runtime.meshes import mesh_of  # noqa: E402
+from dragonscale.runtime.meshes import mesh_of, rules_of, state_shardings  # noqa: E402
 from dragonscale.runtime.numerics import config_of, read_numerics  # noqa: E402
-from dragonscale.runtime.parameters import initialise  # noqa: E402
+from dragonscale.runtime.parameters import abstract, initialise  # noqa: E402
 from dragonscale.runtime.train.remat import remat_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, Run  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
+from dragonscale.sharding.mesh import Mesh as Axes  # noqa: E402
 from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402
-from dragonscale.training.plan import parse_plan  # noqa: E402
+from dragonscale.training.memory import section_bytes  # noqa: E402
+from dragonscale.training.plan import AXES, parse_plan  # noqa: E402
+from dragonscale.training.stack import load_stack  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 
@@ -91,3 +96,26 @@ def test_a_policy_keeps_what_the_planner_counts(kind: str, policy: str) -> None:
         wanted += section.size(names["R"], b=2, t=16, s=16) * section.repeat * 4  # the residual between the blocks
     assert kept_bytes(config, policy, (2, 16)) == wanted
     assert kept_bytes(config, "none", (2, 16)) > wanted
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_presets_shardings_are_the_planners(name: str, eight: list[Any]) -> None:
+    """Each device's share of every weight, against the planner's count of the parameters that a chip updates."""
+    program, plan = load_model(name).program(), parse_plan("fsdp=2,tensor=2,expert=2")
+    mesh, rules = mesh_of(plan, eight), rules_of(plan, program)
+    placed = state_shardings(program, mesh, rules)
+    shapes = abstract(program)
+    held = sum(
+        math.prod(placed[section][own].shard_shape(leaf.shape))
+        for section in shapes
+        for own, leaf in shapes[section].items()
+    )
+    sizes = {"b": 8, "t": 4096, "s": 4096, "m": 1024}
+    chip = parse_slice("h100:8").chip
+    axes = Axes({axis: getattr(plan, axis) for axis in AXES})
+    planned = sum(
+        section.repeat
+        * section_bytes(section, {**section.dims, **sizes}, axes, plan, rules, load_stack("generic"), chip).parameters
+        for section in program.sections
+    )
+    assert held == pytest.approx(planned, rel=2e-3)

@@ -1,0 +1,76 @@
+"""The lines of attention: what is cached, and softmax(Q·K)·V on whatever part of it a chip has."""
+
+import jax
+import jax.numpy as jnp
+
+from dragonscale.models.program import Op
+from dragonscale.runtime.attention import Reach, attend_cached, attend_causally, matching_heads
+from dragonscale.runtime.numerics import Rope
+from dragonscale.runtime.one_pass import Pass
+from dragonscale.runtime.ring_attention import ring_attend
+from dragonscale.runtime.rotary import rotate
+
+
+def _rope_of(run: Pass) -> Rope:
+    near = run.section.span is not None and run.numerics.near_rope is not None
+    return run.numerics.near_rope if near and run.numerics.near_rope is not None else run.numerics.rope
+
+
+def cache(op: Op, run: Pass) -> None:
+    """What decoding remembers: keys turned to their positions, then kept (or added to what was kept before)."""
+    for array in op.inputs:
+        value = run.tensors[array.name]
+        if array.name in ("K", "Kr"):
+            value = run.tensors[array.name] = rotate(value, run.positions_of(run.held(array)), _rope_of(run))
+        run.kept[array.name] = value
+        if run.stored is not None:
+            run.tensors[array.name] = run.kept[array.name] = _written(run.stored[array.name], value, run.positions)
+
+
+def _written(stored: jax.Array, value: jax.Array, positions: jax.Array) -> jax.Array:
+    """New tokens put at their places of each sequence."""
+    rows = jnp.arange(stored.shape[0])[:, None]
+    return stored.at[rows, positions].set(value.astype(stored.dtype))
+
+
+def _absorbed_inputs(run: Pass) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Latent attention without expansion: the query's own part went through the key expansion, its rotary part turns, and
+    the latents are keys and values of one head that all share."""
+    dims = run.section.dims
+    rotary = rotate(run.tensors["Q"], run.positions, _rope_of(run), dims["p"])[..., dims["p"] :]
+    latent, shared = run.tensors["C"], run.tensors["Kr"]
+    query = jnp.concatenate([run.tensors["Qa"], rotary], -1)
+    return query, jnp.concatenate([latent, shared], -1)[:, :, None], latent[:, :, None]
+
+
+def attend(op: Op, run: Pass) -> None:
+    assert op.output is not None
+    dims, numerics = run.section.dims, run.numerics
+    if op.inputs[0].name == "Ql":
+        query, key, value = _absorbed_inputs(run)
+        scale = numerics.attention_scale or (dims["p"] + dims["r"]) ** -0.5
+        return run.put(op.output, attend_cached(query, key, value, run.positions, Reach(run.section.span), scale))
+    query, key, value = (run.operand(array, op) for array in op.inputs)
+    first = dims["p"] if "r" in dims and "p" in dims else 0
+    held = run.held(op.inputs[0])
+    at = run.positions_of(held)
+    query = rotate(query, at, _rope_of(run), first)
+    split, kept = held.dims[2].axes, run.held(op.inputs[1]).dims[2].axes
+    if split and not kept and not run.place.copied("k", {"k": dims.get("k", dims["n"])}):
+        whole = (dims["n"] // key.shape[2], query.shape[2], run.place.index(split))
+        key, value = matching_heads(key, *whole), matching_heads(value, *whole)
+    scale = numerics.attention_scale or query.shape[-1] ** -0.5
+    reach = Reach(run.section.span, run.section.chunk)
+    sinks = run.weight(op.weights[0], op) if op.weights else None
+    shared = (reach, scale, numerics.attention_cap, sinks)
+    if run.stored is not None:
+        made = attend_cached(query, key, value, run.positions, *shared)
+    elif key.shape[1] < run.positions.shape[1]:
+        made = ring_attend(query, key, value, _of_batch(at, query), *shared)
+    else:
+        made = attend_causally(query, key, value, _of_batch(at, query), _of_batch(run.positions, query), *shared)
+    return run.put(op.output, made)
+
+
+def _of_batch(positions: jax.Array, query: jax.Array) -> jax.Array:
+    return jnp.broadcast_to(positions, (query.shape[0], positions.shape[1]))

@@ -1,0 +1,83 @@
+"""The lines of a mixture of experts: routing, tokens to their experts, products with them, and back."""
+
+import jax
+
+from dragonscale.models.program import Op, Section
+from dragonscale.runtime import experts
+from dragonscale.runtime.one_pass import Pass, Routed
+from dragonscale.runtime.placed_experts import among_all, from_experts, narrowed, own_experts, to_experts, widened
+from dragonscale.sharding.step import layout_of
+
+
+def expert_product(op: Op, run: Pass) -> None:
+    """Rows of tokens times their experts. Where experts are sliced, the rows of a slice's chips are gathered to widen and
+    scattered to narrow; if all have the same rows, results are partial sums."""
+    assert op.output is not None
+    rows: experts.Rows = run.tensors[op.inputs[0].name]
+    weight = op.weights[0]
+    held = run.place.fit(run.place.at_rest(weight), run.section.dims)
+    used = run.place.for_line(weight, held, op, run.section.dims)
+    summed, made = (dim.axes for dim in used.dims if not dim.select)
+    assert run.routed is not None
+    alike = not set(made or summed) & set(run.place.token_axes)  # the chips of a slice have the same rows
+    if made and not alike:
+        run.routed.wide = run.routed.wide or widened(rows, made)
+        rows = run.routed.wide
+    last = _is_last(op, run.section)
+    done = experts.multiply(rows.weighted() if last else rows, run.weight(weight, op, rows.values.dtype))
+    if summed and not alike:
+        done = narrowed(done, run.routed.rows, summed)
+    elif summed and last:
+        run.routed.partial = summed
+    elif summed:
+        done = done.having(jax.lax.psum(done.values, summed))
+    run.put(op.output, done)
+
+
+def _is_last(op: Op, section: Section) -> bool:
+    """Whether an expert product's result goes straight home."""
+    assert op.output is not None
+    readers = [other for other in section.ops if op.output.name in (array.name for array in other.inputs)]
+    return [other.function for other in readers] == ["combine"]
+
+
+def route(op: Op, run: Pass) -> None:
+    assert op.output is not None
+    logits = run.operand(op.inputs[0], op)
+    correction = next((run.weight(a, op) for a in op.weights if a.name == "w_score"), None)
+    chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction)
+    run.put(op.output, chosen)
+    run.laid[op.output.name] = run.held(op.inputs[0])
+
+
+def dispatch(op: Op, run: Pass) -> None:
+    assert op.output is not None
+    place = run.place
+    x, chosen = run.operand(op.inputs[0], op), run.tensors[op.inputs[1].name]
+    spread = place.token_axes[
+        len(run.held(op.inputs[0]).dims[1].axes) :
+    ]  # what experts' tokens are split by beyond their own
+    x, chosen = jax.tree.map(lambda each: place.part(each, 1, spread), (x, chosen))
+    if gathered := place.gathered_axes:
+        x, chosen = jax.tree.map(lambda e: jax.lax.all_gather(e, gathered, axis=0, tiled=True), (x, chosen))
+    rows, way = to_experts(x, chosen, run.section.dims["e"], place.expert_axes, run.setting.mixing)
+    rows = own_experts(rows, place, place.picked_axes)
+    run.routed = Routed(chosen, rows, way)
+    run.put(op.output, rows)
+
+
+def combine(op: Op, run: Pass) -> None:
+    assert op.output is not None
+    assert run.routed is not None
+    place, routed = run.place, run.routed
+    done = among_all(run.tensors[op.inputs[0].name], place, place.picked_axes)
+    made = from_experts(done, routed.way, routed.chosen)
+    rest = place.fit(place.at_rest(op.output), run.section.dims)
+    layout = {dim.name: place.token_axes if dim.name == "t" else dim.axes for dim in rest.dims}
+    if place.gathered_axes:
+        layout["b"] = ()
+    laid = rest.with_layout(layout, (*place.picked_axes, *routed.partial))
+    if place.gathered_axes:  # everybody has everybody's tokens: each keeps its own
+        home = rest.with_layout(layout_of(rest), tuple(a for a in laid.partial if a not in place.gathered_axes))
+        made, laid = place.bring(made, laid, home), home
+    run.put(op.output, made, laid)

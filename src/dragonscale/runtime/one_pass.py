@@ -1,0 +1,130 @@
+"""What a pass through a section has at hand: weights, tensors and how each of them lies.
+
+Each chip runs the program on its own blocks, inside `jax.shard_map` where there are several. The place (`runtime.place`)
+says in which layout a line wants its operands and where its result rests; tensors are brought there as the planner's
+reading does it. On one chip nothing moves.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from dragonscale.models.program import Op, Section
+from dragonscale.notation import Array
+from dragonscale.runtime import experts
+from dragonscale.runtime.expert_exchange import Way
+from dragonscale.runtime.numerics import Numerics
+from dragonscale.runtime.place import WHOLE, Place
+from dragonscale.runtime.placed_experts import Mixing
+
+Tensors = dict[str, Any]
+Note = Callable[[jax.Array, str], jax.Array]
+
+
+def unnoted(value: jax.Array, name: str) -> jax.Array:
+    del name
+    return value
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where things
+    lie, how tokens reach experts, and a function that marks each tensor of the program by its name (which remat policies
+    go by)."""
+
+    numerics: Numerics
+    dtype: Any = None
+    place: Place = WHOLE
+    mixing: Mixing = field(default_factory=Mixing)
+    note: Note = unnoted
+
+
+@dataclass
+class Routed:
+    """Tokens at their experts: what was chosen, the rows as they arrived, the way home, the rows of all slices, and the axes
+    over which results are partial sums."""
+
+    chosen: experts.Chosen
+    rows: experts.Rows
+    way: Way | None
+    wide: experts.Rows | None = None
+    partial: tuple[str, ...] = ()
+
+
+@dataclass
+class Pass:
+    """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t]; `stored` are
+    the cached arrays of this layer while decoding; `kept` collects what the layer wants cached. `laid` says how
+    each tensor lies, `forms` holds those that were brought elsewhere for a line."""
+
+    section: Section
+    setting: Setting
+    positions: jax.Array
+    weights: Tensors
+    tokens: jax.Array | None = None
+    stored: Tensors | None = None
+    kept: Tensors = field(default_factory=dict)
+    tensors: Tensors = field(default_factory=dict)
+    laid: dict[str, Array] = field(default_factory=dict)
+    forms: dict[tuple[str, Array], jax.Array] = field(default_factory=dict)
+    routed: Routed | None = None
+
+    @property
+    def numerics(self) -> Numerics:
+        return self.setting.numerics
+
+    @property
+    def place(self) -> Place:
+        return self.setting.place
+
+    def held(self, array: Array) -> Array:
+        """How a tensor lies, in the names that this line gives its dims; what comes from elsewhere lies at rest."""
+        known = self.laid.get(array.name)
+        if known is None:
+            return self.place.fit(self.place.at_rest(array), self.section.dims)
+        layout = {dim.name: old.axes for dim, old in zip(array.dims, known.dims, strict=True)}
+        return array.with_layout(layout, known.partial)
+
+    def operand(self, array: Array, op: Op) -> Any:
+        """A tensor as a line wants it; each form is made once."""
+        value = self.tensors[array.name]
+        if not isinstance(value, jax.Array):
+            return value
+        held, target = self.held(array), self.wanted(array, op)
+        key = (array.name, target.with_layout({dim.name: dim.axes for dim in target.dims}, target.partial))
+        if key not in self.forms:
+            self.forms[key] = self.place.bring(value, held, target)
+        return self.forms[key]
+
+    def wanted(self, array: Array, op: Op) -> Array:
+        """How a line has a tensor before it."""
+        return self.place.for_line(array, self.held(array), op, self.section.dims)
+
+    def weight(self, array: Array, op: Op, dtype: Any = None) -> jax.Array:
+        """A weight as it is used: cast and cut to this chip's own KV heads while it is small, then gathered."""
+        value = self.weights[array.name]
+        value = value if dtype is None else value.astype(dtype)
+        for place, dim in enumerate(array.dims):
+            if dim.name == "k" and (axes := self.place.copied("k", self.section.dims)):
+                mine = self.place.index(axes) * value.shape[place] // self.place.ways(axes)
+                value = jax.lax.dynamic_slice_in_dim(value, mine, 1, place)
+        held = self.place.fit(self.place.at_rest(array), self.section.dims)
+        return self.place.bring(value, held, self.place.for_line(array, held, op, self.section.dims))
+
+    def put(self, array: Array, value: Any, made: Array | None = None) -> None:
+        """A line's result, brought to where it rests."""
+        if isinstance(value, jax.Array):
+            made = self.place.fit(self.place.at_rest(array), self.section.dims) if made is None else made
+            rest = self.place.after_line(made, self.section.dims)
+            value = self.setting.note(self.place.bring(value, made, rest), array.name)
+            self.laid[array.name] = rest
+        elif isinstance(value, experts.Rows):
+            value = value.having(self.setting.note(value.values, array.name))
+        self.tensors[array.name] = value
+        self.forms = {key: form for key, form in self.forms.items() if key[0] != array.name}
+
+    def positions_of(self, array: Array) -> jax.Array:
+        """Of the tokens that this chip has of a tensor [b, t, …]."""
+        return self.place.part(self.positions, 1, array.dims[1].axes)
