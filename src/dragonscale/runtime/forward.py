@@ -108,15 +108,22 @@ def head(params: Tree, program: Program, residual: jax.Array, setting: Setting) 
 
 
 def through(program: Program, stretch: Stretch, setting: Setting, positions: jax.Array, remat: Any = None) -> Any:
-    """A function of (residual stream, weights of one repeat of a stretch), as scans want it."""
+    """A function of (residual stream, weights of one repeat of a stretch), as scans want it; each layer keeps what `remat`
+    lets it keep."""
     sections = {section.name: section for section in program.sections}
+
+    def one(name: str) -> Any:
+        def run(carry: jax.Array, own: Tensors) -> jax.Array:
+            return run_section(Pass(sections[name], setting, positions, own, tensors={"R": carry}))["R"]
+
+        return run if remat is None else remat(run)
 
     def layer(carry: jax.Array, weights: list[Tensors]) -> tuple[jax.Array, None]:
         for name, own in zip(stretch.pattern, weights, strict=True):
-            carry = run_section(Pass(sections[name], setting, positions, own, tensors={"R": carry}))["R"]
+            carry = one(name)(carry, own)
         return carry, None
 
-    return layer if remat is None else remat(layer)
+    return layer
 
 
 def forward(

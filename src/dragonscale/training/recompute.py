@@ -28,8 +28,13 @@ def again(section: Section, policy: str) -> tuple[Op, ...]:
     read = _reads(section)
     kept = {array.name for array in saved_tensors(section, policy)} if policy != "block" else set()
     todo = [value for line, op in enumerate(ops) if op.function not in _NEEDS_NOTHING for value in read[line]]
-    if any(op.function == "dispatch" for op in ops):
-        todo += [value for line, op in enumerate(ops) if op.function == "dispatch" for value in read[line][1:]]
+    for line, op in enumerate(ops):
+        if op.function == "dispatch":
+            todo += read[line][1:]
+        elif op.function == "combine" and ops[read[line][0][1]].function != "einsum":
+            todo += read[line][
+                :1
+            ]  # weighted here, not before the last product, whose result something else was added to
     lines: set[int] = set()
     while todo:
         name, line = todo.pop()

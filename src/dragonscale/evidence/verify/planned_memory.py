@@ -26,7 +26,8 @@ FP32 = 4.0
 @dataclass(frozen=True)
 class Alive:
     """How many copies of a part are alive at the peak: of logits (in bf16) and of the head's weights around the head; of a layer's
-    weights, its FFN's hidden dims, a block of scores (in fp32), and the residual stream in a layer's backward pass."""
+    weights, its FFN's hidden dims, a block of scores (in fp32), the residual stream, and the rows sent to experts in a layer's
+    backward pass."""
 
     logits: float
     head: float
@@ -34,11 +35,12 @@ class Alive:
     hidden: float
     scores: float
     residual: float
+    rows: float
 
 
 ALIVE = {
-    "gpu": Alive(logits=4.5, head=1.75, weights=2.2, hidden=0.45, scores=3.5, residual=4.7),
-    "tpu": Alive(logits=3.0, head=2.0, weights=2.0, hidden=4.0, scores=3.0, residual=6.0),
+    "gpu": Alive(logits=3.3, head=1.9, weights=2.1, hidden=1.4, scores=3.2, residual=5.3, rows=7.7),
+    "tpu": Alive(logits=3.4, head=0.25, weights=1.2, hidden=2.9, scores=2.05, residual=2.8, rows=3.1),
 }
 
 
@@ -58,20 +60,24 @@ class Parts:
     hidden: float
     scores: float
     residual: float
+    rows: float
 
 
 def memory_parts(program: Program, plan: Plan, place: TrainingPlace, work: Work) -> Parts:
     """The named parts of a step's memory on one chip."""
-    used = state = weights = head = hidden = scores = saved = 0.0
+    used = state = weights = head = hidden = scores = saved = rows = 0.0
     for section in program.sections:
         own, mine = _weights(section, place)
         used, state = used + own * section.repeat, state + mine * section.repeat
         if section.name == "head":
-            head = own * work.width
+            head = _weights(section, place, tied=True)[0] * work.width
         elif section.name != "embed":
             weights = max(weights, own * work.width)
             hidden = max(hidden, _hidden(section, place, work))
             scores = max(scores, _scores(section, place, work))
+            if "x" in section.dims:
+                routed = rows_of(section, place, work) * room_of(section, place, work)
+                rows = max(rows, routed * section.dims["d"] * work.width)
             saved += section.repeat * _saved(section, plan, place, work)
     logits = program.sections[-1].ops[-1].output
     assert logits is not None
@@ -91,6 +97,7 @@ def memory_parts(program: Program, plan: Plan, place: TrainingPlace, work: Work)
         hidden=hidden,
         scores=scores,
         residual=tokens * program.sections[0].dims["d"] * work.width,
+        rows=rows,
     )
 
 
@@ -103,6 +110,7 @@ def planned_memory(parts: Parts, alive: Alive) -> dict[str, float]:
         "FFN hidden": alive.hidden * parts.hidden,
         "attention block": alive.scores * parts.scores,
         "residuals": alive.residual * parts.residual,
+        "rows of experts": alive.rows * parts.rows,
     }
     working = max(around, inside, key=lambda each: sum(each.values()))
     return {
@@ -115,13 +123,14 @@ def planned_memory(parts: Parts, alive: Alive) -> dict[str, float]:
     }
 
 
-def _weights(section: Section, place: TrainingPlace) -> tuple[float, float]:
-    """Elements of a section's weights on one chip, as they are used and as their state lies."""
+def _weights(section: Section, place: TrainingPlace, tied: bool = False) -> tuple[float, float]:
+    """Elements of a section's weights on one chip, as they are used and as their state lies; what a head shares with the
+    embedding counts there, unless `tied`."""
     used = state = 0.0
     seen: set[str] = set()
     for op in section.ops:
         for array in op.weights:
-            if array.name in seen or (array.name in section.shared and section.name == "head"):
+            if array.name in seen or (array.name in section.shared and section.name == "head" and not tied):
                 continue
             seen.add(array.name)
             size = weight_size(section, array)

@@ -108,28 +108,26 @@ def _costed(
     section: Section, move: Move, phase: str, place: TrainingPlace, work: Work, times: int
 ) -> Iterator[PlannedMove]:
     """A move of the reading on the mesh there is: dims that do not divide are whole, axes of one chip are no axes."""
+    routed = "x" in move.step.before.names and "d" in move.step.before.names
+    share = room_of(section, place, work) if routed else 1.0
+    dims = {name: size for name, size in section.dims.items() if name != "x"}  # choices are dealt evenly on average
     if move.step.kind == "all_to_all":
-        steps_there = [_exchange(move.step, place, section)]
-        share = room_of(section, place, work)
+        steps_there = [_exchange(move.step, place, dims)]
     elif place.rules.ring and move.part == "attention" and move.step.axes == ("context",):
         yield from _ring(section, move, phase, place, work, times)
         return
     else:
-        before, after = place.fit(move.step.before, section.dims), place.fit(move.step.after, section.dims)
+        before, after = place.fit(move.step.before, dims), place.fit(move.step.after, dims)
         steps_there = list(steps(before, after, tuple(place.sizes)))
-        share = 1.0
     for step in steps_there:
         if step is not None and not step.free:
             sent = _sent(step, section, place, work, work.width) * share
             yield PlannedMove(step.kind, step.axes, move.what, phase, step.before.name, section.name, sent, times)
 
 
-def _exchange(step: Step, place: TrainingPlace, section: Section) -> Step | None:
+def _exchange(step: Step, place: TrainingPlace, dims: dict[str, int]) -> Step | None:
     axes = tuple(axis for axis in step.axes if axis in place.sizes)
-    if not axes:
-        return None
-    dims = {name: size for name, size in section.dims.items() if name != "x"}  # choices are dealt evenly on average
-    return Step(step.kind, axes, place.fit(step.before, dims), place.fit(step.after, dims))
+    return Step(step.kind, axes, place.fit(step.before, dims), place.fit(step.after, dims)) if axes else None
 
 
 def _sizes(section: Section, place: TrainingPlace, work: Work) -> dict[str, int]:
