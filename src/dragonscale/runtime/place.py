@@ -37,12 +37,17 @@ def steps(before: Array, after: Array, axes: tuple[str, ...]) -> tuple[Step, ...
     return reshard(before, after, Mesh(dict(zip(axes, _PRIMES, strict=False))))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _gather_weight(dim: int, axes: tuple[str, ...], value: jax.Array) -> jax.Array:
-    """Blocks gathered in front and put in order along a dim. The gradient is scattered along that dim itself: turned round as the
-    gather is, XLA's TPU compiler would add it up whole."""
+def _gather_matrix(dim: int, axes: tuple[str, ...], value: jax.Array) -> jax.Array:
+    """Blocks gathered in front and put in order along a dim."""
     blocks = jax.lax.all_gather(value, axes, axis=0, tiled=False)
     return jnp.moveaxis(blocks, 0, dim).reshape(*value.shape[:dim], -1, *value.shape[dim + 1 :])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _gather_weight(dim: int, axes: tuple[str, ...], value: jax.Array) -> jax.Array:
+    """The same, whose gradient is scattered along that dim itself. Of what has more than two dims XLA's TPU compiler (libtpu
+    0.0.42) would add up the gradient whole if it were turned round as the gather is; of matrices it is the other way about."""
+    return _gather_matrix(dim, axes, value)
 
 
 def _gather_forward(dim: int, axes: tuple[str, ...], value: jax.Array) -> tuple[jax.Array, None]:
@@ -163,7 +168,7 @@ class Place(ABC):
         is gathered along another, XLA would keep a transposed copy."""
         shape = value.shape
         if weight and math.prod(shape[:dim]) > 1:
-            return _gather_weight(dim, axes, value)
+            return _gather_matrix(dim, axes, value) if value.ndim == 2 else _gather_weight(dim, axes, value)
         if math.prod(shape[:dim]) > 1:
             return jax.lax.all_gather(value, axes, axis=dim, tiled=True)
         whole = jax.lax.all_gather(value.reshape(*shape[:dim], 1, *shape[dim:]), axes, axis=dim, tiled=True)

@@ -70,7 +70,7 @@ def _verdict(planned: float, compiled: float, whole: float, one: Sent, axes: Axe
 
 def explained(one: Sent, planned: float, compiled: float, axes: Axes) -> str:
     """The first known rewrite whose arithmetic accounts for the difference, or nothing."""
-    for rule in (_decomposed, _reduced_whole, _widened, _padded, _cast_early, _hoisted):
+    for rule in (_decomposed, _reduced_whole, _widened, _padded, _whole_or_padded, _cast_early, _hoisted):
         why = rule(one, planned, compiled)
         if why:
             return why
@@ -132,6 +132,25 @@ def _padded(one: Sent, planned: float, compiled: float) -> str:
     sends = sum(each.wire_bytes * each.times for each in one.exchanges if each.padding)
     if sends and compiled > planned and _close(compiled - sends, planned):
         return f"scattered blocks are filled up to whole tiles: {sends / 1e9:.2f} GB more"
+    return ""
+
+
+def _whole_or_padded(one: Sent, planned: float, compiled: float) -> str:
+    """Some scatters are filled up to whole tiles, others are AllReduces."""
+    sends = sum(each.wire_bytes * each.times for each in one.exchanges if each.padding)
+    more = one.compiled["all_reduce"] - one.planned["all_reduce"]
+    less = one.planned["reduce_scatter"] - (one.compiled["reduce_scatter"] - sends)
+    if (
+        sends
+        and more > 0
+        and less > 0
+        and _close(more, 2 * less)
+        and _close(compiled - 2 * sends, planned + more - less)
+    ):
+        return (
+            f"an AllReduce is kept where a scatter would do ({more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB), and other "
+            f"scattered blocks are filled up to whole tiles ({2 * sends / 1e9:.2f} GB more)"
+        )
     return ""
 
 

@@ -6,7 +6,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.verify.planned_flops import planned_flops
 from dragonscale.evidence.verify.planned_memory import ALIVE, memory_parts, planned_memory
 from dragonscale.evidence.verify.planned_moves import PlannedMove, Work, planned_moves
-from dragonscale.evidence.verify.planned_serving import Serving, serving_flops, serving_memory, serving_moves
+from dragonscale.evidence.verify.planned_serving import Serving, few_rows, serving_flops, serving_memory, serving_moves
 from dragonscale.evidence.verify.request import Request
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.hardware import parse_slice
@@ -32,7 +32,8 @@ def device_memory(request: Request) -> float:
 
 @dataclass(frozen=True)
 class Planned:
-    """One chip's share of a program. `memory` is the peak by part; `problems` are what the planner finds wrong with the plan."""
+    """One chip's share of a program. `memory` is the peak by part; `problems` are what the planner finds wrong with the plan;
+    `few_rows` says that experts have fewer rows than a GPU's products are made of."""
 
     axes: dict[str, int]
     arguments_bytes: float
@@ -40,6 +41,7 @@ class Planned:
     flops: dict[str, float]
     moves: tuple[PlannedMove, ...]
     problems: tuple[str, ...]
+    few_rows: bool = False
 
     @property
     def peak_bytes(self) -> float:
@@ -67,6 +69,7 @@ def _serving(request: Request) -> Planned:
         flops=serving_flops(what),
         moves=tuple(serving_moves(what)),
         problems=_too_large(request, sum(memory.values())),
+        few_rows=few_rows(what),
     )
 
 

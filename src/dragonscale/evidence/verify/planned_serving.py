@@ -146,7 +146,7 @@ def _product(section: Section, op: Op, what: Serving) -> float:
         own = product(section.dims[dim.name] / place.ways(dim.axes) for dim in weight.dims if not dim.select)
         dealt = next(place.ways(dim.axes) for dim in weight.dims if dim.select)
         senders = place.ways(place.expert_axes)
-        return 2.0 * section.dims["e"] / dealt * what.filled(what.room(section) * senders) * own
+        return 2.0 * section.dims["e"] / dealt * what.room(section) * senders * own
     ways = {dim.name: place.ways(dim.axes) for array in laid for dim in array.dims if dim.axes}
     rows = what.filled(sizes["b"] / ways.get("b", 1) * sizes["t"] / ways.get("t", 1))
     return 2.0 * rows * product(sizes[name] / ways.get(name, 1) for name in op.einsum.indices if name not in ("b", "t"))
@@ -171,6 +171,13 @@ def _scores(section: Section, op: Op, what: Serving) -> float:
         kept = max(1.0, section.dims["k"] / what.place.ways(HEADS))
         rows = kept * what.filled(heads / kept)
     return 2.0 * batch * rows * what.length * (key + value)
+
+
+def few_rows(what: Serving) -> bool:
+    """Whether an expert has so few rows that a GPU compiler fills them up, or writes a loop instead of a product."""
+    senders = what.place.ways(what.place.expert_axes)
+    routed = [section for section in what.sections if "e" in section.dims]
+    return what.chip == "gpu" and any(what.room(section) * senders < PADDED for section in routed)
 
 
 @dataclass(frozen=True)
