@@ -5,7 +5,7 @@ from collections import defaultdict
 from dragonscale.evidence.verify.compiling import compile_apart
 from dragonscale.evidence.verify.matching import axis_lines, unmatched, what_travels
 from dragonscale.evidence.verify.planned import Planned, device_memory, plan_of
-from dragonscale.evidence.verify.records import AxisLine, Line, Overlap, Report, line
+from dragonscale.evidence.verify.records import AxisLine, Line, Overlap, Report
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange
@@ -67,7 +67,7 @@ def compare(request: Request, planned: Planned, made: Made) -> Report:
 
 def _line(name: str, unit: str, planned: float, compiled: float, tolerance: float, why: str = "") -> Line:
     near = abs(compiled - planned) <= tolerance * planned
-    return line(name, unit, planned, compiled, tolerance, "agrees" if near else "explained" if why else "differs", why)
+    return Line(name, unit, planned, compiled, tolerance, "agrees" if near else "explained" if why else "differs", why)
 
 
 def _flops_line(planned: Planned, compiled: Compiled) -> Line:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dragonscale.evidence.verify.planned_moves import PlannedMove
-from dragonscale.evidence.verify.records import AxisLine, Unmatched, line
+from dragonscale.evidence.verify.records import AxisLine, Line, Unmatched
 from dragonscale.evidence.xla.compiled import Exchange
 
 TOLERANCE = 0.03
@@ -54,8 +54,8 @@ def axis_lines(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> t
         planned, compiled = sum(one.planned.values()), sum(one.compiled.values())
         kinds = {kind: (one.planned[kind], one.compiled[kind]) for kind in {**one.planned, **one.compiled}}
         verdict, why = _verdict(planned, compiled, whole, one, axes)
-        found_line = line("·".join(axes) or "none", "bytes", planned, compiled, TOLERANCE, verdict, why)
-        lines.append(AxisLine(axes, found_line, kinds))
+        line = Line("·".join(axes) or "none", "bytes", planned, compiled, TOLERANCE, verdict, why)
+        lines.append(AxisLine(axes, line, kinds))
     return tuple(sorted(lines, key=lambda each: -max(each.line.planned, each.line.compiled)))
 
 

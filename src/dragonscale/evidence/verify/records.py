@@ -16,12 +16,11 @@ class Line(msgspec.Struct, frozen=True):
     verdict: str
     why: str = ""
     ratio: float | None = None
-    """Compiled over planned."""
+    """Compiled over planned; found from the two."""
 
-
-def line(name: str, unit: str, planned: float, compiled: float, tolerance: float, verdict: str, why: str = "") -> Line:
-    """A line with its ratio."""
-    return Line(name, unit, planned, compiled, tolerance, verdict, why, compiled / planned if planned else None)
+    def __post_init__(self) -> None:
+        if self.ratio is None and self.planned:
+            msgspec.structs.force_setattr(self, "ratio", self.compiled / self.planned)
 
 
 class AxisLine(msgspec.Struct, frozen=True):
