@@ -16,7 +16,13 @@ pytest.importorskip("orbax.checkpoint")
 ROOT = Path(__file__).parents[2]
 STEPS = 6
 ALONE = "microbatch=8"
-FEW = {"llama": ("fsdp=2,tensor=2,context=2,microbatch=2,remat=matmuls", "data=2,zero=1,remat=block")}
+FEW = {
+    "llama": (
+        "fsdp=2,tensor=2,context=2,microbatch=2,remat=matmuls",
+        "data=2,zero=1,remat=block",
+        "tensor=4,remat=block",
+    )
+}
 MANY = {
     "llama": (
         "data=8", "fsdp=8", "tensor=2", "tensor=4,sequence=false", "context=4", "context=4,ring=true", "tensor=2,context=2,ring=true,fsdp=2", "tensor=8", "data=2,fsdp=2,tensor=2", "fsdp=4,context=2",

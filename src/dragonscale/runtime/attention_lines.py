@@ -56,7 +56,7 @@ def attend(op: Op, run: Pass) -> None:
     at = run.positions_of(held)
     query = rotate(query, at, _rope_of(run), first)
     split, kept = held.dims[2].axes, run.held(op.inputs[1]).dims[2].axes
-    if split and not kept and not run.place.copied("k", {"k": dims.get("k", dims["n"])}):
+    if split and not kept and not ("k" in dims and run.place.copied("k", dims)):
         whole = (dims["n"] // key.shape[2], query.shape[2], run.place.index(split))
         key, value = matching_heads(key, *whole), matching_heads(value, *whole)
     scale = numerics.attention_scale or query.shape[-1] ** -0.5

@@ -194,6 +194,11 @@ class Place(ABC):
         return jax.lax.dynamic_slice_in_dim(value, self.index(there) * size, size, dim)
 
 
+def shared_heads(dims: dict[str, int], ways: int) -> bool:
+    """Whether so many chips, each with its own query heads, share KV heads evenly."""
+    return dims["k"] < ways and ways % dims["k"] == 0 and dims["n"] % ways == 0
+
+
 @dataclass(frozen=True)
 class TrainingPlace(Place):
     """The layouts of a training plan (`training.rules`)."""
@@ -235,8 +240,7 @@ class TrainingPlace(Place):
         return self.fit(array.with_layout({"b": BATCH, "t": ("context",)}, split), {})
 
     def copied(self, name: str, dims: dict[str, int]) -> tuple[str, ...]:
-        ways = self.ways(("tensor",))
-        return ("tensor",) if name == "k" and ways % dims[name] == 0 and dims[name] < ways else ()
+        return ("tensor",) if name == "k" and shared_heads(dims, self.ways(("tensor",))) else ()
 
     @property
     def expert_axes(self) -> tuple[str, ...]:

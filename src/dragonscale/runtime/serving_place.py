@@ -11,7 +11,7 @@ from typing import Any
 
 from dragonscale.models.program import Op, Program, is_weight
 from dragonscale.notation import Array
-from dragonscale.runtime.place import Place
+from dragonscale.runtime.place import Place, shared_heads
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.rules import HEADS, MESH, Rules, mesh_axes
 
@@ -49,8 +49,7 @@ class ServingPlace(Place):
 
     def copied(self, name: str, dims: dict[str, int]) -> tuple[str, ...]:
         axes = tuple(axis for axis in HEADS if axis in self.sizes)
-        ways = self.ways(axes)
-        return axes if name == "k" and dims[name] < ways and ways % dims[name] == 0 else ()
+        return axes if name == "k" and shared_heads(dims, self.ways(axes)) else ()
 
     @property
     def expert_axes(self) -> tuple[str, ...]:

@@ -5,12 +5,11 @@ from collections import defaultdict
 from dragonscale.evidence.verify.compiling import compile_apart
 from dragonscale.evidence.verify.matching import axis_lines, unmatched, what_travels
 from dragonscale.evidence.verify.planned import Planned, device_memory, plan_of
-from dragonscale.evidence.verify.records import AxisLine, Line, Overlap, Report
+from dragonscale.evidence.verify.records import Line, Overlap, Report
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange
 from dragonscale.hardware import parse_slice
-from dragonscale.training.plan import parse_plan
 
 ARGUMENTS, PEAK, FLOPS = 0.002, 0.15, 0.01
 """How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs."""
@@ -170,13 +169,3 @@ def _algorithms(compiled: Compiled) -> dict[str, int]:
         if each.algorithm:
             found[each.algorithm] += each.times
     return dict(found)
-
-
-def plan_text(request: Request) -> str:
-    """The plan as it is written out."""
-    return str(parse_plan(request.plan)) if request.program == "train" else request.plan
-
-
-def busiest(lines: tuple[AxisLine, ...]) -> AxisLine | None:
-    """The axes over which most is sent."""
-    return lines[0] if lines else None

@@ -53,37 +53,32 @@ def axis_lines(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> t
     for axes, one in found.items():
         planned, compiled = sum(one.planned.values()), sum(one.compiled.values())
         kinds = {kind: (one.planned[kind], one.compiled[kind]) for kind in {**one.planned, **one.compiled}}
-        verdict, why = _verdict(planned, compiled, whole, one, axes)
+        verdict, why = _verdict(planned, compiled, whole, one)
         line = Line("·".join(axes) or "none", "bytes", planned, compiled, TOLERANCE, verdict, why)
         lines.append(AxisLine(axes, line, kinds))
     return tuple(sorted(lines, key=lambda each: -max(each.line.planned, each.line.compiled)))
 
 
-def _verdict(planned: float, compiled: float, whole: float, one: Sent, axes: Axes) -> tuple[str, str]:
+def _verdict(planned: float, compiled: float, whole: float, one: Sent) -> tuple[str, str]:
     if math.isclose(planned, compiled, rel_tol=TOLERANCE):
         return "agrees", ""
     if abs(planned - compiled) < NEGLIGIBLE * whole:
         return "agrees", "less than a thousandth of all that is sent"
-    why = explained(one, planned, compiled, axes)
+    why = explained(one, planned, compiled)
     return ("explained", why) if why else ("differs", "")
 
 
-def explained(one: Sent, planned: float, compiled: float, axes: Axes) -> str:
+def explained(one: Sent, planned: float, compiled: float) -> str:
     """The first known rewrite whose arithmetic accounts for the difference, or nothing."""
     for rule in (_decomposed, _reduced_whole, _widened, _padded, _whole_or_padded, _cast_early, _hoisted):
         why = rule(one, planned, compiled)
         if why:
             return why
-    del axes
     return ""
 
 
 def _close(found: float, planned: float) -> bool:
     return math.isclose(found, planned, rel_tol=TOLERANCE)
-
-
-def _group(one: Sent) -> int:
-    return max((exchange.size for exchange in one.exchanges if exchange.kind != "permute"), default=0)
 
 
 def _decomposed(one: Sent, planned: float, compiled: float) -> str:
@@ -171,11 +166,9 @@ def _hoisted(one: Sent, planned: float, compiled: float) -> str:
     """Fewer executions of the same collective: a value that was still there is not moved again."""
     if compiled >= planned:
         return ""
-    saved = 0.0
-    for kind, axes, size, times, _ in leftovers(one.moves, one.exchanges)[0]:
-        del axes, kind
-        saved += size * times
-    extra = sum(size * times for _, _, size, times, _ in leftovers(one.moves, one.exchanges)[1])
+    ours, theirs = leftovers(one.moves, one.exchanges)
+    saved = sum(size * times for _, _, size, times, _ in ours)
+    extra = sum(size * times for _, _, size, times, _ in theirs)
     if extra < TOLERANCE * planned and _close(compiled + saved, planned):
         return f"the compiler keeps what was to be moved again: {saved / 1e9:.2f} GB less"
     return ""
