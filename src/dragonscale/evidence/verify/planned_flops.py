@@ -26,7 +26,8 @@ def planned_flops(program: Program, plan: Plan, place: TrainingPlace, work: Work
                 done = _product(section, op, place, work) * (3 + (op in lines))
                 found[op.part] = found.get(op.part, 0.0) + times * done
             elif op.function == "attend":
-                found["scores"] = found.get("scores", 0.0) + times * _scores(section, op, op in lines, place, work)
+                rerun = op in lines or place.rules.ring  # a ring runs again for the sums that its gradient needs
+                found["scores"] = found.get("scores", 0.0) + times * _scores(section, op, rerun, place, work)
     return found
 
 

@@ -219,6 +219,8 @@ def _weight_moves(
         own = _sizes(section, place, work) if phase == "backward" else sizes  # of KV heads, those that this chip used
         volume = float(step.volume(own, mesh)) / 2.0 * width
         sent = float(wire_bytes(step.kind, volume, mesh.size(*step.axes)))
+        if phase != "backward":  # outside the scan over layers: all of a stack at once
+            sent, times = sent * section.repeat, times // section.repeat
         return PlannedMove(step.kind, step.axes, what, phase, step.before.name, section.name, sent, times)
 
     if sharded:
