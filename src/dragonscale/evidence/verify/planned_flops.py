@@ -38,7 +38,10 @@ def _product(section: Section, op: Op, place: TrainingPlace, work: Work) -> floa
     if any(dim.select for weight in op.weights for dim in weight.dims):
         weight = place.fit(place.rules.used(op.weights[0]), dims)
         own = product(dims[dim.name] / place.ways(dim.axes) for dim in weight.dims if not dim.select)
-        sliced = place.ways(tuple(a for dim in weight.dims if not dim.select for a in dim.axes))
+        slices = tuple(axis for dim in weight.dims if not dim.select for axis in dim.axes)
+        sliced = (
+            place.ways(slices) if set(slices) & set(place.token_axes) else 1
+        )  # rows of a slice's chips are gathered
         return 2.0 * rows_of(section, place, work) * room_of(section, place, work) * sliced * own
     split = place.computing(op, dims)
     if "k" in op.einsum.indices and place.copied("k", dims):
