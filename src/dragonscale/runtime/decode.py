@@ -78,12 +78,16 @@ def _layers(
         def layer(carry: Any, both: tuple[list[Tensors], jax.Array]) -> tuple[Any, None]:
             residual, stacks = carry
             weights, place = both
-            stored = jax.tree.map(lambda stack: jax.lax.dynamic_index_in_dim(stack, place, keepdims=False), stacks)
-            residual, kept = one(stretch.pattern, residual, weights, stored)
-            stacks = jax.tree.map(
-                lambda stack, own: jax.lax.dynamic_update_index_in_dim(stack, own, place, 0), stacks, kept
-            )
-            return (residual, stacks), None
+            written: list[Tensors] = []
+            for name, own, stack in zip(stretch.pattern, weights, stacks, strict=True):
+                stored = jax.tree.map(lambda each: jax.lax.dynamic_index_in_dim(each, place, keepdims=False), stack)
+                residual, kept = one((name,), residual, [own], [stored])
+                written.append(
+                    jax.tree.map(
+                        lambda old, new: jax.lax.dynamic_update_index_in_dim(old, new, place, 0), stack, kept[0]
+                    )
+                )
+            return (residual, written), None
 
         return layer
 
