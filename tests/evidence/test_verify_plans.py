@@ -13,6 +13,7 @@ pytest.importorskip("jax")
 pytest.importorskip("optax")
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.verify import compiling
 from dragonscale.evidence.verify.compare import compare, verify
 from dragonscale.evidence.verify.planned import plan_of
 from dragonscale.evidence.verify.records import Report
@@ -112,3 +113,15 @@ def test_a_program_compiled_for_tpus_now_is_the_planned_one(tmp_path: Path, monk
 def test_a_pipeline_is_refused_in_a_sentence() -> None:
     with pytest.raises(InputError, match="pipe=2"):
         plan_of(Request("train", "llama3-8b", "h100:8", "pipe=2,fsdp=4", 8, 2048))
+
+
+def test_a_spoilt_cache_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGONSCALE_CACHE", str(tmp_path))
+    monkeypatch.setattr(compiling, "check_installed", lambda _: None)
+    answers = iter([Made({}, 1.0, 0.0, failed="stopped"), Made({}, 2.0, 0.0), Made({}, 3.0, 0.0)])
+    monkeypatch.setattr(compiling, "_run", lambda *_: next(answers))
+    asked = Request("train", "llama3-8b", "h100:8", "fsdp=8", 8, 2048)
+    assert [compiling.compile_apart(asked).seconds for _ in range(3)] == [1.0, 2.0, 2.0]  # what failed is not kept
+    (entry,) = (tmp_path / "verify").iterdir()
+    entry.write_text("{")
+    assert compiling.compile_apart(asked).seconds == 3.0

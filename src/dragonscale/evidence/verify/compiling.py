@@ -5,6 +5,7 @@ compile never runs in the caller's process. `DRAGONSCALE_COMPILER_PYTHON` names 
 of a virtual environment that has `libtpu`.
 """
 
+import contextlib
 import importlib.util
 import os
 import platform
@@ -35,8 +36,11 @@ def compile_apart(request: Request, timeout: float = 900.0, memory: float = 8e9,
     check_installed(request)
     path = cache_folder() / f"{request.key}-{_program_key(request)}.json"
     if cached and path.exists():
-        return msgspec.json.decode(path.read_bytes(), type=Made)
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # a spoilt entry is made anew
+            return msgspec.json.decode(path.read_bytes(), type=Made)
     made = _run(request, timeout, memory)
+    if made.failed:
+        return made  # perhaps not the next time
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
