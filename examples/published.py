@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
-from dragonscale.reports.train import plan_report
-from dragonscale.reports.train_records import PlanReport
+from dragonscale.reports.train.records import PlanReport
+from dragonscale.reports.train.report import plan_report
 from dragonscale.training.evaluation import make_job
 from dragonscale.training.plan import parse_plan
 from dragonscale.training.search import search

@@ -9,14 +9,14 @@ import msgspec
 from dragonscale.evidence.verify.records import Report as VerifyReport
 from dragonscale.reports.chips import ChipReport
 from dragonscale.reports.collective import CollectiveReport
-from dragonscale.reports.explain import Explanation
+from dragonscale.reports.explain.formulas import Explanation
 from dragonscale.reports.models import ModelReport
 from dragonscale.reports.roofline import RooflineReport
-from dragonscale.reports.serve_records import ServeReport
+from dragonscale.reports.serve.records import ServeReport
 from dragonscale.reports.shard import ShardReport
-from dragonscale.reports.simulate_records import SimulateReport
-from dragonscale.reports.sweep_records import SweepReport
-from dragonscale.reports.train_records import TrainReport
+from dragonscale.reports.simulate.records import SimulateReport
+from dragonscale.reports.sweep.records import SweepReport
+from dragonscale.reports.train.records import TrainReport
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
 RECORDS: dict[str, Any] = {

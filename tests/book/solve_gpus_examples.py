@@ -13,8 +13,8 @@ from dragonscale.notation import parse_array
 from dragonscale.roofline import symbol
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh, make_mesh
-from dragonscale.sharding.pass_times import PassTimes, pass_times
 from tests.book.casebook import load, plain, solves
+from tests.book.closed_forms.pass_times import PassTimes, pass_times
 from tests.book.solve_gpus_rules import (
     DP,
     DP_TP_PP,

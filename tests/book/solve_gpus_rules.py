@@ -6,16 +6,16 @@ from typing import Any
 import sympy
 
 from dragonscale.collectives import BOOK, Options, collective_time, ragged_fill
-from dragonscale.collectives.pipeline import pipeline_hops, pipeline_time
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.hardware.anatomy import abstract_chip
 from dragonscale.notation import parse_array, parse_chain
 from dragonscale.roofline import array_bytes, solve_equal, symbol
 from dragonscale.sharding.chain import Planned, passes
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.pass_times import PassTimes, pass_times
 from dragonscale.sharding.reshard import reshard
 from tests.book.casebook import Both, load, plain, solves
+from tests.book.closed_forms.pass_times import PassTimes, pass_times
+from tests.book.closed_forms.pipelined import pipeline_hops, pipeline_time
 from tests.book.solve_gpus_network import counting, flat
 
 EXACT = Options(exact=True)

@@ -5,7 +5,6 @@ from typing import Any
 import sympy
 
 from dragonscale.collectives import Options, Ring, Rings, collective_time
-from dragonscale.collectives.operators import as_matrix, transpose_of
 from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.hardware.slices import parse_slice
@@ -17,6 +16,7 @@ from dragonscale.sharding.mesh import Mesh, make_mesh
 from dragonscale.sharding.reshard import Step, reshard
 from dragonscale.sharding.wording import BOOK_NAMES
 from tests.book.casebook import NOT_COMPUTED, Both, solves
+from tests.book.closed_forms.operators import as_matrix, transpose_of
 
 V, X, N, W, W_BIDI, W_ONEWAY, T_MIN = (symbol(name) for name in ("V", "X", "N", "W", "W_bidi", "W_oneway", "T_min"))
 NOT_COMPUTED["sharding.empirical_allgather_v5e:fraction_of_peak"] = (

@@ -6,7 +6,6 @@ import numpy
 import sympy
 
 from dragonscale.collectives import Ring, Rings, collective_time
-from dragonscale.collectives.softmax import Partial, combine
 from dragonscale.hardware import load_chip
 from dragonscale.models.activations import activation_bytes, saved_tensors
 from dragonscale.models.attention import Attention
@@ -24,6 +23,7 @@ from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from dragonscale.sharding.wording import BOOK_NAMES
 from tests.book.casebook import Both, solves
+from tests.book.closed_forms.softmax import Partial, combine
 
 B, G, H, K, S, T = (symbol(name) for name in "BGHKST")
 

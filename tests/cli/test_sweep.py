@@ -14,14 +14,14 @@ import pytest
 
 from dragonscale.cli import main
 from dragonscale.evidence.verify.records import Report
-from dragonscale.reports import sweep as sweep_module
-from dragonscale.reports import sweep_pool
-from dragonscale.reports.sweep import sweep
-from dragonscale.reports.sweep_answer import answer_entry
-from dragonscale.reports.sweep_file import append_answers, read_answers
-from dragonscale.reports.sweep_grid import read_grid
-from dragonscale.reports.sweep_records import Answer, Entry
-from dragonscale.reports.sweep_table import BEGIN, END, save_table
+from dragonscale.reports.sweep import pool as sweep_pool
+from dragonscale.reports.sweep import report as sweep_module
+from dragonscale.reports.sweep.answer import answer_entry
+from dragonscale.reports.sweep.file import append_answers, read_answers
+from dragonscale.reports.sweep.grid import read_grid
+from dragonscale.reports.sweep.records import Answer, Entry
+from dragonscale.reports.sweep.report import sweep
+from dragonscale.reports.sweep.table import BEGIN, END, save_table
 from tests.cli.verify_reports import AGREEING, DIFFERING, instead_of_compiling
 
 TRAIN = """
@@ -282,7 +282,7 @@ def test_rays_of_a_cluster(tmp_path: Path) -> None:
 
 
 def test_the_committed_grid_can_be_asked() -> None:
-    from dragonscale.reports.verify_question import Question, read_question
+    from dragonscale.reports.verify.question import Question, read_question
 
     entries = read_grid(str(Path(__file__).parents[2] / "docs" / "data" / "verify_sweep.toml"))
     requests = [read_question(Question(**entry.asks)).request for entry in entries if entry.command == "verify"]

@@ -15,11 +15,11 @@ from dragonscale.cli import main
 from dragonscale.cli.verify_text import text_of
 from dragonscale.evidence.verify.records import Line, Report
 from dragonscale.evidence.verify.request import Request
-from dragonscale.reports.verify_fit import with_fitting_plan
-from dragonscale.reports.verify_html import page
-from dragonscale.reports.verify_question import Question, read_question
-from dragonscale.reports.verify_view import axis_rows, totals
-from dragonscale.reports.verify_words import closing
+from dragonscale.reports.verify.fit import with_fitting_plan
+from dragonscale.reports.verify.html import page
+from dragonscale.reports.verify.question import Question, read_question
+from dragonscale.reports.verify.view import axis_rows, totals
+from dragonscale.reports.verify.words import closing
 from dragonscale.training.plan import parse_plan
 from tests.cli.verify_reports import AGREEING, DIFFERING, FAILED, FULL, instead_of_compiling
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonscale.collectives import Options, Switches, collective_time
-from dragonscale.collectives.pipeline import pipeline_hops
 from dragonscale.collectives.tiers import binding_tier, switch_traffic, tier_bandwidths, tier_seconds
 from dragonscale.errors import InputError
 from dragonscale.hardware import load_chip
+from tests.book.closed_forms.pipelined import pipeline_hops
 
 LEVELS = load_chip("h100").network.levels
 KINDS = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"]

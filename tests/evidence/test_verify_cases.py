@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("jax")
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.verify.case_predictions import ways
-from dragonscale.evidence.verify.case_verdicts import Judged, compile_cases, judge, table
-from dragonscale.evidence.verify.cases import CASES, LAYER, case_named
+from tests.evidence.book_programs.cases import CASES, LAYER, case_named
+from tests.evidence.book_programs.predictions import ways
+from tests.evidence.book_programs.verdicts import Judged, compile_cases, judge, table
 from tests.evidence.xla_cases import FOLDER, ON_TPUS, TABLE, in_order, kept_text, path_of
 
 CHOSEN_OTHERWISE = {"case 2, square", "case 2, wide", "2D weight-stationary"}

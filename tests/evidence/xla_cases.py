@@ -10,10 +10,10 @@ import re
 import sys
 from pathlib import Path
 
-from dragonscale.evidence.verify.case_verdicts import Judged, compile_cases, judge, table
-from dragonscale.evidence.verify.cases import CASES, Case
 from dragonscale.evidence.verify.compiling import PYTHON
 from dragonscale.hardware import parse_slice
+from tests.evidence.book_programs.cases import CASES, Case
+from tests.evidence.book_programs.verdicts import Judged, compile_cases, judge, table
 
 FOLDER = Path(__file__).parent / "data" / "xla_cases"
 TABLE = Path(__file__).parents[2] / "docs" / "data" / "verify_cases.csv"

@@ -7,8 +7,8 @@ other half are arbitrary: every array is laid out on its own. Every mesh axis sp
 import math
 import random
 
-from dragonscale.evidence.xla.einsum_worker import Case
 from dragonscale.notation import Array, Dim, Einsum
+from tests.sharding.xla.einsum_worker import Case
 
 ROLES = ("batch", "sum", "left", "right", "sum", "left", "right")
 HELD = {"A": ("batch", "sum", "left"), "B": ("batch", "sum", "right"), "C": ("batch", "left", "right")}

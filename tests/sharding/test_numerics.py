@@ -5,23 +5,21 @@ another legal walk to the output; forward, and for the gradients of both operand
 """
 
 import json
-from pathlib import Path
 
 import pytest
 
 from dragonscale.evidence.xla.compiler import run_worker, virtual_devices
-from dragonscale.evidence.xla.einsum_worker import Case
 from dragonscale.notation import Einsum, parse_einsum
 from dragonscale.sharding import backward
 from tests.sharding.random_cases import draw_cases
+from tests.sharding.xla.einsum_worker import Case
 
 pytest.importorskip("jax")
-WORKER = Path(__file__).with_name("run_strategies.py")
 
 
 def run(cases: list[Case]) -> list[dict]:
     given = "\n".join(case.to_json() for case in cases)
-    ended = run_worker([str(WORKER)], given, virtual_devices(8))
+    ended = run_worker(["-m", "tests.sharding.run_strategies"], given, virtual_devices(8))
     assert ended.code == 0, ended.notes[-2000:]
     return [json.loads(line) for line in ended.output.splitlines()]
 
@@ -46,7 +44,7 @@ def test_backward_einsums_are_the_gradients() -> None:
     import jax
     import numpy as np
 
-    from dragonscale.evidence.xla.einsum_worker import formula_of, shape_of
+    from tests.sharding.xla.einsum_worker import formula_of, shape_of
 
     for case in draw_cases(20, seed=7, most_chips=8, multiples=(1,)):
         numbers = np.random.default_rng(0)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from dragonscale.collectives import wire_bytes
 from dragonscale.notation import Array, Dim, parse_array
 from dragonscale.sharding import Mesh, Step, block_of, local_bytes, reshard
-from dragonscale.sharding.moves import moves, walks
 from dragonscale.sharding.step import layout_of, moved_axes
+from tests.sharding.xla.moves import moves, walks
 
 SIZES = {"I": 512, "J": 512, "K": 512}
 

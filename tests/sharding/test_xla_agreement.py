@@ -1,7 +1,7 @@
 """XLA's GPU compiler against the algebra, on random einsums, shardings and meshes.
 
 Every case is compiled alone, so that every collective is its. Its collectives must be those of the cheapest strategy, of
-another that the algebra lists, or of a legal walk that the algebra can name (see `dragonscale.evidence.xla.agreement`).
+another that the algebra lists, or of a legal walk that the algebra can name (see `tests.sharding.xla.agreement`).
 A case for which there is none is a mismatch, unless XLA's own result is wrong: that is checked by running it.
 """
 
@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from dragonscale.evidence.xla.agreement import VERDICTS, Verdict, cut_line, is_wrong, judge, seen_over
-from dragonscale.evidence.xla.einsum_worker import Case, compile_cases
 from dragonscale.notation import parse_einsum
 from dragonscale.sharding import Mesh
-from dragonscale.sharding.moves import moves
-from dragonscale.sharding.recognise import recognise
 from tests.sharding.random_cases import draw_cases
+from tests.sharding.xla.agreement import VERDICTS, Verdict, cut_line, is_wrong, judge, seen_over
+from tests.sharding.xla.einsum_worker import Case, compile_cases
+from tests.sharding.xla.moves import moves
+from tests.sharding.xla.recognise import recognise
 
 pytest.importorskip("jax_cuda12_plugin", reason="the GPU compiler's wheel is not installed")
 

@@ -14,7 +14,7 @@ from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models.ffn import Mlp
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
-from dragonscale.reports.explain_train import Setting, explain_train
+from dragonscale.reports.explain.train import Setting, explain_train
 from dragonscale.sharding.mesh import make_mesh
 from dragonscale.training.crossovers import (
     best_mixture,

@@ -32,7 +32,7 @@ def explain_roofline(
 ) -> int:
     """Why an operation takes as long as it does."""
     from dragonscale.hardware import parse_target
-    from dragonscale.reports import explain
+    from dragonscale.reports.explain import formulas as explain
 
     return _show(explain.explain_roofline(expression, parse_target(on)[0], read_sizes(sizes), memory), json)
 
@@ -50,8 +50,8 @@ def explain_collective(
     """Why a collective takes as long as it does."""
     from dragonscale.collectives import BOOK
     from dragonscale.hardware import parse_target
-    from dragonscale.reports import explain
     from dragonscale.reports.collective import collective_mesh, find_kind
+    from dragonscale.reports.explain import formulas as explain
     from dragonscale.sharding.mesh import parse_mesh
     from dragonscale.units import parse
 
@@ -66,7 +66,7 @@ def explain_shard(
 ) -> int:
     """Which bytes a sharded einsum moves, as formulas."""
     from dragonscale.hardware import parse_target
-    from dragonscale.reports import explain
+    from dragonscale.reports.explain import formulas as explain
     from dragonscale.sharding.mesh import make_mesh, natural_mesh, parse_mesh
 
     chip, piece = parse_target(on) if on else (None, None)
@@ -80,7 +80,7 @@ def explain_model(
 ) -> int:
     """Where a model's parameters and FLOPs come from."""
     from dragonscale.models import load_model
-    from dragonscale.reports import explain
+    from dragonscale.reports.explain import formulas as explain
     from dragonscale.units import parse_count
 
     return _show(explain.explain_model(load_model(name), max(1, parse_count(seq, "--seq"))), json)
@@ -102,8 +102,8 @@ def explain_train(
     """Where a parallelism scheme becomes bound by the network."""
     from dragonscale.hardware import parse_target
     from dragonscale.models import load_model
-    from dragonscale.reports.explain_train import explain_train as explained
-    from dragonscale.reports.explain_train import layer_sizes
+    from dragonscale.reports.explain.train import explain_train as explained
+    from dragonscale.reports.explain.train import layer_sizes
     from dragonscale.sharding.mesh import parse_mesh
     from dragonscale.units import parse_count
 
@@ -138,8 +138,8 @@ def explain_serve(
     json: Json = False,
 ) -> int:
     """Where the decode step, the time per token, the largest batch and the limits of serving come from."""
-    from dragonscale.reports.explain_serve import explain_serve as explained
-    from dragonscale.reports.serve_question import Question, read_question
+    from dragonscale.reports.explain.serve import explain_serve as explained
+    from dragonscale.reports.serve.question import Question, read_question
 
     asked = read_question(
         Question(

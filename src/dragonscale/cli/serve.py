@@ -54,8 +54,8 @@ def run(
     json: Json = False,
 ) -> int:
     """Which chips, which sharding, what batch; how fast are tokens, what do they cost, what bounds them?"""
-    from dragonscale.reports.serve import answer
-    from dragonscale.reports.serve_question import Question, read_question
+    from dragonscale.reports.serve.question import Question, read_question
+    from dragonscale.reports.serve.report import answer
 
     asked = read_question(
         Question(
@@ -84,15 +84,15 @@ def _say(report: Any) -> None:
 
 def _best_plan(asked: Any, report: Any) -> Any:
     """What to compile: a decode step of the best configuration, or of the one that was given."""
-    from dragonscale.reports.verify_best import serving_question
+    from dragonscale.reports.verify.best import serving_question
 
     return serving_question(asked, report)
 
 
 def _write_files(report: Any, save: str | None, plot: str | None) -> None:
     """The best configuration and the chart, where they were asked for."""
-    from dragonscale.reports.serve import save_best
-    from dragonscale.reports.serve_charts import frontier_chart
+    from dragonscale.reports.serve.charts import frontier_chart
+    from dragonscale.reports.serve.report import save_best
     from dragonscale.roofline.chart import save_chart
 
     if save is not None:

@@ -70,8 +70,8 @@ def run(
     json: Json = False,
 ) -> int:
     """What does a fleet do under traffic: latencies, goodput, occupancy, and what to change?"""
-    from dragonscale.reports.simulate import run_simulation
-    from dragonscale.reports.simulate_question import Question, read_question
+    from dragonscale.reports.simulate.question import Question, read_question
+    from dragonscale.reports.simulate.report import run_simulation
 
     words = dict(locals())
     names = Question.__dataclass_fields__
@@ -100,7 +100,7 @@ def _write(report: Any, result: Any, perfetto: str | None, plot: str | None, cha
             raise InputError(f"The trace cannot be written to {shorten(perfetto)}: {error.strerror}.") from None
         note(f"Wrote {perfetto}.")
     if plot is not None:
-        from dragonscale.reports.simulate_charts import draw
+        from dragonscale.reports.simulate.charts import draw
         from dragonscale.roofline.chart import save_chart
 
         save_chart(draw(chart, report, result), plot)

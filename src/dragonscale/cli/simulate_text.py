@@ -1,7 +1,7 @@
 """A simulated run as text: the fleet, what became of requests, latencies, rates, and what to change."""
 
 from dragonscale.cli.show import table
-from dragonscale.reports.simulate_records import Latency, SimulateReport
+from dragonscale.reports.simulate.records import Latency, SimulateReport
 from dragonscale.units import render
 
 _NAMES = {

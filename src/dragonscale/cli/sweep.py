@@ -32,8 +32,8 @@ def run(
     json: Json = False,
 ) -> int:
     """Many questions at once: resumable, one bad entry never stops the rest."""
-    from dragonscale.reports.sweep import sweep
-    from dragonscale.reports.sweep_table import check_table, save_table
+    from dragonscale.reports.sweep.report import sweep
+    from dragonscale.reports.sweep.table import check_table, save_table
 
     for path in table:
         check_table(path)

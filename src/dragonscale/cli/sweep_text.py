@@ -4,8 +4,8 @@ import textwrap
 from typing import Any
 
 from dragonscale.cli.show import table
-from dragonscale.reports.sweep_records import COMMANDS, SweepReport
-from dragonscale.reports.sweep_table import SHORT, failures, head, shown
+from dragonscale.reports.sweep.records import COMMANDS, SweepReport
+from dragonscale.reports.sweep.table import SHORT, failures, head, shown
 
 COLUMNS = 80
 MOST = 40

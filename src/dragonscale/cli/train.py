@@ -55,7 +55,7 @@ def run(
     json: Json = False,
 ) -> int:
     """How should a training run be split over chips, how long does a step take, what bounds it, what does it cost?"""
-    from dragonscale.reports.train_question import Question, read_question
+    from dragonscale.reports.train.question import Question, read_question
 
     asked = read_question(
         Question(
@@ -83,15 +83,15 @@ def _say(report: Any, explain: bool) -> None:
 
 def _best_plan(asked: Any, report: Any) -> Any:
     """What to compile: the best plan, or the one that was given."""
-    from dragonscale.reports.verify_best import training_question
+    from dragonscale.reports.verify.best import training_question
 
     return training_question(asked, report)
 
 
 def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, chart: str) -> None:
     """The best plan and the chart, where they were asked for."""
-    from dragonscale.reports.train_ask import save_best
-    from dragonscale.reports.train_charts import draw
+    from dragonscale.reports.train.ask import save_best
+    from dragonscale.reports.train.charts import draw
     from dragonscale.roofline.chart import save_chart
 
     if save is not None:
@@ -104,7 +104,7 @@ def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, ch
 
 def _answer(asked: Any, scaling: bool, codesign: bool) -> tuple[Any, int]:
     """The report, with a progress bar on stderr where a person is watching."""
-    from dragonscale.reports.train_ask import answer
+    from dragonscale.reports.train.ask import answer
 
     with Bar("plans") as bar:
         report = answer(asked, bar.step, scaling, codesign)

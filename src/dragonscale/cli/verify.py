@@ -34,7 +34,7 @@ def run(
     json: Json = False,
 ) -> int:
     """Does the real compiler agree with the plan? Memory, FLOPs and every collective, planned and compiled."""
-    from dragonscale.reports.verify_question import Question, read_question
+    from dragonscale.reports.verify.question import Question, read_question
 
     asked = read_question(Question(plan, model, on, batch, seq, program, mode, timeout, memory, tuple(option)))
     if html is not None and not html.lower().endswith((".html", ".htm")):
@@ -43,7 +43,7 @@ def run(
         note(text)
     report = verified(asked, cache)
     if html is not None:
-        from dragonscale.reports.verify_html import save_page
+        from dragonscale.reports.verify.html import save_page
 
         save_page(report, html)
         note(f"Wrote {html}.")
@@ -55,7 +55,7 @@ def verified(asked: Any, cached: bool = True) -> Any:
     import sys
 
     from dragonscale.evidence.verify.quiet import verify_quietly
-    from dragonscale.reports.verify_fit import with_fitting_plan
+    from dragonscale.reports.verify.fit import with_fitting_plan
 
     if sys.stderr.isatty():
         note(f"Compiling for {asked.request.slice}; this takes half a minute or more the first time.")
@@ -64,7 +64,7 @@ def verified(asked: Any, cached: bool = True) -> Any:
 
 def show(report: Any, json: bool) -> int:
     """Print a report; returns the exit code it stands for."""
-    from dragonscale.reports.verify_words import exit_code
+    from dragonscale.reports.verify.words import exit_code
 
     if json:
         emit_json(report)
@@ -88,7 +88,7 @@ def conclude(report: Any, say_it: Callable[[], None], ask: Callable[[], Any] | N
         return show(found, json)
     import msgspec
 
-    from dragonscale.reports.verify_words import exit_code
+    from dragonscale.reports.verify.words import exit_code
 
     found = verified(ask())
     emit_json({**msgspec.to_builtins(report), "verification": found})

@@ -5,8 +5,7 @@ import textwrap
 
 from dragonscale.cli.show import table
 from dragonscale.evidence.verify.records import Report
-from dragonscale.reports import verify_view as view
-from dragonscale.reports import verify_words as words
+from dragonscale.reports.verify import view, words
 
 COLUMNS = 80
 MOST = 12

@@ -1,0 +1,1 @@
+"""What `dscale explain` answers, as records."""

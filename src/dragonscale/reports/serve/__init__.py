@@ -1,0 +1,1 @@
+"""What `dscale serve` answers, as records."""

@@ -1,0 +1,171 @@
+"""One serving configuration as a record: its times, where they go, what fills its memory, what its tokens cost."""
+
+from typing import Any
+
+import numpy
+
+from dragonscale.numbers import ceil_to
+from dragonscale.reports.serve.question import Asked
+from dragonscale.reports.serve.records import ConfigReport, MemoryUse, StepTerm
+from dragonscale.serving.capacity import capacity, memory_bytes
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.frontier import Config, replicas_for
+from dragonscale.serving.phases import Cost, decode, iteration_cost, prefill
+from dragonscale.units import render
+
+
+def first(value: Any) -> float:
+    """A number, or the only one of an array."""
+    return float(numpy.ravel(value)[0])
+
+
+def deployed(asked: Asked, config: Config) -> Deployment:
+    """The deployment that a configuration is of."""
+    return Deployment(asked.model, config.piece, config.plan, asked.engine)
+
+
+def asked_slice(asked: Asked, config: Config) -> tuple[str, int]:
+    """The slice that was asked for and the copies it holds; where only the chip was named, that of one copy."""
+    for chip, piece in asked.targets:
+        if piece is not None and chip.name == config.piece.chip.name and piece.chips % config.chips == 0:
+            return str(piece), piece.chips // config.chips
+    return str(config.piece), 1
+
+
+def config_report(asked: Asked, config: Config, full: bool = False) -> ConfigReport:
+    """A configuration; with `full` also its terms and memory."""
+    plan, state, ask = config.plan, config.state, asked.ask
+    where, copies = asked_slice(asked, config)
+    split = config.split_cost(ask)
+    replicas = None if ask.rate is None else replicas_for(config, ask.rate)
+    chips = None if replicas is None else replicas * config.chips
+    price = config.piece.chip.price
+    report = ConfigReport(
+        slice=where,
+        tensor=plan.tensor,
+        batch=config.batch,
+        prefill_s=config.prefill_s,
+        decode_step_s=config.decode_s,
+        ttft_s=float(state.ttft),
+        tpot_s=float(state.tpot),
+        output_tokens_per_s_per_chip=config.tokens_per_chip,
+        hbm_bytes=config.hbm_bytes,
+        kv_bytes_per_token=config.kv_bytes_per_token,
+        bound_by=config.bound_by,
+        cost_usd_per_mtok=config.usd_per_mtok,
+        meets_slo=config.meets,
+        plan=str(plan),
+        data=plan.data,
+        expert=plan.expert,
+        context=plan.context,
+        width=plan.width,
+        pipe=plan.pipe,
+        spread=plan.spread,
+        dtypes=dtypes_of(config),
+        copy_slice=str(config.piece),
+        copies=copies,
+        chips=config.chips,
+        max_batch=config.most,
+        lower_s=config.lower_s,
+        latency_s=float(state.latency),
+        requests_per_s=float(state.requests),
+        tokens_per_s_per_user=1 / float(state.tpot),
+        hbm_limit_bytes=memory_bytes(config.piece.chip),
+        cost_usd_per_mtok_input=None if split is None else float(split[0]),
+        cost_usd_per_mtok_output=None if split is None else float(split[1]),
+        drafts=config.drafts,
+        replicas=replicas,
+        fleet_chips=chips,
+        fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
+        violations=violations(asked, config),
+    )
+    if full:
+        _add_details(report, asked, config)
+    return report
+
+
+def dtypes_of(config: Config) -> dict[str, str]:
+    plan = config.plan
+    return {
+        "weights": plan.weights,
+        "compute": plan.compute,
+        "kv": plan.kv,
+        "attention": plan.attention or plan.compute,
+    }
+
+
+def violations(asked: Asked, config: Config) -> list[str]:
+    """Each target that is missed, and by how much."""
+    pairs = (("TTFT", asked.ask.ttft, float(config.state.ttft)), ("TPOT", asked.ask.tpot, float(config.state.tpot)))
+    return [
+        f"{name} is {render(found, 's')}, {found / target - 1:.0%} above the {render(target, 's')} asked for"
+        for name, target, found in pairs
+        if target is not None and found > target
+    ]
+
+
+def _add_details(report: ConfigReport, asked: Asked, config: Config) -> None:
+    deployment, ask = deployed(asked, config), asked.ask
+    step = iteration_cost(deployment, decode(config.batch, ask.prompt + ask.output / 2))
+    own = prefill(min(ask.new, asked.engine.max_tokens), config.plan.data * config.plan.pipe, ask.past)
+    report.roofline_s = first(step.roofline)
+    report.terms = term_rows(step)
+    report.prefill_terms = term_rows(iteration_cost(deployment, own))
+    report.memory = memory_use(asked, config)
+
+
+_WIRES = (
+    ({"expert", "tensor", "share"}, "tensor collectives"),
+    ({"width"}, "width collectives"),
+    ({"context"}, "context collectives"),
+    ({"data", "expert"}, "expert exchange"),
+)
+
+
+def wire_name(axes: tuple[str, ...]) -> str:
+    """What moves over some axes, in a plan's words."""
+    return next((name for known, name in _WIRES if set(axes) <= known), f"collectives over {', '.join(axes)}")
+
+
+def term_rows(cost: Cost) -> list[StepTerm]:
+    """The terms of an iteration, longest first; expected seconds add up to the iteration."""
+    rows: dict[str, StepTerm] = {}
+
+    def add(name: str, bound: Any, seconds: Any, moved: Any = 0.0, flops: Any = 0.0) -> None:
+        row = rows.setdefault(name, StepTerm(name, 0.0, 0.0, 0.0, 0.0))
+        row.roofline_s += first(bound)
+        row.expected_s += first(seconds)
+        row.bytes += first(moved)
+        row.flops += first(flops)
+
+    for name, term in cost.terms.items():
+        named = "attention over the cache" if name == "scores" else name
+        add(named, term.roofline, term.expected, term.moved, term.flops)
+    for axes, wire in cost.wires.items():
+        add(wire_name(axes), wire.lower, wire.expected, wire.volume)
+    add("sampling and gaps", 0.0, cost.sampling)
+    add("host", 0.0, cost.host)
+    add("waiting for the host", 0.0, max(first(cost.floor) - first(cost.device), 0.0))
+    add("at its bound", 0.0, first(cost.expected) - sum(row.expected_s for row in rows.values()))
+    return sorted((row for row in rows.values() if row.expected_s > 1e-12), key=lambda row: -row.expected_s)
+
+
+def memory_use(asked: Asked, config: Config) -> MemoryUse:
+    """What fills a chip of this configuration."""
+    room = capacity(deployed(asked, config))
+    length = asked.ask.prompt + asked.ask.output
+    held = first(ceil_to(length, room.page)) if room.page > 1 else float(length)
+    cache = config.batch * (held * first(room.per_token) + first(room.fixed))
+    page = max(room.page, 1)
+    return MemoryUse(
+        weights_bytes=first(room.weights),
+        cache_bytes=cache,
+        working_bytes=first(room.working),
+        reserve_bytes=float(room.reserve),
+        free_bytes=first(room.cache) - cache,
+        left_alone_bytes=float(room.hbm - room.usable),
+        page_tokens=page,
+        pages=int(first(room.tokens) // page),
+        tokens=first(room.tokens),
+        wasted=(page - 1) / 2 / (asked.ask.prompt + asked.ask.output / 2 + (page - 1) / 2),
+    )

@@ -1,0 +1,149 @@
+"""What `dscale serve` tells besides its configurations: solved limits, drafting, pools, prefix caching."""
+
+from collections.abc import Sequence
+
+from dragonscale.reports.serve.config import config_report, deployed, first
+from dragonscale.reports.serve.question import Asked
+from dragonscale.reports.serve.records import (
+    Disaggregation,
+    DraftRow,
+    LimitRow,
+    PoolReport,
+    PrefixCache,
+    Speculation,
+)
+from dragonscale.reports.serve.search import search
+from dragonscale.serving.capacity import cache_per_chip
+from dragonscale.serving.disaggregation import Pools, alone, best_pools
+from dragonscale.serving.frontier import Config
+from dragonscale.serving.limits_found import Limit, find_limits
+from dragonscale.serving.prefix import hit, rooms
+from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
+from dragonscale.units import render
+
+HOST_BYTES = 100e9
+PLAIN = {"fp8_block": "fp8"}
+"""Formats with scales by blocks, as the datasheet knows them."""
+
+
+def solved_limits(asked: Asked, config: Config) -> list[Limit]:
+    """The limits of a configuration, as formulas and numbers."""
+    plan = config.plan
+    return find_limits(
+        asked.model,
+        config.piece.chip,
+        batch=max(config.batch // plan.data, 1),
+        context=asked.ask.prompt + asked.ask.output // 2,
+        weights=PLAIN.get(plan.weights, plan.weights),
+        kv=PLAIN.get(plan.kv, plan.kv),
+        compute=PLAIN.get(plan.compute, plan.compute),
+    )
+
+
+def limit_rows(asked: Asked, config: Config) -> list[LimitRow]:
+    return [
+        LimitRow(limit.name, limit.counts, str(limit.formula).replace("**", "^"), limit.value)
+        for limit in solved_limits(asked, config)
+    ]
+
+
+def speculation_report(asked: Asked, config: Config) -> Speculation | None:
+    """Drafting in one configuration, by the number of drafts."""
+    draft = asked.draft
+    if draft is None:
+        return None
+    deployment, keys = deployed(asked, config), asked.ask.prompt + asked.ask.output / 2
+    most = max(MOST, *draft.counts)
+    loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
+    rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
+    return Speculation(
+        acceptance=draft.acceptance,
+        drafter=draft.model.name if draft.model is not None else "heads of its own",
+        batch=config.batch,
+        rows=rows,
+        best_drafts=min(loops, key=lambda one: one.tpot).drafts,
+        most_batch=config.most,
+        hurts_from_batch=break_even(deployment, draft, keys, [one for one in BATCHES if one <= config.most]),
+    )
+
+
+def disaggregation_report(asked: Asked, best: Config | None) -> Disaggregation:
+    """The best pools beside the best configuration that does both."""
+    found = best_pools(search(asked, engine=alone(asked.engine)), asked.ask)
+    gain = _gain(found[0], best) if found and best is not None and best.meets else None
+    pays = bool(found) and found[0].meets and (gain is None or gain > 1)
+    return Disaggregation([_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays))
+
+
+def _gain(pair: Pools, best: Config) -> float:
+    """Tokens for a dollar over those of a configuration that does both; for a chip where prices are not known."""
+    if pair.usd_per_mtok is not None and best.usd_per_mtok is not None:
+        return best.usd_per_mtok / pair.usd_per_mtok
+    return pair.tokens_per_chip / best.tokens_per_chip
+
+
+def _pool_report(asked: Asked, pair: Pools) -> PoolReport:
+    return PoolReport(
+        prefill=config_report(asked, pair.prefill),
+        decode=config_report(asked, pair.decode),
+        prefills=pair.prefills,
+        decodes=pair.decodes,
+        chips=pair.chips,
+        ttft_s=pair.ttft,
+        tpot_s=pair.tpot,
+        requests_per_s=pair.requests,
+        output_tokens_per_s_per_chip=pair.tokens_per_chip,
+        transfer_s=pair.transfer_s,
+        transfer_bytes=pair.transfer_bytes,
+        transfer_bytes_per_s=pair.requests * pair.transfer_bytes,
+        port_bytes_per_s=pair.port_bytes_per_s,
+        cost_usd_per_mtok=pair.usd_per_mtok,
+        meets_slo=pair.meets,
+    )
+
+
+def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool) -> str:
+    if not found:
+        return "Nothing fits that could be paired."
+    best = found[0]
+    if not best.meets:
+        return "No pair of pools meets the targets either."
+    used = best.requests * best.transfer_bytes / best.port_bytes_per_s
+    wires = f"caches take {used:.0%} of the prefill pool's ports"
+    if gain is None:
+        return f"It pays: pools meet the targets, and nothing that does both does; {wires}."
+    verdict = "It pays" if pays else "It does not pay"
+    return f"{verdict}: {gain:.2f} times the tokens for the money of the best configuration that does both; {wires}."
+
+
+def prefix_report(asked: Asked, config: Config) -> PrefixCache | None:
+    """What the cached part of prompts saves, and where it could live."""
+    past = asked.ask.past
+    if past < 1:
+        return None
+    deployment = deployed(asked, config)
+    found = hit(deployment, asked.ask.prompt, past)
+    where = rooms(deployment, past, config.batch, asked.ask.prompt + asked.ask.output, HOST_BYTES)
+    size = first(cache_per_chip(deployment, float(past)))
+    return PrefixCache(
+        shared_tokens=past,
+        prefill_computed_s=found.computed,
+        prefill_from_hbm_s=found.from_hbm,
+        prefill_from_host_s=found.from_host,
+        saved=found.saved,
+        prefix_bytes=size,
+        prefixes_hbm=where.hbm,
+        prefixes_host=where.host,
+        host_pays=found.host_pays,
+        advice=_prefix_advice(found.saved, where.hbm, found.host_pays, found.from_host, found.computed),
+    )
+
+
+def _prefix_advice(saved: float, fits: float, host_pays: bool, loaded: float, computed: float) -> str:
+    text = f"A hit saves {saved:.0%} of the prefill"
+    if fits >= 1:
+        text += f"; {fits:,.0f} such prefixes fit in HBM beside this batch"
+    else:
+        text += "; none fits in HBM beside this batch (a smaller one makes room)"
+    verb = "still beats" if host_pays else "takes longer than"
+    return f"{text}, and loading one from the host ({render(loaded, 's')} in all) {verb} computing it ({render(computed, 's')})."

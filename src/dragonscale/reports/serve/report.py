@@ -1,0 +1,87 @@
+"""The answer to `dscale serve`: configurations, the frontier, and what bounds, costs and limits them."""
+
+import time
+from collections.abc import Sequence
+
+from dragonscale.reports.serve.advice import advice, left_out, missed, unfit
+from dragonscale.reports.serve.config import config_report
+from dragonscale.reports.serve.extras import disaggregation_report, limit_rows, prefix_report, speculation_report
+from dragonscale.reports.serve.question import Asked
+from dragonscale.reports.serve.records import ExpectedError, FrontierPoint, Request, ServeReport
+from dragonscale.reports.serve.search import Progress, parameter_count, ranked, search
+from dragonscale.serving.frontier import Config, frontier
+from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.plan_file import SavedPlan, save_serving_plan
+
+MEASURED = ExpectedError(
+    latency=0.05, throughput=0.09, tpot=0.09, ttft=0.20, source="dscale validate inference, dscale validate serving"
+)
+"""Medians over 651 published runs of many engines and chips (docs/validation-inference.md), and over 1,635 runs under load."""
+
+
+def answer(asked: Asked, progress: Progress | None = None) -> ServeReport:
+    """The report that answers a question."""
+    start = time.perf_counter()
+    configs = search(asked, progress)
+    seconds = time.perf_counter() - start
+    report = ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", MEASURED)
+    if not configs:
+        report.notes = unfit(asked)
+        report.advice = "Bound by memory: more chips, chips with more memory, or narrower formats."
+        return report
+    chosen = ranked(asked, configs)
+    best = chosen[0]
+    report.configs = [config_report(asked, one, full=True) for one in chosen]
+    report.frontier = [config_report(asked, one) for one in frontier(configs)]
+    report.frontier_by_chip = _by_chip(configs)
+    report.limits = limit_rows(asked, best)
+    report.speculation = speculation_report(asked, best)
+    report.prefix = prefix_report(asked, best)
+    if asked.question.disaggregate:
+        report.disaggregation = disaggregation_report(asked, best)
+    report.notes = missed(asked, best) if not best.meets else left_out(asked, configs, chosen)
+    report.advice = advice(best, report.configs[0], configs, report.limits)
+    return report
+
+
+def _by_chip(configs: Sequence[Config]) -> dict[str, list[FrontierPoint]]:
+    """The frontier of each chip."""
+    chips = sorted({one.piece.chip.name for one in configs})
+    return {
+        name: [_point(one) for one in frontier([c for c in configs if c.piece.chip.name == name])] for name in chips
+    }
+
+
+def _point(one: Config) -> FrontierPoint:
+    tpot = float(one.state.tpot)
+    return FrontierPoint(
+        str(one.piece),
+        str(one.plan),
+        one.batch,
+        tpot,
+        float(one.state.ttft),
+        1 / tpot,
+        one.tokens_per_chip,
+        one.usd_per_mtok,
+    )
+
+
+def _request(asked: Asked) -> Request:
+    ask = asked.ask
+    return Request(
+        prompt=ask.prompt,
+        output=ask.output,
+        cached=ask.cached,
+        ttft_s=ask.ttft,
+        tpot_s=ask.tpot,
+        rate_per_s=ask.rate,
+        parameters=parameter_count(asked),
+        engine=asked.engine.name,
+    )
+
+
+def save_best(report: ServeReport, path: str) -> None:
+    """Write the best configuration of a report as TOML."""
+    best = report.configs[0]
+    saved = SavedPlan(parse_serving_plan(best.plan), report.model, best.slice, report.workload.engine, best.batch)
+    save_serving_plan(saved, path)

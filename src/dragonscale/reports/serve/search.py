@@ -1,0 +1,150 @@
+"""The configurations that answer a question about serving: where to look, what fits, and in which order to tell."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy
+
+from dragonscale.errors import InputError
+from dragonscale.hardware import Chip, Slice
+from dragonscale.models.transformer import count_parameters
+from dragonscale.reports.serve.question import Asked
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.engine import Engine
+from dragonscale.serving.frontier import Ask, Config, best, explore, judge
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.space import Lot, parts_of, slices_of, stack
+
+WIDER = (256, 1024)
+"""Chips of one copy to look at where nothing fits the usual number."""
+
+Progress = Callable[[int, int], None]
+
+
+def search(asked: Asked, progress: Progress | None = None, engine: Engine | None = None) -> list[Config]:
+    """Every configuration of what was asked, by its engine or another."""
+    if engine is not None:
+        asked = replace(asked, engine=engine)
+    if asked.saved is not None:
+        return judge_plan(asked)
+    found: list[Config] = []
+    for number, (chip, piece) in enumerate(asked.targets, 1):
+        found += _on(asked, chip, slices_of(chip) if piece is None else parts_of(piece))
+        if progress is not None:
+            progress(number, len(asked.targets))
+    if not found and not asked.several and asked.targets[0][1] is None:
+        return _wider(asked, asked.targets[0][0])
+    return found
+
+
+def _on(asked: Asked, chip: Chip, pieces: Iterable[Slice]) -> list[Config]:
+    batches = None if asked.batch is None else [asked.batch]
+    formats = asked.formats(chip)
+    return explore(
+        asked.model, pieces, lambda _: formats, asked.engine, asked.ask, (asked.spread,), None, batches, asked.draft
+    )  # fmt: skip
+
+
+def _wider(asked: Asked, chip: Chip) -> list[Config]:
+    """On more chips than anybody looks at first."""
+    smaller = len(slices_of(chip))
+    for most in WIDER:
+        pieces = slices_of(chip, most)
+        found = _on(asked, chip, pieces[smaller:])
+        if found:
+            return found
+        smaller = len(pieces)
+    return []
+
+
+def judge_plan(asked: Asked) -> list[Config]:
+    """The one plan that was given, with every batch (or the one that was given), on the best shape of its size."""
+    assert asked.saved is not None
+    plan = asked.saved.plan
+    check_plan(asked, plan)
+    batches = None if asked.batch is None else [asked.batch]
+    found: list[list[Config]] = []
+    for piece in pieces_for(asked, plan):
+        lot = Lot((piece,), stack([plan], asked.formats(piece.chip)[0], plan.spread))
+        found.append(judge(asked.model, lot, asked.engine, asked.ask, batches, asked.draft))
+    return min(found, key=lambda own: own[0].decode_s if own else math.inf)
+
+
+def pieces_for(asked: Asked, plan: ServingPlan) -> list[Slice]:
+    """The slices, or parts of the slice, with as many chips as a plan is for."""
+    chip, piece = asked.targets[0]
+    pieces = slices_of(chip, max(plan.chips, 1)) if piece is None else parts_of(piece)
+    found = [one for one in pieces if one.chips == plan.chips]
+    if not found:
+        where = f"slices of {chip.name} have" if piece is None else f"{piece} can be cut into parts of"
+        raise InputError(
+            f"The plan {plan} is for {plan.chips} chips; {where} {', '.join(str(n) for n in sorted({p.chips for p in pieces})[-8:])}."
+        )
+    return found
+
+
+def check_plan(asked: Asked, plan: ServingPlan) -> None:
+    """Refuse what no model of this kind can be split into."""
+    sections = asked.model.program().sections
+    experts = max((section.dims.get("e", 0) for section in sections), default=0)
+    if plan.pipe > asked.model.n_layers:
+        raise InputError(f"The plan has pipe={plan.pipe}, and {asked.model.name} has {asked.model.n_layers} layers.")
+    if plan.expert > max(experts, 1):
+        told = f"{experts} experts" if experts else "no experts"
+        raise InputError(f"The plan has expert={plan.expert}, and {asked.model.name} has {told}.")
+    if plan.expert > plan.data * plan.tensor:
+        raise InputError(
+            f"The plan deals experts out expert={plan.expert} ways, and data x tensor are {plan.data * plan.tensor} chips."
+        )
+    if plan.data > 1 and not experts:
+        raise InputError(
+            f"The plan has data={plan.data}, and {asked.model.name} has no experts to share between copies of its attention; "
+            "serve separate copies instead."
+        )
+    heads = math.gcd(*(section.dims[name] for section in sections for name in ("n", "u", "mn") if name in section.dims))
+    if heads % plan.tensor:
+        raise InputError(
+            f"The plan has tensor={plan.tensor}, which does not divide the {heads} heads of {asked.model.name}."
+        )
+    for piece in pieces_for(asked, plan):
+        wires = Deployment(asked.model, piece, plan, asked.engine).wires
+        if bool(numpy.all(wires.possible)):
+            return
+    raise InputError(f"The plan {plan} cannot be laid over the wires of {asked.question.on or 'this slice'}.")
+
+
+def ranked(asked: Asked, configs: Sequence[Config]) -> list[Config]:
+    """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the best
+    one each."""
+    met = [one for one in configs if one.meets]
+    if asked.several:
+        chips = {chip.name for chip, _ in asked.targets}
+        each = [ranked_on(asked.ask, [one for one in met if one.piece.chip.name == name], 1) for name in sorted(chips)]
+        met = [one for own in each for one in own]
+    return ranked_on(asked.ask, met, asked.top) if met else nearest(asked.ask, configs, asked.top)
+
+
+def ranked_on(ask: Ask, configs: Sequence[Config], count: int) -> list[Config]:
+    return best(configs, ask, count)
+
+
+def excess(ask: Ask, config: Config) -> float:
+    """By how much the worst target is missed: 1 is just met."""
+    ratios = [float(config.state.ttft) / ask.ttft] if ask.ttft else []
+    ratios += [float(config.state.tpot) / ask.tpot] if ask.tpot else []
+    return max(ratios, default=0.0)
+
+
+def nearest(ask: Ask, configs: Sequence[Config], count: int) -> list[Config]:
+    """The configurations that miss the targets least, one batch of each plan."""
+    chosen: dict[tuple[str, str], Config] = {}
+    for one in sorted(configs, key=lambda one: (excess(ask, one), -one.tokens_per_chip)):
+        chosen.setdefault((str(one.piece), str(one.plan)), one)
+        if len(chosen) >= count:
+            break
+    return list(chosen.values())
+
+
+def parameter_count(asked: Asked) -> int:
+    return int(count_parameters(asked.model).total)

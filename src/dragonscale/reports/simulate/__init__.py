@@ -1,0 +1,1 @@
+"""What `dscale simulate` answers, as records."""

@@ -1,0 +1,1 @@
+"""What `dscale sweep` answers, as records."""

@@ -1,0 +1,75 @@
+"""One entry of a sweep answered: the same functions that the commands call, and a reason in place of every failure.
+
+`python -m dragonscale.reports.sweep.answer` answers entries as they come, a line of JSON each, until its input ends.
+"""
+
+import os
+import sys
+import time
+from typing import Any
+
+import msgspec
+
+from dragonscale.errors import InputError
+from dragonscale.reports.serve import question as serve_question
+from dragonscale.reports.sweep.records import Answer, Entry
+from dragonscale.reports.train import question as train_question
+from dragonscale.reports.verify import question as verify_question
+
+
+class Task(msgspec.Struct, frozen=True):
+    """An entry on its way to a process; `cached` says whether what was compiled before may be used."""
+
+    entry: Entry
+    cached: bool = True
+
+
+def answer_entry(entry: Entry, cached: bool = True) -> Answer:
+    """What the entry's command would print as JSON, or why it cannot."""
+    start = time.monotonic()
+    try:
+        found = {"verify": _verify, "train": _train, "serve": _serve}[entry.command](entry.asks, cached)
+    except InputError as error:
+        return _row(entry, start, failed=str(error))
+    except Exception as error:  # one bad entry must not end a sweep of hundreds
+        return _row(entry, start, failed=f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
+    return _row(entry, start, answer=msgspec.to_builtins(found))
+
+
+def _row(entry: Entry, start: float, failed: str = "", answer: dict[str, Any] | None = None) -> Answer:
+    return Answer(entry.key, entry.command, entry.asks, time.monotonic() - start, failed, answer)
+
+
+def _verify(asks: dict[str, Any], cached: bool) -> Any:
+    from dragonscale.evidence.verify.quiet import verify_quietly
+
+    words = {**asks, "options": tuple(asks.get("options", ()))}
+    asked = verify_question.read_question(verify_question.Question(**words))
+    return verify_quietly(asked.request, asked.timeout, asked.memory, cached)
+
+
+def _train(asks: dict[str, Any], _: bool) -> Any:
+    from dragonscale.reports.train.ask import answer
+
+    return answer(train_question.read_question(train_question.Question(**asks)))
+
+
+def _serve(asks: dict[str, Any], _: bool) -> Any:
+    from dragonscale.reports.serve.report import answer
+
+    return answer(serve_question.read_question(serve_question.Question(**asks)))
+
+
+def main() -> None:
+    """Answer tasks from stdin on stdout; what libraries print goes to stderr."""
+    own = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(own, "wb") as out:
+        for line in sys.stdin.buffer:
+            task = msgspec.json.decode(line, type=Task)
+            out.write(msgspec.json.encode(answer_entry(task.entry, task.cached)) + b"\n")
+            out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A grid of questions, as a TOML file: tables of flags whose values may be lists; every combination of them is asked.
+
+    [[verify]]
+    program = "train"
+    model = ["llama3-8b", "llama3-70b"]
+    slice = "h100:64"
+    plan = ["fsdp=64,remat=block", "fsdp=8,tensor=8,remat=block"]
+    batch = "64seq"
+    seq = 8192
+
+    [[train]]
+    model = "llama3-70b"
+    slice = ["h100:512", "v5p:8x8x8"]
+    batch = ["4M", "16M"]
+    seq = 8192
+
+Names are those of the commands' flags (`slice` may be written for `on`). `option` belongs to all entries of its table.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware.chip_file import read_table
+from dragonscale.reports.serve import question as serve_question
+from dragonscale.reports.sweep.records import COMMANDS, Entry
+from dragonscale.reports.train import question as train_question
+from dragonscale.reports.verify import question as verify_question
+
+MOST = 100_000
+QUESTIONS: dict[str, Any] = {
+    "verify": verify_question.Question,
+    "train": train_question.Question,
+    "serve": serve_question.Question,
+}
+_WRITTEN = {"slice": "on", "option": "options"}
+
+
+def read_grid(path: str) -> list[Entry]:
+    """Every entry of a grid, in order, each once."""
+    table = read_table(Path(path), "Grid")
+    for name in table:
+        if name not in COMMANDS:
+            raise unknown(f"command in the grid {shorten(path)} called", name, COMMANDS)
+    entries: dict[str, Entry] = {}
+    for command in COMMANDS:
+        tables = table.get(command, [])
+        if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+            raise InputError(f"In the grid {shorten(path)} {command!r} is not a list of tables; write [[{command}]].")
+        for one in tables:
+            for entry in product_of(command, one):
+                entries.setdefault(entry.key, entry)
+                if len(entries) > MOST:
+                    raise InputError(f"The grid {shorten(path)} has more than {MOST:,} entries; make it smaller.")
+    if not entries:
+        raise InputError(f"The grid {shorten(path)} asks nothing; write a table such as [[verify]] with a plan in it.")
+    return list(entries.values())
+
+
+def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
+    """Every combination of a table's values.
+
+    >>> [entry.asks["batch"] for entry in product_of("train", {"model": "m", "on": "s", "seq": 8, "batch": ["1M", 64]})]
+    ['1M', '64']
+    """
+    known = {field.name: field for field in fields(QUESTIONS[command])}
+    lists: list[list[tuple[str, Any]]] = []
+    for written, value in table.items():
+        name = _WRITTEN.get(written, written)
+        if name not in known:
+            raise unknown(f"part of a [[{command}]] table called", written, [*known, "slice"])
+        several = value if isinstance(value, list) and name != "options" else [value]
+        if not several:
+            raise InputError(f"In a [[{command}]] table {written} is an empty list; write at least one value.")
+        lists.append([(name, _read(command, written, one, known[name].type)) for one in several])
+    given = {pairs[0][0] for pairs in lists}
+    for name, field in known.items():
+        if field.default is MISSING and name not in given:
+            raise InputError(f"A [[{command}]] table does not say its {name}; every entry needs one.")
+    for chosen in itertools.product(*lists):
+        yield Entry(command, dict(chosen))  # type: ignore[arg-type]
+
+
+def _read(command: str, name: str, value: Any, kind: Any) -> Any:
+    """A value as the command's flag takes it."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is str and (isinstance(value, str) or number):
+        return str(value)
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind is int or kind == int | None:
+        if number and int(value) == value:
+            return int(value)
+    elif kind is float or kind == float | None:
+        if number:
+            return float(value)
+    elif kind == tuple[str, ...] and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return list(value)
+    raise InputError(f"In a [[{command}]] table {name} is {shorten(value)}, which the command cannot take for it.")

@@ -1,0 +1,65 @@
+"""The answer to `dscale sweep`: every entry of a grid answered, on this machine's cores or on a Ray cluster."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from dragonscale.errors import InputError
+from dragonscale.reports.sweep.file import append_answers, read_answers
+from dragonscale.reports.sweep.grid import read_grid
+from dragonscale.reports.sweep.pool import cores, pooled
+from dragonscale.reports.sweep.ray import on_ray
+from dragonscale.reports.sweep.records import Answer, Entry, SweepReport
+from dragonscale.reports.sweep.table import flat_rows, verify_score
+
+MOST_JOBS = 1024
+
+
+def sweep(
+    grid: str,
+    out: str = "",
+    jobs: int = 0,
+    ray: str = "",
+    retry: bool = False,
+    cached: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> SweepReport:
+    """Answer what is not in `out` yet, and with `retry` what failed before; Ctrl-C leaves what was answered until then."""
+    if not 0 <= jobs <= MOST_JOBS:
+        raise InputError(f"--jobs is {jobs}; write a number of processes from 1 to {MOST_JOBS}.")
+    entries = read_grid(grid)
+    known = read_answers(out) if out else {}
+    answers = {entry.key: known[entry.key] for entry in entries if entry.key in known}
+    open_ones = [entry for entry in entries if _open(answers.get(entry.key), retry)]
+    before, start, stopped = len(entries) - len(open_ones), time.monotonic(), False
+
+    def note(answer: Answer) -> None:
+        answers[answer.key] = answer
+        done.append(answer)
+        if progress is not None:
+            progress(before + len(done), len(entries))
+
+    done: list[Answer] = []
+    try:
+        found = _answers(open_ones, jobs or cores(), ray, cached)
+        if out and open_ones:
+            append_answers(out, found, note)
+        else:
+            for answer in found:
+                note(answer)
+    except KeyboardInterrupt:
+        stopped = True
+    rows = flat_rows(entries, answers)
+    return SweepReport(
+        grid, len(entries), before, len(done), sum(bool(row["failed"]) for row in rows), time.monotonic() - start, rows,
+        verify_score(answers[entry.key] for entry in entries if entry.key in answers), stopped,
+    )  # fmt: skip
+
+
+def _open(answer: Answer | None, retry: bool) -> bool:
+    return answer is None or (retry and bool(answer.failed))
+
+
+def _answers(entries: Sequence[Entry], jobs: int, ray: str, cached: bool) -> Iterator[Answer]:
+    if not entries:
+        return iter(())
+    return on_ray(entries, ray, cached) if ray else pooled(entries, jobs, cached)

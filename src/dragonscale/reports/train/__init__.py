@@ -1,0 +1,1 @@
+"""What `dscale train` answers, as records."""

@@ -1,0 +1,1 @@
+"""What `dscale verify` answers, as records."""

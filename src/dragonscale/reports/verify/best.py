@@ -1,0 +1,28 @@
+"""What to compile to verify the answer of `dscale train` or `dscale serve`: the best plan, or the one that was given."""
+
+from typing import Any
+
+from dragonscale.errors import InputError
+from dragonscale.reports.verify.question import Asked, Question, read_question
+from dragonscale.training.plan import Plan
+
+
+def training_question(asked: Any, report: Any) -> Asked:
+    """A training step of the first plan of a `TrainReport`."""
+    if asked.question.largest == "model":
+        raise InputError("--verify compiles a model that exists; leave out --largest model.")
+    best, work = report.plans[0], report.workload
+    return read_question(
+        Question(
+            str(Plan(**best.plan)), asked.question.model, report.slice, f"{work.sequences}seq", str(work.seq), "train"
+        )
+    )
+
+
+def serving_question(asked: Any, report: Any) -> Asked:
+    """A decode step of the first configuration of a `ServeReport`: one copy of the model, room for prompts and answers."""
+    best, work = report.configs[0], report.workload
+    room = work.prompt + work.output
+    return read_question(
+        Question(best.plan, asked.question.model, best.copy_slice, str(best.batch), str(room), "decode")
+    )

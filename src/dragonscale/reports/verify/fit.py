@@ -1,0 +1,50 @@
+"""Where a plan does not fit by the compiler: the fastest plan of the same slice that would.
+
+Plans are taken from the planner's front of time against memory, fastest first, and each is weighed as the verification
+weighs memory, with the compiler's excess over that on top.
+"""
+
+import msgspec
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.verify.records import Report
+from dragonscale.hardware import parse_slice
+from dragonscale.models import load_model
+from dragonscale.reports.verify.words import sentence
+from dragonscale.training.evaluation import make_job
+from dragonscale.training.search import search
+from dragonscale.training.space import parse_space
+from dragonscale.units import render
+
+SPACE = "pipe=1,zero=3,schedule=1f1b"
+"""What a plan to fall back on may look like: everything but pipelines."""
+
+
+def with_fitting_plan(report: Report) -> Report:
+    """The report, its advice completed by a plan that would fit; as it is where it fits, or where nothing would."""
+    if report.fits_compiled or report.request.program != "train":
+        return report
+    found = fitting_plan(report)
+    if found is None:
+        return report
+    plan, size = found
+    said = f"The plan {plan} would fit, with {render(size, 'bytes')} on each chip."
+    return msgspec.structs.replace(report, advice=f"{sentence(report.advice)} {said}".strip())
+
+
+def fitting_plan(report: Report) -> tuple[str, float] | None:
+    """The fastest plan that would fit, and the bytes it would take; None where there is none."""
+    from dragonscale.evidence.verify.planned import plan_of
+
+    asked = report.request
+    job = make_job(load_model(asked.model), parse_slice(asked.slice), asked.batch, asked.sequence)
+    excess = max(1.0, (report.peak.ratio if report.peak is not None else None) or 1.0)
+    for one in sorted(search(job, parse_space(SPACE), 1).front, key=lambda candidate: candidate.seconds):
+        try:
+            planned = plan_of(msgspec.structs.replace(asked, plan=str(one.plan)))
+        except InputError:  # the runtime cannot run it
+            continue
+        size = planned.peak_bytes * excess
+        if size <= report.limit_bytes and str(one.plan) != asked.plan:
+            return str(one.plan), size
+    return None

@@ -1,0 +1,199 @@
+"""What `dscale verify` was asked, read at the edge: a plan, where it runs and what of it is to be compiled.
+
+The plan is written out, or a file as `dscale train --save` and `dscale serve --save` write them; flags come before the file.
+
+>>> asked = read_question(Question("fsdp=8,remat=block", model="llama3-8b", on="h100:8", batch="64Ki", seq="8192"))
+>>> asked.request.program, asked.request.batch, asked.request.sequence
+('train', 8, 8192)
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.evidence.verify.request import MODES, Request
+from dragonscale.evidence.xla.tpu_target import GENERATIONS
+from dragonscale.hardware import Slice, parse_slice
+from dragonscale.hardware.chip_file import read_table
+from dragonscale.models import load_model
+from dragonscale.reports.train.question import read_batch
+from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.plan import read_setting as read_serving_setting
+from dragonscale.training.plan import Plan, parse_plan, read_field
+from dragonscale.units import parse, parse_count
+
+PROGRAMS = ("train", "prefill", "decode")
+_SERVING_ONLY = ("spread", "weights", "kv", "compute", "attention", "width")
+_ENTRIES = ("model", "slice", "engine", "batch", "plan", "run")
+_LONGEST, _SMALLEST = 86400.0, 1e8
+
+
+@dataclass(frozen=True)
+class Question:
+    """The flags as they were written; what is empty is taken from the plan file, or from what the rest implies."""
+
+    plan: str
+    model: str = ""
+    on: str = ""
+    batch: str = ""
+    seq: str = ""
+    program: str = ""
+    mode: str = "canonical"
+    timeout: str = "900s"
+    memory: str = "8GB"
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The flags understood: what to compile, the seconds and the bytes that may take, and what the user should know."""
+
+    request: Request
+    timeout: float
+    memory: float
+    notes: tuple[str, ...] = ()
+
+
+def read_question(question: Question) -> Asked:
+    """Check every flag; what cannot be used is refused in one sentence, before anything is compiled."""
+    table = _plan_table(question.plan)
+    program = _program(question, table)
+    model = question.model or _word(table, "model", question.plan)
+    where = question.on or _word(table, "slice", question.plan)
+    if not model:
+        raise InputError("The plan does not say its model; give --model llama3-8b, or write it in the plan file.")
+    if not where:
+        raise InputError(
+            "The plan does not say its slice; give --on h100:8 or --on v5p:4x4x4, or write it in the plan file."
+        )
+    load_model(model)
+    piece = parse_slice(where)
+    plan = _plan(question, table, program)
+    _check_chips(plan, piece)
+    if question.mode not in MODES:
+        raise unknown("mode", question.mode, MODES)
+    batch, sequence, notes = _sizes(question, table, program)
+    request = Request(
+        program=cast(Any, program), model=model, slice=where if ".toml" in where else str(piece), plan=str(plan), batch=batch, sequence=sequence,
+        mode=cast(Any, question.mode), capacity=_capacity(table), options=_options(question.options),
+    )  # fmt: skip
+    return Asked(request, _timeout(question.timeout), _memory(question.memory), notes)
+
+
+def _plan_table(text: str) -> dict[str, Any]:
+    """A plan file with its `[plan]` table; nothing where the plan is written out."""
+    if not text.strip():
+        raise InputError("Say which plan to verify, such as fsdp=8,remat=block or plan.toml.")
+    if not text.strip().endswith(".toml"):
+        return {}
+    table = read_table(Path(text.strip()), "Plan file")
+    if "plan" not in table:
+        words = {name: value for name, value in table.items() if name in _ENTRIES}
+        table = {**words, "plan": {name: value for name, value in table.items() if name not in _ENTRIES}}
+    for name in table:
+        if name not in _ENTRIES:
+            raise unknown(f"entry of the plan file {shorten(text)} called", name, _ENTRIES)
+    for name in ("plan", "run"):
+        if not isinstance(table.get(name, {}), dict):
+            raise InputError(f"In the plan file {shorten(text)} {name!r} is not a table of settings.")
+    return table
+
+
+def _word(table: dict[str, Any], name: str, path: str) -> str:
+    value = table.get(name, "")
+    if not isinstance(value, str):
+        raise InputError(f"In the plan file {shorten(path)} {name} is {shorten(value)}; write it as text.")
+    return value
+
+
+def _program(question: Question, table: dict[str, Any]) -> str:
+    """What was said; without that a decode step of a serving plan, a training step of any other."""
+    if question.program:
+        if question.program not in PROGRAMS:
+            raise unknown("program", question.program, PROGRAMS)
+        return question.program
+    names = table.get("plan") or [part.partition("=")[0].strip() for part in question.plan.split(",")]
+    serving = "engine" in table or "batch" in table or any(name in _SERVING_ONLY for name in names)
+    return "decode" if serving else "train"
+
+
+def _plan(question: Question, table: dict[str, Any], program: str) -> Plan | ServingPlan:
+    if not table:
+        return parse_plan(question.plan) if program == "train" else parse_serving_plan(question.plan)
+    settings = {name: value for name, value in table["plan"].items() if value != ""}
+    if program == "train":
+        return Plan(**{name: read_field(name, value) for name, value in settings.items()})
+    return ServingPlan(**{name: read_serving_setting(name, value) for name, value in settings.items()})
+
+
+def _check_chips(plan: Plan | ServingPlan, piece: Slice) -> None:
+    """A plan is for all chips of its slice; where the compiler sees several devices in a chip, for all of those."""
+    devices = piece.chips * GENERATIONS.get(piece.chip.name, 1)
+    if plan.chips not in (piece.chips, devices):
+        raise InputError(
+            f"The plan {shorten(str(plan), 90)} is for {plan.chips:,} chips and {piece} has {piece.chips:,}; make the product of its "
+            f"axes {piece.chips:,}, or take another slice."
+        )
+
+
+def _sizes(question: Question, table: dict[str, Any], program: str) -> tuple[int, int, tuple[str, ...]]:
+    """Sequences, their tokens, and what has to be said about how they were read."""
+    run = table.get("run", {})
+    written = question.seq or str(run.get("seq", ""))
+    if not written.strip():
+        what = {
+            "train": "tokens of a sequence",
+            "prefill": "tokens of a prompt",
+            "decode": "tokens a cache has room for",
+        }
+        raise InputError(f"Say how long sequences are ({what[program]}): give --seq 8192, or write seq under [run].")
+    sequence = parse_count(written, "the sequence length")
+    if not 1 <= sequence <= 10**8:
+        raise InputError(f"--seq is {shorten(written)}; a sequence has at least one token and at most 10^8.")
+    if question.batch.strip() and program == "train":
+        batch, note = read_batch(question.batch, sequence)
+        return batch, sequence, (note,) if note else ()
+    counted = question.batch or str(run.get("batch", "") or table.get("batch", ""))
+    if not counted.strip():
+        ask = "--batch 4M (tokens) or --batch 512seq" if program == "train" else "--batch 64 (sequences)"
+        raise InputError(f"Say how large the batch is: give {ask}, or write it in the plan file.")
+    for ending in ("sequences", "seqs", "seq"):
+        counted = counted.strip().removesuffix(ending)
+    batch = parse_count(counted.strip(), "the batch")
+    if not 1 <= batch <= 10**9:
+        raise InputError(f"The batch is {shorten(counted)}; it has at least one sequence and at most 10^9.")
+    return batch, sequence, ()
+
+
+def _capacity(table: dict[str, Any]) -> float:
+    """The room of an expert over its even share, where the file's `[run]` table says one."""
+    value = table.get("run", {}).get("capacity", 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1000:
+        raise InputError(f"In [run] capacity is {shorten(value)}; write a number from 0 to 1000.")
+    return float(value) or 1.0
+
+
+def _options(written: tuple[str, ...]) -> dict[str, str]:
+    """Options of the compiler, `name=value` each."""
+    found: dict[str, str] = {}
+    for text in written:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name or not value:
+            raise InputError(f"--option is {shorten(text)}; write an option of XLA as name=value.")
+        found[name] = value
+    return found
+
+
+def _timeout(text: str) -> float:
+    seconds = parse(text, "s", "--timeout")
+    if not 1 <= seconds <= _LONGEST:
+        raise InputError(f"--timeout is {shorten(text)}; give the compiler from one second to a day.")
+    return seconds
+
+
+def _memory(text: str) -> float:
+    size = parse(text, "bytes", "--memory")
+    if size < _SMALLEST:
+        raise InputError(f"--memory is {shorten(text)}; no compiler runs in less than 100 MB.")
+    return size

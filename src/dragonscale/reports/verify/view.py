@@ -1,0 +1,169 @@
+"""A verification as rows ready to be shown: one reading of the record for the terminal, for HTML and for whatever comes next.
+
+Numbers become text here and nowhere else, so no two faces can disagree about one.
+"""
+
+from dataclasses import dataclass
+
+from dragonscale.evidence.verify.records import AxisLine, Line, Overlap, Report, Unmatched
+from dragonscale.reports.verify.words import over
+from dragonscale.units import render
+
+DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number planned and compiled. The shares (0 to 1) are lengths of bars: of a chip's memory for memory, of the busiest
+    mesh axes for bytes sent, of the larger of both for FLOPs. `below` are the parts of the number."""
+
+    name: str
+    planned: str
+    compiled: str
+    ratio: str
+    verdict: str = ""
+    why: str = ""
+    planned_share: float = 0.0
+    compiled_share: float = 0.0
+    below: tuple["Row", ...] = ()
+
+
+@dataclass(frozen=True)
+class Item:
+    """A line of a list: what it is, how much, and what is known about it."""
+
+    name: str
+    amount: str
+    about: tuple[str, ...] = ()
+    good: bool = True
+
+
+def ratio_text(planned: float, compiled: float) -> str:
+    """Compiled over planned, with enough digits to tell it from one.
+
+    >>> ratio_text(100, 112), ratio_text(1e9, 1.0004e9), ratio_text(0, 3), ratio_text(0, 0), ratio_text(5, 1e9)
+    ('1.120', '1.0004', 'new', '–', '>999')
+    """
+    if not planned:
+        return "new" if compiled else "–"
+    ratio = compiled / planned
+    if ratio > 999:
+        return ">999"
+    return f"{ratio:.4f}" if abs(ratio - 1) < 0.01 else f"{ratio:.3f}" if ratio < 10 else f"{ratio:.1f}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit.
+
+    >>> quantity(1.5e12, "FLOPs"), quantity(2e9, "bytes")
+    ('1.5TFLOP', '2GB')
+    """
+    return render(value, {"FLOPs": "FLOP"}.get(unit, unit), DIGITS)
+
+
+def totals(report: Report) -> list[Row]:
+    """What the program holds and does on one chip."""
+    rows: list[Row] = []
+    for name, line, scale in (
+        ("arguments", report.arguments, report.limit_bytes),
+        ("peak memory", report.peak, report.limit_bytes),
+        ("FLOPs of products", report.flops, 0.0),
+    ):
+        if line is not None:
+            rows.append(_row(name, line, max(scale, line.planned, line.compiled)))
+    return rows
+
+
+def axis_rows(report: Report) -> list[Row]:
+    """Bytes that each chip sends, by the mesh axes they travel over, and by kind of collective below."""
+    scale = max((max(one.line.planned, one.line.compiled) for one in report.axes), default=0.0)
+    return [_axis_row(one, scale) for one in report.axes]
+
+
+def _axis_row(one: AxisLine, scale: float) -> Row:
+    below = tuple(
+        _part(kind, planned, compiled, one.line.unit, scale) for kind, (planned, compiled) in one.kinds.items()
+    )
+    return _row(over(one.axes), one.line, scale, below)
+
+
+def _part(name: str, planned: float, compiled: float, unit: str, scale: float) -> Row:
+    return Row(
+        name,
+        quantity(planned, unit),
+        quantity(compiled, unit),
+        ratio_text(planned, compiled),
+        planned_share=planned / scale if scale else 0.0,
+        compiled_share=compiled / scale if scale else 0.0,
+    )
+
+
+def _row(name: str, line: Line, scale: float, below: tuple[Row, ...] = ()) -> Row:
+    part = _part(name, line.planned, line.compiled, line.unit, scale)
+    return Row(
+        name, part.planned, part.compiled, part.ratio, line.verdict, line.why, part.planned_share, part.compiled_share,
+        below,
+    )  # fmt: skip
+
+
+def unmatched_items(found: tuple[Unmatched, ...]) -> list[Item]:
+    """Collectives that only one side has, with the place in the program they come from and why."""
+    items: list[Item] = []
+    for one in found:
+        times = f", {one.times:,} times" if one.times > 1 else ""
+        about = tuple(text for text in (one.op_name, one.source, one.why) if text)
+        what = f" ({one.what})" if one.what else ""
+        items.append(
+            Item(
+                f"{one.kind} over {over(one.axes)}{what}",
+                quantity(one.total_bytes, "bytes") + times,
+                about,
+                bool(one.why),
+            )
+        )
+    return items
+
+
+def overlap_rows(found: tuple[Overlap, ...]) -> list[tuple[str, str, str, str, str, bool]]:
+    """Collective, what travels, bytes, hidden or exposed as planned and as compiled, and whether that agrees."""
+    return [
+        (f"{one.kind} over {over(one.axes)}", one.what, quantity(one.total_bytes, "bytes"), one.planned, one.compiled, one.agrees)
+        for one in found
+    ]  # fmt: skip
+
+
+def memory_items(report: Report) -> list[Item]:
+    """The planned peak by part, largest first."""
+    parts = sorted(report.memory.items(), key=lambda part: -part[1])
+    return [Item(name, quantity(size, "bytes")) for name, size in parts if size > 0]
+
+
+def slowest_items(report: Report) -> list[Item]:
+    """The kernels that the compiler believes to take longest."""
+    return [Item(name, quantity(seconds, "s")) for name, seconds in report.slowest]
+
+
+def largest_items(report: Report) -> list[Item]:
+    """The buffers for which there was no room, largest first."""
+    return [Item(name, quantity(size, "bytes"), (about,) if about else ()) for name, size, about in report.largest]
+
+
+def remarks(report: Report) -> list[str]:
+    """Facts beside the comparison."""
+    said: list[str] = []
+    if report.limit_bytes and (report.compiled or not report.fits_compiled):
+        fits = {True: "fits", False: "does not fit"}
+        said.append(
+            f"A chip holds {quantity(report.limit_bytes, 'bytes')}: the plan {fits[report.fits_planned]} by the planner, "
+            f"{fits[report.fits_compiled]} by the compiler."
+        )
+    if report.padding_bytes > 0:
+        said.append(f"Layouts pad the arguments by {quantity(report.padding_bytes, 'bytes')}.")
+    if report.algorithms:
+        chosen = ", ".join(f"{name} {times:,} times" for name, times in report.algorithms.items())
+        said.append(f"Collectives as the compiler chose them: {chosen}.")
+    if report.cycles_s is not None:
+        said.append(f"The compiler estimates {quantity(report.cycles_s, 's')} of kernels a run, without the network.")
+    if report.unknown:
+        said.append(f"Not understood: {'; '.join(report.unknown)}.")
+    return said
