@@ -1,0 +1,137 @@
+"""The ledger of a plan: a line for each kernel and each move of a step, and one for each tensor that is held.
+
+Everything that is shown of a plan is a grouping of these lines: terms, totals, MFU, formulas, what a compiled program is held
+against, a timeline. Numbers may be floats (one plan), arrays (many plans) or SymPy symbols (formulas).
+
+>>> book = Ledger([
+...     LedgerLine("block", "forward", "G", "matmul", part="mlp", times=2, flops=100.0, bound_s=1.0, expected_s=1.5, exposed_s=1.5),
+...     LedgerLine("block", "forward", "X", "all_gather", ("tensor",), 2, wire_bytes=8.0, expected_s=0.5, exposed_s=0.25),
+... ])
+>>> book.total("flops"), book.total("exposed_s"), book.by("axes", "wire_bytes")
+(200.0, 3.5, {(): 0.0, ('tensor',): 16.0})
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonscale.numbers import Number, is_array
+
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
+PHASES = ("forward", "recompute", "backward", "gradient", "update", "prefill", "decode", "step")
+"""When a line runs: `backward` holds the gradients of inputs and of weights, `gradient` the sum over replicas, `update` the optimizer,
+`step` what belongs to no pass (bubbles, waiting for the slowest machine)."""
+
+
+@dataclass(frozen=True)
+class LedgerLine:
+    """One kernel or move. `what` is the tensor or op by its name in the program; `kind` is matmul, grouped matmul, attention,
+    elementwise, a collective, or what is waited for (host, bubble …); `part` is the part of the model; `term` is the line of the bill it is
+    counted under. FLOPs, bytes and seconds are those of one chip, one time: `bound_s` at datasheet rates, `expected_s` through the
+    efficiency profile, `exposed_s` the part of it that the step waits for."""
+
+    section: str
+    phase: str
+    what: str
+    kind: str
+    axes: tuple[str, ...] = ()
+    times: Number = 1
+    part: str = ""
+    term: str = ""
+    carries: str = ""
+    flops: Number = 0.0
+    hbm_bytes: Number = 0.0
+    wire_bytes: Number = 0.0
+    bound_s: Number = 0.0
+    expected_s: Number = 0.0
+    exposed_s: Number = 0.0
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is a collective; `carries` then says of what: weight, activation, gradient or statistic."""
+        return self.kind in COLLECTIVES
+
+    def total(self, name: str) -> Number:
+        """A quantity over all the times that the line runs."""
+        return getattr(self, name) * self.times
+
+
+@dataclass(frozen=True)
+class HeldLine:
+    """A tensor on a chip: bytes, and from when to when it is there."""
+
+    part: str
+    what: str
+    bytes: Number
+    since: str = "always"
+    until: str = "always"
+    section: str = ""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Lines of one step or iteration, and what is held while it runs."""
+
+    lines: list[LedgerLine] = field(default_factory=list)
+    held: list[HeldLine] = field(default_factory=list)
+
+    def total(self, name: str, chosen: Callable[[LedgerLine], bool] = lambda _: True) -> Number:
+        """A quantity summed over the lines that are chosen."""
+        return sum((line.total(name) for line in self.lines if chosen(line)), 0.0)
+
+    def by(self, key: str, name: str, chosen: Callable[[LedgerLine], bool] = lambda _: True) -> dict[Any, Number]:
+        """A quantity summed by a field of the lines (`axes`, `term`, `part` …)."""
+        found: dict[Any, Number] = {}
+        for line in filter(chosen, self.lines):
+            one = getattr(line, key)
+            found[one] = found.get(one, 0.0) + line.total(name)
+        return found
+
+    @property
+    def memory(self) -> dict[str, Number]:
+        """Bytes held, by part."""
+        found: dict[str, Number] = {}
+        for line in self.held:
+            found[line.part] = found.get(line.part, 0.0) + line.bytes
+        return found
+
+    @property
+    def hbm_bytes(self) -> Number:
+        """Bytes held in all."""
+        return sum((line.bytes for line in self.held), 0.0)
+
+    @property
+    def sent_bytes(self) -> dict[tuple[str, ...], Number]:
+        """Bytes that a chip sends, by the set of mesh axes they go over (names in alphabetical order)."""
+        found: dict[tuple[str, ...], Number] = {}
+        for line in self.lines:
+            if line.moves and line.axes:
+                key = tuple(sorted(line.axes))
+                found[key] = found.get(key, 0.0) + line.total("wire_bytes")
+        return found
+
+
+QUANTITIES = ("times", "flops", "hbm_bytes", "wire_bytes", "bound_s", "expected_s", "exposed_s")
+
+
+def at(ledger: Ledger, place: int) -> Ledger:
+    """One plan's ledger out of one over many: its numbers as floats."""
+
+    def one(value: Number) -> Number:
+        if not is_array(value):
+            return float(value) if isinstance(value, int | float | bool) else value
+        return float(value.ravel()[place if value.size > 1 else 0])
+
+    lines = [replace(line, **{name: one(getattr(line, name)) for name in QUANTITIES}) for line in ledger.lines]
+    return Ledger(lines, [replace(line, bytes=one(line.bytes)) for line in ledger.held])
+
+
+def present(lines: Iterable[LedgerLine], sizes: dict[str, Number]) -> list[LedgerLine]:
+    """The lines that do something, with the mesh axes that have more than one chip."""
+    found = []
+    for line in lines:
+        axes = tuple(axis for axis in line.axes if sizes.get(axis, 1) != 1)
+        idle = line.times == 0 or (line.moves and not axes)
+        if not idle and any(getattr(line, name) != 0 for name in QUANTITIES[1:]):
+            found.append(replace(line, axes=axes))
+    return found
