@@ -1,6 +1,5 @@
 """What fits: reserved memory is never below the ideal, and the numbers of a known model come out by hand."""
 
-import msgspec
 import numpy
 import pytest
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
 from dragonscale.serving.capacity import cache_per_chip, capacity
 from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import IDEAL, load_engine
+from dragonscale.serving.engine import IDEAL, adjust, load_engine
 from tests.serving.deployments import Case, cases, deployed, model_of
 
 
@@ -26,7 +25,7 @@ def test_reserved_is_never_below_the_ideal(case: Case, sequences: int, tokens: i
     real = capacity(deployment)
     ideal = capacity(deploy(model_of(case[0]), case[1], case[2], IDEAL))
     assert one(real.held(sequences, tokens)) >= one(ideal.held(sequences, tokens)) * (1 - 1e-9)
-    assert one(real.sequences(tokens)) <= one(ideal.sequences(tokens)) or deployment.engine.memory > 1
+    assert one(real.sequences(tokens)) <= one(ideal.sequences(tokens)) or deployment.engine.memory.share > 1
     assert one(real.weights) > 0
     assert one(real.per_token) >= 0
     longer = one(cache_per_chip(deployment, float(tokens * 2)))
@@ -79,7 +78,7 @@ def test_windows_stop_growing() -> None:
 
 
 def test_pages_round_up() -> None:
-    paged = msgspec.structs.replace(load_engine("generic"), page=256)
+    paged = adjust(load_engine("generic"), memory={"page": 256})
     room = capacity(deploy("llama3-8b", "h100:1", "", paged))
     assert one(room.sequences(257)) == one(room.sequences(512)) < one(room.sequences(256))
 

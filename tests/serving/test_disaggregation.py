@@ -26,8 +26,8 @@ def configs() -> list[Config]:
 
 
 def test_prompts_run_alone_in_pools() -> None:
-    assert ENGINE.scheduler != "chunked"
-    assert load_engine("generic").scheduler == "chunked"
+    assert ENGINE.scheduling.scheduler != "chunked"
+    assert load_engine("generic").scheduling.scheduler == "chunked"
 
 
 def test_both_pools_are_busy(configs: list[Config]) -> None:

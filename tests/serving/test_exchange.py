@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import msgspec
 import numpy
 import pytest
 
 from dragonscale.collectives.group import Switches
 from dragonscale.hardware import load_chip
 from dragonscale.serving.deployment import deploy
-from dragonscale.serving.engine import load_engine
+from dragonscale.serving.engine import adjust, load_engine
 from dragonscale.serving.exchange import places
 from dragonscale.serving.phases import decode, iteration_cost, prefill
 
@@ -22,7 +21,7 @@ def volume(engine, iteration):
 
 
 def changed(**settings):
-    return msgspec.structs.replace(load_engine("sglang-ep"), **settings)
+    return adjust(load_engine("sglang-ep"), experts=settings)
 
 
 def test_places_are_nodes_or_chips_of_one():
@@ -39,23 +38,21 @@ def test_fp8_halves_what_leaves():
 
 
 def test_a_token_goes_once_to_each_node_in_prefill():
-    plain, once = (volume(changed(expert_dedup=kept), prefill(2048, 32)) for kept in (False, True))
+    plain, once = (volume(changed(dedup=kept), prefill(2048, 32)) for kept in (False, True))
     assert once / plain == pytest.approx(4 * (1 - (3 / 4) ** 8) / 8)
-    assert volume(changed(expert_dedup=True), decode(2048, 2000)) == volume(
-        changed(expert_dedup=False), decode(2048, 2000)
-    )
+    assert volume(changed(dedup=True), decode(2048, 2000)) == volume(changed(dedup=False), decode(2048, 2000))
 
 
 def test_each_data_place_has_its_own_host():
     one = deploy("deepseek-v3", "h100:32", PLAN, "sglang-ep")
     cost = iteration_cost(one, decode(32 * 64, 2000))
     engine = one.engine
-    assert float(cost.host[0]) == pytest.approx(engine.step_seconds + 64 * engine.sequence_seconds)
+    assert float(cost.host[0]) == pytest.approx(engine.host.step_s + 64 * engine.host.sequence_s)
 
 
 def test_heads_that_do_not_share_read_the_cache_again():
     def seconds(heads, name="llama3-8b"):
-        engine = msgspec.structs.replace(load_engine("generic"), shared_heads=heads)
+        engine = adjust(load_engine("generic"), kernels={"shared_heads": heads})
         return float(iteration_cost(deploy(name, "h100:1", "tensor=1", engine), decode(64, 4096)).expected[0])
 
     assert seconds(()) == seconds((4,)) == seconds((2, 4))
@@ -65,7 +62,7 @@ def test_heads_that_do_not_share_read_the_cache_again():
 def test_plain_experts_scale_with_their_products():
     plain, usual = (
         replace(deploy("mixtral-8x7b", "h200:2", "tensor=2,weights=fp8,compute=fp8"), engine=engine)
-        for engine in (load_engine("trtllm-0"), msgspec.structs.replace(load_engine("trtllm-0"), experts=""))
+        for engine in (load_engine("trtllm-0"), adjust(load_engine("trtllm-0"), experts={"kernels": ""}))
     )
     small, large = (iteration_cost(plain, decode(batch, 1000)).terms["experts"].expected[0] for batch in (512, 4096))
     assert 3 < large / small < 9

@@ -11,13 +11,12 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-import msgspec
 import numpy
 import pytest
 
 from dragonscale.models import Attention, Layer, Mlp, Transformer
 from dragonscale.serving.deployment import Deployment, deploy
-from dragonscale.serving.engine import Engine, load_engine
+from dragonscale.serving.engine import Engine, adjust, load_engine
 from dragonscale.serving.phases import decode, iteration_cost, prefill
 
 DATA = Path(__file__).parents[2] / "docs" / "data"
@@ -103,7 +102,7 @@ def test_narrow_steps() -> None:
 def test_steps_of_another_script() -> None:
     """Models and a program that nothing was settled on: products apart, another layout of the cache, whole layers compiled."""
     compiled, eager = (
-        abs(errors(rows, msgspec.structs.replace(load_engine(name), joined=False)))
+        abs(errors(rows, adjust(load_engine(name), kernels={"joined": False})))
         for name, rows in (
             ("torch-compiled", [row for row in PLAIN if "compile" in row["notes"]]),
             ("torch-eager", [row for row in PLAIN if "eager" in row["notes"]]),
@@ -124,7 +123,7 @@ def test_pytorch_of_which_nothing_is_said_lies_between() -> None:
 
 def test_a_hot_chip_is_slower_where_it_computes() -> None:
     """Without `throttle` prompts come out a tenth too fast, and decoding a few sequences as it is."""
-    hot, rested = (msgspec.structs.replace(load_engine("torch-compiled"), throttle=part) for part in (0.1, 1.0))
+    hot, rested = (adjust(load_engine("torch-compiled"), kernels={"throttle": part}) for part in (0.1, 1.0))
     prompts = [row for row in COMPILED if row["scenario"] == "prefill_only" and int(row["isl"]) >= 2048]
     assert numpy.median(errors(prompts, rested)) < -0.06 < numpy.median(errors(prompts, hot))
     few = [row for row in COMPILED if row["scenario"] == "decode_only" and int(row["batch"]) <= 16]
@@ -132,7 +131,7 @@ def test_a_hot_chip_is_slower_where_it_computes() -> None:
 
 
 def test_an_overlap_never_hides_the_reading_of_the_cache() -> None:
-    bold = msgspec.structs.replace(load_engine("torch-compiled"), overlap=1.0, decode=1.0)
+    bold = adjust(load_engine("torch-compiled"), kernels={"attention_overlap_s": 1.0, "decode_attention": 1.0})
     cost = iteration_cost(served("llama3-8b", "bf16", bold), decode(numpy.array([1.0, 64.0]), 4096.0))
     scores = cost.terms["scores"]
     assert (scores.expected >= scores.memory * (1 - 1e-12)).all()
@@ -141,7 +140,7 @@ def test_an_overlap_never_hides_the_reading_of_the_cache() -> None:
 
 def test_defaults_change_nothing() -> None:
     plain = Engine()
-    assert (plain.throttle, plain.overlap) == (1.0, 0.0)
+    assert (plain.kernels.throttle, plain.kernels.attention_overlap_s) == (1.0, 0.0)
     from dragonscale.kernels import kernel_profile_for
 
     deployment = served("llama3-8b", "bf16", plain)

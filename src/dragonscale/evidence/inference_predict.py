@@ -9,7 +9,6 @@ per second that keeps the limits on latency.
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy
 
 from dragonscale.evidence.collective_case import Skip
@@ -39,10 +38,7 @@ def deployment_of(case: Case, plan: ServingPlan | None = None) -> Deployment:
     chosen = plan or case.plan
     assert chosen is not None
     piece = case.piece if chosen.chips == case.piece.chips else replace(case.piece, shape=(chosen.chips,), pods=1)
-    engine = load_engine(case.engine)
-    if case.settings:
-        engine = msgspec.structs.replace(engine, **dict(case.settings))
-    return Deployment(case.model, piece, chosen, engine, case.transport)
+    return Deployment(case.model, piece, chosen, load_engine(case.engine), case.transport)
 
 
 def seconds(deployment: Deployment, iteration: Iteration) -> Any:
@@ -72,7 +68,7 @@ def passes(batch: int, prompt: int, stages: int, limit: int) -> int:
 def prefill_seconds(deployment: Deployment, batch: int, prompt: int) -> float:
     """A static batch's prompts, part after part; the parts follow each other through a pipeline's stages."""
     stages = deployment.plan.pipe
-    parts = passes(batch, prompt, stages, deployment.engine.max_tokens * deployment.plan.data)
+    parts = passes(batch, prompt, stages, deployment.engine.scheduling.max_tokens * deployment.plan.data)
     one = float(seconds(deployment, prefill(prompt, batch / parts * stages)).mean())
     return one * (parts + stages - 1) / stages
 
@@ -86,7 +82,7 @@ def static_decode_seconds(deployment: Deployment, batch: int, prompt: int, outpu
 def steady(deployment: Deployment, sequences: Any, prompt: int, output: int) -> Steady:
     """The steady state with so many sequences in flight. As many prompts as the engine allows tokens share an iteration
     with the decoding sequences; longer ones take several, each with more of the prompt behind it."""
-    limit = deployment.engine.max_tokens
+    limit = deployment.engine.scheduling.max_tokens
     together = max(1, limit // prompt)
     pieces = max(1.0, prompt / limit)
     sequences = numpy.minimum(sequences, max(1.0, together / pieces * output))
@@ -101,7 +97,7 @@ def steady(deployment: Deployment, sequences: Any, prompt: int, output: int) -> 
 def room(deployment: Deployment, tokens: int) -> float:
     """Sequences of so many tokens that fit beside the weights and that the engine allows."""
     found = float(numpy.min(capacity(deployment).sequences(tokens)))
-    return min(found, deployment.engine.max_sequences)
+    return min(found, deployment.engine.scheduling.max_sequences)
 
 
 def full_load(case: Case, plan: ServingPlan) -> float:
@@ -172,7 +168,7 @@ def _predicted(case: Case) -> float:
     if case.scenario == "decode_only":
         return static_decode_seconds(own, case.batch, case.prompt, case.output)
     if case.scenario == "prefill_throughput":
-        prompts = max(1, (case.tokens_per_pass or own.engine.max_tokens) // case.prompt) * own.plan.data
+        prompts = max(1, (case.tokens_per_pass or own.engine.scheduling.max_tokens) // case.prompt) * own.plan.data
         return prompts * case.prompt / float(seconds(own, prefill(case.prompt, prompts)).mean())
     if case.scenario == "decode_throughput":
         most = room(own, case.prompt + case.output)
@@ -200,17 +196,19 @@ def _slotted(case: Case, own: Deployment) -> float:
 def _simulated(case: Case, own: Deployment) -> float:
     """Clients that send their next request when the last is answered."""
     from dragonscale.serving.table import StepTable
-    from dragonscale.simulation import ClosedLoop, Engine, Fixed, Fleet, Options, Pool, Uniform, simulate
+    from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, Scheduler, SimulationOptions, Uniform, simulate
 
     def lengths(mean: int) -> Any:
         return Uniform(round(mean * (1 - case.spread)), round(mean * (1 + case.spread))) if case.spread else Fixed(mean)
 
-    engine = Engine("chunked", sequences=own.engine.max_sequences, tokens=own.engine.max_tokens)
+    scheduler = Scheduler(
+        "chunked", sequences=own.engine.scheduling.max_sequences, tokens=own.engine.scheduling.max_tokens
+    )
     tokens = int(numpy.min(capacity(own).tokens))
     if tokens < case.prompt + case.output:
         return 0.0
     clients = min(case.clients, MOST_REQUESTS)
     requests = min(case.requests or 5 * clients, MOST_REQUESTS)
     load = ClosedLoop(clients, requests, lengths(case.prompt), lengths(case.output))
-    result = simulate(Fleet(Pool(StepTable(own), tokens, engine)), load, Options(seed=0))
+    result = simulate(Fleet(Pool(StepTable(own), tokens, scheduler)), load, SimulationOptions(seed=0))
     return float(result.throughput.output_tokens_per_s)

@@ -9,7 +9,6 @@ needs raises `Skip` with the reason; what could be assumed is named in `assumed`
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from dragonscale.evidence.collective_case import Skip, count, identity
 from dragonscale.evidence.inference_choices import SHAREGPT, Target, target_of
@@ -81,7 +80,6 @@ class Case:
     target: Target | None = None
     overlapped: bool = False
     transport: str = "ib"
-    settings: tuple[tuple[str, Any], ...] = ()
     memory: float | None = None
     assumed: tuple[str, ...] = ()
 
@@ -98,6 +96,8 @@ def case_of(row: Row, place: int) -> Case:
         raise Skip(f"no model of the scenario {scenario[:40]!r}" if scenario else "scenario not stated")
     alone = scenario in LATENCIES and count(row, "n_chips") == 1
     engine, guessed = engine_of(row["source"], row["notes"], alone)
+    if engine == "trtllm" and scenario in RATES:
+        engine = "trtllm-bench"  # measured for throughput by its own program, with no server in front
     model = served_model(row)
     chips = _needed(row, "n_chips")
     dtypes = dtypes_of(row)
@@ -131,22 +131,9 @@ def case_of(row: Row, place: int) -> Case:
         target=target_of(row["model"], scenario),
         overlapped="batch overlap" in notes,
         transport=read_wires(row["interconnect"]).transport or "ib",
-        settings=_settings(row),
         memory=(number(row.get("mem_gb")) or 0.0) * 1e9 or None,
         assumed=(*guessed, *assumed, *more),
     )
-
-
-NO_FRONT = {"stream_seconds": 0.0, "token_seconds": 0.0, "prompt_seconds": 0.0}
-"""An engine fed by its own program with tokens: no server that reads prompts and streams answers."""
-
-
-def _settings(row: Row) -> tuple[tuple[str, Any], ...]:
-    """What is known of the engine's settings in a source, over its usual ones. TensorRT-LLM measured for its throughput
-    decodes up to 2048 sequences at once (its default), gives 0.95 of what is free to the cache, and has no server in front of it."""
-    if row["scenario"] not in RATES or "TensorRT" not in row["source"] + row["notes"]:
-        return ()
-    return (("max_sequences", 2048), ("memory", 0.95), *NO_FRONT.items())
 
 
 def _needed(row: Row, column: str) -> int:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy
 
 from dragonscale.errors import InputError
@@ -22,11 +21,11 @@ from dragonscale.evidence.serving_rows import COLUMNS, Served, served_of
 from dragonscale.hardware import parse_slice
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import load_engine
+from dragonscale.serving.engine import adjust, load_engine
 from dragonscale.serving.table import StepTable
 from dragonscale.serving.times import StepTimes
-from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Options, Pool, Uniform, simulate
-from dragonscale.simulation.deployed import engine_of
+from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, SimulationOptions, Uniform, simulate
+from dragonscale.simulation.deployed import scheduler_of
 
 TOKENISE = 2.5e-6
 """Seconds of a tokeniser for a token of a prompt: the Hugging Face tokenisers that all three engines use do about
@@ -94,10 +93,12 @@ class Bench:
 def deployment_of(run: Served, tokens: int, sequences: int) -> Deployment:
     """The copy of the model that served, with the engine as it was launched."""
     engine = load_engine(run.engine)
-    engine = msgspec.structs.replace(
-        engine, memory=run.recipe.memory, max_tokens=tokens, max_sequences=sequences,
-        stream_seconds=engine.stream_seconds / run.recipe.interval, prompt_graphs=_captured(run),
-    )  # fmt: skip
+    engine = adjust(
+        engine,
+        memory={"share": run.recipe.memory},
+        scheduling={"max_tokens": tokens, "max_sequences": sequences},
+        host={"stream_s": engine.host.stream_s / run.recipe.interval, "prompt_graphs": _captured(run)},
+    )
     return Deployment(run.model, parse_slice(f"{run.chip.name}:{run.plan.chips}"), run.plan, engine)
 
 
@@ -141,7 +142,7 @@ def predict(run: Served, table: StepTable) -> tuple[float, float]:
     """Mean seconds to the first token and between tokens."""
     own = table.deployment.engine
     engine = replace(
-        engine_of(own),
+        scheduler_of(own),
         sequences=run.recipe.sequences or run.clients,
         tokens=_budget(run),
         poll=run.recipe.poll[0 if run.clients < 16 else 1],
@@ -154,14 +155,14 @@ def predict(run: Served, table: StepTable) -> tuple[float, float]:
     elif run.recipe.reuse:
         times = Reused(table, run.recipe.reuse)
     result = simulate(
-        Fleet(Pool(times, cache_tokens(run), engine), overhead_s=front_seconds(run, own.request_seconds, times)),
+        Fleet(Pool(times, cache_tokens(run), engine), overhead_s=front_seconds(run, own.host.request_s, times)),
         ClosedLoop(
             run.clients,
             run.clients * run.recipe.prompts,
             _lengths(run, run.input),
             _lengths(run, max(round(run.output / pace), 2)),
         ),
-        Options(seed=0),
+        SimulationOptions(seed=0),
     )
     return result.latency["ttft_s"].mean.value, result.latency["tpot_s"].mean.value / pace
 

@@ -105,7 +105,7 @@ def cache_per_chip(deployment: Deployment, tokens: Number) -> Number:
     total: Number = 0.0
     for section in deployment.sections:
         cap = section.span if section.span is not None else section.chunk
-        held = minimum(tokens, cap) if cap is not None and not deployment.engine.whole_windows else tokens
+        held = minimum(tokens, cap) if cap is not None and not deployment.engine.memory.whole_windows else tokens
         past = tokens / section.compress if section.compress is not None else tokens
         for op in section.ops:
             for array in op.inputs if op.function == "cache" else ():
@@ -130,7 +130,7 @@ def cache_per_chip(deployment: Deployment, tokens: Number) -> Number:
 def working_bytes(deployment: Deployment) -> Number:
     """Activations of the largest iteration: its residuals, the widest hidden layer and the logits of its sequences."""
     engine, mesh = deployment.engine, Mesh(deployment.axes)
-    tokens = engine.max_tokens / mesh.size("data")
+    tokens = engine.scheduling.max_tokens / mesh.size("data")
     widest = max(
         product(section.dims[name] for name in array.names if name not in ("b", "t"))
         for section in deployment.sections
@@ -141,7 +141,12 @@ def working_bytes(deployment: Deployment) -> Number:
         if "s" not in array.names and "m" not in array.names
     )
     hidden = tokens * (4 * deployment.model.d_model + 3 * widest / mesh.size("expert", "tensor", "share")) * 2
-    logits = minimum(engine.max_sequences, engine.max_tokens) / mesh.size("data") * deployment.model.vocab * 4
+    logits = (
+        minimum(engine.scheduling.max_sequences, engine.scheduling.max_tokens)
+        / mesh.size("data")
+        * deployment.model.vocab
+        * 4
+    )
     return hidden + logits
 
 
@@ -170,12 +175,12 @@ def capacity(deployment: Deployment) -> Capacity:
     ideal = engine.name == "ideal"
     return Capacity(
         hbm=hbm,
-        usable=hbm * engine.memory,
+        usable=hbm * engine.memory.share,
         weights=weights_per_chip(deployment),
         working=0.0 if ideal else working_bytes(deployment),
-        reserve=engine.reserve_bytes,
+        reserve=engine.memory.reserve_bytes,
         per_token=slope,
         fixed=cache_per_chip(deployment, far) - slope * far,
-        page=engine.page,
+        page=engine.memory.page,
         places=mesh.size("data"),
     )

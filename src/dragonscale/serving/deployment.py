@@ -83,7 +83,7 @@ class Deployment:
     @cached_property
     def kernels(self) -> KernelProfile:
         """The chip's efficiency profile; under an engine that keeps the chip busy, products run hot sooner."""
-        profile, part = kernel_profile_for(self.chip), self.engine.throttle
+        profile, part = kernel_profile_for(self.chip), self.engine.kernels.throttle
         if part == 1.0:
             return profile
         hot = {name: replace(table, throttle=table.throttle * part) for name, table in profile.matmul.by_format.items()}
@@ -92,16 +92,18 @@ class Deployment:
     @cached_property
     def network(self) -> Profile:
         """The networks' efficiency profile, with the engine's collectives."""
-        return profile_for(self.chip, self.transport, self.engine.collectives)
+        return profile_for(self.chip, self.transport, self.engine.collectives.library)
 
     @cached_property
     def exchange_network(self) -> Profile:
         """The same for tokens on their way to experts."""
-        return profile_for(self.chip, self.transport, "deepep" if self.engine.exchange == "all_to_all" else "nccl")
+        return profile_for(
+            self.chip, self.transport, "deepep" if self.engine.experts.exchange == "all_to_all" else "nccl"
+        )
 
     def rules(self, prompt: bool) -> Rules:
         """The layouts of prompts or of single tokens."""
-        return Rules(self.plan.spread, prompt, self.engine.exchange == "all_to_all")
+        return Rules(self.plan.spread, prompt, self.engine.experts.exchange == "all_to_all")
 
 
 def filling(plan: ServingPlan, piece: Slice) -> ServingPlan:

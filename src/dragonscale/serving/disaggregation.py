@@ -11,9 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from dragonscale.serving.engine import Engine
+from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.frontier import Ask, Config
 from dragonscale.serving.limits_fleet import pool_ratio, usd_per_million
 from dragonscale.serving.table import LATENCY, port_bandwidth
@@ -24,7 +22,7 @@ CANDIDATES = 8
 
 def alone(engine: Engine) -> Engine:
     """The engine with prompts in iterations of their own, as a pool for prefill runs them."""
-    return msgspec.structs.replace(engine, scheduler="continuous", mixed=False)
+    return adjust(engine, scheduling={"scheduler": "continuous", "mixed": False})
 
 
 @dataclass(frozen=True)

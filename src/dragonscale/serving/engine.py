@@ -1,96 +1,140 @@
 """What a serving engine does around the kernels: how it schedules, what it fuses, what its host costs, what it reserves.
 
-These few constants are the part of an expectation that is not measured on kernels. There is one set for each engine,
-declared with its reasons in `engines.toml`, and the same for every model, chip and row of measurements.
+These few constants are the part of an expectation that is not measured on kernels. There is one set for each engine, declared
+with its reasons in `engines.toml`, and the same for every model, chip and row of measurements. They come in groups, one for
+each thing that an engine decides; the defaults change nothing of what the profiles say. Times are in seconds.
 """
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
+from typing import Any
 
 import msgspec
 
-from dragonscale.errors import unknown
+from dragonscale.errors import InputError, unknown
 
 
-class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Kernels: `collectives` names the library whose AllReduce runs inside a node, `experts` the library of grouped products
-    (empty: the profile's usual; `plain`: tuned for the run, as good as plain products), `routing` how tokens spread over experts, `exchange` whether tokens are sent to experts
-    of other `data` places (`all_to_all`) or gathered by all (`gather`); then `dispatch_bytes` are sent for each element of a
-    token, and with `expert_dedup` only once to every node (see `exchange.py`). `matmul`, `attention`, `decode`, `grouped`,
-    `reduce`: seconds of its kernels of that kind (collectives: inside a node) over the profile's. `quantise`: how much of the conversion of activations to narrow
-    formats is a kernel of its own (0: fused into the kernel before). `pointwise`: kernels of norms, activations and rotary
-    embeddings over one each. `narrow_attention`: whether prefill attends in the cache's format.
-    `joined` of False runs products that read the same tensor (queries, keys and values; gate and up) as kernels of their own.
-    `shared_heads`: how many query heads may share a cached head for its decode kernel to read the cache once for all of
-    them (empty: any number); with another number each query head reads it again, from the last-level cache.
-    `gap`: seconds between two kernels inside a graph. `flash` of False writes the scores of a prompt out. `throttle`: seconds until power slows a product down over
-    the profile's, whose kernels were timed one at a time on a chip that had rested. `overlap`: seconds by
-    which its attention kernels are done sooner than the profile's, however much they read: the profile's were timed call
-    by call, and in a graph most of the way to start one hides under the kernel before.
+class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Its kernels beside those of the chip's profile."""
 
-    Host: `graphs` says whether decoding is replayed from a graph; otherwise, and in prefill unless `prompt_graphs`, the host issues kernels
-    one by one, `host_kernel` seconds each and `host_experts` for a layer of experts, `host_latent` for one of latent attention, and the iteration takes at least that. `step_seconds`,
-    `sequence_seconds`, `prompt_seconds`, `token_seconds`: exposed seconds of the host per iteration, per decoding sequence, per prompt and per token prefilled.
-    `stream_seconds`: seconds of the process that streams tokens out, for each; iterations cannot come faster.
-    `request_seconds`: what a request spends in front of the engine (parsing, tokenising, streaming).
-    `sample_seconds`, `sample_bytes`: sampling, per iteration and per logit.
-
-    Memory: `memory` is the part of HBM the engine uses, `reserve_bytes` what it keeps of that for itself; `page` tokens
-    to a page; `whole_windows` of True keeps all tokens of sliding-window layers.
-
-    Scheduling: `scheduler` (static, continuous, chunked), `max_tokens` in one iteration, `max_sequences` at once; `mixed`
-    whether prompts share iterations with decoding sequences (unset: where they are chunked); `reserve` whether pages are
-    taken for the `prompt` or the `whole` request at admission; `ahead` iterations are settled before the one under way ends;
-    new requests are looked for every `poll` iterations."""
-
-    name: str = "generic"
-    why: str = ""
-    base: str = ""
-    collectives: str = "nccl"
-    experts: str = ""
-    routing: str | float = "random"
-    exchange: str = "gather"
-    dispatch_bytes: float = 2.0
-    expert_dedup: bool = False
     matmul: float = 1.0
-    attention: float = 1.0
-    decode: float = 1.0
-    grouped: float = 1.0
-    reduce: float = 1.0
+    """Seconds of its matmuls over the profile's."""
+    prefill_attention: float = 1.0
+    """The same for attention of prompts."""
+    decode_attention: float = 1.0
+    """The same for attention of single tokens against the cache, and for recurrent states."""
+    elementwise: float = 1.0
+    """Kernels of norms, activations and rotary embeddings over one each."""
     quantise: float = 0.0
-    pointwise: float = 1.0
-    narrow_attention: bool = False
-    flash: bool = True
-    shared_heads: tuple[int, ...] = ()
-    gap: float = 0.0
+    """How much of the conversion of activations to block-scaled formats is a kernel of its own (0: fused)."""
     joined: bool = True
+    """Whether matmuls that read the same tensor (queries, keys and values; gate and up) are one kernel."""
+    flash: bool = True
+    """Whether prefill attention keeps the scores on the chip; otherwise they are written out."""
+    narrow_attention: bool = False
+    """Whether prefill attends in the cache's format."""
+    shared_heads: tuple[int, ...] = ()
+    """How many query heads may share a cached head for the decode kernel to read the cache once for all of them (empty: any
+    number); with another number each query head reads it again, from the last-level cache."""
+    gap_s: float = 0.0
+    """Between two kernels inside a graph."""
+    attention_overlap_s: float = 0.0
+    """How much sooner attention is done than in the profile, which was timed call by call: in a graph most of the way to start
+    a kernel hides under the one before."""
     throttle: float = 1.0
-    overlap: float = 0.0
+    """Seconds until power slows a matmul down, over the profile's, which was timed on a chip that had rested."""
+
+
+class EngineCollectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Its collectives."""
+
+    library: str = "nccl"
+    """Whose AllReduce runs inside a node."""
+    slowdown: float = 1.0
+    """Seconds inside a node over the profile's; below 1 some of it hides under matmuls."""
+
+
+class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How it runs the experts of an MoE."""
+
+    kernels: str = ""
+    """The library of grouped matmuls (empty: the profile's usual; `plain`: as good as plain matmuls, tuned for the run)."""
+    slowdown: float = 1.0
+    """Seconds of grouped matmuls over that library's."""
+    routing: str | float = "random"
+    """How tokens spread over experts."""
+    exchange: str = "gather"
+    """Whether tokens are sent to the experts of other data ranks (`all_to_all`) or gathered by all (`gather`)."""
+    dispatch_bytes: float = 2.0
+    """Bytes sent to experts for each element of a token."""
+    dedup: bool = False
+    """Whether a prompt's token goes only once to every node (see `exchange.py`)."""
+
+
+class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the host costs."""
+
     graphs: bool = True
+    """Whether decoding is replayed from a graph; otherwise the host issues kernels one by one, and the iteration takes at least
+    as long as that."""
     prompt_graphs: bool = False
-    host_kernel: float = 0.0
-    host_experts: float = 0.0
-    host_latent: float = 0.0
-    step_seconds: float = 0.0
-    sequence_seconds: float = 0.0
-    prompt_seconds: float = 0.0
-    token_seconds: float = 0.0
-    request_seconds: float = 0.0
-    stream_seconds: float = 0.0
-    sample_seconds: float = 0.0
+    """The same for iterations with prompts."""
+    kernel_s: float = 0.0
+    """To issue a kernel."""
+    expert_layer_s: float = 0.0
+    """To issue a layer of experts, in addition."""
+    latent_layer_s: float = 0.0
+    """To issue a layer of latent attention (MLA), in addition."""
+    step_s: float = 0.0
+    """Exposed in every iteration."""
+    sequence_s: float = 0.0
+    """Exposed for each decoding sequence."""
+    prompt_s: float = 0.0
+    """Exposed for each prompt."""
+    token_s: float = 0.0
+    """Exposed for each token prefilled."""
+    request_s: float = 0.0
+    """What a request spends in front of the engine (parsing, tokenising, streaming)."""
+    stream_s: float = 0.0
+    """Of the process that streams tokens out, for each token: iterations cannot come faster."""
+    sample_s: float = 0.0
+    """Sampling, for each iteration."""
     sample_bytes: float = 12.0
-    memory: float = 0.9
+    """Sampling, bytes moved for each logit."""
+
+
+class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What of HBM it uses."""
+
+    share: float = 0.9
+    """The part of HBM that it uses."""
     reserve_bytes: float = 2e9
+    """What of that it keeps for itself."""
     page: int = 16
+    """Tokens to a page of the KV cache."""
     whole_windows: bool = False
+    """Whether sliding-window layers keep all tokens."""
+
+
+class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which requests run in an iteration."""
+
     scheduler: str = "chunked"
+    """`static`, `continuous` or `chunked`."""
     max_tokens: int = 8192
+    """Tokens of an iteration at most, on each data rank."""
     max_sequences: int = 1024
+    """Sequences at once at most, on each data rank."""
     mixed: bool | None = None
+    """Whether prompts share iterations with decoding sequences (unset: where they are chunked)."""
     reserve: str = "prompt"
+    """Whether pages are taken for the `prompt` or the `whole` request at admission."""
     ahead: int = 0
+    """Iterations that are settled before the one under way ends."""
     poll: int = 1
+    """New requests are looked for every so many iterations."""
 
     @property
     def beside(self) -> bool:
@@ -98,27 +142,69 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.scheduler == "chunked" if self.mixed is None else self.mixed
 
 
-IDEAL = Engine(name="ideal", memory=1.0, reserve_bytes=0.0, page=1, sample_bytes=0.0)
+class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An engine's constants by group; `why` says where they come from, `base` which engine it starts from."""
+
+    name: str = "generic"
+    why: str = ""
+    base: str = ""
+    kernels: EngineKernels = EngineKernels()
+    collectives: EngineCollectives = EngineCollectives()
+    experts: EngineExperts = EngineExperts()
+    host: EngineHost = EngineHost()
+    memory: EngineMemory = EngineMemory()
+    scheduling: EngineScheduling = EngineScheduling()
+
+
+IDEAL = Engine(
+    name="ideal", host=EngineHost(sample_bytes=0.0), memory=EngineMemory(share=1.0, reserve_bytes=0.0, page=1)
+)
 """For bounds: nothing of the host, nothing reserved."""
+
+
+def merge_groups(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over others, group by group.
+
+    >>> merge_groups({"why": "old", "host": {"step_s": 1, "token_s": 2}}, {"why": "new", "host": {"step_s": 3}})
+    {'why': 'new', 'host': {'step_s': 3, 'token_s': 2}}
+    """
+    found = dict(base)
+    for key, value in changes.items():
+        known = found.get(key)
+        both = isinstance(known, Mapping) and isinstance(value, Mapping)
+        found[key] = merge_groups(known, value) if both else value
+    return found
+
+
+def adjust(engine: Engine, **groups: Mapping[str, Any]) -> Engine:
+    """An engine with some settings changed.
+
+    >>> adjust(load_engine("vllm"), memory={"share": 0.8}).memory.share
+    0.8
+    """
+    try:
+        return msgspec.convert(merge_groups(msgspec.to_builtins(engine), groups), Engine)
+    except msgspec.ValidationError as error:
+        raise InputError(f"Engine {engine.name} cannot be set like this: {error}.") from None
 
 
 @functools.cache
 def engines() -> dict[str, Engine]:
-    """The engines that are known, by name; one with a `base` starts from that one's constants."""
+    """The engines that are known, by name; one with a `base` starts from that one's constants, at any depth."""
     text = (resources.files("dragonscale.serving") / "engines.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
 
-    def settled(name: str) -> dict[str, object]:
+    def settled(name: str) -> dict[str, Any]:
         table = tables[name]
-        return {**(settled(table["base"]) if table.get("base") else {}), **table}
+        return merge_groups(settled(table["base"]), table) if "base" in table else table
 
-    return {name: msgspec.convert({**settled(name), "name": name}, Engine) for name in tables}
+    return {name: msgspec.convert(settled(name) | {"name": name}, Engine) for name in tables}
 
 
 def load_engine(name: str) -> Engine:
     """An engine by name.
 
-    >>> load_engine("vllm").scheduler
+    >>> load_engine("vllm").scheduling.scheduler
     'chunked'
     """
     if name not in engines():

@@ -30,8 +30,8 @@ def sent_share(step: Step, group: Group, picks: Number, engine: Engine, prompt: 
     if step.kind != "all_to_all":
         return 1.0
     leaves = any(dim.name == "x" and dim.axes for dim in step.after.dims)
-    share = engine.dispatch_bytes / PLAIN_BYTES if leaves else 1.0
-    if not (engine.expert_dedup and prompt):
+    share = engine.experts.dispatch_bytes / PLAIN_BYTES if leaves else 1.0
+    if not (engine.experts.dedup and prompt):
         return share
     many = maximum(places(group), 1)
     return share * many * (1 - (1 - 1 / many) ** picks) / picks

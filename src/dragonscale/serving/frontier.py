@@ -117,7 +117,7 @@ def judge(
     room = capacity(deployment)
     length = ask.prompt + ask.output
     most = numpy.atleast_1d(numpy.broadcast_to(room.sequences(float(length)), (len(lot),)))
-    most = numpy.minimum(most, engine.max_sequences * numpy.atleast_1d(numpy.asarray(lot.plan.data)))
+    most = numpy.minimum(most, engine.scheduling.max_sequences * numpy.atleast_1d(numpy.asarray(lot.plan.data)))
     fits = numpy.atleast_1d(numpy.broadcast_to(deployment.wires.possible, (len(lot),))) & (most >= 1)
     data = numpy.atleast_1d(numpy.asarray(lot.plan.data))
     rows = [
@@ -154,7 +154,7 @@ def _judged(
     prefill, added = _prefill(wide, engine, ask, batch, keys, step)
     plain = numpy.broadcast_to(step.expected, batch.shape)
     taken, drafts = (plain, 0) if draft is None else loop_seconds(wide, draft, batch, keys, plain)
-    state = steady_state(batch, taken, prefill, added, ask.output, engine.request_seconds)
+    state = steady_state(batch, taken, prefill, added, ask.output, engine.host.request_s)
     held = room.weights + room.working + room.reserve
     held = numpy.broadcast_to(held, (len(lot),))[places] + batch * (
         ceil_to(float(ask.prompt + ask.output), room.page) * numpy.broadcast_to(room.per_token, (len(lot),))[places]
@@ -166,7 +166,7 @@ def _judged(
 
     columns = [
         numpy.broadcast_to(value, batch.shape).tolist()
-        for value in (batch, state.decode, prefill, added, float(ask.output), state.waiting, engine.request_seconds)
+        for value in (batch, state.decode, prefill, added, float(ask.output), state.waiting, engine.host.request_s)
     ]
     lower, heavy, step_s, drafted = (
         numpy.broadcast_to(value, batch.shape).tolist() for value in (step.lower, held, plain, drafts)
@@ -194,16 +194,18 @@ def _prefill(deployment: Deployment, engine: Engine, ask: Ask, batch: Any, keys:
     plan = deployment.plan
     several = plan.data * plan.pipe
     coming = numpy.maximum(batch / several / max(ask.output - 1, 1), 1e-6)
-    together = numpy.minimum(coming / -numpy.expm1(-coming), max(engine.max_tokens / ask.new, 1.0))
-    if not engine.beside:
-        pieces = math.ceil(ask.new / engine.max_tokens)
+    together = numpy.minimum(coming / -numpy.expm1(-coming), max(engine.scheduling.max_tokens / ask.new, 1.0))
+    if not engine.scheduling.beside:
+        pieces = math.ceil(ask.new / engine.scheduling.max_tokens)
         whole: Any = 0.0
         for piece in range(pieces):
-            done, past = engine.max_tokens * piece, ask.past + engine.max_tokens * piece
-            asked = Iteration(prompts=several * together, tokens=min(engine.max_tokens, ask.new - done), past=past)
+            done, past = engine.scheduling.max_tokens * piece, ask.past + engine.scheduling.max_tokens * piece
+            asked = Iteration(
+                prompts=several * together, tokens=min(engine.scheduling.max_tokens, ask.new - done), past=past
+            )
             whole = whole + iteration_cost(deployment, asked).expected
         return whole, whole / several / together
-    room = numpy.maximum(engine.max_tokens - batch / several, 64.0)
+    room = numpy.maximum(engine.scheduling.max_tokens - batch / several, 64.0)
     chunk = numpy.minimum(room / together, ask.new)
     pieces = numpy.maximum(ask.new / chunk, 1.0)
     past = ask.past + (ask.new - chunk) / 2

@@ -251,7 +251,7 @@ def _add_section(
     for kernel in reading.kernels:
         if kernel.function == "matmul":
             routed = any(dim.select for weight in kernel.op.weights for dim in weight.dims)
-            alone = () if bench.engine.joined else (len(products),)
+            alone = () if bench.engine.kernels.joined else (len(products),)
             key = ("experts",) if routed else (kernel.part, *(array.name for array in kernel.op.inputs), *alone)
             products.setdefault(key, []).append(kernel)
         elif kernel.function in ("attend", "score"):
@@ -319,7 +319,7 @@ def _add_moves(
         taken = expected_time(step.kind, volume, group, shared_profile(profile, group), EXACT)
         alone = numpy.asarray(size) <= 1
         wire.lower = wire.lower + numpy.where(alone, 0.0, lower) * times
-        slow = deployment.engine.reduce if _within_node(group) else 1.0
+        slow = deployment.engine.collectives.slowdown if _within_node(group) else 1.0
         wire.expected = wire.expected + numpy.where(alone, 0.0, taken) * times * slow
         wire.volume = wire.volume + numpy.where(alone, 0.0, volume) * times
         wire.count = wire.count + numpy.where(alone, 0.0, 1.0) * times
@@ -345,18 +345,22 @@ def _add_host(cost: Cost, deployment: Deployment, arrays: dict[str, Any], last: 
     engine = deployment.engine
     vocab = deployment.model.vocab
     ways = bench.mesh.size("data")
-    cost.sampling = engine.sample_seconds + memory_seconds(last / ways * vocab * engine.sample_bytes, bench.profile)
+    cost.sampling = engine.host.sample_s + memory_seconds(last / ways * vocab * engine.host.sample_bytes, bench.profile)
     own = (
-        engine.sequence_seconds * arrays["decodes"]
-        + engine.prompt_seconds * arrays["prompts"]
-        + engine.token_seconds * arrays["prompts"] * arrays["tokens"]
+        engine.host.sequence_s * arrays["decodes"]
+        + engine.host.prompt_s * arrays["prompts"]
+        + engine.host.token_s * arrays["prompts"] * arrays["tokens"]
     )
-    cost.host = engine.step_seconds + own / ways
+    cost.host = engine.host.step_s + own / ways
     issued = sum(term.kernels for term in cost.terms.values()) + sum(wire.count for wire in cost.wires.values())
-    gaps = engine.gap * issued
-    replayed = numpy.where(arrays["prompts"] > 0, engine.prompt_graphs, engine.graphs)
+    gaps = engine.kernels.gap_s * issued
+    replayed = numpy.where(arrays["prompts"] > 0, engine.host.prompt_graphs, engine.host.graphs)
     cost.sampling = cost.sampling + gaps
     routed = cost.terms["experts"].kernels / EXPERT_KERNELS if "experts" in cost.terms else 0.0
-    pace = issued * engine.host_kernel + routed * engine.host_experts + deployment.latent * engine.host_latent
+    pace = (
+        issued * engine.host.kernel_s
+        + routed * engine.host.expert_layer_s
+        + deployment.latent * engine.host.latent_layer_s
+    )
     cost.issuing = numpy.where(replayed, 0.0, pace)
-    cost.streaming = engine.stream_seconds * last
+    cost.streaming = engine.host.stream_s * last

@@ -79,14 +79,14 @@ class StepTable:
 
     def __post_init__(self) -> None:
         engine = self.deployment.engine
-        most = max(engine.max_tokens, engine.max_sequences, EVERY * 2)
+        most = max(engine.scheduling.max_tokens, engine.scheduling.max_sequences, EVERY * 2)
         every = [float(tokens) for tokens in range(1, EVERY + 1)]
         fine = [float(edge + more) for edge in range(EVERY, min(most, 4096) + 64, 64) for more in (0, 1)][1:]
         tokens = numpy.array([*every, *fine, *(float(edge) for edge in range(4096 + 512, most + 512, 512))])
         self.decoding = _products(self.deployment, tokens, prompt=False)
         self.prompting = _products(self.deployment, tokens, prompt=True)
-        self.head = _head(self.deployment, engine.max_sequences)
-        self.attending = _decoding(self.deployment, engine.max_sequences, self.longest)
+        self.head = _head(self.deployment, engine.scheduling.max_sequences)
+        self.attending = _decoding(self.deployment, engine.scheduling.max_sequences, self.longest)
         self.prompts = _prompting(self.deployment, most, self.longest)
         probe = iteration_cost(self.deployment, Iteration(decodes=1, keys=16))
         self.floor_decode = float(numpy.ravel(probe.issuing)[0])
@@ -101,10 +101,10 @@ class StepTable:
     def _host(self, decodes: int, prompts: int, tokens: int) -> float:
         engine = self.deployment.engine
         return (
-            engine.step_seconds
-            + engine.sequence_seconds * decodes
-            + engine.prompt_seconds * prompts
-            + engine.token_seconds * tokens
+            engine.host.step_s
+            + engine.host.sequence_s * decodes
+            + engine.host.prompt_s * prompts
+            + engine.host.token_s * tokens
         )
 
     def _line(self, decodes: int) -> Line:
@@ -131,7 +131,7 @@ class StepTable:
             seconds += self._line(max(decodes // stages, 1))(cached / decodes) * drafts
         seconds += self._prompt_attention(pieces) / stages
         issuing = self.floor_mixed if decodes else self.floor_prompt
-        floor = max(issuing, self.deployment.engine.stream_seconds * rows)
+        floor = max(issuing, self.deployment.engine.host.stream_s * rows)
         return max(seconds, floor) + self._host(decodes, len(pieces), fresh)
 
     def _verify(self, decodes: int, queries: int) -> float:
@@ -197,7 +197,7 @@ class StepTable:
         if found is None:
             stages, host = self.deployment.plan.pipe, self._host(decodes, 0, 0)
             fixed = self.decoding(decodes * queries / stages) + self.head(decodes * queries / stages)
-            floor = max(self.floor_decode, self.deployment.engine.stream_seconds * decodes * queries)
+            floor = max(self.floor_decode, self.deployment.engine.host.stream_s * decodes * queries)
             scale = 1.0 if queries == 1 else self._verify(decodes, queries)
             found = (fixed + host, floor + host, self._line(max(decodes // stages, 1)), scale)
             self._steps[(decodes, queries)] = found

@@ -66,7 +66,7 @@ class Bench:
     @property
     def attention_dtype(self) -> str:
         """The format in which a prompt attends."""
-        return self.plan.kv if self.engine.narrow_attention and dtype_bytes(self.plan.kv) == 1 else "bf16"
+        return self.plan.kv if self.engine.kernels.narrow_attention and dtype_bytes(self.plan.kv) == 1 else "bf16"
 
     def size(self, array: Array, sizes: dict[str, Number]) -> Number:
         """Elements of an array on one chip."""
@@ -95,11 +95,11 @@ def product_work(kernels: list[Kernel], sizes: dict[str, Number], bench: Bench) 
     name = part_format(bench.plan, first.part)
     kind = FORMATS[name]
     flops = 2 * m * n * k * many
-    seconds = matmul_seconds(m, n, k, name, bench.profile, many, replayed=True) * bench.engine.matmul
+    seconds = matmul_seconds(m, n, k, name, bench.profile, many, replayed=True) * bench.engine.kernels.matmul
     issued = 1.0
-    if bench.engine.quantise and name in DYNAMIC:
-        seconds = seconds + bench.engine.quantise * quantise_seconds(m * many, k, name, bench.profile)
-        issued = 1.0 + bench.engine.quantise
+    if bench.engine.kernels.quantise and name in DYNAMIC:
+        seconds = seconds + bench.engine.kernels.quantise * quantise_seconds(m * many, k, name, bench.profile)
+        issued = 1.0 + bench.engine.kernels.quantise
     moved = many * n * k * kind.weight
     return Work(first.part, flops, flops / bench.profile.peak(name), moved, seconds, issued)
 
@@ -113,10 +113,10 @@ def expert_work(kernels: list[Kernel], tokens: Number, sizes: dict[str, Number],
     chips, slices = bench.mesh.size("data", "expert"), bench.mesh.size("tensor", "share")
     name = part_format(bench.plan, "experts")
     gated = len(kernels) > 2
-    routing = bench.engine.routing
+    routing = bench.engine.experts.routing
     tables = bench.profile.grouped.of(name)
     load = route(tokens, sizes["x"], experts, chips, routing)
-    chosen = next((one for one in bench.engine.experts.split() if one in tables or one == "plain"), "")
+    chosen = next((one for one in bench.engine.experts.kernels.split() if one in tables or one == "plain"), "")
     if chosen == "plain":
         seconds = _plain_experts(load, hidden, inner / slices, gated, name, bench.profile)
     else:
@@ -129,7 +129,12 @@ def expert_work(kernels: list[Kernel], tokens: Number, sizes: dict[str, Number],
     kind = FORMATS[name]
     moved = each * kind.weight * load.active
     return Work(
-        "experts", flops, flops / bench.profile.peak(name), moved, seconds * bench.engine.grouped, EXPERT_KERNELS
+        "experts",
+        flops,
+        flops / bench.profile.peak(name),
+        moved,
+        seconds * bench.engine.experts.slowdown,
+        EXPERT_KERNELS,
     )
 
 
@@ -192,11 +197,11 @@ def decode_work(kernel: Kernel, section: Section, seen: Attended, sizes: dict[st
     seconds = decode_attention_seconds(
         batch, keys, heads.queries * seen.queries, heads.keys, heads.element / 2, _cache_format(dtype), bench.profile
     )
-    if bench.engine.shared_heads:
+    if bench.engine.kernels.shared_heads:
         seconds = seconds * _repeated(heads.queries / heads.keys, _cache_format(dtype), bench)
     seconds = maximum(seconds, flops / (peak * LATENT_RATE))
     launch = bench.profile.decode.of(_cache_format(dtype)).launch
-    seconds = _under_engine(seconds, bench.engine.decode, launch, flops / peak, moved, bench)
+    seconds = _under_engine(seconds, bench.engine.kernels.decode_attention, launch, flops / peak, moved, bench)
     return Work("scores", flops, flops / peak, moved, seconds, 2.0)
 
 
@@ -213,7 +218,7 @@ def _repeated(group: Number, dtype: str, bench: Bench) -> Number:
     rate = max(profile.bandwidth * profile.decode.of("bf16").cached, CACHE_BYTES * profile.cores * clock)
     again = group * (profile.bandwidth * profile.decode.of(dtype).bandwidth / rate)
     shared = group == 1
-    for size in bench.engine.shared_heads:
+    for size in bench.engine.kernels.shared_heads:
         shared = shared | (group == size)
     return where(shared, 1.0, maximum(again, 1.0))
 
@@ -223,7 +228,7 @@ def _under_engine(
 ) -> Number:
     """An attention kernel's seconds with the engine's factor, less what of its start is hidden, which is never more than the
     profile counts for it; its products are computed and its cache is read all the same."""
-    own = (seconds - min(bench.engine.overlap, launch)) * factor
+    own = (seconds - min(bench.engine.kernels.attention_overlap_s, launch)) * factor
     return maximum(own, compute, moved / bench.profile.bandwidth)
 
 
@@ -246,13 +251,13 @@ def prompt_work(kernel: Kernel, section: Section, seen: Attended, sizes: dict[st
     moved = batch * (seen.keys - seen.queries) * heads.keys * heads.element * dtype_bytes(bench.plan.kv)
     size = heads.element / 2 if not heads.result_size else (heads.query_size + heads.result_size) / 2
     window = min(caps) if caps else None
-    if bench.engine.flash:
+    if bench.engine.kernels.flash:
         seconds = attention_seconds(
             batch, queries, seen.keys, heads.queries, heads.keys, size, dtype, bench.profile, window=window
         )
     else:
         seconds = _unfused(batch, queries, seen.keys, heads, bench.profile)
-    slow = bench.engine.attention
+    slow = bench.engine.kernels.prefill_attention
     compute = flops / bench.profile.peak(dtype)
     seconds = _under_engine(seconds, slow, bench.profile.attention.of(dtype).launch, compute, moved, bench)
     return Work("scores", flops, compute, moved, seconds, 2.0)
@@ -284,7 +289,7 @@ def recurrent_work(
     flops = op_flops(section, kernel.op, Workload(tokens, 1, 1)) / shared
     peak = bench.profile.peak("bf16")
     seconds = maximum(memory_seconds(states + passing * 2, bench.profile), flops / (peak * SCAN_RATE))
-    return Work("scores", flops, flops / peak, states, seconds * bench.engine.decode, 2.0)
+    return Work("scores", flops, flops / peak, states, seconds * bench.engine.kernels.decode_attention, 2.0)
 
 
 FUSED = ("add", "bias", "route", "dispatch", "combine", "join", "pool")
@@ -305,5 +310,5 @@ def pointwise_work(kernel: Kernel, sizes: dict[str, Number], bench: Bench) -> Wo
             moved = moved + elements * (2 + dtype_bytes(bench.plan.kv))
     else:
         moved = sum(bench.size(array, sizes) for array in kernel.arrays) * 2.0
-    seconds = memory_seconds(moved, bench.profile) * bench.engine.pointwise
-    return Work("pointwise", seconds=seconds, issued=bench.engine.pointwise)
+    seconds = memory_seconds(moved, bench.profile) * bench.engine.kernels.elementwise
+    return Work("pointwise", seconds=seconds, issued=bench.engine.kernels.elementwise)

@@ -53,8 +53,8 @@ def _letters(asked: Asked, config: Config) -> dict[str, float]:
         "C": chip.peak(PLAIN.get(plan.compute, plan.compute)),
         "W": chip.bandwidth("hbm"),
         "H": chip.hbm.capacity,
-        "m": asked.engine.memory,
-        "r": first(capacity(deployed(asked, config)).working) + asked.engine.reserve_bytes,
+        "m": asked.engine.memory.share,
+        "r": first(capacity(deployed(asked, config)).working) + asked.engine.memory.reserve_bytes,
     }
     known |= {"A": counts.active} if counts.active != counts.total else {}
     known |= {"usd": float(chip.price)} if chip.price is not None else {}

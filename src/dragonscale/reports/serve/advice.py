@@ -166,7 +166,7 @@ def _by_chip(asked: Asked) -> str:
 def unfit(asked: Asked) -> list[str]:
     """Why nothing fits at all: the bytes that are missing, and the smallest slice that holds the model."""
     lines: list[str] = []
-    most = asked.engine.max_sequences
+    most = asked.engine.scheduling.max_sequences
     if asked.batch is not None and asked.batch > most:
         lines.append(
             f"{asked.engine.name} decodes at most {most:,} sequences at once in each place, not {asked.batch:,}."
@@ -215,7 +215,7 @@ def _holds(asked: Asked, chip: Chip) -> str:
     length = asked.ask.prompt + asked.ask.output
     cache = (asked.batch or 1) * length * kv_bytes_per_token(asked.model, formats.kv)
     size = parameter_count(asked) * dtype_bytes(formats.weights) + cache
-    ideal = smallest_slice(chip, size / asked.engine.memory)
+    ideal = smallest_slice(chip, size / asked.engine.memory.share)
     return "" if ideal is None else f"By bytes alone ({size / 1e9:,.0f} GB) it takes at least {ideal}."
 
 

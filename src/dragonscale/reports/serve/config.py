@@ -107,7 +107,7 @@ def violations(asked: Asked, config: Config) -> list[str]:
 def _add_details(report: ConfigReport, asked: Asked, config: Config) -> None:
     deployment, ask = deployed(asked, config), asked.ask
     step = iteration_cost(deployment, decode(config.batch, ask.prompt + ask.output / 2))
-    own = prefill(min(ask.new, asked.engine.max_tokens), config.plan.data * config.plan.pipe, ask.past)
+    own = prefill(min(ask.new, asked.engine.scheduling.max_tokens), config.plan.data * config.plan.pipe, ask.past)
     report.roofline_s = first(step.roofline)
     report.terms = term_rows(step)
     report.prefill_terms = term_rows(iteration_cost(deployment, own))
