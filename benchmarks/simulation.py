@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.times import StepTimes
 from dragonscale.simulation import (
-    Engine,
     Fixed,
     Fleet,
     LinearTimes,
     OpenLoop,
-    Options,
     Poisson,
     Pool,
-    Request,
-    Result,
+    Scheduler,
+    SimulatedRequest,
+    SimulationOptions,
+    SimulationResult,
     simulate,
 )
 from dragonscale.simulation.deployed import pool_for
@@ -40,10 +40,10 @@ def traffic(rate: float, requests: int, output: int = OUTPUT) -> OpenLoop:
 
 def fleet(replicas: int, sequences: int = 256, times: StepTimes = LINEAR) -> Fleet:
     """Replicas taking turns."""
-    return Fleet(Pool(times, CACHE, Engine("chunked", sequences=sequences), replicas=replicas))
+    return Fleet(Pool(times, CACHE, Scheduler("chunked", sequences=sequences), replicas=replicas))
 
 
-def timed(of: Fleet, load: OpenLoop, options: Options = Options()) -> tuple[Result, float]:  # noqa: B008  frozen
+def timed(of: Fleet, load: OpenLoop, options: SimulationOptions = SimulationOptions()) -> tuple[SimulationResult, float]:  # noqa: B008  frozen
     """A result and its CPU seconds."""
     start = time.process_time()
     result = simulate(of, load, options)
@@ -54,12 +54,12 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
-def by_simpy(times: StepTimes, engine: Engine, replicas: int, load: OpenLoop) -> tuple[int, float, float]:
+def by_simpy(times: StepTimes, engine: Scheduler, replicas: int, load: OpenLoop) -> tuple[int, float, float]:
     """The same fleet in SimPy: requests finished, mean time to first token, mean time per token."""
     import simpy
 
     env = simpy.Environment()
-    queues: list[deque[Request]] = [deque() for _ in range(replicas)]
+    queues: list[deque[SimulatedRequest]] = [deque() for _ in range(replicas)]
     bells = [env.event() for _ in range(replicas)]
     done, first, each = [0], [0.0], [0.0]
 
@@ -119,9 +119,9 @@ def against_simpy(rate: float, output: int, requests: int = 2000) -> None:
     """Ratio of times for the same fleet and traffic."""
     load = traffic(rate, requests, output)
     ours, seconds = timed(fleet(8), load)
-    slow, naive = timed(fleet(8), load, Options(leap=False))
+    slow, naive = timed(fleet(8), load, SimulationOptions(leap=False))
     start = time.process_time()
-    count, ttft, tpot = by_simpy(LINEAR, Engine("chunked"), 8, load)
+    count, ttft, tpot = by_simpy(LINEAR, Scheduler("chunked"), 8, load)
     theirs = time.process_time() - start
     assert count == ours.outcome.finished == slow.outcome.finished
     assert abs(ttft / ours.latency["ttft_s"].mean.value - 1) < 1e-6

@@ -12,7 +12,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, best, explore, replicas_for
 from dragonscale.serving.space import natural_formats, slices_of
-from dragonscale.simulation import Fleet, Gamma, Lognormal, OpenLoop, Options, Prefixes, simulate
+from dragonscale.simulation import Fleet, Gamma, Lognormal, OpenLoop, Prefixes, SimulationOptions, simulate
 from dragonscale.simulation.deployed import pool_for
 
 CHIPS = ("h100", "h200", "b200", "v6e")
@@ -45,7 +45,7 @@ def run(requests: int = 6000) -> int:
     deployment = Deployment(model, chosen.piece, chosen.plan, engine)
     while True:
         pool = pool_for(deployment, 20000, replicas, router="least_loaded", share_prefixes=True)
-        result = simulate(Fleet(pool), traffic, Options(seed=1, warmup=0.1, ttft_s=ASK.ttft, tpot_s=ASK.tpot))
+        result = simulate(Fleet(pool), traffic, SimulationOptions(seed=1, warmup=0.1, ttft_s=ASK.ttft, tpot_s=ASK.tpot))
         first, each = result.latency["ttft_s"].p95.value, result.latency["tpot_s"].p95.value
         print(
             f"{replicas} replicas under {requests:,} requests: TTFT p95 {first:.2f} s, TPOT p95 {each * 1e3:.1f} ms, "

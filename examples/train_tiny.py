@@ -25,7 +25,7 @@ import numpy
 from dragonscale.cli.run_text import text_of
 from dragonscale.models import load_model
 from dragonscale.runtime.decode import decode, empty_cache, prefill
-from dragonscale.runtime.lines import Setting
+from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.train.loop import last_state, train
 from dragonscale.runtime.train.model import numerics_of
 from dragonscale.runtime.train.settings import Order, read_order
@@ -73,12 +73,12 @@ def written(order: Order, prompt: str, count: int) -> str:
     @jax.jit
     def write(params: Any) -> jax.Array:
         cache = empty_cache(program, 1, length + count, jnp.float32)
-        logits, cache = prefill(params, program, first, jnp.array([length]), cache, Setting(numerics))
+        logits, cache = prefill(params, program, first, jnp.array([length]), cache, PassSetting(numerics))
 
         def one(carry: Any, place: jax.Array) -> tuple[Any, jax.Array]:
             logits, cache = carry
             token = jnp.argmax(logits, -1)
-            return decode(params, program, token, place[None], cache, Setting(numerics)), token[0]
+            return decode(params, program, token, place[None], cache, PassSetting(numerics)), token[0]
 
         _, tokens = jax.lax.scan(one, (logits, cache), length + jnp.arange(count))
         return tokens

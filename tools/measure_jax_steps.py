@@ -19,7 +19,7 @@ from dragonscale.models.huggingface import load_config
 from dragonscale.models.transformer import count_parameters
 from dragonscale.runtime.decode import decode, empty_cache, prefill
 from dragonscale.runtime.forward import forward, loss, unstacked
-from dragonscale.runtime.lines import Setting
+from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import read_numerics
 from dragonscale.runtime.parameters import initialise
 
@@ -98,7 +98,7 @@ def measure_decode(name: str, batches: tuple[int, ...], context: int) -> list[di
         cache = empty_cache(program, batch, context + 16, jnp.bfloat16, listed=True)
         step = jax.jit(
             lambda p, t, at, c: (lambda out: (jnp.argmax(out[0], -1), out[1]))(
-                decode(p, program, t, at, c, Setting(numerics, jnp.bfloat16))
+                decode(p, program, t, at, c, PassSetting(numerics, jnp.bfloat16))
             ),
             donate_argnums=3,
         )
@@ -135,7 +135,7 @@ def measure_prefill(name: str, lengths: tuple[int, ...]) -> list[dict[str, Any]]
     for length in lengths:
         cache = empty_cache(program, 1, length, jnp.bfloat16)
         tokens, ends = jnp.zeros((1, length), jnp.int32), jnp.full((1,), length, jnp.int32)
-        step = jax.jit(lambda p, c, t=tokens, e=ends: prefill(p, program, t, e, c, Setting(numerics, jnp.bfloat16)))
+        step = jax.jit(lambda p, c, t=tokens, e=ends: prefill(p, program, t, e, c, PassSetting(numerics, jnp.bfloat16)))
         taken = timed(lambda step=step, cache=cache: step(params, cache), 5)
         flops = (
             2 * length * (count_parameters(model).active - model.vocab * model.d_model)
@@ -163,7 +163,7 @@ def measure_training(name: str, batch: int, length: int) -> dict[str, Any]:
     def step(params: Any, state: Any) -> Any:
         def cost(p: Any) -> jax.Array:
             return loss(
-                forward(p, program, tokens[:, :-1], Setting(numerics, jnp.bfloat16), remat=remat), tokens[:, 1:]
+                forward(p, program, tokens[:, :-1], PassSetting(numerics, jnp.bfloat16), remat=remat), tokens[:, 1:]
             )
 
         value, grads = jax.value_and_grad(cost)(params)

@@ -4,7 +4,7 @@ import pytest
 
 from dragonscale.evidence.xla.collectives import read_collectives
 from dragonscale.evidence.xla.hlo_text import read_module
-from dragonscale.evidence.xla.scheduled_work import Work, instruction_work
+from dragonscale.evidence.xla.scheduled_work import ScheduledWork, instruction_work
 
 TEXT = """
 HloModule jit_f, is_scheduled=true
@@ -67,18 +67,18 @@ ENTRY %main (w: bf16[6,8,4], n.1: s32[]) -> bf16[6,8,4] {
 """
 ARRAY, COUNTER = 8 * 4 * 2, 4
 WORK = {
-    "one": Work(0, 2 * ARRAY + COUNTER),  # of six layers it reads one
-    "two": Work(0, 2 * ARRAY + COUNTER),  # also through a fusion within
-    "fast": Work(0, ARRAY),  # what it writes is not in main memory
-    "tuple": Work(),
-    "start": Work(),
-    "loop": Work(2 * 8 * 8 * 4, 2 * ARRAY + 8 * 8 * 2) * 5,
-    "put.1": Work(0, 2 * ARRAY + COUNTER),  # in place
+    "one": ScheduledWork(0, 2 * ARRAY + COUNTER),  # of six layers it reads one
+    "two": ScheduledWork(0, 2 * ARRAY + COUNTER),  # also through a fusion within
+    "fast": ScheduledWork(0, ARRAY),  # what it writes is not in main memory
+    "tuple": ScheduledWork(),
+    "start": ScheduledWork(),
+    "loop": ScheduledWork(2 * 8 * 8 * 4, 2 * ARRAY + 8 * 8 * 2) * 5,
+    "put.1": ScheduledWork(0, 2 * ARRAY + COUNTER),  # in place
 }
 
 
 @pytest.mark.parametrize(("name", "work"), WORK.items(), ids=WORK)
-def test_work_of_an_instruction(name: str, work: Work) -> None:
+def test_work_of_an_instruction(name: str, work: ScheduledWork) -> None:
     module = read_module(TEXT)
     assert instruction_work(module, module.entry, module.entry.named[name]) == work
 

@@ -13,9 +13,9 @@ from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.runtime.checkpoint import load_weights  # noqa: E402
 from dragonscale.runtime.forward import forward  # noqa: E402
-from dragonscale.runtime.lines import Setting  # noqa: E402
+from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
-from dragonscale.runtime.safetensors import Tensors, write_safetensors  # noqa: E402
+from dragonscale.runtime.safetensors import SafeTensors, write_safetensors  # noqa: E402
 from tests.runtime import reference  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
@@ -89,9 +89,9 @@ def test_logits_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     written = random_tensors(config)
     write_safetensors(written, tmp_path / "model.safetensors")
     program, numerics = load_config(config).program(), read_numerics(config)
-    params = load_weights(Tensors(tmp_path), program, jnp.float32)
+    params = load_weights(SafeTensors(tmp_path), program, jnp.float32)
     tokens = np.random.default_rng(1).integers(0, 128, (1, 12))
-    found = jax.jit(lambda p, t: forward(p, program, t, Setting(numerics)))(params, jnp.asarray(tokens))
+    found = jax.jit(lambda p, t: forward(p, program, t, PassSetting(numerics)))(params, jnp.asarray(tokens))
     wanted = reference.logits(tokens[0], {key: value.astype(np.float64) for key, value in written.items()}, config)
     assert np.abs(np.asarray(found[0]) - wanted).max() < 2e-4 * max(np.abs(wanted).max(), 1)
 
@@ -102,7 +102,7 @@ def test_several_files_and_half_precision(tmp_path: Path) -> None:
     first, second = {"a": np.ones((2, 3), ml_dtypes.bfloat16)}, {"b": np.arange(4, dtype=np.float16)}
     write_safetensors(first, tmp_path / "model-00001.safetensors")
     write_safetensors(second, tmp_path / "model-00002.safetensors")
-    found = Tensors(tmp_path)
+    found = SafeTensors(tmp_path)
     assert set(found) == {"a", "b"}
     assert found["a"].dtype == ml_dtypes.bfloat16
     assert found["b"].tolist() == [0, 1, 2, 3]
@@ -119,6 +119,6 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         load_weights(wrong, program)
     (tmp_path / "model.safetensors").write_bytes(b"\x00" * 40)
     with pytest.raises(InputError, match="not in the safetensors format"):
-        Tensors(tmp_path)
+        SafeTensors(tmp_path)
     with pytest.raises(InputError, match=r"holds no \.safetensors file"):
-        Tensors(tmp_path / "..")
+        SafeTensors(tmp_path / "..")

@@ -13,7 +13,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec  # noqa: E
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
 from dragonscale.runtime.expert_exchange import Sending, capacity_for, exchange  # noqa: E402
-from dragonscale.runtime.experts import Chosen, Rows, combine, dispatch, multiply  # noqa: E402
+from dragonscale.runtime.experts import ExpertChoice, ExpertRows, combine, dispatch, multiply  # noqa: E402
 
 B, T, D, F, E, COUNT = 8, 4, 12, 20, 8, 2
 SPLIT, WEIGHT = PartitionSpec("expert"), PartitionSpec("expert")
@@ -24,8 +24,8 @@ WAYS = {
 }
 
 
-def layer(up: jax.Array, down: jax.Array) -> Callable[[Rows], Rows]:
-    def work(rows: Rows) -> Rows:
+def layer(up: jax.Array, down: jax.Array) -> Callable[[ExpertRows], ExpertRows]:
+    def work(rows: ExpertRows) -> ExpertRows:
         hidden = multiply(rows, up)
         return multiply(hidden.having(jax.nn.silu(hidden.values)), down)
 
@@ -33,13 +33,13 @@ def layer(up: jax.Array, down: jax.Array) -> Callable[[Rows], Rows]:
 
 
 def plain(x: jax.Array, weights: jax.Array, up: jax.Array, down: jax.Array, experts: jax.Array) -> jax.Array:
-    chosen = Chosen(experts, weights)
+    chosen = ExpertChoice(experts, weights)
     return combine(layer(up, down)(dispatch(x, chosen, E)), chosen)
 
 
 def exchanged(mesh: Mesh, how: Sending) -> Any:
     def local(x: jax.Array, weights: jax.Array, up: jax.Array, down: jax.Array, experts: jax.Array) -> jax.Array:
-        return exchange(x, Chosen(experts, weights), E, layer(up, down), "expert", how)
+        return exchange(x, ExpertChoice(experts, weights), E, layer(up, down), "expert", how)
 
     specs = (SPLIT, SPLIT, WEIGHT, WEIGHT, SPLIT)
     return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=SPLIT, check_vma=False)
@@ -139,6 +139,6 @@ def test_capacity_and_uneven_experts(mesh: Mesh) -> None:
     x, weights, _, _, experts = case()
     with pytest.raises(InputError, match="6 experts cannot be dealt evenly over the 4 chips"):
         jax.shard_map(
-            lambda x, w, e: exchange(x, Chosen(e, w), 6, lambda rows: rows, "expert"),
+            lambda x, w, e: exchange(x, ExpertChoice(e, w), 6, lambda rows: rows, "expert"),
             mesh=mesh, in_specs=SPLIT, out_specs=SPLIT, check_vma=False,
         )(x, weights, experts)  # fmt: skip

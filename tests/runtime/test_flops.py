@@ -13,7 +13,7 @@ from dragonscale.models import load_model  # noqa: E402
 from dragonscale.models.catalogue import model_names  # noqa: E402
 from dragonscale.models.flops import Workload, forward_flops  # noqa: E402
 from dragonscale.runtime.forward import forward  # noqa: E402
-from dragonscale.runtime.lines import COMPUTED, Setting  # noqa: E402
+from dragonscale.runtime.lines import COMPUTED, PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import config_of, read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import abstract  # noqa: E402
 
@@ -56,7 +56,7 @@ def test_traced_flops_are_the_planners(name: str) -> None:
     model = load_model(name)
     program, numerics = model.program(), read_numerics(config_of(name))
     tokens = jax.ShapeDtypeStruct((1, TOKENS), jnp.int32)
-    traced = jax.make_jaxpr(lambda p, t: forward(p, program, t, Setting(numerics)))(
+    traced = jax.make_jaxpr(lambda p, t: forward(p, program, t, PassSetting(numerics)))(
         abstract(program, jnp.bfloat16), tokens
     )
     full = Workload(1, TOKENS, TOKENS, causal=False)  # scores are computed as a square and masked

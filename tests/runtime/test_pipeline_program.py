@@ -10,13 +10,13 @@ import jax.numpy as jnp  # noqa: E402
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
-from dragonscale.runtime.lines import Setting  # noqa: E402
+from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.meshes import mesh_of  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import initialise  # noqa: E402
 from dragonscale.runtime.pipeline_program import dealt  # noqa: E402
 from dragonscale.runtime.train.gradients import step_gradients  # noqa: E402
-from dragonscale.runtime.train.settings import Order, Run  # noqa: E402
+from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.training.plan import parse_plan  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
@@ -36,12 +36,12 @@ def test_loss_and_gradients_are_those_of_one_device(name: str, text: str, eight:
     params = initialise(program, jax.random.key(0))
     tokens = jax.random.randint(jax.random.key(1), (8, 17), 0, 128)
     given = tokens[:, :-1], tokens[:, 1:]
-    order = Order(name, "", plan, Run(steps=1, batch=8, seq=16, dtype="fp32"))
+    order = Order(name, "", plan, RunSettings(steps=1, batch=8, seq=16, dtype="fp32"))
     gradients = step_gradients(order, program, numerics, mesh_of(plan, eight))
     value, found = jax.jit(gradients)(params, given[0][None], given[1][None])
 
     def plain(params: Any) -> jax.Array:
-        return loss(forward(params, program, given[0], Setting(numerics)), given[1])
+        return loss(forward(params, program, given[0], PassSetting(numerics)), given[1])
 
     wanted_value, wanted = jax.jit(jax.value_and_grad(plain))(params)
     assert abs(value - wanted_value) < 1e-5

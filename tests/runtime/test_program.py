@@ -11,7 +11,7 @@ from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.models.transformer import count_parameters  # noqa: E402
 from dragonscale.runtime.decode import decode, empty_cache, prefill  # noqa: E402
 from dragonscale.runtime.forward import forward, stretches  # noqa: E402
-from dragonscale.runtime.lines import Setting  # noqa: E402
+from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import abstract, count, initialise  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
@@ -35,10 +35,10 @@ def test_prefill_and_decode_are_the_forward_pass(name: str) -> None:
     program, numerics = load_config(config).program(), read_numerics(config)
     params = initialise(program, jax.random.key(0))
     tokens = jax.random.randint(jax.random.key(1), (2, 24), 0, 128)
-    whole = jax.jit(lambda p: forward(p, program, tokens, Setting(numerics)))(params)
+    whole = jax.jit(lambda p: forward(p, program, tokens, PassSetting(numerics)))(params)
     lengths = jnp.array([20, 13])
-    start = jax.jit(lambda p, c: prefill(p, program, tokens[:, :20], lengths, c, Setting(numerics)))
-    step = jax.jit(lambda p, t, at, c: decode(p, program, t, at, c, Setting(numerics)))
+    start = jax.jit(lambda p, c: prefill(p, program, tokens[:, :20], lengths, c, PassSetting(numerics)))
+    step = jax.jit(lambda p, t, at, c: decode(p, program, t, at, c, PassSetting(numerics)))
     logits, cache = start(params, empty_cache(program, 2, 32, jnp.float32))
     for done in range(4):
         wanted = jnp.stack([whole[row, lengths[row] - 1 + done] for row in range(2)])

@@ -10,7 +10,7 @@ import jax.numpy as jnp  # noqa: E402
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.runtime.decode import decode, empty_cache, prefill  # noqa: E402
-from dragonscale.runtime.lines import Setting  # noqa: E402
+from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import initialise  # noqa: E402
 from dragonscale.runtime.placed_experts import Mixing  # noqa: E402
@@ -42,7 +42,7 @@ def test_logits_are_those_of_one_device(name: str, text: str, exchange: bool, ei
     tokens = jax.random.randint(jax.random.key(1), (4, 12), 0, 128)
     lengths = jnp.array([12, 7, 12, 3])
     mesh = serving_mesh(plan, program, eight[: plan.chips])
-    alone = Setting(numerics)
+    alone = PassSetting(numerics)
     wanted, cache = prefill(params, program, tokens, lengths, empty_cache(program, 4, 12, jnp.float32), alone)
     first = serving_step("prefill", plan, program, numerics, mesh, 4, 12, PLENTY, exchange, jnp.float32)
 

@@ -14,7 +14,7 @@ from dragonscale.cli import main
 from dragonscale.errors import InputError
 from dragonscale.runtime.train.hosts import Host, first_node, found_host
 from dragonscale.runtime.train.metrics import Metrics, read_metrics
-from dragonscale.runtime.train.settings import Order, Run, read_order
+from dragonscale.runtime.train.settings import Order, RunSettings, read_order
 from dragonscale.runtime.train.tokens import open_tokens, shuffled
 
 PLAN = """
@@ -41,7 +41,7 @@ def order_of(tmp_path: Path, text: str = PLAN, **changes: Any) -> Order:
 def test_a_plan_file_says_what_is_run(tmp_path: Path) -> None:
     order = order_of(tmp_path, seed=7)
     assert (order.model, order.slice, order.plan.fsdp, order.microbatches) == ("llama3-8b", "h100:8", 4, 4)
-    assert order.run == Run(data=("a.bin", "b*.bin"), steps=100, batch=32, seq=128, seed=7, dtype="bf16")
+    assert order.run == RunSettings(data=("a.bin", "b*.bin"), steps=100, batch=32, seq=128, seed=7, dtype="bf16")
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ from dragonscale.models.activations import saved_tensors  # noqa: E402
 from dragonscale.models.catalogue import model_names  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
-from dragonscale.runtime.lines import Setting  # noqa: E402
+from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.meshes import mesh_of, rules_of, state_shardings  # noqa: E402
 from dragonscale.runtime.numerics import config_of, read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import abstract, initialise  # noqa: E402
 from dragonscale.runtime.train.remat import remat_of  # noqa: E402
-from dragonscale.runtime.train.settings import Order, Run  # noqa: E402
+from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.runtime.train.step import make_trainer  # noqa: E402
 from dragonscale.sharding.mesh import Mesh as Axes  # noqa: E402
 from dragonscale.training.evaluation import first, judge_one, make_job  # noqa: E402
@@ -58,7 +58,7 @@ def held_bytes(shape: Any) -> int:
 )
 def test_the_state_weighs_what_the_planner_counts(name: str, plan: str, eight: list[Any]) -> None:
     model, settled = load_model(name), parse_plan(plan)
-    order = Order(name, "h100:8", settled, Run(steps=1, batch=8, seq=4096, dtype="bf16"))
+    order = Order(name, "h100:8", settled, RunSettings(steps=1, batch=8, seq=4096, dtype="bf16"))
     trainer = make_trainer(order, model.program(), read_numerics(config_of(name)), mesh_of(settled, eight))
     verdict = judge_one(make_job(model, parse_slice("h100:8"), 8, 4096), settled)
     assert held_bytes(trainer.shape) == pytest.approx(first(verdict.expected.memory["optimizer"]), rel=2e-3)
@@ -70,7 +70,7 @@ def kept_bytes(config: dict[str, Any], policy: str, shape: tuple[int, int]) -> i
     tokens = jnp.zeros(shape, jnp.int32)
 
     def cost(params: Any) -> jax.Array:
-        setting = Setting(numerics, note=checkpoint_name)
+        setting = PassSetting(numerics, note=checkpoint_name)
         return loss(forward(params, program, tokens, setting, remat=remat_of(program, policy)), tokens)
 
     params = jax.eval_shape(lambda: initialise(program, jax.random.key(0)))

@@ -9,36 +9,36 @@ from hypothesis import strategies as st
 from dragonscale.simulation import (
     Autoscale,
     ClosedLoop,
-    Engine,
     Failure,
     Fleet,
     LinearTimes,
-    Options,
     Pool,
     Prefixes,
     Replay,
-    Request,
+    Scheduler,
+    SimulatedRequest,
+    SimulationOptions,
     Uniform,
 )
-from dragonscale.simulation.loop import Run
+from dragonscale.simulation.loop import Simulation
 
 EXACT = LinearTimes(2.0**-6, 2.0**-12, 2.0**-18, 2.0**-11, 2.0**-9, 2.0**-10)
 
 
-def replay(requests: list[Request]) -> Replay:
+def replay(requests: list[SimulatedRequest]) -> Replay:
     """Traffic of just these requests."""
     return Replay(lambda: iter(requests), len(requests))
 
 
-def finished_run(fleet: Fleet, traffic, options: Options | None = None) -> Run:
+def finished_run(fleet: Fleet, traffic, options: SimulationOptions | None = None) -> Simulation:
     """A run to the end, with its insides."""
-    run = Run(fleet, traffic, options or Options(keep=True))
+    run = Simulation(fleet, traffic, options or SimulationOptions(keep=True))
     run.go()
     return run
 
 
 engines = st.builds(
-    Engine,
+    Scheduler,
     kind=st.sampled_from(["static", "continuous", "chunked"]),
     sequences=st.integers(1, 6),
     tokens=st.integers(8, 150),
@@ -51,7 +51,7 @@ engines = st.builds(
     poll=st.sampled_from([1, 1, 3]),
 )
 speculating = st.builds(
-    Engine,
+    Scheduler,
     kind=st.sampled_from(["continuous", "chunked"]),
     sequences=st.integers(1, 6),
     tokens=st.integers(40, 150),
@@ -62,7 +62,7 @@ speculating = st.builds(
 
 
 @st.composite
-def pools(draw, engine=engines):
+def pools(draw, scheduler=engines):
     """A pool whose caches are tiny."""
     share = draw(st.booleans())
     autoscale = st.none() | st.builds(
@@ -76,7 +76,7 @@ def pools(draw, engine=engines):
     return Pool(
         EXACT,
         kv_tokens=draw(st.integers(40, 400)),
-        engine=draw(engine),
+        scheduler=draw(scheduler),
         replicas=draw(st.integers(1, 3)),
         router=draw(st.sampled_from(["round_robin", "least_loaded", "prefix_affinity", "slo_aware"])),
         share_prefixes=share,
@@ -87,11 +87,11 @@ def pools(draw, engine=engines):
 
 
 @st.composite
-def fleets(draw, engine=engines):
+def fleets(draw, scheduler=engines):
     """One pool or two, with failures."""
-    pool = draw(pools(engine))
+    pool = draw(pools(scheduler))
     prefill = None
-    if pool.engine.kind != "static" and draw(st.booleans()):
+    if pool.scheduler.kind != "static" and draw(st.booleans()):
         fitting = engines.filter(lambda each: each.kind != "static")
         prefill = draw(pools(fitting))
     failures = []
@@ -115,7 +115,7 @@ def open_traffic(draw):
         group = draw(st.integers(0, 3))
         count = -(-tokens // 16)
         blocks = tuple(group * 1000 + i for i in range(count)) if group else ()
-        requests.append(Request(number, time / 1024, tokens, output, blocks, 16 if blocks else 0))
+        requests.append(SimulatedRequest(number, time / 1024, tokens, output, blocks, 16 if blocks else 0))
     return replay(requests)
 
 

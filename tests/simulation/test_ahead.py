@@ -3,18 +3,28 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.simulation import ClosedLoop, Engine, Fixed, Fleet, LinearTimes, Options, Pool, Uniform, simulate
+from dragonscale.simulation import (
+    ClosedLoop,
+    Fixed,
+    Fleet,
+    LinearTimes,
+    Pool,
+    Scheduler,
+    SimulationOptions,
+    Uniform,
+    simulate,
+)
 
 TIMES = LinearTimes(fixed_s=0.01, prompt_s=1e-5)
 
 
 def first_token(overhead=0.001, **settings):
     """Mean seconds to the first token of requests that find the engine decoding, their own prefill apart."""
-    engine = Engine("chunked", sequences=64, tokens=8192, **settings)
+    scheduler = Scheduler("chunked", sequences=64, tokens=8192, **settings)
     result = simulate(
-        Fleet(Pool(TIMES, 10**7, engine), overhead_s=overhead),
+        Fleet(Pool(TIMES, 10**7, scheduler), overhead_s=overhead),
         ClosedLoop(8, 800, Fixed(100), Uniform(50, 150), ramp_s=0.53),
-        Options(warmup=0.1),
+        SimulationOptions(warmup=0.1),
     )
     assert result.outcome.finished == 800
     return result.latency["ttft_s"].mean.value
@@ -31,18 +41,20 @@ def test_looking_now_and_then_costs_half_the_interval():
 
 def test_an_idle_engine_looks_at_once():
     def alone(**settings):
-        engine = Engine("chunked", sequences=64, tokens=8192, **settings)
+        scheduler = Scheduler("chunked", sequences=64, tokens=8192, **settings)
         load = ClosedLoop(1, 20, Fixed(100), Fixed(10))
-        return simulate(Fleet(Pool(TIMES, 10**7, engine)), load, Options()).latency["ttft_s"].mean.value
+        return simulate(Fleet(Pool(TIMES, 10**7, scheduler)), load, SimulationOptions()).latency["ttft_s"].mean.value
 
     assert alone(ahead=1, poll=30) == pytest.approx(alone())
 
 
 def test_every_decode_step_an_event_gives_the_same():
     def run(leap):
-        engine = Engine("chunked", sequences=64, tokens=8192, ahead=1, poll=7)
+        scheduler = Scheduler("chunked", sequences=64, tokens=8192, ahead=1, poll=7)
         load = ClosedLoop(8, 80, Fixed(100), Fixed(97), ramp_s=0.53)
-        return simulate(Fleet(Pool(TIMES, 10**7, engine), overhead_s=0.001), load, Options(leap=leap)).latency
+        return simulate(
+            Fleet(Pool(TIMES, 10**7, scheduler), overhead_s=0.001), load, SimulationOptions(leap=leap)
+        ).latency
 
     assert run(True)["ttft_s"].mean.value == pytest.approx(run(False)["ttft_s"].mean.value, rel=1e-6)
     assert run(True)["tpot_s"].mean.value == pytest.approx(run(False)["tpot_s"].mean.value, rel=1e-6)
@@ -50,6 +62,6 @@ def test_every_decode_step_an_event_gives_the_same():
 
 def test_nonsense_is_refused():
     with pytest.raises(InputError, match="ahead"):
-        Engine("chunked", ahead=-1)
+        Scheduler("chunked", ahead=-1)
     with pytest.raises(InputError, match="looks for requests"):
-        Engine("chunked", poll=0)
+        Scheduler("chunked", poll=0)

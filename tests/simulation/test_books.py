@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonscale.serving.limits_speculation import tokens_per_loop
-from dragonscale.simulation import Histogram, Request
+from dragonscale.simulation import Histogram, SimulatedRequest
 from dragonscale.simulation.growth import EvenGrowth, UnevenGrowth
 from dragonscale.simulation.request import Sequence
 from dragonscale.simulation.series import BINS, Series
@@ -92,7 +92,7 @@ def grown(draw, uneven: bool):
     now = draw(st.integers(50, 80))
     found = []
     for order in range(draw(st.integers(1, 6))):
-        sequence = Sequence(Request(order, 0.0, 1, 1000))
+        sequence = Sequence(SimulatedRequest(order, 0.0, 1, 1000))
         sequence.order, sequence.joined = order, draw(st.integers(0, 50))
         sequence.base = draw(st.integers(1, 60))
         sequence.steps = draw(st.integers(100, 300))

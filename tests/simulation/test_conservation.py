@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragonscale.simulation import ClosedLoop, Engine, Failure, Fleet, Options, Pool, Prefixes, Uniform
-from dragonscale.simulation.loop import NO_REPLICA, Run
+from dragonscale.simulation import ClosedLoop, Failure, Fleet, Pool, Prefixes, Scheduler, SimulationOptions, Uniform
+from dragonscale.simulation.loop import NO_REPLICA, Simulation
 from tests.simulation.fleets import EXACT, closed_traffic, finished_run, fleets, open_traffic, speculating
 
 traffics = open_traffic() | closed_traffic
 
 
-def check_books(run: Run) -> None:
+def check_books(run: Simulation) -> None:
     """Every request is accounted for, every page is free or a kept block's, every token was counted once."""
     tally = run.tally
     assert run.outstanding == 0
@@ -60,8 +60,8 @@ def test_nothing_is_lost_with_speculation(fleet: Fleet, traffic) -> None:
 @given(fleets(), traffics)
 def test_leaping_changes_nothing(fleet: Fleet, traffic) -> None:
     """A run of decode steps advanced in one go, against an event for every step: equal to the last bit."""
-    fast = finished_run(fleet, traffic, Options(keep=True))
-    slow = finished_run(fleet, traffic, Options(keep=True, leap=False))
+    fast = finished_run(fleet, traffic, SimulationOptions(keep=True))
+    slow = finished_run(fleet, traffic, SimulationOptions(keep=True, leap=False))
     assert fast.tally.served == slow.tally.served
     assert fast.tally.refused == slow.tally.refused
     assert (fast.tally.preempted, fast.tally.retried) == (slow.tally.preempted, slow.tally.retried)
@@ -78,8 +78,8 @@ def test_leaping_changes_nothing(fleet: Fleet, traffic) -> None:
 @given(fleets(speculating), traffics)
 def test_leaping_changes_nothing_with_speculation(fleet: Fleet, traffic) -> None:
     fleet = replace(fleet, failures=(), pool=replace(fleet.pool, autoscale=None, router="round_robin"), prefill=None)
-    fast = finished_run(fleet, traffic, Options(keep=True)).tally
-    slow = finished_run(fleet, traffic, Options(keep=True, leap=False)).tally
+    fast = finished_run(fleet, traffic, SimulationOptions(keep=True)).tally
+    slow = finished_run(fleet, traffic, SimulationOptions(keep=True, leap=False)).tally
     assert fast.finished == slow.finished
     assert fast.all_e2e_s == pytest.approx(slow.all_e2e_s)
 
@@ -87,8 +87,8 @@ def test_leaping_changes_nothing_with_speculation(fleet: Fleet, traffic) -> None
 @settings(max_examples=30)
 @given(fleets(), closed_traffic, st.integers(0, 5))
 def test_the_seed_decides(fleet: Fleet, traffic, seed: int) -> None:
-    one = finished_run(fleet, traffic, Options(seed=seed, keep=True))
-    two = finished_run(fleet, traffic, Options(seed=seed, keep=True))
+    one = finished_run(fleet, traffic, SimulationOptions(seed=seed, keep=True))
+    two = finished_run(fleet, traffic, SimulationOptions(seed=seed, keep=True))
     assert one.tally.served == two.tally.served
     assert one.now == two.now
 
@@ -96,7 +96,7 @@ def test_the_seed_decides(fleet: Fleet, traffic, seed: int) -> None:
 @settings(max_examples=60)
 @given(fleets(), traffics, st.integers(1, 64))
 def test_a_run_can_stop_anywhere(fleet: Fleet, traffic, sixteenths: int) -> None:
-    run = finished_run(fleet, traffic, Options(until_s=sixteenths / 16))
+    run = finished_run(fleet, traffic, SimulationOptions(until_s=sixteenths / 16))
     tally = run.tally
     assert tally.arrived == tally.finished + sum(tally.refused.values()) + run.outstanding
     assert run.outstanding >= 0
@@ -107,7 +107,7 @@ def crowded(seed: int) -> tuple[Fleet, ClosedLoop]:
     """More requests than the caches can hold, on engines of every kind that preempts."""
     dice = random.Random(seed)
     draft = dice.choice([0, 0, 3])
-    engine = Engine(
+    scheduler = Scheduler(
         dice.choice(["continuous", "chunked"]),
         sequences=dice.randint(4, 20),
         tokens=dice.randint(80, 300),
@@ -122,7 +122,7 @@ def crowded(seed: int) -> tuple[Fleet, ClosedLoop]:
     pool = Pool(
         EXACT,
         dice.randint(260, 700),
-        engine,
+        scheduler,
         replicas=dice.randint(1, 3),
         router=dice.choice(["round_robin", "least_loaded", "prefix_affinity", "slo_aware"]),
         share_prefixes=dice.random() < 0.5,
@@ -137,11 +137,11 @@ def test_under_pressure_nothing_leaks_and_leaping_changes_nothing() -> None:
     preempted = 0
     for seed in range(20):
         fleet, traffic = crowded(seed)
-        fast = finished_run(fleet, traffic, Options(seed=seed, keep=True))
-        slow = finished_run(fleet, traffic, Options(seed=seed, keep=True, leap=False))
+        fast = finished_run(fleet, traffic, SimulationOptions(seed=seed, keep=True))
+        slow = finished_run(fleet, traffic, SimulationOptions(seed=seed, keep=True, leap=False))
         check_books(fast)
         assert fast.tally.finished == 90
-        if fleet.pool.engine.draft:  # steps of speculation are no multiples of a power of two
+        if fleet.pool.scheduler.draft:  # steps of speculation are no multiples of a power of two
             assert fast.tally.all_e2e_s == pytest.approx(slow.tally.all_e2e_s)
         else:
             assert fast.tally.served == slow.tally.served

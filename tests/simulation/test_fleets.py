@@ -11,18 +11,18 @@ from dragonscale.simulation import (
     Autoscale,
     ClosedLoop,
     Diurnal,
-    Engine,
     Failure,
     Fixed,
     Fleet,
     LinearTimes,
     Lognormal,
     OpenLoop,
-    Options,
     Poisson,
     Pool,
     Prefixes,
-    Request,
+    Scheduler,
+    SimulatedRequest,
+    SimulationOptions,
     Uniform,
     simulate,
     write_trace,
@@ -38,12 +38,12 @@ SERVER = LinearTimes(0.02, 2e-5, 1e-8, 5e-5)
 def test_a_shared_prefix_is_prefilled_once() -> None:
     """Blocks of 32 tokens; the second prompt shares two of its three, the third is the first again."""
     calls = [
-        Request(0, 0.0, 96, 1, (1, 2, 3), 32),
-        Request(1, 10.0, 100, 1, (1, 2, 4, 5), 32),
-        Request(2, 20.0, 96, 1, (1, 2, 3), 32),
-        Request(3, 30.0, 90, 1, (7, 8, 9), 32),
+        SimulatedRequest(0, 0.0, 96, 1, (1, 2, 3), 32),
+        SimulatedRequest(1, 10.0, 100, 1, (1, 2, 4, 5), 32),
+        SimulatedRequest(2, 20.0, 96, 1, (1, 2, 3), 32),
+        SimulatedRequest(3, 30.0, 90, 1, (7, 8, 9), 32),
     ]
-    result = simulate(Fleet(Pool(TIMES, 10_000, share_prefixes=True)), replay(calls), Options(keep=True))
+    result = simulate(Fleet(Pool(TIMES, 10_000, share_prefixes=True)), replay(calls), SimulationOptions(keep=True))
     assert [each.cached_tokens for each in result.served] == [0, 64, 95, 0]
     assert [each.ttft_s for each in result.served] == pytest.approx([1.96, 1.36, 1.01, 1.90])
     assert result.cache_hit_rate == pytest.approx((64 + 95) / (96 + 100 + 96 + 90))
@@ -52,7 +52,7 @@ def test_a_shared_prefix_is_prefilled_once() -> None:
 
 
 def test_concurrent_prompts_do_not_share_what_is_not_computed_yet() -> None:
-    calls = [Request(n, 0.0, 64, 2, (1, 2), 32) for n in range(2)]
+    calls = [SimulatedRequest(n, 0.0, 64, 2, (1, 2), 32) for n in range(2)]
     run = finished_run(Fleet(Pool(TIMES, 10_000, share_prefixes=True)), replay(calls))
     assert [each.cached_tokens for each in run.tally.served or ()] == [0, 0]
     assert run.places[0][1].pages.idle_pages == 4  # one copy is kept
@@ -61,28 +61,28 @@ def test_concurrent_prompts_do_not_share_what_is_not_computed_yet() -> None:
 def test_the_least_recently_used_prefix_goes_first() -> None:
     """Room for two prefixes of 64 tokens beside a call; the one not used for longest is lost."""
     order = [1, 2, 1, 3, 1, 2]
-    calls = [Request(n, 10.0 * n, 65, 1, (block,), 64) for n, block in enumerate(order)]
-    result = simulate(Fleet(Pool(TIMES, 160, share_prefixes=True)), replay(calls), Options(keep=True))
+    calls = [SimulatedRequest(n, 10.0 * n, 65, 1, (block,), 64) for n, block in enumerate(order)]
+    result = simulate(Fleet(Pool(TIMES, 160, share_prefixes=True)), replay(calls), SimulationOptions(keep=True))
     assert [each.cached_tokens for each in result.served] == [0, 0, 64, 0, 64, 0]
 
 
 def test_a_prefix_is_lost_from_its_end() -> None:
     """Four blocks are kept; a call that needs two of them back leaves the leading two."""
     calls = [
-        Request(0, 0.0, 64, 1, (1, 2, 3, 4), 16),
-        Request(1, 10.0, 32, 1),
-        Request(2, 20.0, 65, 1, (1, 2, 3, 4), 16),
+        SimulatedRequest(0, 0.0, 64, 1, (1, 2, 3, 4), 16),
+        SimulatedRequest(1, 10.0, 32, 1),
+        SimulatedRequest(2, 20.0, 65, 1, (1, 2, 3, 4), 16),
     ]
-    pool = Pool(TIMES, 80, Engine(page_tokens=16), share_prefixes=True)
-    result = simulate(Fleet(pool), replay(calls), Options(keep=True))
+    pool = Pool(TIMES, 80, Scheduler(page_tokens=16), share_prefixes=True)
+    result = simulate(Fleet(pool), replay(calls), SimulationOptions(keep=True))
     assert [each.cached_tokens for each in result.served] == [0, 0, 48]
 
 
 def test_the_host_keeps_what_falls_out() -> None:
     order = [1, 2, 1, 3, 1, 2]
-    calls = [Request(n, 10.0 * n, 65, 1, (block,), 64) for n, block in enumerate(order)]
+    calls = [SimulatedRequest(n, 10.0 * n, 65, 1, (block,), 64) for n, block in enumerate(order)]
     pool = Pool(TIMES, 160, share_prefixes=True, host_tokens=1000, host_tokens_per_s=16.0)
-    result = simulate(Fleet(pool), replay(calls), Options(keep=True))
+    result = simulate(Fleet(pool), replay(calls), SimulationOptions(keep=True))
     assert [each.cached_tokens for each in result.served] == [0, 0, 64, 0, 64, 64]
     assert result.served[-1].ttft_s == pytest.approx(4.0)  # 64 tokens at 16 a second
     assert result.host_hit_rate == pytest.approx(64 / (6 * 65))
@@ -105,7 +105,7 @@ def test_looking_at_load_beats_taking_turns() -> None:
     traffic = OpenLoop(Poisson(12.0), 4000, Lognormal(1500, 2.0, 20_000), Lognormal(200, 1.5, 2000))
 
     def late(router: str, sequences: int) -> float:
-        pool = Pool(SERVER, 400_000, Engine("chunked", sequences=sequences), replicas=4, router=router)
+        pool = Pool(SERVER, 400_000, Scheduler("chunked", sequences=sequences), replicas=4, router=router)
         return simulate(Fleet(pool), traffic).latency["ttft_s"].p95.value
 
     assert late("least_loaded", 16) < 0.8 * late("round_robin", 16)
@@ -126,16 +126,16 @@ def test_equal_replicas_share_equally() -> None:
 def test_idle_replicas_take_turns(router: str) -> None:
     result = simulate(
         Fleet(Pool(SERVER, 100_000, replicas=4, router=router)),
-        replay([Request(n, 100.0 * n, 50, 5) for n in range(8)]),
+        replay([SimulatedRequest(n, 100.0 * n, 50, 5) for n in range(8)]),
     )
     assert [each.output_tokens for each in result.replicas] == [10] * 4
 
 
 def test_a_cache_is_taken_in_when_its_next_token_has_room() -> None:
     """Four pages: the first sequence holds three by then; the second has one full page and would need its next at once."""
-    pool, prefill = Pool(TIMES, 64, Engine(watermark=0.0)), Pool(TIMES, 64)
-    calls = [Request(0, 0.0, 32, 10), Request(1, 3.0, 16, 2)]
-    one, two = simulate(Fleet(pool, prefill), replay(calls), Options(keep=True)).served
+    pool, prefill = Pool(TIMES, 64, Scheduler(watermark=0.0)), Pool(TIMES, 64)
+    calls = [SimulatedRequest(0, 0.0, 32, 10), SimulatedRequest(1, 3.0, 16, 2)]
+    one, two = simulate(Fleet(pool, prefill), replay(calls), SimulationOptions(keep=True)).served
     assert one.e2e_s == pytest.approx(1.352 + 9)
     assert two.arrival_s + two.e2e_s == pytest.approx(1.352 + 9 + 1)
     assert one.preemptions == two.preemptions == 0
@@ -143,9 +143,9 @@ def test_a_cache_is_taken_in_when_its_next_token_has_room() -> None:
 
 def test_prefill_here_decode_there() -> None:
     """1.5 s + 1 s of prompts, each sent for 0.05 and 0.1 s, then decoded together."""
-    fleet = Fleet(Pool(TIMES, 1000), prefill=Pool(TIMES, 1000, Engine("continuous", sequences=1)))
-    calls = [Request(0, 0.0, 50, 11), Request(1, 0.0, 100, 11)]
-    one, two = simulate(fleet, replay(calls), Options(keep=True)).served
+    fleet = Fleet(Pool(TIMES, 1000), prefill=Pool(TIMES, 1000, Scheduler("continuous", sequences=1)))
+    calls = [SimulatedRequest(0, 0.0, 50, 11), SimulatedRequest(1, 0.0, 100, 11)]
+    one, two = simulate(fleet, replay(calls), SimulationOptions(keep=True)).served
     assert one.ttft_s == pytest.approx(1.5 + 0.05)
     assert one.e2e_s == pytest.approx(1.55 + 10)
     assert two.ttft_s == pytest.approx(1.5 + 2.0 + 0.1)
@@ -155,20 +155,27 @@ def test_prefill_here_decode_there() -> None:
 def test_transfers_share_a_replicas_link() -> None:
     slow = LinearTimes(1.0, send_s=0.1)
     fleet = Fleet(Pool(slow, 1000), prefill=Pool(slow, 1000))
-    stories = simulate(fleet, replay([Request(n, 0.0, 50, 2) for n in range(3)]), Options(keep=True)).served
+    stories = simulate(
+        fleet, replay([SimulatedRequest(n, 0.0, 50, 2) for n in range(3)]), SimulationOptions(keep=True)
+    ).served
     assert [each.ttft_s for each in stories] == pytest.approx([6.0, 11.0, 16.0])
 
 
 def test_an_answer_of_one_token_is_not_sent() -> None:
     fleet = Fleet(Pool(TIMES, 1000), prefill=Pool(TIMES, 1000))
-    (one,) = simulate(fleet, replay([Request(0, 0.0, 100, 1)]), Options(keep=True)).served
+    (one,) = simulate(fleet, replay([SimulatedRequest(0, 0.0, 100, 1)]), SimulationOptions(keep=True)).served
     assert one.e2e_s == pytest.approx(2.0)
 
 
 def test_a_replica_that_dies_loses_no_request() -> None:
     """It has given 4 of 11 tokens (2 s, then 3 steps) when it dies; the other replica prefills 104 and gives the rest."""
     fleet = Fleet(Pool(TIMES, 1000, replicas=2), failures=(Failure(0, 5.5, 10.0),))
-    run = finished_run(fleet, replay([Request(0, 0.0, 100, 11), Request(1, 20.0, 100, 1), Request(2, 21.0, 100, 1)]))
+    run = finished_run(
+        fleet,
+        replay(
+            [SimulatedRequest(0, 0.0, 100, 11), SimulatedRequest(1, 20.0, 100, 1), SimulatedRequest(2, 21.0, 100, 1)]
+        ),
+    )
     one, *others = run.tally.served or ()
     assert (one.retries, one.replica) == (1, 1)
     assert one.ttft_s == pytest.approx(2.0)
@@ -178,8 +185,8 @@ def test_a_replica_that_dies_loses_no_request() -> None:
 
 
 def test_with_nobody_left_requests_wait_or_are_refused() -> None:
-    traffic = replay([Request(0, 1.0, 100, 2)])
-    back = simulate(Fleet(Pool(TIMES, 1000), failures=(Failure(0, 0.5, 10.0),)), traffic, Options(keep=True))
+    traffic = replay([SimulatedRequest(0, 1.0, 100, 2)])
+    back = simulate(Fleet(Pool(TIMES, 1000), failures=(Failure(0, 0.5, 10.0),)), traffic, SimulationOptions(keep=True))
     assert back.served[0].queue_s == pytest.approx(9.5)
     gone = simulate(Fleet(Pool(TIMES, 1000), failures=(Failure(0, 0.5),)), traffic)
     assert gone.outcome.refused == {NO_REPLICA: 1}
@@ -218,7 +225,7 @@ def test_scaling_helps() -> None:
 
 def test_goodput_counts_who_met_both_targets() -> None:
     traffic = OpenLoop(Poisson(2.0), 500, Uniform(100, 3000), Uniform(2, 100))
-    options = Options(keep=True, ttft_s=0.15, tpot_s=0.03, warmup=0.1)
+    options = SimulationOptions(keep=True, ttft_s=0.15, tpot_s=0.03, warmup=0.1)
     result = simulate(Fleet(Pool(SERVER, 100_000)), traffic, options)
     good = sum(each.ttft_s <= 0.15 and each.tpot_s <= 0.03 for each in result.served)
     assert 0 < good < len(result.served) == 450
@@ -230,7 +237,7 @@ def test_summaries_agree_with_the_kept_stories() -> None:
     result = simulate(
         Fleet(Pool(SERVER, 100_000)),
         OpenLoop(Poisson(4.0), 3000, Uniform(100, 3000), Uniform(2, 100)),
-        Options(keep=True),
+        SimulationOptions(keep=True),
     )
     for name in ("queue_s", "ttft_s", "tpot_s", "e2e_s"):
         values = sorted(getattr(each, name) for each in result.served)
@@ -244,7 +251,7 @@ def test_summaries_agree_with_the_kept_stories() -> None:
 
 def test_a_trace_of_the_run_opens_and_is_bounded(tmp_path) -> None:
     fleet = Fleet(Pool(SERVER, 100_000, replicas=2))
-    result = simulate(fleet, OpenLoop(Poisson(4.0), 500, Fixed(500), Fixed(50)), Options(events=300))
+    result = simulate(fleet, OpenLoop(Poisson(4.0), 500, Fixed(500), Fixed(50)), SimulationOptions(events=300))
     path = tmp_path / "trace.json"
     with path.open("w") as file:
         write_trace(result.trace, file)
@@ -262,7 +269,9 @@ def test_a_trace_of_the_run_opens_and_is_bounded(tmp_path) -> None:
 
 def test_progress_is_told() -> None:
     told: list[int] = []
-    simulate(Fleet(Pool(SERVER, 100_000)), OpenLoop(AtOnce(), 5000, Fixed(10), Fixed(2)), Options(), told.append)
+    simulate(
+        Fleet(Pool(SERVER, 100_000)), OpenLoop(AtOnce(), 5000, Fixed(10), Fixed(2)), SimulationOptions(), told.append
+    )
     assert told
     assert told == sorted(told)
 
@@ -274,7 +283,7 @@ def test_memory_does_not_grow_with_the_run() -> None:
         run = finished_run(
             Fleet(Pool(SERVER, 50_000, share_prefixes=True)),
             ClosedLoop(20, requests, Fixed(500), Uniform(10, 50), prefixes=Prefixes(50, 400)),
-            Options(),
+            SimulationOptions(),
         )
         buckets = sum(len(batch[2]) for times in run.tally.times.values() for batch in times._batches)
         replica = run.places[0][1]
@@ -288,7 +297,7 @@ def test_memory_does_not_grow_with_the_run() -> None:
     [
         lambda: Fleet(Pool(TIMES, 1000), failures=(Failure(1, 0.0),)),
         lambda: Fleet(Pool(TIMES, 1000), failures=(Failure(0, 0.0, pool="prefill"),)),
-        lambda: Fleet(Pool(TIMES, 1000, Engine("static")), prefill=Pool(TIMES, 1000)),
+        lambda: Fleet(Pool(TIMES, 1000, Scheduler("static")), prefill=Pool(TIMES, 1000)),
         lambda: Failure(0, 0.0, pool="other"),
         lambda: Autoscale(3, 2, 1.0),
         lambda: Pool(TIMES, 1000, replicas=0),

@@ -8,7 +8,7 @@ from dragonscale.serving.frontier import Ask, Config, judge
 from dragonscale.serving.phases import Iteration, iteration_cost
 from dragonscale.serving.space import Formats, Lot, stack
 from dragonscale.serving.table import StepTable
-from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Options, Uniform, simulate
+from dragonscale.simulation import ClosedLoop, Fixed, Fleet, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import pool_for
 
 FP8 = "weights=fp8,compute=fp8,kv=fp8"
@@ -36,7 +36,7 @@ def test_a_steady_load_is_the_planners_steady_state(model, on, plan, engine, cli
     pool = pool_for(deployment, prompt + 2 * output)
     ramp = 1.5 * output * pool.times.step(clients, clients * (prompt + output / 2))
     traffic = ClosedLoop(clients, clients * 20, Fixed(prompt), Uniform(output // 2, output + output // 2), ramp_s=ramp)
-    result = simulate(Fleet(pool), traffic, Options(seed=0, warmup=0.35, cooldown=0.35))
+    result = simulate(Fleet(pool), traffic, SimulationOptions(seed=0, warmup=0.35, cooldown=0.35))
     one = planned(deployment, clients, prompt, output)
     assert result.throughput.output_tokens_per_s == pytest.approx(float(one.state.tokens), rel=0.03)
     assert result.latency["tpot_s"].mean.value == pytest.approx(float(one.state.tpot), rel=0.04)

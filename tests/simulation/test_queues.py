@@ -10,17 +10,17 @@ import pytest
 from dragonscale.simulation import (
     AtOnce,
     Diurnal,
-    Engine,
     Fixed,
     Fleet,
     Gamma,
     LinearTimes,
     Lognormal,
     OpenLoop,
-    Options,
     Poisson,
     Pool,
     Prefixes,
+    Scheduler,
+    SimulationOptions,
     Uniform,
     simulate,
 )
@@ -40,7 +40,7 @@ class Geometric:
 
 def one_at_a_time(seconds: float) -> Fleet:
     """A server that takes one request after the other, always for the same time."""
-    return Fleet(Pool(LinearTimes(seconds), 1000, Engine("continuous", sequences=1)))
+    return Fleet(Pool(LinearTimes(seconds), 1000, Scheduler("continuous", sequences=1)))
 
 
 def erlang_c_wait(servers: int, rate: float, service_s: float) -> float:
@@ -67,7 +67,7 @@ def test_slots_with_exponential_service_wait_as_m_m_c(servers: int, load: float)
     """Slots of a batch whose steps take the same time whatever is in them are servers with one queue."""
     step_s, steps = 2.0**-10, 1000
     rate = load * servers / (step_s * steps)
-    fleet = Fleet(Pool(LinearTimes(step_s), 10_000_000, Engine("chunked", sequences=servers)))
+    fleet = Fleet(Pool(LinearTimes(step_s), 10_000_000, Scheduler("chunked", sequences=servers)))
     result = simulate(fleet, OpenLoop(Poisson(rate), 30_000, Fixed(1), Geometric(steps)))
     theory = erlang_c_wait(servers, rate, step_s * steps)
     assert result.latency["queue_s"].mean.value == pytest.approx(theory, rel=0.1)
@@ -78,7 +78,7 @@ def test_slots_with_exponential_service_wait_as_m_m_c(servers: int, load: float)
 def test_littles_law(kind: str) -> None:
     """Requests in the system, summed over time by activities, are the requests' times in the system, summed by requests."""
     times = LinearTimes(0.02, 2e-5, 1e-8, 5e-5)
-    fleet = Fleet(Pool(times, 16_000, Engine(kind, sequences=24), replicas=3))
+    fleet = Fleet(Pool(times, 16_000, Scheduler(kind, sequences=24), replicas=3))
     run = finished_run(fleet, OpenLoop(Gamma(9.0, 3.0), 3000, Lognormal(1000, 1.0, 8000), Uniform(1, 300)))
     areas = run.series.area("running") + run.series.area("waiting")
     assert areas == pytest.approx(run.tally.all_e2e_s)
@@ -90,7 +90,7 @@ def test_intervals_hold_the_truth() -> None:
     theory, held, runs = 0.7 / (2 * 0.3), 0, 40
     for seed in range(runs):
         traffic = OpenLoop(Poisson(0.7), 2000, Fixed(10), Fixed(1))
-        wait = simulate(one_at_a_time(1.0), traffic, Options(seed=seed)).latency["queue_s"].mean
+        wait = simulate(one_at_a_time(1.0), traffic, SimulationOptions(seed=seed)).latency["queue_s"].mean
         held += wait.low <= theory <= wait.high
     assert held / runs > 0.85
 
@@ -98,9 +98,9 @@ def test_intervals_hold_the_truth() -> None:
 def test_steady_state_of_a_full_batch_is_the_formula() -> None:
     """Saturated decoding: throughput is batch over step time, with prompts' share of the time taken off."""
     times = LinearTimes(0.02, 0.0, 0.0, 1e-5)
-    fleet = Fleet(Pool(times, 1_000_000, Engine("chunked", sequences=32, tokens=8192)))
+    fleet = Fleet(Pool(times, 1_000_000, Scheduler("chunked", sequences=32, tokens=8192)))
     traffic = OpenLoop(AtOnce(), 3200, Fixed(500), Uniform(100, 300))
-    result = simulate(fleet, traffic, Options(warmup=0.1, cooldown=0.2))
+    result = simulate(fleet, traffic, SimulationOptions(warmup=0.1, cooldown=0.2))
     seconds_per_request = 200 * 0.02 / 32 + 500 * 1e-5
     assert simulate(fleet, traffic).throughput.requests_per_s == pytest.approx(1 / seconds_per_request, rel=0.02)
     assert result.outcome.finished == 3200

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.simulation import Fleet, LinearTimes, Options, Pool, read_trace, simulate, trace_format, trace_lengths
+from dragonscale.simulation import (
+    Fleet,
+    LinearTimes,
+    Pool,
+    SimulationOptions,
+    read_trace,
+    simulate,
+    trace_format,
+    trace_lengths,
+)
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 TIMES = LinearTimes(0.02, 2e-5, 1e-8, 5e-5)
@@ -64,7 +73,9 @@ def test_a_trace_can_be_faster_shorter_and_repeated() -> None:
     slow = list(read_trace(SAMPLES / "azure_sample.csv").start(0)[0])[49]
     assert last.arrival_s == pytest.approx(slow.arrival_s / 4)
     fleet = Fleet(Pool(TIMES, 200_000))
-    assert simulate(fleet, traffic, Options(keep=True)) == simulate(fleet, traffic, Options(keep=True))
+    assert simulate(fleet, traffic, SimulationOptions(keep=True)) == simulate(
+        fleet, traffic, SimulationOptions(keep=True)
+    )
 
 
 def test_lengths_of_a_trace_can_be_drawn() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.simulation import Engine, Fixed, Fleet, LinearTimes, OpenLoop, Poisson, Pool, Uniform, simulate
+from dragonscale.simulation import Fixed, Fleet, LinearTimes, OpenLoop, Poisson, Pool, Scheduler, Uniform, simulate
 
 pytest.importorskip("simpy")
 
@@ -18,10 +18,10 @@ def test_simpy_sees_the_same(sequences: int, tokens: int, rate: float) -> None:
     assert spec.loader is not None
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
-    times, engine = LinearTimes(0.018, 2e-5, 1.2e-8, 6e-5), Engine("chunked", sequences=sequences, tokens=tokens)
+    times, scheduler = LinearTimes(0.018, 2e-5, 1.2e-8, 6e-5), Scheduler("chunked", sequences=sequences, tokens=tokens)
     load = OpenLoop(Poisson(rate), 300, Uniform(100, 3000), Fixed(60))
-    count, ttft, tpot = benchmark.by_simpy(times, engine, 2, load)
-    result = simulate(Fleet(Pool(times, 2_000_000, engine, replicas=2)), load)
+    count, ttft, tpot = benchmark.by_simpy(times, scheduler, 2, load)
+    result = simulate(Fleet(Pool(times, 2_000_000, scheduler, replicas=2)), load)
     assert count == result.outcome.finished == 300
     assert result.latency["ttft_s"].mean.value == pytest.approx(ttft, rel=1e-9)
     assert result.latency["tpot_s"].mean.value == pytest.approx(tpot, rel=1e-9)

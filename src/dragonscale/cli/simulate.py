@@ -70,12 +70,12 @@ def run(
     json: Json = False,
 ) -> int:
     """What does a fleet do under traffic: latencies, goodput, occupancy, and what to change?"""
-    from dragonscale.reports.simulate.question import Question, read_question
+    from dragonscale.reports.simulate.question import SimulateQuestion, read_question
     from dragonscale.reports.simulate.report import run_simulation
 
     words = dict(locals())
-    names = Question.__dataclass_fields__
-    asked = read_question(Question(**{name: words[name] for name in names}), EVENTS if perfetto else 0)
+    names = SimulateQuestion.__dataclass_fields__
+    asked = read_question(SimulateQuestion(**{name: words[name] for name in names}), EVENTS if perfetto else 0)
     with Bar("requests") as bar:
         report, result = run_simulation(asked, lambda done: bar.step(done, asked.traffic.requests))
     _write(report, result, perfetto, plot, chart)

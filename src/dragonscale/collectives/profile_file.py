@@ -16,7 +16,7 @@ import msgspec
 from dragonscale.collectives.profile import Path, Profile, Tier
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware.chip import Chip
-from dragonscale.hardware.chip_file import read_table
+from dragonscale.tables import SourceFile, Strict, built_in, checked, read_table
 from dragonscale.units import parse
 
 TIERS = ("domain", "fabric", "rail", "torus", "wide")
@@ -24,11 +24,7 @@ TRANSPORTS = ("ib", "roce", "efa", "")
 _DIRECTORY = resources.files("dragonscale.collectives") / "profiles"
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table in which an unknown key is an error."""
-
-
-class RestsOn(_Strict, frozen=True):
+class RestsOn(Strict, frozen=True):
     """Where an algorithm's constants come from: the source, how many rows, and the errors they leave on those rows.
     `borrowed` names the constants that the rows do not settle and that come from elsewhere, as the note says."""
 
@@ -36,11 +32,11 @@ class RestsOn(_Strict, frozen=True):
     rows: int = 0
     median_ape: float | None = None
     mape: float | None = None
-    borrowed: list[str] = []
+    borrowed: tuple[str, ...] = ()
     note: str = ""
 
 
-class PathFile(_Strict, frozen=True):
+class PathFile(Strict, frozen=True):
     """One algorithm's constants. Times and rates are text with units."""
 
     rests_on: RestsOn
@@ -53,13 +49,7 @@ class PathFile(_Strict, frozen=True):
     switch: str = "0B"
 
 
-class SourceFile(_Strict, frozen=True):
-    title: str
-    date: str
-    url: str = ""
-
-
-class TierFile(_Strict, frozen=True):
+class TierFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
     name: str
@@ -77,10 +67,7 @@ class TierFile(_Strict, frozen=True):
 
 def read_tier(table: dict[str, Any], origin: str) -> TierFile:
     """Check a table against `TierFile`."""
-    try:
-        file = msgspec.convert(table, TierFile)
-    except msgspec.ValidationError as error:
-        raise InputError(f"The network profile {shorten(origin)} is not right: {error}.") from None
+    file = checked(table, TierFile, "network profile", origin)
     if file.tier not in TIERS:
         raise unknown("tier", file.tier, TIERS)
     everything = [*file.paths.items(), *(pair for own in file.implementations.values() for pair in own.items())]
@@ -124,15 +111,7 @@ def make_tier(file: TierFile) -> Tier:
 @functools.cache
 def tier_files() -> dict[str, TierFile]:
     """The built-in profiles by name."""
-    import tomllib
-
-    found: dict[str, TierFile] = {}
-    for entry in sorted(_DIRECTORY.iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(".toml"):
-            found[entry.name.removesuffix(".toml")] = read_tier(
-                tomllib.loads(entry.read_text(encoding="utf-8")), entry.name
-            )
-    return found
+    return {name: read_tier(table, f"{name}.toml") for name, table in built_in(_DIRECTORY).items()}
 
 
 def load_tier(name: str) -> Tier:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy
 
-from dragonscale.evidence.collective_case import Skip
-from dragonscale.evidence.inference_rows import Case
+from dragonscale.evidence.inference_rows import InferenceCase
+from dragonscale.evidence.rows import Skip
 from dragonscale.hardware import Torus
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
@@ -33,12 +33,12 @@ SHORT = 0.1
 """Length of a short answer over the mean: it meets fewer prompts on its way, and therefore more varying numbers of them."""
 
 
-def deployment_of(case: Case, plan: ServingPlan | None = None) -> Deployment:
+def deployment_of(case: InferenceCase, plan: ServingPlan | None = None) -> Deployment:
     """The case's own deployment, or the same under another plan on as many chips as that needs."""
     chosen = plan or case.plan
     assert chosen is not None
     piece = case.piece if chosen.chips == case.piece.chips else replace(case.piece, shape=(chosen.chips,), pods=1)
-    return Deployment(case.model, piece, chosen, load_engine(case.engine), case.transport)
+    return Deployment(case.model, piece, chosen, load_engine(case.row.engine), case.row.transport or "ib")
 
 
 def seconds(deployment: Deployment, iteration: Iteration) -> Any:
@@ -100,21 +100,21 @@ def room(deployment: Deployment, tokens: int) -> float:
     return min(found, deployment.engine.scheduling.max_sequences)
 
 
-def full_load(case: Case, plan: ServingPlan) -> float:
+def full_load(case: InferenceCase, plan: ServingPlan) -> float:
     """Tokens per second of all copies of the model under full load; 0 where it does not fit."""
     deployment = deployment_of(case, plan)
     copies = case.piece.chips // plan.chips
-    most = room(deployment, case.prompt + case.output)
+    most = room(deployment, case.row.prompt + case.row.output)
     if most < 1:
         return 0.0
-    if case.clients:
-        most = min(most, case.clients / copies)
-    if case.target is None:
-        return float(steady(deployment, numpy.array([most]), case.prompt, case.output).tokens[0]) * copies
+    if case.row.clients:
+        most = min(most, case.row.clients / copies)
+    if not case.row.tpot_limit:
+        return float(steady(deployment, numpy.array([most]), case.row.prompt, case.row.output).tokens[0]) * copies
     sizes = numpy.unique(numpy.geomspace(1, most, BATCHES).round())
-    state = steady(deployment, sizes, case.prompt, case.output)
+    state = steady(deployment, sizes, case.row.prompt, case.row.output)
     first, each = late(state)
-    kept = (first <= case.target.ttft) & (each <= case.target.tpot)
+    kept = (first <= case.row.ttft_limit) & (each <= case.row.tpot_limit)
     return float(numpy.where(kept, state.tokens, 0.0).max()) * copies
 
 
@@ -129,10 +129,10 @@ def late(state: Steady) -> tuple[Any, Any]:
     return first, state.decode + state.added * met / numpy.maximum(state.output - 1, 1)
 
 
-def choices(case: Case) -> list[ServingPlan]:
+def choices(case: InferenceCase) -> list[ServingPlan]:
     """Splits to choose from where the source names none: tensor parallelism, pipelines of that, copies of both; on a torus
     the whole slice."""
-    weights, compute, kv = case.dtypes
+    weights, compute, kv = case.row.weights, case.row.compute, case.row.kv
     if isinstance(case.piece.chip.network, Torus):
         return [ServingPlan(tensor=case.piece.chips, weights=weights, compute=compute, kv=kv)]
     return [
@@ -143,7 +143,7 @@ def choices(case: Case) -> list[ServingPlan]:
     ]
 
 
-def predict(case: Case) -> float:
+def predict(case: InferenceCase) -> float:
     """What is to be expected: seconds, or tokens per second."""
     found = _predicted(case)
     if not found:
@@ -151,64 +151,64 @@ def predict(case: Case) -> float:
     return found
 
 
-def predict_memory(case: Case) -> float:
+def predict_memory(case: InferenceCase) -> float:
     """Bytes in use on the busiest chip with the whole batch at its full length."""
-    return float(numpy.max(capacity(deployment_of(case)).held(case.batch, case.prompt + case.output)))
+    return float(numpy.max(capacity(deployment_of(case)).held(case.row.batch, case.row.prompt + case.row.output)))
 
 
-def _predicted(case: Case) -> float:
+def _predicted(case: InferenceCase) -> float:
     if case.plan is None:
         return max(full_load(case, plan) for plan in choices(case))
     own = deployment_of(case)
-    if case.scenario == "static_batch":
-        step = static_decode_seconds(own, case.batch, case.prompt, case.output)
-        return prefill_seconds(own, case.batch, case.prompt) + (case.output - 1) * step
-    if case.scenario == "prefill_only":
-        return prefill_seconds(own, case.batch, case.prompt)
-    if case.scenario == "decode_only":
-        return static_decode_seconds(own, case.batch, case.prompt, case.output)
-    if case.scenario == "prefill_throughput":
-        prompts = max(1, (case.tokens_per_pass or own.engine.scheduling.max_tokens) // case.prompt) * own.plan.data
-        return prompts * case.prompt / float(seconds(own, prefill(case.prompt, prompts)).mean())
-    if case.scenario == "decode_throughput":
-        most = room(own, case.prompt + case.output)
-        return most / decode_seconds(own, most, case.prompt, 1) if most >= 1 else 0.0
-    if case.slots:
+    if case.row.scenario == "static_batch":
+        step = static_decode_seconds(own, case.row.batch, case.row.prompt, case.row.output)
+        return prefill_seconds(own, case.row.batch, case.row.prompt) + (case.row.output - 1) * step
+    if case.row.scenario == "prefill_only":
+        return prefill_seconds(own, case.row.batch, case.row.prompt)
+    if case.row.scenario == "decode_only":
+        return static_decode_seconds(own, case.row.batch, case.row.prompt, case.row.output)
+    if case.row.scenario == "prefill_throughput":
+        prompts = max(1, (case.row.tokens_per_pass or own.engine.scheduling.max_tokens) // case.row.prompt) * own.plan.data
+        return prompts * case.row.prompt / float(seconds(own, prefill(case.row.prompt, prompts)).mean())
+    if case.row.scenario == "decode_throughput":
+        most = room(own, case.row.prompt + case.row.output)
+        return most / decode_seconds(own, most, case.row.prompt, 1) if most >= 1 else 0.0
+    if case.row.slots:
         return _slotted(case, own)
-    if case.scenario == "serving" and case.clients:
+    if case.row.scenario == "serving" and case.row.clients:
         return _simulated(case, own)
     return full_load(case, case.plan)
 
 
-def _slotted(case: Case, own: Deployment) -> float:
+def _slotted(case: InferenceCase, own: Deployment) -> float:
     """An engine with fixed slots whose attention reads every slot to its full length, and which prefills prompts one by
     one, padded to a power of two."""
-    length = case.cache_length or case.prompt + case.output
+    length = case.row.cache_length or case.row.prompt + case.row.output
     held = capacity(own)
-    if numpy.any(held.weights + case.slots * length * held.per_token > held.hbm):
+    if numpy.any(held.weights + case.row.slots * length * held.per_token > held.hbm):
         return 0.0
-    step = decode_seconds(own, case.slots, length, 1)
-    padded = 2 ** int(numpy.ceil(numpy.log2(case.prompt)))
+    step = decode_seconds(own, case.row.slots, length, 1)
+    padded = 2 ** int(numpy.ceil(numpy.log2(case.row.prompt)))
     one = float(seconds(own, prefill(padded, 1)).mean())
-    return case.slots * case.output / (case.output * step + case.slots * one)
+    return case.row.slots * case.row.output / (case.row.output * step + case.row.slots * one)
 
 
-def _simulated(case: Case, own: Deployment) -> float:
+def _simulated(case: InferenceCase, own: Deployment) -> float:
     """Clients that send their next request when the last is answered."""
     from dragonscale.serving.table import StepTable
     from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, Scheduler, SimulationOptions, Uniform, simulate
 
     def lengths(mean: int) -> Any:
-        return Uniform(round(mean * (1 - case.spread)), round(mean * (1 + case.spread))) if case.spread else Fixed(mean)
+        return Uniform(round(mean * (1 - case.row.spread)), round(mean * (1 + case.row.spread))) if case.row.spread else Fixed(mean)
 
     scheduler = Scheduler(
         "chunked", sequences=own.engine.scheduling.max_sequences, tokens=own.engine.scheduling.max_tokens
     )
     tokens = int(numpy.min(capacity(own).tokens))
-    if tokens < case.prompt + case.output:
+    if tokens < case.row.prompt + case.row.output:
         return 0.0
-    clients = min(case.clients, MOST_REQUESTS)
-    requests = min(case.requests or 5 * clients, MOST_REQUESTS)
-    load = ClosedLoop(clients, requests, lengths(case.prompt), lengths(case.output))
+    clients = min(case.row.clients, MOST_REQUESTS)
+    requests = min(case.row.requests or 5 * clients, MOST_REQUESTS)
+    load = ClosedLoop(clients, requests, lengths(case.row.prompt), lengths(case.row.output))
     result = simulate(Fleet(Pool(StepTable(own), tokens, scheduler)), load, SimulationOptions(seed=0))
     return float(result.throughput.output_tokens_per_s)

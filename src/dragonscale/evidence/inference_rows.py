@@ -1,73 +1,48 @@
 """What a row of measured inference runs means: model, slice, plan, engine, how requests came, and what was measured.
 
-Conventions of the sources: `output_tok_s_total` counts all chips of a run and `output_tok_s_per_chip` one of them;
+Conventions of the published files: `output_tok_s_total` counts all chips of a run and `output_tok_s_per_chip` one of them;
 `batch` is the number of sequences in the whole run (also where attention is split by batch), except that a serving row
 of JetStream states its decode slots there; a TPU7x chip is two JAX devices, so `tp` counts devices; `attention-DP` in the
-notes means that `tp` chips each serve their own sequences and share only the experts. A row that lacks what a prediction
-needs raises `Skip` with the reason; what could be assumed is named in `assumed`.
+notes means that `tp` chips each serve their own sequences and share only the experts.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from dragonscale.evidence.collective_case import Skip, count, identity
-from dragonscale.evidence.inference_choices import SHAREGPT, Target, target_of
-from dragonscale.evidence.inference_model import dtypes_of, plan_of, served_model
-from dragonscale.evidence.interconnect import read_wires
-from dragonscale.evidence.score import number
-from dragonscale.evidence.training_model import Row
-from dragonscale.evidence.training_rows import chip_of, slice_of
+import msgspec
+
+from dragonscale.evidence.described import Described, chip_of, described, machine, model_of, slice_of
+from dragonscale.evidence.dialect import hint, meaning, words
+from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, typed
 from dragonscale.hardware import Slice
-from dragonscale.models.transformer import Transformer
-from dragonscale.serving.plan import ServingPlan
-
-COLUMNS = (
-    "chip", "source", "n_chips", "interconnect", "model", "layers", "d_model", "d_ff", "n_heads", "n_kv_heads", "head_dim",
-    "vocab", "experts", "topk", "shared_experts", "moe_d_ff", "dense_layers", "gated_mlp", "attention", "mla",
-    "weight_dtype", "act_dtype", "kv_dtype", "tp", "pp", "ep", "dp", "scenario", "batch", "concurrency", "isl", "osl",
-    "total_latency_s", "ttft_ms", "tpot_ms", "output_tok_s_total", "output_tok_s_per_chip", "input_tok_s_total",
-    "input_tok_s_per_chip", "notes",
-)  # fmt: skip
-
-ENGINES = (
-    (r"FasterTransformer", "fastertransformer"),
-    (r"(?i)vllm", "vllm"),
-    (r"TensorRT-LLM.*(?:v1\.\d|v0\.(?:1[89]|2\d))|mlcommons", "trtllm"),
-    (r"TensorRT-LLM.*v0\.[0-5]\b", "trtllm-0.5"),
-    (r"TensorRT-LLM.*v0\.[6-9]a?\b", "trtllm-0.9"),
-    (r"TensorRT-LLM", "trtllm-0"),
-    (r"lm-sys", "sglang-ep"),
-    (r"(?i)jetstream", "jetstream"),
-    (r"Pope et al", "pax"),
-    (r"deepseek-ai", "sglang-ep"),
-)  # fmt: skip
-"""Which engine a source ran, by a pattern of its name; the first that fits. TensorRT-LLM's PyTorch engine is the one of
-its releases from 0.18 on, and the one of submissions to MLPerf since then."""
+from dragonscale.hardware.chip import DTYPE_BYTES
+from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
 LATENCIES = ("static_batch", "prefill_only", "decode_only")
 RATES = (
     "prefill_throughput", "decode_throughput", "max_throughput", "serving", "mlperf_offline", "mlperf_server",
     "mlperf_interactive",
 )  # fmt: skip
+MOST_LAYERS = 2000
 
 
-@dataclass(frozen=True)
-class Case:
-    """A measured run in the model's terms. `measured` is seconds for latencies and tokens per second of the whole run for
-    rates. `plan` is None where the source does not say how the model was split and the planner must choose. `prompt` and
-    `output` are mean lengths; `spread` is the half-width of their uniform distribution as a part of the mean. `slots` caps
-    the sequences decoded at once, `cache_length` is the fixed length of every slot's cache, `clients` the requests in
-    flight, `requests` how many there were in all; 0 where not stated. `memory` is the bytes in use on a chip."""
+class InferenceRow(Described, frozen=True, kw_only=True):
+    """A typed row. `measured` is seconds for latencies and tokens per second of the whole run for rates. `plan` is empty where
+    the source does not say how the model was split and the planner must choose. `prompt` and `output` are mean lengths;
+    `spread` is the half-width of their uniform distribution as a part of the mean. `slots` caps the sequences decoded at
+    once, `cache_length` is the fixed length of every slot's cache, `clients` the requests in flight, `requests` how many
+    there were in all. `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep. `memory_bytes` were in use on a
+    chip."""
 
-    id: str
-    source: str
     scenario: str
     engine: str
-    model: Transformer
-    piece: Slice
-    plan: ServingPlan | None
-    dtypes: tuple[str, str, str]
-    batch: int
+    plan: str = ""
+    weights: str
+    compute: str
+    kv: str
+    batch: int = 0
     prompt: int
     output: int
     measured: float
@@ -77,120 +52,160 @@ class Case:
     cache_length: int = 0
     spread: float = 0.0
     tokens_per_pass: int = 0
-    target: Target | None = None
-    overlapped: bool = False
-    transport: str = "ib"
-    memory: float | None = None
-    assumed: tuple[str, ...] = ()
-
-    @property
-    def is_rate(self) -> bool:
-        """Whether tokens per second were measured, not seconds."""
-        return self.scenario in RATES
+    ttft_limit: float = 0.0
+    tpot_limit: float = 0.0
+    memory_bytes: float = 0.0
 
 
-def case_of(row: Row, place: int) -> Case:
-    """A row as a case."""
+@dataclass(frozen=True)
+class InferenceCase:
+    """A typed row in the model's terms; `plan` is None where the planner must choose."""
+
+    row: InferenceRow
+    model: Transformer
+    piece: Slice
+    plan: ServingPlan | None
+
+
+def case_of(row: InferenceRow) -> InferenceCase:
+    """A typed row as a case."""
+    if row.scenario not in LATENCIES + RATES:
+        raise Skip(f"no model of the scenario {row.scenario[:40]!r}")
+    plan = parse_serving_plan(row.plan) if row.plan else None
+    return InferenceCase(row, model_of(row), slice_of(row), plan)
+
+
+def published_case(row: Row, place: int) -> InferenceRow:
+    """A row of published runs as a typed one."""
     scenario = row["scenario"]
     if scenario not in LATENCIES + RATES:
         raise Skip(f"no model of the scenario {scenario[:40]!r}" if scenario else "scenario not stated")
-    alone = scenario in LATENCIES and count(row, "n_chips") == 1
-    engine, guessed = engine_of(row["source"], row["notes"], alone)
-    if engine == "trtllm" and scenario in RATES:
-        engine = "trtllm-bench"  # measured for throughput by its own program, with no server in front
-    model = served_model(row)
-    chips = _needed(row, "n_chips")
-    dtypes = dtypes_of(row)
-    plan, assumed = plan_of(row, chips, dtypes, scenario in LATENCIES)
-    chip = chip_of(row)
+    latency = scenario in LATENCIES
+    engine, guessed = engine_of(row["source"], row["notes"], latency and count(row, "n_chips") == 1)
+    if not latency:
+        engine = words("inference")["throughput"].get(engine, engine)
+    shared = _model_columns(row, place)
+    chips = needed(row, "n_chips")
+    formats = dtypes_of(row)
+    plan, assumed = plan_of(row, chips, formats, latency)
+    chip = chip_of(row["chip"])
     prompt, output, more = _lengths(row)
-    if "SUSPECT" in row["notes"]:
+    if hint(row, "suspect"):
         raise Skip("the source's labels are suspected to be wrong")
-    if "cache hits" in row["notes"] or "cache_hits" in row["notes"]:
+    if hint(row, "cache_hits"):
         raise Skip("throughput includes prompts found in a cache")
-    notes = row["notes"]
-    return Case(
-        id=identity(row, place),
-        source=row["source"],
-        scenario=scenario,
-        engine=engine,
-        model=model,
-        piece=slice_of(row, chip, chips),
-        plan=plan,
-        dtypes=dtypes,
-        batch=_batch(row),
-        prompt=prompt,
-        output=output,
-        measured=_measured(row, chips),
-        clients=count(row, "concurrency") or 0,
-        requests=_noted(notes, r"(\d+) prompts"),
-        slots=(count(row, "batch") or 0) if scenario == "serving" and engine == "jetstream" else 0,
-        cache_length=_noted(notes, r"cache length (\d+)"),
-        spread=float(found[1]) if (found := re.search(r"range[- ]ratio (\d?\.\d+)", notes)) else 0.0,
-        tokens_per_pass=_noted(notes, r"(\d+) tokens per device per batch"),
-        target=target_of(row["model"], scenario),
-        overlapped="batch overlap" in notes,
-        transport=read_wires(row["interconnect"]).transport or "ib",
-        memory=(number(row.get("mem_gb")) or 0.0) * 1e9 or None,
-        assumed=(*guessed, *assumed, *more),
-    )
+    where = machine(row, chip, chips)
+    first, each = limits_of(row["model"], scenario)
+    noted = {name: int(hint(row, name) or 0) for name in ("requests", "cache_length", "tokens_per_pass")}
+    batch = needed(row, "batch") if latency else count(row, "batch")
+    return InferenceRow(
+        **shared, **where, **formats, **noted, inferred="; ".join((*guessed, *assumed, *more)), scenario=scenario,
+        engine=engine, plan=str(plan or ""), batch=batch, prompt=prompt, output=output, measured=_measured(row, chips),
+        clients=count(row, "concurrency"), slots=batch if scenario == "serving" and engine == "jetstream" else 0,
+        spread=float(hint(row, "spread") or 0.0), ttft_limit=first, tpot_limit=each,
+        memory_bytes=(number(row.get("mem_gb")) or 0.0) * 1e9,
+    )  # fmt: skip
 
 
-def _needed(row: Row, column: str) -> int:
-    found = count(row, column)
-    if not found:
-        raise Skip(f"{column} not stated")
-    return found
+FORMS = (
+    Form(words("inference")["columns"], published_case),
+    typed(InferenceRow, ("scenario", "engine", "measured", "weights")),
+)
 
 
-def _noted(notes: str, pattern: str) -> int:
-    found = re.search(pattern, notes)
-    return int(found[1]) if found else 0
-
-
-SCRIPTS = (
-    (r"(?i)\btorch.*(?:compile|inductor|fused|triton)", "torch-compiled"),
-    (r"(?i)\bjax\b|\bxla\b", "jax"),
-    (r"(?i)\b(?:py)?torch\b.*\beager|\beager\b.*torch", "torch-eager"),
-    (r"(?i)torch", "torch"),
-)  # fmt: skip
-"""Somebody's own loop, by what source and notes say: pointwise work compiled, one operation after the other, or nothing."""
+def _model_columns(row: Row, place: int) -> dict[str, Any]:
+    """The model of a row. Its embedding is tied if that fits the stated number of parameters better; blocks whose halves
+    run side by side are known by the model's name or said in the notes."""
+    if count(row, "layers") > MOST_LAYERS:
+        raise Skip("more layers than any model has")
+    shared = Described(**described(row, place) | {"tied": False})
+    model, stated = model_of(shared), number(row.get("total_params"))
+    tied = False
+    if stated:
+        own, both = (abs(count_parameters(one).total - stated) for one in (model, replace(model, tied=True)))
+        tied = both < own
+    parallel = bool(hint(row, "parallel_model") or hint(row, "parallel_notes"))
+    columns = ("chip", "chips", "node", "egress", "transport", "shape", "pods", "inferred")
+    found = msgspec.structs.asdict(shared) | {"tied": tied, "parallel": parallel}
+    return {name: value for name, value in found.items() if name not in columns}
 
 
 def engine_of(source: str, notes: str = "", alone: bool = False) -> tuple[str, tuple[str, ...]]:
     """The engine of a source, and what was assumed: steps on a chip `alone` are taken to be somebody's own loop, anything
     else a well-run server."""
-    for pattern, engine in ENGINES:
-        if re.search(pattern, source):
-            return engine, ()
-    for pattern, engine in SCRIPTS:
-        if re.search(pattern, f"{source} {notes}"):
-            return engine, ()
-    return ("torch" if alone else "generic"), ("the engine",)
+    known = words("inference")
+    engine = meaning(known["engines"], source) or meaning(known["scripts"], f"{source} {notes}")
+    return (engine, ()) if engine else ("torch" if alone else "generic", ("the engine",))
+
+
+def limits_of(model: str, scenario: str) -> tuple[float, float]:
+    """MLPerf's limits of a model's scenario on the first token and on each further one; zeros if it has none."""
+    name = re.sub(r"-99(\.9)?$", "", model.lower()).replace("llama3_1", "llama3.1")
+    return words("limits").get(f"{name} {scenario}", (0.0, 0.0))
+
+
+def dtypes_of(row: Row) -> dict[str, str]:
+    """Formats of the stored weights, of the matmuls and of the cache; what follows wide ones without being stated is as
+    wide. DeepSeek and its kin scale fp8 by blocks."""
+    found: list[str] = []
+    for column in ("weight_dtype", "act_dtype", "kv_dtype"):
+        text = row[column].lower() or ("bf16" if found and found[-1] == "bf16" else "")
+        name = words("inference")["dtypes"].get(text, text)
+        if not text:
+            raise Skip(f"{column} not stated")
+        if name not in DTYPE_BYTES:
+            raise Skip(f"no model of serving in {text[:20]!r}")
+        found.append(name)
+    block = row["mla"] and row["act_dtype"].lower() == "fp8"
+    return {"weights": found[0], "compute": "fp8_block" if block else found[1], "kv": found[2]}
+
+
+def plan_of(
+    row: Row, chips: int, formats: dict[str, Any], latency: bool = False
+) -> tuple[ServingPlan | None, tuple[str, ...]]:
+    """How the model was split, or None if the source does not say, and what was assumed. A measured latency is taken to be
+    that of all chips together."""
+    if hint(row, "stationary"):
+        # A hidden dim of four times the width is cut into 2√n parts and the width into √n/2 (the paper's section 3.2.2).
+        width = 1
+        while width * width * 4 < chips:
+            width *= 2
+        spread = "batch" if hint(row, "batch_sharded") else "copy"
+        plan = ServingPlan(tensor=chips // width, width=width, spread=spread, **formats)
+        return plan, ("how the chips are split in two",)
+    if hint(row, "gathered"):
+        return ServingPlan(data=chips, **formats), ("gathering the weights hides under the products",)
+    tensor, pipe, expert, data = (count(row, column) for column in ("tp", "pp", "ep", "dp"))
+    if not tensor and not data and chips > 1:
+        if not latency:
+            return None, ("how the model is split",)
+        return ServingPlan(tensor=chips, **formats), ("tensor parallelism",)
+    devices = 2 if row["chip"].lower() == "tpu7x" else 1
+    tensor, pipe, expert, data = tensor or 1, pipe or 1, expert or 1, data or 1
+    if tensor % devices == 0:
+        tensor //= devices
+    if hint(row, "attention_data"):
+        tensor, data = 1, tensor * data
+    plan = ServingPlan(tensor=tensor, data=data, expert=expert, pipe=pipe, **formats)
+    if plan.chips != chips:
+        raise Skip("parallel sizes do not multiply to the number of chips")
+    return plan, ("tensor parallelism",) if hint(row, "presumed") else ()
 
 
 def _lengths(row: Row) -> tuple[int, int, tuple[str, ...]]:
     """Mean tokens of a prompt and of an answer, and what was assumed about them."""
     prompt, output, scenario = count(row, "isl"), count(row, "osl"), row["scenario"]
-    if "ShareGPT" in row["notes"] and prompt is None and output is None:
-        limit = _noted(row["notes"], r"max in/out (\d+)") or 1024
-        if limit not in SHAREGPT:
+    if hint(row, "conversations") and not prompt and not output:
+        known = words("inference")["conversations"].get(hint(row, "longest") or "1024")
+        if not known:
             raise Skip("lengths of ShareGPT cut at this limit not known")
-        return *SHAREGPT[limit], ("lengths as in ShareGPT",)
-    if prompt is None:
-        raise Skip("isl not stated")
-    if output is None:
-        if scenario in ("decode_throughput", "decode_only"):
-            return prompt, 1, ("a cache no longer than the prompt",)
-        if scenario not in ("prefill_throughput", "prefill_only"):
-            raise Skip("osl not stated")
+        return *known, ("lengths as in ShareGPT",)
+    prompt = needed(row, "isl")
+    if not output and scenario in ("decode_throughput", "decode_only"):
+        return prompt, 1, ("a cache no longer than the prompt",)
+    if not output and scenario not in ("prefill_throughput", "prefill_only"):
+        raise Skip("osl not stated")
     return prompt, output or 1, ()
-
-
-def _batch(row: Row) -> int:
-    if row["scenario"] in LATENCIES:
-        return _needed(row, "batch")
-    return count(row, "batch") or 0
 
 
 def _measured(row: Row, chips: int) -> float:

@@ -1,20 +1,18 @@
 """Right choices: among measured alternatives of the same model on the same chips, does the predicted order agree?
 
 Alternatives are runs of one model and sequence on as many of the same chips with the same software, that differ in how
-they were split, in their batch or in their number format; seconds per token are compared. Kendall's tau counts pairs in the same order; a pair whose measurements differ by less
-than they repeat is no choice and is left out, as are two measurements of the same run. The regret of a group is how much longer the run with the best prediction
-took than the best measured one.
+they were split, in their batch or in their number format; seconds per token are compared. Kendall's tau counts pairs in
+the same order; a pair whose measurements differ by less than they repeat is no choice and is left out, as are two
+measurements of the same run. The regret of a group is how much longer the run with the best prediction took than the best
+measured one.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dragonscale.evidence.training import predict, training_runs
-from dragonscale.evidence.training_rows import Run
-from dragonscale.training.evaluation import first
+from dragonscale.evidence.training_rows import MeasuredRun
 
 REPEATS = 0.02
 """Measurements of one run differ by about this part from time to time."""
@@ -37,13 +35,6 @@ class Choice:
         return (self.agreeing - self.opposing) / pairs if pairs else 1.0
 
 
-def same_choice(run: Run) -> tuple[Any, ...]:
-    """What alternatives have in common: the same model on the same machine with the same software."""
-    job = run.job
-    software = job.stack.name.partition("-")[0]
-    return (job.model.name.lower(), str(job.piece), job.model.n_layers, job.sequence, software)
-
-
 def weigh(name: str, pairs: Sequence[tuple[float, float]]) -> Choice:
     """A group from its (measured, predicted) seconds.
 
@@ -62,21 +53,21 @@ def weigh(name: str, pairs: Sequence[tuple[float, float]]) -> Choice:
     return Choice(name, len(pairs), agreeing, opposing, picked / best - 1)
 
 
-def choices(path: str | Path) -> list[Choice]:
-    """Every group of at least two alternatives in a file of measured runs, largest first."""
-    runs, _ = training_runs(path)
-    groups: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        groups.setdefault(same_choice(run), []).append(run)
-    found: list[Choice] = []
-    for key, members in groups.items():
-        if len({member.plan for member in members}) < 2:
-            continue
-        pairs = [
-            (member.seconds / member.job.tokens, first(predict(member)[1].seconds) / member.job.tokens)
-            for member in members
-        ]
-        found.append(weigh(f"{key[0]} on {key[1]}, {key[3]} tokens", pairs))
+def choices(judged: Iterable[tuple[MeasuredRun, float]]) -> list[Choice]:
+    """Every group of at least two alternatives among runs with their predicted seconds, largest first."""
+    groups: dict[tuple[Any, ...], list[tuple[MeasuredRun, float]]] = {}
+    for run, seconds in judged:
+        job, software = run.job, run.row.stack.partition("-")[0]
+        key = (job.model.name.lower(), str(job.piece), job.sequence, job.model.n_layers, software)
+        groups.setdefault(key, []).append((run, seconds))
+    found = [
+        weigh(
+            f"{key[0]} on {key[1]}, {key[2]} tokens",
+            [(run.row.step_s / run.job.tokens, seconds / run.job.tokens) for run, seconds in members],
+        )
+        for key, members in groups.items()
+        if len({run.plan for run, _ in members}) > 1
+    ]
     return sorted(found, key=lambda choice: -choice.runs)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from dragonscale.errors import unknown
 from dragonscale.hardware.chip import Chip
-from dragonscale.hardware.chip_file import merge, read_chip, read_table
+from dragonscale.hardware.chip_file import merge, read_chip
+from dragonscale.tables import built_in, read_table
 
 _DIRECTORY = resources.files("dragonscale.hardware") / "chips"
 
@@ -15,12 +16,7 @@ _DIRECTORY = resources.files("dragonscale.hardware") / "chips"
 @functools.cache
 def _tables() -> dict[str, dict[str, Any]]:
     """The built-in files by chip name."""
-    import tomllib
-
-    files = sorted(entry.name for entry in _DIRECTORY.iterdir() if entry.name.endswith(".toml"))
-    return {
-        name.removesuffix(".toml"): tomllib.loads((_DIRECTORY / name).read_text(encoding="utf-8")) for name in files
-    }
+    return built_in(_DIRECTORY)
 
 
 @functools.cache

@@ -5,8 +5,6 @@ user's file, just the text (`"3.35TB/s"`). A file may start from another chip wi
 differs, which is how a chip that does not exist yet is described.
 """
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,12 +12,7 @@ import msgspec
 from dragonscale.errors import InputError, shorten
 from dragonscale.hardware.chip import DTYPE_BYTES, Chip, Level, Torus, Tree, assemble
 from dragonscale.hardware.quantity import Quantity, QuantityFile, Written, read_quantity
-
-MAX_FILE_BYTES = 1_000_000
-
-
-class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table in which an unknown key is an error."""
+from dragonscale.tables import SourceFile, Strict, checked
 
 
 class MemoryFile(Strict, frozen=True):
@@ -32,7 +25,7 @@ class TorusFile(Strict, frozen=True):
     hop_latency: Written
     pod: Written
     wrap: str
-    slices: list[list[int]] = []
+    slices: tuple[tuple[int, ...], ...] = ()
 
 
 class LevelFile(Strict, frozen=True):
@@ -53,13 +46,7 @@ class DcnFile(Strict, frozen=True):
     latency: Written = "10us"
 
 
-class SourceFile(Strict, frozen=True):
-    title: str
-    date: str
-    url: str = ""
-
-
-class ChipFile(Strict, frozen=True):
+class ChipFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
     name: str
@@ -82,27 +69,6 @@ class ChipFile(Strict, frozen=True):
     default_slice: str = ""
 
 
-def read_table(path: Path, what: str) -> dict[str, Any]:
-    """A TOML file as nested dictionaries, or one sentence about why not."""
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(
-                f"{what} {shorten(str(path))} is larger than {MAX_FILE_BYTES // 1000} kB; that is no {what.lower()}."
-            )
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{what} {shorten(str(path))} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{what} {shorten(str(path))} is not text.") from None
-    try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{what} {shorten(str(path))} is not valid TOML: {shorten(str(error), 120)}.") from None
-    if not table:
-        raise InputError(f"{what} {shorten(str(path))} is empty.")
-    return table
-
-
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """`base` with the entries of `changes` put over it, table by table (a quantity is replaced whole)."""
     merged = dict(base)
@@ -114,10 +80,7 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def read_chip(table: dict[str, Any], origin: str) -> Chip:
     """Check a table against `ChipFile` and assemble the chip."""
-    try:
-        file = msgspec.convert(table, ChipFile)
-    except msgspec.ValidationError as error:
-        raise InputError(f"The chip file {shorten(origin)} is not right: {error}.") from None
+    file = checked(table, ChipFile, "chip file", origin)
     strange = [dtype for dtype in (*file.matrix, *file.vector) if dtype not in DTYPE_BYTES]
     if strange:
         raise InputError(f"The chip file {shorten(origin)} gives a rate for {strange[0]!r}, which is no dtype.")
@@ -147,7 +110,7 @@ def _network_shape(file: ChipFile) -> Torus | Tree:
         return Tree(tuple(Level(level.name, level.degree, 0.0, 0.0, level.reduces) for level in file.levels))
     if file.ici.wrap not in ("full-axis", "cubes", "never", "always"):
         raise InputError(f"ici.wrap is {shorten(file.ici.wrap)}; it is one of full-axis, cubes, always, never.")
-    return Torus(0, 0.0, 0.0, (), file.ici.wrap, tuple(tuple(shape) for shape in file.ici.slices))
+    return Torus(0, 0.0, 0.0, (), file.ici.wrap, file.ici.slices)
 
 
 def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:

@@ -8,7 +8,7 @@ With a causal mask a row sees half of the keys on average, and half a tile more 
 
 from dragonscale.kernels.blocks import evaluate
 from dragonscale.kernels.dtypes import FORMATS, format_name
-from dragonscale.kernels.profile import Attention, KernelProfile
+from dragonscale.kernels.profile import FlashAttention, KernelProfile
 from dragonscale.numbers import Number, ceil, maximum, minimum
 
 MEASURED_HEAD = 128
@@ -93,7 +93,7 @@ def _seconds(
     window: Number,
     *,
     name: str,
-    table: Attention,
+    table: FlashAttention,
     profile: KernelProfile,
     causal: bool,
     write: bool,

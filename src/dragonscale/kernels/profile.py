@@ -50,7 +50,7 @@ class Matmul:
 
 
 @dataclass(frozen=True)
-class Attention:
+class FlashAttention:
     """Flash attention of many queries. See `dragonscale.kernels.attention`.
 
     `tile`: query rows of a tile. `packed`: whether query heads that share a KV head share tiles. `edge`, `fill`: seconds
@@ -134,7 +134,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class RestsOn:
+class FittedOn:
     """Where a table's constants come from: the source, how many rows, the errors left on rows that were and were not
     fitted, and a note."""
 
@@ -171,11 +171,11 @@ class KernelProfile:
     cache_bytes: float
     stream: Stream
     matmul: Tables[Matmul]
-    attention: Tables[Attention]
+    attention: Tables[FlashAttention]
     decode: Tables[Decode]
     grouped: Tables[dict[str, Grouped]]
     measured: bool = False
-    rests_on: dict[str, RestsOn] = field(default_factory=dict, repr=False)
+    rests_on: dict[str, FittedOn] = field(default_factory=dict, repr=False)
 
     @property
     def bandwidth(self) -> float:

@@ -15,18 +15,18 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware.chip import Chip
-from dragonscale.hardware.chip_file import read_table
 from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.kernels.profile import (
-    Attention,
     Decode,
+    FittedOn,
+    FlashAttention,
     Grouped,
     KernelProfile,
     Matmul,
-    RestsOn,
     Stream,
     Tables,
 )
+from dragonscale.tables import SourceFile, Strict, read_table
 from dragonscale.units import parse
 
 _DIRECTORY = resources.files("dragonscale.kernels") / "profiles"
@@ -34,13 +34,7 @@ _USUAL = {"gpu": "generic-gpu", "tpu": "tpu"}
 _Record = TypeVar("_Record")
 
 
-class SourceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    title: str
-    date: str
-    url: str = ""
-
-
-class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProfileFile(Strict, frozen=True):
     """The whole file. Times are text with units, the rest plain numbers."""
 
     name: str
@@ -52,8 +46,8 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention: dict[str, dict[str, Any]]
     decode: dict[str, dict[str, Any]]
     grouped: dict[str, dict[str, dict[str, Any]]]
-    chips: list[str] = []
-    stands_for: list[str] = []
+    chips: tuple[str, ...] = ()
+    stands_for: tuple[str, ...] = ()
     cores: float | None = None
     """Cores that tiles are dealt out to; the chip's own number if not given."""
 
@@ -137,7 +131,7 @@ def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
     ]
     if wrong:
         raise unknown("number format", wrong[0], FORMATS)
-    rests = {path: msgspec.convert(raw["rests_on"], RestsOn) for path, raw in tables_of(file).items()}
+    rests = {path: msgspec.convert(raw["rests_on"], FittedOn) for path, raw in tables_of(file).items()}
     last = chip.memory.get("l2") or chip.memory.get("vmem") or chip.memory.get("cmem")
     return KernelProfile(
         file.name,
@@ -147,7 +141,7 @@ def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
         last.capacity if last else 50 * 2**20,
         make_table(file.stream, Stream, "stream"),
         Tables({name: make_table(raw, Matmul, f"matmul.{name}") for name, raw in file.matmul.items()}),
-        Tables({name: make_table(raw, Attention, f"attention.{name}") for name, raw in file.attention.items()}),
+        Tables({name: make_table(raw, FlashAttention, f"attention.{name}") for name, raw in file.attention.items()}),
         Tables({name: make_table(raw, Decode, f"decode.{name}") for name, raw in file.decode.items()}),
         Tables(
             {

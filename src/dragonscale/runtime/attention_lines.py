@@ -6,17 +6,17 @@ import jax.numpy as jnp
 from dragonscale.models.program import Op
 from dragonscale.runtime.attention import Reach, attend_cached, attend_causally, matching_heads
 from dragonscale.runtime.numerics import Rope
-from dragonscale.runtime.one_pass import Pass
+from dragonscale.runtime.one_pass import SectionPass
 from dragonscale.runtime.ring_attention import ring_attend
 from dragonscale.runtime.rotary import rotate
 
 
-def _rope_of(run: Pass) -> Rope:
+def _rope_of(run: SectionPass) -> Rope:
     near = run.section.span is not None and run.numerics.near_rope is not None
     return run.numerics.near_rope if near and run.numerics.near_rope is not None else run.numerics.rope
 
 
-def cache(op: Op, run: Pass) -> None:
+def cache(op: Op, run: SectionPass) -> None:
     """What decoding remembers: keys turned to their positions, then kept (or added to what was kept before)."""
     for array in op.inputs:
         value = run.tensors[array.name]
@@ -33,7 +33,7 @@ def _written(stored: jax.Array, value: jax.Array, positions: jax.Array) -> jax.A
     return stored.at[rows, positions].set(value.astype(stored.dtype))
 
 
-def _absorbed_inputs(run: Pass) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _absorbed_inputs(run: SectionPass) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Latent attention without expansion: the query's own part went through the key expansion, its rotary part turns, and
     the latents are keys and values of one head that all share."""
     dims = run.section.dims
@@ -43,7 +43,7 @@ def _absorbed_inputs(run: Pass) -> tuple[jax.Array, jax.Array, jax.Array]:
     return query, jnp.concatenate([latent, shared], -1)[:, :, None], latent[:, :, None]
 
 
-def attend(op: Op, run: Pass) -> None:
+def attend(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     dims, numerics = run.section.dims, run.numerics
     if op.inputs[0].name == "Ql":

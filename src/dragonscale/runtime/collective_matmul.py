@@ -26,7 +26,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from dragonscale.errors import InputError
 from dragonscale.notation import Array, Einsum, parse_einsum
-from dragonscale.runtime.rings import Piece, Ring, after, gathering, run, scattering, whole
+from dragonscale.runtime.rings import Ring, RingShard, after, gathering, run, scattering, whole
 from dragonscale.sharding.partition_spec import to_partition_spec
 
 
@@ -37,12 +37,12 @@ def gather_matmul(
     width = x.shape[-1 if summed else -2]
     dim = x.ndim - (1 if summed else 2)
 
-    def add(piece: Piece, made: jax.Array | None) -> jax.Array:
+    def add(piece: RingShard, made: jax.Array | None) -> jax.Array:
         rows = jax.lax.dynamic_slice_in_dim(weight, piece.source * width + piece.start, piece.value.shape[-1], 0)
         part = jnp.matmul(piece.value, rows, preferred_element_type=jnp.float32)
         return part if made is None else made + part
 
-    def put(piece: Piece, made: jax.Array | None) -> jax.Array:
+    def put(piece: RingShard, made: jax.Array | None) -> jax.Array:
         rows = piece.value @ after(weight, made)
         whole = (*x.shape[:-2], jax.lax.axis_size(axis) * width, weight.shape[-1])
         so_far = jnp.zeros(whole, x.dtype) if made is None else made

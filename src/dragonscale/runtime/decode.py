@@ -15,7 +15,7 @@ from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Program, Section
 from dragonscale.notation import Array
 from dragonscale.runtime.forward import Stretch, embed, head, layer_weights, over_layers, stretches
-from dragonscale.runtime.lines import Pass, Setting, Tensors, run_section
+from dragonscale.runtime.lines import PassSetting, SectionPass, Tensors, run_section
 from dragonscale.runtime.parameters import Tree
 
 Cache = list[list[Tensors]]
@@ -54,7 +54,7 @@ def _shape(section: Section, array: Array, sizes: dict[str, int]) -> tuple[int, 
 
 
 def _layers(
-    params: Tree, program: Program, residual: jax.Array, positions: jax.Array, cache: Cache, setting: Setting,
+    params: Tree, program: Program, residual: jax.Array, positions: jax.Array, cache: Cache, setting: PassSetting,
     decoding: bool,
 ) -> tuple[jax.Array, Cache]:  # fmt: skip
     """All layers, and their cache written. A stack of caches is carried along and written in place, layer by layer: handed
@@ -67,7 +67,7 @@ def _layers(
     ) -> tuple[jax.Array, list[Tensors]]:
         kept: list[Tensors] = []
         for name, own, there in zip(pattern, weights, stored, strict=True):
-            run = Pass(
+            run = SectionPass(
                 sections[name], setting, positions, own, stored=there if decoding else None, tensors={"R": carry}
             )
             carry = run_section(run)["R"]
@@ -113,7 +113,7 @@ def _put(stored: jax.Array, value: jax.Array) -> jax.Array:
 
 
 def prefill(
-    params: Tree, program: Program, tokens: jax.Array, lengths: jax.Array, cache: Cache, setting: Setting
+    params: Tree, program: Program, tokens: jax.Array, lengths: jax.Array, cache: Cache, setting: PassSetting
 ) -> tuple[jax.Array, Cache]:  # fmt: skip
     """Logits [b, v] after the last token of each prompt of `lengths` tokens, and the cache filled."""
     positions = jnp.arange(tokens.shape[1])[None]
@@ -124,7 +124,7 @@ def prefill(
 
 
 def decode(
-    params: Tree, program: Program, tokens: jax.Array, positions: jax.Array, cache: Cache, setting: Setting
+    params: Tree, program: Program, tokens: jax.Array, positions: jax.Array, cache: Cache, setting: PassSetting
 ) -> tuple[jax.Array, Cache]:  # fmt: skip
     """Logits [b, v] of the next token of sequences whose newest `tokens` [b] stand at `positions` [b]."""
     residual = embed(params, program, tokens[:, None], positions[:, None], setting)

@@ -10,7 +10,7 @@ ways to send:
   (CPUs) its result is computed by a padded AllToAll, exactly. A chip needs room for what may arrive, which is everything
   in the worst case; with less `room` what does not fit is dropped.
 
-Either way the experts get `Rows` sorted by expert, so what they compute is written once. `send` is the way there, `back`
+Either way the experts get `ExpertRows` sorted by expert, so what they compute is written once. `send` is the way there, `back`
 the way home; `exchange` is both around some work.
 """
 
@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.experts import Chosen, Rows, combine, dispatch
+from dragonscale.runtime.experts import ExpertChoice, ExpertRows, combine, dispatch
 
-Work = Callable[[Rows], Rows]
+Work = Callable[[ExpertRows], ExpertRows]
 """What experts do with their rows: `experts.multiply` with this chip's weights, and nonlinearities."""
 Axes = str | tuple[str, ...]
 """A mesh axis, or several as one."""
@@ -49,7 +49,7 @@ def capacity_for(rows: int, experts: int, factor: float) -> int:
 
 
 def exchange(
-    x: jax.Array, chosen: Chosen, experts: int, work: Work, axis: Axes, how: Sending | None = None
+    x: jax.Array, chosen: ExpertChoice, experts: int, work: Work, axis: Axes, how: Sending | None = None
 ) -> jax.Array:
     """[b, t, d] of one chip's tokens through experts on all chips of `axis`: dispatch, send, work, send back, combine."""
     rows, way = send(dispatch(x, chosen, experts), experts, axis, how or Sending())
@@ -57,10 +57,10 @@ def exchange(
 
 
 @dataclass(frozen=True)
-class Way:
+class ReturnPath:
     """How to get results home: the rows as they were before they left, the axis, and the places they were given."""
 
-    left: Rows
+    left: ExpertRows
     axis: Axes
     fits: jax.Array | None = None
     slot: jax.Array | None = None
@@ -70,7 +70,7 @@ class Way:
     native: bool = False
 
 
-def send(rows: Rows, experts: int, axis: Axes, how: Sending) -> tuple[Rows, Way]:
+def send(rows: ExpertRows, experts: int, axis: Axes, how: Sending) -> tuple[ExpertRows, ReturnPath]:
     """Every row to the chip of its expert; what arrived there is sorted by that chip's experts."""
     size = jax.lax.axis_size(axis)
     if experts % size:
@@ -78,7 +78,7 @@ def send(rows: Rows, experts: int, axis: Axes, how: Sending) -> tuple[Rows, Way]
     return _send_padded(rows, experts, axis, how.capacity) if how.capacity else _send_ragged(rows, experts, axis, how)
 
 
-def back(done: Rows, way: Way) -> Rows:
+def back(done: ExpertRows, way: ReturnPath) -> ExpertRows:
     """Results, weighted, at the chips and in the order that their rows came from; rows that were dropped are zero."""
     done = done.weighted()
     return _back_padded(done, way) if way.capacity else _back_ragged(done, way)
@@ -94,12 +94,12 @@ def _swap(x: jax.Array, axis: Axes) -> jax.Array:
     return jax.lax.all_to_all(x, axis, 0, 0, tiled=True)
 
 
-def boxed(rows: Rows, experts: int, capacity: int) -> tuple[Rows, Way]:
+def boxed(rows: ExpertRows, experts: int, capacity: int) -> tuple[ExpertRows, ReturnPath]:
     """Rows with the same room for every expert on this chip, whatever was chosen: what does not fit is dropped."""
     place = jnp.arange(rows.experts.size) - _starts(rows.sizes)[rows.experts]
     fits = place < capacity
     slot = jnp.where(fits, rows.experts * capacity + place, experts * capacity)
-    way = Way(replace(rows, scale=None), (), fits, slot, capacity)
+    way = ReturnPath(replace(rows, scale=None), (), fits, slot, capacity)
 
     def put(values: jax.Array) -> jax.Array:
         empty = jnp.zeros((experts * capacity, *values.shape[1:]), values.dtype)
@@ -108,15 +108,15 @@ def boxed(rows: Rows, experts: int, capacity: int) -> tuple[Rows, Way]:
     return even_rows(put(rows.values), experts, None if rows.scale is None else put(rows.scale)), way
 
 
-def even_rows(values: jax.Array, experts: int, scale: jax.Array | None) -> Rows:
+def even_rows(values: jax.Array, experts: int, scale: jax.Array | None) -> ExpertRows:
     """Rows of which every expert has as many."""
     each = values.shape[0] // experts
     numbers = jnp.repeat(jnp.arange(experts), each)
     sizes = jnp.full(experts, each, jnp.int32)
-    return Rows(values, sizes, numbers, jnp.arange(values.shape[0]), scale, True)
+    return ExpertRows(values, sizes, numbers, jnp.arange(values.shape[0]), scale, True)
 
 
-def _send_padded(rows: Rows, experts: int, axis: Axes, capacity: int) -> tuple[Rows, Way]:
+def _send_padded(rows: ExpertRows, experts: int, axis: Axes, capacity: int) -> tuple[ExpertRows, ReturnPath]:
     size = jax.lax.axis_size(axis)
     own = experts // size
     boxes, way = boxed(rows, experts, capacity)
@@ -129,7 +129,7 @@ def _send_padded(rows: Rows, experts: int, axis: Axes, capacity: int) -> tuple[R
     return even_rows(sent(boxes.values), own, scale), replace(way, axis=axis)
 
 
-def _back_padded(done: Rows, way: Way) -> Rows:
+def _back_padded(done: ExpertRows, way: ReturnPath) -> ExpertRows:
     assert way.slot is not None
     assert way.fits is not None
     values = done.values
@@ -181,7 +181,7 @@ def _deliver(x: jax.Array, route: Route, room: int, axis: Axes, native: bool) ->
     return empty.at[places.reshape(-1)].set(there.reshape(-1, x.shape[-1]), mode="drop")
 
 
-def _send_ragged(rows: Rows, experts: int, axis: Axes, how: Sending) -> tuple[Rows, Way]:
+def _send_ragged(rows: ExpertRows, experts: int, axis: Axes, how: Sending) -> tuple[ExpertRows, ReturnPath]:
     size = jax.lax.axis_size(axis)
     own, count = experts // size, rows.values.shape[0]
     room = size * count if how.room is None else how.room
@@ -193,11 +193,11 @@ def _send_ragged(rows: Rows, experts: int, axis: Axes, how: Sending) -> tuple[Ro
     order = jnp.argsort(numbers, stable=True)
     sizes = jnp.bincount(numbers, length=own).astype(jnp.int32)
     scale = None if rows.scale is None else _deliver(rows.scale[:, None], route, room, axis, native)[order, 0]
-    arrived = Rows(there[order], sizes, numbers[order], order, scale)
-    return arrived, Way(replace(rows, scale=None), axis, route=route, order=order, native=native)
+    arrived = ExpertRows(there[order], sizes, numbers[order], order, scale)
+    return arrived, ReturnPath(replace(rows, scale=None), axis, route=route, order=order, native=native)
 
 
-def _back_ragged(done: Rows, way: Way) -> Rows:
+def _back_ragged(done: ExpertRows, way: ReturnPath) -> ExpertRows:
     assert way.route is not None
     # Rows that nothing was sent to belong to no expert; what a grouped product leaves there is not read.
     mine = (done.experts < done.sizes.size)[:, None]

@@ -4,16 +4,16 @@ import jax
 
 from dragonscale.models.program import Op, Section
 from dragonscale.runtime import experts
-from dragonscale.runtime.one_pass import Pass, Routed
+from dragonscale.runtime.one_pass import Routed, SectionPass
 from dragonscale.runtime.placed_experts import among_all, from_experts, narrowed, own_experts, to_experts, widened
 from dragonscale.sharding.step import layout_of
 
 
-def expert_product(op: Op, run: Pass) -> None:
+def expert_product(op: Op, run: SectionPass) -> None:
     """Rows of tokens times their experts. Where experts are sliced, the rows of a slice's chips are gathered to widen and
     scattered to narrow; if all have the same rows, results are partial sums."""
     assert op.output is not None
-    rows: experts.Rows = run.tensors[op.inputs[0].name]
+    rows: experts.ExpertRows = run.tensors[op.inputs[0].name]
     weight = op.weights[0]
     held = run.place.fit(run.place.at_rest(weight), run.section.dims)
     used = run.place.for_line(weight, held, op, run.section.dims)
@@ -41,7 +41,7 @@ def _is_last(op: Op, section: Section) -> bool:
     return [other.function for other in readers] == ["combine"]
 
 
-def route(op: Op, run: Pass) -> None:
+def route(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     logits = run.operand(op.inputs[0], op)
     correction = next((run.weight(a, op) for a in op.weights if a.name == "w_score"), None)
@@ -50,7 +50,7 @@ def route(op: Op, run: Pass) -> None:
     run.laid[op.output.name] = run.held(op.inputs[0])
 
 
-def dispatch(op: Op, run: Pass) -> None:
+def dispatch(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     place = run.place
     x, chosen = run.operand(op.inputs[0], op), run.tensors[op.inputs[1].name]
@@ -66,7 +66,7 @@ def dispatch(op: Op, run: Pass) -> None:
     run.put(op.output, rows)
 
 
-def combine(op: Op, run: Pass) -> None:
+def combine(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     assert run.routed is not None
     place, routed = run.place, run.routed

@@ -1,6 +1,6 @@
 """Tokens to their experts and back, without padding and without dropping: sorted by expert, multiplied in groups.
 
-A router's choice is a `Chosen`: for every token the experts and their weights. `dispatch` sorts the rows of all tokens by
+A router's choice is a `ExpertChoice`: for every token the experts and their weights. `dispatch` sorts the rows of all tokens by
 expert; products with expert weights are `jax.lax.ragged_dot`; `combine` puts the results back and adds them up. The
 router's weights travel with the rows and are multiplied in before an expert's last product: a gradient then needs what
 that product read, and not its result.
@@ -16,7 +16,7 @@ from dragonscale.runtime.numerics import Routing
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Chosen:
+class ExpertChoice:
     """[b, t, x] experts of each token, and their weights."""
 
     experts: jax.Array
@@ -25,7 +25,7 @@ class Chosen:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Rows:
+class ExpertRows:
     """Rows sorted by expert: values [r, d], rows of each expert, the expert, the original place and the router's weight of
     each row (None once it is multiplied in). Where every expert has the same number of rows whatever was chosen, they are
     `even`, and products with them are plain ones."""
@@ -37,17 +37,17 @@ class Rows:
     scale: jax.Array | None = None
     even: bool = field(default=False, metadata={"static": True})
 
-    def having(self, values: jax.Array) -> "Rows":
+    def having(self, values: jax.Array) -> "ExpertRows":
         return replace(self, values=values)
 
-    def weighted(self) -> "Rows":
+    def weighted(self) -> "ExpertRows":
         """With the router's weights multiplied in."""
         if self.scale is None:
             return self
         return replace(self, values=self.values * self.scale[:, None].astype(self.values.dtype), scale=None)
 
 
-def choose(logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None) -> Chosen:
+def choose(logits: jax.Array, count: int, routing: Routing, correction: jax.Array | None = None) -> ExpertChoice:
     """The best `count` experts of each token by its router's logits [b, t, e]; `correction` is added for the choice only."""
     logits = logits.astype(jnp.float32)
     scores = jax.nn.sigmoid(logits) if routing.score == "sigmoid" else jax.nn.softmax(logits, -1)
@@ -62,7 +62,7 @@ def choose(logits: jax.Array, count: int, routing: Routing, correction: jax.Arra
         weights = jnp.take_along_axis(scores, experts, -1)
     if routing.normalise:
         weights = weights / (weights.sum(-1, keepdims=True) + 1e-20)
-    return Chosen(experts, weights * routing.scale)
+    return ExpertChoice(experts, weights * routing.scale)
 
 
 def _best_groups(ranked: jax.Array, routing: Routing) -> jax.Array:
@@ -75,17 +75,17 @@ def _best_groups(ranked: jax.Array, routing: Routing) -> jax.Array:
     return jnp.where(allowed[..., None], grouped, -jnp.inf).reshape(shape)
 
 
-def dispatch(x: jax.Array, chosen: Chosen, experts: int) -> Rows:
+def dispatch(x: jax.Array, chosen: ExpertChoice, experts: int) -> ExpertRows:
     """Every token's row once for each of its experts, sorted by expert."""
     count = chosen.experts.shape[-1]
     flat = chosen.experts.reshape(-1)
     order = jnp.argsort(flat, stable=True)
     rows = x.reshape(-1, x.shape[-1])[order // count]
     sizes = jnp.bincount(flat, length=experts).astype(jnp.int32)
-    return Rows(rows, sizes, flat[order], order, chosen.weights.reshape(-1)[order])
+    return ExpertRows(rows, sizes, flat[order], order, chosen.weights.reshape(-1)[order])
 
 
-def multiply(rows: Rows, weight: jax.Array) -> Rows:
+def multiply(rows: ExpertRows, weight: jax.Array) -> ExpertRows:
     """Each expert's rows times its matrix: weight [e, d, f]."""
     weight = weight.astype(rows.values.dtype)
     if not rows.even:
@@ -94,7 +94,7 @@ def multiply(rows: Rows, weight: jax.Array) -> Rows:
     return rows.having(jnp.einsum("erd,edf->erf", boxes, weight).reshape(-1, weight.shape[2]))
 
 
-def combine(rows: Rows, chosen: Chosen) -> jax.Array:
+def combine(rows: ExpertRows, chosen: ExpertChoice) -> jax.Array:
     """Results back at their tokens, weighted and added: [b, t, d]."""
     rows = rows.weighted()
     back = jnp.zeros_like(rows.values).at[rows.order].set(rows.values)

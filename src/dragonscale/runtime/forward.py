@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from dragonscale.models.program import Program
-from dragonscale.runtime.lines import Pass, Setting, Tensors, run_section
+from dragonscale.runtime.lines import PassSetting, SectionPass, Tensors, run_section
 from dragonscale.runtime.parameters import Tree
 from dragonscale.runtime.place import WHOLE, Place
 
@@ -91,30 +91,32 @@ def over_layers(layer: Any, carry: Any, stacked: Any, times: int) -> tuple[Any, 
     return carry, jax.tree.map(lambda *each: list(each), *made)
 
 
-def embed(params: Tree, program: Program, tokens: jax.Array, positions: jax.Array, setting: Setting) -> jax.Array:
+def embed(params: Tree, program: Program, tokens: jax.Array, positions: jax.Array, setting: PassSetting) -> jax.Array:
     """Tokens to the residual stream."""
     section = program.sections[0]
-    return run_section(Pass(section, setting, positions, params["embed"], tokens))["R"]
+    return run_section(SectionPass(section, setting, positions, params["embed"], tokens))["R"]
 
 
-def head(params: Tree, program: Program, residual: jax.Array, setting: Setting) -> jax.Array:
+def head(params: Tree, program: Program, residual: jax.Array, setting: PassSetting) -> jax.Array:
     """The residual stream to logits, in fp32; over several chips, this chip's part of the vocabulary."""
     section = program.sections[-1]
     positions = jnp.zeros((1, residual.shape[1]), jnp.int32)
     shared = {**params["embed"], **params["head"]}
-    logits = run_section(Pass(section, setting, positions, shared, tensors={"R": residual}))["Y"].astype(jnp.float32)
+    logits = run_section(SectionPass(section, setting, positions, shared, tensors={"R": residual}))["Y"].astype(
+        jnp.float32
+    )
     cap = setting.numerics.logits_cap
     return cap * jnp.tanh(logits / cap) if cap else logits
 
 
-def through(program: Program, stretch: Stretch, setting: Setting, positions: jax.Array, remat: Any = None) -> Any:
+def through(program: Program, stretch: Stretch, setting: PassSetting, positions: jax.Array, remat: Any = None) -> Any:
     """A function of (residual stream, weights of one repeat of a stretch), as scans want it; each layer keeps what `remat`
     lets it keep."""
     sections = {section.name: section for section in program.sections}
 
     def one(name: str) -> Any:
         def run(carry: jax.Array, own: Tensors) -> jax.Array:
-            return run_section(Pass(sections[name], setting, positions, own, tensors={"R": carry}))["R"]
+            return run_section(SectionPass(sections[name], setting, positions, own, tensors={"R": carry}))["R"]
 
         return run if remat is None else remat(run)
 
@@ -130,7 +132,7 @@ def forward(
     params: Tree,
     program: Program,
     tokens: jax.Array,
-    setting: Setting,
+    setting: PassSetting,
     length: int | None = None,
     remat: Callable[[Any], Any] | None = None,
 ) -> jax.Array:

@@ -16,10 +16,10 @@ from dragonscale.notation import Array
 from dragonscale.runtime import experts
 from dragonscale.runtime.attention_lines import attend, cache
 from dragonscale.runtime.expert_lines import combine, dispatch, expert_product, route
-from dragonscale.runtime.one_pass import Pass, Setting, Tensors
+from dragonscale.runtime.one_pass import PassSetting, SectionPass, Tensors
 from dragonscale.sharding.step import layout_of
 
-__all__ = ["ACTS", "COMPUTED", "Pass", "Setting", "Tensors", "run_section", "subscripts"]
+__all__ = ["ACTS", "COMPUTED", "PassSetting", "SectionPass", "Tensors", "run_section", "subscripts"]
 
 ACTS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
@@ -30,7 +30,7 @@ ACTS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def run_section(run: Pass) -> Tensors:
+def run_section(run: SectionPass) -> Tensors:
     """All lines of a section; the tensors that there are at its end."""
     for op in run.section.ops:
         maker = COMPUTED.get(op.function)
@@ -61,11 +61,11 @@ def subscripts(op: Op) -> str:
     return f"{inputs}->{of(op.output)}"
 
 
-def _einsum(op: Op, run: Pass) -> None:
+def _einsum(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     if op.inputs[0].name == "Qp":  # the part of a latent query that no position turns
         run.tensors["Qp"], run.laid["Qp"] = run.tensors["Q"][..., : run.section.dims["p"]], run.laid["Q"]
-    if isinstance(run.tensors[op.inputs[0].name], experts.Rows):
+    if isinstance(run.tensors[op.inputs[0].name], experts.ExpertRows):
         return expert_product(op, run)
     operands = [run.operand(array, op) for array in op.inputs]
     dtype = operands[0].dtype
@@ -96,7 +96,7 @@ def _wide_backward(text: str, operands: tuple[jax.Array, jax.Array], slope: jax.
 _wide_einsum.defvjp(_wide_forward, _wide_backward)
 
 
-def _norm(op: Op, run: Pass) -> None:
+def _norm(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     x = run.operand(op.inputs[0], op)
     names = [array for array in op.weights if not array.name.endswith("_bias")]
@@ -120,10 +120,10 @@ def _norm(op: Op, run: Pass) -> None:
     run.put(op.output, wide.astype(x.dtype), held)
 
 
-def _bias(op: Op, run: Pass) -> None:
+def _bias(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     x = run.tensors[op.inputs[0].name]
-    if isinstance(x, experts.Rows):
+    if isinstance(x, experts.ExpertRows):
         own = run.weight(op.weights[0], op, x.values.dtype)
         return run.put(op.output, x.having(x.values + own[x.experts]))
     x = run.operand(op.inputs[0], op)
@@ -132,11 +132,11 @@ def _bias(op: Op, run: Pass) -> None:
     return run.put(op.output, x, run.wanted(op.inputs[0], op))
 
 
-def _act(op: Op, run: Pass) -> None:
+def _act(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     first, *rest = (run.operand(array, op) for array in op.inputs)
     function = ACTS[run.numerics.act]
-    if isinstance(first, experts.Rows):
+    if isinstance(first, experts.ExpertRows):
         gated = function(first.values) * rest[0].values if rest else function(first.values)
         return run.put(op.output, first.having(gated))
     if not rest:
@@ -149,7 +149,7 @@ def _act(op: Op, run: Pass) -> None:
     return run.put(op.output, made, run.wanted(op.inputs[0], op))
 
 
-def _add(op: Op, run: Pass) -> None:
+def _add(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     laid = [run.held(array) for array in op.inputs]
     if laid[0].partial and all(layout_of(one) == layout_of(laid[0]) and one.partial == laid[0].partial for one in laid):
@@ -163,7 +163,7 @@ def _add(op: Op, run: Pass) -> None:
     return run.put(op.output, total, run.wanted(op.inputs[0], op))
 
 
-def _lookup(op: Op, run: Pass) -> None:
+def _lookup(op: Op, run: SectionPass) -> None:
     """Rows of a table that may be split over the vocabulary: each chip finds some of its tokens, the sum is everybody's."""
     assert run.tokens is not None
     assert op.output is not None
@@ -181,7 +181,7 @@ def _lookup(op: Op, run: Pass) -> None:
     run.put(op.output, found * scale, run.place.looked_up(op.output, split))
 
 
-def _join(op: Op, run: Pass) -> None:
+def _join(op: Op, run: SectionPass) -> None:
     """Tensors end to end along their last dim; those without heads are copied to all."""
     assert op.output is not None
     parts = [run.operand(array, op) for array in op.inputs]
@@ -196,7 +196,7 @@ def _join(op: Op, run: Pass) -> None:
     run.put(op.output, jnp.concatenate(wide, -1))
 
 
-COMPUTED: dict[str, Callable[[Op, Pass], None]] = {
+COMPUTED: dict[str, Callable[[Op, SectionPass], None]] = {
     "einsum": _einsum,
     "norm": _norm,
     "bias": _bias,

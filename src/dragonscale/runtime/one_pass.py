@@ -14,7 +14,7 @@ import jax
 from dragonscale.models.program import Op, Section
 from dragonscale.notation import Array
 from dragonscale.runtime import experts
-from dragonscale.runtime.expert_exchange import Way
+from dragonscale.runtime.expert_exchange import ReturnPath
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.place import WHOLE, Place
 from dragonscale.runtime.placed_experts import Mixing
@@ -29,7 +29,7 @@ def unnoted(value: jax.Array, name: str) -> jax.Array:
 
 
 @dataclass(frozen=True)
-class Setting:
+class PassSetting:
     """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where things
     lie, how tokens reach experts, and a function that marks each tensor of the program by its name (which remat policies
     go by)."""
@@ -46,21 +46,21 @@ class Routed:
     """Tokens at their experts: what was chosen, the rows as they arrived, the way home, the rows of all slices, and the axes
     over which results are partial sums."""
 
-    chosen: experts.Chosen
-    rows: experts.Rows
-    way: Way | None
-    wide: experts.Rows | None = None
+    chosen: experts.ExpertChoice
+    rows: experts.ExpertRows
+    way: ReturnPath | None
+    wide: experts.ExpertRows | None = None
     partial: tuple[str, ...] = ()
 
 
 @dataclass
-class Pass:
+class SectionPass:
     """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t]; `stored` are
     the cached arrays of this layer while decoding; `kept` collects what the layer wants cached. `laid` says how
     each tensor lies, `forms` holds those that were brought elsewhere for a line."""
 
     section: Section
-    setting: Setting
+    setting: PassSetting
     positions: jax.Array
     weights: Tensors
     tokens: jax.Array | None = None
@@ -120,7 +120,7 @@ class Pass:
             rest = self.place.after_line(made, self.section.dims)
             value = self.setting.note(self.place.bring(value, made, rest), array.name)
             self.laid[array.name] = rest
-        elif isinstance(value, experts.Rows):
+        elif isinstance(value, experts.ExpertRows):
             value = value.having(self.setting.note(value.values, array.name))
         self.tensors[array.name] = value
         self.forms = {key: form for key, form in self.forms.items() if key[0] != array.name}

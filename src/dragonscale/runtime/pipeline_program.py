@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from dragonscale.errors import InputError
 from dragonscale.models.program import Program
 from dragonscale.runtime.forward import Stretch, embed, head, layer_weights, losses, stretches, through
-from dragonscale.runtime.lines import Setting, Tensors
+from dragonscale.runtime.lines import PassSetting, Tensors
 from dragonscale.runtime.parameters import Tree
 from dragonscale.runtime.pipeline import Pipeline, deal, local_loss
 
@@ -63,7 +63,7 @@ def arranged(params: Tree, program: Program, pipeline: Pipeline) -> dict[str, An
 
 
 def pipelined_sum(
-    pipeline: Pipeline, program: Program, setting: Setting, microbatches: int, length: int, split: tuple[str, ...],
+    pipeline: Pipeline, program: Program, setting: PassSetting, microbatches: int, length: int, split: tuple[str, ...],
     remat: Callable[[Any], Any] | None = None,
 ) -> Callable[[dict[str, Any], jax.Array, jax.Array], jax.Array]:  # fmt: skip
     """The sum of the losses of one chip's tokens [b, t], inside a `jax.shard_map` over all axes: of (an arranged tree of

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from dragonscale.runtime import experts
-from dragonscale.runtime.expert_exchange import Sending, Way, back, boxed, capacity_for, even_rows, send
-from dragonscale.runtime.experts import Chosen, Rows
+from dragonscale.runtime.expert_exchange import ReturnPath, Sending, back, boxed, capacity_for, even_rows, send
+from dragonscale.runtime.experts import ExpertChoice, ExpertRows
 from dragonscale.runtime.place import Place
 
 
@@ -25,7 +25,9 @@ class Mixing:
     native: bool | None = None
 
 
-def to_experts(x: jax.Array, chosen: Chosen, count: int, axes: tuple[str, ...], how: Mixing) -> tuple[Rows, Way | None]:
+def to_experts(
+    x: jax.Array, chosen: ExpertChoice, count: int, axes: tuple[str, ...], how: Mixing
+) -> tuple[ExpertRows, ReturnPath | None]:
     """[b, t, d] of this chip's tokens as rows at the chips of their experts, and the way home."""
     rows = experts.dispatch(x, chosen, count)
     room = None if how.capacity is None else capacity_for(rows.values.shape[0], count, how.capacity)
@@ -34,12 +36,12 @@ def to_experts(x: jax.Array, chosen: Chosen, count: int, axes: tuple[str, ...], 
     return (rows, None) if room is None else boxed(rows, count, room)
 
 
-def from_experts(done: Rows, way: Way | None, chosen: Chosen) -> jax.Array:
+def from_experts(done: ExpertRows, way: ReturnPath | None, chosen: ExpertChoice) -> jax.Array:
     """Their results, weighted and added up at the tokens: [b, t, d]."""
     return experts.combine(done if way is None else back(done, way), chosen)
 
 
-def own_experts(rows: Rows, place: Place, axes: tuple[str, ...]) -> Rows:
+def own_experts(rows: ExpertRows, place: Place, axes: tuple[str, ...]) -> ExpertRows:
     """Of rows with the same room for every expert, those of this chip's experts along `axes`."""
     if not axes:
         return rows
@@ -52,7 +54,7 @@ def own_experts(rows: Rows, place: Place, axes: tuple[str, ...]) -> Rows:
     return even_rows(values, count, scale)
 
 
-def among_all(done: Rows, place: Place, axes: tuple[str, ...]) -> Rows:
+def among_all(done: ExpertRows, place: Place, axes: tuple[str, ...]) -> ExpertRows:
     """Results of this chip's experts in their place among all, with zeros for the others'."""
     if not axes:
         return done
@@ -64,7 +66,7 @@ def among_all(done: Rows, place: Place, axes: tuple[str, ...]) -> Rows:
     return even_rows(whole.reshape(-1, done.values.shape[-1]), count, None)
 
 
-def widened(rows: Rows, axes: tuple[str, ...]) -> Rows:
+def widened(rows: ExpertRows, axes: tuple[str, ...]) -> ExpertRows:
     """The rows of all chips along `axes`, sorted by expert."""
     if not axes:
         return rows
@@ -80,10 +82,10 @@ def widened(rows: Rows, axes: tuple[str, ...]) -> Rows:
     values, numbers, scale = jax.tree.map(lambda each: jax.lax.all_gather(each, axes, axis=0, tiled=True), parts)
     order = jnp.argsort(numbers, stable=True)
     sizes = jax.lax.psum(rows.sizes, axes)
-    return Rows(values[order], sizes, numbers[order], order, None if scale is None else scale[order])
+    return ExpertRows(values[order], sizes, numbers[order], order, None if scale is None else scale[order])
 
 
-def narrowed(done: Rows, before: Rows, axes: tuple[str, ...]) -> Rows:
+def narrowed(done: ExpertRows, before: ExpertRows, axes: tuple[str, ...]) -> ExpertRows:
     """Partial results of widened rows, added up at the chips that the rows came from."""
     if not axes:
         return done

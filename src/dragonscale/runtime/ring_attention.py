@@ -30,7 +30,7 @@ _UNSEEN = -1e30
 
 
 @dataclass(frozen=True)
-class Ring:
+class AttentionRing:
     """What the steps of a ring share: the mesh axis, what queries see, the scale of scores and their soft cap."""
 
     axis: str
@@ -65,19 +65,21 @@ def ring_attend(
     b, t, n, h = query.shape
     grouped = query.reshape(b, t, key.shape[2], n // key.shape[2], h)
     own = jnp.full(grouped.shape[2:4], _UNSEEN) if sinks is None else sinks.reshape(grouped.shape[2:4])
-    result: jax.Array = _ring(Ring(axis, reach, scale, cap), grouped, key, value, positions, own.astype(jnp.float32))
+    result: jax.Array = _ring(
+        AttentionRing(axis, reach, scale, cap), grouped, key, value, positions, own.astype(jnp.float32)
+    )
     return result.reshape(b, t, n, value.shape[-1]).astype(value.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _ring(
-    ring: Ring, query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, sinks: jax.Array
+    ring: AttentionRing, query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, sinks: jax.Array
 ) -> jax.Array:
     return _forward(ring, query, key, value, positions, sinks)[0]
 
 
 def _forward(
-    ring: Ring, query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, sinks: jax.Array
+    ring: AttentionRing, query: jax.Array, key: jax.Array, value: jax.Array, positions: jax.Array, sinks: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
     """The result [b, t, k, g, v], and what the backward pass needs: the inputs, the result, and the logarithms of the sums."""
     b, t, k, g, _ = query.shape
@@ -107,7 +109,7 @@ def _forward(
 
 
 def _joined(
-    ring: Ring, mine: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
+    ring: AttentionRing, mine: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
 ) -> tuple[jax.Array, ...]:
     """The running maximum, sum and result of a block of queries, after some more keys."""
     query, at, most, total, output = mine
@@ -146,7 +148,7 @@ def _each_block(function: Callable[..., Any], carry: Any, mine: tuple[jax.Array,
 
 
 def _backward(
-    ring: Ring, saved: tuple[jax.Array, ...], gradient: jax.Array
+    ring: AttentionRing, saved: tuple[jax.Array, ...], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, None, jax.Array]:
     query, key, value, positions, sinks, result, logarithm = saved
     gradient = gradient.astype(jnp.float32)
@@ -186,7 +188,7 @@ def _backward(
 
 
 def _gradients(
-    ring: Ring, mine: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
+    ring: AttentionRing, mine: tuple[jax.Array, ...], key: jax.Array, value: jax.Array, places: jax.Array
 ) -> tuple[jax.Array, ...]:
     """What a block of queries and some keys give to the gradients of the queries, the keys and the values."""
     query, at, gradient, shared, logarithm = mine

@@ -74,7 +74,7 @@ def piece_held(chip: int, step: int, size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Piece:
+class RingShard:
     """What a chip has of another's shard: `start` is where in that shard it begins."""
 
     source: jax.Array
@@ -82,7 +82,7 @@ class Piece:
     value: jax.Array
 
 
-Use = Callable[[Piece, Any], Any]
+Use = Callable[[RingShard, Any], Any]
 """What to do with a piece, given the result of what was done with the one before."""
 
 
@@ -135,7 +135,7 @@ def gathering(x: jax.Array, axis: str, dim: int, use: Use, both_ways: bool = Fal
     way = hops(size, both_ways, width % 2 == 0)
     made: Any = None
     left = right = x
-    here = [Piece(mine, 0, x)]
+    here = [RingShard(mine, 0, x)]
     for step in range(1, way.steps + 1):
         middle = width // 2 if way.halved and step == way.steps else None
         sent: Messages = {}
@@ -149,10 +149,10 @@ def gathering(x: jax.Array, axis: str, dim: int, use: Use, both_ways: bool = Fal
         here = []
         if LEFT in arrived:
             left = after(arrived[LEFT], made)
-            here.append(Piece((mine + step) % size, 0, left))
+            here.append(RingShard((mine + step) % size, 0, left))
         if RIGHT in arrived:
             right = after(arrived[RIGHT], made)
-            here.append(Piece((mine - step) % size, middle or 0, right))
+            here.append(RingShard((mine - step) % size, middle or 0, right))
     for piece in here:
         made = use(piece, made)
     return made
@@ -163,7 +163,7 @@ def whole(x: jax.Array, axis: str, dim: int, both_ways: bool = False) -> Ring:
     shape = list(x.shape)
     shape[dim] *= jax.lax.axis_size(axis)
 
-    def put(piece: Piece, result: jax.Array | None) -> jax.Array:
+    def put(piece: RingShard, result: jax.Array | None) -> jax.Array:
         result = jnp.zeros(shape, x.dtype) if result is None else result
         return jax.lax.dynamic_update_slice_in_dim(result, piece.value, piece.source * x.shape[dim] + piece.start, dim)
 

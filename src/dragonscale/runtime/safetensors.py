@@ -23,7 +23,7 @@ MOST_HEADER = 100_000_000
 """Bytes of a header at most (the format's own limit)."""
 
 
-class Tensors(Mapping[str, numpy.ndarray]):
+class SafeTensors(Mapping[str, numpy.ndarray]):
     """The tensors of a folder or a file by name."""
 
     def __init__(self, path: str | Path) -> None:

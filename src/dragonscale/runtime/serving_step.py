@@ -18,7 +18,7 @@ from dragonscale.errors import InputError
 from dragonscale.models.program import Program, Section
 from dragonscale.notation import Array
 from dragonscale.runtime.decode import cache_of, decode, prefill
-from dragonscale.runtime.lines import Setting
+from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import weights_of
 from dragonscale.runtime.placed_experts import Mixing
@@ -29,7 +29,7 @@ from dragonscale.sharding.partition_spec import to_partition_spec
 
 
 @dataclass(frozen=True)
-class Step:
+class ServingProgram:
     """A program with the shapes (and shardings) of what it takes: weights, tokens, lengths or positions, and the cache.
     `compiled_free` is the same, to be lowered and compiled, with the cache in whatever layout the compiler likes best."""
 
@@ -62,13 +62,13 @@ def check(plan: ServingPlan) -> None:
 def serving_step(
     kind: str, plan: ServingPlan, program: Program, numerics: Numerics, mesh: Mesh, batch: int, length: int,
     mixing: Mixing, exchange: bool = False, dtype: Any = jnp.bfloat16,
-) -> Step:  # fmt: skip
+) -> ServingProgram:  # fmt: skip
     """`prefill` of `batch` prompts of `length` tokens, or `decode` of a token each with room for `length`."""
     check(plan)
     if batch % plan.data:
         raise InputError(f"A batch of {batch} sequences does not divide over data={plan.data}.")
     place = serving_place(plan, program, kind == "prefill", exchange)
-    setting = Setting(numerics, dtype, place, mixing)
+    setting = PassSetting(numerics, dtype, place, mixing)
     weights = _weights(program, place, mesh, dtype)
     cache = _cache(program, place, mesh, batch, length, dtype)
     by_batch = NamedSharding(mesh, PartitionSpec("data"))
@@ -95,7 +95,7 @@ def serving_step(
     chosen = jax.tree.map(lambda each: Format(Layout.AUTO, each), where[3])
     logits_at = NamedSharding(mesh, PartitionSpec("data", split or None))
     free = jax.jit(mapped, in_shardings=(*where[:3], chosen), out_shardings=(logits_at, chosen), donate_argnums=3)
-    return Step(jax.jit(mapped, donate_argnums=3), free, arguments, place)
+    return ServingProgram(jax.jit(mapped, donate_argnums=3), free, arguments, place)
 
 
 def _weights(program: Program, place: ServingPlace, mesh: Mesh, dtype: Any) -> Any:

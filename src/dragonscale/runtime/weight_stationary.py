@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.rings import Piece, after, gathering, run, scattering
+from dragonscale.runtime.rings import RingShard, after, gathering, run, scattering
 
 Nonlinearity = Callable[[jax.Array], jax.Array]
 
@@ -29,7 +29,7 @@ def gather_matmul_scatter(
     """ReduceScatter(AllGather(x) · weight) for each weight, inside `jax.shard_map`: x[…, d] is gathered along its last dim
     over one axis, and results are split along theirs over the other. All weights share the pieces and the ring."""
     size, width = jax.lax.axis_size(scattered), x.shape[-1]
-    pieces: list[Piece] = []
+    pieces: list[RingShard] = []
     run(gathered, x.ndim - 1, gathering(x, gathered, x.ndim - 1, lambda piece, _: pieces.append(piece), both_ways))
 
     def columns_of(weight: jax.Array, chip: jax.Array, made: jax.Array | None) -> jax.Array:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.hardware.chip_file import read_table
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan, read_setting
+from dragonscale.tables import read_table
 
 WORDS = ("model", "slice", "engine")
 

@@ -1,27 +1,27 @@
 """What a fleet of serving replicas does under traffic: discrete events, one iteration of an engine at a time.
 
->>> from dragonscale.simulation import ClosedLoop, Engine, Fleet, Fixed, LinearTimes, Pool, simulate
+>>> from dragonscale.simulation import ClosedLoop, Scheduler, Fleet, Fixed, LinearTimes, Pool, simulate
 >>> times = LinearTimes(0.02, prompt_s=5e-5)
 >>> traffic = ClosedLoop(clients=8, requests=80, prompt=Fixed(1000), output=Fixed(101))
->>> result = simulate(Fleet(Pool(times, kv_tokens=100_000, engine=Engine("chunked", tokens=8192))), traffic)
+>>> result = simulate(Fleet(Pool(times, kv_tokens=100_000, scheduler=Scheduler("chunked", tokens=8192))), traffic)
 >>> result.outcome.finished, round(result.latency["ttft_s"].mean.value, 3)
 (80, 0.42)
 """
 
 from dragonscale.simulation.arrivals import AtOnce, Diurnal, Gamma, Poisson
-from dragonscale.simulation.engine import Engine
 from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool
 from dragonscale.simulation.histogram import Estimate, Histogram, Summary
 from dragonscale.simulation.lengths import Empirical, Fixed, Lognormal, Uniform
 from dragonscale.simulation.linear import LinearTimes
-from dragonscale.simulation.options import Options
+from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.perfetto import write_trace
-from dragonscale.simulation.request import Request
-from dragonscale.simulation.result import Outcome, ReplicaUse, Result, Throughput
+from dragonscale.simulation.request import SimulatedRequest
+from dragonscale.simulation.result import Outcome, ReplicaUse, SimulationResult, Throughput
+from dragonscale.simulation.scheduler import Scheduler
 from dragonscale.simulation.simulate import simulate
-from dragonscale.simulation.tally import Served
+from dragonscale.simulation.tally import ServedRequest
 from dragonscale.simulation.trace_files import read_trace, trace_format, trace_lengths
-from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, Replay, Traffic
+from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
 
 __all__ = [
     "AtOnce",
@@ -29,7 +29,6 @@ __all__ = [
     "ClosedLoop",
     "Diurnal",
     "Empirical",
-    "Engine",
     "Estimate",
     "Failure",
     "Fixed",
@@ -39,19 +38,20 @@ __all__ = [
     "LinearTimes",
     "Lognormal",
     "OpenLoop",
-    "Options",
     "Outcome",
     "Poisson",
     "Pool",
     "Prefixes",
     "Replay",
     "ReplicaUse",
-    "Request",
-    "Result",
-    "Served",
+    "Scheduler",
+    "ServedRequest",
+    "SimulatedRequest",
+    "SimulationOptions",
+    "SimulationResult",
     "Summary",
     "Throughput",
-    "Traffic",
+    "TrafficSource",
     "Uniform",
     "read_trace",
     "simulate",

@@ -8,9 +8,9 @@ at which each member ends, and `growth` knows when members need pages. So any nu
 import heapq
 
 from dragonscale.serving.times import StepTimes
-from dragonscale.simulation.engine import Engine
 from dragonscale.simulation.growth import EvenGrowth, UnevenGrowth
 from dragonscale.simulation.request import Sequence
+from dragonscale.simulation.scheduler import Scheduler
 from dragonscale.simulation.speculation import verify_steps
 from dragonscale.simulation.tally import Tally
 
@@ -21,7 +21,6 @@ class Batch:
     __slots__ = (
         "draft",
         "ends",
-        "engine",
         "grows",
         "growth",
         "joiners",
@@ -30,14 +29,15 @@ class Batch:
         "offset",
         "pace",
         "padding",
+        "scheduler",
         "step",
         "times",
     )
 
-    def __init__(self, engine: Engine, times: StepTimes, grows: bool) -> None:
-        self.engine, self.times, self.grows = engine, times, grows
-        self.draft = engine.draft
-        self.growth = UnevenGrowth(engine.page_tokens) if engine.draft else EvenGrowth(engine.page_tokens)
+    def __init__(self, scheduler: Scheduler, times: StepTimes, grows: bool) -> None:
+        self.scheduler, self.times, self.grows = scheduler, times, grows
+        self.draft = scheduler.draft
+        self.growth = UnevenGrowth(scheduler.page_tokens) if scheduler.draft else EvenGrowth(scheduler.page_tokens)
         self.members: dict[int, Sequence] = {}  # by number of admission, in order of joining
         self.padding: list[Sequence] = []  # ended members of a static batch, which keep their places
         self.ends: list[tuple[int, int]] = []  # last step and number of each member, and of some who left early
@@ -96,13 +96,15 @@ class Batch:
 
     def join(self, sequence: Sequence, seed: int, tally: Tally) -> None:
         """A sequence whose context is in the cache begins to decode."""
-        engine, request = self.engine, sequence.request
+        scheduler, request = self.scheduler, sequence.request
         sequence.joined = self.step
         sequence.base = sequence.context
         sequence.left = sequence.steps = request.output_tokens - sequence.produced
         sequence.growth = 1
-        if engine.draft:
-            sequence.steps, tokens = verify_steps(sequence.left, engine.draft, engine.acceptance, seed, request.number)
+        if scheduler.draft:
+            sequence.steps, tokens = verify_steps(
+                sequence.left, scheduler.draft, scheduler.acceptance, seed, request.number
+            )
             sequence.growth = sequence.left / sequence.steps
             tally.verify_steps += sequence.steps
             tally.verify_tokens += tokens
@@ -126,7 +128,7 @@ class Batch:
         if not self.grows:
             return 0
         self.growth.remove(sequence)
-        page, base = self.engine.page_tokens, sequence.base
+        page, base = self.scheduler.page_tokens, sequence.base
         return -(-(base + sequence.grown(self.step)) // page) - -(-base // page)
 
     def advance(self, steps: int, began: float, now: float, tally: Tally) -> None:

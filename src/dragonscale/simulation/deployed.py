@@ -7,23 +7,23 @@ import numpy
 from dragonscale.errors import Infeasible
 from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import Engine as Habits
+from dragonscale.serving.engine import Engine
 from dragonscale.serving.table import StepTable
-from dragonscale.simulation.engine import Engine
 from dragonscale.simulation.fleet import Pool
+from dragonscale.simulation.scheduler import Scheduler
 
 
-def engine_of(habits: Habits, data: int = 1, draft: int = 0, acceptance: float = 0.0) -> Engine:
+def scheduler_of(engine: Engine, data: int = 1, draft: int = 0, acceptance: float = 0.0) -> Scheduler:
     """The scheduler of an engine; `data` places each have its sequences and tokens."""
-    return Engine(
-        kind=habits.scheduler,
-        sequences=habits.max_sequences * data,
-        tokens=habits.max_tokens * data,
-        mixed=None if habits.scheduler == "static" else habits.beside,
-        reserve=habits.reserve,
-        page_tokens=habits.page,
-        ahead=habits.ahead,
-        poll=habits.poll,
+    return Scheduler(
+        kind=engine.scheduling.scheduler,
+        sequences=engine.scheduling.max_sequences * data,
+        tokens=engine.scheduling.max_tokens * data,
+        mixed=None if engine.scheduling.scheduler == "static" else engine.scheduling.beside,
+        reserve=engine.scheduling.reserve,
+        page_tokens=engine.memory.page,
+        ahead=engine.scheduling.ahead,
+        poll=engine.scheduling.poll,
         draft=draft,
         acceptance=acceptance,
     )
@@ -54,5 +54,5 @@ def pool_for(
     """Replicas of a deployment for requests of up to `longest` tokens; `more` goes to `Pool` (router, autoscale …)."""
     small = StepTable(drafter, longest=longest) if drafter is not None else None
     table = StepTable(deployment, longest=longest, drafter=small, draft_part=draft_part)
-    engine = engine_of(deployment.engine, int(deployment.plan.data), draft, acceptance)
-    return Pool(table, cache_tokens(deployment, longest), engine, replicas, **more)
+    scheduler = scheduler_of(deployment.engine, int(deployment.plan.data), draft, acceptance)
+    return Pool(table, cache_tokens(deployment, longest), scheduler, replicas, **more)

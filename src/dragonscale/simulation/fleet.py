@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.serving.times import StepTimes
-from dragonscale.simulation.engine import Engine
+from dragonscale.simulation.scheduler import Scheduler
 
 ROUTERS = ("round_robin", "least_loaded", "prefix_affinity", "slo_aware")
 POOLS = ("serve", "prefill")
@@ -42,7 +42,7 @@ class Pool:
 
     times: StepTimes
     kv_tokens: int
-    engine: Engine = field(default_factory=Engine)
+    scheduler: Scheduler = field(default_factory=Scheduler)
     replicas: int = 1
     router: str = "round_robin"
     share_prefixes: bool = False
@@ -55,9 +55,9 @@ class Pool:
             raise unknown("router", self.router, ROUTERS)
         if self.replicas < 1:
             raise InputError(f"A pool has {self.replicas} replicas; it needs at least 1.")
-        if self.kv_tokens < self.engine.page_tokens:
+        if self.kv_tokens < self.scheduler.page_tokens:
             raise InputError(
-                f"A replica's cache holds {self.kv_tokens} tokens, less than one page of {self.engine.page_tokens}."
+                f"A replica's cache holds {self.kv_tokens} tokens, less than one page of {self.scheduler.page_tokens}."
             )
         if self.host_tokens < 0 or self.host_tokens_per_s <= 0:
             raise InputError("A host tier holds 0 tokens or more and loads more than 0 of them a second.")
@@ -65,7 +65,7 @@ class Pool:
     @property
     def pages(self) -> int:
         """Pages of one replica's cache."""
-        return int(self.kv_tokens // self.engine.page_tokens)
+        return int(self.kv_tokens // self.scheduler.page_tokens)
 
 
 @dataclass(frozen=True)
@@ -111,5 +111,5 @@ class Fleet:
             raise InputError(f"A fleet's overhead is {self.overhead_s} s; it cannot be negative.")
         if self.queue_limit is not None and self.queue_limit < 0:
             raise InputError(f"A fleet's queue limit is {self.queue_limit}; it cannot be negative.")
-        if self.prefill is not None and "static" in (self.pool.engine.kind, self.prefill.engine.kind):
+        if self.prefill is not None and "static" in (self.pool.scheduler.kind, self.prefill.scheduler.kind):
             raise InputError("Prefill and decode pools need a continuous or chunked engine, not a static one.")

@@ -13,8 +13,8 @@ from dragonscale.simulation.request import Sequence
 class EvenGrowth:
     """One token a step for everyone.
 
-    >>> from dragonscale.simulation.request import Request
-    >>> growth, sequence = EvenGrowth(16), Sequence(Request(0, 0.0, 30, 100))
+    >>> from dragonscale.simulation.request import SimulatedRequest
+    >>> growth, sequence = EvenGrowth(16), Sequence(SimulatedRequest(0, 0.0, 30, 100))
     >>> sequence.base, sequence.joined = 30, 100
     >>> growth.add(sequence)
     >>> growth.pages(100, 2), growth.pages(100, 3), growth.pages(100, 19)

@@ -8,13 +8,13 @@ from typing import Any
 from dragonscale.simulation.events import ARRIVE, DELIVER, END, FAIL, RETURN, SCALE, WAKE
 from dragonscale.simulation.fleet import Fleet
 from dragonscale.simulation.group import Group
-from dragonscale.simulation.options import Options
+from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.perfetto import Recorder
 from dragonscale.simulation.replica import Replica, Shared
-from dragonscale.simulation.request import Request, Sequence
+from dragonscale.simulation.request import Sequence, SimulatedRequest
 from dragonscale.simulation.series import Series
 from dragonscale.simulation.tally import Tally
-from dragonscale.simulation.traffic import Traffic
+from dragonscale.simulation.traffic import TrafficSource
 
 TOO_LONG = "longer than a replica's cache"
 NO_REPLICA = "no replica left"
@@ -22,10 +22,10 @@ QUEUE_FULL = "queue full"
 SERIES = ("up", "busy", "running", "waiting", "pages")
 
 
-class Run:
+class Simulation:
     """One simulation under way."""
 
-    def __init__(self, fleet: Fleet, traffic: Traffic, options: Options) -> None:
+    def __init__(self, fleet: Fleet, traffic: TrafficSource, options: SimulationOptions) -> None:
         total = traffic.requests
         first = int(options.warmup * total)
         last = total - int(options.cooldown * total) if options.cooldown else inf
@@ -121,10 +121,10 @@ class Run:
         if request is not None:
             self._schedule(request, True)
 
-    def _schedule(self, request: Request, streamed: bool) -> None:
+    def _schedule(self, request: SimulatedRequest, streamed: bool) -> None:
         self._push(request.arrival_s + self.fleet.overhead_s, ARRIVE, request.number, (request, streamed))
 
-    def _arrive(self, item: tuple[Request, bool], now: float) -> None:
+    def _arrive(self, item: tuple[SimulatedRequest, bool], now: float) -> None:
         request, streamed = item
         if streamed:
             self._pull()
@@ -133,7 +133,7 @@ class Run:
             self.marks[request.number] = self.mark()
         pool, limit = self.fleet.pool, self.fleet.queue_limit
         longest = request.input_tokens + request.output_tokens - 1
-        if -(-longest // pool.engine.page_tokens) > pool.pages:
+        if -(-longest // pool.scheduler.page_tokens) > pool.pages:
             self._refuse(request, TOO_LONG, now)
         elif limit is not None and self._waiting() >= limit and not self._idle():
             self._refuse(request, QUEUE_FULL, now)
@@ -149,16 +149,16 @@ class Run:
 
     def _route(self, sequence: Sequence, now: float) -> None:
         pool = self.front.pool
-        if -(-sequence.context // pool.engine.page_tokens) > pool.pages:
+        if -(-sequence.context // pool.scheduler.page_tokens) > pool.pages:
             self._refuse(sequence.request, TOO_LONG, now)
         else:
             self.front.route(sequence, now)
 
-    def _refuse(self, request: Request, reason: str, now: float) -> None:
+    def _refuse(self, request: SimulatedRequest, reason: str, now: float) -> None:
         self.tally.refuse(reason)
         self._follow(request, now)
 
-    def _follow(self, request: Request, now: float) -> None:
+    def _follow(self, request: SimulatedRequest, now: float) -> None:
         """Whoever had this request may send another."""
         another = self.after(request, now)
         if another is not None:

@@ -7,7 +7,7 @@ from dragonscale.errors import InputError
 
 
 @dataclass(frozen=True)
-class Options:
+class SimulationOptions:
     """`warmup` and `cooldown` are the shares of the requests, by order of arrival, at the beginning and the end of a run
     that leave no latency behind. `ttft_s` and `tpot_s` are the targets that goodput counts. A run stops at `until_s`
     with whatever is unfinished. `keep` keeps every request's story; `events` bounds those of the Perfetto trace, which

@@ -12,7 +12,7 @@ Only whole pages are shared: a block of 500 tokens shares 31 pages of 16.
 from collections import OrderedDict
 from collections.abc import Hashable
 
-from dragonscale.simulation.request import Request, Sequence
+from dragonscale.simulation.request import Sequence, SimulatedRequest
 
 
 class Pages:
@@ -50,16 +50,16 @@ class Pages:
         """Pages that can be had: free ones and those of unused blocks."""
         return self.capacity - self.private - self.shared
 
-    def until(self, request: Request, blocks: int) -> int:
+    def until(self, request: SimulatedRequest, blocks: int) -> int:
         """Whole pages in so many leading blocks of a prompt."""
         return min(blocks * request.block_tokens, request.input_tokens) // self.page
 
-    def name(self, request: Request, block: int) -> Hashable:
+    def name(self, request: SimulatedRequest, block: int) -> Hashable:
         """A block's key; a prompt's last block, if cut short, is another block than the whole one of that name."""
         whole = (block + 1) * request.block_tokens <= request.input_tokens
         return request.blocks[block] if whole else (request.blocks[block], request.input_tokens)
 
-    def hits(self, request: Request) -> tuple[int, int]:
+    def hits(self, request: SimulatedRequest) -> tuple[int, int]:
         """Leading blocks present in the cache, and with those that continue them in the host's memory."""
         if not self.sharing or not request.blocks:
             return 0, 0

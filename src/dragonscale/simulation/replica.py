@@ -12,12 +12,12 @@ from collections.abc import Callable
 from math import inf, nextafter
 from typing import Any
 
+from dragonscale.simulation.admission import admit, can_admit
 from dragonscale.simulation.batch import Batch
 from dragonscale.simulation.events import END, WAKE
 from dragonscale.simulation.fleet import Pool
 from dragonscale.simulation.pages import Pages
 from dragonscale.simulation.request import Sequence
-from dragonscale.simulation.scheduling import admit, can_admit
 from dragonscale.simulation.series import Series
 from dragonscale.simulation.tally import Tally
 
@@ -39,12 +39,12 @@ class Replica:
     """The state of one replica. `prefills` marks one of a prefill pool, which sends its sequences on."""
 
     def __init__(self, index: int, pool: Pool, shared: Shared, prefills: bool = False) -> None:
-        engine = pool.engine
+        scheduler = pool.scheduler
         self.index, self.pool, self.shared, self.prefills = index, pool, shared, prefills
-        self.times, self.engine = pool.times, engine
-        self.static, self.beside, self.queries = engine.kind == "static", engine.beside, engine.queries
-        self.whole = (engine.reserve == "whole" or self.static) and not prefills
-        self.spare = int(engine.watermark * pool.pages)
+        self.times, self.scheduler = pool.times, scheduler
+        self.static, self.beside, self.queries = scheduler.kind == "static", scheduler.beside, scheduler.queries
+        self.whole = (scheduler.reserve == "whole" or self.static) and not prefills
+        self.spare = int(scheduler.watermark * pool.pages)
         self.waiting: deque[Sequence] = deque()
         self.queued = 0  # tokens of the prompts that wait
         self.queue_from = 0.0
@@ -56,9 +56,9 @@ class Replica:
         self._clear()
 
     def _clear(self) -> None:
-        pool, page = self.pool, self.engine.page_tokens
+        pool, page = self.pool, self.scheduler.page_tokens
         self.pages = Pages(pool.pages, page, pool.share_prefixes, pool.host_tokens // page)
-        self.batch = Batch(self.engine, self.times, not self.whole)
+        self.batch = Batch(self.scheduler, self.times, not self.whole)
         self.prefilling: list[Sequence] = []
         self.sending: dict[int, Sequence] = {}
         self.busy = False
@@ -78,7 +78,7 @@ class Replica:
     def predict(self, tokens: int, now: float) -> float:
         """Seconds until a new prompt's first token, if nothing else comes: the iteration in progress, then the prompts
         ahead at the budget's pace, beside those who decode; without a free place, also the wait for one."""
-        batch, budget = self.batch, self.engine.tokens
+        batch, budget = self.batch, self.scheduler.tokens
         decodes = len(batch.members)
         passed, rest = self._passed(now), 0.0
         if self.busy:
@@ -86,7 +86,7 @@ class Replica:
         ahead = self.queued + tokens + sum(sequence.todo for sequence in self.prefilling)
         cached = batch.cached + batch.pace * passed
         one = self.times.step(decodes, cached, ((min(ahead, budget), 0),), self.queries)
-        full = decodes + len(self.prefilling) + len(self.waiting) - self.engine.sequences + 1
+        full = decodes + len(self.prefilling) + len(self.waiting) - self.scheduler.sequences + 1
         if full > 0 and decodes:
             more = batch.seconds(max(batch.steps_to_end(full), 1))
             rest = rest + more if self.pieces else self.began + more - now
@@ -109,17 +109,17 @@ class Replica:
         if not self.busy:
             self.wake(now)
             return
-        engine = self.engine
+        scheduler = self.scheduler
         if self.steps > 1 and len(self.waiting) == 1 and can_admit(self, sequence):
             sequence.seen = self._first_look(now)
             self._cut(int(sequence.seen - self.iterations))
-        elif engine.ahead or engine.poll > 1:
+        elif scheduler.ahead or scheduler.poll > 1:
             sequence.seen = self._first_look(now)
 
     def _first_look(self, now: float) -> float:
         """The number of the first iteration that may take a request which comes now."""
-        first = self.iterations + self._passed(now) + 1 + self.engine.ahead
-        return -(-first // self.engine.poll) * self.engine.poll
+        first = self.iterations + self._passed(now) + 1 + self.scheduler.ahead
+        return -(-first // self.scheduler.poll) * self.scheduler.poll
 
     def wake(self, now: float) -> None:
         """Look for work once everything that comes at this moment has come."""

@@ -1,6 +1,6 @@
 """A request as traffic states it, and the same request as a sequence in an engine.
 
-A `Request` never changes. Its prompt may begin like other prompts: `blocks` names the leading blocks of `block_tokens`
+A `SimulatedRequest` never changes. Its prompt may begin like other prompts: `blocks` names the leading blocks of `block_tokens`
 tokens each, one name per block *and everything before it*, as hash chains do (and as the Mooncake trace writes them), so
 two prompts share exactly the leading blocks whose names agree.
 
@@ -11,7 +11,7 @@ tokens it held then and the steps it will take say at any later step how far it 
 from typing import NamedTuple
 
 
-class Request(NamedTuple):
+class SimulatedRequest(NamedTuple):
     """One call of the service. Times are seconds since the start of the run."""
 
     number: int
@@ -50,7 +50,7 @@ class Sequence:
         "todo",
     )
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SimulatedRequest) -> None:
         self.request = request
         self.produced = 0
         self.context = request.input_tokens

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dragonscale.simulation.histogram import Summary
-from dragonscale.simulation.tally import Served
+from dragonscale.simulation.tally import ServedRequest
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ReplicaUse:
 
 
 @dataclass(frozen=True)
-class Result:
+class SimulationResult:
     """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to half
     a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves` are their distribution functions; `series` are (seconds, value) means over time
     of `pages` (share of the cache in use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas)
@@ -70,5 +70,5 @@ class Result:
     tokens_per_verify_step: float
     replicas: tuple[ReplicaUse, ...]
     series: dict[str, list[tuple[float, float]]]
-    served: tuple[Served, ...] = ()
+    served: tuple[ServedRequest, ...] = ()
     trace: dict[str, Any] = field(default_factory=dict)

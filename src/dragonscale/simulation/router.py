@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from dragonscale.simulation.replica import Replica
-from dragonscale.simulation.request import Request
+from dragonscale.simulation.request import SimulatedRequest
 
 MOST_HOMES = 200_000
 """Blocks whose last replica a router remembers."""
@@ -21,7 +21,7 @@ BUSIER, MORE = 1.5, 32
 """A prefix does not hold a request on a replica with 1.5 times and 32 requests more than the least loaded has; SGLang's
 router's defaults are balance_rel_threshold 1.5 and balance_abs_threshold 64 (32 in older versions)."""
 
-Choose = Callable[[Sequence[Replica], Request, int, float], Replica]
+Choose = Callable[[Sequence[Replica], SimulatedRequest, int, float], Replica]
 
 
 class Router:
@@ -37,18 +37,20 @@ class Router:
             "slo_aware": self.slo_aware,
         }[kind]
 
-    def round_robin(self, replicas: Sequence[Replica], request: Request, tokens: int, now: float) -> Replica:
+    def round_robin(self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float) -> Replica:
         """The next."""
         del request, tokens, now
         self.turn += 1
         return replicas[(self.turn - 1) % len(replicas)]
 
-    def least_loaded(self, replicas: Sequence[Replica], request: Request, tokens: int, now: float) -> Replica:
+    def least_loaded(self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float) -> Replica:
         """The one with the fewest requests, the next in turn among equals."""
         del request, tokens, now
         return self._best(replicas, [replica.load for replica in replicas])
 
-    def prefix_affinity(self, replicas: Sequence[Replica], request: Request, tokens: int, now: float) -> Replica:
+    def prefix_affinity(
+        self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float
+    ) -> Replica:
         """The home of its longest known prefix."""
         del tokens, now
         home, _ = self._home(replicas, request)
@@ -59,7 +61,7 @@ class Router:
         self._remember(request, home)
         return home
 
-    def slo_aware(self, replicas: Sequence[Replica], request: Request, tokens: int, now: float) -> Replica:
+    def slo_aware(self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float) -> Replica:
         """The one that promises the earliest first token."""
         home, known = self._home(replicas, request)
         waits = [replica.predict(max(tokens - known, 1) if replica is home else tokens, now) for replica in replicas]
@@ -75,7 +77,7 @@ class Router:
         self.turn = place + 1
         return replicas[place]
 
-    def _home(self, replicas: Sequence[Replica], request: Request) -> tuple[Replica | None, int]:
+    def _home(self, replicas: Sequence[Replica], request: SimulatedRequest) -> tuple[Replica | None, int]:
         """Who was last given the longest known prefix, and its tokens."""
         for place in range(len(request.blocks) - 1, -1, -1):
             index = self.homes.get(request.blocks[place])
@@ -85,7 +87,7 @@ class Router:
                         return replica, (place + 1) * request.block_tokens
         return None, 0
 
-    def _remember(self, request: Request, replica: Replica) -> None:
+    def _remember(self, request: SimulatedRequest, replica: Replica) -> None:
         for block in request.blocks:
             self.homes[block] = replica.index
             self.homes.move_to_end(block)

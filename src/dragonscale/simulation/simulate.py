@@ -3,21 +3,21 @@
 from collections.abc import Callable
 
 from dragonscale.simulation.fleet import Fleet
-from dragonscale.simulation.loop import Run
-from dragonscale.simulation.options import Options
+from dragonscale.simulation.loop import Simulation
+from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.replica import Replica
-from dragonscale.simulation.result import Outcome, ReplicaUse, Result, Throughput
-from dragonscale.simulation.traffic import Traffic
+from dragonscale.simulation.result import Outcome, ReplicaUse, SimulationResult, Throughput
+from dragonscale.simulation.traffic import TrafficSource
 
 
 def simulate(
     fleet: Fleet,
-    traffic: Traffic,
-    options: Options = Options(),  # noqa: B008  frozen
+    traffic: TrafficSource,
+    options: SimulationOptions = SimulationOptions(),  # noqa: B008  frozen
     progress: Callable[[int], None] | None = None,
-) -> Result:
+) -> SimulationResult:
     """Run traffic through a fleet. The same arguments give the same result, always."""
-    run = Run(fleet, traffic, options)
+    run = Simulation(fleet, traffic, options)
     run.go(progress)
     return report(run)
 
@@ -26,7 +26,7 @@ def _over(value: float, by: float) -> float:
     return value / by if by else 0.0
 
 
-def _throughput(run: Run) -> Throughput:
+def _throughput(run: Simulation) -> Throughput:
     """Rates from the first measured arrival to the first that is not measured any more, or to the end."""
     tally = run.tally
     start = run.marks.get(tally.first, (0.0, 0.0, 0.0, 0.0))
@@ -57,7 +57,7 @@ def _use(replica: Replica) -> ReplicaUse:
     )
 
 
-def report(run: Run) -> Result:
+def report(run: Simulation) -> SimulationResult:
     """The books of a run that is over."""
     tally, series, end = run.tally, run.series, run.now
     replicas = [replica for _, replica in run.places]
@@ -69,7 +69,7 @@ def report(run: Run) -> Result:
         "waiting": series.means("waiting", end),
         "replicas": series.means("up", end),
     }
-    return Result(
+    return SimulationResult(
         outcome=Outcome(
             tally.arrived, tally.finished, dict(tally.refused), run.outstanding, tally.preempted, tally.retried
         ),

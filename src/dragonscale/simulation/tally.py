@@ -7,12 +7,12 @@ for but leave no latency behind.
 from typing import NamedTuple
 
 from dragonscale.simulation.histogram import Histogram
-from dragonscale.simulation.request import Request, Sequence
+from dragonscale.simulation.request import Sequence, SimulatedRequest
 
 LATENCIES = ("queue_s", "ttft_s", "tpot_s", "itl_s", "e2e_s")
 
 
-class Served(NamedTuple):
+class ServedRequest(NamedTuple):
     """One request's story, kept only if asked for."""
 
     number: int
@@ -38,7 +38,7 @@ class Tally:
         self.open = first == 0
         self.times = {name: Histogram() for name in LATENCIES}
         self.gaps = self.times["itl_s"]
-        self.served: list[Served] | None = [] if keep else None
+        self.served: list[ServedRequest] | None = [] if keep else None
         self.arrived = self.finished = self.measured = self.good = 0
         self.refused: dict[str, int] = {}
         self.preempted = self.retried = 0
@@ -53,7 +53,7 @@ class Tally:
         if self.open and weight > 0:
             self.gaps.add(seconds, weight)
 
-    def arrive(self, request: Request) -> None:
+    def arrive(self, request: SimulatedRequest) -> None:
         """A request has come."""
         self.arrived += 1
         self.last_arrival_s = request.arrival_s
@@ -90,7 +90,7 @@ class Tally:
             self.good += 1
         if self.served is not None:
             self.served.append(
-                Served(
+                ServedRequest(
                     request.number, arrival, request.input_tokens, output, sequence.cached,
                     sequence.start_s - arrival, ttft, tpot, now - arrival,
                     sequence.preemptions, sequence.retries, replica,

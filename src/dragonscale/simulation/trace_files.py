@@ -24,7 +24,7 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.simulation.lengths import Empirical
-from dragonscale.simulation.request import Request
+from dragonscale.simulation.request import SimulatedRequest
 from dragonscale.simulation.traffic import Replay
 
 MOONCAKE_BLOCK = 512
@@ -130,7 +130,7 @@ def trace_format(path: Path) -> str:
     )
 
 
-def _rows(path: Path, kind: str) -> Iterator[Request]:
+def _rows(path: Path, kind: str) -> Iterator[SimulatedRequest]:
     """Requests of a file in its order, from time 0."""
     size = MOONCAKE_BLOCK if kind == "mooncake" else 0
     start = before = None
@@ -149,7 +149,7 @@ def _rows(path: Path, kind: str) -> Iterator[Request]:
             if not tokens or not output:
                 continue
             start = time if start is None else start
-            yield Request(number, time - start, tokens, output, blocks, size if blocks else 0)
+            yield SimulatedRequest(number, time - start, tokens, output, blocks, size if blocks else 0)
             number += 1
 
 

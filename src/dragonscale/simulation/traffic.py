@@ -15,12 +15,12 @@ import numpy
 from dragonscale.errors import InputError
 from dragonscale.simulation.arrivals import Arrivals
 from dragonscale.simulation.lengths import CHUNK, Lengths
-from dragonscale.simulation.request import Request
+from dragonscale.simulation.request import SimulatedRequest
 
-After = Callable[[Request, float], Request | None]
+After = Callable[[SimulatedRequest, float], SimulatedRequest | None]
 
 
-class Traffic(Protocol):
+class TrafficSource(Protocol):
     """What a simulation is driven by."""
 
     @property
@@ -28,7 +28,7 @@ class Traffic(Protocol):
         """How many requests there are in all."""
         ...
 
-    def start(self, seed: int) -> tuple[Iterator[Request], After]:
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
         """Requests in order of arrival that come by themselves, and the one that follows when another ends."""
         ...
 
@@ -89,15 +89,18 @@ class OpenLoop:
     def __post_init__(self) -> None:
         _check_count(self.requests)
 
-    def start(self, seed: int) -> tuple[Iterator[Request], After]:
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
         """Requests in order of arrival; none follow."""
         times = self.arrivals.times(numpy.random.default_rng((seed, 0)))
         bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
-        stream = (Request(number, time, *body) for number, (time, body) in enumerate(zip(times, bodies, strict=False)))
+        stream = (
+            SimulatedRequest(number, time, *body)
+            for number, (time, body) in enumerate(zip(times, bodies, strict=False))
+        )
         return islice(stream, self.requests), _nothing
 
 
-def _nothing(request: Request, now: float) -> Request | None:
+def _nothing(request: SimulatedRequest, now: float) -> SimulatedRequest | None:
     del request, now
     return None
 
@@ -120,19 +123,20 @@ class ClosedLoop:
         if self.clients < 1 or self.think_s < 0 or self.ramp_s < 0:
             raise InputError("A closed loop needs at least 1 client, and thinking and ramp times of 0 seconds or more.")
 
-    def start(self, seed: int) -> tuple[Iterator[Request], After]:
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
         """The clients' first requests, and the next of whoever has an answer."""
         bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
         first = min(self.clients, self.requests)
         numbers = iter(range(first, self.requests))
         begin = [
-            Request(n, n * self.ramp_s / self.clients, *body) for n, body in zip(range(first), bodies, strict=False)
+            SimulatedRequest(n, n * self.ramp_s / self.clients, *body)
+            for n, body in zip(range(first), bodies, strict=False)
         ]
 
-        def after(request: Request, now: float) -> Request | None:
+        def after(request: SimulatedRequest, now: float) -> SimulatedRequest | None:
             del request
             number = next(numbers, None)
-            return None if number is None else Request(number, now + self.think_s, *next(bodies))
+            return None if number is None else SimulatedRequest(number, now + self.think_s, *next(bodies))
 
         return iter(begin), after
 
@@ -142,7 +146,7 @@ class Replay:
     """Requests as they are given, in order of arrival; `speed` 2 replays them twice as fast. `read` is called anew for
     every run."""
 
-    read: Callable[[], Iterator[Request]]
+    read: Callable[[], Iterator[SimulatedRequest]]
     requests: int
     speed: float = 1.0
 
@@ -150,7 +154,7 @@ class Replay:
         if self.speed <= 0:
             raise InputError(f"A trace cannot be replayed at {self.speed} times its speed.")
 
-    def start(self, seed: int) -> tuple[Iterator[Request], After]:
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
         """Requests in order of arrival; none follow."""
         del seed
         stream = (request._replace(arrival_s=request.arrival_s / self.speed) for request in self.read())

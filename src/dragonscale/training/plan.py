@@ -119,7 +119,7 @@ def parse_plan(text: str) -> Plan:
 
 def load_plan(path: str) -> Plan:
     """A plan from a TOML file, whose `[plan]` table (or whole) holds the settings."""
-    from dragonscale.hardware.chip_file import read_table
+    from dragonscale.tables import read_table
 
     table = read_table(Path(path), "Plan file")
     settings = table.get("plan", table)

@@ -18,8 +18,8 @@ from dragonscale.models.program import is_weight
 from dragonscale.notation import Array, Einsum, parse_array, parse_einsum
 from dragonscale.runtime.attention import Reach, attend_split_cache
 from dragonscale.runtime.expert_exchange import Sending, back, send
-from dragonscale.runtime.experts import Rows, multiply
-from dragonscale.runtime.lines import Pass, Setting, run_section
+from dragonscale.runtime.experts import ExpertRows, multiply
+from dragonscale.runtime.lines import SectionPass, PassSetting, run_section
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.place import TrainingPlace
 from dragonscale.runtime.ring_attention import ring_attend
@@ -123,7 +123,7 @@ def _attention(case: Case, mesh: Mesh) -> Program:
         positions = jnp.arange(sizes["t"])[None]
 
         def attended(value: Any, own: Any) -> Any:
-            run = Pass(section, Setting(Numerics(), place=place), positions, own, tensors={first.name: value})
+            run = SectionPass(section, PassSetting(Numerics(), place=place), positions, own, tensors={first.name: value})
             return run_section(run)[last.name]
 
         made, pull = jax.vjp(attended, value, own)
@@ -173,7 +173,7 @@ def _experts(case: Case, mesh: Mesh) -> Program:
 
     def local(values: Any, numbers: Any, weight: Any, scale: Any) -> Any:
         sizes = jnp.zeros(experts, jnp.int32).at[numbers].add(1)
-        rows = Rows(values, sizes, numbers, jnp.arange(count), scale)
+        rows = ExpertRows(values, sizes, numbers, jnp.arange(count), scale)
         there, way = send(rows, experts, "X", Sending(capacity))
         return back(multiply(there, weight), way).values
 

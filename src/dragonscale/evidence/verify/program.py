@@ -16,7 +16,7 @@ from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.runtime.serving_place import exchanges, serving_sizes
 from dragonscale.runtime.serving_step import serving_mesh, serving_step
 from dragonscale.runtime.train.model import numerics_of
-from dragonscale.runtime.train.settings import Order, Run, check
+from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.training.plan import AXES, Plan, parse_plan
@@ -59,7 +59,7 @@ def lower_training(request: Request, devices: list[Any]) -> Any:
     """One step of the trainer."""
     plan = parse_plan(request.plan)
     _check_devices(plan, devices, parse_slice(request.slice))
-    run = Run(data=("none",), steps=1, batch=request.batch, seq=request.sequence, dtype="bf16")
+    run = RunSettings(data=("none",), steps=1, batch=request.batch, seq=request.sequence, dtype="bf16")
     order = check(Order(request.model, request.slice, plan, run))
     mesh = mesh_of(plan, devices)
     trainer = make_trainer(

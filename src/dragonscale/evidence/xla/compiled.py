@@ -30,7 +30,7 @@ from dragonscale.evidence.xla.collectives import Collective, module_collectives
 from dragonscale.evidence.xla.cycles import Cycles, read_cycles
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.layouts import read_arrays
-from dragonscale.evidence.xla.memory import Memory
+from dragonscale.evidence.xla.memory import ProgramMemory
 from dragonscale.evidence.xla.products import Product, Unknown, read_products
 from dragonscale.evidence.xla.replica_groups import Groups
 from dragonscale.evidence.xla.spanned_axes import axis_parts, moved_axes, spanned_axes
@@ -94,7 +94,7 @@ class Compiled(msgspec.Struct, frozen=True):
     parameters: tuple[Parameter, ...]
     loops: tuple[Loop, ...]
     cycles: Cycles
-    memory: Memory | None
+    memory: ProgramMemory | None
 
     @property
     def flops(self) -> float:
@@ -126,7 +126,7 @@ def read_compiled(text: str, memory: Mapping[str, int] | None, axes: dict[str, i
         tuple(read_parameters(module)),
         tuple(read_loops(module)),
         read_cycles(module),
-        None if memory is None else Memory.of(memory),
+        None if memory is None else ProgramMemory.of(memory),
     )
 
 

@@ -19,7 +19,7 @@ SENTINEL = 10**12
 _CYCLES = re.compile(r'"estimated_cycles":\s*"?(\d+)')
 
 
-class Kernel(msgspec.Struct, frozen=True):
+class KernelCycles(msgspec.Struct, frozen=True):
     """Kernels from one place of the user's program: how many run, and their estimated cycles together."""
 
     op_name: str
@@ -31,7 +31,7 @@ class Kernel(msgspec.Struct, frozen=True):
 class Cycles(msgspec.Struct, frozen=True):
     """The kernels with an estimate, dearest first, and how many marks were dropped."""
 
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelCycles, ...] = ()
     dropped: int = 0
 
     @property
@@ -61,5 +61,5 @@ def read_cycles(module: Module, counts: dict[str, int] | None = None) -> Cycles:
             key = (each.op_name, source_line(each.text, frames))
             runs, cycles = found.get(key, (0, 0.0))
             found[key] = runs + times, cycles + float(match[1]) * times
-    kernels = [Kernel(*key, *value) for key, value in found.items()]
+    kernels = [KernelCycles(*key, *value) for key, value in found.items()]
     return Cycles(tuple(sorted(kernels, key=lambda kernel: -kernel.cycles)), dropped)

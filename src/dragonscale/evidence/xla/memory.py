@@ -1,6 +1,6 @@
 """The memory of a compiled program, and what the compiler says when it does not fit.
 
->>> Memory.of({"argument_size_in_bytes": 10, "peak_memory_in_bytes": 17}).peak_bytes
+>>> ProgramMemory.of({"argument_size_in_bytes": 10, "peak_memory_in_bytes": 17}).peak_bytes
 17
 
 A TPU program that needs too much is not compiled; the message says how much was asked and names the largest buffers. If a single
@@ -32,7 +32,7 @@ _FIELDS = {
 """Our names and those of JAX's `memory_analysis()`."""
 
 
-class Memory(msgspec.Struct, frozen=True):
+class ProgramMemory(msgspec.Struct, frozen=True):
     """Bytes on each device. `outputs` holds the `aliased` ones too, which lie in arguments; `peak` counts them once."""
 
     arguments_bytes: int = 0
@@ -46,7 +46,7 @@ class Memory(msgspec.Struct, frozen=True):
     host_temp_bytes: int = 0
 
     @classmethod
-    def of(cls, analysis: Mapping[str, int]) -> "Memory":
+    def of(cls, analysis: Mapping[str, int]) -> "ProgramMemory":
         """From the numbers of JAX's `memory_analysis()`, by its names."""
         return cls(**{ours: int(analysis.get(theirs, 0)) for ours, theirs in _FIELDS.items()})
 

@@ -27,35 +27,39 @@ _THROUGH = ("bitcast", "reshape", "copy", "transpose", "convert")
 
 
 @dataclass(frozen=True)
-class Work:
+class ScheduledWork:
     """FLOPs of matrix products and bytes of main memory."""
 
     flops: float = 0.0
     bytes: float = 0.0
 
-    def __add__(self, other: "Work") -> "Work":
-        return Work(self.flops + other.flops, self.bytes + other.bytes)
+    def __add__(self, other: "ScheduledWork") -> "ScheduledWork":
+        return ScheduledWork(self.flops + other.flops, self.bytes + other.bytes)
 
-    def __mul__(self, times: int) -> "Work":
-        return Work(self.flops * times, self.bytes * times)
+    def __mul__(self, times: int) -> "ScheduledWork":
+        return ScheduledWork(self.flops * times, self.bytes * times)
 
 
 @lru_cache(maxsize=1)
-def computation_work(module: Module) -> dict[str, Work]:
+def computation_work(module: Module) -> dict[str, ScheduledWork]:
     """The work of each computation each time it runs, with all that it calls."""
-    whole: dict[str, Work] = {}
+    whole: dict[str, ScheduledWork] = {}
     for name in reversed(callers_first(module)):
         computation = module.computations[name]
-        whole[name] = sum((_work(module, computation, each, whole) for each in computation.instructions), Work())
+        whole[name] = sum(
+            (_work(module, computation, each, whole) for each in computation.instructions), ScheduledWork()
+        )
     return whole
 
 
-def instruction_work(module: Module, computation: Computation, instruction: Instruction) -> Work:
+def instruction_work(module: Module, computation: Computation, instruction: Instruction) -> ScheduledWork:
     """The work of one instruction with all that it runs: of a conditional the dearest branch, of an endless loop one turn."""
     return _work(module, computation, instruction, computation_work(module))
 
 
-def _work(module: Module, computation: Computation, instruction: Instruction, whole: dict[str, Work]) -> Work:
+def _work(
+    module: Module, computation: Computation, instruction: Instruction, whole: dict[str, ScheduledWork]
+) -> ScheduledWork:
     opcode = instruction.opcode
     found = instruction.callees
     if opcode in (
@@ -63,26 +67,28 @@ def _work(module: Module, computation: Computation, instruction: Instruction, wh
         "call-start",
         "fusion-start",
     ):  # products on another stream; else a collective or a copy
-        return Work(sum(whole[name].flops for _, name in found))
+        return ScheduledWork(sum(whole[name].flops for _, name in found))
     if opcode in _FREE or opcode.endswith(("-start", "-done", "-update")):
-        return Work()
+        return ScheduledWork()
     if opcode == "while":
         trips = trip_count(module, computation.name, instruction)
-        return sum((whole[name] for role, name in found if role == "body"), Work()) * (1 if trips == UNKNOWN else trips)
+        return sum((whole[name] for role, name in found if role == "body"), ScheduledWork()) * (
+            1 if trips == UNKNOWN else trips
+        )
     if opcode == "conditional":
         branches = [whole[name] for role, name in found if role in BRANCHES]
-        return max(branches, key=lambda work: (work.flops, work.bytes), default=Work())
+        return max(branches, key=lambda work: (work.flops, work.bytes), default=ScheduledWork())
     if opcode == "call":
-        return sum((whole[name] for _, name in found), Work())
+        return sum((whole[name] for _, name in found), ScheduledWork())
     if opcode == "fusion":
         return sum(
             (
-                Work(whole[name].flops, _fused_bytes(module, module.computations[name], instruction))
+                ScheduledWork(whole[name].flops, _fused_bytes(module, module.computations[name], instruction))
                 for _, name in found
             ),
-            Work(),
+            ScheduledWork(),
         )
-    return Work(flops_of(computation, instruction) or 0.0, _bytes(computation, instruction))
+    return ScheduledWork(flops_of(computation, instruction) or 0.0, _bytes(computation, instruction))
 
 
 def _main(result: str) -> float:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dragonscale.reports.simulate.records import SimulateReport
-from dragonscale.simulation import Result
+from dragonscale.simulation import SimulationResult
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 SHORTEST = 1e-4
@@ -11,12 +11,12 @@ SHORTEST = 1e-4
 _LATENCIES = {"ttft_s": "first token", "tpot_s": "each further token", "e2e_s": "whole request", "queue_s": "waiting"}
 
 
-def draw(kind: str, report: SimulateReport, result: Result) -> dict[str, Any]:
+def draw(kind: str, report: SimulateReport, result: SimulationResult) -> dict[str, Any]:
     """The chart that was asked for."""
     return latency_chart(report, result) if kind == "latency" else occupancy_chart(report, result)
 
 
-def latency_chart(report: SimulateReport, result: Result) -> dict[str, Any]:
+def latency_chart(report: SimulateReport, result: SimulationResult) -> dict[str, Any]:
     """Distribution functions of latencies, with targets as vertical rules."""
     rows = [
         {"seconds": seconds, "share": share, "what": title}
@@ -56,7 +56,7 @@ def latency_chart(report: SimulateReport, result: Result) -> dict[str, Any]:
     }
 
 
-def occupancy_chart(report: SimulateReport, result: Result) -> dict[str, Any]:
+def occupancy_chart(report: SimulateReport, result: SimulationResult) -> dict[str, Any]:
     """The cache's occupancy, and running and waiting requests, over time."""
 
     def panel(names: dict[str, str], title: str, percent: bool) -> dict[str, Any]:

@@ -24,11 +24,11 @@ from dragonscale.simulation import (
     Gamma,
     Lognormal,
     OpenLoop,
-    Options,
     Poisson,
     Pool,
     Prefixes,
-    Traffic,
+    SimulationOptions,
+    TrafficSource,
     Uniform,
 )
 from dragonscale.simulation.deployed import pool_for
@@ -42,7 +42,7 @@ MOST_REQUESTS = 100_000_000
 
 
 @dataclass(frozen=True)
-class Question:
+class SimulateQuestion:
     """The flags as they were written."""
 
     model: str
@@ -83,21 +83,21 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SimulateAsked:
     """The flags understood. `longest` is the longest request the tables are made for."""
 
-    question: Question
+    question: SimulateQuestion
     deployment: Deployment
     prefill: Deployment | None
     fleet: Fleet
-    traffic: Traffic
-    options: Options
+    traffic: TrafficSource
+    options: SimulationOptions
     prompt: int
     output: int
     rate: float | None
 
 
-def read_question(question: Question, events: int = 0) -> Asked:
+def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     if question.chart not in CHARTS:
         raise unknown("chart", question.chart, CHARTS)
@@ -113,20 +113,20 @@ def read_question(question: Question, events: int = 0) -> Asked:
         pool,
         prefills,
         tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
-        overhead_s=deployment.engine.request_seconds,
+        overhead_s=deployment.engine.host.request_s,
         queue_limit=question.queue_limit or None,
     )
-    options = Options(
+    options = SimulationOptions(
         seed=question.seed,
         warmup=question.warmup,
         ttft_s=parse(question.ttft, "s", "--ttft") if question.ttft else math.inf,
         tpot_s=parse(question.tpot, "s", "--tpot") if question.tpot else math.inf,
         events=events,
     )
-    return Asked(question, deployment, prefill, fleet, traffic, options, prompt, output, rate)
+    return SimulateAsked(question, deployment, prefill, fleet, traffic, options, prompt, output, rate)
 
 
-def _deployment(question: Question) -> Deployment:
+def _deployment(question: SimulateQuestion) -> Deployment:
     """One replica, from flags or from a plan file that `dscale serve --save` wrote: given for the model, or as the plan."""
     saved = read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
     name = question.model
@@ -165,7 +165,7 @@ def _tokens(text: str, what: str) -> int:
     return found
 
 
-def _lengths(question: Question, tokens: int) -> Fixed | Uniform | Lognormal:
+def _lengths(question: SimulateQuestion, tokens: int) -> Fixed | Uniform | Lognormal:
     if question.lengths not in LENGTHS:
         raise unknown("kind of lengths called", question.lengths, LENGTHS)
     if question.lengths == "uniform":
@@ -174,8 +174,8 @@ def _lengths(question: Question, tokens: int) -> Fixed | Uniform | Lognormal:
 
 
 def _traffic(
-    question: Question, prompt: int, output: int, rate: float | None
-) -> tuple[Traffic, int, int, int, float | None]:
+    question: SimulateQuestion, prompt: int, output: int, rate: float | None
+) -> tuple[TrafficSource, int, int, int, float | None]:
     """The traffic, the longest request worth a table, and mean lengths and rate."""
     requests = parse_count(question.requests, "--requests")
     if not 0 <= requests <= MOST_REQUESTS:
@@ -198,10 +198,10 @@ def _traffic(
     return OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes), longest, prompt, output, rate
 
 
-def _replayed(question: Question, requests: int) -> tuple[Traffic, int, int, int, float | None]:
+def _replayed(question: SimulateQuestion, requests: int) -> tuple[TrafficSource, int, int, int, float | None]:
     """A trace, all of it unless fewer requests are asked for, with what its requests are like on average."""
     replay = read_trace(question.trace, question.speed)
-    if question.requests != Question.requests:
+    if question.requests != SimulateQuestion.requests:
         replay = replay.first(requests)
     count, inputs, outputs, longest, last = 0, 0, 0, 1, 0.0
     for request in itertools.islice(replay.read(), replay.requests):
@@ -215,7 +215,7 @@ def _replayed(question: Question, requests: int) -> tuple[Traffic, int, int, int
     return replay, longest, max(round(inputs / count), 1), max(round(outputs / count), 1), rate
 
 
-def _arrivals(question: Question, rate: float) -> Poisson | Gamma | Diurnal:
+def _arrivals(question: SimulateQuestion, rate: float) -> Poisson | Gamma | Diurnal:
     if question.arrivals not in ARRIVALS:
         raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
     if question.arrivals == "gamma":
@@ -225,7 +225,7 @@ def _arrivals(question: Question, rate: float) -> Poisson | Gamma | Diurnal:
     return Poisson(rate)
 
 
-def _pool(question: Question, deployment: Deployment, longest: int) -> Pool:
+def _pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> Pool:
     share = bool(question.prefixes or question.trace)
     host = parse(question.host_cache, "bytes", "--host-cache") if question.host_cache else 0.0
     drafter = None
@@ -253,7 +253,7 @@ def _pool(question: Question, deployment: Deployment, longest: int) -> Pool:
     return replace(pool, host_tokens=int(host / (each * chips)), host_tokens_per_s=link / each)
 
 
-def _prefill(question: Question, deployment: Deployment) -> Deployment | None:
+def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment | None:
     if not question.prefill_on:
         if question.prefill_plan:
             raise InputError("--prefill-plan needs --prefill-on, the slice of one prefill replica.")

@@ -46,7 +46,7 @@ class Requests(msgspec.Struct):
     retried: int
 
 
-class Rates(msgspec.Struct):
+class SimulatedRates(msgspec.Struct):
     seconds: float
     requests_per_s: float
     input_tokens_per_s: float
@@ -82,7 +82,7 @@ class SimulateReport(msgspec.Struct):
     simulated_s: float
     requests: Requests
     latency: dict[str, Latency]
-    rates: Rates
+    rates: SimulatedRates
     slo: dict[str, float]
     meets_slo: bool | None
     utilisation: float

@@ -4,33 +4,35 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from dragonscale.reports.simulate.question import Asked, Question
+from dragonscale.reports.simulate.question import SimulateAsked, SimulateQuestion
 from dragonscale.reports.simulate.records import (
     Analytic,
     Latency,
     PoolRow,
-    Rates,
     ReplicaRow,
     Requests,
+    SimulatedRates,
     SimulateReport,
 )
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Ask, Config, judge
 from dragonscale.serving.limits_fleet import usd_per_million
 from dragonscale.serving.space import Formats, Lot, stack
-from dragonscale.simulation import Pool, Result, Summary, simulate
+from dragonscale.simulation import Pool, SimulationResult, Summary, simulate
 
 BUSY = 0.97
 """Above this share of busy time a fleet has nothing left."""
 
 
-def run_simulation(asked: Asked, progress: Callable[[int], None] | None = None) -> tuple[SimulateReport, Result]:
+def run_simulation(
+    asked: SimulateAsked, progress: Callable[[int], None] | None = None
+) -> tuple[SimulateReport, SimulationResult]:
     """Simulate, and report."""
     result = simulate(asked.fleet, asked.traffic, asked.options, progress)
     return _report(asked, result), result
 
 
-def _report(asked: Asked, result: Result) -> SimulateReport:
+def _report(asked: SimulateAsked, result: SimulationResult) -> SimulateReport:
     planned = _analytic(asked, result)
     chips = _chips(asked, result)
     targets = {name: value for name, value in _targets(asked).items() if math.isfinite(value)}
@@ -48,7 +50,7 @@ def _report(asked: Asked, result: Result) -> SimulateReport:
         simulated_s=result.seconds,
         requests=Requests(**vars(result.outcome)),
         latency=latency,
-        rates=Rates(
+        rates=SimulatedRates(
             through.seconds,
             through.requests_per_s,
             through.input_tokens_per_s,
@@ -83,7 +85,7 @@ def _report(asked: Asked, result: Result) -> SimulateReport:
     )
 
 
-def _described(question: Question) -> dict[str, Any]:
+def _described(question: SimulateQuestion) -> dict[str, Any]:
     """The traffic in the words of the flags that describe it."""
     names = ["requests"]
     if question.trace:
@@ -93,10 +95,10 @@ def _described(question: Question) -> dict[str, Any]:
     return {name: getattr(question, name) for name in names}
 
 
-def _pools(asked: Asked) -> list[PoolRow]:
+def _pools(asked: SimulateAsked) -> list[PoolRow]:
     def row(name: str, deployment: Deployment, pool: Pool) -> PoolRow:
         return PoolRow(
-            name, str(deployment.piece), str(deployment.plan), deployment.engine.name, pool.engine.kind, pool.replicas,
+            name, str(deployment.piece), str(deployment.plan), deployment.engine.name, pool.scheduler.kind, pool.replicas,
             pool.replicas * deployment.piece.chips, pool.kv_tokens, pool.router,
         )  # fmt: skip
 
@@ -106,7 +108,7 @@ def _pools(asked: Asked) -> list[PoolRow]:
     return rows
 
 
-def _chips(asked: Asked, result: Result) -> float:
+def _chips(asked: SimulateAsked, result: SimulationResult) -> float:
     """Chips in use: those of the pools, or on average where the fleet grows and shrinks."""
     pool = asked.fleet.pool
     replicas: float = pool.replicas
@@ -129,7 +131,7 @@ def _latency(summary: Summary) -> Latency:
     )  # fmt: skip
 
 
-def _targets(asked: Asked) -> dict[str, float]:
+def _targets(asked: SimulateAsked) -> dict[str, float]:
     return {"ttft_s": asked.options.ttft_s, "tpot_s": asked.options.tpot_s}
 
 
@@ -138,7 +140,7 @@ def _meets(targets: dict[str, float], latency: dict[str, Latency]) -> bool:
     return all(latency[name].p95 <= limit for name, limit in targets.items())
 
 
-def _analytic(asked: Asked, result: Result) -> Analytic | None:
+def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:
     """The planner's steady state at the mean batch, and the most that replicas can do."""
     if asked.prefill is not None or asked.question.drafts or not result.outcome.finished:
         return None
@@ -158,7 +160,11 @@ _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def _judge(
-    asked: Asked, result: Result, planned: Analytic | None, targets: dict[str, float], latency: dict[str, Latency]
+    asked: SimulateAsked,
+    result: SimulationResult,
+    planned: Analytic | None,
+    targets: dict[str, float],
+    latency: dict[str, Latency],
 ) -> tuple[str, str]:
     """What holds the fleet back, and what to change."""
     outcome = result.outcome

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.hardware.chip_file import read_table
 from dragonscale.reports.serve import question as serve_question
 from dragonscale.reports.sweep.records import COMMANDS, Entry
 from dragonscale.reports.train import question as train_question
 from dragonscale.reports.verify import question as verify_question
+from dragonscale.tables import read_table
 
 MOST = 100_000
 QUESTIONS: dict[str, Any] = {

@@ -15,11 +15,11 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.evidence.verify.request import MODES, Request
 from dragonscale.evidence.xla.tpu_target import GENERATIONS
 from dragonscale.hardware import Slice, parse_slice
-from dragonscale.hardware.chip_file import read_table
 from dragonscale.models import load_model
 from dragonscale.reports.train.question import read_batch
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.plan import read_setting as read_serving_setting
+from dragonscale.tables import read_table
 from dragonscale.training.plan import Plan, parse_plan, read_field
 from dragonscale.units import parse, parse_count
 

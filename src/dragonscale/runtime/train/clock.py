@@ -7,13 +7,13 @@ from typing import Any
 import jax
 
 from dragonscale.models.transformer import Transformer, count_parameters
-from dragonscale.runtime.train.planned import Planned, chip_of, planned, step_flops
+from dragonscale.runtime.train.planned import PlannedStep, chip_of, planned, step_flops
 from dragonscale.runtime.train.settings import Order
 from dragonscale.runtime.train.step import State, Trainer
 
 
 @dataclass(frozen=True)
-class Result:
+class TrainResult:
     """What came of a run. Times are medians over the steps after the first, which also compiles."""
 
     model: str
@@ -32,7 +32,7 @@ class Result:
     flops_per_s_per_device: float | None
     mfu: float | None
     state_bytes_per_device: int
-    planned: Planned | None
+    planned: PlannedStep | None
 
 
 class Clock:
@@ -61,13 +61,13 @@ class Clock:
     def _mfu(self, seconds: float) -> float | None:
         return None if self.peak is None else self.flops / (seconds * self.peak * self.trainer.mesh.size)
 
-    def result(self, first: int, done: int, stopped: str, loss: float | None, state: State) -> Result:
+    def result(self, first: int, done: int, stopped: str, loss: float | None, state: State) -> TrainResult:
         """Everything together."""
         later = self.seconds[1:]
         seconds = statistics.median(later) if later else None
         run, devices = self.order.run, self.trainer.mesh.size
         held = own_bytes_per_device(state)
-        return Result(
+        return TrainResult(
             model=self.order.model,
             plan=str(self.order.plan),
             devices=devices,

@@ -24,7 +24,7 @@ from dragonscale.notation import Array
 from dragonscale.notation.array import Dim
 from dragonscale.runtime import meshes
 from dragonscale.runtime.forward import forward, losses
-from dragonscale.runtime.lines import Setting
+from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import weights_of
 from dragonscale.runtime.pipeline import Pipeline
@@ -58,7 +58,7 @@ def step_gradients(
     specs = jax.tree.map(lambda leaf: to_partition_spec(leaf.state), leaves, is_leaf=_is_leaf)
     batch = PartitionSpec(None, *meshes.batch_sharding(mesh).spec)
     share = mixing or Mixing(order.run.capacity or None)
-    setting = Setting(numerics, DTYPES[order.run.dtype], place, share, checkpoint_name)
+    setting = PassSetting(numerics, DTYPES[order.run.dtype], place, share, checkpoint_name)
     cost = _cost(order, program, setting, pipeline)
     local = jax.shard_map(
         lambda tree, tokens, targets: _summed(order, place, leaves, cost, tree, tokens, targets),
@@ -121,7 +121,7 @@ def _leaves(program: Program, place: TrainingPlace, pipeline: Pipeline | None) -
     }
 
 
-def _cost(order: Order, program: Program, setting: Setting, pipeline: Pipeline | None) -> Callable[..., jax.Array]:
+def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeline | None) -> Callable[..., jax.Array]:
     """One chip's share of the mean loss of a pass: of (weights, tokens [b, t], targets), such that the sum over all chips
     is the mean."""
     place, run = setting.place, order.run

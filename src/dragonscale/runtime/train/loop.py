@@ -22,7 +22,7 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.meshes import mesh_of
 from dragonscale.runtime.train.checkpoints import Checkpoints
-from dragonscale.runtime.train.clock import Clock, Result
+from dragonscale.runtime.train.clock import Clock, TrainResult
 from dragonscale.runtime.train.metrics import Metrics
 from dragonscale.runtime.train.model import numerics_of
 from dragonscale.runtime.train.settings import Order, learning_rate
@@ -33,7 +33,7 @@ from dragonscale.runtime.train.tokens import Tokens, open_tokens
 Watch = Callable[[dict[str, Any]], None]
 
 
-def train(order: Order, watch: Watch | None = None) -> Result:
+def train(order: Order, watch: Watch | None = None) -> TrainResult:
     """Run an order to its last step; `watch` is called with the metrics of every step."""
     model = load_model(order.model)
     program, numerics = model.program(), numerics_of(order.model)
@@ -110,7 +110,7 @@ def _run(
     kept: Checkpoints | None,
     stop: Stop,
     watch: Watch,
-) -> Result:
+) -> TrainResult:
     begun = kept.newest if kept is not None else None
     state = trainer.start(order.run.seed) if begun is None or kept is None else kept.restore(trainer.shape)
     done = first = begun or 0

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.hardware.chip_file import read_table
 from dragonscale.runtime.numerics import Numerics, config_of, read_numerics
+from dragonscale.tables import read_table
 
 
 def numerics_of(name: str) -> Numerics:

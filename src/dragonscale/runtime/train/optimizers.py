@@ -15,14 +15,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from dragonscale.models.program import Op, Program
 from dragonscale.runtime.parameters import Tree, weights_of
-from dragonscale.runtime.train.settings import Run
+from dragonscale.runtime.train.settings import RunSettings
 
 BETAS = (0.9, 0.95)
 """As LLaMA and GPT-3 were trained. The second must not be much nearer to one for moments in bf16: a change of less than
 1/256 is rounded away."""
 
 
-def optimizer(kind: str, run: Run, program: Program) -> optax.GradientTransformation:
+def optimizer(kind: str, run: RunSettings, program: Program) -> optax.GradientTransformation:
     """The transformation of gradients into updates for a learning rate of one; the step multiplies them by its own, so that
     a run with another schedule is the same compiled program."""
     decayed = {name: {own: own.startswith("W") for own in weights} for name, weights in weights_of(program).items()}

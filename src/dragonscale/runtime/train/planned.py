@@ -21,7 +21,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedStep:
     """The expectation, with its lower bound, for one chip of a slice; `state_bytes` are those of the master weights and the
     optimizer; `problems` says why the planner would refuse it."""
 
@@ -34,14 +34,14 @@ class Planned:
     problems: tuple[str, ...]
 
 
-def planned(order: Order, model: Transformer) -> Planned | None:
+def planned(order: Order, model: Transformer) -> PlannedStep | None:
     """The planner's verdict, if the order names a slice."""
     if not order.slice:
         return None
     job = make_job(model, parse_slice(order.slice), order.run.batch, order.run.seq)
     verdict = judge_one(job, order.plan)
     seconds = first(verdict.seconds)
-    return Planned(
+    return PlannedStep(
         slice=order.slice,
         step_s=seconds,
         lower_s=first(verdict.lower),

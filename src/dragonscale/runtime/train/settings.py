@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.hardware.chip_file import read_table
+from dragonscale.tables import read_table
 from dragonscale.training.plan import Plan, load_plan, parse_plan
 
 DTYPES = ("bf16", "fp32")
@@ -40,7 +40,7 @@ _MOST = 2**40
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSettings:
     """The `[run]` table. `batch` counts sequences of a step over all devices; `every` is how many steps lie between
     checkpoints (0: only at the end), `keep` how many of them stay; the learning rate climbs for `warmup` steps and falls
     along a cosine to `final` of itself at the last step; gradients longer than `clip` are shortened to it (0: never).
@@ -72,7 +72,7 @@ class Order:
     model: str
     slice: str
     plan: Plan
-    run: Run
+    run: RunSettings
 
     @property
     def microbatches(self) -> int:
@@ -85,10 +85,10 @@ class Order:
         return 1 if self.plan.pipe > 1 else self.microbatches
 
 
-def learning_rate(run: Run, done: int) -> float:
+def learning_rate(run: RunSettings, done: int) -> float:
     """Of the step after `done` others: up along a line, down along a cosine.
 
-    >>> run = Run(steps=100, learning_rate=1.0, warmup=4, final=0.1)
+    >>> run = RunSettings(steps=100, learning_rate=1.0, warmup=4, final=0.1)
     >>> [round(learning_rate(run, done), 3) for done in (0, 3, 4, 52, 100)]
     [0.25, 1.0, 1.0, 0.55, 0.1]
     """
@@ -106,7 +106,7 @@ def read_order(plan: str, model: str = "", piece: str = "", changes: Mapping[str
         _check_names(table, plan)
     found = load_plan(plan.strip()) if table else parse_plan(plan)
     settings = {**table.get("run", {}), **(changes or {})}
-    run = replace(Run(), **{name: _read(name, value) for name, value in settings.items()})
+    run = replace(RunSettings(), **{name: _read(name, value) for name, value in settings.items()})
     order = Order(model or str(table.get("model", "")), piece or str(table.get("slice", "")), found, run)
     return check(replace(order, run=replace(run, dtype=run.dtype or found.dtype)))
 
@@ -126,7 +126,7 @@ def _check_names(table: dict[str, Any], path: str) -> None:
 
 def _read(name: str, value: Any) -> Any:
     """One setting of a run, checked."""
-    kinds = {field.name: field.type for field in fields(Run)}
+    kinds = {field.name: field.type for field in fields(RunSettings)}
     if name not in kinds:
         raise unknown("setting of a run called", name, kinds)
     if name == "data":

@@ -12,7 +12,7 @@ they wait?
 `static` collects a batch, prefills it together and decodes until its longest member ends; ended members keep their
 places, as padding. A prompt that is longer than the budget of an engine that does not cut prompts runs alone.
 
->>> Engine("chunked").beside, Engine("continuous").beside
+>>> Scheduler("chunked").beside, Scheduler("continuous").beside
 (True, False)
 """
 
@@ -25,7 +25,7 @@ RESERVES = ("prompt", "whole")
 
 
 @dataclass(frozen=True)
-class Engine:
+class Scheduler:
     """How one replica schedules.
 
     `sequences` and `tokens` cap an iteration. Pages are taken for the prompt at admission and one by one afterwards, or

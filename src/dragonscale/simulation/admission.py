@@ -34,10 +34,10 @@ def _room(replica: "Replica", need: int) -> int:
 
 def can_admit(replica: "Replica", sequence: Sequence) -> bool:
     """Whether a request that comes now, first in the queue, would be taken into the next iteration."""
-    engine, decodes = replica.engine, len(replica.batch.members)
-    if replica.static or decodes + len(replica.prefilling) >= engine.sequences:
+    scheduler, decodes = replica.scheduler, len(replica.batch.members)
+    if replica.static or decodes + len(replica.prefilling) >= scheduler.sequences:
         return False
-    if replica.beside and engine.tokens <= decodes * replica.queries and not sequence.ready:
+    if replica.beside and scheduler.tokens <= decodes * replica.queries and not sequence.ready:
         return False
     near = 0 if sequence.ready else replica.pages.hits(sequence.request)[0]
     return _price(replica, sequence, near) <= _room(replica, 0)
@@ -47,9 +47,9 @@ def admit(replica: "Replica", now: float, need: int, preempted: bool) -> list[Pi
     """The pieces of the next iteration; whoever is admitted has its pages. After a preemption nobody is."""
     if replica.static:
         return _collect(replica, now)
-    engine = replica.engine
-    budget = engine.tokens - (len(replica.batch.members) * replica.queries if replica.beside else 0)
-    cut = engine.kind == "chunked"
+    scheduler = replica.scheduler
+    budget = scheduler.tokens - (len(replica.batch.members) * replica.queries if replica.beside else 0)
+    cut = scheduler.kind == "chunked"
     pieces: list[Piece] = []
     for sequence in replica.prefilling:
         if budget <= 0:
@@ -58,7 +58,7 @@ def admit(replica: "Replica", now: float, need: int, preempted: bool) -> list[Pi
         pieces.append((sequence, tokens))
         budget -= tokens
     waiting = replica.waiting
-    while waiting and not preempted and len(replica.batch.members) + len(replica.prefilling) < engine.sequences:
+    while waiting and not preempted and len(replica.batch.members) + len(replica.prefilling) < scheduler.sequences:
         sequence = waiting[0]
         if sequence.seen > replica.iterations and (replica.batch.members or replica.prefilling):
             break
@@ -86,7 +86,7 @@ def admit(replica: "Replica", now: float, need: int, preempted: bool) -> list[Pi
 
 def _todo(replica: "Replica", sequence: Sequence, blocks: int) -> int:
     """Tokens left to prefill with so many leading blocks cached: at least one, which gives the next token."""
-    return max(sequence.context - replica.pages.until(sequence.request, blocks) * replica.engine.page_tokens, 1)
+    return max(sequence.context - replica.pages.until(sequence.request, blocks) * replica.scheduler.page_tokens, 1)
 
 
 def _enter(replica: "Replica", sequence: Sequence, now: float, need: int, near: int, far: int) -> bool:
@@ -103,7 +103,7 @@ def _enter(replica: "Replica", sequence: Sequence, now: float, need: int, near: 
     if sequence.ready:
         sequence.ready = False
         return True
-    tally, page = replica.shared.tally, replica.engine.page_tokens
+    tally, page = replica.shared.tally, replica.scheduler.page_tokens
     if sequence.start_s < 0:
         sequence.start_s = now
     if pages.sharing:
@@ -120,16 +120,16 @@ def _enter(replica: "Replica", sequence: Sequence, now: float, need: int, near: 
 
 def _collect(replica: "Replica", now: float) -> list[Piece]:
     """A static batch: nobody enters before the last of the one before has left."""
-    engine, waiting = replica.engine, replica.waiting
+    scheduler, waiting = replica.scheduler, replica.waiting
     if replica.batch.members or not waiting:
         return []
-    if len(waiting) < engine.sequences and engine.patience_s > 0:
-        ready_s = waiting[0].request.arrival_s + engine.patience_s
+    if len(waiting) < scheduler.sequences and scheduler.patience_s > 0:
+        ready_s = waiting[0].request.arrival_s + scheduler.patience_s
         if now < ready_s:
             replica.wake(ready_s)
             return []
     pieces: list[Piece] = []
-    while waiting and len(pieces) < engine.sequences:
+    while waiting and len(pieces) < scheduler.sequences:
         sequence = waiting[0]
         near, far = replica.pages.hits(sequence.request)
         todo = _todo(replica, sequence, far)
