@@ -1,0 +1,60 @@
+"""Data files: TOML tables read with one sentence about what is wrong, and the records that such files share.
+
+Chips, networks, kernels, plans and grids are all TOML. A table is checked against a record in which an unknown key is an
+error, and names the sources of its numbers.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from dragonscale.errors import InputError, shorten
+
+MAX_FILE_BYTES = 1_000_000
+Record = TypeVar("Record")
+
+
+class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table in which an unknown key is an error."""
+
+
+class SourceFile(Strict, frozen=True):
+    """Where numbers come from."""
+
+    title: str
+    date: str
+    url: str = ""
+
+
+def read_table(path: Path, what: str) -> dict[str, Any]:
+    """A TOML file as nested dictionaries, or one sentence about why not."""
+    shown = f"{what} {shorten(str(path))}"
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{shown} is larger than {MAX_FILE_BYTES // 1000} kB; that is no {what.lower()}.")
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{shown} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{shown} is not text.") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{shown} is not valid TOML: {shorten(str(error), 120)}.") from None
+    if not table:
+        raise InputError(f"{shown} is empty.")
+    return table
+
+
+def built_in(directory: Any) -> dict[str, dict[str, Any]]:
+    """The TOML files of a package's directory by name, in order."""
+    files = sorted((entry for entry in directory.iterdir() if entry.name.endswith(".toml")), key=lambda e: e.name)
+    return {e.name.removesuffix(".toml"): tomllib.loads(e.read_text(encoding="utf-8")) for e in files}
+
+
+def checked(table: dict[str, Any], record: type[Record], what: str, origin: str) -> Record:
+    """A table as the record it should be."""
+    try:
+        return msgspec.convert(table, record)
+    except msgspec.ValidationError as error:
+        raise InputError(f"The {what} {shorten(origin)} is not right: {error}.") from None
