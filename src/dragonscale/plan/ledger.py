@@ -3,10 +3,25 @@
 Everything that is shown of a plan is a grouping of these lines: terms, totals, MFU, formulas, what a compiled program is held
 against, a timeline. Numbers may be floats (one plan), arrays (many plans) or SymPy symbols (formulas).
 
->>> book = Ledger([
-...     LedgerLine("block", "forward", "G", "matmul", part="mlp", times=2, flops=100.0, bound_s=1.0, expected_s=1.5, exposed_s=1.5),
-...     LedgerLine("block", "forward", "X", "all_gather", ("tensor",), 2, wire_bytes=8.0, expected_s=0.5, exposed_s=0.25),
-... ])
+>>> book = Ledger(
+...     [
+...         LedgerLine(
+...             "block",
+...             "forward",
+...             "G",
+...             "matmul",
+...             part="mlp",
+...             times=2,
+...             flops=100.0,
+...             bound_s=1.0,
+...             expected_s=1.5,
+...             exposed_s=1.5,
+...         ),
+...         LedgerLine(
+...             "block", "forward", "X", "all_gather", ("tensor",), 2, wire_bytes=8.0, expected_s=0.5, exposed_s=0.25
+...         ),
+...     ]
+... )
 >>> book.total("flops"), book.total("exposed_s"), book.by("axes", "wire_bytes")
 (200.0, 3.5, {(): 0.0, ('tensor',): 16.0})
 """
