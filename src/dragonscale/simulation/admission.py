@@ -4,35 +4,31 @@ Prompts in progress come first, then the queue in order; the first that does not
 overtaken. What fits is bounded by places, by the iteration's token budget and by pages.
 """
 
-from typing import TYPE_CHECKING
-
+from dragonscale.simulation.replica_state import ReplicaState
 from dragonscale.simulation.request import Sequence
 
-if TYPE_CHECKING:
-    from dragonscale.simulation.replica import Replica
-
-Piece = tuple[Sequence, int]
+Chunk = tuple[Sequence, int]
 """A sequence, and the tokens of its prompt that the next iteration prefills."""
 
 
-def _tokens_of(replica: "Replica", sequence: Sequence) -> int:
+def _tokens_of(replica: ReplicaState, sequence: Sequence) -> int:
     """Tokens for which an admission takes pages."""
     request = sequence.request
     return request.input_tokens + request.output_tokens - 1 if replica.whole else sequence.context
 
 
-def _price(replica: "Replica", sequence: Sequence, near: int) -> int:
+def _price(replica: ReplicaState, sequence: Sequence, near: int) -> int:
     """Pages an admission asks for. One that decodes at once also wants room for its next token."""
     return replica.pages.price(sequence, _tokens_of(replica, sequence) + (sequence.ready and not replica.whole), near)
 
 
-def _room(replica: "Replica", need: int) -> int:
+def _room(replica: ReplicaState, need: int) -> int:
     """Pages that an admission may take, `need` of which the next step wants."""
     room = replica.pages.room - need
     return room - replica.spare if replica.batch.members or replica.prefilling else room
 
 
-def can_admit(replica: "Replica", sequence: Sequence) -> bool:
+def can_admit(replica: ReplicaState, sequence: Sequence) -> bool:
     """Whether a request that comes now, first in the queue, would be taken into the next iteration."""
     scheduler, decodes = replica.scheduler, len(replica.batch.members)
     if replica.static or decodes + len(replica.prefilling) >= scheduler.sequences:
@@ -43,19 +39,19 @@ def can_admit(replica: "Replica", sequence: Sequence) -> bool:
     return _price(replica, sequence, near) <= _room(replica, 0)
 
 
-def admit(replica: "Replica", now: float, need: int, preempted: bool) -> list[Piece]:
-    """The pieces of the next iteration; whoever is admitted has its pages. After a preemption nobody is."""
+def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list[Chunk]:
+    """The chunks of the next iteration; whoever is admitted has its pages. After a preemption nobody is."""
     if replica.static:
         return _collect(replica, now)
     scheduler = replica.scheduler
     budget = scheduler.tokens - (len(replica.batch.members) * replica.queries if replica.beside else 0)
     cut = scheduler.kind == "chunked"
-    pieces: list[Piece] = []
+    chunks: list[Chunk] = []
     for sequence in replica.prefilling:
         if budget <= 0:
             break
         tokens = min(sequence.todo, budget) if cut else sequence.todo
-        pieces.append((sequence, tokens))
+        chunks.append((sequence, tokens))
         budget -= tokens
     waiting = replica.waiting
     while waiting and not preempted and len(replica.batch.members) + len(replica.prefilling) < scheduler.sequences:
@@ -72,24 +68,24 @@ def admit(replica: "Replica", now: float, need: int, preempted: bool) -> list[Pi
             break
         near, far = replica.pages.hits(sequence.request)
         todo = _todo(replica, sequence, far)
-        if not cut and todo > budget and pieces:
+        if not cut and todo > budget and chunks:
             break
         if not _enter(replica, sequence, now, need, near, far):
             break
         sequence.todo = todo
         replica.prefilling.append(sequence)
         tokens = min(todo, budget) if cut else todo
-        pieces.append((sequence, tokens))
+        chunks.append((sequence, tokens))
         budget -= tokens
-    return pieces
+    return chunks
 
 
-def _todo(replica: "Replica", sequence: Sequence, blocks: int) -> int:
+def _todo(replica: ReplicaState, sequence: Sequence, blocks: int) -> int:
     """Tokens left to prefill with so many leading blocks cached: at least one, which gives the next token."""
     return max(sequence.context - replica.pages.until(sequence.request, blocks) * replica.scheduler.page_tokens, 1)
 
 
-def _enter(replica: "Replica", sequence: Sequence, now: float, need: int, near: int, far: int) -> bool:
+def _enter(replica: ReplicaState, sequence: Sequence, now: float, need: int, near: int, far: int) -> bool:
     """Give the queue's first its pages, if they are there."""
     pages = replica.pages
     if _price(replica, sequence, near) > _room(replica, need):
@@ -118,7 +114,7 @@ def _enter(replica: "Replica", sequence: Sequence, now: float, need: int, near: 
     return True
 
 
-def _collect(replica: "Replica", now: float) -> list[Piece]:
+def _collect(replica: ReplicaState, now: float) -> list[Chunk]:
     """A static batch: nobody enters before the last of the one before has left."""
     scheduler, waiting = replica.scheduler, replica.waiting
     if replica.batch.members or not waiting:
@@ -128,8 +124,8 @@ def _collect(replica: "Replica", now: float) -> list[Piece]:
         if now < ready_s:
             replica.wake(ready_s)
             return []
-    pieces: list[Piece] = []
-    while waiting and len(pieces) < scheduler.sequences:
+    chunks: list[Chunk] = []
+    while waiting and len(chunks) < scheduler.sequences:
         sequence = waiting[0]
         near, far = replica.pages.hits(sequence.request)
         todo = _todo(replica, sequence, far)
@@ -137,5 +133,5 @@ def _collect(replica: "Replica", now: float) -> list[Piece]:
             break
         sequence.todo = todo
         replica.prefilling.append(sequence)
-        pieces.append((sequence, todo))
-    return pieces
+        chunks.append((sequence, todo))
+    return chunks

@@ -18,22 +18,6 @@ from dragonscale.simulation.tally import Tally
 class Batch:
     """Sequences that decode together. `grows` says whether they take pages as they go, or have all they need."""
 
-    __slots__ = (
-        "draft",
-        "ends",
-        "grows",
-        "growth",
-        "joiners",
-        "last_s",
-        "members",
-        "offset",
-        "pace",
-        "padding",
-        "scheduler",
-        "step",
-        "times",
-    )
-
     def __init__(self, scheduler: Scheduler, times: StepTimes, grows: bool) -> None:
         self.scheduler, self.times, self.grows = scheduler, times, grows
         self.draft = scheduler.draft

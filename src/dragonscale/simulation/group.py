@@ -3,7 +3,8 @@
 import math
 
 from dragonscale.simulation.fleet import Pool
-from dragonscale.simulation.replica import Replica, Shared
+from dragonscale.simulation.replica import Replica
+from dragonscale.simulation.replica_state import Shared
 from dragonscale.simulation.request import Sequence
 from dragonscale.simulation.router import Router
 

@@ -23,8 +23,6 @@ class EvenGrowth:
     18
     """
 
-    __slots__ = ("counts", "members", "page")
-
     def __init__(self, page: int) -> None:
         self.page = page
         self.counts = [0] * page
@@ -75,8 +73,6 @@ class EvenGrowth:
 
 class UnevenGrowth:
     """Everyone at a pace of their own."""
-
-    __slots__ = ("heap", "members", "pace", "page")
 
     def __init__(self, page: int) -> None:
         self.page = page

@@ -91,8 +91,6 @@ class Summary:
 class Histogram:
     """Add values; ask for the mean, percentiles and their intervals."""
 
-    __slots__ = ("_batches", "_counts", "_size", "_sum", "_weight", "least", "most")
-
     def __init__(self) -> None:
         self._batches: list[Batch] = []
         self._size = 1.0

@@ -10,7 +10,8 @@ from dragonscale.simulation.fleet import Fleet
 from dragonscale.simulation.group import Group
 from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.perfetto import Recorder
-from dragonscale.simulation.replica import Replica, Shared
+from dragonscale.simulation.replica import Replica
+from dragonscale.simulation.replica_state import Shared
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 from dragonscale.simulation.series import Series
 from dragonscale.simulation.tally import Tally
@@ -182,11 +183,7 @@ class Simulation:
         if source.epoch != epoch:
             return  # the sender died on the way, and the request began again
         source.delivered(sequence, now)
-        if sequence.first_s < 0:
-            sequence.first_s = now
-        else:
-            self.tally.gap(now - sequence.last_s, 1)
-        sequence.last_s = now
+        self.tally.token(sequence, now)
         sequence.ready = True
         self.serve.route(sequence, now)
 

@@ -18,20 +18,6 @@ from dragonscale.simulation.request import Sequence, SimulatedRequest
 class Pages:
     """Counts of pages, and the blocks that are kept."""
 
-    __slots__ = (
-        "capacity",
-        "host",
-        "host_capacity",
-        "host_pages",
-        "idle",
-        "idle_pages",
-        "page",
-        "private",
-        "refs",
-        "shared",
-        "sharing",
-    )
-
     def __init__(self, capacity: int, page: int, sharing: bool = False, host_capacity: int = 0) -> None:
         self.capacity = capacity
         self.page = page

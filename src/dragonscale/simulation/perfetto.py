@@ -6,12 +6,10 @@ can be opened.
 """
 
 import json
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from dragonscale.simulation.replica_state import ReplicaState
 from dragonscale.simulation.request import Sequence
-
-if TYPE_CHECKING:
-    from dragonscale.simulation.replica import Replica
 
 REPLICAS, REQUESTS = 1, 2
 """Process numbers of the two groups of tracks."""
@@ -28,21 +26,21 @@ class Recorder:
     def _room(self, events: int) -> bool:
         return len(self.events) + events <= self.limit
 
-    def activity(self, replica: "Replica", now: float, running: int, occupancy: float) -> None:
+    def activity(self, replica: ReplicaState, now: float, running: int, occupancy: float) -> None:
         """An iteration, or a run of decode steps."""
         if replica.began < self.start_s or not self._room(2):
             return
-        index, pieces, steps = replica.index, replica.pieces, replica.steps
+        index, chunks, steps = replica.index, replica.chunks, replica.steps
         decodes = len(replica.batch.members)
-        name = f"prefill {sum(tokens for _, tokens in pieces)}" if pieces else f"decode x{steps}"
-        name += f" + decode {decodes}" if pieces and steps else ""
+        name = f"prefill {sum(tokens for _, tokens in chunks)}" if chunks else f"decode x{steps}"
+        name += f" + decode {decodes}" if chunks and steps else ""
         start = replica.began * 1e6
         self.seen.add(index)
         self.events.append(
             {
-                "name": name, "cat": "prefill" if pieces else "decode", "ph": "X", "ts": start,
+                "name": name, "cat": "prefill" if chunks else "decode", "ph": "X", "ts": start,
                 "dur": (now - replica.began) * 1e6, "pid": REPLICAS, "tid": index,
-                "args": {"decodes": decodes, "steps": steps, "prompts": len(pieces)},
+                "args": {"decodes": decodes, "steps": steps, "prompts": len(chunks)},
             }
         )  # fmt: skip
         values = {"pages": occupancy, "running": running, "waiting": len(replica.waiting)}

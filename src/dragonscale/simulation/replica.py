@@ -1,83 +1,26 @@
-"""One replica: a queue, a batch, a paged cache, and an engine that decides what the next iteration does.
+"""One replica at work: what its next iteration does, and what comes out of it.
 
-Time passes in *activities*: one iteration with pieces of prompts in it, or a run of iterations that only decode. Within
+Time passes in *activities*: one iteration with chunks of prompts in it, or a run of iterations that only decode. Within
 such a run nothing can change but by an arrival that could be admitted, so it is one event however many steps it has: it
 ends where the first sequence ends or pages run out, and an arrival cuts it at the end of the iteration it falls into.
 Sequences are not touched meanwhile (see `batch.py`).
 """
 
 import heapq
-from collections import deque
-from collections.abc import Callable
 from math import inf, nextafter
-from typing import Any
 
 from dragonscale.simulation.admission import admit, can_admit
-from dragonscale.simulation.batch import Batch
-from dragonscale.simulation.events import END, WAKE
-from dragonscale.simulation.fleet import Pool
-from dragonscale.simulation.pages import Pages
+from dragonscale.simulation.events import END
+from dragonscale.simulation.replica_state import ReplicaState
 from dragonscale.simulation.request import Sequence
-from dragonscale.simulation.series import Series
-from dragonscale.simulation.tally import Tally
-
-Leave = Callable[[Sequence, "Replica", float], None]
 
 
-class Shared:
-    """What all replicas of a run have in common: the calendar of events, the books, and two ways out of a replica."""
-
-    def __init__(self, tally: Tally, series: Series, seed: int, leap: bool, finish: Leave, send: Leave) -> None:
-        self.heap: list[tuple[Any, ...]] = []
-        self.tally, self.series = tally, series
-        self.seed, self.leap = seed, leap
-        self.finish, self.send = finish, send
-        self.recorder: Any = None
-
-
-class Replica:
-    """The state of one replica. `prefills` marks one of a prefill pool, which sends its sequences on."""
-
-    def __init__(self, index: int, pool: Pool, shared: Shared, prefills: bool = False) -> None:
-        scheduler = pool.scheduler
-        self.index, self.pool, self.shared, self.prefills = index, pool, shared, prefills
-        self.times, self.scheduler = pool.times, scheduler
-        self.static, self.beside, self.queries = scheduler.kind == "static", scheduler.beside, scheduler.queries
-        self.whole = (scheduler.reserve == "whole" or self.static) and not prefills
-        self.spare = int(scheduler.watermark * pool.pages)
-        self.waiting: deque[Sequence] = deque()
-        self.queued = 0  # tokens of the prompts that wait
-        self.queue_from = 0.0
-        self.version = self.orders = 0
-        self.alive, self.draining = True, False
-        self.since = 0.0  # up since, for the books
-        self.busy_s = self.iterations = self.batched = self.emitted = self.prefilled = 0.0
-        self.epoch = 0
-        self._clear()
-
-    def _clear(self) -> None:
-        pool, page = self.pool, self.scheduler.page_tokens
-        self.pages = Pages(pool.pages, page, pool.share_prefixes, pool.host_tokens // page)
-        self.batch = Batch(self.scheduler, self.times, not self.whole)
-        self.prefilling: list[Sequence] = []
-        self.sending: dict[int, Sequence] = {}
-        self.busy = False
-        self.woken = inf  # when it will look for work
-        self.began = self.due = 0.0
-        self.steps = 0
-        self.pieces: list[tuple[Sequence, int]] = []
-        self.loading = 0  # tokens to load from the host in the next iteration
-
-    # --- what a router may ask
-
-    @property
-    def load(self) -> int:
-        """Requests it has."""
-        return len(self.waiting) + len(self.prefilling) + self.batch.live
+class Replica(ReplicaState):
+    """One replica at work."""
 
     def predict(self, tokens: int, now: float) -> float:
         """Seconds until a new prompt's first token, if nothing else comes: the iteration in progress, then the prompts
-        ahead at the budget's pace, beside those who decode; without a free place, also the wait for one."""
+        ahead at the budget's pace, beside those who decode; in a full batch, also the wait until one of it ends."""
         batch, budget = self.batch, self.scheduler.tokens
         decodes = len(batch.members)
         passed, rest = self._passed(now), 0.0
@@ -89,7 +32,7 @@ class Replica:
         full = decodes + len(self.prefilling) + len(self.waiting) - self.scheduler.sequences + 1
         if full > 0 and decodes:
             more = batch.seconds(max(batch.steps_to_end(full), 1))
-            rest = rest + more if self.pieces else self.began + more - now
+            rest = rest + more if self.chunks else self.began + more - now
         return rest + -(-ahead // budget) * one
 
     def _passed(self, now: float) -> int:
@@ -97,8 +40,6 @@ class Replica:
         if self.steps <= 1 or not self.busy:
             return 0
         return self.batch.steps_within(nextafter(now - self.began, 0.0), self.steps - 1)
-
-    # --- what comes in
 
     def submit(self, sequence: Sequence, now: float) -> None:
         """A request is routed here."""
@@ -121,19 +62,6 @@ class Replica:
         first = self.iterations + self._passed(now) + 1 + self.scheduler.ahead
         return -(-first // self.scheduler.poll) * self.scheduler.poll
 
-    def wake(self, now: float) -> None:
-        """Look for work once everything that comes at this moment has come."""
-        if not self.busy and self.alive and now < self.woken:
-            self.woken = now
-            heapq.heappush(self.shared.heap, (now, WAKE, self.index, self.version))
-
-    def count_queue(self, now: float) -> None:
-        """The queue is about to change: book its length until now."""
-        self.shared.series.add("waiting", self.queue_from, now, len(self.waiting))
-        self.queue_from = now
-
-    # --- activities
-
     def plan(self, now: float) -> None:
         """Decide on the next activity and start it."""
         self.busy = False
@@ -145,10 +73,10 @@ class Replica:
                 self._preempt(now)
                 preempted = True
                 need = batch.next_pages()
-        pieces = self.pieces = admit(self, now, need, preempted) if self.waiting or self.prefilling else []
+        chunks = self.chunks = admit(self, now, need, preempted) if self.waiting or self.prefilling else []
         decodes, queries = len(batch.members), self.queries
-        if pieces:
-            parts = [(tokens, sequence.context - sequence.todo) for sequence, tokens in pieces]
+        if chunks:
+            parts = [(tokens, sequence.context - sequence.todo) for sequence, tokens in chunks]
             if self.beside and decodes:
                 self.steps = 1
                 seconds = self.times.step(decodes, batch.cached, parts, queries)
@@ -165,10 +93,14 @@ class Replica:
             seconds = self.batch.seconds(self.steps)
         else:
             return
-        self.busy = True
-        self.began, self.due = now, now + seconds
+        self.busy, self.began = True, now
+        self._end_at(now + seconds)
+
+    def _end_at(self, due: float) -> None:
+        """The activity ends then; an event for an earlier plan of it is out of date."""
+        self.due = due
         self.version += 1
-        heapq.heappush(self.shared.heap, (self.due, END, self.index, self.version))
+        heapq.heappush(self.shared.heap, (due, END, self.index, self.version))
 
     def _stretch(self, limit: int | None) -> int:
         """Decode steps until something happens: a sequence ends, pages run out or a request is looked at."""
@@ -181,9 +113,7 @@ class Replica:
         """End a run of decode steps after so many of them."""
         if steps < self.steps:
             self.steps = steps
-            self.due = self.began + self.batch.seconds(steps)
-            self.version += 1
-            heapq.heappush(self.shared.heap, (self.due, END, self.index, self.version))
+            self._end_at(self.began + self.batch.seconds(steps))
 
     def look(self, now: float) -> None:
         """Wake up."""
@@ -193,12 +123,12 @@ class Replica:
 
     def end(self, now: float) -> None:
         """The activity is over: tokens come out, sequences end, prompts begin to decode; then the next one."""
-        steps, pieces = self.steps, self.pieces
+        steps, chunks = self.steps, self.chunks
         self._pass(steps, now, now)
         if steps:
             self._finish_ended(now)
         pages = self.pages
-        for sequence, tokens in pieces:
+        for sequence, tokens in chunks:
             sequence.todo -= tokens
             self.prefilled += tokens
             if pages.sharing:
@@ -208,14 +138,14 @@ class Replica:
         self.plan(now)
 
     def _pass(self, steps: int, last_s: float, now: float) -> None:
-        """The activity, with so many decode steps of which the last ended at `last_s`, is over: enter it into the books."""
+        """The activity, with so many decode steps of which the last ended at `last_s`, is over: count it."""
         batch, pages, began = self.batch, self.pages, self.began
         running = batch.live + len(self.prefilling)
         taken = batch.growth.advance(batch.step, steps) if steps and batch.grows else 0
         used = (pages.private + pages.shared + taken / 2) / pages.capacity
         self.busy_s += now - began
         self.iterations += steps or 1
-        self.batched += steps * running if steps else len(self.pieces)
+        self.batched += steps * running if steps else len(self.chunks)
         self.shared.series.add_all(began, now, {"busy": 1, "running": running, "pages": used})
         if self.shared.recorder is not None:
             self.shared.recorder.activity(self, now, running, used)
@@ -249,20 +179,12 @@ class Replica:
             self.sending[sequence.order] = sequence
             self.shared.send(sequence, self, now)
             return
-        if sequence.first_s < 0:
-            sequence.first_s = now
-        else:
-            self.shared.tally.gap(now - sequence.last_s, 1)
-        sequence.last_s = now
+        self.shared.tally.token(sequence, now)
         if more:
             self.join(sequence)
         else:
             self.pages.release(sequence, 0)
             self.shared.finish(sequence, self, now)
-
-    def join(self, sequence: Sequence) -> None:
-        """A sequence whose context is in the cache begins to decode."""
-        self.batch.join(sequence, self.shared.seed, self.shared.tally)
 
     def _evict(self, sequence: Sequence) -> None:
         """Take a sequence out of the batch with what it has produced so far; its cache is lost."""
@@ -325,5 +247,5 @@ class Replica:
         self.version += 1
         self.epoch += 1
         self.alive = False
-        self._clear()
+        self.clear()
         return lost

@@ -27,28 +27,9 @@ class Sequence:
     of the cache also the tokens produced so far. `todo` of it is still to be prefilled."""
 
     __slots__ = (
-        "base",
-        "cached",
-        "context",
-        "delivered_s",
-        "first_s",
-        "growth",
-        "held",
-        "joined",
-        "last_s",
-        "left",
-        "order",
-        "preemptions",
-        "private",
-        "produced",
-        "ready",
-        "request",
-        "retries",
-        "seen",
-        "start_s",
-        "steps",
-        "todo",
-    )
+        "base", "cached", "context", "first_s", "growth", "held", "joined", "last_s", "left", "order", "preemptions",
+        "private", "produced", "ready", "request", "retries", "seen", "start_s", "steps", "todo",
+    )  # fmt: skip
 
     def __init__(self, request: SimulatedRequest) -> None:
         self.request = request
@@ -68,7 +49,6 @@ class Sequence:
         self.start_s = -1.0  # first scheduled
         self.first_s = -1.0  # first token
         self.last_s = -1.0  # latest token before it left a batch
-        self.delivered_s = -1.0
         self.preemptions = 0
         self.retries = 0
         self.seen = 0.0  # number of the first iteration that may take it

@@ -11,8 +11,6 @@ FIRST_WIDTH_S = 1e-3
 class Series:
     """Several named quantities over the same bins."""
 
-    __slots__ = ("areas", "width")
-
     def __init__(self, names: tuple[str, ...]) -> None:
         self.width = FIRST_WIDTH_S
         self.areas: dict[str, list[float]] = {name: [0.0] * BINS for name in names}

@@ -53,6 +53,14 @@ class Tally:
         if self.open and weight > 0:
             self.gaps.add(seconds, weight)
 
+    def token(self, sequence: Sequence, now: float) -> None:
+        """A sequence's token that no decode step made: the one that comes out of a prefill."""
+        if sequence.first_s < 0:
+            sequence.first_s = now
+        else:
+            self.gap(now - sequence.last_s, 1)
+        sequence.last_s = now
+
     def arrive(self, request: SimulatedRequest) -> None:
         """A request has come."""
         self.arrived += 1

@@ -1,0 +1,84 @@
+"""What one replica has: a queue, prompts in progress, a batch that decodes, the pages of its cache, and its counters."""
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from dragonscale.simulation.batch import Batch
+from dragonscale.simulation.events import WAKE
+from dragonscale.simulation.fleet import Pool
+from dragonscale.simulation.pages import Pages
+from dragonscale.simulation.request import Sequence
+from dragonscale.simulation.series import Series
+from dragonscale.simulation.tally import Tally
+
+Leave = Callable[[Sequence, Any, float], None]
+"""A sequence, the replica it leaves, and when."""
+
+
+class Shared:
+    """What all replicas of a run have in common: the event queue, the statistics, and two exits from a replica."""
+
+    def __init__(self, tally: Tally, series: Series, seed: int, leap: bool, finish: Leave, send: Leave) -> None:
+        self.heap: list[tuple[Any, ...]] = []
+        self.tally, self.series = tally, series
+        self.seed, self.leap = seed, leap
+        self.finish, self.send = finish, send
+        self.recorder: Any = None
+
+
+class ReplicaState:
+    """The state of one replica. `prefills` marks one of a prefill pool, which sends its sequences on."""
+
+    def __init__(self, index: int, pool: Pool, shared: Shared, prefills: bool = False) -> None:
+        scheduler = pool.scheduler
+        self.index, self.pool, self.shared, self.prefills = index, pool, shared, prefills
+        self.times, self.scheduler = pool.times, scheduler
+        self.static, self.beside, self.queries = scheduler.kind == "static", scheduler.beside, scheduler.queries
+        self.whole = (scheduler.reserve == "whole" or self.static) and not prefills
+        self.spare = int(scheduler.watermark * pool.pages)
+        self.waiting: deque[Sequence] = deque()
+        self.queued = 0  # tokens of the prompts that wait
+        self.queue_from = 0.0
+        self.version = self.orders = 0  # a version outdates the events of those before it
+        self.alive, self.draining = True, False
+        self.since = 0.0  # up since
+        self.busy_s = self.iterations = self.batched = self.emitted = self.prefilled = 0.0
+        self.epoch = 0  # how often it died
+        self.clear()
+
+    def clear(self) -> None:
+        """An empty cache, and nothing in progress."""
+        pool, page = self.pool, self.scheduler.page_tokens
+        self.pages = Pages(pool.pages, page, pool.share_prefixes, pool.host_tokens // page)
+        self.batch = Batch(self.scheduler, self.times, not self.whole)
+        self.prefilling: list[Sequence] = []
+        self.sending: dict[int, Sequence] = {}
+        self.busy = False
+        self.woken = inf  # when it will look for work
+        self.began = self.due = 0.0
+        self.steps = 0
+        self.chunks: list[tuple[Sequence, int]] = []  # of prompts, in the iteration that runs
+        self.loading = 0  # tokens to load from the host in the next iteration
+
+    @property
+    def load(self) -> int:
+        """Requests it has."""
+        return len(self.waiting) + len(self.prefilling) + self.batch.live
+
+    def wake(self, now: float) -> None:
+        """Look for work once everything that comes at this moment has come."""
+        if not self.busy and self.alive and now < self.woken:
+            self.woken = now
+            heapq.heappush(self.shared.heap, (now, WAKE, self.index, self.version))
+
+    def count_queue(self, now: float) -> None:
+        """The queue is about to change: record its length until now."""
+        self.shared.series.add("waiting", self.queue_from, now, len(self.waiting))
+        self.queue_from = now
+
+    def join(self, sequence: Sequence) -> None:
+        """A sequence whose context is in the cache begins to decode."""
+        self.batch.join(sequence, self.shared.seed, self.shared.tally)
