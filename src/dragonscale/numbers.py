@@ -18,7 +18,7 @@ import sys
 from typing import Any, TypeAlias
 
 Number: TypeAlias = Any
-"""A float, a NumPy array or a SymPy expression: whatever supports `+ - * /`."""
+"""A float, a NumPy array, a SymPy expression, or a value with its formula (`dragonscale.formula`): whatever supports `+ - * /`."""
 
 
 def is_symbolic(*values: Number) -> bool:
@@ -85,20 +85,24 @@ def floor(value: Number) -> Number:
 def sqrt(value: Number) -> Number:
     """The square root."""
     domain = _domain((value,))
-    return math.sqrt(value) if domain is None else domain.sqrt(value)
+    if domain is None:
+        return value.sqrt() if hasattr(value, "sqrt") else math.sqrt(value)
+    return domain.sqrt(value)
 
 
 def exp(value: Number) -> Number:
     """The exponential."""
     domain = _domain((value,))
-    return math.exp(value) if domain is None else domain.exp(value)
+    if domain is None:
+        return value.exp() if hasattr(value, "exp") else math.exp(value)
+    return domain.exp(value)
 
 
 def log2(value: Number) -> Number:
     """The logarithm to base two."""
     domain = _domain((value,))
     if domain is None:
-        return math.log2(value)
+        return value.log2() if hasattr(value, "log2") else math.log2(value)
     return domain.log(value, 2) if domain.__name__ == "sympy" else domain.log2(value)
 
 
