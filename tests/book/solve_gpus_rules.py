@@ -10,7 +10,7 @@ from dragonscale.hardware import Chip, load_chip
 from dragonscale.hardware.anatomy import abstract_chip
 from dragonscale.notation import parse_array, parse_chain
 from dragonscale.roofline import array_bytes, solve_equal, symbol
-from dragonscale.sharding.chain import Planned, passes
+from dragonscale.sharding.chain import PlannedEinsum, passes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from tests.book.casebook import Both, load, plain, solves
@@ -32,7 +32,7 @@ FSDP_TP_PP = "In[L_P, B_X, D_Y] · W_in[L_P, D_X, F_Y] · W_out[L_P, F_Y, D_X] -
 EXPERTS = "In[E_Z, T, D] · W_in[E_Z, D, F] · W_out[E_Z, F, D] -> Out[E_Z, T, D]"
 
 
-def planned(scheme: str, tokens: int = 2**16) -> tuple[list[Planned], list[Planned]]:
+def planned(scheme: str, tokens: int = 2**16) -> tuple[list[PlannedEinsum], list[PlannedEinsum]]:
     """A scheme's forward and backward lines with their collectives, planned on an example of usual sizes."""
     lines = parse_chain(scheme)
     axes = {axis: 8 for line in lines for axis in line.axes}

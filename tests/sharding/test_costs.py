@@ -9,7 +9,7 @@ import sympy
 from dragonscale.hardware import load_chip
 from dragonscale.notation import parse_einsum
 from dragonscale.sharding import Mesh, Strategy, derive, make_mesh, strategies
-from dragonscale.sharding.algebra import executed_flops, hbm_bytes
+from dragonscale.sharding.algebra import executed_flops, rank
 
 LINES = [
     "A[I_X, J] @ B[J, K] -> C[I_X, K]",
@@ -34,7 +34,7 @@ def costs(strategy: Strategy, sizes: dict, mesh: Mesh) -> list:
         strategy.comms_seconds(sizes, mesh),
         strategy.math_seconds(sizes, mesh),
         strategy.lower_seconds(sizes, mesh),
-        hbm_bytes(strategy, sizes, mesh),
+        strategy.hbm_bytes(sizes, mesh),
     ]
 
 
@@ -77,9 +77,10 @@ def test_the_cheapest_comes_first(line: str) -> None:
         sizes, axes = split(point, line)
         mesh = make_mesh(axes, load_chip(chip) if chip else None)
         found = strategies(parse_einsum(line), sizes, mesh)
-        cost = Strategy.lower_seconds if chip else Strategy.wire_bytes
-        ranked = [cost(strategy, sizes, mesh) for strategy in found]
+        ranked = [rank(strategy, sizes, mesh) for strategy in found]
         assert ranked == sorted(ranked)
+        if chip:
+            assert ranked[0][0] == min(each.lower_seconds(sizes, mesh) for each in derive(parse_einsum(line), mesh))
 
 
 def test_repeated_work_is_counted() -> None:

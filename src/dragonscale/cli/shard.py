@@ -39,9 +39,10 @@ def run(
 
 def _text(report, backward: bool) -> str:
     mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
-    lines = [f"mesh {mesh}" + (f" on {report.on}" if report.on else "")]
+    lines = [(f"mesh {mesh}" if mesh else "one chip") + (f" on {report.on}" if report.on else "")]
     for line in report.forward:
-        lines += ["", f"forward: {line.einsum}   (case {line.book_case})", *_arrays(line), *_ways(line)]
+        head = f"forward: {line.einsum}   (case {line.book_case})"
+        lines += ["", head, *_arrays(line), *_ways(line)]
     if backward:
         for line in report.backward:
             lines += ["", f"backward: {line.einsum}   (case {line.book_case})", *_ways(line)]
@@ -51,23 +52,46 @@ def _text(report, backward: bool) -> str:
 
 
 def _arrays(line) -> list[str]:
-    rows = [[row.array, " x ".join(map(str, row.local_shape)), amount(row.local_bytes, "bytes")] for row in line.arrays]
-    return [table(["array", "each chip holds", "bytes"], rows, indent=2)]
+    rows = [
+        [
+            row.array,
+            " x ".join(map(str, row.local_shape)),
+            amount(row.local_bytes, "bytes"),
+            amount(row.total_bytes, "bytes"),
+            row.replicas,
+        ]
+        for row in line.arrays
+    ]
+    header = ["array", "each chip holds", "bytes", "all chips", "replicas"]
+    return [table(header, rows, right=[2, 3, 4], indent=2)]
 
 
 def _ways(line) -> list[str]:
     lines: list[str] = []
     for number, way in enumerate(line.strategies, 1):
         total = amount(way.wire_bytes_per_chip, "bytes")
-        time = f", {amount(way.lower_s, 's')} at best" if isinstance(way.lower_s, float) else ""
-        bound = f", bound by {way.bound_by}" if way.bound_by else ""
-        lines.append(f"  {number}. {'cheapest' if number == 1 else 'or'}: {total} sent per chip{time}{bound}")
-        for row in way.collectives:
-            seconds = f", {amount(row.seconds, 's')}" if isinstance(row.seconds, float) else ""
-            lines.append(
-                f"     {row.collective} over {', '.join(row.axes)}: {row.array} -> {row.result} ({amount(row.bytes, 'bytes')}{seconds})"
-            )
+        head = f"  {number}. {'cheapest' if number == 1 else 'or'}: {total} sent per chip"
+        if isinstance(way.lower_s, float):
+            head += f", {amount(way.lower_s, 's')} at best, bound by {way.bound_by}"
+        lines.append(head)
+        if isinstance(way.lower_s, float) and way.computes:
+            times = {"compute": way.math_s, "HBM": way.hbm_s, "network": way.comms_s}
+            parts = ", ".join(f"{name} {amount(time, 's')}" for name, time in times.items())
+            lines.append(f"     {parts}")
+        lines += [f"     {_move(row)}" for row in way.collectives if row.when == "before"]
+        if way.computes:
+            work = f"{amount(way.flops_per_chip, 'FLOP')} and {amount(way.hbm_bytes_per_chip, 'bytes')} of HBM per chip"
+            lines.append(f"     multiply {way.local}, {work}")
+        then = "then " if way.computes else ""
+        lines += [f"     {then}{_move(row)}" for row in way.collectives if row.when == "after"]
         if not way.collectives:
             lines.append("     no communication")
-        lines.append(f"     then {way.local}, {amount(way.flops_per_chip, 'FLOP')} per chip")
     return lines
+
+
+def _move(row) -> str:
+    seconds = f", {amount(row.seconds, 's')}" if isinstance(row.seconds, float) else ""
+    if isinstance(row.seconds, float) and row.book_s > 1.001 * row.seconds:
+        seconds += f"; {amount(row.book_s, 's')} to first order"
+    size = amount(row.bytes, "bytes")
+    return f"{row.collective} over {', '.join(row.axes)}: {row.array} -> {row.result} ({size}{seconds})"

@@ -2,6 +2,7 @@
 
 from dragonscale.collectives.cost import (
     BOOK,
+    EXACT,
     KINDS,
     Options,
     Seconds,
@@ -15,6 +16,7 @@ from dragonscale.collectives.transfer import gather_time, transfer_time
 
 __all__ = [
     "BOOK",
+    "EXACT",
     "KINDS",
     "Group",
     "Options",

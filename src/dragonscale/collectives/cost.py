@@ -67,6 +67,9 @@ class Options:
 
 
 BOOK = Options()
+"""To first order, as the book counts."""
+EXACT = Options(exact=True)
+"""A true lower bound."""
 
 
 def collective_time(kind: str, volume: Number, group: Group, options: Options = BOOK) -> Seconds:

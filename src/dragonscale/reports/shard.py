@@ -1,51 +1,74 @@
-"""What a sharded einsum needs: local shapes, collectives, bytes and times, in every legal way, forward and backward."""
+"""What a sharded einsum needs: local shapes, collectives, bytes and times, in every legal way, forward and backward.
+
+A strategy asks three resources for time: the matrix unit, HBM and the network. The slowest is the lower bound and is
+named. Collectives are counted exactly, as `dscale collective` does; the book's first-order figure stands beside.
+"""
 
 from typing import Any
 
 import msgspec
 
-from dragonscale.collectives import BOOK, Options, collective_time, wire_bytes
+from dragonscale.collectives import BOOK, EXACT, collective_time, wire_bytes
 from dragonscale.errors import InputError
 from dragonscale.notation import Einsum, parse_chain
 from dragonscale.numbers import Number, is_symbolic
 from dragonscale.reports.roofline import prepare
 from dragonscale.sharding.algebra import Strategy, book_case
-from dragonscale.sharding.chain import Planned, collectives, passes
-from dragonscale.sharding.layout import check_layout, local_bytes, local_shape
+from dragonscale.sharding.chain import PlannedEinsum, collectives, passes
+from dragonscale.sharding.layout import (
+    check_layout,
+    local_bytes,
+    local_shape,
+    replicated_over,
+    total_bytes,
+)
 from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.reshard import Step
+
+Value = float | str
+"""A number, or a formula while sizes are open."""
 
 
 class ArrayRow(msgspec.Struct):
-    """One array: as laid out, and what each chip holds of it (numbers, or formulas while sizes are open)."""
+    """One array: as laid out, what each chip holds of it, what all chips hold, and how many copies those make."""
 
     array: str
     local_shape: list[int | str]
-    local_bytes: float | str
+    local_bytes: Value
+    total_bytes: Value
+    replicas: int
 
 
 class CollectiveRow(msgspec.Struct):
+    """One collective; `when` is before or after the einsum, `book_s` the time without the (N-1)/N."""
+
+    when: str
     collective: str
     axes: list[str]
     array: str
     result: str
-    bytes: float | str
-    wire_bytes_per_chip: float | str
-    seconds: float | str | None
+    bytes: Value
+    wire_bytes_per_chip: Value
+    seconds: Value | None
+    book_s: Value | None
 
 
 class StrategyRow(msgspec.Struct):
-    """One way to do it: its collectives in order, and the local einsum."""
+    """One way to do it: its collectives in order, the local einsum, and the time of each resource."""
 
     collectives: list[CollectiveRow]
     free_slices: list[str]
     local: str
-    flops_per_chip: float | str
+    computes: bool
+    flops_per_chip: Value
+    hbm_bytes_per_chip: Value
     repeated_over: list[str]
-    wire_bytes_per_chip: float | str
-    comms_s: float | str | None
-    math_s: float | str | None
-    lower_s: float | str | None
-    upper_s: float | str | None
+    wire_bytes_per_chip: Value
+    math_s: Value | None
+    hbm_s: Value | None
+    comms_s: Value | None
+    lower_s: Value | None
+    upper_s: Value | None
     bound_by: str | None
 
 
@@ -70,38 +93,34 @@ class ShardReport(msgspec.Struct):
     advice: str
 
 
-def shown(value: Number) -> float | str:
+def shown(value: Number) -> Value:
     """A number as such, a formula as text."""
     if not is_symbolic(value):
         return float(value)
     import sympy
 
-    simple = sympy.nsimplify(sympy.simplify(value), rational=True) if not value.has(sympy.Max) else value
-    return float(simple) if simple.is_number else str(simple)
+    if not value.has(sympy.Max):
+        value = sympy.nsimplify(sympy.simplify(value), rational=True)
+    return float(value) if value.is_number else str(value)
 
 
 def shard_report(
-    expression: str,
-    mesh: Mesh,
-    on: str,
-    sizes: dict[str, int] | None = None,
-    options: Options = BOOK,
-    most: int = 6,
+    expression: str, mesh: Mesh, on: str, sizes: dict[str, int] | None = None, most: int = 6
 ) -> ShardReport:
     """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh."""
     line, all_sizes, free = prepare(expression, sizes or {})
     _check_axes(line, mesh)
-    there, back = passes(parse_chain(expression), all_sizes, mesh, options)
-    forward = [line_report(planned, all_sizes, mesh, options, most) for planned in there]
+    there, back = passes(parse_chain(expression), all_sizes, mesh, EXACT)
+    forward = [line_report(planned, all_sizes, mesh, most) for planned in there]
     return ShardReport(
         mesh={name: int(size) for name, size in mesh.axes.items()},
         on=on,
         sizes={name: int(size) for name, size in all_sizes.items() if name not in free},
         free=free,
         forward=forward,
-        backward=[line_report(planned, all_sizes, mesh, options, most) for planned in back],
-        forward_collectives=[_collective_row(step, all_sizes, mesh, options) for step in collectives(there)],
-        backward_collectives=[_collective_row(step, all_sizes, mesh, options) for step in collectives(back)],
+        backward=[line_report(planned, all_sizes, mesh, most) for planned in back],
+        forward_collectives=_rows(collectives(there), all_sizes, mesh, _moves_before(there)),
+        backward_collectives=_rows(collectives(back), all_sizes, mesh, _moves_before(back)),
         advice=_advice(forward, free, on),
     )
 
@@ -113,75 +132,100 @@ def _check_axes(line: Einsum, mesh: Mesh) -> None:
         raise InputError(
             f"The expression uses the mesh axis {missing[0]}, but the mesh has {listed}; add {missing[0]}=… to --mesh."
         )
-    if not mesh.axes:
-        raise InputError("A sharded einsum needs a mesh; give one such as --mesh X=4,Y=8.")
 
 
-def line_report(planned: Planned, sizes: dict[str, Number], mesh: Mesh, options: Options, most: int) -> LineReport:
+def line_report(
+    planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, most: int
+) -> LineReport:
     """One einsum on a mesh."""
     line = planned.line
     arrays = (*line.operands, line.output)
     for array in arrays:
         check_layout(array, sizes, mesh)
-    return LineReport(
-        einsum=str(line),
-        book_case=book_case(line),
-        arrays=[
-            ArrayRow(
-                str(array),
-                [size if isinstance(size, int) else str(size) for size in local_shape(array, sizes, mesh)],
-                shown(local_bytes(array, sizes, mesh)),
-            )
-            for array in arrays
-        ],
-        strategies=[_strategy_row(strategy, sizes, mesh, options) for strategy in planned.ways[:most]],
-    )
+    rows = [
+        ArrayRow(
+            str(array),
+            [size if isinstance(size, int) else str(size) for size in local_shape(array, sizes, mesh)],
+            shown(local_bytes(array, sizes, mesh)),
+            shown(total_bytes(array, sizes, mesh)),
+            int(mesh.size(*replicated_over(array, mesh))),
+        )
+        for array in arrays
+    ]
+    ways = [_strategy_row(strategy, sizes, mesh) for strategy in planned.ways[:most]]
+    return LineReport(str(line), book_case(line), rows, ways)
 
 
-def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh, options: Options) -> StrategyRow:
-    timed = mesh.chip is not None
-    comms: Any = strategy.comms_seconds(sizes, mesh, options) if timed else None
-    math: Any = strategy.math_seconds(sizes, mesh) if timed else None
-    known = timed and not is_symbolic(comms, math)
+def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> StrategyRow:
+    times: dict[str, Any] = {} if mesh.chip is None else strategy.seconds(sizes, mesh, EXACT)
+    known = bool(times) and not is_symbolic(*times.values())
+    each = {name: shown(seconds) for name, seconds in times.items()}
+    before = [step for step in strategy.before if not step.free]
     return StrategyRow(
-        collectives=[_collective_row(step, sizes, mesh, options) for step in strategy.collectives],
+        collectives=_rows(list(strategy.collectives), sizes, mesh, before),
         free_slices=[str(step) for step in strategy.steps if step.free],
         local=str(strategy.local),
+        computes=not strategy.is_reshard,
         flops_per_chip=shown(strategy.flops(sizes, mesh)),
+        hbm_bytes_per_chip=shown(strategy.hbm_bytes(sizes, mesh)),
         repeated_over=list(strategy.replicated),
         wire_bytes_per_chip=shown(strategy.wire_bytes(sizes, mesh)),
-        comms_s=shown(comms) if timed else None,
-        math_s=shown(math) if timed else None,
-        lower_s=shown(strategy.lower_seconds(sizes, mesh, options)) if timed else None,
-        upper_s=shown(comms + math) if timed else None,
-        bound_by=("network" if comms > math else "compute") if known else None,
+        math_s=each.get("compute"),
+        hbm_s=each.get("HBM"),
+        comms_s=each.get("network"),
+        lower_s=shown(strategy.lower_seconds(sizes, mesh, EXACT)) if times else None,
+        upper_s=shown(sum(times.values())) if times else None,
+        bound_by=max(times, key=lambda name: times[name]) if known else None,
     )
 
 
-def _collective_row(step: Any, sizes: dict[str, Number], mesh: Mesh, options: Options) -> CollectiveRow:
-    volume = step.volume(sizes, mesh)
-    seconds = collective_time(step.kind, volume, mesh.group(step.axes), options).lower if mesh.chip else None
-    return CollectiveRow(
-        step.kind,
-        list(step.axes),
-        str(step.before),
-        str(step.after),
-        shown(volume),
-        shown(wire_bytes(step.kind, volume, mesh.size(*step.axes))),
-        None if seconds is None else shown(seconds),
-    )
+def _moves_before(planned: list[PlannedEinsum]) -> list[Step]:
+    return [step for line in planned for step in line.best.before]
+
+
+def _rows(
+    steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[Step]
+) -> list[CollectiveRow]:
+    """Collectives in order, each with its exact and its first-order time."""
+    rows: list[CollectiveRow] = []
+    for step in steps:
+        volume, times = step.volume(sizes, mesh), [None, None]
+        if mesh.chip is not None:
+            group = mesh.group(step.axes)
+            costs = [collective_time(step.kind, volume, group, how).lower for how in (EXACT, BOOK)]
+            times = [shown(cost) for cost in costs]
+        sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))
+        when = "before" if step in before else "after"
+        array, result = str(step.before), str(step.after)
+        rows.append(
+            CollectiveRow(
+                when, step.kind, list(step.axes), array, result, shown(volume), shown(sent), *times
+            )
+        )
+    return rows
 
 
 def _advice(lines: list[LineReport], free: list[str], on: str) -> str:
     best = [line.strategies[0] for line in lines]
     names = [f"{row.collective} over {', '.join(row.axes)}" for way in best for row in way.collectives]
-    needed = "; ".join(names) if names else "nothing"
+    needed = f"Needs {'; '.join(names) if names else 'nothing'}"
     if not on:
-        return f"Needs {needed}; add --on CHIP for times."
+        return f"{needed}; add --on CHIP for times."
     if free:
-        return f"Needs {needed}; give sizes (--sizes {free[0]}=…) to see what bounds it."
-    math = sum(float(way.math_s or 0) for way in best)
-    comms = sum(float(way.comms_s or 0) for way in best)
-    if comms <= math:
-        return f"Needs {needed}; bound by compute, the collectives can hide under it."
-    return f"Needs {needed}; bound by the network, {comms / math if math else float('inf'):.3g}x the compute time: larger kept dims or fewer chips per axis help."
+        return f"{needed}; give sizes (--sizes {free[0]}=…) to see what bounds it."
+    times = {
+        "compute": sum(float(way.math_s or 0) for way in best),
+        "HBM": sum(float(way.hbm_s or 0) for way in best),
+        "the network": sum(float(way.comms_s or 0) for way in best),
+    }
+    bound = max(times, key=lambda name: times[name])
+    if not any(way.computes for way in best):
+        return f"{needed}; a reshard computes nothing, so the network alone takes the time."
+    if bound == "compute":
+        return f"{needed}; bound by compute, under which everything else can hide."
+    times_compute = f"{times[bound] / times['compute']:.3g}x the compute time" if times["compute"] else "no FLOPs"
+    change = {
+        "HBM": "larger kept dims reuse what is read, narrower dtypes read less",
+        "the network": "larger kept dims or fewer chips per axis help",
+    }[bound]
+    return f"{needed}; bound by {bound}, {times_compute}: {change}."

@@ -6,6 +6,7 @@ from dragonscale.roofline.crossover import Crossover, crossovers, solve_equal, s
 from dragonscale.roofline.operations import (
     array_bytes,
     attention_cost,
+    compute_dtype,
     einsum_cost,
     padded,
     pointwise_cost,
@@ -20,6 +21,7 @@ __all__ = [
     "array_bytes",
     "attainable",
     "attention_cost",
+    "compute_dtype",
     "crossovers",
     "einsum_cost",
     "padded",

@@ -25,11 +25,15 @@ from dragonscale.collectives import BOOK, Options, Seconds, collective_time, wir
 from dragonscale.errors import InputError
 from dragonscale.notation import Array, Einsum
 from dragonscale.numbers import Number, is_array, is_symbolic, maximum, product
+from dragonscale.roofline import compute_dtype
 from dragonscale.sharding.layout import Sizes, check_layout, local_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import Step, reshard
 
 MAX_STRATEGIES = 4096
+FLOPS_PER_BYTE = 2500
+"""What chips compute in bf16 while they send one byte along a mesh axis: 2,189 on a v5e, 2,200 on an
+H100 in its node, 2,550 on a v5p, 3,056 on a v4. Weighs FLOPs against bytes where no chip is given."""
 
 
 @dataclass(frozen=True)
@@ -80,21 +84,42 @@ class Strategy:
         return sum(seconds.lower for seconds in self.step_seconds(sizes, mesh, options))
 
     def math_seconds(self, sizes: Sizes, mesh: Mesh) -> Number:
-        """Time of the local einsum at the chip's peak rate for its operands' dtype."""
+        """Time of the local einsum at the chip's peak rate for the wider of its operands."""
         assert mesh.chip is not None
-        dtype = self.local.operands[0].dtype or "bf16"
-        return self.flops(sizes, mesh) / mesh.chip.peak(dtype)
+        return self.flops(sizes, mesh) / mesh.chip.peak(compute_dtype(self.local))
+
+    def hbm_bytes(self, sizes: Sizes, mesh: Mesh) -> Number:
+        """Bytes that one chip reads and writes for the local einsum; a reshard computes nothing."""
+        if self.is_reshard:
+            return 0
+        arrays = (*self.local.operands, self.local.output)
+        return sum(local_bytes(array, sizes, mesh) for array in arrays)
+
+    def seconds(self, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> dict[str, Number]:
+        """The time of each resource: compute, HBM and the network."""
+        assert mesh.chip is not None
+        return {
+            "compute": self.math_seconds(sizes, mesh),
+            "HBM": self.hbm_bytes(sizes, mesh) / mesh.chip.bandwidth("hbm"),
+            "network": self.comms_seconds(sizes, mesh, options),
+        }
 
     def lower_seconds(self, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> Number:
-        """Both overlap perfectly."""
-        return maximum(self.math_seconds(sizes, mesh), self.comms_seconds(sizes, mesh, options))
+        """Everything overlaps perfectly: the slowest resource."""
+        return maximum(*self.seconds(sizes, mesh, options).values())
+
+    @property
+    def is_reshard(self) -> bool:
+        """Whether it only moves one array to another layout."""
+        return len(self.local.operands) == 1 and not self.local.contracted
 
 
 def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> list[Strategy]:
     """Every legal strategy, cheapest first.
 
-    With a chip behind the mesh, cheapest means the lower bound of the time; without one, the bytes sent. Sizes that are
-    symbols are ranked as if they were all equal and large.
+    Cheapest is the least lower bound of the time, then the least sum of its parts; without a chip,
+    FLOPs and bytes are weighed by `FLOPS_PER_BYTE`. Sizes that are symbols are ranked as if they
+    were all equal and large.
     """
     for array in (*line.operands, line.output):
         check_layout(array, sizes, mesh)
@@ -102,20 +127,31 @@ def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = BOOK) 
     if not found:
         axes = ", ".join(line.output.partial)
         raise InputError(f"{line.output} is to hold partial sums over {axes}, but no summed dim is split over that.")
-    plain = {name: 8192 if is_symbolic(size) or is_array(size) else size for name, size in sizes.items()}
-    return sorted(found, key=lambda strategy: _rank(strategy, plain, mesh, options))
+    plain = plain_sizes(sizes)
+    return sorted(found, key=lambda strategy: rank(strategy, plain, mesh, options))
 
 
-def _rank(strategy: Strategy, sizes: Sizes, mesh: Mesh, options: Options) -> tuple[float, ...]:
-    sent, flops = strategy.wire_bytes(sizes, mesh), strategy.flops(sizes, mesh)
+def plain_sizes(sizes: Sizes) -> Sizes:
+    """The sizes with large numbers in place of symbols and arrays, for choosing among strategies."""
+    return {
+        name: 8192 if is_symbolic(size) or is_array(size) else size for name, size in sizes.items()
+    }
+
+
+def rank(strategy: Strategy, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> tuple[float, ...]:
+    """What strategies are compared by: the lower bound, the sum of its parts, the number of collectives."""
     if mesh.chip is None:
-        return (sent, flops, len(strategy.collectives))
-    comms, math = strategy.comms_seconds(sizes, mesh, options), strategy.math_seconds(sizes, mesh)
-    return (max(comms, math), comms + math, len(strategy.collectives))
+        flops, sent = strategy.flops(sizes, mesh), strategy.wire_bytes(sizes, mesh)
+        parts = [float(flops), float(sent) * FLOPS_PER_BYTE]
+    else:
+        parts = [float(seconds) for seconds in strategy.seconds(sizes, mesh, options).values()]
+    return (max(parts), sum(parts), len(strategy.collectives))
 
 
 def derive(line: Einsum, mesh: Mesh, prefer: str = "move") -> list[Strategy]:
     """The strategies that the layouts allow, whatever the sizes. `prefer` is that of `reshard`."""
+    if len(line.operands) == 1 and not line.contracted:
+        return [_reshard_only(line, mesh, prefer)]
     axes = line.axes
     choices = [_choices(line, axis) for axis in axes]
     found: dict[tuple[object, ...], Strategy] = {}
@@ -167,6 +203,15 @@ def _strategy(line: Einsum, split: dict[str, tuple[str, ...]], mesh: Mesh, prefe
     used = {axis for axes in split.values() for axis in axes}
     repeated = tuple(axis for axis in mesh.axes if axis not in used)
     return Strategy(tuple(before), Einsum(tuple(local), raw), after, repeated)
+
+
+def _reshard_only(line: Einsum, mesh: Mesh, prefer: str) -> Strategy:
+    """Nothing is computed: the array, under its new name, walks to its new layout."""
+    [source] = line.operands
+    named = line.output.with_layout({dim.name: dim.axes for dim in source.dims}, source.partial)
+    repeated = tuple(axis for axis in mesh.axes if axis not in (*source.axes, *source.partial))
+    moves = reshard(named, line.output, mesh, prefer)
+    return Strategy((), Einsum((source,), named), moves, repeated)
 
 
 def natural_output(line: Einsum) -> Array | None:
@@ -224,11 +269,6 @@ def backward(line: Einsum) -> list[Einsum]:
         result = replace(operand, name=f"d{operand.name or 'AB'[place % 2]}", partial=())
         gradients.append(Einsum(operands, result))
     return gradients
-
-
-def hbm_bytes(strategy: Strategy, sizes: Sizes, mesh: Mesh) -> Number:
-    """Bytes that one chip reads and writes for the local einsum."""
-    return sum(local_bytes(array, sizes, mesh) for array in (*strategy.local.operands, strategy.local.output))
 
 
 def executed_flops(line: Einsum, strategy: Strategy, sizes: Sizes, mesh: Mesh) -> tuple[Number, Number]:

@@ -19,15 +19,14 @@ from dataclasses import dataclass
 
 from dragonscale.collectives import BOOK, Options
 from dragonscale.notation import Array, Einsum
-from dragonscale.numbers import is_array, is_symbolic
-from dragonscale.sharding.algebra import Strategy, backward, strategies
+from dragonscale.sharding.algebra import Strategy, backward, plain_sizes, rank, strategies
 from dragonscale.sharding.layout import Sizes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import Step
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedEinsum:
     """An einsum with every way to do it, the cheapest first."""
 
     line: Einsum
@@ -40,42 +39,40 @@ class Planned:
 
 def passes(
     lines: list[Einsum], sizes: Sizes, mesh: Mesh, options: Options = BOOK
-) -> tuple[list[Planned], list[Planned]]:
+) -> tuple[list[PlannedEinsum], list[PlannedEinsum]]:
     """The forward and backward lines of a chain, each with its strategies."""
-    laid_out = choose_intermediates(lines, sizes, mesh)
+    laid_out = choose_intermediates(lines, sizes, mesh, options)
     gradients = [gradient for line in reversed(laid_out) for gradient in backward(line)]
 
-    def plan(line: Einsum) -> Planned:
-        return Planned(line, tuple(strategies(line, sizes, mesh, options)))
+    def plan(line: Einsum) -> PlannedEinsum:
+        return PlannedEinsum(line, tuple(strategies(line, sizes, mesh, options)))
 
     return [plan(line) for line in laid_out], [plan(line) for line in gradients]
 
 
-def collectives(planned: list[Planned]) -> list[Step]:
+def collectives(planned: list[PlannedEinsum]) -> list[Step]:
     """The collectives of one pass: the cheapest way of each line, every move once."""
     return list(dict.fromkeys(step for line in planned for step in line.best.collectives))
 
 
-def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh) -> list[Einsum]:
-    """The chain with a layout for each intermediate, such that the bytes sent by the cheapest strategies are fewest."""
+def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> list[Einsum]:
+    """The chain with a layout for each intermediate, such that the cheapest strategies of all lines are cheapest together."""
     if len(lines) == 1:
         return lines
-    plain = {name: 8192 if is_symbolic(size) or is_array(size) else size for name, size in sizes.items()}
-    bare = Mesh(mesh.axes)
-    options = [_layouts(line) for line in lines[:-1]]
-    best: tuple[float, list[Einsum]] | None = None
-    for chosen in itertools.product(*options):
-        outputs = [*chosen, lines[-1].output]
-        inputs = [lines[0].operands[0], *chosen]
-        chain = [
+    plain = plain_sizes(sizes)
+
+    def chain(chosen: tuple[Array, ...]) -> list[Einsum]:
+        inputs, outputs = [lines[0].operands[0], *chosen], [*chosen, lines[-1].output]
+        return [
             Einsum((source, *line.operands[1:]), output)
             for line, source, output in zip(lines, inputs, outputs, strict=True)
         ]
-        sent = sum(float(strategies(line, plain, bare)[0].wire_bytes(plain, bare)) for line in chain)
-        if best is None or sent < best[0]:
-            best = (sent, chain)
-    assert best is not None
-    return best[1]
+
+    def cost(einsums: list[Einsum]) -> tuple[float, ...]:
+        ranks = [rank(strategies(line, plain, mesh, options)[0], plain, mesh, options) for line in einsums]
+        return tuple(map(sum, zip(*ranks, strict=True)))
+
+    return min((chain(chosen) for chosen in itertools.product(*map(_layouts, lines[:-1]))), key=cost)
 
 
 def _layouts(line: Einsum) -> list[Array]:

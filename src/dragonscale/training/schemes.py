@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from dragonscale.errors import InputError, shorten
 from dragonscale.notation import Array, Einsum, parse_chain, subscript
 from dragonscale.sharding.algebra import Strategy, backward, derive
-from dragonscale.sharding.chain import Planned, collectives
+from dragonscale.sharding.chain import PlannedEinsum, collectives
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.wording import BOOK_NAMES
 from dragonscale.training.reading import Move
@@ -47,8 +47,8 @@ class Scheme:
     owners: dict[str, str]
     """The dim that each mesh axis computes over."""
     weights: tuple[str, ...]
-    forward: tuple[Planned, ...]
-    backward: tuple[Planned, ...]
+    forward: tuple[PlannedEinsum, ...]
+    backward: tuple[PlannedEinsum, ...]
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class Scheme:
         """The collectives of the backward pass, in order: a weight's gradient before that of the layer's input."""
         return self._moves("backward", self.backward)
 
-    def _moves(self, phase: str, planned: tuple[Planned, ...]) -> tuple[Move, ...]:
+    def _moves(self, phase: str, planned: tuple[PlannedEinsum, ...]) -> tuple[Move, ...]:
         return tuple(Move("mlp", phase, self._kind(step.before), step) for step in collectives(list(planned)))
 
     def _kind(self, array: Array) -> str:
@@ -168,14 +168,14 @@ def _laid_out(lines: list[Einsum], owners: dict[str, str]) -> list[Einsum]:
     return laid
 
 
-def _pinned(line: Einsum, owners: dict[str, str]) -> Planned:
+def _pinned(line: Einsum, owners: dict[str, str]) -> PlannedEinsum:
     """The ways to compute a line in which every axis is given to the dim that owns it."""
     mesh = Mesh(dict(zip(owners, _PRIMES, strict=False)))
     sizes = dict.fromkeys(line.indices, 2**20)
     ways = [way for way in derive(line, mesh) if _respects(way, owners)]
     if not ways:
         raise InputError(f"In {line} some mesh axis splits no dim that it computes over; write the layouts in full.")
-    return Planned(line, tuple(sorted(ways, key=lambda way: (way.wire_bytes(sizes, mesh), len(way.collectives)))))
+    return PlannedEinsum(line, tuple(sorted(ways, key=lambda way: (way.wire_bytes(sizes, mesh), len(way.collectives)))))
 
 
 def _respects(way: Strategy, owners: dict[str, str]) -> bool:

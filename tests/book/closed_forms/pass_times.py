@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from dragonscale.collectives import BOOK, Options, collective_time
 from dragonscale.numbers import Number, maximum
-from dragonscale.sharding.chain import Planned, collectives
+from dragonscale.sharding.chain import PlannedEinsum, collectives
 from dragonscale.sharding.layout import Sizes
 from dragonscale.sharding.mesh import Mesh
 
@@ -55,7 +55,7 @@ class PassTimes:
 
 
 def pass_times(
-    planned: Iterable[Planned],
+    planned: Iterable[PlannedEinsum],
     sizes: Sizes,
     mesh: Mesh,
     options: Options = BOOK,
