@@ -25,8 +25,8 @@ from scipy.optimize import least_squares
 from dragonscale.collectives import profile_file
 from dragonscale.collectives.group import Switches
 from dragonscale.collectives.profile import Path, Profile, Tier, expected_time
-from dragonscale.evidence.collective_case import LARGE, Case
-from dragonscale.evidence.collectives import predict, read_cases
+from dragonscale.evidence.collective_rows import CollectiveCase
+from dragonscale.evidence.collectives import LARGE, predict, read_cases
 from dragonscale.units import render
 
 PROFILES = FilePath(profile_file.__file__).parent / "profiles"
@@ -61,7 +61,7 @@ def with_tiers(profile: Profile, tiers: Tiers) -> Profile:
 class Bucket:
     """Cases that differ only in bytes and ranks, predicted in one call."""
 
-    cases: list[Case]
+    cases: list[CollectiveCase]
 
     def predict(self, tiers: Tiers) -> np.ndarray:
         first = self.cases[0]
@@ -72,26 +72,27 @@ class Bucket:
         assert isinstance(group, Switches)
         volume = np.array([case.parts[0][0] for case in self.cases])
         size = np.array([float(case.parts[0][1].size) for case in self.cases])
-        return expected_time(first.kind, volume, replace(group, size=size), profile, first.options)
+        return expected_time(first.row.collective, volume, replace(group, size=size), profile, first.options)
 
 
-def buckets(cases: Sequence[Case]) -> list[Bucket]:
-    found: dict[Any, list[Case]] = defaultdict(list)
+def buckets(cases: Sequence[CollectiveCase]) -> list[Bucket]:
+    found: dict[Any, list[CollectiveCase]] = defaultdict(list)
     for case in cases:
         group = case.parts[0][1]
         alone = len(case.parts) > 1 or not isinstance(group, Switches)
         levels = None if alone else group.levels
         tiers = (case.profile.domain.name, case.profile.fabric.name, case.profile.rail.name)
-        found[(id(case) if alone else 0, case.kind, case.options, case.profile.implementation, levels, tiers)].append(
-            case
-        )
+        found[
+            (id(case) if alone else 0, case.row.collective, case.options, case.profile.implementation, levels, tiers)
+        ].append(case)
     return [Bucket(group) for group in found.values()]
 
 
-def errors(cases: Sequence[Case], tiers: Tiers) -> np.ndarray:
+def errors(cases: Sequence[CollectiveCase], tiers: Tiers) -> np.ndarray:
     """log(predicted / measured)."""
     parts = [
-        np.log(bucket.predict(tiers) / np.array([case.seconds for case in bucket.cases])) for bucket in buckets(cases)
+        np.log(bucket.predict(tiers) / np.array([case.row.seconds for case in bucket.cases]))
+        for bucket in buckets(cases)
     ]
     return np.concatenate(parts) if parts else np.zeros(0)
 
@@ -125,13 +126,13 @@ def prior(tiers: Tiers, knob: Knob) -> float:
     return (get(tiers, (f"generic-{kind}", *knob[1:])) if known else 0.0) or get(tiers, knob)
 
 
-def fit(cases: Sequence[Case], tiers: Tiers, knobs: Sequence[Knob]) -> Tiers:
+def fit(cases: Sequence[CollectiveCase], tiers: Tiers, knobs: Sequence[Knob]) -> Tiers:
     """The best of two searches, from the generic constants and from those in the file."""
     low = np.log([BOUNDS[knob[3]][0] for knob in knobs])
     high = np.log([BOUNDS[knob[3]][1] for knob in knobs])
     centre = np.log([prior(tiers, knob) for knob in knobs])
     groups = buckets(cases)
-    measured = [np.log([case.seconds for case in bucket.cases]) for bucket in groups]
+    measured = [np.log([case.row.seconds for case in bucket.cases]) for bucket in groups]
 
     def residual(values: np.ndarray) -> np.ndarray:
         trial = put(tiers, knobs, np.exp(values))
@@ -180,11 +181,13 @@ def stages(files: dict[str, profile_file.TierFile]) -> list[tuple[str, str, list
     return found
 
 
-def belongs(case: Case, stage: str) -> bool:
+def belongs(case: CollectiveCase, stage: str) -> bool:
     return case.network == stage or sorted(case.network.split()) == sorted(stage.split())
 
 
-def fit_all(cases: Sequence[Case], tiers: Tiers, files: dict[str, profile_file.TierFile], only: str = "") -> Tiers:
+def fit_all(
+    cases: Sequence[CollectiveCase], tiers: Tiers, files: dict[str, profile_file.TierFile], only: str = ""
+) -> Tiers:
     for stage, _, knobs in stages(files):
         rows = [case for case in cases if belongs(case, stage)]
         if rows and (not only or stage == only):
@@ -199,7 +202,9 @@ def summary(values: np.ndarray) -> str:
     return f"{len(values):5d} {np.median(apes):7.1%} {np.mean(apes):7.1%} {np.mean(np.expm1(values)):+7.1%}"
 
 
-def table(cases: Sequence[Case], predict_errors: Callable[[str, list[Case]], np.ndarray], title: str) -> None:
+def table(
+    cases: Sequence[CollectiveCase], predict_errors: Callable[[str, list[CollectiveCase]], np.ndarray], title: str
+) -> None:
     print(f"\n{title}\n{'network':<26} {'rows':>5} {'median':>7} {'mean':>7} {'bias':>7}   {'above 1 MiB':<28}")
     for network in sorted({case.network for case in cases}):
         rows = [case for case in cases if case.network == network]
@@ -208,14 +213,14 @@ def table(cases: Sequence[Case], predict_errors: Callable[[str, list[Case]], np.
         if len(found) != len(ordered):
             print(f"{network:<26} not possible: one source only")
             continue
-        large = np.array([case.message > LARGE for case in ordered])
+        large = np.array([case.row.message > LARGE for case in ordered])
         print(f"{network:<26} {summary(found)}   {summary(found[large])}")
 
 
-def held_out(tiers: Tiers, files: Any, label: Callable[[Case], Any]) -> Callable[..., np.ndarray]:
+def held_out(tiers: Tiers, files: Any, label: Callable[[CollectiveCase], Any]) -> Callable[..., np.ndarray]:
     """Errors on rows whose label was left out of the fit of their network."""
 
-    def run(_: str, rows: list[Case]) -> np.ndarray:
+    def run(_: str, rows: list[CollectiveCase]) -> np.ndarray:
         labels = sorted({label(case) for case in rows})
         stage = next((stage for stage, _, _ in stages(files) if rows and belongs(rows[0], stage)), "")
         if len(labels) < 2 or not stage:
@@ -242,7 +247,7 @@ def text_of(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def write(name: str, tier: Tier, file: profile_file.TierFile, cases: Sequence[Case], tiers: Tiers) -> None:
+def write(name: str, tier: Tier, file: profile_file.TierFile, cases: Sequence[CollectiveCase], tiers: Tiers) -> None:
     """Put the fitted constants and their errors into the file, leaving all else."""
     path = PROFILES / f"{name}.toml"
     source = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -283,19 +288,19 @@ def constant_text(path: Path, constant: str) -> Any:
     return render(value, "bytes/s" if constant == "copy" else "s", digits=3)
 
 
-def uses(case: Case, name: str, who: str, algorithm: str) -> bool:
+def uses(case: CollectiveCase, name: str, who: str, algorithm: str) -> bool:
     """Whether a row bears on an algorithm of a network."""
     usual = case.network == name if not who else sorted(case.network.split()) == sorted([who, name])
     if not usual or algorithm in ("one_shot", "two_shot", "library"):
         return usual
     if algorithm == "direct":
-        return case.kind == "all_to_all"
+        return case.row.collective == "all_to_all"
     if algorithm == "in_network":
-        return case.kind == "all_reduce" and case.options.in_network
+        return case.row.collective == "all_reduce" and case.options.in_network
     if algorithm == "all_reduce":
-        return case.kind == "all_reduce"
+        return case.row.collective == "all_reduce"
     apart = "all_reduce" in profile_file.tier_files()[name].paths
-    return case.kind != "all_to_all" and not (apart and case.kind == "all_reduce")
+    return case.row.collective != "all_to_all" and not (apart and case.row.collective == "all_reduce")
 
 
 def main() -> None:
@@ -304,7 +309,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the profiles")
     parser.add_argument("--no-cross-validation", action="store_true", help="only fit")
     options = parser.parse_args()
-    cases: list[Case] = []
+    cases: list[CollectiveCase] = []
     for file in options.files:
         found, reasons = read_cases(file)
         cases += found
@@ -328,7 +333,7 @@ def main() -> None:
     if not options.no_cross_validation:
         sources = held_out(tiers, files, lambda case: case.source)
         table(cases, sources, "Leaving out one source at a time")
-        sizes = held_out(tiers, files, lambda case: round(math.log2(case.message)) % 2)
+        sizes = held_out(tiers, files, lambda case: round(math.log2(case.row.message)) % 2)
         table(cases, sizes, "Leaving out every second size")
 
 

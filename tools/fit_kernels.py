@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from dragonscale.evidence.kernel_rows import Case, buckets, predict_alike, sizes_of
-from dragonscale.evidence.kernels import read_cases
+from dragonscale.evidence.kernels import KernelCase, buckets, kind_of, predict_alike, read_case, read_cases, sizes_of
+from dragonscale.evidence.rows import Skip
 from dragonscale.kernels import kernel_profile_for, profile_file
 from dragonscale.kernels.profile import KernelProfile, Tables
 
@@ -73,7 +73,7 @@ class Part:
     log_seconds: np.ndarray
 
 
-def parts(cases: Sequence[Case]) -> list[Part]:
+def parts(cases: Sequence[KernelCase]) -> list[Part]:
     found = []
     for key, places in buckets(cases).items():
         chosen = [cases[place] for place in places]
@@ -81,7 +81,7 @@ def parts(cases: Sequence[Case]) -> list[Part]:
     return found
 
 
-def path_of(case: Case) -> tuple[str, ...]:
+def path_of(case: KernelCase) -> tuple[str, ...]:
     """Chip, kind of table, format and implementation."""
     key = case.key
     return (key.chip, KINDS[key.kind], key.dtype, key.implementation)
@@ -105,7 +105,7 @@ def errors(found: Sequence[Part], profile: KernelProfile) -> np.ndarray:
     return np.concatenate([np.log(predict_alike(p.key, p.sizes, profile)) - p.log_seconds for p in found])
 
 
-def fit(cases: Sequence[Case], path: tuple[str, ...], profile: KernelProfile, effort: int = 60) -> Any:
+def fit(cases: Sequence[KernelCase], path: tuple[str, ...], profile: KernelProfile, effort: int = 60) -> Any:
     """The table that fits the cases best."""
     start = get_table(profile, path)
     bounds = {name: pair for name, pair in BOUNDS[path[1]].items() if getattr(start, name)}
@@ -130,7 +130,7 @@ def fit(cases: Sequence[Case], path: tuple[str, ...], profile: KernelProfile, ef
     return table(search.x)
 
 
-def shape(case: Case) -> tuple[float, ...]:
+def shape(case: KernelCase) -> tuple[float, ...]:
     """What is held out together."""
     sizes = case.sizes
     return {"gemm": sizes[1:3], "prefill": sizes[2:], "decode": sizes[2:], "moe": sizes[1:5]}[case.key.kind]
@@ -141,7 +141,7 @@ def fold(text: Any, folds: int) -> int:
 
 
 def held_out(
-    cases: Sequence[Case], path: tuple[str, ...], profile: KernelProfile, label: Callable[[Case], int]
+    cases: Sequence[KernelCase], path: tuple[str, ...], profile: KernelProfile, label: Callable[[KernelCase], int]
 ) -> float:
     """The median error on cases left out of the fit, a label at a time."""
     found: list[np.ndarray] = []
@@ -209,10 +209,10 @@ def write(name: str, fitted: dict[tuple[str, ...], tuple[Any, dict[str, Any]]]) 
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def sample(cases: Sequence[Case], per_group: int, files: Sequence[str]) -> None:
+def sample(cases: Sequence[KernelCase], per_group: int, files: Sequence[str]) -> None:
     """Write a few rows of each group, chosen by their hash, as the tests' own sample."""
     chosen: set[str] = set()
-    groups: dict[str, list[Case]] = {}
+    groups: dict[str, list[KernelCase]] = {}
     for case in cases:
         groups.setdefault(case.key.group, []).append(case)
     for found in groups.values():
@@ -229,9 +229,6 @@ def sample(cases: Sequence[Case], per_group: int, files: Sequence[str]) -> None:
 
 
 def _with_cases(file: str, header: list[str], rows: list[list[str]]) -> list[tuple[list[str], str]]:
-    from dragonscale.evidence.kernel_rows import Skip, read_case
-    from dragonscale.evidence.kernels import kind_of
-
     kind = kind_of(header, file)
     found = []
     for row in rows:
@@ -250,7 +247,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only tables whose path contains this text")
     parser.add_argument("--sample", type=int, default=0, help="first choose so many rows of each group for the tests")
     options = parser.parse_args()
-    cases: list[Case] = []
+    cases: list[KernelCase] = []
     for file in options.files:
         found, reasons = read_cases(file)
         cases += found
@@ -258,7 +255,7 @@ def main() -> None:
     if options.sample:
         sample(cases, options.sample, options.files)
     kept_back = sampled()
-    tables: dict[tuple[str, ...], list[Case]] = {}
+    tables: dict[tuple[str, ...], list[KernelCase]] = {}
     for case in cases:
         if case.id not in kept_back:
             tables.setdefault(path_of(case), []).append(case)

@@ -1,22 +1,18 @@
-"""Measured collectives: what rows mean, how they are scored, and what becomes of bad files.
-
-The rows in `data/` are facts copied from their sources, a dozen of many.
-"""
+"""Measured collectives: what rows mean, how they are scored, and what becomes of bad files."""
 
 import csv
 import json
 import random
-from pathlib import Path
 
 import pytest
 
 from dragonscale.collectives.cost import Options, collective_time
 from dragonscale.errors import InputError
 from dragonscale.evidence.collectives import predict, read_cases, validate
-from dragonscale.evidence.interconnect import read_torus, read_wires
+from dragonscale.evidence.dialect import read_network, read_torus
 from dragonscale.evidence.score import Scored, report_of, statistics_of, write_scores
 
-DATA = Path(__file__).parent / "data"
+from .measured import DATA, rows_of, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +22,7 @@ def published():
 
 @pytest.fixture(scope="module")
 def cases():
-    return {case.id: case for case in read_cases(DATA / "collectives.csv")[0]}
+    return {case.row.id: case for case in read_cases(DATA / "collectives.csv")[0]}
 
 
 def test_every_row_is_scored_or_skipped_with_its_reason(published):
@@ -59,7 +55,7 @@ def test_the_record_is_the_stable_json(published):
 
 
 def test_bus_bandwidth_says_the_same_as_the_time(cases):
-    assert cases["dgx-8-bus"].seconds == pytest.approx(cases["dgx-8"].seconds, rel=0.01)
+    assert cases["dgx-8-bus"].row.seconds == pytest.approx(cases["dgx-8"].row.seconds, rel=0.01)
 
 
 def test_wires_come_from_the_text_or_from_the_chip(cases):
@@ -79,7 +75,7 @@ def test_tpu_rows_count_the_bytes_that_each_chip_receives(cases):
     volume, group = cases["gather"].parts[0]
     assert volume == pytest.approx(402653184 * 4 / 3)
     assert [axis.size for axis in group.axes] == [2, 2]
-    assert cases["psum"].seconds == pytest.approx(2 * 606076928 * 255 / 256 / 235.7595e9)
+    assert cases["psum"].row.seconds == pytest.approx(2 * 606076928 * 255 / 256 / 235.7595e9)
 
 
 def test_tokens_become_bytes(cases):
@@ -91,9 +87,11 @@ def test_tokens_become_bytes(cases):
 def test_no_measurement_beats_the_bound(cases):
     for case in cases.values():
         options = Options(exact=True, in_network=True)
-        bound = max(collective_time(case.kind, volume, group, options).bandwidth for volume, group in case.parts)
-        assert case.seconds > bound, case.id
-        assert predict(case) > bound, case.id
+        bound = max(
+            collective_time(case.row.collective, volume, group, options).bandwidth for volume, group in case.parts
+        )
+        assert case.row.seconds > bound, case.row.id
+        assert predict(case) > bound, case.row.id
 
 
 def test_kernel_tables():
@@ -150,7 +148,7 @@ def test_statistics():
     ],
 )
 def test_texts_about_networks(text, local, egress, transport):
-    wires = read_wires(text)
+    wires = read_network(text)
     assert wires.egress(local) == pytest.approx(egress)
     assert wires.transport == transport
 
@@ -161,16 +159,6 @@ def test_texts_about_networks(text, local, egress, transport):
 )
 def test_texts_about_tori(text, shape):
     assert read_torus(text) == shape
-
-
-def write_row(path: Path, **changes: str) -> Path:
-    with open(DATA / "collectives.csv", newline="") as file:
-        row = next(csv.DictReader(file)) | changes
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, row)
-        writer.writeheader()
-        writer.writerow(row)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -192,7 +180,7 @@ def write_row(path: Path, **changes: str) -> Path:
     ],
 )
 def test_what_is_missing_is_never_guessed(tmp_path, changes, reason):
-    report = validate(write_row(tmp_path / "row.csv", **changes))
+    report = validate(write_rows(tmp_path / "row.csv", [rows_of("collectives")[0] | changes]))
     assert report.skipped == {reason: 1}
     assert report.as_json()["mape"] is None
 
@@ -222,14 +210,9 @@ def test_bad_files_are_one_sentence(tmp_path):
 def test_garbage_in_cells_never_breaks(tmp_path):
     """Any cell may hold anything: the row is scored or skipped."""
     junk = ["", "nan", "1e400", "-1", "0", "x" * 5000, "∞", "3.7", "1,024", "\x00", "[]", "2x2x2x2"]
-    with open(DATA / "collectives.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of("collectives")
     chance = random.Random(7)
     mixed = [{**row, chance.choice(list(row)): chance.choice(junk)} for row in rows for _ in range(20)]
-    with open(tmp_path / "junk.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, mixed[0])
-        writer.writeheader()
-        writer.writerows(mixed)
-    report = validate(tmp_path / "junk.csv")
+    report = validate(write_rows(tmp_path / "junk.csv", mixed))
     assert report.rows == len(mixed)
     assert all(row.predicted > 0 for row in report.scored)

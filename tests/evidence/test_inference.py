@@ -1,19 +1,13 @@
-"""Measured inference runs: what rows mean, how they are predicted and scored, and what becomes of bad files.
+"""Measured inference runs: what rows mean, how they are predicted and scored, and what becomes of bad files."""
 
-The rows in `data/` are facts copied from their sources, three dozen of many.
-"""
-
-import csv
 from dataclasses import replace
-from pathlib import Path
 
+import msgspec
 import numpy
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.collective_case import Skip
 from dragonscale.evidence.inference import inference_cases, validate
-from dragonscale.evidence.inference_choices import target_of
 from dragonscale.evidence.inference_predict import (
     choices,
     decode_seconds,
@@ -25,27 +19,37 @@ from dragonscale.evidence.inference_predict import (
     room,
     steady,
 )
-from dragonscale.evidence.inference_rows import case_of, engine_of
+from dragonscale.evidence.inference_rows import case_of, engine_of, limits_of, published_case
+from dragonscale.evidence.rows import Skip
 from dragonscale.evidence.score import by, statistics_of
 from dragonscale.models.transformer import count_parameters
 
-DATA = Path(__file__).parent / "data" / "inference.csv"
+from .measured import DATA, by_id
+
+FILE = DATA / "inference.csv"
 
 
 @pytest.fixture(scope="module")
 def report():
-    return validate(DATA)
+    return validate(FILE)
 
 
 @pytest.fixture(scope="module")
 def cases():
-    return {case.id: case for case in inference_cases(DATA)[0]}
+    return {case.row.id: case for case in inference_cases(FILE)[0]}
 
 
 @pytest.fixture(scope="module")
 def rows():
-    with open(DATA, newline="", encoding="utf-8") as file:
-        return {row["id"]: row for row in csv.DictReader(file)}
+    return by_id("inference")
+
+
+def read(row):
+    return case_of(published_case(row, 2))
+
+
+def changed(case, **columns):
+    return replace(case, row=msgspec.structs.replace(case.row, **columns))
 
 
 def test_the_record(report):
@@ -97,13 +101,17 @@ def test_models_of_rows(cases):
 
 
 def test_what_was_measured(cases):
-    assert cases["IN-TRTS-154"].measured == pytest.approx(0.0238)
-    assert cases["IN-DSEP-007"].measured == pytest.approx(0.09191)
-    assert cases["IN-DSEP-007"].batch == 256 * 72
-    assert cases["IN-DSEP-004"].measured == pytest.approx(218172.16)
-    assert cases["IN-DSEP-004"].tokens_per_pass == 16384
-    assert (cases["IN-JETS-010"].slots, cases["IN-JETS-010"].cache_length) == (96, 2048)
-    assert (cases["IN-TPUV-006"].clients, cases["IN-TPUV-006"].requests, cases["IN-TPUV-006"].spread) == (64, 320, 0.8)
+    assert cases["IN-TRTS-154"].row.measured == pytest.approx(0.0238)
+    assert cases["IN-DSEP-007"].row.measured == pytest.approx(0.09191)
+    assert cases["IN-DSEP-007"].row.batch == 256 * 72
+    assert cases["IN-DSEP-004"].row.measured == pytest.approx(218172.16)
+    assert cases["IN-DSEP-004"].row.tokens_per_pass == 16384
+    assert (cases["IN-JETS-010"].row.slots, cases["IN-JETS-010"].row.cache_length) == (96, 2048)
+    assert (cases["IN-TPUV-006"].row.clients, cases["IN-TPUV-006"].row.requests, cases["IN-TPUV-006"].row.spread) == (
+        64,
+        320,
+        0.8,
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,27 +145,27 @@ def test_loops_of_ones_own(source, notes, engine):
 
 
 def test_an_unknown_engine_is_assumed(rows):
-    case = case_of(rows["IN-TRTS-029"] | {"source": "somebody's own engine", "notes": ""}, 2)
-    assert (case.engine, case.assumed) == ("torch", ("the engine",))
+    case = read(rows["IN-TRTS-029"] | {"source": "somebody's own engine", "notes": ""})
+    assert (case.row.engine, case.row.marks) == ("torch", ("the engine",))
     assert predict(case) > 0
-    server = case_of(rows["IN-TRTF-140"] | {"source": "somebody's own engine", "notes": ""}, 2)
-    assert (server.engine, server.assumed) == ("generic", ("the engine",))
+    server = published_case(rows["IN-TRTF-140"] | {"source": "somebody's own engine", "notes": ""}, 2)
+    assert (server.engine, server.marks) == ("generic", ("the engine",))
 
 
 def test_what_follows_without_being_stated(rows):
     bare = {"osl": "", "tp": "", "dp": "", "pp": "", "kv_dtype": "", "act_dtype": "bf16", "weight_dtype": "bf16"}
     step = rows["IN-TRTS-201"] | bare
-    case = case_of(step | {"chip": "h200", "tpot_ms": "", "total_latency_s": "0.004"}, 2)
+    case = read(step | {"chip": "h200", "tpot_ms": "", "total_latency_s": "0.004"})
     assert str(case.plan) == "tensor=1"
-    assert (case.measured, case.output, case.dtypes) == (0.004, 1, ("bf16", "bf16", "bf16"))
+    assert (case.row.measured, case.row.output, case.row.kv) == (0.004, 1, "bf16")
     prompt = rows["IN-TRTS-184"] | bare
-    assert case_of(prompt, 2).plan.tensor == 8
-    assert case_of(prompt, 2).assumed == ("tensor parallelism",)
+    assert read(prompt).plan.tensor == 8
+    assert read(prompt).row.marks == ("tensor parallelism",)
 
 
 def test_limits_of_mlperf():
-    assert target_of("llama2-70b-99.9", "mlperf_interactive").tpot == 0.040
-    assert target_of("llama2-70b-99.9", "mlperf_offline") is None
+    assert limits_of("llama2-70b-99.9", "mlperf_interactive")[1] == 0.040
+    assert limits_of("llama2-70b-99.9", "mlperf_offline") == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +188,7 @@ def test_limits_of_mlperf():
 )
 def test_rows_that_lack_something(rows, change, reason):
     with pytest.raises(Skip, match=f"^{reason}$"):
-        case_of(rows["IN-TRTS-029"] | change, 2)
+        published_case(rows["IN-TRTS-029"] | change, 2)
 
 
 def test_a_pipeline_takes_its_prompts_in_parts(cases):
@@ -194,14 +202,14 @@ def test_a_pipeline_takes_its_prompts_in_parts(cases):
 
 def test_static_batches_grow(cases):
     case = cases["IN-FT-213"]
-    longer, wider = replace(case, output=2 * case.output), replace(case, batch=64)
+    longer, wider = changed(case, output=2 * case.row.output), changed(case, batch=64)
     assert predict(longer) > 1.9 * predict(case)
     assert predict(case) < predict(wider) < 64 * predict(case)
 
 
 def test_query_heads_that_do_not_share_a_cache(cases):
     case = cases["IN-TRTS-189"]
-    newer = replace(case, engine="trtllm-0.9")
+    newer = changed(case, engine="trtllm-0.9")
     step, shared = (decode_seconds(deployment_of(one), 512, 128, 2048) for one in (case, newer))
     assert step > 1.5 * shared
 
@@ -210,17 +218,18 @@ def test_full_load_is_bound_by_memory(cases):
     case = cases["IN-TRTF-140"]
     own = deployment_of(case)
     assert room(own, 4096) < room(own, 2176) <= 2048
-    state = steady(own, numpy.array([8.0, 64.0, 256.0]), case.prompt, case.output)
+    state = steady(own, numpy.array([8.0, 64.0, 256.0]), case.row.prompt, case.row.output)
     assert numpy.all(numpy.diff(state.tokens) > 0)
     assert numpy.all(numpy.diff(state.tpot) > 0)
-    few = replace(case, clients=8)
+    few = changed(case, clients=8)
     assert full_load(few, case.plan) == pytest.approx(float(state.tokens[0]))
 
 
 def test_limits_on_latency_cost_throughput(cases):
     server = cases["IN-MLPI-008"]
-    free = replace(server, target=None)
-    strict = replace(server, target=target_of("llama3.1-405b", "mlperf_interactive"))
+    free = changed(server, ttft_limit=0.0, tpot_limit=0.0)
+    first, each = limits_of("llama3.1-405b", "mlperf_interactive")
+    strict = changed(server, ttft_limit=first, tpot_limit=each)
     assert predict(strict) < predict(server) < predict(free)
     assert all(server.piece.chips % plan.chips == 0 for plan in choices(server))
 
@@ -244,6 +253,6 @@ def test_bad_files(tmp_path):
     with pytest.raises(InputError, match="has no column source, n_chips"):
         validate(lacking)
     empty = tmp_path / "empty.csv"
-    empty.write_text(DATA.read_text().splitlines()[0] + "\n")
+    empty.write_text(FILE.read_text().splitlines()[0] + "\n")
     with pytest.raises(InputError, match="no rows"):
         validate(empty)

@@ -1,43 +1,43 @@
-"""Measured serving runs: what rows mean, how their load is simulated and scored, and what becomes of bad files.
+"""Measured serving runs: what rows mean, how their load is simulated and scored, and what becomes of bad files."""
 
-The rows in `data/` are facts copied from their sources, two dozen of many.
-"""
-
-import csv
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.collective_case import Skip
-from dragonscale.evidence.serving import Bench, cache_tokens, front_seconds, predict, served_runs, validate
+from dragonscale.evidence.rows import Skip
+from dragonscale.evidence.serving import StepTables, cache_tokens, front_seconds, predict, served_runs, validate
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_recipes import recipes
-from dragonscale.evidence.serving_rows import formats_of, served_of, split_of
+from dragonscale.evidence.serving_rows import formats_of, published_run, run_of, split_of
 
-DATA = Path(__file__).parent / "data" / "serving.csv"
+from .measured import DATA, rows_of, write_rows
+
+FILE = DATA / "serving.csv"
 
 
 @pytest.fixture(scope="module")
 def report():
-    return validate(DATA)
+    return validate(FILE)
 
 
 @pytest.fixture(scope="module")
 def rows():
-    with open(DATA, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return rows_of("serving")
 
 
 @pytest.fixture(scope="module")
 def runs():
-    return served_runs(DATA)[0]
+    return served_runs(FILE)[0]
+
+
+def changed(run, **columns):
+    return replace(run, row=msgspec.structs.replace(run.row, **columns))
 
 
 def one(runs, *wanted):
-    return next(run for run in runs if all(part in run.id for part in wanted))
+    return next(run for run in runs if all(part in run.row.id for part in wanted))
 
 
 def test_the_record(report):
@@ -55,7 +55,7 @@ def test_the_record(report):
     assert found["tpot"]["dense"]["rows"] + found["tpot"]["moe"]["rows"] == found["scored"]
     assert set(found["by_source"]) == {"vllm", "sglang", "trtllm"}
     assert found["tpot"]["speculative"]["rows"] == 1
-    assert all(row.predicted > 0 for row in (*report.scored, *report.ttft))
+    assert all(row.predicted > 0 for row in report.scored)
 
 
 SPLITS = [
@@ -96,7 +96,7 @@ def test_formats():
     assert formats_of("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct", "", "h100") == {}
     assert formats_of("deepseek-v3", "deepseek-ai/DeepSeek-R1", "fp8", "h200")["compute"] == "fp8_block"
     assert formats_of("llama3.1-70b", "meta-llama/Llama-3.1-70B", "fp8", "h200")["compute"] == "fp8"
-    assert formats_of("llama3.1-70b", "meta-llama/Llama-3.1-70B", "fp4", "b200")["attention"] == ""
+    assert formats_of("llama3.1-70b", "meta-llama/Llama-3.1-70B", "fp4", "b200").get("attention") is None
     assert formats_of("deepseek-v3", "deepseek-ai/DeepSeek-R1", "fp4", "b200")["attention"] == "bf16"
     assert formats_of("gpt-oss-120b", "openai/gpt-oss-120b", "fp4", "h100")["compute"] == "bf16"
     with pytest.raises(Skip, match="precision"):
@@ -105,37 +105,60 @@ def test_formats():
 
 def test_recipes_know_what_versions_did(rows):
     row = next(row for row in rows if row["backend_version"] == "1.2.0rc6.post3")
-    assert served_of(row, 2).drafts == 3
-    assert served_of(row | {"backend_version": "1.2.0rc6.post2"}, 2).drafts == 0
+    assert run_of(published_run(row, 2)).drafts == 3
+    assert run_of(published_run(row | {"backend_version": "1.2.0rc6.post2"}, 2)).drafts == 0
     apart = row | {"tp_size": "1.0", "attention_dp_size": "8.0", "moe_tp_size": "1.0", "moe_ep_size": "8.0"}
-    assert served_of(apart, 2).drafts == 1
-    assert {recipe.source for recipe in recipes()} == {"inferencex", "aiconfigurator"}
-    assert all(recipe.why for recipe in recipes())
+    assert run_of(published_run(apart, 2)).drafts == 1
+
+
+def test_recipes_say_what_is_inferred_and_why():
+    assert {recipe.match.source for recipe in recipes().values() if recipe.match} == {"inferencex", "aiconfigurator"}
+    assert all(recipe.why for recipe in recipes().values())
+    inferred = {name: recipe for name, recipe in recipes().items() if recipe.inferred}
+    assert inferred["llama-70b-vllm-h100"].inferred.keys() == {"kv"}
+    assert "llama-70b-vllm" not in inferred
+    # Nobody published how NVIDIA's own runs draw their lengths, nor how often guesses are right.
+    for name, recipe in recipes().items():
+        assert (recipe.match is not None and recipe.match.source == "aiconfigurator") <= ("spread" in recipe.inferred)
+        assert bool(recipe.acceptance) <= ("acceptance" in recipe.inferred), name
+        unset = set(recipe.inferred) - set(msgspec.structs.asdict(recipe))
+        assert not unset, name
+
+
+def test_stated_and_inferred_recipes_are_reported_apart(report, runs):
+    found = report.as_json()["by_recipe"]
+    count = sum(bool(run.recipe.inferred) for run in runs)
+    assert (found["inferred"]["rows"], found["stated"]["rows"]) == (count, len(runs) - count)
+    assert 0 < count < len(runs)
+    assert found["stated"]["ttft"]["rows"] == found["stated"]["rows"] - 1  # one run without a TTFT to score
+    whole = report.as_json()["mape"] * len(runs)
+    assert sum(part["mape"] * part["rows"] for part in found.values()) == pytest.approx(whole)
 
 
 def test_budgets(runs):
     llama = one(runs, "trtllm", "llama3.1-70b")
-    assert llama.budget == llama.input + llama.output + 20
+    assert llama.budget == llama.row.input + llama.row.output + 20
     own = one(runs, "trtllm:1.0.0rc3", "llama3.1-8b")
-    assert own.budget == own.input + own.clients + 1500
+    assert own.budget == own.row.input + own.row.clients + 1500
     drafted = one(runs, "1.2.0rc6.post3")
-    assert drafted.budget == drafted.input + 4 * drafted.clients + 64
+    assert drafted.budget == drafted.row.input + 4 * drafted.row.clients + 64
     assert one(runs, "vllm", "llama3.1-70b").budget == 8192
 
 
 def test_fewer_clients_wait_less(runs):
     run = one(runs, "vllm", "llama3.1-70b:h200:2x1:1024/1024x16")
-    bench = Bench([run])
-    many = predict(run, bench.table(run))
-    few = predict(replace(run, clients=2), bench.table(run))
+    table = StepTables([run]).table(run)
+    many = predict(run, table)
+    few = predict(changed(run, clients=2), table)
     assert few[0] < many[0]
     assert few[1] < many[1]
 
 
 def test_holding_prompts_back_costs_time_to_first_token(runs):
     run = one(runs, "trtllm", "llama3.1-70b:h200:2x1")
-    table = Bench([run]).table(run)
-    held = replace(run, recipe=msgspec.structs.replace(run.recipe, wait=20, budget=4096), input=1024, clients=8)
+    table = StepTables([run]).table(run)
+    recipe = msgspec.structs.replace(run.recipe, wait=20, budget=4096)
+    held = changed(replace(run, recipe=recipe), input=1024, clients=8)
     free = replace(held, recipe=msgspec.structs.replace(held.recipe, wait=0))
     assert front_seconds(held, 0.01, table) > front_seconds(free, 0.01, table) + 0.05
     assert front_seconds(free, 0.5, table) == pytest.approx(front_seconds(free, 0.01, table) + 0.49)
@@ -146,13 +169,13 @@ def test_room_for_caches(runs):
     wide = replace(run, plan=replace(run.plan, kv="bf16"))
     assert 1.9 < cache_tokens(run) / cache_tokens(wide) < 2.1
     tight = replace(run, recipe=msgspec.structs.replace(run.recipe, memory=0.3))
-    assert cache_tokens(tight) == 2 * run.clients * (run.input + run.output)
+    assert cache_tokens(tight) == 2 * run.row.clients * (run.row.input + run.row.output)
 
 
 def test_drafts(runs):
     run = one(runs, "1.2.0rc6.post3")
-    table = Bench([run]).table(run)
-    guessed = Drafted(table, 3, 0.5)
+    table = StepTables([run]).table(run)
+    guessed = Drafted(table, drafts=3, acceptance=0.5)
     assert guessed.tokens == 1.875
     assert guessed.step(4, 4000.0) > table.step(4, 4000.0)
     assert guessed.run(4, 4000.0, 1) == guessed.step(4, 4000.0)
@@ -177,13 +200,13 @@ BAD = [
 @pytest.mark.parametrize(("column", "value", "reason"), BAD)
 def test_rows_that_cannot_be_read(rows, column, value, reason):
     with pytest.raises(Skip, match=reason):
-        served_of(rows[0] | {column: value}, 2)
+        published_run(rows[0] | {column: value}, 2)
 
 
 def test_clients_are_the_batch_where_they_are_not_stated(rows):
-    assert served_of(rows[0] | {"concurrency": "", "batch_size": "7"}, 2).clients == 7
+    assert published_run(rows[0] | {"concurrency": "", "batch_size": "7"}, 2).clients == 7
     with pytest.raises(Skip, match="clients"):
-        served_of(rows[0] | {"concurrency": "", "batch_size": ""}, 2)
+        published_run(rows[0] | {"concurrency": "", "batch_size": ""}, 2)
 
 
 def test_bad_files(tmp_path):
@@ -191,19 +214,14 @@ def test_bad_files(tmp_path):
     file.write_text("system,backend\nh100,vllm\n")
     with pytest.raises(InputError, match="has no column"):
         validate(file)
-    with open(DATA, encoding="utf-8") as data:
-        file.write_text(data.readline())
+    file.write_text(FILE.read_text().splitlines()[0])
     with pytest.raises(InputError, match="no rows"):
         validate(file)
 
 
 def test_runs_that_are_not_possible(tmp_path, rows):
-    file = tmp_path / "serving.csv"
-    row = rows[0] | {"tp_size": "7.0", "moe_tp_size": "7.0"}
-    with open(file, "w", newline="", encoding="utf-8") as out:
-        writer = csv.DictWriter(out, rows[0].keys())
-        writer.writeheader()
-        writer.writerows([row, rows[0]])
-    found = validate(file).as_json()
-    assert found["rows"] == 2
-    assert found["scored"] >= 1
+    odd = rows[0] | {"tp_size": "9.0", "moe_tp_size": "9.0"}
+    found = validate(write_rows(tmp_path / "serving.csv", [odd, rows[0]])).as_json()
+    assert (found["rows"], found["scored"]) == (2, 1)
+    (reason,) = found["skipped"]
+    assert reason.startswith("not a possible run: b200:9 cannot be had")

@@ -1,42 +1,42 @@
-"""Measured training runs: what rows mean, how they are scored, and what becomes of bad files.
-
-The rows in `data/` are facts copied from their sources, two dozen of many.
-"""
-
-import csv
-from pathlib import Path
+"""Measured training runs: what rows mean, how they are scored, and what becomes of bad files."""
 
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.collective_case import Skip
+from dragonscale.evidence.described import Described, described, model_of
+from dragonscale.evidence.rows import Skip
 from dragonscale.evidence.score import by, statistics_of
 from dragonscale.evidence.training import predict, training_runs, validate
 from dragonscale.evidence.training_choices import choices, summary, weigh
-from dragonscale.evidence.training_model import model_of
-from dragonscale.evidence.training_rows import run_of, stack_of
+from dragonscale.evidence.training_rows import published_run, run_of, stack_of
 from dragonscale.models.transformer import count_parameters
+from dragonscale.training.evaluation import first
 
-DATA = Path(__file__).parent / "data" / "training.csv"
+from .measured import DATA, by_id, write_rows
+
+FILE = DATA / "training.csv"
 
 
 @pytest.fixture(scope="module")
 def report():
-    return validate(DATA)
+    return validate(FILE)
 
 
 @pytest.fixture(scope="module")
 def runs():
-    return {run.id: run for run in training_runs(DATA)[0]}
+    return {run.row.id: run for run in training_runs(FILE)[0]}
 
 
 @pytest.fixture(scope="module")
 def rows():
-    with open(DATA, newline="", encoding="utf-8") as file:
-        return {row["id"]: row for row in csv.DictReader(file)}
+    return by_id("training")
 
 
-def test_the_record(report):
+def model(row):
+    return model_of(Described(**described(row, 2)))
+
+
+def test_the_record(report, runs):
     found = report.as_json()
     assert found["rows"] == 26
     assert found["scored"] == 21
@@ -50,6 +50,11 @@ def test_the_record(report):
     assert found["median_ape"] <= 0.07
     assert found["memory"]["rows"] == 5
     assert found["memory"]["median_ape"] <= 0.08
+    fitting = sum(
+        float(verdict.hbm_bytes[0]) <= run.job.piece.chip.hbm.capacity for run, verdict in map(predict, runs.values())
+    )
+    assert found["fits"] == {"rows": 21, "fit": fitting}
+    assert 0 < fitting < 21
     assert found["recompute_chosen"]["rows"] + found["recompute_stated"]["rows"] == found["scored"]
     assert set(found["by_source"]) == {row.source for row in report.scored}
 
@@ -83,7 +88,7 @@ def test_networks_of_rows(runs):
 
 
 def test_models_of_rows(rows):
-    parameters = {name: count_parameters(model_of(rows[name])).total for name in ("TR-SC21-009", "TR-MBRIDGE-008")}
+    parameters = {name: count_parameters(model(rows[name])).total for name in ("TR-SC21-009", "TR-MBRIDGE-008")}
     assert parameters["TR-SC21-009"] == pytest.approx(529.6e9, rel=0.01)
     assert parameters["TR-MBRIDGE-008"] == pytest.approx(30.5e9, rel=0.01)
 
@@ -98,18 +103,19 @@ def test_models_of_rows(rows):
 )
 def test_windows(rows, attention, expected):
     row = rows["TR-DGXC-004"] | {"attention": attention, "layers": "36"}
-    windows = [layer.mixer.window for layer in model_of(row).layers]
+    windows = [layer.mixer.window for layer in model(row).layers]
     assert {size: windows.count(size) for size in set(windows)} == expected
 
 
 def test_latent_attention_and_further_tokens(rows):
     text = "MLA(q_lora1536,kv_lora512,qk128+64,v128)"
     row = rows["TR-MBRIDGE-008"] | {"attention": text, "notes": "MTP head included"}
-    model = model_of(row)
-    assert model.layers[0].mixer.kv_rank == 512
-    assert model.extras
+    found = model(row)
+    assert found.layers[0].mixer.kv_rank == 512
+    assert found.extras
+    assert not model(row | {"notes": "w/o MTP"}).extras
     with pytest.raises(Skip, match="latent"):
-        model_of(row | {"attention": "MLA"})
+        model(row | {"attention": "MLA"})
 
 
 @pytest.mark.parametrize(
@@ -126,13 +132,13 @@ def test_latent_attention_and_further_tokens(rows):
 )
 def test_reasons_for_leaving_rows_out(rows, change, reason):
     with pytest.raises(Skip, match=reason):
-        run_of(rows["TR-DGXC-004"] | change, 2)
+        run_of(published_run(rows["TR-DGXC-004"] | change, 2))
 
 
 def test_step_time_from_tokens(rows):
     row = rows["TR-DGXC-004"]
     rate = 1024 * 8192 / 12.33 / 64
-    assert run_of(row | {"step_s": "", "tokens_per_s_per_chip": str(rate)}, 2).seconds == pytest.approx(12.33)
+    assert published_run(row | {"step_s": "", "tokens_per_s_per_chip": str(rate)}, 2).step_s == pytest.approx(12.33)
 
 
 def test_unknown_recomputation_takes_the_fastest_that_fits(runs):
@@ -152,7 +158,7 @@ def test_bad_files(tmp_path):
     path.write_text("id,chip\n1,h100\n", encoding="utf-8")
     with pytest.raises(InputError, match="has no column"):
         validate(path)
-    header = DATA.read_text(encoding="utf-8").splitlines()[0]
+    header = FILE.read_text(encoding="utf-8").splitlines()[0]
     path.write_text(header + "\n", encoding="utf-8")
     with pytest.raises(InputError, match="no rows"):
         validate(path)
@@ -164,4 +170,19 @@ def test_order_and_regret():
     assert mixed.regret == pytest.approx(0.5)
     assert weigh("repeats", [(1.0, 1.0), (1.01, 0.9)]).tau == 1.0
     assert summary([mixed])["pairs"] == 3
-    assert choices(DATA) == [] or summary(choices(DATA))["tau"] >= 0
+
+
+def test_choices_among_measured_alternatives(runs, rows, tmp_path):
+    """The same job split in another way, measured slower and faster than the first: one group, one pair."""
+    one = rows["TR-DGXC-004"]
+    other = one | {"id": "other", "micro_batch": "2", "step_s": str(float(one["step_s"]) * 1.2)}
+    alike = training_runs(write_rows(tmp_path / "two.csv", [one, other]))[0]
+    agreeing = choices(zip(alike, (1.0, 1.1), strict=True))
+    assert [(found.runs, found.tau, found.regret) for found in agreeing] == [(2, 1.0, 0.0)]
+    opposing = choices(zip(alike, (1.1, 1.0), strict=True))
+    assert [(found.tau, found.regret) for found in opposing] == [(-1.0, pytest.approx(0.2))]
+    assert choices([(run, 1.0) for run in runs.values() if run.row.id.startswith("TR-SC21")]) == []
+    found = validate(tmp_path / "two.csv").as_json()["choices"]
+    assert (found["groups"], found["pairs"]) == (1, 1)
+    seconds = [first(predict(run)[1].seconds) for run in alike]
+    assert found["tau"] == (1.0 if seconds[0] < seconds[1] else -1.0)

@@ -1,62 +1,214 @@
 """What a row of measured collectives means: which collective, of how many bytes, over which wires, and the seconds it took.
 
-Conventions of the sources: nccl-tests give the whole buffer (for an AllGather, all that is gathered; for an AllToAll, what
-one rank sends); `busbw` is the bytes each rank sends per second; Google's TPU benchmarks report the bytes each chip
-receives, or a bandwidth that counts them. A row that does not say what is needed raises `Skip` with the reason.
+Conventions of the published files: nccl-tests give the whole buffer (for an AllGather, all that is gathered; for an
+AllToAll, what one rank sends); `busbw` is the bytes each rank sends per second; Google's TPU benchmarks report the bytes
+each chip receives, or a bandwidth that counts them. A kernel database has one node, with the whole buffer of one rank.
 """
 
 import itertools
 import math
 import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
 
 from dragonscale.collectives.cost import Options, wire_bytes
 from dragonscale.collectives.group import Group, Ring, Rings, Switches, Wide
 from dragonscale.collectives.profile import Profile
 from dragonscale.collectives.profile_file import implementations, profile_for
-from dragonscale.evidence.collective_case import Case, Skip, chip_of, count, identity, kind_of, ranks, switched
-from dragonscale.evidence.interconnect import read_torus, read_wires
-from dragonscale.evidence.moe_rows import moe_case
-from dragonscale.evidence.score import number
-from dragonscale.hardware import Chip, Torus
+from dragonscale.errors import InputError
+from dragonscale.evidence.dialect import StatedNetwork, hint, meaning, read_network, read_torus, words
+from dragonscale.evidence.rows import Form, Row, Skip, count, number, typed
+from dragonscale.hardware import Chip, Torus, load_chip
 from dragonscale.hardware.slices import wraparound
 
+DEEPEP = "deepep"
 
-def published_case(row: dict[str, str], place: int) -> Case:
-    """A row of published measurements, as in `collectives.csv`."""
+
+class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A typed row: `bytes` over all `ranks` (of an AllToAll, what all of them send), of which `local` share a node that
+    `egress` bytes per second leave (0: all share one). On a torus `axes` are the sizes of its rings, a line's with a `-`;
+    `slices` are joined by the data-centre network. `inside_bytes` are what an exchange that sends a token only once to
+    every node passes on inside. `message` is the size that the source states."""
+
+    id: str
+    source: str = ""
+    chip: str
+    collective: str
+    bytes: float
+    message: float
+    seconds: float
+    ranks: int = 0
+    local: int = 0
+    egress: float = 0.0
+    inside_bytes: float = 0.0
+    axes: str = ""
+    slices: int = 0
+    transport: str = ""
+    library: str = "nccl"
+    in_network: bool = False
+
+
+@dataclass(frozen=True)
+class CollectiveCase:
+    """A typed row in the model's terms. Several `parts` run at the same time, so the slowest counts."""
+
+    row: CollectiveRow
+    network: str
+    parts: tuple[tuple[float, Group], ...]
+    profile: Profile
+    options: Options
+
+
+def case_of(row: CollectiveRow) -> CollectiveCase:
+    """A typed row as a case."""
+    chip = load_chip(row.chip)
+    profile = profile_for(chip, row.transport, row.library)
+    if isinstance(chip.network, Torus):
+        group = _torus_group(row, chip)
+        network = (profile.wide if isinstance(group, Wide) else profile.torus).name
+        return CollectiveCase(row, network, ((row.bytes, group),), profile, Options())
+    node, *fabric = chip.network.levels
+    options = Options(in_network=row.in_network)
+    if not row.local:
+        tier, parts = profile.domain, ((row.bytes, Switches(row.ranks, (node,))),)
+    else:
+        tier = profile.rail if row.local == 1 and row.library != DEEPEP else profile.fabric
+        inside = replace(node, degree=row.local)
+        between = replace(fabric[0], degree=0, bandwidth=row.egress)
+        parts = ((row.bytes, Switches(row.ranks, (inside, between))),)
+        if row.inside_bytes:
+            card = replace(between, bandwidth=row.egress / row.local)
+            rail = Switches(row.ranks // row.local, (replace(node, degree=1), card))
+            parts = ((row.inside_bytes, Switches(row.local, (inside,))), (row.bytes, rail))
+    label = {"nccl": tier.name, DEEPEP: f"{DEEPEP} {tier.name}"}.get(row.library, f"{tier.name} {row.library}")
+    return CollectiveCase(row, label, parts, profile, options)
+
+
+def _torus_group(row: CollectiveRow, chip: Chip) -> Group:
+    assert isinstance(chip.network, Torus)
+    if row.slices:
+        if chip.dcn is None:
+            raise Skip(f"no data-centre network known for {chip.title}")
+        return Wide(row.slices, chip.dcn, chip.dcn_latency)
+    rings = tuple(Ring(int(size.rstrip("-")), not size.endswith("-")) for size in row.axes.split("x"))
+    return Rings(rings, chip.network.link, chip.network.hop_latency)
+
+
+def published_case(row: Row, place: int) -> CollectiveRow:
+    """A row of published measurements as a typed one."""
     if row["kind"] not in ("collective", "p2p", ""):
         raise Skip(f"not a collective: {row['kind'][:40]}")
-    name = row["collective"].lower()
-    kind = kind_of(row["collective"])
-    chip = chip_of(row["chip"])
-    wires = read_wires(row["interconnect"])
-    if re.search(r"moe_(dispatch|combine)", name):
-        return moe_case(row, place, chip, wires)
+    kind, chip = kind_of(row["collective"]), _chip(row["chip"])
+    stated = read_network(row["interconnect"])
+    shared = {"id": row.get("id") or f"row {place}", "source": row["source"], "chip": chip.name, "collective": kind}
+    if re.search(r"moe_(dispatch|combine)", row["collective"].lower()):
+        return CollectiveRow(**shared, **_exchange(row, chip, stated))
     if isinstance(chip.network, Torus):
-        return _torus_case(row, place, chip, kind)
-    size = ranks(row)
+        return CollectiveRow(**shared, **_on_torus(row, chip, kind))
+    size, message = _ranks(row), _message(row)
+    volume = message * size if kind == "all_to_all" else message
+    time, algorithm, bus = (number(row[name]) for name in ("time_us", "algbw_GBps", "busbw_GBps"))
+    if time is None and algorithm is None and bus is None:
+        raise Skip("neither a time nor a bandwidth stated")
+    seconds = time / 1e6 if time else message / (algorithm * 1e9) if algorithm else 0.0
+    return CollectiveRow(
+        **shared, **_nodes(row, chip, size, stated), bytes=volume, message=message, transport=stated.transport,
+        seconds=seconds or wire_bytes(kind, volume, size) / ((bus or 1.0) * 1e9),
+        in_network=_in_network(row["algorithm"], row["dtype"]),
+    )  # fmt: skip
+
+
+def database_case(row: Row, _place: int) -> CollectiveRow:
+    """A row of a kernel database as a typed one."""
+    kind, chip = kind_of(row["op_name"]), _chip(row["system"])
+    if isinstance(chip.network, Torus):
+        raise Skip("kernels of a torus are not modelled one by one")
+    size, message, latency = count(row, "num_gpus"), number(row["bytes"]), number(row["latency_us"])
+    if not size or message is None or latency is None:
+        raise Skip("number of GPUs, bytes or latency not a number")
+    if size < 2:
+        raise Skip("a single rank")
+    if size > chip.network.levels[0].degree:
+        raise Skip(f"more ranks than a node of {chip.title} holds")
+    library = re.sub(r"[_-]?\d[\w.]*$", "", row["impl"].lower()) or "nccl"
+    if library not in (*implementations(), "nccl"):
+        raise Skip(f"no model of the library {row['impl'][:40]!r}")
+    labels = (row["system"], row["impl"], row["op_name"], row["dtype"], str(size), row["bytes"])
+    return CollectiveRow(
+        id="/".join(labels), source=row["impl"], chip=chip.name, collective=kind, library=library, ranks=size,
+        bytes=message * size if kind == "all_to_all" else message, message=message, seconds=latency / 1e6,
+        transport="ib", in_network=_in_network("", row["dtype"]),
+    )  # fmt: skip
+
+
+FORMS = (
+    Form(words("collectives")["columns"], published_case),
+    Form(words("collectives")["kernels"], database_case),
+    typed(CollectiveRow, ("collective", "message", "seconds")),
+)
+
+
+def kind_of(name: str) -> str:
+    """The collective that a source means by a name."""
+    kind = meaning(words("collectives")["names"], re.sub(r"[\s-]+", "_", name.strip().lower()))
+    if not kind:
+        raise Skip(f"no model of the collective {name[:40]!r}" if name else "collective not stated")
+    return kind
+
+
+def _chip(text: str) -> Chip:
+    found: dict[str, Chip] = {}
+    for word in [text, *re.findall(r"[A-Za-z][\w.-]*", text)]:
+        try:
+            chip = load_chip(word) if word and not word.endswith(".toml") else None
+        except InputError:
+            continue
+        if chip:
+            found[chip.name] = chip
+    if len(found) != 1:
+        raise Skip("chip not stated or more than one" if not text or found else f"unknown chip {text[:40]!r}")
+    return next(iter(found.values()))
+
+
+def _message(row: Row) -> float:
     message = number(row["bytes"])
     if message is None:
         raise Skip("message size not stated")
-    volume = message * size if kind == "all_to_all" else message
-    seconds = _seconds(row, kind, message, volume, size)
-    group, across = switched(row, chip, size, wires)
-    profile = profile_for(chip, wires.transport)
-    network = _network(profile, group, across)
-    options = Options(in_network=_in_network(row["algorithm"], row["dtype"]))
-    return Case(
-        identity(row, place), row["source"], network, kind, ((volume, group),), profile, options, seconds, message
-    )
+    return message
 
 
-def _seconds(row: dict[str, str], kind: str, message: float, volume: float, size: int) -> float:
-    time, algorithm, bus = number(row["time_us"]), number(row["algbw_GBps"]), number(row["busbw_GBps"])
-    if time is not None:
-        return time / 1e6
-    if algorithm is not None:
-        return message / (algorithm * 1e9)
-    if bus is not None:
-        return wire_bytes(kind, volume, size) / (bus * 1e9)
-    raise Skip("neither a time nor a bandwidth stated")
+def _ranks(row: Row) -> int:
+    nodes, local = count(row, "n_nodes"), count(row, "ranks_per_node")
+    size = count(row, "n_ranks") or nodes * local
+    if not size:
+        raise Skip("number of ranks not stated")
+    if size < 2:
+        raise Skip("a single rank")
+    if nodes and local and nodes * local != size:
+        raise Skip("ranks, nodes and ranks per node disagree")
+    return size
+
+
+def _nodes(row: Row, chip: Chip, size: int, stated: StatedNetwork) -> dict[str, Any]:
+    """How many ranks share a node, and what leaves it."""
+    node, *fabric = chip.network.levels  # pyright: ignore[reportAttributeAccessIssue]
+    nodes, local = count(row, "n_nodes"), count(row, "ranks_per_node")
+    local = local or (math.ceil(size / nodes) if nodes else min(size, node.degree))
+    if (node.degree > chip.host_chips or node.degree > 8) and not stated.node:
+        # A rack of trays is one domain: its trays are not nodes of the network.
+        local = math.ceil(size / math.ceil(size / node.degree))
+    if nodes == 1 or local >= size:
+        if size > node.degree:
+            raise Skip(f"more ranks than a node of {chip.title} holds")
+        return {"ranks": size}
+    if local > node.degree:
+        raise Skip(f"more ranks in a node than a node of {chip.title} holds")
+    if not fabric:
+        raise Skip(f"no network between nodes known for {chip.title}")
+    egress = stated.egress(local) or fabric[0].bandwidth * local / node.degree
+    return {"ranks": size, "local": local, "egress": egress}
 
 
 def _in_network(algorithm: str, dtype: str) -> bool:
@@ -67,86 +219,82 @@ def _in_network(algorithm: str, dtype: str) -> bool:
     return not stated and not re.search(r"int|u8|s8|fp8|f8", dtype.lower())
 
 
-def _network(profile: Profile, group: Switches, across: bool) -> str:
-    if not across:
-        return profile.domain.name
-    return profile.rail.name if group.levels[0].degree == 1 else profile.fabric.name
-
-
-def _torus_case(row: dict[str, str], place: int, chip: Chip, kind: str) -> Case:
+def _on_torus(row: Row, chip: Chip, kind: str) -> dict[str, Any]:
     text = f"{row['collective']} {row['interconnect']}".lower()
-    message = number(row["bytes"])
-    if message is None:
-        raise Skip("message size not stated")
-    group, size = _pods(row, chip) if "dcn" in text or "multislice" in text else _rings(row, chip)
+    message = _message(row)
+    wide = "dcn" in text or "multislice" in text
+    if wide and count(row, "n_nodes") < 2:
+        raise Skip("number of slices not stated")
+    where = {"slices": count(row, "n_nodes")} if wide else _rings(row, chip)
+    size = where["slices"] if wide else where["ranks"]
     volume = message
     if "transferred" in row["bytes_meaning"].lower():
         volume = message / wire_bytes(kind, 1.0, size)
     elif kind == "all_to_all":
         volume = message * size
-    elif isinstance(group, Wide):
+    elif wide:
         volume = message / size
     time, achieved = number(row["time_us"]), number(row["algbw_GBps"]) or number(row["busbw_GBps"])
     if time is None and achieved is None:
         raise Skip("neither a time nor a bandwidth stated")
     # Google's benchmarks divide the bytes that each chip sends by the time.
     seconds = time / 1e6 if time is not None else wire_bytes(kind, volume, size) / (achieved or 1.0) / 1e9
-    profile = profile_for(chip)
-    network = profile.wide.name if isinstance(group, Wide) else profile.torus.name
-    return Case(
-        identity(row, place), row["source"], network, kind, ((volume, group),), profile, Options(), seconds, message
-    )
+    return {**where, "bytes": volume, "message": message, "seconds": seconds, "transport": "ib"}
 
 
-def _pods(row: dict[str, str], chip: Chip) -> tuple[Group, int]:
-    slices = count(row, "n_nodes")
-    if slices is None or slices < 2:
-        raise Skip("number of slices not stated")
-    if chip.dcn is None:
-        raise Skip(f"no data-centre network known for {chip.title}")
-    return Wide(slices, chip.dcn, chip.dcn_latency), slices
-
-
-def _rings(row: dict[str, str], chip: Chip) -> tuple[Group, int]:
-    network = chip.network
-    assert isinstance(network, Torus)
+def _rings(row: Row, chip: Chip) -> dict[str, Any]:
     shape, size = read_torus(row["interconnect"]), count(row, "n_ranks")
     if not shape:
         raise Skip("topology of the torus not stated")
     chips = math.prod(shape)
-    cores = int(chip.structure.get("cores", 1))
-    if size is None or size == chips * cores:
+    if not size or size == chips * int(chip.structure.get("cores", 1)):
         size = chips
     axes = [(length, wraps) for length, wraps in zip(shape, wraparound(chip, shape), strict=True) if length > 1]
     for used in range(1, len(axes) + 1):
         for chosen in itertools.combinations(axes, used):
             if math.prod(length for length, _ in chosen) == size:
-                rings = tuple(Ring(length, wraps) for length, wraps in chosen)
-                return Rings(rings, network.link, network.hop_latency), size
+                return {"ranks": size, "axes": "x".join(f"{length}{'' if wraps else '-'}" for length, wraps in chosen)}
     raise Skip("number of ranks does not match the torus")
 
 
-def kernel_case(row: dict[str, str], _place: int) -> Case:
-    """A row of a kernel database: one node, `bytes` the whole buffer of one rank."""
-    kind = kind_of(row["op_name"])
-    chip = chip_of(row["system"])
-    if isinstance(chip.network, Torus):
-        raise Skip("kernels of a torus are not modelled one by one")
-    size, message, latency = count(row, "num_gpus"), number(row["bytes"]), number(row["latency_us"])
-    if size is None or message is None or latency is None:
-        raise Skip("number of GPUs, bytes or latency not a number")
-    if size < 2:
-        raise Skip("a single rank")
-    node = chip.network.levels[0]
-    if size > node.degree:
-        raise Skip(f"more ranks than a node of {chip.title} holds")
-    library = re.sub(r"[_-]?\d[\w.]*$", "", row["impl"].lower())
-    if library not in implementations() and library not in ("nccl", ""):
-        raise Skip(f"no model of the library {row['impl'][:40]!r}")
-    profile = profile_for(chip, implementation=library or "nccl")
-    name = profile.domain.name + ("" if profile.implementation == "nccl" else f" {profile.implementation}")
-    volume = message * size if kind == "all_to_all" else message
-    options = Options(in_network=_in_network("", row["dtype"]))
-    identity = f"{row['system']}/{row['impl']}/{row['op_name']}/{row['dtype']}/{size}/{row['bytes']}"
-    parts = ((volume, Switches(size, (node,))),)
-    return Case(identity, row["impl"], name, kind, parts, profile, options, latency / 1e6, message)
+def _exchange(row: Row, chip: Chip, stated: StatedNetwork) -> dict[str, Any]:
+    """Tokens to and from their experts, as DeepEP reports them: an AllToAll. Low-latency kernels send each token to each of
+    its experts; the others send it once to each node and let the node pass it on, both at the same time."""
+    tokens, hidden, picks, groups = (number(hint(row, name)) for name in ("tokens", "hidden", "picks", "groups"))
+    if not (tokens and hidden and picks):
+        raise Skip("tokens, hidden size or experts per token not stated")
+    size = _ranks(row)
+    where = _nodes(row, chip, size, stated)
+    token = hidden * _token_bytes(row["collective"].lower(), row["dtype"].lower())
+    counted = picks * tokens * token
+    volume = {"bytes": size * counted}
+    if not hint(row, "low_latency") and groups:
+        inside = tokens * token * _distinct(picks, size)
+        counted, volume = inside, {"bytes": size * inside}
+        if local := where.get("local"):
+            counted = tokens * token * _distinct(picks, min(size // local, groups))
+            volume = {"bytes": size // local * counted, "inside_bytes": local * inside}
+    time, logical = number(row["time_us"]), number(hint(row, "logical_gbps"))
+    if time is None and logical is None:
+        raise Skip("neither a time nor a bandwidth stated")
+    seconds = time / 1e6 if time is not None else counted / (logical or 1.0) / 1e9
+    return {
+        **where, **volume, "message": counted, "seconds": seconds, "transport": stated.transport or "ib", "library": DEEPEP,
+    }  # fmt: skip
+
+
+def _distinct(picks: float, places: float) -> float:
+    """How many of `places` random picks hit."""
+    return places * (1 - (1 - 1 / places) ** picks)
+
+
+def _token_bytes(name: str, dtype: str) -> float:
+    """Bytes of one element on the wire; fp8 comes with a 4-byte scale for every 128."""
+    stated = dtype
+    if "/" in dtype:
+        stated = next((part for part in dtype.split("/") if name.removeprefix("moe_") in part), "")
+    if "fp8" in stated:
+        return 1 + 4 / 128
+    if "bf16" in stated or "fp16" in stated:
+        return 2.0
+    raise Skip("dtype of the tokens not stated")

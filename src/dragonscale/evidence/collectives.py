@@ -1,60 +1,33 @@
 """Scoring the expected times of collectives against measurements: `dscale validate collectives FILE`."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from dragonscale.collectives.profile import expected_time
-from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.collective_case import LARGE, Case, Skip
-from dragonscale.evidence.collective_rows import kernel_case, published_case
-from dragonscale.evidence.score import Report, Scored, read_rows, report_of
+from dragonscale.evidence.collective_rows import FORMS, CollectiveCase, case_of
+from dragonscale.evidence.rows import attempt, read_measured
+from dragonscale.evidence.score import Scored, ScoreReport, report_of
 
-PUBLISHED = (
-    "chip", "source", "kind", "collective", "algorithm", "n_ranks", "n_nodes", "ranks_per_node", "interconnect", "bytes",
-    "bytes_meaning", "dtype", "time_us", "algbw_GBps", "busbw_GBps", "other_metric", "notes",
-)  # fmt: skip
-KERNELS = ("system", "impl", "op_name", "dtype", "num_gpus", "bytes", "latency_us")
+LARGE = 2**20
+"""Bytes above which a message counts as large."""
 
 
-def read_cases(path: str | Path) -> tuple[list[Case], list[str]]:
+def read_cases(path: str | Path) -> tuple[list[CollectiveCase], list[str]]:
     """The rows of a file that can be predicted, and the reason for each one that cannot."""
-    header, rows = read_rows(path)
-    shown = shorten(str(path))
-    reader: Callable[[dict[str, str], int], Case]
-    if set(PUBLISHED) <= set(header):
-        reader = published_case
-    elif set(KERNELS) <= set(header):
-        reader = kernel_case
-    else:
-        wanted = KERNELS if "system" in header else PUBLISHED
-        missing = [name for name in wanted if name not in header]
-        raise InputError(
-            f"The file {shown} has no column {', '.join(missing[:4])}{' …' if len(missing) > 4 else ''}; measured collectives need "
-            f"{', '.join(wanted)}."
-        )
-    if not rows:
-        raise InputError(f"The file {shown} has column names but no rows.")
-    cases: list[Case] = []
-    reasons: list[str] = []
-    for place, row in enumerate(rows, start=2):
-        try:
-            cases.append(reader(row, place))
-        except Skip as reason:
-            reasons.append(str(reason))
-    return cases, reasons
+    rows, reasons = read_measured(path, "collectives", FORMS)
+    return [case for _, case in attempt(rows, case_of, reasons)], reasons
 
 
-def predict(case: Case) -> float:
+def predict(case: CollectiveCase) -> float:
     """Seconds that the model expects for a case."""
-    return max(
-        float(expected_time(case.kind, volume, group, case.profile, case.options)) for volume, group in case.parts
-    )
+    kind, profile, options = case.row.collective, case.profile, case.options
+    return max(float(expected_time(kind, volume, group, profile, options)) for volume, group in case.parts)
 
 
-def validate(path: str | Path) -> Report:
+def validate(path: str | Path) -> ScoreReport:
     """Score every row of a file of measured collectives."""
     cases, reasons = read_cases(path)
     scored = [
-        Scored(case.id, case.source, case.seconds, predict(case), case.network, case.message > LARGE) for case in cases
+        Scored(case.row.id, case.row.source, case.row.seconds, predict(case), case.network, case.row.message > LARGE)
+        for case in cases
     ]
     return report_of(scored, reasons)

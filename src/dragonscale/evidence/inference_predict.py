@@ -168,7 +168,9 @@ def _predicted(case: InferenceCase) -> float:
     if case.row.scenario == "decode_only":
         return static_decode_seconds(own, case.row.batch, case.row.prompt, case.row.output)
     if case.row.scenario == "prefill_throughput":
-        prompts = max(1, (case.row.tokens_per_pass or own.engine.scheduling.max_tokens) // case.row.prompt) * own.plan.data
+        prompts = (
+            max(1, (case.row.tokens_per_pass or own.engine.scheduling.max_tokens) // case.row.prompt) * own.plan.data
+        )
         return prompts * case.row.prompt / float(seconds(own, prefill(case.row.prompt, prompts)).mean())
     if case.row.scenario == "decode_throughput":
         most = room(own, case.row.prompt + case.row.output)
@@ -199,7 +201,11 @@ def _simulated(case: InferenceCase, own: Deployment) -> float:
     from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, Scheduler, SimulationOptions, Uniform, simulate
 
     def lengths(mean: int) -> Any:
-        return Uniform(round(mean * (1 - case.row.spread)), round(mean * (1 + case.row.spread))) if case.row.spread else Fixed(mean)
+        return (
+            Uniform(round(mean * (1 - case.row.spread)), round(mean * (1 + case.row.spread)))
+            if case.row.spread
+            else Fixed(mean)
+        )
 
     scheduler = Scheduler(
         "chunked", sequences=own.engine.scheduling.max_sequences, tokens=own.engine.scheduling.max_tokens

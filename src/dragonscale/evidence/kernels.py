@@ -1,57 +1,199 @@
-"""Scoring the expected times of single kernels against measurements: `dscale validate kernels FILE`."""
+"""Scoring the expected times of single kernels against measurements: `dscale validate kernels FILE`.
 
+Files are those of NVIDIA's kernel database (aiconfigurator-core): one per kind, told by its columns. What its rows leave
+unsaid: narrow matmuls include bringing bf16 activations to their format; block-scaled ones were timed without graphs, so
+the host's time is a floor; prefill attention includes writing the cache; decoding repeats one kernel, so a small cache is
+found in the last-level cache; experts are timed on the busiest chip.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence import collectives
-from dragonscale.evidence.kernel_rows import COLUMNS, Case, Skip, predict, read_case
-from dragonscale.evidence.score import Report, Scored, read_rows, report_of
+from dragonscale.evidence.dialect import meaning, words
+from dragonscale.evidence.rows import Form, Row, Skip, number, read_measured, read_table
+from dragonscale.evidence.score import Scored, ScoreReport, report_of
+from dragonscale.hardware import load_chip
+from dragonscale.kernels import (
+    attention_seconds,
+    decode_attention_seconds,
+    dispatch_seconds,
+    grouped_matmul_seconds,
+    kernel_profile_for,
+    matmul_seconds,
+    quantise_seconds,
+)
+from dragonscale.kernels.dtypes import format_name
+from dragonscale.kernels.profile import KernelProfile
+from dragonscale.kernels.routing import Routing
+from dragonscale.numbers import maximum
+
+if TYPE_CHECKING:
+    import numpy
 
 LARGE = 100e-6
 """Seconds above which a kernel counts as large: launches and floors no longer matter."""
 
 
-def kind_of(header: list[str], shown: str) -> str:
+@dataclass(frozen=True)
+class KernelKey:
+    """What rows that can be predicted in one call have in common."""
+
+    kind: str
+    chip: str
+    dtype: str
+    implementation: str = ""
+    routing: Routing = ""
+    gated: bool = True
+
+    @property
+    def group(self) -> str:
+        """A label for tables."""
+        return f"{self.kind} {self.dtype} {self.chip}"
+
+
+@dataclass(frozen=True)
+class KernelCase:
+    """A measured kernel in the model's terms; `sizes` are in the order of its kind."""
+
+    id: str
+    source: str
+    key: KernelKey
+    sizes: tuple[float, ...]
+    seconds: float
+
+
+def kind_of(header: Sequence[str], shown: str) -> str:
     """The kind of kernels in a file with these columns."""
-    for kind, columns in COLUMNS.items():
-        if set(columns) <= set(header):
-            return kind
-    if set(collectives.KERNELS) <= set(header):
-        return "collectives"
+    kinds = {kind: table["columns"] for kind, table in words("kernels").items()}
+    every = kinds | {"collectives": words("collectives")["kernels"]}
+    found = next((kind for kind, columns in every.items() if set(columns) <= set(header)), "")
+    if found:
+        return found
     if {"comm_backend", "phase"} <= set(header):
         raise InputError(
-            f"The file {shown} holds exchanges of tokens between the chips that share experts, which have no model of kernels; "
-            f"known kinds are {', '.join(COLUMNS)} and collectives."
+            f"The file {shown} holds exchanges of tokens between the chips that share experts, which have no model of "
+            f"kernels; known kinds are {', '.join(kinds)} and collectives."
         )
-    closest = max(COLUMNS, key=lambda kind: len(set(COLUMNS[kind]) & set(header)))
-    missing = [name for name in COLUMNS[closest] if name not in header]
+    closest = max(kinds, key=lambda kind: len(set(kinds[kind]) & set(header)))
+    missing = [name for name in kinds[closest] if name not in header]
     raise InputError(
         f"The file {shown} is not one of measured kernels: as {closest} it lacks the columns {', '.join(missing)}; "
-        f"known kinds are {', '.join(COLUMNS)}."
+        f"known kinds are {', '.join(kinds)}."
     )
 
 
-def read_cases(path: str | Path) -> tuple[list[Case], list[str]]:
+def read_case(kind: str, row: Row) -> KernelCase:
+    """A row of a file of one kind."""
+    table = words("kernels")[kind]
+    try:
+        chip = load_chip("" if row["system"].endswith(".toml") else row["system"]).name
+    except InputError:
+        raise Skip(f"unknown system {row['system'][:40]!r}" if row["system"] else "system not stated") from None
+    written = row[table["dtype"]]
+    try:
+        dtype = format_name(written)
+    except InputError:
+        raise Skip(f"unknown number format {written[:40]!r}" if written else "number format not stated") from None
+    sizes = tuple(_whole(row, column) for column in table["sizes"])
+    latency = number(row["latency_us"])
+    if latency is None:
+        raise Skip("latency not a positive number")
+    source = row.get("kernel") or row.get("kernel_source") or "gemm"
+    labels = [kind, row["system"], source, written, *(row[column] for column in table["sizes"])]
+    if kind == "moe":
+        key = _experts(row, chip, dtype, sizes)
+        labels.append(row["distribution"])
+    else:
+        key = KernelKey("decode" if kind == "prefill" and "decode" in source.lower() else kind, chip, dtype)
+    return KernelCase("/".join(labels), source, key, sizes, latency / 1e6)
+
+
+def _whole(row: Row, column: str) -> float:
+    value = number(row[column])
+    if value is None or value != int(value) or value > 1e9:
+        raise Skip(f"{column} not a positive whole number")
+    return value
+
+
+def _experts(row: Row, chip: str, dtype: str, sizes: tuple[float, ...]) -> KernelKey:
+    _, hidden, inner, picks, experts, chips, _ = sizes
+    if picks > experts or chips > experts:
+        raise Skip("more experts per token, or chips, than experts")
+    known = words("experts")
+    implementation = meaning(known["implementations"], row["kernel_source"].lower().replace("_", ""))
+    if implementation not in kernel_profile_for(chip).grouped.of(dtype):
+        raise Skip(f"no model of {implementation or 'unnamed'} experts in {dtype} on {chip}")
+    gated = [hidden, inner, experts] not in known["ungated"]
+    return KernelKey("moe", chip, dtype, implementation, _routing(row["distribution"]), gated)
+
+
+def _routing(text: str) -> Routing:
+    name = text.strip().lower()
+    if name in ("balanced", "random"):
+        return name
+    exponent = number(name.removeprefix("power_law_"))
+    if name.startswith("power_law_") and exponent is not None and exponent < 2:
+        return exponent
+    raise Skip(f"unknown distribution {text[:40]!r}" if text else "distribution not stated")
+
+
+def buckets(cases: Sequence[KernelCase]) -> dict[KernelKey, list[int]]:
+    """Positions of the cases that can be predicted together."""
+    found: dict[KernelKey, list[int]] = {}
+    for place, case in enumerate(cases):
+        found.setdefault(case.key, []).append(place)
+    return found
+
+
+def predict_alike(key: KernelKey, sizes: Sequence[Any], profile: KernelProfile) -> Any:
+    """Seconds that the model expects for cases of one key; `sizes` are arrays, one for each size of the kind."""
+    if key.kind == "gemm":
+        m, n, k = sizes
+        taken = matmul_seconds(m, n, k, key.dtype, profile) + quantise_seconds(m, k, key.dtype, profile)
+        return maximum(taken, dispatch_seconds(m, key.dtype, profile))
+    if key.kind == "prefill":
+        batch, tokens, *heads = sizes
+        return attention_seconds(batch, tokens, tokens, *heads, key.dtype, profile, write_cache=True)
+    if key.kind == "decode":
+        return decode_attention_seconds(*sizes, key.dtype, profile, warm=True)
+    *experts, chips, tensor = sizes
+    return grouped_matmul_seconds(
+        *experts, key.dtype, profile, chips=chips, tensor=tensor, routing=key.routing, gated=key.gated,
+        implementation=key.implementation,
+    )  # fmt: skip
+
+
+def sizes_of(cases: Sequence[KernelCase]) -> "list[numpy.ndarray]":
+    """The sizes of cases of one key as arrays."""
+    import numpy
+
+    return [numpy.array(column) for column in zip(*(case.sizes for case in cases), strict=True)]
+
+
+def predict(cases: Sequence[KernelCase]) -> list[float]:
+    """Seconds that the model expects for each case."""
+    found = [0.0] * len(cases)
+    for key, places in buckets(cases).items():
+        expected = predict_alike(key, sizes_of([cases[place] for place in places]), kernel_profile_for(key.chip))
+        for place, value in zip(places, expected, strict=True):
+            found[place] = float(value)
+    return found
+
+
+def read_cases(path: str | Path) -> tuple[list[KernelCase], list[str]]:
     """The rows of a file that can be predicted, and the reason for each one that cannot."""
-    header, rows = read_rows(path)
-    shown = shorten(str(path))
-    kind = kind_of(header, shown)
-    if not rows:
-        raise InputError(f"The file {shown} has column names but no rows.")
-    cases: list[Case] = []
-    reasons: list[str] = []
-    for row in rows:
-        try:
-            cases.append(read_case(kind, row))
-        except Skip as reason:
-            reasons.append(str(reason))
-    return cases, reasons
+    kind = kind_of(read_table(path)[0], shorten(str(path)))
+    form = Form(words("kernels")[kind]["columns"], lambda row, _: read_case(kind, row))
+    return read_measured(path, "kernels", [form])
 
 
-def validate(path: str | Path) -> Report:
+def validate(path: str | Path) -> ScoreReport:
     """Score every row of a file of measured kernels; one of single-node collectives goes to their own model."""
-    header, _ = read_rows(path)
-    if kind_of(header, shorten(str(path))) == "collectives":
+    if kind_of(read_table(path)[0], shorten(str(path))) == "collectives":
         return collectives.validate(path)
     cases, reasons = read_cases(path)
     scored = [

@@ -5,12 +5,10 @@
 """
 
 import csv
-import io
-import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,46 +63,55 @@ def by(rows: Iterable[Scored], label: Callable[[Scored], str]) -> dict[str, list
     return groups
 
 
+def worst_of(rows: Iterable[Scored], most: int = 10) -> list[dict[str, Any]]:
+    """The rows with the largest errors, as JSON has them."""
+    ordered = sorted(rows, key=lambda row: -row.ape)[:most]
+    return [{"id": row.id, "measured": row.measured, "predicted": row.predicted, "ape": row.ape} for row in ordered]
+
+
 @dataclass(frozen=True)
-class Report:
-    """What a validation found: every scored row, and how many were left out for which reason."""
+class ScoreReport:
+    """What a validation found: every scored row, how many were left out for which reason, and in `apart` what is scored
+    apart, as JSON has it."""
 
     scored: tuple[Scored, ...]
     skipped: dict[str, int]
     group_name: str = "network"
+    apart: dict[str, Any] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         """Rows read in all."""
         return len(self.scored) + sum(self.skipped.values())
 
-    def as_json(self, worst: int = 10) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The record of `dscale validate --json`."""
         overall = statistics_of(self.scored)
-        ordered = sorted(self.scored, key=lambda row: -row.ape)[:worst]
         groups = by(self.scored, lambda row: row.group)
+        names = ("mape", "median_ape", "bias", "within_10pct")
         return {
             "rows": self.rows,
             "scored": len(self.scored),
             "skipped": dict(sorted(self.skipped.items())),
-            "mape": overall.get("mape"),
-            "median_ape": overall.get("median_ape"),
-            "bias": overall.get("bias"),
-            "within_10pct": overall.get("within_10pct"),
-            "by_source": {
-                source: statistics_of(rows) for source, rows in by(self.scored, lambda row: row.source).items()
-            },
+            **{name: overall.get(name) for name in names},
+            "by_source": {name: statistics_of(rows) for name, rows in by(self.scored, lambda row: row.source).items()},
             f"by_{self.group_name}": {
                 name: statistics_of(rows) | {"large": statistics_of([row for row in rows if row.large])}
                 for name, rows in sorted(groups.items())
             },
-            "worst": [
-                {"id": row.id, "measured": row.measured, "predicted": row.predicted, "ape": row.ape} for row in ordered
-            ],
+            "worst": worst_of(self.scored),
+            **self.apart,
         }
 
 
-def write_scores(report: Report, path: str | Path) -> None:
+def report_of(
+    scored: Iterable[Scored], skipped: Iterable[str], group_name: str = "network", **apart: Any
+) -> ScoreReport:
+    """Collect results: the scored rows, one reason for each row left out, and what is scored apart."""
+    return ScoreReport(tuple(scored), dict(Counter(skipped)), group_name, apart)
+
+
+def write_scores(report: ScoreReport, path: str | Path) -> None:
     """`id,measured,predicted,ape` for every scored row."""
     try:
         with open(path, "w", newline="", encoding="utf-8") as file:
@@ -114,44 +121,3 @@ def write_scores(report: Report, path: str | Path) -> None:
                 writer.writerow([row.id, f"{row.measured:.6g}", f"{row.predicted:.6g}", f"{row.ape:.4f}"])
     except OSError as error:
         raise InputError(f"The scores cannot be written to {shorten(str(path))}: {error.strerror}.") from None
-
-
-MAX_CSV_BYTES = 100_000_000
-
-
-def read_rows(path: str | Path) -> tuple[list[str], list[dict[str, str]]]:
-    """The columns and rows of a CSV file, every cell as stripped text, or one sentence about why not."""
-    file = Path(path)
-    shown = shorten(str(path))
-    try:
-        if file.stat().st_size > MAX_CSV_BYTES:
-            raise InputError(f"The file {shown} is larger than {MAX_CSV_BYTES // 10**6} MB; split it into parts.")
-        text = file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"The file {shown} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"The file {shown} is not text; give a CSV file of measurements.") from None
-    try:
-        lines = csv.reader(io.StringIO(text, newline=""))
-        header = [name.strip() for name in next(lines, [])]
-        cells = [line for line in lines if any(cell.strip() for cell in line)]
-    except csv.Error as error:
-        raise InputError(f"The file {shown} is not CSV: {error}.") from None
-    if not any(header):
-        raise InputError(f"The file {shown} is empty; give a CSV file of measurements with a line of column names.")
-    rows = [dict(zip(header, [cell.strip() for cell in line] + [""] * len(header), strict=False)) for line in cells]
-    return header, rows
-
-
-def number(cell: str | None) -> float | None:
-    """A cell as a positive number of a size that anything measured has, or None."""
-    try:
-        value = float((cell or "").replace(",", ""))
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and 0 < value < 1e18 else None
-
-
-def report_of(scored: Iterable[Scored], skipped: Iterable[str], group_name: str = "network") -> Report:
-    """Collect results: the scored rows, and one reason for each row left out."""
-    return Report(tuple(scored), dict(Counter(skipped)), group_name)

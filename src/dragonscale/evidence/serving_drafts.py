@@ -1,9 +1,8 @@
 """Step times of special runs: multi-token prediction, and prompts that the cache holds already.
 
-Multi-token prediction means fewer iterations, each of which verifies what was guessed.
-
-Whether a guess is accepted is drawn anew in every step of every sequence, so over a whole answer the mean is what counts:
-an answer of n tokens takes n / `tokens` iterations, and the simulator is given these as its tokens.
+Multi-token prediction means fewer iterations, each of which verifies what was guessed. Whether a guess is accepted is drawn
+anew in every step of every sequence, so over a whole answer the mean is what counts: an answer of n tokens takes
+n / `tokens` iterations, and the simulator is given these as its tokens.
 """
 
 from collections.abc import Sequence
@@ -14,31 +13,58 @@ from dragonscale.serving.times import Piece
 
 
 @dataclass(frozen=True)
-class Drafted:
+class Reused:
+    """Step times where a `part` of every prompt is found in the cache; all else is as in the table (see `StepTimes`)."""
+
+    table: StepTable
+    part: float = 0.0
+
+    def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
+        """One iteration, with the found part of its prompts in the past."""
+        fewer = [(max(round(new * (1 - self.part)), 1), past + round(new * self.part)) for new, past in pieces]
+        return self.table.step(decodes, cached, fewer, queries)
+
+    def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
+        """Iterations of pure decoding."""
+        return self.table.run(decodes, cached, steps, queries)
+
+    def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
+        """Iterations of pure decoding that end in time."""
+        return self.table.steps_within(decodes, cached, seconds, queries)
+
+    def draft(self, decodes: int, cached: float, tokens: int) -> float:
+        """Seconds to guess."""
+        return self.table.draft(decodes, cached, tokens)
+
+    def transfer(self, tokens: int) -> float:
+        """Seconds to send a cache."""
+        return self.table.transfer(tokens)
+
+
+@dataclass(frozen=True)
+class Drafted(Reused):
     """Step times with `drafts` guesses for every sequence in every iteration, of which each is right with probability
     `acceptance`, given those before it."""
 
-    table: StepTable
-    drafts: int
-    acceptance: float
+    drafts: int = 1
+    acceptance: float = 0.0
 
     @property
     def tokens(self) -> float:
         """Tokens that an iteration brings a sequence: the one that is sure, and guesses up to the first that is wrong.
 
-        >>> Drafted(None, 3, 0.5).tokens
+        >>> Drafted(None, drafts=3, acceptance=0.5).tokens
         1.875
         """
         return sum(self.acceptance**place for place in range(self.drafts + 1))
 
     def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
-        """One iteration; see `StepTimes`."""
+        """One iteration that guesses and verifies."""
         del queries
         if not decodes:
             return self.table.step(0, 0.0, pieces)
-        return self.table.step(decodes, cached, pieces, self.drafts + 1) + self.table.draft(
-            decodes, cached, self.drafts
-        )
+        guessing = self.table.draft(decodes, cached, self.drafts)
+        return self.table.step(decodes, cached, pieces, self.drafts + 1) + guessing
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
         """`steps` iterations one after the other, at their mean cache."""
@@ -65,36 +91,3 @@ class Drafted:
         """Counted in every step already."""
         del decodes, cached, tokens
         return 0.0
-
-    def transfer(self, tokens: int) -> float:
-        """As without guesses."""
-        return self.table.transfer(tokens)
-
-
-@dataclass(frozen=True)
-class Reused:
-    """Step times where a part of every prompt is found in the cache."""
-
-    table: StepTable
-    part: float
-
-    def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
-        """One iteration; see `StepTimes`."""
-        fewer = [(max(round(new * (1 - self.part)), 1), past + round(new * self.part)) for new, past in pieces]
-        return self.table.step(decodes, cached, fewer, queries)
-
-    def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
-        """As without reuse."""
-        return self.table.run(decodes, cached, steps, queries)
-
-    def steps_within(self, decodes: int, cached: float, seconds: float, queries: int = 1) -> int:
-        """As without reuse."""
-        return self.table.steps_within(decodes, cached, seconds, queries)
-
-    def draft(self, decodes: int, cached: float, tokens: int) -> float:
-        """As without reuse."""
-        return self.table.draft(decodes, cached, tokens)
-
-    def transfer(self, tokens: int) -> float:
-        """As without reuse."""
-        return self.table.transfer(tokens)

@@ -4,15 +4,13 @@ import functools
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 import msgspec
 
 
-class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which rows it fits (empty: all) and how those runs were launched; see the file for what each entry means."""
+class RecipeMatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which rows a recipe fits; empty: all. `fewer` is a number of GPUs that the tensor parallelism stays below."""
 
-    why: str
     source: str
     engine: str
     models: tuple[str, ...] = ()
@@ -25,6 +23,15 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tensor: int = 0
     expert: int = 0
     fewer: int = 0
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How runs were launched; the file says what each setting means. `inferred` gives the reason for every setting that was
+    read off the results and is not in a launch script."""
+
+    why: str
+    match: RecipeMatch | None = None
+    inferred: dict[str, str] = {}
     kv: str = "bf16"
     budget: int | str = 8192
     memory: float = 0.9
@@ -62,34 +69,32 @@ class Launch:
 
 
 @functools.cache
-def recipes() -> tuple[Recipe, ...]:
-    """All recipes, in the order in which they are tried."""
+def recipes() -> dict[str, Recipe]:
+    """All recipes by name, in the order in which they are tried; the last has the engine's defaults."""
     text = (resources.files("dragonscale.evidence") / "serving_recipes.toml").read_text(encoding="utf-8")
-    tables: list[dict[str, Any]] = tomllib.loads(text)["recipe"]
-    return tuple(msgspec.convert(table, Recipe) for table in tables)
+    found = msgspec.convert(tomllib.loads(text)["recipe"], dict[str, Recipe])
+    return found | {"defaults": Recipe("no launch script known")}
 
 
-def fits(recipe: Recipe, launch: Launch) -> bool:
+def matches(asked: RecipeMatch, launch: Launch) -> bool:
     """Whether a run was launched so."""
-    names = (launch.version, f"{launch.version}@{launch.date}")
-    asked = (
-        (recipe.models, launch.model),
-        (recipe.published, launch.published),
-        (recipe.chips, launch.chip),
-        (recipe.precisions, launch.precision),
+    dated = f"{launch.version}@{launch.date}"
+    named = (
+        (asked.models, launch.model),
+        (asked.published, launch.published),
+        (asked.chips, launch.chip),
+        (asked.precisions, launch.precision),
     )
-    sizes = ((recipe.input, launch.input), (recipe.output, launch.output), (recipe.tensor, launch.tensor))
+    sizes = ("input", "output", "tensor", "expert")
     return (
-        recipe.source == launch.source
-        and recipe.engine == launch.engine
-        and all(not wanted or found in wanted for wanted, found in asked)
-        and (not recipe.versions or any(name in recipe.versions for name in names))
-        and all(not wanted or wanted == found for wanted, found in (*sizes, (recipe.expert, launch.expert)))
-        and (not recipe.fewer or launch.tensor < recipe.fewer)
+        (asked.source, asked.engine) == (launch.source, launch.engine)
+        and all(not wanted or found in wanted for wanted, found in named)
+        and (not asked.versions or not {launch.version, dated}.isdisjoint(asked.versions))
+        and all(getattr(asked, name) in (0, getattr(launch, name)) for name in sizes)
+        and (not asked.fewer or launch.tensor < asked.fewer)
     )
 
 
-def recipe_of(launch: Launch) -> Recipe:
-    """The recipe of a run; the engine's defaults where none is known."""
-    found = next((recipe for recipe in recipes() if fits(recipe, launch)), None)
-    return found or Recipe("no launch script known", launch.source, launch.engine)
+def recipe_of(launch: Launch) -> str:
+    """The name of a run's recipe; `defaults` where none is known."""
+    return next(name for name, recipe in recipes().items() if not recipe.match or matches(recipe.match, launch))

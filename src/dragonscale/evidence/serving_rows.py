@@ -16,48 +16,47 @@ latencies, and by what fits into memory:
 from dataclasses import dataclass, replace
 from functools import cache
 
+import msgspec
+
 from dragonscale.errors import InputError
-from dragonscale.evidence.collective_case import Skip
-from dragonscale.evidence.score import number
-from dragonscale.evidence.serving_recipes import Launch, Recipe, recipe_of
+from dragonscale.evidence.dialect import words
+from dragonscale.evidence.rows import Form, Row, Skip, count, number, typed
+from dragonscale.evidence.serving_recipes import Launch, Recipe, recipe_of, recipes
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.models import Transformer, load_model
 from dragonscale.models.ffn import Moe
-from dragonscale.serving.plan import ServingPlan
-
-COLUMNS = (
-    "system", "backend", "backend_version", "model_path", "precision", "isl", "osl", "tp_size", "pp_size", "attention_dp_size",
-    "moe_tp_size", "moe_ep_size", "batch_size", "concurrency", "measured", "silicon_ttft_ms", "silicon_tpot_ms",
-)  # fmt: skip
-ENGINES = ("vllm", "sglang", "trtllm")
-
-BLOCK_SCALED = ("deepseek-v3", "qwen3-32b", "qwen3-235b-a22b", "minimax-m2.5", "qwen3.5-397b-a17b", "glm-5")
-"""Models whose fp8 checkpoints have a scale for every 128 x 128 weights; others have one for a tensor."""
-NARROW = {
-    "gpt-oss-120b": ("mxfp4", "bf16", "bf16"),
-    "llama3.1-70b": ("nvfp4", "nvfp4", ""),
-}
-"""4-bit checkpoints: weights, products, and attention where it differs. The others quantise all but attention to nvfp4.
-gpt-oss has bf16 activations on Hopper; on Blackwell its activations are narrow too (mxfp8), in kernels like nvfp4's."""
+from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
 
-@dataclass(frozen=True)
-class Served:
-    """A measured serving run in the model's terms. Latencies are means in seconds."""
+class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A typed row: `clients` in a closed loop send prompts of `input` tokens and wait for `output`; latencies are means.
+    `recipe` names how the server was launched, `inferred` the settings of it that were read off results."""
 
     id: str
     source: str
+    inferred: str = ""
     engine: str
-    version: str
+    version: str = ""
+    model: str
+    chip: str
+    plan: str
+    recipe: str = "defaults"
+    input: int
+    output: int
+    clients: int
+    ttft_s: float
+    tpot_s: float
+
+
+@dataclass(frozen=True)
+class ServedRun:
+    """A typed row in the model's terms."""
+
+    row: ServingRow
     model: Transformer
     chip: Chip
     plan: ServingPlan
     recipe: Recipe
-    input: int
-    output: int
-    clients: int
-    ttft: float
-    tpot: float
 
     @property
     def mixture(self) -> bool:
@@ -73,11 +72,19 @@ class Served:
     @property
     def budget(self) -> int:
         """Most tokens of one iteration."""
-        budget = self.recipe.budget
+        row, budget = self.row, self.recipe.budget
         if isinstance(budget, int):
             return budget
-        beside = {"context": self.output + 20, "prompt": self.clients * (self.drafts + 1) + 64}
-        return self.input + beside.get(budget, self.clients + 1500)
+        beside = {"context": row.output + 20, "prompt": row.clients * (self.drafts + 1) + 64}
+        return row.input + beside.get(budget, row.clients + 1500)
+
+
+def run_of(row: ServingRow) -> ServedRun:
+    """A typed row as a run."""
+    if row.recipe not in recipes():
+        raise Skip(f"no recipe called {row.recipe[:40]!r}")
+    plan = parse_serving_plan(row.plan)
+    return ServedRun(row, _model(row.model), load_chip(row.chip), plan, recipes()[row.recipe])
 
 
 @cache
@@ -90,30 +97,18 @@ def is_mixture(model: Transformer) -> bool:
     return any(isinstance(layer.ffn, Moe) for layer in model.layers)
 
 
-def _whole(row: dict[str, str], name: str) -> int:
-    value = number(row[name])
-    return round(value) if value is not None else 0
-
-
-def _needed(row: dict[str, str], name: str) -> float:
-    value = number(row[name])
-    if value is None:
-        raise Skip(f"{name} is not stated")
-    return value
-
-
-def split_of(row: dict[str, str], mixture: bool, clients: int) -> tuple[int, int, int]:
+def split_of(row: Row, mixture: bool, clients: int) -> tuple[int, int, int]:
     """GPUs of tensor and data parallelism, and ways of expert parallelism; see the top of this file."""
-    tensor = max(_whole(row, "tp_size"), 1)
+    tensor = count(row, "tp_size") or 1
     if not mixture:
         return tensor, 1, 1
-    sliced, dealt = max(_whole(row, "moe_tp_size"), 1), max(_whole(row, "moe_ep_size"), 1)
+    sliced, dealt = count(row, "moe_tp_size") or 1, count(row, "moe_ep_size") or 1
     if not row["attention_dp_size"]:
-        batch = _whole(row, "batch_size")
+        batch = count(row, "batch_size")
         if tensor > 1 and batch and clients == batch * tensor:
             return 1, tensor, dealt
         return tensor, max(sliced * dealt // tensor, 1), dealt
-    data = max(_whole(row, "attention_dp_size"), 1)
+    data = count(row, "attention_dp_size") or 1
     if sliced == dealt > 1 and tensor * data == sliced * dealt:
         return (dealt, 1, dealt) if data == 1 else (1, dealt, dealt)
     if tensor == data > 1 and sliced == 1 and dealt == tensor * data:
@@ -124,54 +119,59 @@ def split_of(row: dict[str, str], mixture: bool, clients: int) -> tuple[int, int
 
 
 def formats_of(model: str, published: str, precision: str, chip: str) -> dict[str, str]:
-    """The plan's formats of weights and products. An fp8 run of a checkpoint that is not fp8 finds its scales while serving."""
-    if precision in ("", "bf16"):
-        return {}
-    if model in NARROW and (precision == "fp4" or model == "gpt-oss-120b"):
-        weights, compute, attention = NARROW[model]
-        compute = "nvfp4" if model == "gpt-oss-120b" and chip == "b200" else compute
-        return {"weights": weights, "compute": compute, "attention": attention}
-    if precision == "fp8":
-        static = model not in BLOCK_SCALED and (model == "llama3.1-70b" or "fp8" in published.lower())
-        return {"weights": "fp8", "compute": "fp8" if static else "fp8_block"}
-    if precision == "fp4":
-        return {"weights": "nvfp4", "compute": "nvfp4", "attention": "bf16"}
-    if precision == "int4":
-        return {"weights": "int4", "compute": "bf16", "attention": "bf16"}
-    raise Skip(f"no kernels for the precision {precision[:20]!r}")
+    """The plan's formats of weights and matmuls. An fp8 run of a checkpoint that is not fp8 finds its scales while serving."""
+    known = words("serving")
+    precision = precision or "bf16"
+    own = (f"{model} {precision}", f"{model} {chip}", model) if precision != "bf16" else ()
+    found = next((known["formats"][name] for name in (*own, precision) if name in known["formats"]), None)
+    if found is None:
+        raise Skip(f"no kernels for the precision {precision[:20]!r}")
+    one_scale = model == "llama3.1-70b" or "fp8" in published.lower()
+    if found.get("compute") == "fp8_block" and one_scale and model not in known["block_scaled"]:
+        return found | {"compute": "fp8"}
+    return found
 
 
-def served_of(row: dict[str, str], place: int) -> Served:
-    """A row as a run."""
-    engine = row["backend"].lower()
-    if engine not in ENGINES:
+def published_run(row: Row, place: int) -> ServingRow:
+    """A row of published runs as a typed one."""
+    engine, version = row["backend"].lower(), row["backend_version"]
+    if engine not in words("serving")["engines"]:
         raise Skip(f"no constants for the engine {row['backend'][:20]!r}")
     try:
         model, chip = _model(row["model_path"]), load_chip(row["system"].removesuffix("_sxm"))
     except InputError as error:
         raise Skip(str(error)) from None
-    if _whole(row, "pp_size") > 1:
+    if count(row, "pp_size") > 1:
         raise Skip("pipeline parallelism is not read yet")
-    batch = _whole(row, "batch_size")
-    clients = _whole(row, "concurrency") or batch
+    clients = count(row, "concurrency") or count(row, "batch_size")
     if not clients:
         raise Skip("the number of clients is not stated")
-    mixture = is_mixture(model)
-    tensor, data, expert = split_of(row, mixture, clients)
+    tensor, data, expert = split_of(row, is_mixture(model), clients)
     source = "inferencex" if row["attention_dp_size"] else "aiconfigurator"
-    prompt, output = _whole(row, "isl"), _whole(row, "osl")
+    prompt, output = count(row, "isl"), count(row, "osl")
     launch = Launch(
-        source, engine, row["backend_version"], row["measured"], model.name, row["model_path"], row["precision"],
-        chip.name, prompt, output, tensor, expert,
+        source, engine, version, row["measured"], model.name, row["model_path"], row["precision"], chip.name, prompt,
+        output, tensor, expert,
     )  # fmt: skip
-    recipe = recipe_of(launch)
+    name = recipe_of(launch)
+    recipe = recipes()[name]
     if recipe.unclear:
         raise Skip(recipe.unclear)
     plan = ServingPlan(tensor=tensor, data=data, expert=expert, kv=recipe.kv)
     plan = replace(plan, **formats_of(model.name, row["model_path"], row["precision"], chip.name))
-    shape = f"{prompt}/{output}x{clients}"
-    identity = f"{place}:{engine}:{row['backend_version']}:{model.name}:{chip.name}:{plan.tensor}x{plan.data}:{shape}"
-    return Served(
-        identity, source, engine, row["backend_version"], model, chip, plan, recipe, prompt, output, clients,
-        _needed(row, "silicon_ttft_ms") / 1e3, _needed(row, "silicon_tpot_ms") / 1e3,
+    labels = (place, engine, version, model.name, chip.name, f"{tensor}x{data}", f"{prompt}/{output}x{clients}")
+    return ServingRow(
+        id=":".join(map(str, labels)), source=source, inferred="; ".join(recipe.inferred), engine=engine,
+        version=version, model=model.name, chip=chip.name, plan=str(plan), recipe=name, input=prompt, output=output,
+        clients=clients, ttft_s=_seconds(row, "silicon_ttft_ms"), tpot_s=_seconds(row, "silicon_tpot_ms"),
     )  # fmt: skip
+
+
+def _seconds(row: Row, column: str) -> float:
+    value = number(row[column])
+    if value is None:
+        raise Skip(f"{column} is not stated")
+    return value / 1e3
+
+
+FORMS = (Form(words("serving")["columns"], published_run), typed(ServingRow, ("engine", "plan", "clients", "tpot_s")))

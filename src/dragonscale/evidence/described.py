@@ -1,0 +1,206 @@
+"""What training and inference rows share: the model by its dims, and the chips with the wires between them.
+
+A typed row states both in columns of their own. What kind of attention each layer has is a short text: `MHA`, `GQA`,
+`GQA alternating sliding-window-128/full`, `GQA chunked-8192 (3 of 4 layers)`, `MLA(q_lora1536,kv_lora512,qk128+64,v128)`,
+`GQA sliding-1024 + global(hd512,kv2)`.
+"""
+
+import functools
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.dialect import hint, read_network, read_torus, words
+from dragonscale.evidence.rows import Row, Skip, count
+from dragonscale.hardware import Chip, Slice, Torus, load_chip
+from dragonscale.hardware.slices import possible_shapes
+from dragonscale.models.attention import Attention
+from dragonscale.models.ffn import Mlp, Moe
+from dragonscale.models.latent import LatentAttention
+from dragonscale.models.layer import Component, Layer
+from dragonscale.models.mtp import mtp_sections
+from dragonscale.models.transformer import Transformer
+
+GEMMA_PERIOD = 6
+"""Gemma has five sliding layers for each global one."""
+DIMS = (
+    "layers", "d_model", "d_ff", "n_heads", "n_kv_heads", "head_dim", "vocab", "experts", "topk", "shared_experts",
+    "moe_d_ff", "dense_layers",
+)  # fmt: skip
+
+
+class Described(msgspec.Struct, frozen=True, kw_only=True):
+    """A typed row's model and machine; 0 and empty where there is nothing to state. `inferred` names the settings that the
+    source leaves open, apart by `; `. `node` are the chips of a node and `egress` the bytes per second out of it (0: the
+    chip's own), `shape` and `pods` the slice of a torus."""
+
+    id: str
+    source: str = ""
+    inferred: str = ""
+    model: str = "model"
+    layers: int = 0
+    d_model: int = 0
+    d_ff: int = 0
+    n_heads: int = 0
+    n_kv_heads: int = 0
+    head_dim: int = 0
+    vocab: int = 0
+    experts: int = 0
+    topk: int = 0
+    shared_experts: int = 0
+    moe_d_ff: int = 0
+    dense_layers: int = 0
+    gated_mlp: bool = True
+    tied: bool = False
+    mtp: bool = False
+    parallel: bool = False
+    attention: str = ""
+    chip: str = ""
+    chips: int = 0
+    node: int = 0
+    egress: float = 0.0
+    transport: str = ""
+    shape: str = ""
+    pods: int = 1
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What was inferred."""
+        return tuple(filter(None, self.inferred.split("; ")))
+
+
+def described(row: Row, place: int) -> dict[str, Any]:
+    """The columns of a typed row that say which model a published row is about."""
+    return {name: count(row, name) for name in DIMS} | {
+        "id": row.get("id") or f"row {place}",
+        "source": row["source"],
+        "model": row["model"] or "model",
+        "gated_mlp": row["gated_mlp"].lower() != "false",
+        "tied": row.get("tied_embeddings", "").lower() == "true",
+        "mtp": bool(hint(row, "mtp")),
+        "attention": row["mla"] or row["attention"],
+    }
+
+
+@functools.lru_cache(maxsize=256)
+def _model(row: Described) -> Transformer:
+    blocks = tuple(map(Layer, _mixers(row), _feeds(row)))
+    if row.parallel:
+        blocks = tuple(replace(block, parallel=True, norms="pre-shared") for block in blocks)
+    extras = mtp_sections([blocks[-1]], row.d_model, row.vocab, 1, own_head=True) if row.mtp else ()
+    return Transformer(row.model, row.d_model, row.vocab, blocks, tied=row.tied, extras=extras)
+
+
+def model_of(row: Described) -> Transformer:
+    """The model of a row, or a `Skip` that names the missing dims."""
+    for column in ("layers", "d_model", "vocab"):
+        _dim(row, column)
+    names = (*DIMS, "model", "gated_mlp", "tied", "mtp", "parallel", "attention")
+    return _model(Described(id="", **{name: getattr(row, name) for name in names}))
+
+
+def _dim(row: Described, column: str) -> int:
+    if not getattr(row, column):
+        raise Skip(f"{column} not stated")
+    return getattr(row, column)
+
+
+def _feeds(row: Described) -> list[Component]:
+    if not row.experts:
+        return [Mlp(_dim(row, "d_ff"), row.gated_mlp)] * row.layers
+    inner = row.moe_d_ff or _dim(row, "d_ff")
+    bias = bool(re.search(words("attention")["alternating"], row.attention))
+    shared = row.shared_experts * inner
+    moe = Moe(row.experts, _dim(row, "topk"), inner, shared, row.gated_mlp, bias, router_bias=bias)
+    if not row.dense_layers:
+        return [moe] * row.layers
+    plain = Mlp(_dim(row, "d_ff"), row.gated_mlp)
+    # Where half of the layers are dense, every other one is, as Llama 4 Maverick has it; else the first ones.
+    half = row.dense_layers * 2 == row.layers
+    return [plain if (number % 2 == 0 if half else number < row.dense_layers) else moe for number in range(row.layers)]
+
+
+def _mixers(row: Described) -> list[Component]:
+    text, heads = row.attention, _dim(row, "n_heads")
+    said = {kind: re.search(pattern, text) for kind, pattern in words("attention").items()}
+    if latent := said["latent"]:
+        q_rank, kv_rank, plain, rotary, value = map(int, latent.groups())
+        return [LatentAttention(heads, q_rank, kv_rank, plain, rotary, value)] * row.layers
+    if "mla" in text.lower():
+        raise Skip("ranks of the latent attention not stated")
+    kv_heads, size = row.n_kv_heads or heads, row.head_dim or row.d_model // heads
+    if heads % kv_heads:
+        raise Skip("KV heads do not divide the heads")
+    full = Attention(heads, kv_heads, size)
+    if found := said["alternating"]:
+        # Alternating windows of this kind are GPT-OSS's, with sinks in the softmax and biases everywhere.
+        full = replace(full, qkv_bias=True, out_bias=True, sinks=True)
+        near = replace(full, window=int(found[1]))
+        return [near if number % 2 == 0 else full for number in range(row.layers)]
+    if found := said["chunked"]:
+        near, part, period = replace(full, chunk=int(found[1])), int(found[2]), int(found[3])
+        return [near if number % period < part else full for number in range(row.layers)]
+    if found := said["global"]:
+        near, wide = replace(full, window=int(found[1])), Attention(heads, int(found[3]), int(found[2]))
+        return [wide if number % GEMMA_PERIOD == GEMMA_PERIOD - 1 else near for number in range(row.layers)]
+    if said["unread"]:
+        raise Skip(f"no reading of the attention {text[:60]!r}")
+    return [full] * row.layers
+
+
+@functools.lru_cache(maxsize=64)
+def chip_of(name: str) -> Chip:
+    """A chip, with what its variant changes."""
+    variant = words("chips").get(name.lower())
+    try:
+        return load_chip(variant["base"]).with_facts(**variant["facts"]) if variant else load_chip(name.lower())
+    except InputError:
+        raise Skip(f"unknown chip {name.lower()[:40]!r}" if name else "chip not stated") from None
+
+
+def machine(row: Row, chip: Chip, chips: int) -> dict[str, Any]:
+    """The columns of a typed row that say on which chips a published row ran, and over which wires."""
+    found = {"chip": row["chip"].lower(), "chips": chips, "transport": read_network(row["interconnect"]).transport}
+    if isinstance(chip.network, Torus):
+        return found | _torus(row, chip, chips)
+    own = chip.network.levels[0].degree
+    node = own
+    if chips > own and chips % own:
+        node = next((size for size in (64, 32, 16, 8, 4) if size <= own and chips % size == 0), 0)
+    if not node:
+        raise Skip("chips do not fill whole nodes")
+    egress = read_network(row["interconnect"]).egress(node)
+    return found | {"node": 0 if node == own else node, "egress": egress}
+
+
+def _torus(row: Row, chip: Chip, chips: int) -> dict[str, Any]:
+    assert isinstance(chip.network, Torus)
+    pods = int(hint(row, "slices") or 1)
+    if not pods or chips % pods:
+        raise Skip("slices do not divide the chips")
+    limit = math.prod(chip.network.pod)
+    while chips // pods > limit or (chips // pods > 256 and chip.network.axes == 2):
+        pods *= 2
+    shape = read_torus(row["interconnect"])
+    if math.prod(shape or (0,)) != chips // pods or len(shape) != chip.network.axes:
+        shapes = [shape for shape in possible_shapes(chip) if math.prod(shape) == chips // pods]
+        if not shapes:
+            raise Skip("no slice of this many chips")
+        shape = min(shapes, key=lambda shape: max(shape) / min(shape))
+    return {"shape": "x".join(map(str, shape)), "pods": pods}
+
+
+def slice_of(row: Described) -> Slice:
+    """The chips of a typed row and the wires between them."""
+    chip = chip_of(row.chip)
+    if isinstance(chip.network, Torus):
+        return Slice(chip, tuple(int(size) for size in row.shape.split("x")), row.pods)
+    node, *above = chip.network.levels
+    degree = row.node or node.degree
+    leaf = replace(above[0], bandwidth=row.egress or above[0].bandwidth * degree / node.degree)
+    network = replace(chip.network, levels=(replace(node, degree=degree), leaf, *above[1:]))
+    return Slice(replace(chip, network=network), (row.chips,))

@@ -1,0 +1,131 @@
+"""Files of measurements: CSV, plain or gzipped, whose columns tell in which form they state a row.
+
+A row becomes something that can be predicted, or a reason why it cannot (`Skip`); nothing is guessed. Typed files have one
+explicit column for every setting and need no reading of remarks; `tools.convert_measured` writes them.
+"""
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from dragonscale.errors import InputError, shorten
+
+Row = dict[str, str]
+A = TypeVar("A")
+T = TypeVar("T")
+MAX_CSV_BYTES = 100_000_000
+
+
+class Skip(Exception):
+    """A row that cannot be scored; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Form(Generic[T]):
+    """Columns that a file may have, and what reads its rows; a row comes with the line it stands in."""
+
+    columns: Sequence[str]
+    read: Callable[[Row, int], T]
+
+
+def typed(struct: type[T], columns: Sequence[str]) -> Form[T]:
+    """The form of files with a column for every field of a record, told by some of its columns."""
+
+    def read(row: Row, place: int) -> T:
+        stated = {name: cell for name, cell in row.items() if cell}
+        try:
+            return msgspec.convert({"id": f"row {place}"} | stated, struct, strict=False)
+        except msgspec.ValidationError as error:
+            raise Skip(f"not a typed row: {error}") from None
+
+    return Form(columns, read)
+
+
+def read_measured(path: str | Path, kind: str, forms: Sequence[Form[T]]) -> tuple[list[T], list[str]]:
+    """What the rows of a file say, and a reason for each row left out."""
+    header, rows = read_table(path)
+    form = next((form for form in forms if set(form.columns) <= set(header)), None)
+    if form is None:
+        wanted = max(forms, key=lambda form: len(set(form.columns) & set(header))).columns
+        missing = [name for name in wanted if name not in header]
+        raise InputError(
+            f"The file {shorten(str(path))} has no column {', '.join(missing[:4])}"
+            f"{' …' if len(missing) > 4 else ''}; measured {kind} need {', '.join(wanted)}."
+        )
+    if not rows:
+        raise InputError(f"The file {shorten(str(path))} has column names but no rows.")
+    reasons: list[str] = []
+    found = attempt(enumerate(rows, start=2), lambda one: form.read(one[1], one[0]), reasons)
+    return [record for _, record in found], reasons
+
+
+def attempt(given: Iterable[A], do: Callable[[A], T], reasons: list[str]) -> list[tuple[A, T]]:
+    """Each thing with what `do` makes of it; where it cannot, the reason is added to `reasons`."""
+    found = []
+    for one in given:
+        try:
+            found.append((one, do(one)))
+        except Skip as reason:
+            reasons.append(str(reason))
+        except InputError as error:
+            reasons.append(f"not a possible run: {error}")
+    return found
+
+
+def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
+    """The columns and rows of a CSV file, every cell as stripped text, or one sentence about why not."""
+    file, shown = Path(path), shorten(str(path))
+    try:
+        if file.stat().st_size > MAX_CSV_BYTES:
+            raise InputError(f"The file {shown} is larger than {MAX_CSV_BYTES // 10**6} MB; split it into parts.")
+        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        lines = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        header = [name.strip() for name in next(lines, [])]
+        cells = [line for line in lines if any(cell.strip() for cell in line)]
+    except UnicodeDecodeError:
+        raise InputError(f"The file {shown} is not text; give a CSV file of measurements.") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise InputError(f"The file {shown} is not gzipped; drop the .gz or compress it again.") from None
+    except OSError as error:
+        raise InputError(f"The file {shown} cannot be read: {error.strerror}.") from None
+    except csv.Error as error:
+        raise InputError(f"The file {shown} is not CSV: {error}.") from None
+    if not any(header):
+        raise InputError(f"The file {shown} is empty; give a CSV file of measurements with a line of column names.")
+    blank = [""] * len(header)
+    return header, [dict(zip(header, [cell.strip() for cell in line] + blank, strict=False)) for line in cells]
+
+
+def number(cell: str | None) -> float | None:
+    """A cell as a positive number of a size that anything measured has, or None."""
+    try:
+        value = float((cell or "").replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and 0 < value < 1e18 else None
+
+
+def count(row: Row, column: str) -> int:
+    """A cell as a positive whole number; 0 if it is none.
+
+    >>> count({"tp": "8.0"}, "tp"), count({"tp": "many"}, "tp"), count({}, "tp")
+    (8, 0, 0)
+    """
+    value = number(row.get(column))
+    return int(value) if value is not None and value == int(value) else 0
+
+
+def needed(row: Row, column: str) -> int:
+    """A whole number that a prediction cannot do without."""
+    found = count(row, column)
+    if not found:
+        raise Skip(f"{column} not stated")
+    return found
