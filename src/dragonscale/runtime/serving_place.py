@@ -13,14 +13,14 @@ from dragonscale.models.program import Op, Program, is_weight
 from dragonscale.notation import Array
 from dragonscale.runtime.place import Place, shared_heads
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.rules import HEADS, MESH, Rules, mesh_axes
+from dragonscale.serving.rules import HEADS, MESH, ServingRules, mesh_axes
 
 
 @dataclass(frozen=True)
 class ServingPlace(Place):
     """The layouts of a serving plan."""
 
-    rules: Rules = field(default_factory=Rules)
+    rules: ServingRules = field(default_factory=ServingRules)
 
     def at_rest(self, array: Array) -> Array:
         return self.rules.laid(array)
@@ -79,7 +79,7 @@ def serving_sizes(plan: ServingPlan, program: Program) -> dict[str, int]:
 def serving_place(plan: ServingPlan, program: Program, prompt: bool, exchange: bool) -> ServingPlace:
     """Where a plan's tensors lie while it computes prompts or single tokens."""
     sizes = {axis: size for axis, size in serving_sizes(plan, program).items() if size > 1}
-    return ServingPlace(sizes, Rules(plan.spread, prompt, exchange))
+    return ServingPlace(sizes, ServingRules(plan.spread, prompt, exchange))
 
 
 def exchanges(plan: ServingPlan, program: Program) -> bool:

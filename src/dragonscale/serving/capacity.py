@@ -16,7 +16,7 @@ from dragonscale.models.program import Section
 from dragonscale.numbers import Number, ceil_to, maximum, minimum, product
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import weight_bytes
-from dragonscale.serving.rules import Rules
+from dragonscale.serving.rules import ServingRules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_size
 
@@ -66,7 +66,9 @@ class Capacity:
         return self.weights + self.working + self.reserve + sequences * (kept * self.per_token + self.fixed)
 
 
-def section_weights(section: Section, deployment: Deployment, rules: Rules, mesh: Mesh, seen: set[str]) -> Number:
+def section_weights(
+    section: Section, deployment: Deployment, rules: ServingRules, mesh: Mesh, seen: set[str]
+) -> Number:
     """Bytes of a section's weights on one chip, once; what the whole program shares is counted where it is first seen."""
     total: Number = 0.0
     for op in section.ops:

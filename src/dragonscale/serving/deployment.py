@@ -14,9 +14,12 @@ from dragonscale.models import load_model
 from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
+from dragonscale.numbers import is_symbolic
+from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
-from dragonscale.serving.rules import MESH, Rules, mesh_axes
+from dragonscale.serving.rules import MESH, ServingRules, mesh_axes
+from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires, lay_wires
 
 
@@ -101,9 +104,34 @@ class Deployment:
             self.chip, self.transport, "deepep" if self.engine.experts.exchange == "all_to_all" else "nccl"
         )
 
-    def rules(self, prompt: bool) -> Rules:
+    @cached_property
+    def symbolic(self) -> bool:
+        """Whether sizes of mesh axes, dims or rates are symbols."""
+        dims = [size for section in self.sections for size in section.dims.values()]
+        return is_symbolic(*self.axes.values(), *dims, self.kernels.bandwidth)
+
+    @cached_property
+    def axis_sizes(self) -> dict[str, int]:
+        """The mesh axes of more than one chip, of one plan."""
+        return {axis: int(size) for axis, size in self.axes.items() if size != 1}
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether tokens are sent to experts of other data ranks, and not gathered by all."""
+        how = self.engine.experts.exchange
+        if how == "dealt":
+            return bool(self.mixed and self.plan.data > 1 and self.plan.expert >= self.plan.data)
+        return how == "all_to_all"
+
+    def bench(self, section: Section, prompt: bool) -> KernelBench:
+        """What a section's kernels run on."""
+        phase = "prefill" if prompt else "decode"
+        mesh, timed = Mesh(self.axes), not self.symbolic
+        return KernelBench(self.kernels, self.engine, self.plan, mesh, section, phase, self.exchanges, timed)
+
+    def rules(self, prompt: bool) -> ServingRules:
         """The layouts of prompts or of single tokens."""
-        return Rules(self.plan.spread, prompt, self.engine.experts.exchange == "all_to_all")
+        return ServingRules(self.plan.spread, prompt, self.exchanges)
 
 
 def filling(plan: ServingPlan, piece: Slice) -> ServingPlan:

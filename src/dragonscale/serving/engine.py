@@ -66,7 +66,8 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     routing: str | float = "random"
     """How tokens spread over experts."""
     exchange: str = "gather"
-    """Whether tokens are sent to the experts of other data ranks (`all_to_all`) or gathered by all (`gather`)."""
+    """Whether tokens are sent to the experts of other data ranks (`all_to_all`), gathered by all (`gather`), or sent where the
+    experts are dealt over all data ranks and gathered elsewhere (`dealt`)."""
     dispatch_bytes: float = 2.0
     """Bytes sent to experts for each element of a token."""
     dedup: bool = False
@@ -118,6 +119,19 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether sliding-window layers keep all tokens."""
 
 
+class EngineProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a program of fixed shapes computes beside the model, as XLA compiles it (see `compiled.py`)."""
+
+    divided: bool = False
+    """Whether a mesh axis that does not divide a dim splits nothing of it; otherwise pieces may be uneven."""
+    padded_rows: int = 1
+    """Rows of matmuls on GPUs are filled up to multiples of this, for the tensor cores."""
+    all_keys: bool = False
+    """Whether attention computes all the keys there is room for, and masks those that are not there."""
+    expert_capacity: float = 0.0
+    """Rows that every expert has room for, over its even share (0: experts work on the rows there are)."""
+
+
 class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which requests run in an iteration."""
 
@@ -153,6 +167,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     experts: EngineExperts = EngineExperts()
     host: EngineHost = EngineHost()
     memory: EngineMemory = EngineMemory()
+    program: EngineProgram = EngineProgram()
     scheduling: EngineScheduling = EngineScheduling()
 
 

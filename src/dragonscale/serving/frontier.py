@@ -20,7 +20,7 @@ from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.limits_fleet import usd_per_million
-from dragonscale.serving.phases import Cost, Iteration, iteration_cost
+from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, loop_seconds
@@ -184,7 +184,9 @@ def _judged(
     return found
 
 
-def _prefill(deployment: Deployment, engine: Engine, ask: Ask, batch: Any, keys: float, step: Cost) -> tuple[Any, Any]:
+def _prefill(
+    deployment: Deployment, engine: Engine, ask: Ask, batch: Any, keys: float, step: IterationCost
+) -> tuple[Any, Any]:
     """Seconds of a prompt's own prefill, and what each prompt adds to the iterations.
 
     Every `data` place and every stage of a pipeline has prompts of its own. In a full batch B/(O−1) sequences end in each
@@ -214,7 +216,7 @@ def _prefill(deployment: Deployment, engine: Engine, ask: Ask, batch: Any, keys:
     return mixed * pieces, numpy.maximum(mixed - step.expected, 0.0) * pieces / several / together
 
 
-def _bounds(cost: Cost) -> list[str]:
+def _bounds(cost: IterationCost) -> list[str]:
     """What takes most of each step: reading weights or caches, computing, the wires, or the host."""
     weights = numpy.asarray(sum(term.memory for name, term in cost.terms.items() if name != "scores"))
     cache = cost.terms["scores"].memory if "scores" in cost.terms else 0.0 * weights

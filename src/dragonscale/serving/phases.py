@@ -1,328 +1,222 @@
-"""One iteration of an engine: what it computes, how long it takes at best, and how long to expect.
+"""One iteration of an engine as a ledger: a line for each kernel, each move and each wait.
 
-An iteration prefills pieces of prompts, advances decoding sequences by a token, or both. All new tokens go through the
-products together; attention is apart for prompts and for single tokens; the head only sees the last token of each. At
-best (`lower`) the busiest resource rules: the FLOPs of all kernels at the peak, the bytes of weights and caches at the
-memory's bandwidth, or the bytes of one set of wires. `roofline` is the book's bound: kernel by kernel, the slower of
-compute and memory. The expectation adds what profiles and engines say, one kernel after the other, and is never below
-`lower`.
+An iteration prefills chunks of prompts, advances decoding sequences by a token, or both. All new tokens go through the
+matmuls together; attention is apart for prompts and for single tokens; the head only sees the last token of each. What is
+shown of an iteration (bounds, terms, the expectation) are groupings of its lines, see `lines.py`.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy
 
-from dragonscale.collectives import Options, collective_time
+from dragonscale.collectives import Options, collective_time, wire_bytes
 from dragonscale.collectives.group import Group, Switches
 from dragonscale.collectives.profile import expected_time, shared_profile
 from dragonscale.kernels import memory_seconds
 from dragonscale.models.program import Section
-from dragonscale.numbers import Number, maximum
+from dragonscale.numbers import Number, is_symbolic, where
+from dragonscale.serving.bench import KernelBench
+from dragonscale.serving.compiled import expert_volume, routing_lines
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.exchange import sent_share
-from dragonscale.serving.reading import Kernel, Move, read_forward
-from dragonscale.serving.work import (
+from dragonscale.serving.fitted import fitted, shared_kv
+from dragonscale.serving.iteration import Iteration, decode, prefill
+from dragonscale.serving.kernel_lines import (
     EXPERT_KERNELS,
-    Attended,
-    Bench,
-    Work,
-    decode_work,
-    expert_work,
-    pointwise_work,
-    product_work,
-    prompt_work,
-    recurrent_work,
+    AttendedSequences,
+    decode_attention_line,
+    elementwise_line,
+    expert_line,
+    matmul_line,
+    prefill_attention_line,
+    recurrent_line,
 )
+from dragonscale.serving.lines import IterationCost, ServingLine
+from dragonscale.serving.reading import ForwardKernel, ForwardMove, ForwardReading, read_forward
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_size
+
+__all__ = ["Iteration", "IterationCost", "decode", "iteration_cost", "prefill"]
 
 EXACT = Options(exact=True)
 
 
-@dataclass(frozen=True)
-class Iteration:
-    """What one iteration computes; numbers or arrays of one length.
-
-    `decodes` sequences that hold `keys` tokens each get `queries` new ones (one, or drafts to verify and one); `prompts`
-    pieces of `tokens` new tokens each are prefilled, with `past` tokens of theirs cached already.
-    """
-
-    decodes: Number = 0
-    keys: Number = 0
-    queries: Number = 1
-    prompts: Number = 0
-    tokens: Number = 0
-    past: Number = 0
-
-    def arrays(self) -> dict[str, Any]:
-        """Every field as an array, all of one length."""
-        values = [numpy.atleast_1d(numpy.asarray(getattr(self, name), float)) for name in self.__dataclass_fields__]
-        wide = numpy.broadcast_arrays(*values)
-        return dict(zip(self.__dataclass_fields__, wide, strict=True))
-
-
-def decode(batch: Number, keys: Number, queries: Number = 1) -> Iteration:
-    """A step in which `batch` sequences that hold `keys` tokens each get their next one."""
-    return Iteration(decodes=batch, keys=keys, queries=queries)
-
-
-def prefill(tokens: Number, prompts: Number = 1, past: Number = 0) -> Iteration:
-    """A step that prefills `prompts` pieces of `tokens` tokens after `past` cached ones."""
-    return Iteration(prompts=prompts, tokens=tokens, past=past)
-
-
-@dataclass
-class Term:
-    """One kind of work in an iteration, over all layers."""
-
-    expected: Number = 0.0
-    compute: Number = 0.0
-    memory: Number = 0.0
-    roofline: Number = 0.0
-    flops: Number = 0.0
-    moved: Number = 0.0
-    kernels: float = 0.0
-
-    def add(self, work: Work, bandwidth: float, times: float) -> None:
-        least = maximum(work.compute, work.moved / bandwidth)
-        self.expected = self.expected + maximum(work.seconds, least) * times
-        self.compute = self.compute + work.compute * times
-        self.memory = self.memory + work.moved / bandwidth * times
-        self.roofline = self.roofline + least * times
-        self.flops = self.flops + work.flops * times
-        self.moved = self.moved + work.moved * times
-        self.kernels += work.issued * times
-
-
-@dataclass
-class Wire:
-    """The moves over one set of axes: bandwidth bound, expectation, bytes that cross."""
-
-    lower: Number = 0.0
-    expected: Number = 0.0
-    volume: Number = 0.0
-    count: Number = 0.0
-
-
-@dataclass
-class Cost:
-    """An iteration's seconds: bounds, expectation, and the terms they are made of."""
-
-    terms: dict[str, Term] = field(default_factory=dict)
-    wires: dict[tuple[str, ...], Wire] = field(default_factory=dict)
-    host: Number = 0.0
-    sampling: Number = 0.0
-    issuing: Number = 0.0
-    streaming: Number = 0.0
-
-    @property
-    def compute(self) -> Number:
-        return sum(term.compute for term in self.terms.values())
-
-    @property
-    def memory(self) -> Number:
-        return sum(term.memory for term in self.terms.values())
-
-    @property
-    def floor(self) -> Number:
-        """Seconds below which the host does not go: issuing kernels one by one, streaming tokens out."""
-        return maximum(self.issuing, self.streaming)
-
-    @property
-    def lower(self) -> Number:
-        """The busiest resource, everything else hidden under it."""
-        return maximum(self.compute, self.memory, *(wire.lower for wire in self.wires.values()))
-
-    @property
-    def roofline(self) -> Number:
-        """The book's bound: each kernel at the slower of its compute and its memory."""
-        return sum(term.roofline for term in self.terms.values())
-
-    @property
-    def upper(self) -> Number:
-        """Everything at datasheet rates, one after the other."""
-        return self.compute + self.memory + sum(wire.lower for wire in self.wires.values())
-
-    @property
-    def device(self) -> Number:
-        """Expected seconds of the chip itself."""
-        return (
-            sum(term.expected for term in self.terms.values())
-            + sum(wire.expected for wire in self.wires.values())
-            + self.sampling
-        )
-
-    @property
-    def expected(self) -> Number:
-        """The expectation: the chip's kernels and wires, or the host where it cannot issue them as fast; and what of the host
-        is not hidden."""
-        return maximum(maximum(self.device, self.floor) + self.host, self.lower)
-
-
-def iteration_cost(deployment: Deployment, iteration: Iteration, whole: bool = False) -> Cost:
-    """The cost of an iteration (or of many: arrays) on one copy of the model.
+def iteration_cost(deployment: Deployment, iteration: Iteration, whole: bool = False) -> IterationCost:
+    """The cost of an iteration (or of many: arrays; or of any: symbols) on one copy of the model.
 
     With a pipeline the batch is cut into as many parts as there are stages, which follow each other through them; the
     iteration takes as long as one part's way through all layers. With `whole` it is one such part already.
     """
-    arrays = iteration.arrays()
-    stages = 1 if whole else deployment.plan.pipe
-    arrays["decodes"] = _part(arrays["decodes"], stages)
-    pieces = _part(arrays["prompts"], stages)
-    cut = arrays["prompts"] / numpy.maximum(pieces, 1.0) / stages
-    arrays |= {
-        "tokens": arrays["tokens"] * cut,
-        "past": arrays["past"] + arrays["tokens"] * (1 - cut),
-        "prompts": pieces,
-    }
-    decodes = arrays["decodes"] > 0
+    known = iteration.one_part(1 if whole else deployment.plan.pipe, deployment.symbolic)
+    if deployment.symbolic or is_symbolic(*known.values()):
+        return _cost(deployment, known, prompt=known["decodes"] == 0)
+    decodes = known["decodes"] > 0
     if decodes.all() or not decodes.any():
-        return _cost(deployment, arrays, prompt=not decodes.any())
+        return _cost(deployment, known, prompt=not decodes.any())
     if len(numpy.atleast_1d(deployment.plan.tensor)) > 1:
         raise AssertionError("one structure of iteration at a time for many plans")
-    return _merged(deployment, arrays, decodes)
+    return _merged(deployment, known, decodes)
 
 
-def _part(count: Any, stages: Number) -> Any:
-    """How many of some sequences are in one of the parts that a pipeline's batch is cut into."""
-    return numpy.where(count > 0, numpy.maximum(count / stages, 1.0), 0.0)
-
-
-def _merged(deployment: Deployment, arrays: dict[str, Any], decodes: Any) -> Cost:
-    """Iterations with and without decoding sequences, each read in its own form."""
-    whole = Cost()
+def _merged(deployment: Deployment, known: dict[str, Any], decodes: Any) -> IterationCost:
+    """Iterations with and without decoding sequences, each read in its own form: lines are zero where they do not run."""
+    found = IterationCost()
     for mask, prompt in ((decodes, False), (~decodes, True)):
-        part = _cost(deployment, {name: array[mask] for name, array in arrays.items()}, prompt)
-        _scatter(whole, part, mask)
-    return whole
+        part = _cost(deployment, {name: array[mask] for name, array in known.items()}, prompt)
+        found.lines += [_spread(line, mask) for line in part.lines]
+        for name in ("host", "sampling", "issuing", "streaming"):
+            setattr(found, name, getattr(found, name) + _wide(getattr(part, name), mask))
+    return found
 
 
-def _scatter(whole: Cost, part: Cost, mask: Any) -> None:
-    def put(record: Any, values: Any) -> None:
-        for name in record.__dataclass_fields__:
-            value = getattr(values, name)
-            if name == "kernels":
-                setattr(record, name, max(getattr(record, name), value))
-            elif name not in ("terms", "wires"):
-                old = getattr(record, name)
-                full = old if isinstance(old, numpy.ndarray) else numpy.zeros(len(mask))
-                full[mask] = value
-                setattr(record, name, full)
-
-    put(whole, part)
-    for name, term in part.terms.items():
-        put(whole.terms.setdefault(name, Term()), term)
-    for axes, wire in part.wires.items():
-        put(whole.wires.setdefault(axes, Wire()), wire)
+def _wide(value: Any, mask: Any) -> Any:
+    full = numpy.zeros(len(mask))
+    full[mask] = value
+    return full
 
 
-def _cost(deployment: Deployment, arrays: dict[str, Any], prompt: bool) -> Cost:
-    engine = deployment.engine
-    bench = Bench(deployment.kernels, engine, deployment.plan, Mesh(deployment.axes))
-    cost = Cost()
-    new = arrays["decodes"] * arrays["queries"] + arrays["prompts"] * arrays["tokens"]
-    last = arrays["decodes"] * arrays["queries"] + arrays["prompts"]
+def _spread(line: ServingLine, mask: Any) -> ServingLine:
+    changed = {
+        field.name: _wide(value, mask)
+        for field in fields(line)
+        if field.name != "times" and isinstance(value := getattr(line, field.name), int | float | numpy.ndarray)
+    }
+    return replace(line, **changed)
+
+
+def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> IterationCost:
+    cost = IterationCost()
+    new = known["decodes"] * known["queries"] + known["prompts"] * known["tokens"]
+    last = known["decodes"] * known["queries"] + known["prompts"]
     for section in deployment.sections if prompt else deployment.decoding:
         tokens = last if section.name == "head" else new
-        sizes: dict[str, Number] = {**section.dims, "b": tokens, "t": 1.0, "s": 1.0, "m": 1.0}
+        sizes: dict[str, Number] = {**_dims(section, deployment), "b": tokens, "t": 1.0, "s": 1.0, "m": 1.0}
         if prompt and section.name != "head":
-            sizes |= {"b": arrays["prompts"], "t": arrays["tokens"], "s": arrays["tokens"] + arrays["past"]}
+            sizes |= {"b": known["prompts"], "t": known["tokens"], "s": known["tokens"] + known["past"]}
             sizes["m"] = sizes["s"] / (section.compress or 1)
-        _add_section(cost, deployment, section, sizes, arrays, tokens, bench, prompt)
-    if not prompt and numpy.any(arrays["prompts"] > 0):
-        _add_prompts(cost, deployment, arrays, bench)
-    _add_host(cost, deployment, arrays, last, bench)
+        reading = _reading(deployment, section, prompt)
+        bench = deployment.bench(section, prompt)
+        cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, prompt)
+        cost.lines += _move_lines(deployment, reading, sizes, bench)
+        if deployment.engine.program.expert_capacity:
+            cost.lines += routing_lines(section, tokens, bench)
+    if not prompt and (is_symbolic(known["prompts"]) or numpy.any(known["prompts"] > 0)):
+        cost.lines += _beside(deployment, known)
+    _add_host(cost, deployment, known, last)
     return cost
 
 
-def _add_section(
-    cost: Cost, deployment: Deployment, section: Section, sizes: dict[str, Number], arrays: dict[str, Any],
-    tokens: Number, bench: Bench, prompt: bool,
-) -> None:  # fmt: skip
+def _reading(deployment: Deployment, section: Section, prompt: bool) -> ForwardReading:
     reading = read_forward(section, deployment.rules(prompt))
-    bandwidth = bench.profile.bandwidth
-    products: dict[tuple[object, ...], list[Kernel]] = {}
+    return fitted(reading, deployment.axis_sizes) if deployment.engine.program.divided else reading
 
-    def add(work: Work) -> None:
-        cost.terms.setdefault(work.part, Term()).add(work, bandwidth, section.repeat)
 
-    sequences = arrays["prompts"] if prompt else arrays["decodes"] * arrays["queries"]  # guesses keep a state each
+def _dims(section: Section, deployment: Deployment) -> dict[str, Number]:
+    """The dims of a section; a KV head that chips of a compiled program share is one head on each."""
+    one = deployment.engine.program.divided and shared_kv(section.dims, deployment.axis_sizes)
+    return {**section.dims, "k": 1} if one else dict(section.dims)
+
+
+def _kernel_lines(
+    reading: ForwardReading, sizes: dict[str, Number], known: dict[str, Any], tokens: Number, bench: KernelBench,
+    prompt: bool,
+) -> list[ServingLine]:  # fmt: skip
+    lines: list[ServingLine | None] = []
+    matmuls: dict[tuple[object, ...], list[ForwardKernel]] = {}
+    sequences = known["prompts"] if prompt else known["decodes"] * known["queries"]  # guesses keep a state each
     for kernel in reading.kernels:
         if kernel.function == "matmul":
             routed = any(dim.select for weight in kernel.op.weights for dim in weight.dims)
-            alone = () if bench.engine.kernels.joined else (len(products),)
+            alone = () if bench.engine.kernels.joined else (len(matmuls),)
             key = ("experts",) if routed else (kernel.part, *(array.name for array in kernel.op.inputs), *alone)
-            products.setdefault(key, []).append(kernel)
+            matmuls.setdefault(key, []).append(kernel)
         elif kernel.function in ("attend", "score"):
             if prompt:
-                seen = Attended(arrays["prompts"], arrays["tokens"], arrays["tokens"] + arrays["past"])
-                add(prompt_work(kernel, section, seen, sizes, bench))
+                lines.append(prefill_attention_line(kernel, _prompts(known), sizes, bench))
             else:
-                seen = Attended(arrays["decodes"], arrays["queries"], arrays["keys"] + arrays["queries"])
-                add(decode_work(kernel, section, seen, sizes, bench))
+                seen = AttendedSequences(known["decodes"], known["queries"], known["keys"] + known["queries"])
+                lines.append(decode_attention_line(kernel, seen, sizes, bench))
         elif kernel.function in ("scan", "delta"):
-            add(recurrent_work(kernel, section, tokens, sequences, sizes, bench))
+            lines.append(recurrent_line(kernel, tokens, sequences, sizes, bench))
         else:
-            add(pointwise_work(kernel, sizes, bench))
-    for key, kernels in products.items():
-        add(expert_work(kernels, tokens, sizes, bench) if key == ("experts",) else product_work(kernels, sizes, bench))
-    _add_moves(cost, deployment, reading.moves, sizes, section.repeat, prompt)
+            lines.append(elementwise_line(kernel, sizes, bench))
+    for key, kernels in matmuls.items():
+        routed = key == ("experts",)
+        lines.append(expert_line(kernels, tokens, sizes, bench) if routed else matmul_line(kernels, sizes, bench))
+    return [line for line in lines if line is not None]
 
 
-def _add_prompts(cost: Cost, deployment: Deployment, arrays: dict[str, Any], bench: Bench) -> None:
+def _prompts(known: dict[str, Any]) -> AttendedSequences:
+    return AttendedSequences(known["prompts"], known["tokens"], known["tokens"] + known["past"])
+
+
+def _beside(deployment: Deployment, known: dict[str, Any]) -> list[ServingLine]:
     """Attention of prompts that share an iteration with decoding sequences."""
-    bandwidth = bench.profile.bandwidth
-    seen = Attended(arrays["prompts"], arrays["tokens"], arrays["tokens"] + arrays["past"])
-    some = arrays["prompts"] > 0
+    lines: list[ServingLine] = []
+    seen = _prompts(known)
+    some = True if is_symbolic(*known.values()) else known["prompts"] > 0
     for section in deployment.sections:
-        sizes: dict[str, Number] = {
-            **section.dims,
-            "b": arrays["prompts"],
-            "t": arrays["tokens"],
-            "s": seen.keys,
-            "m": 1.0,
-        }
-        for kernel in read_forward(section, deployment.rules(prompt=True)).kernels:
+        own = {"b": known["prompts"], "t": known["tokens"], "s": seen.keys, "m": 1.0}
+        sizes: dict[str, Number] = {**_dims(section, deployment), **own}
+        bench = deployment.bench(section, prompt=True)
+        for kernel in _reading(deployment, section, prompt=True).kernels:
             if kernel.function in ("attend", "score"):
-                work = prompt_work(kernel, section, seen, sizes, bench)
-                masked = {
-                    name: numpy.where(some, getattr(work, name), 0.0)
-                    for name in ("flops", "compute", "moved", "seconds")
-                }
-                cost.terms.setdefault("scores", Term()).add(replace(work, **masked), bandwidth, section.repeat)
+                line = prefill_attention_line(kernel, seen, sizes, bench)
+                lines.append(line if some is True or some.all() else _where(some, line))
+    return lines
 
 
-def _add_moves(
-    cost: Cost, deployment: Deployment, moves: tuple[Move, ...], sizes: dict[str, Number], times: float, prompt: bool
-) -> None:
-    """Moves of one kind that partial products over the same width leave behind travel as one message."""
-    mesh = Mesh(deployment.axes)
-    bundles: dict[tuple[object, ...], tuple[Move, Number]] = {}
-    for number, move in enumerate(moves):
+def _where(some: Any, line: ServingLine) -> ServingLine:
+    """The line where there are prompts; the kernels it issues are counted all the same."""
+    names = ("flops", "hbm_bytes", "bound_s", "expected_s", "exposed_s", "compute_s", "memory_s")
+    return replace(line, **{name: numpy.where(some, getattr(line, name), 0.0) for name in names})
+
+
+def _move_lines(
+    deployment: Deployment, reading: ForwardReading, sizes: dict[str, Number], bench: KernelBench
+) -> list[ServingLine]:
+    """Collectives. Those of one kind that partial sums over the same width leave behind travel as one message."""
+    mesh, program = bench.mesh, deployment.engine.program
+    bundles: dict[tuple[object, ...], tuple[ForwardMove, Number]] = {}
+    for number, move in enumerate(reading.moves):
         width = move.step.axes == ("width",)
+        fixed = program.expert_capacity and move.step.kind == "all_to_all"
         key = (move.part, move.step.kind, move.step.axes) if width else (number,)
-        volume = _volume(move, sizes, mesh)
-        known = bundles.get(key)
-        bundles[key] = (move, volume + (known[1] if known else 0.0))
+        tokens = sizes["b"] * sizes["t"]
+        volume = expert_volume(move, tokens, bench) if fixed else _volume(move, sizes, mesh)
+        before = bundles.get(key)
+        bundles[key] = (move, volume + (before[1] if before else 0.0))
+    lines: list[ServingLine] = []
     for move, volume in bundles.values():
-        step = move.step
-        size = mesh.size(*step.axes)
-        if numpy.all(size == 1):
-            continue
-        group = deployment.wires.group(step.axes)
+        size = mesh.size(*move.step.axes)
+        if not numpy.all(size == 1):
+            group = deployment.wires.group(move.step.axes)
+            if move.what == "expert" and not program.expert_capacity:
+                prompt = bench.phase == "prefill"
+                volume = volume * sent_share(move.step, group, sizes.get("x", 1), deployment.engine, prompt)
+            lines.append(_move_line(deployment, move, volume, group, bench))
+    return lines
+
+
+def _move_line(
+    deployment: Deployment, move: ForwardMove, volume: Number, group: Group, bench: KernelBench
+) -> ServingLine:
+    step, size, section = move.step, bench.mesh.size(*move.step.axes), bench.section
+    sent, count = wire_bytes(step.kind, volume, size), 1.0
+    lower = taken = collective_time(step.kind, volume, group, EXACT).bandwidth
+    if not is_symbolic(volume, size, lower):
         profile = deployment.exchange_network if move.what == "expert" else deployment.network
-        if move.what == "expert":
-            volume = volume * sent_share(step, group, sizes.get("x", 1), deployment.engine, prompt)
-        wire = cost.wires.setdefault(step.axes, Wire())
-        lower = collective_time(step.kind, volume, group, EXACT).bandwidth
-        taken = expected_time(step.kind, volume, group, shared_profile(profile, group), EXACT)
-        alone = numpy.asarray(size) <= 1
-        wire.lower = wire.lower + numpy.where(alone, 0.0, lower) * times
         slow = deployment.engine.collectives.slowdown if _within_node(group) else 1.0
-        wire.expected = wire.expected + numpy.where(alone, 0.0, taken) * times * slow
-        wire.volume = wire.volume + numpy.where(alone, 0.0, volume) * times
-        wire.count = wire.count + numpy.where(alone, 0.0, 1.0) * times
+        taken = expected_time(step.kind, volume, group, shared_profile(profile, group), EXACT) * slow
+        alone = numpy.asarray(size) <= 1
+        lower, taken, sent, volume, count = (
+            numpy.where(alone, 0.0, value) for value in (lower, taken, sent, volume, count)
+        )
+    return ServingLine(
+        section.name, bench.phase, step.before.name, step.kind, step.axes, section.repeat,
+        move.part, "", "activation", 0.0, 0.0, sent, lower, taken, taken, issued=count, volume=volume,
+    )  # fmt: skip
 
 
 def _within_node(group: Group) -> bool:
@@ -330,7 +224,7 @@ def _within_node(group: Group) -> bool:
     return not isinstance(group, Switches) or bool(numpy.all(group.size * group.stride <= group.levels[0].degree))
 
 
-def _volume(move: Move, sizes: dict[str, Number], mesh: Mesh) -> Number:
+def _volume(move: ForwardMove, sizes: dict[str, Number], mesh: Mesh) -> Number:
     """Bytes of a move's array as one group sees it, dims never split below one element."""
     step = move.step
     array = step.after if step.kind in ("all_gather", "permute") else step.before
@@ -340,27 +234,20 @@ def _volume(move: Move, sizes: dict[str, Number], mesh: Mesh) -> Number:
     return held * mesh.size(*step.axes) if step.kind == "all_to_all" else held
 
 
-def _add_host(cost: Cost, deployment: Deployment, arrays: dict[str, Any], last: Any, bench: Bench) -> None:
+def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any], last: Any) -> None:
     """Sampling, what of the host is exposed, and the host's pace where kernels are issued one by one."""
-    engine = deployment.engine
-    vocab = deployment.model.vocab
-    ways = bench.mesh.size("data")
-    cost.sampling = engine.host.sample_s + memory_seconds(last / ways * vocab * engine.host.sample_bytes, bench.profile)
-    own = (
-        engine.host.sequence_s * arrays["decodes"]
-        + engine.host.prompt_s * arrays["prompts"]
-        + engine.host.token_s * arrays["prompts"] * arrays["tokens"]
-    )
-    cost.host = engine.host.step_s + own / ways
-    issued = sum(term.kernels for term in cost.terms.values()) + sum(wire.count for wire in cost.wires.values())
-    gaps = engine.kernels.gap_s * issued
-    replayed = numpy.where(arrays["prompts"] > 0, engine.host.prompt_graphs, engine.host.graphs)
-    cost.sampling = cost.sampling + gaps
-    routed = cost.terms["experts"].kernels / EXPERT_KERNELS if "experts" in cost.terms else 0.0
-    pace = (
-        issued * engine.host.kernel_s
-        + routed * engine.host.expert_layer_s
-        + deployment.latent * engine.host.latent_layer_s
-    )
-    cost.issuing = numpy.where(replayed, 0.0, pace)
-    cost.streaming = engine.host.stream_s * last
+    if deployment.symbolic or is_symbolic(last):
+        return
+    engine, host = deployment.engine, deployment.engine.host
+    ways = Mesh(deployment.axes).size("data")
+    sampled = memory_seconds(last / ways * deployment.model.vocab * host.sample_bytes, deployment.kernels)
+    own = host.sequence_s * known["decodes"] + host.prompt_s * known["prompts"]
+    own = own + host.token_s * known["prompts"] * known["tokens"]
+    cost.host = host.step_s + own / ways
+    issued = sum(line.issued * line.times for line in cost.lines)
+    cost.sampling = host.sample_s + sampled + engine.kernels.gap_s * issued
+    replayed = where(known["prompts"] > 0, host.prompt_graphs, host.graphs)
+    routed = sum(line.issued * line.times for line in cost.lines if line.term == "experts") / EXPERT_KERNELS
+    pace = issued * host.kernel_s + routed * host.expert_layer_s + deployment.latent * host.latent_layer_s
+    cost.issuing = where(replayed, 0.0, pace)
+    cost.streaming = host.stream_s * last

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from dragonscale.models.program import Op, Section
 from dragonscale.notation import Array
-from dragonscale.serving.rules import DEALT, HEADS, MESH, SLICED, Rules
+from dragonscale.serving.rules import DEALT, HEADS, MESH, SLICED, ServingRules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from dragonscale.sharding.step import Step
@@ -20,7 +20,7 @@ _OPEN = Mesh(dict(zip(MESH, (2, 3, 5, 7, 11, 13, 17), strict=True)))
 
 
 @dataclass(frozen=True)
-class Kernel:
+class ForwardKernel:
     """What one line computes on one chip, by the layouts of what it reads and writes."""
 
     part: str
@@ -30,7 +30,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Move:
+class ForwardMove:
     """A collective between two kernels. `what` is `activation`, or `expert` for tokens on their way to experts and back."""
 
     part: str
@@ -39,22 +39,22 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ForwardReading:
     """One section under the rules, once."""
 
     section: Section
-    kernels: tuple[Kernel, ...]
-    moves: tuple[Move, ...]
+    kernels: tuple[ForwardKernel, ...]
+    moves: tuple[ForwardMove, ...]
 
 
 @dataclass
 class _Walk:
     """Where every tensor lies at the moment, and what was found so far."""
 
-    rules: Rules
+    rules: ServingRules
     now: dict[str, Array] = field(default_factory=dict)
-    kernels: list[Kernel] = field(default_factory=list)
-    moves: list[Move] = field(default_factory=list)
+    kernels: list[ForwardKernel] = field(default_factory=list)
+    moves: list[ForwardMove] = field(default_factory=list)
 
     def held(self, array: Array) -> Array:
         """The array as it lies now; what comes from another section lies as the rules say."""
@@ -62,10 +62,10 @@ class _Walk:
         return known if known is not None and known.names == array.names else self.rules.activation(array)
 
     def bring(self, array: Array, target: Array, part: str, what: str = "activation") -> None:
-        """Move an array to a layout, once: it stays there."""
+        """ForwardMove an array to a layout, once: it stays there."""
         for step in reshard(self.held(array), target, _OPEN):
             if not step.free:
-                self.moves.append(Move(part, what, step))
+                self.moves.append(ForwardMove(part, what, step))
         self.now[array.name] = target
 
     def whole(self, array: Array, part: str) -> None:
@@ -81,7 +81,7 @@ class _Walk:
             self.bring(known, self.rules.activation(known.with_layout({})), part)
 
 
-def read_forward(section: Section, rules: Rules) -> Reading:
+def read_forward(section: Section, rules: ServingRules) -> ForwardReading:
     """All kernels and moves of one pass through a section; each section is read once."""
     key = (section.name, section.ops, rules)
     if key not in _READ:
@@ -93,10 +93,10 @@ def read_forward(section: Section, rules: Rules) -> Reading:
             walk.whole(last, section.ops[-1].part)
         _READ[key] = (tuple(walk.kernels), tuple(walk.moves))
     kernels, moves = _READ[key]
-    return Reading(section, kernels, moves)
+    return ForwardReading(section, kernels, moves)
 
 
-_READ: dict[tuple[object, ...], tuple[tuple[Kernel, ...], tuple[Move, ...]]] = {}
+_READ: dict[tuple[object, ...], tuple[tuple[ForwardKernel, ...], tuple[ForwardMove, ...]]] = {}
 
 
 def _read_einsum(op: Op, walk: _Walk) -> None:
@@ -111,7 +111,7 @@ def _read_einsum(op: Op, walk: _Walk) -> None:
     rest = walk.rules.activation(op.output)
     split = {dim.name: dim.axes if dim.name in axes else () for dim in rest.dims if dim.name not in contracted}
     raw = op.output.with_layout(split, partial)
-    walk.kernels.append(Kernel(op.part, "matmul", (*inputs, *weights, raw), op))
+    walk.kernels.append(ForwardKernel(op.part, "matmul", (*inputs, *weights, raw), op))
     walk.now[op.output.name] = raw
 
 
@@ -133,7 +133,7 @@ def _read_attention(op: Op, walk: _Walk) -> None:
     axes = {dim.name for array in arrays[1:] for dim in array.dims}
     partial = walk.rules.joined() if {"s", "m"} & axes else ()
     raw = replace(result, partial=partial)
-    walk.kernels.append(Kernel(op.part, op.function, (*arrays, result), op))
+    walk.kernels.append(ForwardKernel(op.part, op.function, (*arrays, result), op))
     walk.now[op.output.name] = raw
     if op.function == "attend":
         walk.bring(op.output, walk.rules.activation(op.output), op.part)
@@ -150,12 +150,12 @@ def _read_dispatch(op: Op, walk: _Walk) -> None:
         home = there.with_layout(
             {dim.name: ("data",) if dim.name == "b" else () if dim.name == "x" else dim.axes for dim in there.dims}
         )
-        walk.moves.append(Move(op.part, "expert", Step("all_to_all", ("data",), home, there)))
+        walk.moves.append(ForwardMove(op.part, "expert", Step("all_to_all", ("data",), home, there)))
     else:
         held = walk.held(source)
         gathered = held.with_layout({dim.name: () if dim.name == "b" else dim.axes for dim in held.dims})
-        walk.moves.append(Move(op.part, "expert", Step("all_gather", ("data",), held, gathered)))
-    walk.kernels.append(Kernel(op.part, "dispatch", (there,), op))
+        walk.moves.append(ForwardMove(op.part, "expert", Step("all_gather", ("data",), held, gathered)))
+    walk.kernels.append(ForwardKernel(op.part, "dispatch", (there,), op))
     walk.now[op.output.name] = there
 
 
@@ -169,19 +169,21 @@ def _read_combine(op: Op, walk: _Walk) -> None:
         back = held.with_layout(
             {dim.name: ("data",) if dim.name == "b" else () if dim.name == "x" else dim.axes for dim in held.dims}
         )
-        walk.moves.append(Move(op.part, "expert", Step("all_to_all", ("data",), replace(held, partial=()), back)))
+        walk.moves.append(
+            ForwardMove(op.part, "expert", Step("all_to_all", ("data",), replace(held, partial=()), back))
+        )
     else:
         everywhere = home.with_layout({dim.name: () if dim.name == "b" else dim.axes for dim in home.dims}, ("data",))
-        walk.moves.append(Move(op.part, "expert", Step("reduce_scatter", ("data",), everywhere, home)))
+        walk.moves.append(ForwardMove(op.part, "expert", Step("reduce_scatter", ("data",), everywhere, home)))
     partial = (*(axis for axis in DEALT if axis != "data"), *SLICED)
-    walk.kernels.append(Kernel(op.part, "combine", (home,), op))
+    walk.kernels.append(ForwardKernel(op.part, "combine", (home,), op))
     walk.now[op.output.name] = replace(home, partial=partial)
 
 
 def _read_lookup(op: Op, walk: _Walk) -> None:
     """Rows of a table split over the vocabulary: each chip finds some of its tokens."""
     assert op.output is not None
-    walk.kernels.append(Kernel(op.part, "lookup", (walk.rules.activation(op.output),), op))
+    walk.kernels.append(ForwardKernel(op.part, "lookup", (walk.rules.activation(op.output),), op))
     walk.now[op.output.name] = replace(walk.rules.activation(op.output), partial=HEADS)
 
 
@@ -197,7 +199,9 @@ def _read_linear(op: Op, walk: _Walk) -> None:
         for array in op.inputs:
             walk.whole(array, op.part)
         result = walk.rules.activation(op.output)
-    walk.kernels.append(Kernel(op.part, op.function, (*(replace(array, partial=()) for array in held), result), op))
+    walk.kernels.append(
+        ForwardKernel(op.part, op.function, (*(replace(array, partial=()) for array in held), result), op)
+    )
     walk.now[op.output.name] = result
 
 
@@ -206,10 +210,12 @@ def _read_pointwise(op: Op, walk: _Walk) -> None:
         walk.finish(array.name, op.part)
     arrays = tuple(walk.held(array) for array in op.inputs)
     if op.output is None:
-        walk.kernels.append(Kernel(op.part, op.function, tuple(walk.rules.cached(array) for array in op.inputs), op))
+        walk.kernels.append(
+            ForwardKernel(op.part, op.function, tuple(walk.rules.cached(array) for array in op.inputs), op)
+        )
         return
     result = walk.rules.activation(op.output)
-    walk.kernels.append(Kernel(op.part, op.function, (*arrays, result), op))
+    walk.kernels.append(ForwardKernel(op.part, op.function, (*arrays, result), op))
     walk.now[op.output.name] = result
 
 

@@ -26,7 +26,7 @@ Layout = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Rules:
+class ServingRules:
     """How arrays lie. `spread` is the plan's; `prompt` says whether tokens of prompts are computed (split over
     `context`), or single tokens of many sequences (copied along it); `exchange` whether tokens travel to the experts of
     other `data` places by AllToAll, or everybody gathers all tokens."""

@@ -17,7 +17,7 @@ import numpy
 from dragonscale.hardware import Chip, Torus
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.phases import Cost, Iteration, iteration_cost
+from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
 from dragonscale.serving.times import Piece
 
 EVERY = 256
@@ -241,7 +241,7 @@ def _within(first: float, slope: float, seconds: float) -> int:
     return count
 
 
-def _rest(cost: Cost) -> Any:
+def _rest(cost: IterationCost) -> Any:
     """An iteration without attention, head, sampling and host."""
     inside = sum(term.expected for name, term in cost.terms.items() if name not in ("scores", "head"))
     return inside + sum(wire.expected for wire in cost.wires.values())

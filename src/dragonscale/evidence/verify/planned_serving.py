@@ -20,7 +20,7 @@ from dragonscale.runtime.decode import cached
 from dragonscale.runtime.expert_exchange import capacity_for
 from dragonscale.runtime.place import steps
 from dragonscale.runtime.serving_place import ServingPlace
-from dragonscale.serving.reading import Move, read_forward
+from dragonscale.serving.reading import ForwardMove as Move, read_forward
 from dragonscale.serving.rules import HEADS
 from dragonscale.sharding.mesh import Mesh
 

@@ -10,7 +10,7 @@ from dragonscale.reports.serve.records import ConfigReport, MemoryUse, StepTerm
 from dragonscale.serving.capacity import capacity, memory_bytes
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
-from dragonscale.serving.phases import Cost, decode, iteration_cost, prefill
+from dragonscale.serving.phases import IterationCost, decode, iteration_cost, prefill
 from dragonscale.units import render
 
 
@@ -127,7 +127,7 @@ def wire_name(axes: tuple[str, ...]) -> str:
     return next((name for known, name in _WIRES if set(axes) <= known), f"collectives over {', '.join(axes)}")
 
 
-def term_rows(cost: Cost) -> list[StepTerm]:
+def term_rows(cost: IterationCost) -> list[StepTerm]:
     """The terms of an iteration, longest first; expected seconds add up to the iteration."""
     rows: dict[str, StepTerm] = {}
 

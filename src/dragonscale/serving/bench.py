@@ -1,0 +1,64 @@
+"""What the kernels of a section run on, and how a kernel becomes a line of the ledger."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from dragonscale.hardware.chip import dtype_bytes
+from dragonscale.kernels import KernelProfile
+from dragonscale.models.program import Section
+from dragonscale.notation import Array
+from dragonscale.numbers import Number, ceil_to, maximum
+from dragonscale.serving.engine import Engine
+from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.pieces import local_elements
+
+
+@dataclass(frozen=True)
+class KernelBench:
+    """What the kernels of a section run on: a chip's profile, the engine, the plan's formats, the mesh. `exchange`
+    says that tokens are sent to experts; `timed` is False on symbols, for which no profile has seconds."""
+
+    profile: KernelProfile
+    engine: Engine
+    plan: ServingPlan
+    mesh: Mesh
+    section: Section
+    phase: str
+    exchange: bool = False
+    timed: bool = True
+
+    @cached_property
+    def axis_sizes(self) -> dict[str, int]:
+        """The mesh axes of more than one chip."""
+        return {name: int(size) for name, size in self.mesh.axes.items() if size != 1}
+
+    @property
+    def attention_dtype(self) -> str:
+        """The format in which a prompt attends."""
+        narrow = self.engine.kernels.narrow_attention and dtype_bytes(self.plan.kv) == 1
+        return self.plan.kv if narrow else "bf16"
+
+    def size(self, array: Array, sizes: dict[str, Number]) -> Number:
+        """Elements of an array on one chip."""
+        return local_elements(array, sizes, self.mesh)
+
+    def rows(self, count: Number) -> Number:
+        """Rows of a matmul as they are computed."""
+        padded = self.engine.program.padded_rows if self.profile.chip.kind == "gpu" else 1
+        return ceil_to(count, padded) if padded > 1 else count
+
+    def line(
+        self, what: str, kind: str, part: str, term: str, *, dtype: str = "", flops: Number = 0.0, moved: Number = 0.0,
+        seconds: Number = 0.0, issued: float = 1.0,
+    ) -> ServingLine:  # fmt: skip
+        """A kernel's line: never expected sooner than its bound."""
+        compute = flops / self.profile.peak(dtype) if dtype else 0.0
+        memory = moved / self.profile.bandwidth
+        least = maximum(compute, memory)
+        taken = maximum(seconds, least) if self.timed else least
+        return ServingLine(
+            self.section.name, self.phase, what, kind, (), self.section.repeat, part, term, "", flops, moved, 0.0,
+            least, taken, taken, compute, memory, issued,
+        )  # fmt: skip

@@ -1,0 +1,87 @@
+"""What a program of fixed shapes computes beside the model: experts with room for so many rows, all the keys there is room for.
+
+The switches are those of the engine's `program` group; other engines have none of them and none of this applies. With a
+capacity, every expert works on the same number of rows from each sender, filled or not, and the router's choices and weights
+travel in messages of their own. Sizes are numbers here: such a program is compiled for one plan.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy
+
+from dragonscale.collectives import wire_bytes
+from dragonscale.models.program import Section
+from dragonscale.numbers import Number, maximum, product
+from dragonscale.serving.bench import KernelBench
+from dragonscale.serving.fitted import ways
+from dragonscale.serving.lines import ServingLine
+from dragonscale.serving.reading import ForwardKernel, ForwardMove
+from dragonscale.serving.rules import HEADS
+
+WIDTH = 2.0
+"""Bytes of a bf16 number."""
+
+
+def capacity_rows(tokens: Number, bench: KernelBench) -> int:
+    """Rows of each expert from each sender: the capacity times the even share of the rows that a chip routes, which are those of
+    its own sequences, or of all where they are gathered."""
+    dims = bench.section.dims
+    senders = ways(("data",), bench.axis_sizes) if bench.exchange else 1
+    routed = round(float(numpy.ravel(tokens)[0]) / senders) * dims["x"]
+    return max(1, math.ceil(int(routed * bench.engine.program.expert_capacity) / dims["e"]))
+
+
+def capacity_flops(kernels: Iterable[ForwardKernel], tokens: Number, bench: KernelBench) -> float:
+    """FLOPs of a layer's experts on the rows they have room for."""
+    dims, sizes = bench.section.dims, bench.axis_sizes
+    rows = capacity_rows(tokens, bench) * (ways(("data",), sizes) if bench.exchange else 1)
+    found = 0.0
+    for kernel in kernels:
+        weight = kernel.arrays[-2]
+        own = product(dims[dim.name] / ways(dim.axes, sizes) for dim in weight.dims if not dim.select)
+        dealt = next(ways(dim.axes, sizes) for dim in weight.dims if dim.select)
+        found += 2.0 * dims["e"] / dealt * rows * own
+    return found
+
+
+def masked_flops(
+    batch: Number, heads: Number, queries: Number, keys: Number, size: Number, bench: KernelBench
+) -> Number:
+    """FLOPs of attention to all the keys there is room for, those that are not there or not yet being masked. The query heads
+    that share a KV head are the rows of a decode step's matmuls."""
+    rows = heads * queries
+    if bench.phase == "decode" and "k" in bench.section.dims:
+        kept = maximum(1.0, bench.section.dims["k"] / ways(HEADS, bench.axis_sizes))
+        rows = kept * bench.rows(heads / kept) * queries
+    return 2.0 * batch * rows * keys * size
+
+
+def expert_volume(move: ForwardMove, tokens: Number, bench: KernelBench) -> Number:
+    """Bytes of tokens on their way to experts, or back, as a group sees them: all the rows there is room for."""
+    dims = bench.section.dims
+    return capacity_rows(tokens, bench) * dims["e"] * dims["d"] * WIDTH * ways(move.step.axes, bench.axis_sizes)
+
+
+def routing_lines(section: Section, tokens: Number, bench: KernelBench) -> Iterator[ServingLine]:
+    """The router's choices and weights, four bytes each, which go where the tokens go."""
+    size = ways(("data",), bench.axis_sizes)
+    if size == 1 or not any(op.function == "dispatch" for op in section.ops):
+        return
+    rows = capacity_rows(tokens, bench)
+    kind, names = ("all_to_all", ("P",)) if bench.exchange else ("all_gather", ("experts", "P"))
+    volume = float(numpy.ravel(tokens)[0]) * section.dims["x"] * 4.0
+    volume = rows * section.dims["e"] * 4.0 * size if bench.exchange else volume
+    for name in names:
+        yield ServingLine(
+            section.name, bench.phase, name, kind, ("data",), section.repeat, "experts", carries="statistic",
+            wire_bytes=wire_bytes(kind, volume, size), volume=volume, issued=1.0,
+        )  # fmt: skip
+
+
+def few_rows(tokens: Number, bench: KernelBench) -> bool:
+    """Whether an expert has so few rows that a GPU compiler fills them up, or writes a loop instead of a matmul."""
+    if "e" not in bench.section.dims or bench.profile.chip.kind != "gpu":
+        return False
+    senders = ways(("data",), bench.axis_sizes) if bench.exchange else 1
+    return capacity_rows(tokens, bench) * senders < bench.engine.program.padded_rows
