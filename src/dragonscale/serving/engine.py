@@ -119,6 +119,19 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether sliding-window layers keep all tokens."""
 
 
+class AliveTensors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many of each are alive at the peak of a compiled program: FFN hidden dims, a block of scores (fp32), the residual stream,
+    one layer's cache, logits (fp32). The compiler decides, so there is a set for each kind of chip (`gpu`, `tpu`) and phase."""
+
+    chip: str
+    phase: str
+    hidden: float
+    scores: float
+    residual: float
+    cache: float
+    logits: float
+
+
 class EngineProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a program of fixed shapes computes beside the model, as XLA compiles it (see `compiled.py`)."""
 
@@ -130,6 +143,10 @@ class EngineProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether attention computes all the keys there is room for, and masks those that are not there."""
     expert_capacity: float = 0.0
     """Rows that every expert has room for, over its even share (0: experts work on the rows there are)."""
+    attention_block: int = 0
+    """Queries of a prompt that attend at a time, where they divide it."""
+    alive: tuple[AliveTensors, ...] = ()
+    """What is alive at the peak. With none the workspace is that of `scheduling.max_tokens`."""
 
 
 class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,9 +202,8 @@ def merge_groups(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
     """
     found = dict(base)
     for key, value in changes.items():
-        known = found.get(key)
-        both = isinstance(known, Mapping) and isinstance(value, Mapping)
-        found[key] = merge_groups(known, value) if both else value
+        group = isinstance(found.get(key), Mapping) and isinstance(value, Mapping)
+        found[key] = merge_groups(found[key], value) if group else value
     return found
 
 

@@ -6,14 +6,18 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.verify.planned_flops import planned_flops
 from dragonscale.evidence.verify.planned_memory import ALIVE, memory_parts, planned_memory
 from dragonscale.evidence.verify.planned_moves import PlannedMove, Work, planned_moves
-from dragonscale.evidence.verify.planned_serving import Serving, few_rows, serving_flops, serving_memory, serving_moves
 from dragonscale.evidence.verify.request import Request
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
+from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.runtime.meshes import place_of
-from dragonscale.runtime.serving_place import exchanges, serving_place, serving_sizes
 from dragonscale.serving.capacity import BINARY, memory_bytes
+from dragonscale.serving.compiled import few_rows
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.engine import adjust, load_engine
+from dragonscale.serving.iteration import decode, prefill
+from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.training.evaluation import judge_one, make_job, problems
 from dragonscale.training.plan import AXES, parse_plan
@@ -56,20 +60,34 @@ def plan_of(request: Request) -> Planned:
 
 def _serving(request: Request) -> Planned:
     model, plan, piece = load_model(request.model), parse_serving_plan(request.plan), parse_slice(request.slice)
-    program = model.program()
+    engine = adjust(load_engine("dragonscale"), program={"expert_capacity": request.capacity})
+    deployment = Deployment(model, piece, plan, engine)
     prompt = request.program == "prefill"
-    place = serving_place(plan, program, prompt, exchanges(plan, program))
-    tokens = request.sequence if prompt else 1
-    what = Serving(program, place, request.batch, tokens, request.sequence, request.capacity, piece.chip.kind)
-    memory = serving_memory(what)
+    step = prefill(request.sequence, request.batch) if prompt else decode(request.batch, request.sequence - 1)
+    ledger = iteration_ledger(deployment, step)
+    memory = ledger.memory
+    tokens = request.batch * (request.sequence if prompt else 1)
+    benches = [deployment.bench(section, prompt) for section in deployment.sections]
     return Planned(
-        axes=serving_sizes(plan, program),
+        axes={axis: int(size) for axis, size in deployment.axes.items()},
         arguments_bytes=memory["weights"] + memory["cache"] + memory["tokens"],
         memory=memory,
-        flops=serving_flops(what),
-        moves=tuple(serving_moves(what)),
-        problems=_too_large(request, sum(memory.values())),
-        few_rows=few_rows(what),
+        flops=_flops_by_part(ledger),
+        moves=tuple(_move(line) for line in ledger.lines if line.moves and line.wire_bytes > 0),
+        problems=_too_large(request, ledger.hbm_bytes),
+        few_rows=any(few_rows(tokens, bench) for bench in benches),
+    )
+
+
+def _flops_by_part(ledger: Ledger) -> dict[str, float]:
+    """Matmul FLOPs; attention's own stand apart as `scores`."""
+    return ledger.by("term", "flops", lambda line: line.flops > 0)
+
+
+def _move(line: LedgerLine) -> PlannedMove:
+    what = line.carries
+    return PlannedMove(
+        line.kind, line.axes, what, "forward", line.what, line.section, float(line.wire_bytes), int(line.times)
     )
 
 
