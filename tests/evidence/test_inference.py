@@ -23,6 +23,7 @@ from dragonscale.evidence.inference_rows import case_of, engine_of, limits_of, p
 from dragonscale.evidence.rows import Skip
 from dragonscale.evidence.score import by, statistics_of
 from dragonscale.models.transformer import count_parameters
+from dragonscale.serving.engine import load_engine
 
 from .measured import DATA, by_id
 
@@ -209,7 +210,7 @@ def test_static_batches_grow(cases):
 
 def test_query_heads_that_do_not_share_a_cache(cases):
     case = cases["IN-TRTS-189"]
-    newer = changed(case, engine="trtllm-0.9")
+    newer = replace(case, engine=load_engine("trtllm-0.9"))
     step, shared = (decode_seconds(deployment_of(one), 512, 128, 2048) for one in (case, newer))
     assert step > 1.5 * shared
 

@@ -16,7 +16,6 @@ from dragonscale.evidence.rows import Skip
 from dragonscale.hardware import Torus
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import load_engine
 from dragonscale.serving.phases import Iteration, decode, iteration_cost, prefill
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.steady import Steady, steady_state
@@ -38,7 +37,7 @@ def deployment_of(case: InferenceCase, plan: ServingPlan | None = None) -> Deplo
     chosen = plan or case.plan
     assert chosen is not None
     piece = case.piece if chosen.chips == case.piece.chips else replace(case.piece, shape=(chosen.chips,), pods=1)
-    return Deployment(case.model, piece, chosen, load_engine(case.row.engine), case.row.transport or "ib")
+    return Deployment(case.model, piece, chosen, case.engine, case.row.transport or "ib")
 
 
 def seconds(deployment: Deployment, iteration: Iteration) -> Any:

@@ -18,6 +18,7 @@ from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, ty
 from dragonscale.hardware import Slice
 from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
 LATENCIES = ("static_batch", "prefill_only", "decode_only")
@@ -65,6 +66,7 @@ class InferenceCase:
     model: Transformer
     piece: Slice
     plan: ServingPlan | None
+    engine: Engine
 
 
 def case_of(row: InferenceRow) -> InferenceCase:
@@ -72,7 +74,7 @@ def case_of(row: InferenceRow) -> InferenceCase:
     if row.scenario not in LATENCIES + RATES:
         raise Skip(f"no model of the scenario {row.scenario[:40]!r}")
     plan = parse_serving_plan(row.plan) if row.plan else None
-    return InferenceCase(row, model_of(row), slice_of(row), plan)
+    return InferenceCase(row, model_of(row), slice_of(row), plan, load_engine(row.engine))
 
 
 def published_case(row: Row, place: int) -> InferenceRow:

@@ -20,7 +20,7 @@ from dragonscale.evidence.serving_rows import FORMS, ServedRun, run_of
 from dragonscale.hardware import parse_slice
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import Engine, adjust, load_engine
+from dragonscale.serving.engine import adjust
 from dragonscale.serving.table import StepTable
 from dragonscale.serving.times import StepTimes
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, SimulationOptions, Uniform, simulate
@@ -33,10 +33,9 @@ COLD = "kernels were compiled while requests were timed"
 
 
 class StepTables:
-    """Deployments of a file with their step tables, each built once; `engines` may replace those known by name."""
+    """Deployments of a file with their step tables, each built once."""
 
-    def __init__(self, runs: Iterable[ServedRun], engines: dict[str, Engine] | None = None) -> None:
-        self.engines = engines or {}
+    def __init__(self, runs: Iterable[ServedRun]) -> None:
         self.most: dict[tuple[object, ...], tuple[int, int]] = {}
         for run in runs:
             tokens, sequences = self.most.get(self._key(run), (0, 0))
@@ -52,19 +51,18 @@ class StepTables:
         """The step times of a run's deployment."""
         key = self._key(run)
         if key not in self.tables:
-            engine = self.engines.get(run.row.engine) or load_engine(run.row.engine)
-            deployment = deployment_of(run, engine, *self.most[key])
+            deployment = deployment_of(run, *self.most[key])
             self.tables[key] = StepTable(deployment, longest=16384, draft_part=1.5 / run.model.n_layers)
         return self.tables[key]
 
 
-def deployment_of(run: ServedRun, engine: Engine, tokens: int, sequences: int) -> Deployment:
+def deployment_of(run: ServedRun, tokens: int, sequences: int) -> Deployment:
     """The copy of the model that served, with the engine as it was launched."""
     engine = adjust(
-        engine,
+        run.engine,
         memory={"share": run.recipe.memory},
         scheduling={"max_tokens": tokens, "max_sequences": sequences},
-        host={"stream_s": engine.host.stream_s / run.recipe.interval, "prompt_graphs": _captured(run)},
+        host={"stream_s": run.engine.host.stream_s / run.recipe.interval, "prompt_graphs": _captured(run)},
     )
     return Deployment(run.model, parse_slice(f"{run.row.chip}:{run.plan.chips}"), run.plan, engine)
 
@@ -83,7 +81,7 @@ def cache_tokens(run: ServedRun) -> int:
     """Tokens of cache that the run's requests have room for. TensorRT-LLM's part of the memory is one of what is left
     beside weights and activations, the others' is one of the whole. Where there seems to be none at all the run took place
     nevertheless, so nothing is known of its memory and all clients are taken to fit."""
-    room = capacity(deployment_of(run, load_engine(run.row.engine), _budget(run), run.row.clients))
+    room = capacity(deployment_of(run, _budget(run), run.row.clients))
     if run.row.engine == "trtllm":
         free = room.hbm - numpy.max(room.weights) - numpy.max(room.working) - room.reserve
         room = replace(room, usable=room.hbm - free * (1 - run.recipe.memory))
@@ -153,11 +151,9 @@ def served_runs(path: str | Path) -> tuple[list[ServedRun], list[str]]:
     return [run for _, run in attempt(rows, run_of, reasons)], reasons
 
 
-def predict_all(
-    runs: Sequence[ServedRun], reasons: list[str], engines: dict[str, Engine] | None = None
-) -> list[tuple[ServedRun, tuple[float, float]]]:
+def predict_all(runs: Sequence[ServedRun], reasons: list[str]) -> list[tuple[ServedRun, tuple[float, float]]]:
     """Runs with their predicted latencies; those of one description are simulated once."""
-    tables = StepTables(runs, engines)
+    tables = StepTables(runs)
     known: dict[tuple[object, ...], tuple[float, float]] = {}
 
     def once(run: ServedRun) -> tuple[float, float]:

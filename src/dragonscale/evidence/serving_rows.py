@@ -22,9 +22,10 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.dialect import words
 from dragonscale.evidence.rows import Form, Row, Skip, count, number, typed
 from dragonscale.evidence.serving_recipes import Launch, Recipe, recipe_of, recipes
-from dragonscale.hardware import Chip, load_chip
+from dragonscale.hardware import load_chip
 from dragonscale.models import Transformer, load_model
 from dragonscale.models.ffn import Moe
+from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
 
@@ -54,9 +55,9 @@ class ServedRun:
 
     row: ServingRow
     model: Transformer
-    chip: Chip
     plan: ServingPlan
     recipe: Recipe
+    engine: Engine
 
     @property
     def mixture(self) -> bool:
@@ -84,7 +85,7 @@ def run_of(row: ServingRow) -> ServedRun:
     if row.recipe not in recipes():
         raise Skip(f"no recipe called {row.recipe[:40]!r}")
     plan = parse_serving_plan(row.plan)
-    return ServedRun(row, _model(row.model), load_chip(row.chip), plan, recipes()[row.recipe])
+    return ServedRun(row, _model(row.model), plan, recipes()[row.recipe], load_engine(row.engine))
 
 
 @cache

@@ -1,0 +1,134 @@
+"""Refit the constants of software stacks from measured training runs.
+
+    python -m tools.fit_stacks                 # print shipped and refitted constants and the errors
+    python -m tools.fit_stacks --quick         # on every fourth run
+    python -m tools.fit_stacks --write         # and put the tables into docs/validation-training.md
+
+How is told in `tools/refit.py`. A run whose recomputation is not stated keeps the policy chosen at the shipped constants.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.rows import Skip, read_measured
+from dragonscale.evidence.score import Scored
+from dragonscale.evidence.training import predict
+from dragonscale.evidence.training_rows import FORMS, TrainingRow, run_of
+from dragonscale.training.evaluation import first, judge_one
+from dragonscale.training.stack import load_stack
+from tools.refit import (
+    MEASURED,
+    ROOT,
+    FitRow,
+    FreeConstant,
+    Refit,
+    constants_table,
+    errors_table,
+    free_constants,
+    grouped,
+    put,
+    refit,
+    responses_of,
+    to_try,
+    write_block,
+)
+
+FILES = (MEASURED / "training.csv.gz", MEASURED / "training_single_node.csv.gz")
+PAGE = ROOT / "docs" / "validation-training.md"
+VALUES = 4
+"""Values at which a constant is tried."""
+
+
+def seconds(task: tuple[TrainingRow, Sequence[dict[str, float]]]) -> list[float]:
+    """A run's expected seconds at the shipped constants, then with each set of changes; empty if it cannot be run."""
+    row, changes = task
+    try:
+        run, verdict = predict(run_of(row))
+    except (Skip, InputError):
+        return []
+    found = [first(verdict.seconds)]
+    for change in changes:
+        job = replace(run.job, stack=put(run.job.stack, change))
+        found.append(first(judge_one(job, run.plan).seconds))
+    return found
+
+
+def fit_stack(name: str, rows: Sequence[TrainingRow], free: Sequence[FreeConstant], pool: ProcessPoolExecutor) -> Refit:
+    """Refit one stack on its runs; those that are not possible are dropped."""
+    stack = load_stack(name)
+    tried = to_try(stack, free, VALUES)
+    found = list(pool.map(seconds, [(row, tried[1:]) for row in rows], chunksize=8))
+    kept = [row for row, times in zip(rows, found, strict=True) if times]
+    labels = [FitRow(row.step_s, row.chip, row.source) for row in kept]
+    responses = responses_of(labels, stack, free, tried, np.array([times for times in found if times]))
+
+    def exact(changes: dict[str, float]) -> np.ndarray:
+        return np.array([times[1] for times in pool.map(seconds, [(row, [changes]) for row in kept], chunksize=8)])
+
+    return refit(name, responses, exact)
+
+
+def read_runs(files: Sequence[Path], step: int = 1) -> dict[str, list[TrainingRow]]:
+    """Runs by their stack; every `step`-th of each."""
+    found: dict[str, list[TrainingRow]] = defaultdict(list)
+    for file in files:
+        for row in read_measured(file, "training runs", FORMS)[0]:
+            found[row.stack].append(row)
+    return {stack: rows[::step] for stack, rows in found.items()}
+
+
+def errors_by_kind(runs: dict[str, list[TrainingRow]], pool: ProcessPoolExecutor) -> str:
+    """Errors at the shipped constants, by stack, chip, format and kind of model, and of all published runs together."""
+    rows = [row for some in runs.values() for row in some]
+    times = list(pool.map(seconds, [(row, []) for row in rows], chunksize=8))
+    scored = [Scored(row.id, row.source, row.step_s, found[0]) for row, found in zip(rows, times, strict=True) if found]
+    labels: dict[str, list[str]] = defaultdict(list)
+    published = [row for row in rows if row.stack != "megatron-deepspeed"]
+    for row in sorted(rows, key=lambda row: row.stack):
+        labels[f"`{row.stack}`"].append(row.id)
+    for row in published:
+        labels["**all published runs** (without `megatron-deepspeed`)"].append(row.id)
+    for known, label in ((False, "recomputation not stated"), (True, "recomputation stated")):
+        labels[label] += [row.id for row in published if ("recompute" not in row.marks) == known]
+    for row in published:
+        labels["mixture of experts" if row.experts else "dense"].append(row.id)
+    for row in published:
+        plan = dict(part.split("=") for part in row.plan.split(","))
+        labels[plan.get("dtype", "bf16")].append(row.id)
+    for row in sorted(published, key=lambda row: row.chip):
+        labels[row.chip].append(row.id)
+    return grouped(scored, labels, "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Refit the constants of software stacks from measured training runs.")
+    parser.add_argument("files", nargs="*", type=Path, default=FILES, metavar="FILE")
+    parser.add_argument("--quick", action="store_true", help="every fourth run")
+    parser.add_argument("--only", default="", help="only this stack")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
+    options = parser.parse_args()
+    runs = read_runs(options.files, 4 if options.quick else 1)
+    refits: list[Refit] = []
+    with ProcessPoolExecutor() as pool:
+        for name, free in free_constants("stacks").items():
+            if runs.get(name) and options.only in ("", name):
+                refits.append(fit_stack(name, runs[name], free, pool))
+                print(f"{name}: {len(refits[-1].responses.rows)} runs", flush=True)
+        tables = {"constants": constants_table(refits), "held out": errors_table(refits)}
+        if not options.only:
+            tables["errors"] = errors_by_kind(runs, pool)
+    for name, text in tables.items():
+        print(f"\n{text}")
+        if options.write:
+            write_block(PAGE, name, text)
+
+
+if __name__ == "__main__":
+    main()
