@@ -4,7 +4,7 @@ import os
 import sys
 
 import cyclopts
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from dragonscale.cli import (
     chips,
@@ -32,22 +32,33 @@ Every command takes --json. Text goes to stdout, notes to stderr. Exit codes: 0 
 4 target missed."""
 
 
+COMMANDS = {
+    "chips": chips.run,
+    "models": models.run,
+    "roofline": roofline.run,
+    "shard": shard.run,
+    "collective": collective.run,
+    "train": train.run,
+    "serve": serve.run,
+    "simulate": simulate.run,
+    "verify": verify.run,
+    "sweep": sweep.run,
+}
+GROUPS = {"explain": explain.build, "validate": validate.build, "run": run_plan.build}
+"""Commands with commands of their own."""
+
+
 def build() -> App:
     """The application with all its commands."""
-    app = App(name="dscale", help=_HELP, help_format="plaintext", version_flags=["--version"], version=_version)
-    app.command(chips.run, name="chips")
-    app.command(models.run, name="models")
-    app.command(roofline.run, name="roofline")
-    app.command(shard.run, name="shard")
-    app.command(collective.run, name="collective")
-    app.command(train.run, name="train")
-    app.command(serve.run, name="serve")
-    app.command(simulate.run, name="simulate")
-    app.command(explain.build())
-    app.command(validate.build())
-    app.command(run_plan.build())
-    app.command(verify.run, name="verify")
-    app.command(sweep.run, name="sweep")
+    shown = Parameter(show_default=lambda value: None if value in ("", None, False) else value)
+    app = App(
+        name="dscale", help=_HELP, help_format="plaintext", version_flags=["--version"], version=_version,
+        default_parameter=shown,
+    )  # fmt: skip
+    for name, function in COMMANDS.items():
+        app.command(function, name=name)
+    for group in GROUPS.values():
+        app.command(group())
     return app
 
 
@@ -78,22 +89,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _command(arguments: list[str]) -> str:
-    known = (
-        "chips",
-        "models",
-        "roofline",
-        "shard",
-        "collective",
-        "train",
-        "serve",
-        "simulate",
-        "explain",
-        "validate",
-        "run",
-        "verify",
-        "sweep",
-    )
-    return f"{arguments[0]} " if arguments and arguments[0] in known else ""
+    return f"{arguments[0]} " if arguments and arguments[0] in (*COMMANDS, *GROUPS) else ""
 
 
 def _refuse(sentence: str, code: int = WRONG_INPUT) -> int:

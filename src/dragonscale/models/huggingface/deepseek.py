@@ -5,8 +5,8 @@ from dataclasses import replace
 from dragonscale.models.compressed import CompressedAttention
 from dragonscale.models.ffn import Moe
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.mixtures import SPARSE, routed
-from dragonscale.models.huggingface.parts import attention, d_model, decoder, latent_attention, mlp
+from dragonscale.models.huggingface.moe import SPARSE, routed, with_shared
+from dragonscale.models.huggingface.parts import Reader, alike, d_model, decoder, latent_attention, mlp, qkv_biased
 from dragonscale.models.latent import LatentAttention
 from dragonscale.models.layer import Component, Layer
 from dragonscale.models.mtp import mtp_sections
@@ -14,23 +14,12 @@ from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer, parsed
 
 
-def _mixture(f: Fields, score_bias: bool, bias: bool = False) -> Moe:
-    d_ff = f.count("moe_intermediate_size")
-    shared = f.natural("n_shared_experts", "num_shared_experts") * d_ff
-    return routed(f, d_ff, shared_d_ff=shared, score_bias=score_bias, shared_bias=bias)
-
-
 def _layers(f: Fields, mixer: Component, moe: Moe, bias: bool = False) -> list[Layer]:
-    """Dense layers first, then mixtures (every `moe_layer_freq`-th in some)."""
+    """Dense layers first, then experts (every `moe_layer_freq`-th in some)."""
     n_layers, first = f.n_layers(), f.natural("first_k_dense_replace")
     step = f.natural("moe_layer_freq") or 1
-    kinds = f.kinds(
-        "mlp_layer_types",
-        n_layers,
-        SPARSE,
-        lambda i: "sparse" if i >= first and i % step == 0 else "dense",
-    )
-    return [Layer(mixer, moe if kind == "sparse" else mlp(f, bias=bias)) for kind in kinds]
+    sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: i >= first and i % step == 0)
+    return [Layer(mixer, moe if each else mlp(f, bias=bias)) for each in sparse]
 
 
 def _modules(f: Fields, mixer: Component, moe: Moe, copies: bool) -> tuple[Section, ...]:
@@ -38,27 +27,17 @@ def _modules(f: Fields, mixer: Component, moe: Moe, copies: bool) -> tuple[Secti
     return mtp_sections([Layer(mixer, moe)], d_model(f), f.count("vocab_size"), modules, copies, copies)
 
 
-def deepseek_v1(f: Fields) -> Transformer:
-    """DeepSeek MoE 16B: full attention, dense first layers, shared experts."""
-    moe = _mixture(f, score_bias=False)
-    return decoder(f, _layers(f, attention(f, qkv_bias=f.flag("attention_bias")), moe))
-
-
 def deepseek_v2(f: Fields) -> Transformer:
     """DeepSeek V2 and V2-Lite."""
     bias = f.flag("mlp_bias")
-    return decoder(f, _layers(f, latent_attention(f), _mixture(f, False, bias), bias))
+    return decoder(f, _layers(f, latent_attention(f), with_shared(f, shared_bias=bias), bias))
 
 
 def deepseek_v3(f: Fields) -> Transformer:
-    """DeepSeek V3, R1 and Kimi K2. Its files hold copies of the embedding and head for the multi-token module."""
-    mixer, moe = latent_attention(f), _mixture(f, score_bias=True)
-    return decoder(f, _layers(f, mixer, moe), extras=_modules(f, mixer, moe, copies=True))
-
-
-def deepseek_v32(f: Fields) -> Transformer:
-    """DeepSeek V3.2: V3 with an indexer."""
-    mixer, moe = _indexed(f), _mixture(f, score_bias=True)
+    """DeepSeek V3, R1, Kimi K2, and V3.2 with its indexer. The files hold copies of the embedding and head for the
+    multi-token module."""
+    indexed = f.text("model_type") == "deepseek_v32"
+    mixer, moe = _indexed(f) if indexed else latent_attention(f), with_shared(f, score_bias=True)
     return decoder(f, _layers(f, mixer, moe), extras=_modules(f, mixer, moe, copies=True))
 
 
@@ -73,7 +52,7 @@ def _indexed(f: Fields) -> LatentAttention:
 
 def glm_dsa(f: Fields) -> Transformer:
     """GLM 5: an indexer, which some layers share with the one before, and a multi-token module without tables of its own."""
-    own, moe = _indexed(f), _mixture(f, score_bias=True)
+    own, moe = _indexed(f), with_shared(f, score_bias=True)
     layers = [
         replace(layer, mixer=own if kind == "full" else replace(own, index_own=False))
         for layer, kind in zip(_layers(f, own, moe), _indexers(f), strict=True)
@@ -98,24 +77,13 @@ def _indexers(f: Fields) -> list[str]:
 
 
 def glm4_lite(f: Fields) -> Transformer:
-    """GLM 4.7 Flash: latent attention in a small mixture, its first layer dense."""
-    mixer, moe = latent_attention(f), _mixture(f, score_bias=True)
+    """GLM 4.7 Flash: latent attention, few experts, its first layer dense."""
+    mixer, moe = latent_attention(f), with_shared(f, score_bias=True)
     f.must_be("first_k_dense_replace", 1)
     f.must_be("moe_layer_freq", 1)
-    kinds = f.kinds("mlp_layer_types", f.n_layers(), SPARSE, lambda i: "sparse" if i else "dense")
-    layers = [Layer(mixer, moe if kind == "sparse" else mlp(f)) for kind in kinds]
+    sparse = f.either("mlp_layer_types", f.n_layers(), SPARSE, lambda i: i > 0)
+    layers = [Layer(mixer, moe if each else mlp(f)) for each in sparse]
     return decoder(f, layers, extras=_modules(f, mixer, moe, copies=True))
-
-
-def latent_dense(f: Fields) -> Transformer:
-    """MiniCPM 3 and Youtu: latent attention over a dense MLP."""
-    bias = f.flag("mlp_bias")
-    return decoder(f, [Layer(latent_attention(f), mlp(f, bias=bias))] * f.n_layers())
-
-
-def mistral4(f: Fields) -> Transformer:
-    """Mistral 4: latent attention, a shared expert, no correction to the routing scores."""
-    return decoder(f, _layers(f, latent_attention(f), _mixture(f, score_bias=False)))
 
 
 _RATIO_KINDS = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
@@ -127,21 +95,20 @@ def deepseek_v4(f: Fields) -> Transformer:
     f.must_be("num_key_value_heads", 1)
     f.skip("qk_rope_head_dim", "intermediate_size")
     ratios = _ratios(f, n_layers)
-    hashed = f.value("num_hash_layers")
-    first = 3 if hashed is None else f.natural("num_hash_layers")
-    kinds = f.kinds("mlp_layer_types", n_layers, ("hash_moe", "moe"), lambda i: "hash_moe" if i < first else "moe")
+    first = 3 if f.value("num_hash_layers") is None else f.natural("num_hash_layers")
+    hashed = f.either("mlp_layer_types", n_layers, ("moe", "hash_moe"), lambda i: i < first)
     d_ff = f.count("moe_intermediate_size")
     shared = f.count("n_shared_experts", at_most=1) * d_ff
     plain = routed(f, d_ff, shared_d_ff=shared, score_bias=True)
     by_hash = routed(f, d_ff, shared_d_ff=shared, hashed=True)
     layers = [
-        Layer(_compressed(f, ratio), by_hash if kind == "hash_moe" else plain, streams=streams)
-        for ratio, kind in zip(ratios, kinds, strict=True)
+        Layer(_compressed(f, ratio), by_hash if each else plain, streams=streams)
+        for ratio, each in zip(ratios, hashed, strict=True)
     ]
     module = Layer(_compressed(f, 0), plain, streams=streams)
     modules = f.natural("num_nextn_predict_layers")
     extras = mtp_sections([module], d_model(f), f.count("vocab_size"), modules)
-    return decoder(f, layers, extras=(*extras, *_tables(f, by_hash, kinds.count("hash_moe"))))
+    return decoder(f, layers, extras=(*extras, *_tables(f, by_hash, sum(hashed))))
 
 
 def _tables(f: Fields, moe: Moe, layers: int) -> tuple[Section, ...]:
@@ -162,12 +129,8 @@ def _ratios(f: Fields, n_layers: int) -> list[int]:
     listed = f.numbers("compress_ratios")
     if listed is not None:
         return (listed + [0] * n_layers)[:n_layers]
-    kinds = f.kinds(
-        "layer_types",
-        n_layers,
-        tuple(_RATIO_KINDS.values()),
-        lambda i: _RATIO_KINDS[128 if i < 2 or i % 2 == 0 else 4],
-    )
+    names = tuple(_RATIO_KINDS.values())
+    kinds = f.kinds("layer_types", n_layers, names, lambda i: _RATIO_KINDS[128 if i < 2 or i % 2 == 0 else 4])
     return [rates.get(kind, 0) for kind in kinds]
 
 
@@ -188,16 +151,18 @@ def _compressed(f: Fields, ratio: int) -> CompressedAttention:
     )
 
 
-FAMILIES = {
-    "deepseek": deepseek_v1,
+FAMILIES: dict[str, Reader] = {
+    # DeepSeek MoE 16B: full attention, dense first layers, shared experts
+    "deepseek": lambda f: decoder(f, _layers(f, qkv_biased(f), with_shared(f))),
     "deepseek_v2": deepseek_v2,
-    "deepseek_v3": deepseek_v3,
-    "kimi_k2": deepseek_v3,
-    "deepseek_v32": deepseek_v32,
+    **dict.fromkeys(("deepseek_v3", "kimi_k2", "deepseek_v32"), deepseek_v3),
+    "deepseek_v4": deepseek_v4,
     "glm_moe_dsa": glm_dsa,
     "glm4_moe_lite": glm4_lite,
-    "minicpm3": latent_dense,
-    "youtu": latent_dense,
-    "deepseek_v4": deepseek_v4,
-    "mistral4": mistral4,
+    # MiniCPM 3 and Youtu: latent attention over a dense MLP
+    **dict.fromkeys(
+        ("minicpm3", "youtu"), alike(lambda f: Layer(latent_attention(f), mlp(f, bias=f.flag("mlp_bias"))))
+    ),
+    # Mistral 4: latent attention, a shared expert, no correction to the routing scores
+    "mistral4": lambda f: decoder(f, _layers(f, latent_attention(f), with_shared(f))),
 }

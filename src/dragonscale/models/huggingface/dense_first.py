@@ -1,9 +1,10 @@
-"""Readers of mixtures whose layers differ: dense ones first or in between, windows here and there."""
+"""Readers of MoE models whose layers differ: dense ones first or in between, windows here and there."""
 
 from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp
+from dragonscale.models.huggingface.dense import pattern_step
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.mixtures import SPARSE, routed
+from dragonscale.models.huggingface.moe import SPARSE, routed, with_shared
 from dragonscale.models.huggingface.parts import (
     SLIDING,
     all_but_every,
@@ -12,6 +13,7 @@ from dragonscale.models.huggingface.parts import (
     d_model,
     decoder,
     mlp,
+    qkv_biased,
     windows,
 )
 from dragonscale.models.layer import Layer
@@ -20,17 +22,14 @@ from dragonscale.models.transformer import Transformer
 
 
 def _dense_first(f: Fields, n_layers: int, first: int) -> list[bool]:
-    kinds = f.kinds("mlp_layer_types", n_layers, SPARSE, lambda i: "dense" if i < first else "sparse")
-    return [kind == "sparse" for kind in kinds]
+    return f.either("mlp_layer_types", n_layers, SPARSE, lambda i: i >= first)
 
 
 def glm4_moe(f: Fields) -> Transformer:
     """GLM 4.5 to 4.7: dense first layers, a correction to the routing scores, multi-token modules."""
     n_layers = f.n_layers()
     norm = "head" if f.flag("use_qk_norm") else ""
-    mixer = attention(f, qkv_bias=f.flag("attention_bias"), qk_norm=norm)
-    d_ff = f.count("moe_intermediate_size")
-    moe = routed(f, d_ff, shared_d_ff=f.natural("n_shared_experts") * d_ff, score_bias=True)
+    mixer, moe = qkv_biased(f, qk_norm=norm), with_shared(f, score_bias=True)
     sparse = _dense_first(f, n_layers, f.natural("first_k_dense_replace"))
     layers = [Layer(mixer, moe if kind else mlp(f)) for kind in sparse]
     modules = f.natural("num_nextn_predict_layers")
@@ -43,8 +42,7 @@ def dots1(f: Fields) -> Transformer:
     n_layers = f.n_layers()
     first = f.natural("first_k_dense_replace")
     f.must_be("moe_layer_freq", 1)
-    d_ff = f.count("moe_intermediate_size")
-    moe = routed(f, d_ff, shared_d_ff=f.natural("n_shared_experts") * d_ff, score_bias=True)
+    moe = with_shared(f, score_bias=True)
     used_from = f.natural("max_window_layers")
     spans = windows(f, n_layers, lambda i: i >= used_from)
     layers = [
@@ -57,11 +55,8 @@ def dots1(f: Fields) -> Transformer:
 def exaone_moe(f: Fields) -> Transformer:
     """K-EXAONE: windows on three layers of four, dense first layers, norms on queries and keys."""
     n_layers = f.n_layers()
-    pattern = f.value("sliding_window_pattern")
-    step = len(pattern) if isinstance(pattern, str) else f.natural("sliding_window_pattern")
-    spans = windows(f, n_layers, all_but_every(step))
-    d_ff = f.count("moe_intermediate_size")
-    moe = routed(f, d_ff, shared_d_ff=f.natural("num_shared_experts") * d_ff, score_bias=True)
+    spans = windows(f, n_layers, all_but_every(pattern_step(f)))
+    moe = with_shared(f, score_bias=True)
     sparse = _dense_first(f, n_layers, f.natural("first_k_dense_replace", "first_last_k_dense_replace"))
     f.skip("is_moe_layer")
     layers = [
@@ -72,7 +67,7 @@ def exaone_moe(f: Fields) -> Transformer:
 
 
 def ernie_moe(f: Fields) -> Transformer:
-    """ERNIE 4.5 MoE: mixtures between two layer numbers, biases of their own for the shared experts and the head."""
+    """ERNIE 4.5 MoE: experts between two layer numbers, biases of their own for the shared experts and the head."""
     n_layers, bias = f.n_layers(), f.flag("use_bias")
     first, step = f.natural("moe_layer_start_index"), f.natural("moe_layer_interval") or 1
     end = f.value("moe_layer_end_index")
@@ -93,17 +88,14 @@ def mimo_v2(f: Fields) -> Transformer:
     """MiMo V2 Flash: windowed layers have sinks and twice the KV heads of the full ones."""
     n_layers = f.n_layers()
     window = f.optional("sliding_window")
-    kinds = f.kinds(
-        "layer_types", n_layers, SLIDING, lambda i: SLIDING[0] if i == 0 or (i + 1) % 6 == 0 else SLIDING[1]
-    )
+    windowed = f.either("layer_types", n_layers, SLIDING, lambda i: i and (i + 1) % 6)
     sparse = _dense_first(f, n_layers, 1)
     v_head_dim, kv, bias = f.optional("v_head_dim"), f.count("num_key_value_heads"), f.flag("attention_bias")
     full = attention(f, v_head_dim=v_head_dim, qkv_bias=bias)
     local = attention(f, v_head_dim=v_head_dim, qkv_bias=bias, sinks=True, window=window, n_kv_heads=2 * kv)
-    moe = routed(f, f.count("moe_intermediate_size"), score_bias=True)
+    moe = routed(f, score_bias=True)
     layers = [
-        Layer(full if kind == SLIDING[0] else local, moe if choice else mlp(f))
-        for kind, choice in zip(kinds, sparse, strict=True)
+        Layer(local if near else full, moe if choice else mlp(f)) for near, choice in zip(windowed, sparse, strict=True)
     ]
     return decoder(f, layers)
 
@@ -112,8 +104,7 @@ def afmoe(f: Fields) -> Transformer:
     """Trinity: gated attention, norms around both halves, windows on three layers of four."""
     n_layers, dense = f.n_layers(), f.natural("num_dense_layers")
     spans = windows(f, n_layers, all_but_every(f.natural("global_attn_every_n_layers") or 4))
-    d_ff = f.count("moe_intermediate_size")
-    moe = routed(f, d_ff, shared_d_ff=f.natural("num_shared_experts") * d_ff, score_bias=True)
+    moe = with_shared(f, score_bias=True)
     layers = [
         Layer(attention(f, qk_norm="head", gate="full", window=span), mlp(f) if i < dense else moe, "sandwich")
         for i, span in enumerate(spans)
@@ -122,7 +113,7 @@ def afmoe(f: Fields) -> Transformer:
 
 
 def hy_v3(f: Fields) -> Transformer:
-    """Hunyuan 3: a dense first layer, then mixtures with a shared expert."""
+    """Hunyuan 3: a dense first layer, then experts with a shared one."""
     n_layers, d_ff = f.n_layers(), f.count("moe_intermediate_size", "expert_hidden_dim")
     sparse = _dense_first(f, n_layers, f.natural("first_k_dense_replace") or 1)
     shared, bias = f.natural("num_shared_experts") * d_ff, f.flag("mlp_bias")
@@ -132,17 +123,13 @@ def hy_v3(f: Fields) -> Transformer:
 
 
 def llama4(f: Fields) -> Transformer:
-    """Llama 4's language model: chunked attention where positions rotate, full where they do not; mixtures on every
+    """Llama 4's language model: chunked attention where positions rotate, full where they do not; experts on every
     `interleave_moe_layer_step`-th layer, with a shared expert as large as a routed one."""
     n_layers, chunk = f.n_layers(), f.optional("attention_chunk_size")
     step = f.natural("no_rope_layer_interval") or 4
     rotates = f.numbers("no_rope_layers") or [int((i + 1) % step != 0) for i in range(n_layers)]
-    kinds = f.kinds(
-        "layer_types",
-        n_layers,
-        ("full_attention", "chunked_attention"),
-        lambda i: "chunked_attention" if i < len(rotates) and rotates[i] else "full_attention",
-    )
+    kinds = ("full_attention", "chunked_attention")
+    chunked = f.either("layer_types", n_layers, kinds, lambda i: i < len(rotates) and rotates[i])
     every = f.count("interleave_moe_layer_step")
     sparse = f.numbers("moe_layers")
     sparse = list(range(every - 1, n_layers, every)) if sparse is None else sparse
@@ -151,11 +138,8 @@ def llama4(f: Fields) -> Transformer:
     norm = "plain" if f.flag("use_qk_norm") else ""
     f.skip("for_llm_compressor", "rope_interleaved")
     layers = [
-        Layer(
-            biased_attention(f, chunk=chunk if kind == "chunked_attention" else None, qk_norm=norm),
-            moe if number in sparse else dense,
-        )
-        for number, kind in enumerate(kinds)
+        Layer(biased_attention(f, chunk=chunk if cut else None, qk_norm=norm), moe if number in sparse else dense)
+        for number, cut in enumerate(chunked)
     ]
     return decoder(f, layers)
 
@@ -170,7 +154,7 @@ def laguna(f: Fields) -> Transformer:
     if len(listed) != n_layers or 0 in listed:
         raise InputError(f"{f.what} has {len(listed)} entries in num_attention_heads_per_layer for {n_layers} layers.")
     shared = f.natural("shared_expert_intermediate_size")
-    moe = routed(f, f.count("moe_intermediate_size"), shared_d_ff=shared, score_bias=True)
+    moe = routed(f, shared_d_ff=shared, score_bias=True)
     layers = [
         Layer(attention(f, n_heads=heads, qk_norm="head", gate="head", window=span), moe if kind else mlp(f))
         for heads, span, kind in zip(listed, spans, sparse, strict=True)

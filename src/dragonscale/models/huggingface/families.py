@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from dragonscale.models.huggingface import classic, deepseek, dense, dense_first, hybrid, mixtures, statespace
+from dragonscale.models.huggingface import classic, deepseek, dense, dense_first, hybrid, moe, statespace
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.transformer import Transformer
 
 FAMILIES: dict[str, Callable[[Fields], Transformer]] = {
     **dense.FAMILIES,
     **classic.FAMILIES,
-    **mixtures.FAMILIES,
+    **moe.FAMILIES,
     **dense_first.FAMILIES,
     **deepseek.FAMILIES,
     **hybrid.FAMILIES,
@@ -17,5 +17,5 @@ FAMILIES: dict[str, Callable[[Fields], Transformer]] = {
     "qwen2_vl_text": dense.qwen2,
     "qwen2_5_vl_text": dense.qwen2,
     "qwen3_vl_text": dense.qwen3,
-    "qwen3_vl_moe_text": mixtures.qwen3_moe,
+    "qwen3_vl_moe_text": moe.qwen3_moe,
 }

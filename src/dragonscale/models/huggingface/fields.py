@@ -110,6 +110,13 @@ class Fields:
                 )
         return value
 
+    def either(
+        self, name: str, n_layers: int, kinds: tuple[str, str], otherwise: Callable[[int], object]
+    ) -> list[bool]:
+        """Of two kinds of layers, which are of the second: by the list in the field, or where `otherwise` says so."""
+        found = self.kinds(name, n_layers, kinds, lambda number: kinds[bool(otherwise(number))])
+        return [kind == kinds[1] for kind in found]
+
     def inner(self, name: str, defaults: Mapping[str, Any] | None = None) -> "Fields | None":
         """The object inside a field, or None if it is null or absent."""
         value = self.value(name)

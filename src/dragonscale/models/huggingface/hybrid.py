@@ -2,8 +2,9 @@
 
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.mixtures import SPARSE, is_sparse, routed
+from dragonscale.models.huggingface.moe import SPARSE, full_size, is_sparse, routed, with_shared
 from dragonscale.models.huggingface.parts import (
+    Reader,
     attention,
     biased_attention,
     d_model,
@@ -19,6 +20,7 @@ from dragonscale.models.mtp import mtp_sections
 from dragonscale.models.transformer import Transformer
 
 LINEAR = ("linear_attention", "full_attention")
+CONV = ("conv", "full_attention")
 
 
 def _delta(f: Fields) -> DeltaAttention:
@@ -31,18 +33,22 @@ def _delta(f: Fields) -> DeltaAttention:
     )
 
 
+def _gated(f: Fields) -> Moe:
+    return routed(f, shared_d_ff=f.count("shared_expert_intermediate_size"), shared_gate=True)
+
+
 def _qwen_hybrid(f: Fields, sparse: bool) -> Transformer:
     """Gated delta net in most layers and gated softmax attention in the rest."""
     step = f.natural("full_attention_interval") or 4
     n_layers = f.n_layers()
-    kinds = f.kinds("layer_types", n_layers, LINEAR, lambda i: LINEAR[0] if (i + 1) % step else LINEAR[1])
+    softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
     f.must_be("attn_output_gate", True)
     f.must_be("mtp_use_dedicated_embeddings", False)
     f.skip("mlp_only_layers", "decoder_sparse_step", "max_window_layers")
     full = biased_attention(f, qk_norm="head", gate="full")
-    ffn: Mlp | Moe = _gated_mixture(f) if sparse else mlp(f)
+    ffn: Mlp | Moe = mlp(f) if not sparse else _gated(f)
     f.skip("intermediate_size")
-    layers = [Layer(full if kind == LINEAR[1] else _delta(f), ffn) for kind in kinds]
+    layers = [Layer(full if each else _delta(f), ffn) for each in softmax]
     if sparse and f.value("decoder_sparse_step"):  # Qwen3-Next may keep some layers dense
         layers = [
             layer if choice else Layer(layer.mixer, mlp(f)) for layer, choice in zip(layers, is_sparse(f), strict=True)
@@ -50,21 +56,6 @@ def _qwen_hybrid(f: Fields, sparse: bool) -> Transformer:
     modules = f.natural("mtp_num_hidden_layers")
     extras = mtp_sections([Layer(full, ffn)], d_model(f), f.count("vocab_size"), modules)
     return decoder(f, layers, extras=extras)
-
-
-def _gated_mixture(f: Fields) -> Moe:
-    shared = f.count("shared_expert_intermediate_size")
-    return routed(f, f.count("moe_intermediate_size"), shared_d_ff=shared, shared_gate=True)
-
-
-def qwen3_next(f: Fields) -> Transformer:
-    """Qwen3-Next and Qwen 3.5's mixtures."""
-    return _qwen_hybrid(f, sparse=True)
-
-
-def qwen3_5(f: Fields) -> Transformer:
-    """Qwen 3.5's dense models."""
-    return _qwen_hybrid(f, sparse=False)
 
 
 def kimi_linear(f: Fields) -> Transformer:
@@ -77,26 +68,19 @@ def kimi_linear(f: Fields) -> Transformer:
     kernel = inner.optional("short_conv_kernel_size") or f.count("linear_conv_kernel_dim")
     inner.skip("kda_layers")
     inner.refuse_unread()
-    kinds = f.kinds(
-        "layer_types",
-        n_layers,
-        LINEAR,
-        lambda i: LINEAR[1] if (i + 1 in listed if listed is not None else i and i % 4 == 0) else LINEAR[0],
-    )
+    chosen = range(5, n_layers + 1, 4) if listed is None else listed  # counted from one
+    softmax = f.either("layer_types", n_layers, LINEAR, lambda i: i + 1 in chosen)
     linear = DeltaAttention(heads, heads, size, size, kernel, "channel", rank=size)
-    d_ff = f.count("moe_intermediate_size")
-    shared = f.natural("n_shared_experts", "num_shared_experts") * d_ff
-    moe = routed(f, d_ff, shared_d_ff=shared, score_bias=True)
+    moe = with_shared(f, score_bias=True)
     dense = f.value("first_k_dense_replace")
     first = 1 if dense is None else f.natural("first_k_dense_replace")
     f.must_be("moe_layer_freq", 1)
     f.must_be("mla_use_nope", True)
     f.skip("use_grouped_topk")
     f.must_be("tie_word_embeddings", False)
-    sparse = f.kinds("mlp_layer_types", n_layers, SPARSE, lambda i: "dense" if i < first else "sparse")
+    sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: i >= first)
     layers = [
-        Layer(full if kind == LINEAR[1] else linear, moe if choice == "sparse" else mlp(f))
-        for kind, choice in zip(kinds, sparse, strict=True)
+        Layer(full if near else linear, moe if choice else mlp(f)) for near, choice in zip(softmax, sparse, strict=True)
     ]
     return decoder(f, layers)
 
@@ -105,30 +89,22 @@ def minimax(f: Fields) -> Transformer:
     """MiniMax-Text-01 and M1: lightning attention with softmax attention in one layer of eight."""
     n_layers = f.n_layers()
     listed = f.numbers("attn_type_list")
-    kinds = f.kinds(
-        "layer_types",
-        n_layers,
-        LINEAR,
-        lambda i: LINEAR[int(bool(listed[i]))] if listed and i < len(listed) else LINEAR[1 if (i + 1) % 2 else 0],
+    softmax = f.either(
+        "layer_types", n_layers, LINEAR, lambda i: listed[i] if listed and i < len(listed) else (i + 1) % 2
     )
     full = attention(f, window=window_everywhere(f))
     linear = LightningAttention(full.n_heads, full.head_dim)
     f.must_be("shared_intermediate_size", 0)
     f.must_be("postnorm", True)
-    moe = routed(f, f.count("intermediate_size"))
-    return decoder(f, [Layer(full if kind == LINEAR[1] else linear, moe) for kind in kinds])
+    moe = full_size(f)
+    return decoder(f, [Layer(full if each else linear, moe) for each in softmax])
 
 
 def lfm2(f: Fields) -> Transformer:
     """LFM2: short convolutions with attention here and there; the MLP's size is rounded from a given one."""
     n_layers, d = f.n_layers(), d_model(f)
     listed = f.numbers("full_attn_idxs")
-    kinds = f.kinds(
-        "layer_types",
-        n_layers,
-        ("conv", "full_attention"),
-        lambda i: "full_attention" if listed is None or i in listed else "conv",
-    )
+    softmax = f.either("layer_types", n_layers, CONV, lambda i: listed is None or i in listed)
     conv = ShortConv(d, f.count("conv_L_cache"), f.flag("conv_bias"))
     full = attention(f, qk_norm="head")
     d_ff = f.count("block_ff_dim", "intermediate_size")
@@ -143,7 +119,7 @@ def lfm2(f: Fields) -> Transformer:
         d_ff = 2 * d_ff // 3
         d_ff = int(factor * d_ff) if isinstance(factor, (int, float)) else d_ff
         d_ff = multiple * (-(-d_ff // multiple))
-    layers = [Layer(full if kind == "full_attention" else conv, Mlp(d_ff)) for kind in kinds]
+    layers = [Layer(full if each else conv, Mlp(d_ff)) for each in softmax]
     tied = f.flag("tie_embedding", "tie_word_embeddings")
     return decoder(f, layers, tied=tied)
 
@@ -151,13 +127,13 @@ def lfm2(f: Fields) -> Transformer:
 def lfm2_moe(f: Fields) -> Transformer:
     """LFM2 MoE: short convolutions, a few dense layers first."""
     n_layers, dense = f.n_layers(), f.natural("num_dense_layers")
-    kinds = f.kinds("layer_types", n_layers, ("conv", "full_attention"), lambda _: "conv")
+    softmax = f.either("layer_types", n_layers, CONV, lambda _: False)
     conv = ShortConv(d_model(f), f.count("conv_L_cache"), f.flag("conv_bias"))
-    moe = routed(f, f.count("moe_intermediate_size"), score_bias=f.flag("use_expert_bias"))
+    moe = routed(f, score_bias=f.flag("use_expert_bias"))
     f.skip("num_attention_heads", "num_key_value_heads")
     layers = [
-        Layer(attention(f, qk_norm="head") if kind != "conv" else conv, mlp(f) if i < dense else moe)
-        for i, kind in enumerate(kinds)
+        Layer(attention(f, qk_norm="head") if each else conv, mlp(f) if i < dense else moe)
+        for i, each in enumerate(softmax)
     ]
     return decoder(f, layers)
 
@@ -172,23 +148,17 @@ def olmo_hybrid(f: Fields) -> Transformer:
     wide = f.optional("linear_value_head_dim") or 2 * size
     linear = DeltaAttention(values, keys, size, wide, f.count("linear_conv_kernel_dim"))
     f.skip("linear_allow_neg_eigval")
-    kinds = f.kinds(
-        "layer_types",
-        n_layers,
-        LINEAR,
-        lambda i: LINEAR[1] if i % 4 == 3 or (n_layers < 4 and i == n_layers - 1) else LINEAR[0],
-    )
+    softmax = f.either("layer_types", n_layers, LINEAR, lambda i: i % 4 == 3 or (n_layers < 4 and i == n_layers - 1))
     layers = [
-        Layer(biased_attention(f, qk_norm="all"), mlp(f), "post") if kind == LINEAR[1] else Layer(linear, mlp(f))
-        for kind in kinds
+        Layer(biased_attention(f, qk_norm="all"), mlp(f), "post") if each else Layer(linear, mlp(f)) for each in softmax
     ]
     return decoder(f, layers)
 
 
-FAMILIES = {
-    "qwen3_next": qwen3_next,
-    "qwen3_5_moe_text": qwen3_next,
-    "qwen3_5_text": qwen3_5,
+FAMILIES: dict[str, Reader] = {
+    "qwen3_next": lambda f: _qwen_hybrid(f, sparse=True),
+    "qwen3_5_moe_text": lambda f: _qwen_hybrid(f, sparse=True),
+    "qwen3_5_text": lambda f: _qwen_hybrid(f, sparse=False),
     "kimi_linear": kimi_linear,
     "minimax": minimax,
     "minimax_text_01": minimax,

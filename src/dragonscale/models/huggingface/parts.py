@@ -1,4 +1,8 @@
-"""What most families share: readers of heads, windows, MLPs and the frame around the layers."""
+"""What most families share: readers of heads, windows, MLPs and the frame around the layers.
+
+A family whose layers are all alike is one line: how to read a layer (`alike`). So is one in which only the sliding window
+changes from layer to layer (`windowed`).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +15,7 @@ from dragonscale.models.latent import LatentAttention
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 
+Reader = Callable[[Fields], Transformer]
 SLIDING = ("full_attention", "sliding_attention")
 
 
@@ -45,6 +50,11 @@ def biased_attention(f: Fields, **options: Any) -> Attention:
     return attention(f, qkv_bias=bias, out_bias=bias, **options)
 
 
+def qkv_biased(f: Fields, **options: Any) -> Attention:
+    """Attention whose `attention_bias` leaves the output projection without one."""
+    return attention(f, qkv_bias=f.flag("attention_bias"), **options)
+
+
 def mlp(f: Fields, **options: Any) -> Mlp:
     """A feed-forward part of `intermediate_size`."""
     return Mlp(f.count("intermediate_size"), **options)
@@ -73,13 +83,8 @@ def window_everywhere(f: Fields) -> int | None:
 def windows(f: Fields, n_layers: int, otherwise: Callable[[int], bool]) -> list[int | None]:
     """Each layer's window by `layer_types`; without that field, `otherwise` says which layers have one."""
     window = f.optional("sliding_window")
-    kinds = f.kinds(
-        "layer_types",
-        n_layers,
-        SLIDING,
-        lambda number: "sliding_attention" if window and otherwise(number) else "full_attention",
-    )
-    return [window if kind == "sliding_attention" else None for kind in kinds]
+    local = f.either("layer_types", n_layers, SLIDING, lambda number: window and otherwise(number))
+    return [window if each else None for each in local]
 
 
 def all_but_every(step: int) -> Callable[[int], bool]:
@@ -104,3 +109,13 @@ def decoder(f: Fields, layers: Sequence[Layer], **options: Any) -> Transformer:
         "context": context,
     }
     return Transformer(layers=tuple(layers), **(frame | options))
+
+
+def alike(layer: Callable[[Fields], Layer], *counts: str, **frame: Any) -> Reader:
+    """The reader of a model whose layers are all as `layer` reads one; `counts` are the names of their number."""
+    return lambda f: decoder(f, [layer(f)] * f.n_layers(*counts), **frame)
+
+
+def windowed(has_window: Callable[[int], bool], layer: Callable[[Fields, int | None], Layer]) -> Reader:
+    """The reader of a model whose layers differ in their sliding window; `has_window` says which have one by default."""
+    return lambda f: decoder(f, [layer(f, span) for span in windows(f, f.n_layers(), has_window)])

@@ -4,7 +4,7 @@ from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.hybrid import LINEAR
-from dragonscale.models.huggingface.mixtures import routed
+from dragonscale.models.huggingface.moe import full_size, routed
 from dragonscale.models.huggingface.parts import (
     attention,
     biased_attention,
@@ -22,7 +22,7 @@ HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim", "attention_bi
 
 
 def jamba(f: Fields) -> Transformer:
-    """Jamba: Mamba with norms of its own, one attention in eight, a mixture in every other layer."""
+    """Jamba: Mamba with norms of its own, one attention in eight, experts in every other layer."""
     d, n_layers = d_model(f), f.n_layers()
     period, offset = f.count("attn_layer_period"), f.natural("attn_layer_offset")
     every, start = f.count("expert_layer_period"), f.natural("expert_layer_offset")
@@ -38,7 +38,7 @@ def jamba(f: Fields) -> Transformer:
     )
     experts = f.natural("num_experts", "num_local_experts")
     f.skip("num_experts_per_tok", "mamba_inner_layernorms", "sliding_window")
-    moe = routed(f, f.count("intermediate_size")) if experts > 1 else mlp(f)
+    moe = full_size(f) if experts > 1 else mlp(f)
     layers = [
         Layer(attention(f) if i % period == offset else mamba, moe if i % every == start else mlp(f))
         for i in range(n_layers)
@@ -87,7 +87,7 @@ def granite_hybrid(f: Fields) -> Transformer:
     shared = f.natural("shared_intermediate_size")
     ffn: Component
     if f.natural("num_local_experts") > 0:
-        ffn = routed(f, f.count("intermediate_size"), shared_d_ff=shared)
+        ffn = full_size(f, shared_d_ff=shared)
     else:
         ffn = Mlp(f.count("shared_intermediate_size"))
         f.skip("intermediate_size", "num_experts_per_tok")
@@ -160,8 +160,7 @@ def _nemotron_parts(f: Fields) -> dict:  # pyright: ignore[reportMissingTypeArgu
         shared = f.count("moe_shared_expert_intermediate_size")
         latent = f.optional("moe_latent_size")
         f.must_be("mlp_bias", False)
-        d_ff = f.count("moe_intermediate_size")
-        return routed(f, d_ff, shared_d_ff=shared, gated=False, score_bias=True, latent=latent)
+        return routed(f, shared_d_ff=shared, gated=False, score_bias=True, latent=latent)
 
     def mamba() -> Mamba2:
         return Mamba2(

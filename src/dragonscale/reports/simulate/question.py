@@ -1,328 +1,80 @@
-"""What `dscale simulate` was asked, read at the edge: a fleet, its traffic, and how the run is measured."""
+"""What `dscale simulate` can be asked. The fields are the command's flags, and what stands under each is its help.
 
-import itertools
-import math
-import re
-from dataclasses import dataclass, replace
+Nothing is loaded here, so that the command line starts in a blink.
+"""
 
-from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.hardware import parse_slice
-from dragonscale.models import load_model
-from dragonscale.serving.deployment import Deployment, deploy, filling
-from dragonscale.serving.engine import load_engine
-from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
-from dragonscale.serving.speculation import head_part
-from dragonscale.simulation import (
-    AtOnce,
-    Autoscale,
-    ClosedLoop,
-    Diurnal,
-    Failure,
-    Fixed,
-    Fleet,
-    Gamma,
-    Lognormal,
-    OpenLoop,
-    Poisson,
-    Pool,
-    Prefixes,
-    SimulationOptions,
-    TrafficSource,
-    Uniform,
-)
-from dragonscale.simulation.deployed import pool_for
-from dragonscale.simulation.trace_files import read_trace
-from dragonscale.units import parse, parse_count
-
-ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
-LENGTHS = ("fixed", "uniform", "lognormal")
-CHARTS = ("latency", "occupancy")
-MOST_REQUESTS = 100_000_000
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class SimulateQuestion:
     """The flags as they were written."""
 
-    model: str
     on: str = ""
+    """The slice of one replica (h100:8, v5e:4x4)."""
     plan: str = ""
+    """Its sharding and formats: tensor=8,weights=fp8,compute=fp8,kv=fp8, or a plan file."""
     engine: str = ""
+    """The software: generic, vllm, sglang, trtllm …"""
     replicas: int = 1
+    """How many of them."""
     rate: str = ""
+    """Requests that come, such as 40/s."""
     clients: int = 0
+    """Clients that each wait for their output before they ask again, instead of a rate."""
     requests: str = "10000"
+    """How many requests in all."""
     prompt: str = "2048"
+    """Prompt tokens, on average."""
     output: str = "256"
+    """Output tokens, on average."""
     lengths: str = "fixed"
+    """fixed, uniform (from half to one and a half) or lognormal."""
     cv: float = 1.0
+    """Coefficient of variation of lognormal lengths."""
     arrivals: str = "poisson"
+    """poisson, gamma (bursty), diurnal or at-once."""
     burst: float = 2.0
+    """Coefficient of variation of the gaps of gamma arrivals."""
     swing: float = 0.5
+    """How much of the mean a diurnal rate swings by."""
     period: str = "24h"
+    """The period of a diurnal rate."""
     trace: str = ""
+    """Replay a trace: Azure CSV, Mooncake JSONL, BurstGPT CSV or arrival_s,input_tokens,output_tokens."""
     speed: float = 1.0
+    """Replay a trace so many times as fast."""
     router: str = "least_loaded"
+    """round_robin, least_loaded, prefix_affinity or slo_aware."""
     prefixes: str = ""
+    """Prompts that begin alike: 100x1024,share=0.8,skew=1."""
     host_cache: str = ""
+    """Host memory of a replica for prefixes, such as 500GB."""
     prefill_on: str = ""
+    """Disaggregate: prefill on replicas of their own, of this slice."""
     prefill_plan: str = ""
+    """Their sharding and formats."""
     prefill_replicas: int = 1
+    """How many of them."""
     drafts: int = 0
+    """Speculate: tokens drafted at a time."""
     acceptance: float = 0.0
+    """The probability that a drafted token is right."""
     draft: str = ""
+    """A small model that drafts; without one, the model's own extra heads."""
     autoscale: str = ""
+    """Grow and shrink: 2..16,target=24,startup=90s."""
     fail: str = ""
+    """Replicas that die: 3@100s+60s, several with commas."""
     queue_limit: int = 0
+    """Requests that may queue; others are refused."""
     ttft: str = ""
+    """Target for the first token, such as 500ms."""
     tpot: str = ""
+    """Target per output token after the first, such as 30ms."""
     warmup: float = 0.1
+    """The share of requests at the start that is not measured."""
     seed: int = 0
+    """The same seed gives the same run."""
     chart: str = "latency"
-
-
-@dataclass(frozen=True)
-class SimulateAsked:
-    """The flags understood. `longest` is the longest request the tables are made for."""
-
-    question: SimulateQuestion
-    deployment: Deployment
-    prefill: Deployment | None
-    fleet: Fleet
-    traffic: TrafficSource
-    options: SimulationOptions
-    prompt: int
-    output: int
-    rate: float | None
-
-
-def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
-    """Check every flag; what cannot be used is refused in one sentence."""
-    if question.chart not in CHARTS:
-        raise unknown("chart", question.chart, CHARTS)
-    deployment = _deployment(question)
-    _check_chips(deployment, str(deployment.piece))
-    prompt, output = _tokens(question.prompt, "--prompt"), _tokens(question.output, "--output")
-    rate = parse(question.rate, "count/s", "the rate") if question.rate else None
-    traffic, longest, prompt, output, rate = _traffic(question, prompt, output, rate)
-    pool = _pool(question, deployment, longest)
-    prefill = _prefill(question, deployment)
-    prefills = None if prefill is None else pool_for(prefill, longest, question.prefill_replicas, router="least_loaded")
-    fleet = Fleet(
-        pool,
-        prefills,
-        tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
-        overhead_s=deployment.engine.host.request_s,
-        queue_limit=question.queue_limit or None,
-    )
-    options = SimulationOptions(
-        seed=question.seed,
-        warmup=question.warmup,
-        ttft_s=parse(question.ttft, "s", "--ttft") if question.ttft else math.inf,
-        tpot_s=parse(question.tpot, "s", "--tpot") if question.tpot else math.inf,
-        events=events,
-    )
-    return SimulateAsked(question, deployment, prefill, fleet, traffic, options, prompt, output, rate)
-
-
-def _deployment(question: SimulateQuestion) -> Deployment:
-    """One replica, from flags or from a plan file that `dscale serve --save` wrote: given for the model, or as the plan."""
-    saved = read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
-    name = question.model
-    if is_plan_file(name):
-        if question.plan:
-            raise InputError(f"{shorten(name)} is a serving plan already; leave --plan out.")
-        saved = load_serving_plan(name)
-        if not saved.model:
-            raise InputError(
-                f'The plan file {shorten(name)} does not say which model it serves; add model = "llama3-70b".'
-            )
-        name = saved.model
-    where = question.on or saved.slice
-    if not where:
-        raise InputError("Say where a replica runs: --on h100:8, or a plan file that names its slice.")
-    piece = parse_slice(where)
-    plan = saved.plan if saved.whole else filling(saved.plan, piece)
-    engine = load_engine(question.engine or saved.engine or "generic")
-    return deploy(load_model(name), piece, plan, engine)
-
-
-def _check_chips(deployment: Deployment, where: str) -> None:
-    if deployment.plan.chips != deployment.piece.chips:
-        raise InputError(
-            f"The plan {deployment.plan} uses {deployment.plan.chips} chips, and one replica is {where}, which has "
-            f"{deployment.piece.chips}; make them the same and ask for more --replicas."
-        )
-
-
-def _tokens(text: str, what: str) -> int:
-    found = parse_count(text, what)
-    if not 1 <= found <= 10**8:
-        raise InputError(
-            f"{what} is {shorten(text)}; a request has at least one token of either kind, and at most 10^8."
-        )
-    return found
-
-
-def _lengths(question: SimulateQuestion, tokens: int) -> Fixed | Uniform | Lognormal:
-    if question.lengths not in LENGTHS:
-        raise unknown("kind of lengths called", question.lengths, LENGTHS)
-    if question.lengths == "uniform":
-        return Uniform(1 if tokens == 1 else max(1, tokens // 2), tokens + tokens // 2)
-    return Lognormal(tokens, question.cv, 32 * tokens) if question.lengths == "lognormal" else Fixed(tokens)
-
-
-def _traffic(
-    question: SimulateQuestion, prompt: int, output: int, rate: float | None
-) -> tuple[TrafficSource, int, int, int, float | None]:
-    """The traffic, the longest request worth a table, and mean lengths and rate."""
-    requests = parse_count(question.requests, "--requests")
-    if not 0 <= requests <= MOST_REQUESTS:
-        raise InputError(f"--requests is {shorten(question.requests)}; a run has from 0 to {MOST_REQUESTS:,} requests.")
-    if question.trace:
-        if rate is not None or question.clients:
-            raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
-        return _replayed(question, requests)
-    sizes = (_lengths(question, prompt), _lengths(question, output))
-    longest = (prompt + output) * {"fixed": 1, "uniform": 2, "lognormal": 8}[question.lengths]
-    prefixes = read_prefixes(question.prefixes) if question.prefixes else None
-    if question.clients:
-        if rate is not None:
-            raise InputError("--clients send their next request when they have an answer; leave --rate out.")
-        return ClosedLoop(question.clients, requests, *sizes, prefixes=prefixes), longest, prompt, output, None
-    if question.arrivals == "at-once":
-        return OpenLoop(AtOnce(), requests, *sizes, prefixes), longest, prompt, output, None
-    if rate is None:
-        raise InputError("Say how requests come: --rate 20/s, --clients 64, --trace FILE or --arrivals at-once.")
-    return OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes), longest, prompt, output, rate
-
-
-def _replayed(question: SimulateQuestion, requests: int) -> tuple[TrafficSource, int, int, int, float | None]:
-    """A trace, all of it unless fewer requests are asked for, with what its requests are like on average."""
-    replay = read_trace(question.trace, question.speed)
-    if question.requests != SimulateQuestion.requests:
-        replay = replay.first(requests)
-    count, inputs, outputs, longest, last = 0, 0, 0, 1, 0.0
-    for request in itertools.islice(replay.read(), replay.requests):
-        count += 1
-        inputs, outputs = inputs + request.input_tokens, outputs + request.output_tokens
-        longest = max(longest, request.input_tokens + request.output_tokens)
-        last = request.arrival_s
-    if not count:
-        return replay, longest, 1, 1, None
-    rate = count / last * question.speed if last > 0 else None
-    return replay, longest, max(round(inputs / count), 1), max(round(outputs / count), 1), rate
-
-
-def _arrivals(question: SimulateQuestion, rate: float) -> Poisson | Gamma | Diurnal:
-    if question.arrivals not in ARRIVALS:
-        raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
-    if question.arrivals == "gamma":
-        return Gamma(rate, question.burst)
-    if question.arrivals == "diurnal":
-        return Diurnal(rate, question.swing, parse(question.period, "s", "--period"))
-    return Poisson(rate)
-
-
-def _pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> Pool:
-    share = bool(question.prefixes or question.trace)
-    host = parse(question.host_cache, "bytes", "--host-cache") if question.host_cache else 0.0
-    drafter = None
-    if question.draft:
-        drafter = deploy(load_model(question.draft), deployment.piece, deployment.plan, deployment.engine)
-    elif question.drafts and not question.acceptance:
-        raise InputError("--drafts needs --acceptance, the probability that a drafted token is right (0.7, say).")
-    pool = pool_for(
-        deployment,
-        longest,
-        question.replicas,
-        draft=question.drafts,
-        acceptance=question.acceptance,
-        draft_part=0.0 if drafter is not None or not question.drafts else head_part(deployment.model),
-        drafter=drafter,
-        router=question.router,
-        share_prefixes=share,
-        autoscale=read_autoscale(question.autoscale) if question.autoscale else None,
-    )
-    if not host:
-        return pool
-    each = pool.times.per_token  # pyright: ignore[reportAttributeAccessIssue]
-    chips = deployment.plan.tensor * deployment.plan.pipe
-    link = deployment.chip.host_link
-    return replace(pool, host_tokens=int(host / (each * chips)), host_tokens_per_s=link / each)
-
-
-def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment | None:
-    if not question.prefill_on:
-        if question.prefill_plan:
-            raise InputError("--prefill-plan needs --prefill-on, the slice of one prefill replica.")
-        return None
-    plan = (
-        question.prefill_plan
-        or f"weights={deployment.plan.weights},kv={deployment.plan.kv},compute={deployment.plan.compute}"
-    )
-    found = deploy(deployment.model, parse_slice(question.prefill_on), plan, deployment.engine)
-    _check_chips(found, question.prefill_on)
-    return found
-
-
-_FAILURE = re.compile(r"(?P<replica>\d{1,6})@(?P<at>[^+@]+)(?:\+(?P<down>[^+@]+))?")
-
-
-def read_failure(text: str) -> Failure:
-    """`3@100s+60s`: replica 3 dies at 100 s and is back a minute later.
-
-    >>> read_failure("3@100s+1min")
-    Failure(replica=3, at_s=100.0, for_s=60.0, pool='serve')
-    """
-    match = _FAILURE.fullmatch(text.strip())
-    if match is None:
-        raise InputError(f"--fail is {shorten(text)}; write REPLICA@TIME or REPLICA@TIME+DURATION, such as 3@100s+60s.")
-    down = parse(match["down"], "s", "the time a replica is away") if match["down"] else math.inf
-    return Failure(int(match["replica"]), parse(match["at"], "s", "the time of a failure"), down)
-
-
-def read_autoscale(text: str) -> Autoscale:
-    """`2..16,target=24,startup=90s`: replicas from 2 to 16, as many as keep 24 requests on each.
-
-    >>> read_autoscale("2..16,target=24").most
-    16
-    """
-    first, *rest = (part.strip() for part in text.split(","))
-    match = re.fullmatch(r"(\d{1,6})\.\.(\d{1,6})", first)
-    if match is None:
-        raise InputError(f"--autoscale is {shorten(text)}; write LEAST..MOST,target=REQUESTS, such as 2..16,target=24.")
-    values: dict[str, float] = {}
-    for part in rest:
-        name, _, value = part.partition("=")
-        if name not in ("target", "startup", "every"):
-            raise unknown("part of --autoscale called", name, ("target", "startup", "every"))
-        values[name] = float(parse_count(value, "the target")) if name == "target" else parse(value, "s", name)
-    if "target" not in values:
-        raise InputError(f"--autoscale is {shorten(text)}, without the requests per replica to aim at; add target=24.")
-    return Autoscale(
-        int(match[1]), int(match[2]), values["target"], values.get("startup", 60.0), values.get("every", 10.0)
-    )
-
-
-def read_prefixes(text: str) -> Prefixes:
-    """`100x1024,share=0.8,skew=1`: a hundred prefixes of 1,024 tokens that begin 80% of the prompts.
-
-    >>> read_prefixes("100x1024,skew=1").groups
-    100
-    """
-    first, *rest = (part.strip() for part in text.split(","))
-    match = re.fullmatch(r"(\d{1,9})x(\d{1,9})", first)
-    if match is None:
-        raise InputError(f"--prefixes is {shorten(text)}; write GROUPSxTOKENS, such as 100x1024,share=0.8,skew=1.")
-    values: dict[str, float] = {}
-    for part in rest:
-        name, _, value = part.partition("=")
-        if name not in ("share", "skew"):
-            raise unknown("part of --prefixes called", name, ("share", "skew"))
-        try:
-            values[name] = float(value)
-        except ValueError:
-            raise InputError(f"In --prefixes {name} is {shorten(value)}; write a number.") from None
-    return Prefixes(int(match[1]), int(match[2]), values.get("share", 1.0), values.get("skew", 0.0))
+    """What --plot draws: latency (distributions) or occupancy (over time)."""

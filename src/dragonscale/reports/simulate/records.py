@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.simulation.result import Outcome
+
 
 class Latency(msgspec.Struct):
     """A distribution. `mean_low` and `mean_high` are a 95% interval, as are those of the 99th percentile; null where the run
@@ -33,17 +35,6 @@ class PoolRow(msgspec.Struct):
     chips: int
     kv_tokens: int
     router: str
-
-
-class Requests(msgspec.Struct):
-    """What became of them: `arrived` is the sum of finished, refused and unfinished."""
-
-    arrived: int
-    finished: int
-    refused: dict[str, int]
-    unfinished: int
-    preempted: int
-    retried: int
 
 
 class SimulatedRates(msgspec.Struct):
@@ -80,7 +71,7 @@ class SimulateReport(msgspec.Struct):
     fleet: list[PoolRow]
     seed: int
     simulated_s: float
-    requests: Requests
+    requests: Outcome
     latency: dict[str, Latency]
     rates: SimulatedRates
     slo: dict[str, float]

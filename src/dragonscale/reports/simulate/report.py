@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from dragonscale.reports.simulate.question import SimulateAsked, SimulateQuestion
+from dragonscale.reports.simulate.question import SimulateQuestion
+from dragonscale.reports.simulate.reading import SimulateAsked
 from dragonscale.reports.simulate.records import (
     Analytic,
     Latency,
     PoolRow,
     ReplicaRow,
-    Requests,
     SimulatedRates,
     SimulateReport,
 )
@@ -28,61 +28,48 @@ def run_simulation(
     asked: SimulateAsked, progress: Callable[[int], None] | None = None
 ) -> tuple[SimulateReport, SimulationResult]:
     """Simulate, and report."""
-    result = simulate(asked.fleet, asked.traffic, asked.options, progress)
+    result = simulate(asked.fleet, asked.traffic.source, asked.options, progress)
     return _report(asked, result), result
 
 
 def _report(asked: SimulateAsked, result: SimulationResult) -> SimulateReport:
     planned = _analytic(asked, result)
     chips = _chips(asked, result)
-    targets = {name: value for name, value in _targets(asked).items() if math.isfinite(value)}
+    targets = {"ttft_s": asked.options.ttft_s, "tpot_s": asked.options.tpot_s}
+    targets = {name: value for name, value in targets.items() if math.isfinite(value)}
     latency = {name: _latency(summary) for name, summary in result.latency.items()}
-    meets = _meets(targets, latency) if targets else None
-    bound, advice = _judge(asked, result, planned, targets, latency)
+    missed = [name for name, limit in targets.items() if latency[name].p95 > limit]
+    bound, advice = _judge(asked, result, planned, targets, latency, missed)
     price = asked.deployment.chip.price
-    through = result.throughput
-    each = through.output_tokens_per_s / chips if chips else 0.0
+    each = result.throughput.output_tokens_per_s / chips if chips else 0.0
+    cost = float(usd_per_million(each, 1, price)) if price is not None and each > 0 else None
     return SimulateReport(
         model=asked.deployment.model.name,
         traffic=_described(asked.question),
         fleet=_pools(asked),
         seed=asked.options.seed,
         simulated_s=result.seconds,
-        requests=Requests(**vars(result.outcome)),
+        requests=result.outcome,
         latency=latency,
-        rates=SimulatedRates(
-            through.seconds,
-            through.requests_per_s,
-            through.input_tokens_per_s,
-            through.output_tokens_per_s,
-            each,
-            through.goodput_requests_per_s,
-            through.good_share,
-            float(usd_per_million(each, 1, price)) if price is not None and each > 0 else None,
-        ),
+        rates=SimulatedRates(**vars(result.throughput), output_tokens_per_s_per_chip=each, cost_usd_per_mtok=cost),
         slo=targets,
-        meets_slo=meets,
-        utilisation=result.utilisation,
-        kv_occupancy=result.kv_occupancy,
-        mean_batch=result.mean_batch,
-        mean_waiting=result.mean_waiting,
-        cache_hit_rate=result.cache_hit_rate,
-        host_hit_rate=result.host_hit_rate,
-        tokens_per_verify_step=result.tokens_per_verify_step,
+        meets_slo=not missed if targets else None,
         analytic=planned,
         replicas=[
-            ReplicaRow(
-                one.index,
-                one.pool,
-                one.busy_s / result.seconds if result.seconds else 0.0,
-                one.mean_batch,
-                one.output_tokens,
-            )
+            ReplicaRow(one.index, one.pool, one.busy_s / (result.seconds or 1), one.mean_batch, one.output_tokens)
             for one in result.replicas
         ],
         bound_by=bound,
         advice=advice,
+        **{name: getattr(result, name) for name in _SAME},
     )
+
+
+_SAME = (
+    "utilisation", "kv_occupancy", "mean_batch", "mean_waiting", "cache_hit_rate", "host_hit_rate",
+    "tokens_per_verify_step",
+)  # fmt: skip
+"""What a report says as the simulator has it."""
 
 
 def _described(question: SimulateQuestion) -> dict[str, Any]:
@@ -131,15 +118,6 @@ def _latency(summary: Summary) -> Latency:
     )  # fmt: skip
 
 
-def _targets(asked: SimulateAsked) -> dict[str, float]:
-    return {"ttft_s": asked.options.ttft_s, "tpot_s": asked.options.tpot_s}
-
-
-def _meets(targets: dict[str, float], latency: dict[str, Latency]) -> bool:
-    """Whether nineteen of twenty requests meet each target."""
-    return all(latency[name].p95 <= limit for name, limit in targets.items())
-
-
 def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:
     """The planner's steady state at the mean batch, and the most that replicas can do."""
     if asked.prefill is not None or asked.question.drafts or not result.outcome.finished:
@@ -148,7 +126,9 @@ def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None
     formats = Formats(deployment.plan.weights, deployment.plan.compute, deployment.plan.kv, deployment.plan.attention)
     lot = Lot((deployment.piece,), stack([deployment.plan], formats, deployment.plan.spread))
     running = max(1, round(result.mean_running / max(asked.fleet.pool.replicas, 1)))
-    found = judge(deployment.model, lot, deployment.engine, Ask(asked.prompt, asked.output), (running, *_BATCHES))
+    found = judge(
+        deployment.model, lot, deployment.engine, Ask(asked.traffic.prompt, asked.traffic.output), (running, *_BATCHES)
+    )
     if not found:
         return None
     most = max(float(one.state.requests) for one in found)
@@ -160,19 +140,16 @@ _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def _judge(
-    asked: SimulateAsked,
-    result: SimulationResult,
-    planned: Analytic | None,
-    targets: dict[str, float],
-    latency: dict[str, Latency],
-) -> tuple[str, str]:
+    asked: SimulateAsked, result: SimulationResult, planned: Analytic | None, targets: dict[str, float],
+    latency: dict[str, Latency], missed: list[str],
+) -> tuple[str, str]:  # fmt: skip
     """What holds the fleet back, and what to change."""
     outcome = result.outcome
     if not outcome.arrived:
         return "nothing", "No request came, so nothing can be said; give --requests and a --rate."
     if outcome.refused and not outcome.finished:
         return "refusals", f"Every request was refused: {', '.join(outcome.refused)}."
-    wanted = asked.rate
+    wanted = asked.traffic.rate
     if planned is not None and wanted is not None and wanted > planned.most_requests_per_s:
         needed = math.ceil(wanted / (planned.most_requests_per_s / asked.fleet.pool.replicas * 0.85))
         return (
@@ -186,7 +163,6 @@ def _judge(
             f"The cache is full ({result.kv_occupancy:.0%} on average, {outcome.preempted} preemptions); a narrower --plan kv=…, "
             f"more chips per replica or more --replicas would make room.",
         )
-    missed = [name for name, limit in targets.items() if latency[name].p95 > limit]
     if missed:
         name = missed[0]
         what = "TTFT" if name == "ttft_s" else "TPOT"

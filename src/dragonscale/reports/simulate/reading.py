@@ -1,0 +1,280 @@
+"""The flags of `dscale simulate` understood: a fleet, its traffic, and how the run is measured."""
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware import parse_slice
+from dragonscale.models import load_model
+from dragonscale.reports.simulate.question import SimulateQuestion
+from dragonscale.serving.deployment import Deployment, deploy, filling
+from dragonscale.serving.engine import load_engine
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
+from dragonscale.serving.speculation import head_part
+from dragonscale.simulation.arrivals import Arrivals, AtOnce, Diurnal, Gamma, Poisson
+from dragonscale.simulation.deployed import pool_for
+from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool
+from dragonscale.simulation.lengths import Fixed, Lengths, Lognormal, Uniform
+from dragonscale.simulation.options import SimulationOptions
+from dragonscale.simulation.trace_files import read_trace
+from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, TrafficSource
+from dragonscale.units import parse, parse_count
+
+ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
+LENGTHS = {"fixed": 1, "uniform": 2, "lognormal": 8}
+"""Kinds of lengths, and how many times the mean is the longest that step times are tabulated for."""
+CHARTS = ("latency", "occupancy")
+MOST_REQUESTS = 100_000_000
+
+
+@dataclass(frozen=True)
+class AskedTraffic:
+    """Traffic, the longest request that step times are tabulated for, and the means of its requests."""
+
+    source: TrafficSource
+    longest: int
+    prompt: int
+    output: int
+    rate: float | None = None
+
+
+@dataclass(frozen=True)
+class SimulateAsked:
+    """The flags understood."""
+
+    question: SimulateQuestion
+    deployment: Deployment
+    prefill: Deployment | None
+    fleet: Fleet
+    traffic: AskedTraffic
+    options: SimulationOptions
+
+
+def read_question(model: str, question: SimulateQuestion, events: int = 0) -> SimulateAsked:
+    """Check every flag; what cannot be used is refused in one sentence."""
+    if question.chart not in CHARTS:
+        raise unknown("chart", question.chart, CHARTS)
+    deployment = _deployment(model, question)
+    _check_chips(deployment, str(deployment.piece))
+    traffic = _traffic(question)
+    pool = _pool(question, deployment, traffic.longest)
+    prefill = _prefill(question, deployment)
+    fleet = Fleet(
+        pool,
+        prefill and pool_for(prefill, traffic.longest, question.prefill_replicas, router="least_loaded"),
+        tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
+        overhead_s=deployment.engine.host.request_s,
+        queue_limit=question.queue_limit or None,
+    )
+    options = SimulationOptions(
+        seed=question.seed,
+        warmup=question.warmup,
+        ttft_s=parse(question.ttft, "s", "--ttft") if question.ttft else math.inf,
+        tpot_s=parse(question.tpot, "s", "--tpot") if question.tpot else math.inf,
+        events=events,
+    )
+    return SimulateAsked(question, deployment, prefill, fleet, traffic, options)
+
+
+def _deployment(name: str, question: SimulateQuestion) -> Deployment:
+    """One replica, from flags or from a plan file of `dscale serve --save`: given for the model, or as the plan."""
+    saved = read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
+    if is_plan_file(name):
+        if question.plan:
+            raise InputError(f"{shorten(name)} is a serving plan already; leave --plan out.")
+        saved = load_serving_plan(name)
+        if not saved.model:
+            raise InputError(f'The plan file {shorten(name)} names no model; add model = "llama3-70b".')
+        name = saved.model
+    where = question.on or saved.slice
+    if not where:
+        raise InputError("Say where a replica runs: --on h100:8, or a plan file that names its slice.")
+    piece = parse_slice(where)
+    plan = saved.plan if saved.whole else filling(saved.plan, piece)
+    return deploy(load_model(name), piece, plan, load_engine(question.engine or saved.engine or "generic"))
+
+
+def _check_chips(deployment: Deployment, where: str) -> None:
+    if deployment.plan.chips != deployment.piece.chips:
+        raise InputError(
+            f"The plan {deployment.plan} uses {deployment.plan.chips} chips, and one replica is {where}, which has "
+            f"{deployment.piece.chips}; make them the same and ask for more --replicas."
+        )
+
+
+def _tokens(text: str, what: str) -> int:
+    found = parse_count(text, what)
+    if not 1 <= found <= 10**8:
+        raise InputError(f"{what} is {shorten(text)}; a request has from 1 to 10^8 tokens of either kind.")
+    return found
+
+
+def _lengths(question: SimulateQuestion, tokens: int) -> Lengths:
+    if question.lengths not in LENGTHS:
+        raise unknown("kind of lengths called", question.lengths, LENGTHS)
+    if question.lengths == "uniform":
+        return Uniform(max(1, tokens // 2), tokens + tokens // 2)
+    return Lognormal(tokens, question.cv, 32 * tokens) if question.lengths == "lognormal" else Fixed(tokens)
+
+
+def _traffic(question: SimulateQuestion) -> AskedTraffic:
+    prompt, output = _tokens(question.prompt, "--prompt"), _tokens(question.output, "--output")
+    rate = parse(question.rate, "count/s", "the rate") if question.rate else None
+    requests = parse_count(question.requests, "--requests")
+    if not 0 <= requests <= MOST_REQUESTS:
+        raise InputError(f"--requests is {shorten(question.requests)}; a run has from 0 to {MOST_REQUESTS:,} requests.")
+    if question.trace:
+        if rate is not None or question.clients:
+            raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
+        return _replayed(question, requests)
+    sizes = (_lengths(question, prompt), _lengths(question, output))
+    longest = (prompt + output) * LENGTHS[question.lengths]
+    prefixes = read_prefixes(question.prefixes) if question.prefixes else None
+    if question.clients:
+        if rate is not None:
+            raise InputError("--clients send their next request when they have their output; leave --rate out.")
+        source = ClosedLoop(question.clients, requests, *sizes, prefixes=prefixes)
+        return AskedTraffic(source, longest, prompt, output)
+    source = OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes)
+    return AskedTraffic(source, longest, prompt, output, None if question.arrivals == "at-once" else rate)
+
+
+def _replayed(question: SimulateQuestion, requests: int) -> AskedTraffic:
+    """A trace, all of it unless fewer requests are asked for, with what its requests are like on average."""
+    replay = read_trace(question.trace, question.speed)
+    if question.requests != SimulateQuestion.requests:
+        replay = replay.first(requests)
+    count, inputs, outputs, longest, last = 0, 0, 0, 1, 0.0
+    for request in itertools.islice(replay.read(), replay.requests):
+        count += 1
+        inputs, outputs = inputs + request.input_tokens, outputs + request.output_tokens
+        longest = max(longest, request.input_tokens + request.output_tokens)
+        last = request.arrival_s
+    if not count:
+        return AskedTraffic(replay, longest, 1, 1)
+    means = max(round(inputs / count), 1), max(round(outputs / count), 1)
+    return AskedTraffic(replay, longest, *means, count / last * question.speed if last > 0 else None)
+
+
+def _arrivals(question: SimulateQuestion, rate: float | None) -> Arrivals:
+    if question.arrivals not in ARRIVALS:
+        raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
+    if question.arrivals == "at-once":
+        return AtOnce()
+    if rate is None:
+        raise InputError("Say how requests come: --rate 20/s, --clients 64, --trace FILE or --arrivals at-once.")
+    if question.arrivals == "gamma":
+        return Gamma(rate, question.burst)
+    if question.arrivals == "diurnal":
+        return Diurnal(rate, question.swing, parse(question.period, "s", "--period"))
+    return Poisson(rate)
+
+
+def _pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> Pool:
+    drafter = None
+    if question.draft:
+        drafter = deploy(load_model(question.draft), deployment.piece, deployment.plan, deployment.engine)
+    elif question.drafts and not question.acceptance:
+        raise InputError("--drafts needs --acceptance, the probability that a drafted token is right (0.7, say).")
+    pool = pool_for(
+        deployment,
+        longest,
+        question.replicas,
+        draft=question.drafts,
+        acceptance=question.acceptance,
+        draft_part=0.0 if drafter is not None or not question.drafts else head_part(deployment.model),
+        drafter=drafter,
+        router=question.router,
+        share_prefixes=bool(question.prefixes or question.trace),
+        autoscale=read_autoscale(question.autoscale) if question.autoscale else None,
+    )
+    host = parse(question.host_cache, "bytes", "--host-cache") if question.host_cache else 0.0
+    if not host:
+        return pool
+    each = pool.times.per_token  # pyright: ignore[reportAttributeAccessIssue]
+    chips = deployment.plan.tensor * deployment.plan.pipe
+    # Each chip loads its own share of a token over its own link.
+    return replace(pool, host_tokens=int(host / (each * chips)), host_tokens_per_s=deployment.chip.host_link / each)
+
+
+def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment | None:
+    if not question.prefill_on:
+        if question.prefill_plan:
+            raise InputError("--prefill-plan needs --prefill-on, the slice of one prefill replica.")
+        return None
+    own = deployment.plan
+    plan = question.prefill_plan or f"weights={own.weights},kv={own.kv},compute={own.compute}"
+    found = deploy(deployment.model, parse_slice(question.prefill_on), plan, deployment.engine)
+    _check_chips(found, question.prefill_on)
+    return found
+
+
+_FAILURE = re.compile(r"(?P<replica>\d{1,6})@(?P<at>[^+@]+)(?:\+(?P<down>[^+@]+))?")
+
+
+def read_failure(text: str) -> Failure:
+    """`3@100s+60s`: replica 3 dies at 100 s and is back a minute later.
+
+    >>> read_failure("3@100s+1min")
+    Failure(replica=3, at_s=100.0, for_s=60.0, pool='serve')
+    """
+    match = _FAILURE.fullmatch(text.strip())
+    if match is None:
+        raise InputError(f"--fail is {shorten(text)}; write REPLICA@TIME or REPLICA@TIME+DURATION, such as 3@100s+60s.")
+    down = parse(match["down"], "s", "the time a replica is away") if match["down"] else math.inf
+    return Failure(int(match["replica"]), parse(match["at"], "s", "the time of a failure"), down)
+
+
+def _read_parts(
+    flag: str, text: str, first: str, wanted: str, kinds: Mapping[str, Callable[[str], float]]
+) -> tuple[list[int], dict[str, float]]:
+    """`16x32,name=value`: the numbers of the first part, and the named values after it."""
+    head, *rest = (part.strip() for part in text.split(","))
+    match = re.fullmatch(first, head)
+    if match is None:
+        raise InputError(f"{flag} is {shorten(text)}; write {wanted}.")
+    values: dict[str, float] = {}
+    for part in rest:
+        name, _, value = part.partition("=")
+        if name not in kinds:
+            raise unknown(f"part of {flag} called", name, kinds)
+        try:
+            values[name] = kinds[name](value)
+        except InputError:
+            raise
+        except ValueError:
+            raise InputError(f"In {flag} {name} is {shorten(value)}; write a number.") from None
+    return [int(number) for number in match.groups()], values
+
+
+def read_autoscale(text: str) -> Autoscale:
+    """`2..16,target=24,startup=90s`: replicas from 2 to 16, as many as keep 24 requests on each.
+
+    >>> read_autoscale("2..16,target=24").most
+    16
+    """
+    kinds = {
+        "target": lambda value: float(parse_count(value, "the target")),
+        "startup": lambda value: parse(value, "s", "startup"),
+        "every": lambda value: parse(value, "s", "every"),
+    }
+    wanted = "LEAST..MOST,target=REQUESTS, such as 2..16,target=24"
+    (least, most), values = _read_parts("--autoscale", text, r"(\d{1,6})\.\.(\d{1,6})", wanted, kinds)
+    if "target" not in values:
+        raise InputError(f"--autoscale is {shorten(text)}, without the requests per replica to aim at; add target=24.")
+    return Autoscale(least, most, values["target"], values.get("startup", 60.0), values.get("every", 10.0))
+
+
+def read_prefixes(text: str) -> Prefixes:
+    """`100x1024,share=0.8,skew=1`: a hundred prefixes of 1,024 tokens that begin 80% of the prompts.
+
+    >>> read_prefixes("100x1024,skew=1").groups
+    100
+    """
+    wanted = "GROUPSxTOKENS, such as 100x1024,share=0.8,skew=1"
+    sizes, values = _read_parts("--prefixes", text, r"(\d{1,9})x(\d{1,9})", wanted, {"share": float, "skew": float})
+    return Prefixes(*sizes, **values)
