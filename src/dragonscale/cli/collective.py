@@ -7,43 +7,52 @@ from cyclopts import Parameter
 from dragonscale.cli.flags import Json, MeshText, On, Plot
 from dragonscale.cli.show import amount, emit_json, note, say, table
 
+OneWay = Annotated[bool, Parameter(negative="", help="Send around rings in one direction only.")]
+InNetwork = Annotated[bool, Parameter(negative="", help="Let switches add (SHARP, NVLS).")]
+Filled = Annotated[float, Parameter(help="Part of an AllToAll's pieces that are not empty.")]
+Picks = Annotated[int | None, Parameter(help="Experts that a token picks: fills that part of an AllToAll.")]
+KIND = "all_gather, reduce_scatter, all_reduce, all_to_all or permute; send (--from, --to), gather (--to)."
+
 
 def run(
-    kind: Annotated[str, Parameter(help="all_gather, reduce_scatter, all_reduce, all_to_all or permute.")],
+    kind: Annotated[str, Parameter(help=KIND)],
     size: Annotated[str, Parameter(help="Bytes of the whole array as the axes' chips see it, such as 34MB.")],
     /,
     *,
     on: On,
     axis: Annotated[str, Parameter(name="--axis", help="Mesh axes, such as X or XY or data,fsdp.")] = "",
     mesh: MeshText = "",
-    one_way: Annotated[bool, Parameter(negative="", help="Send around rings in one direction only.")] = False,
-    in_network: Annotated[bool, Parameter(negative="", help="Let switches add (SHARP, NVLS).")] = False,
-    filled: Annotated[float, Parameter(help="Part of an AllToAll's pieces that are not empty.")] = 1.0,
+    one_way: OneWay = False,
+    in_network: InNetwork = False,
+    filled: Filled = 1.0,
+    picks: Picks = None,
+    source: Annotated[str, Parameter(name="--from", help="Place of the chip that sends, such as 0,0.")] = "",
+    target: Annotated[str, Parameter(name="--to", help="Place of the chip that receives, such as 3,3.")] = "",
     plot: Plot = None,
     json: Json = False,
 ) -> int:
     """How long does a collective take, and do its hops or its bytes decide?"""
-    from dragonscale.collectives import Options
-    from dragonscale.errors import InputError
     from dragonscale.hardware import parse_target
-    from dragonscale.reports.collective import collective_mesh, collective_report, find_kind
+    from dragonscale.reports import collective as reports
     from dragonscale.sharding.mesh import parse_mesh
     from dragonscale.units import parse
 
     chip, piece = parse_target(on)
-    name, volume = find_kind(kind), parse(size, "bytes", "the size")
-    if not 0 < filled <= 1:
-        raise InputError(f"--filled is {filled}; it is a part of the whole, above 0 and at most 1.")
-    layout = collective_mesh(chip, piece, parse_mesh(mesh))
+    volume = parse(size, "bytes", "the size")
+    if kind in ("send", "gather"):
+        sent = reports.transfer_report(kind, volume, piece, source, target)
+        emit_json(sent) if json else say(_transfer(sent))
+        return 0
+    name, layout = reports.find_kind(kind), reports.collective_mesh(chip, piece, parse_mesh(mesh))
     axes = read_axes(axis, layout.axes)
-    options = Options(one_way=one_way, in_network=in_network, filled=filled)
-    report = collective_report(name, volume, axes, layout, options, on)
+    options = reports.read_options(layout.size(*axes), one_way, in_network, filled, picks)
+    report = reports.collective_report(name, volume, axes, layout, options, on)
     if plot:
-        from dragonscale.reports.collective import size_sweep
         from dragonscale.roofline.chart import line_chart, save_chart
 
-        rows = size_sweep(name, axes, layout, options)
-        save_chart(line_chart(rows, "bytes", "seconds", "what", f"{name} over {', '.join(axes)} on {on}"), plot)
+        rows = reports.size_sweep(name, axes, layout, options)
+        title = f"{name} over {', '.join(axes)} on {on}"
+        save_chart(line_chart(rows, "bytes", "seconds", "what", title), plot)
         note(f"Wrote {plot}.")
     emit_json(report) if json else say(_text(report))
     return 0
@@ -70,19 +79,59 @@ def read_axes(text: str, known: dict) -> tuple[str, ...]:
 def _text(report) -> str:
     mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
     rows = [
-        ["bandwidth", amount(report.bandwidth_s, "s"), "bytes over links, to first order"],
+        ["bandwidth", amount(report.bandwidth_s, "s"), "exact bytes over links"],
         ["latency", amount(report.latency_s, "s"), "hops"],
-        ["book", amount(report.book_s, "s"), "the larger of the two"],
-        ["lower bound", amount(report.lower_s, "s"), "the same with the exact bytes, (N-1)/N of them"],
+        ["lower bound", amount(report.lower_s, "s"), "the larger of the two"],
+        ["book", amount(report.book_s, "s"), "to first order, without the (N-1)/N"],
     ]
     if report.expected_s is not None:
         rows.append(["expected", amount(report.expected_s, "s"), "through the measured efficiency profile"])
-    lines = [
-        f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)} ({report.chips} chips) on {report.on}; mesh {mesh}",
-        "",
-        table(["term", "time", ""], rows, right=[1]),
-        "",
-        f"each chip sends {amount(report.wire_bytes_per_chip, 'bytes')}: {amount(report.bus_bandwidth_bytes_per_s, 'bytes/s')} at the lower bound",
-        report.advice,
-    ]
-    return "\n".join(lines)
+    head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
+    lines = [f"{head} ({report.chips} chips) on {report.on}; mesh {mesh}", ""]
+    if report.filled < 1:
+        lines += [f"{report.filled:.4g} of the pieces are not empty", ""]
+    lines += [table(["term", "time", ""], rows, right=[1]), ""]
+    lines += _inside(report)
+    sent, links = amount(report.wire_bytes_per_chip, "bytes"), amount(report.link_bytes_per_s, "bytes/s")
+    algorithm = amount(report.algorithm_bandwidth_bytes_per_s, "bytes/s")
+    wires = "a chip's links carry"
+    if report.tiers:
+        wires = f"a {max(report.tiers, key=lambda tier: tier.seconds).tier} link carries"
+    lines.append(f"each chip sends {sent}; algorithm bandwidth {algorithm}, where {wires} {links}")
+    return "\n".join([*lines, report.advice])
+
+
+def _inside(report) -> list[str]:
+    """What goes on in the ring or on the tiers."""
+    if report.tiers:
+        rows = [
+            [
+                tier.tier,
+                f"{tier.children:g}",
+                amount(tier.link_bytes_per_s, "bytes/s"),
+                amount(tier.seconds, "s"),
+                amount(tier.ingress_bytes, "bytes"),
+                amount(tier.egress_bytes, "bytes"),
+            ]
+            for tier in report.tiers
+        ]
+        header = ["tier", "children", "link of each", "time", "into its switches", "out of them"]
+        return [table(header, rows, right=[1, 2, 3, 4, 5]), ""]
+    if report.ring is None:
+        return []
+    ring, where = report.ring, "ring" if report.ring.wraps else "line"
+    size, link = amount(ring.hop_bytes, "bytes"), amount(ring.link_bytes, "bytes")
+    each = f"each at least {amount(ring.hop_s, 's')}; the busiest link carries {link} one way"
+    if report.collective == "all_to_all":
+        return [f"{where}: pieces of {size}, {ring.sends:g} sent or passed on by each chip, {each}"]
+    return [f"{where}: {ring.hops:g} hops of {size}, {each}"]
+
+
+def _transfer(sent) -> str:
+    places = ["(" + ",".join(map(str, place)) + ")" for place in (sent.source, sent.target)]
+    size, bandwidth, latency = amount(sent.bytes, "bytes"), amount(sent.bandwidth_s, "s"), amount(sent.latency_s, "s")
+    if sent.kind == "gather":
+        ways = f"through the {sent.paths} links of {places[1]}: {bandwidth}; {sent.hops} hops: {latency}"
+        return f"gather of {size} to {places[1]} of {sent.on}\n\n{ways}\n\n{amount(sent.total_s, 's')}, the larger."
+    ways = f"{sent.paths} ways that share no link: {bandwidth}; {sent.hops} hops: {latency}"
+    return f"send of {size} from {places[0]} to {places[1]} of {sent.on}\n\n{ways}\n\n{amount(sent.total_s, 's')} in all."

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from dragonscale.cli.collective import read_axes
+from dragonscale.cli.collective import Filled, InNetwork, OneWay, Picks, read_axes
 from dragonscale.cli.flags import Json, MeshText, On, Sizes, read_sizes
 from dragonscale.cli.show import emit_json, say
 
@@ -32,7 +32,7 @@ def explain_roofline(
 ) -> int:
     """Why an operation takes as long as it does."""
     from dragonscale.hardware import parse_target
-    from dragonscale.reports.explain import formulas as explain
+    from dragonscale.reports.explain import physics as explain
 
     return _show(explain.explain_roofline(expression, parse_target(on)[0], read_sizes(sizes), memory), json)
 
@@ -45,20 +45,25 @@ def explain_collective(
     on: On,
     axis: Annotated[str, Parameter(name="--axis", help="Mesh axes, such as X.")] = "",
     mesh: MeshText = "",
+    one_way: OneWay = False,
+    in_network: InNetwork = False,
+    filled: Filled = 1.0,
+    picks: Picks = None,
     json: Json = False,
 ) -> int:
     """Why a collective takes as long as it does."""
-    from dragonscale.collectives import BOOK
     from dragonscale.hardware import parse_target
-    from dragonscale.reports.collective import collective_mesh, find_kind
-    from dragonscale.reports.explain import formulas as explain
+    from dragonscale.reports.collective import collective_mesh, find_kind, read_options
+    from dragonscale.reports.explain import physics as explain
     from dragonscale.sharding.mesh import parse_mesh
     from dragonscale.units import parse
 
     chip, piece = parse_target(on)
     layout = collective_mesh(chip, piece, parse_mesh(mesh))
     volume = None if size is None else parse(size, "bytes", "the size")
-    return _show(explain.explain_collective(find_kind(kind), volume, layout, read_axes(axis, layout.axes), BOOK), json)
+    axes = read_axes(axis, layout.axes)
+    options = read_options(layout.size(*axes), one_way, in_network, filled, picks)
+    return _show(explain.explain_collective(find_kind(kind), volume, layout, axes, options), json)
 
 
 def explain_shard(
@@ -66,7 +71,7 @@ def explain_shard(
 ) -> int:
     """Which bytes a sharded einsum moves, as formulas."""
     from dragonscale.hardware import parse_target
-    from dragonscale.reports.explain import formulas as explain
+    from dragonscale.reports.explain import physics as explain
     from dragonscale.sharding.mesh import make_mesh, natural_mesh, parse_mesh
 
     chip, piece = parse_target(on) if on else (None, None)
@@ -80,7 +85,7 @@ def explain_model(
 ) -> int:
     """Where a model's parameters and FLOPs come from."""
     from dragonscale.models import load_model
-    from dragonscale.reports.explain import formulas as explain
+    from dragonscale.reports.explain import physics as explain
     from dragonscale.units import parse_count
 
     return _show(explain.explain_model(load_model(name), max(1, parse_count(seq, "--seq"))), json)

@@ -7,69 +7,92 @@ from cyclopts import Parameter
 from dragonscale.cli.flags import Json, On, Plot, Sizes, read_sizes
 from dragonscale.cli.show import amount, bar, emit_json, note, say, table
 
+EXPRESSION = (
+    "An einsum such as 'bf16[B,8192] @ bf16[8192,28672]', attention 'attend(Q[b,t,n,h], K[b,s,k,h], V[b,s,k,h])', or an "
+    "elementwise function 'act(bf16[B,F])'."
+)
+
 
 def run(
-    expression: Annotated[str, Parameter(help="An einsum such as 'bf16[B,8192] @ bf16[8192,28672]'.")],
+    expression: Annotated[str, Parameter(help=EXPRESSION)],
     /,
     *,
-    on: On,
+    on: On = "",
     sizes: Sizes = "",
     memory: Annotated[str, Parameter(help="Where the operands live: hbm, vmem, l2, pcie, dcn …")] = "hbm",
     weights_only: Annotated[bool, Parameter(negative="", help="Count only the last operand's bytes.")] = False,
+    per_element: Annotated[float, Parameter(help="FLOPs of an elementwise function per element.")] = 1.0,
     plot: Plot = None,
     json: Json = False,
 ) -> int:
     """How long does an operation take at best, and what bounds it?"""
+    from dragonscale.errors import InputError
     from dragonscale.hardware import parse_target
     from dragonscale.reports.roofline import chart_points, roofline_report
 
-    chip, piece = parse_target(on)
+    chip, piece = parse_target(on) if on else (None, None)
     if piece is not None and piece.chips > 1:
-        note(f"A roofline is of one chip: using one {chip.title} of {piece}.")
-    report = roofline_report(expression, chip, read_sizes(sizes), memory, weights_only)
-    if plot:
+        note(f"A roofline is of one chip: using one {piece.chip.title} of {piece}.")
+    if per_element <= 0:
+        raise InputError(f"--per-element is {per_element}; an element takes at least some FLOPs.")
+    report = roofline_report(expression, chip, read_sizes(sizes), memory, weights_only, per_element)
+    if plot and chip is None:
+        raise InputError("A roofline is drawn for a chip; say which with --on.")
+    if plot and chip is not None:
         from dragonscale.roofline.chart import roofline_chart, save_chart
 
         dtype = report.compute_dtype if report.resources[0].name == "compute" else "bf16"
         save_chart(roofline_chart(chip, chart_points(report), dtype, [memory]), plot)
         note(f"Wrote {plot}.")
-    emit_json(report) if json else say(_text(report, chip.title))
+    emit_json(report) if json else say(_text(report, chip.title if chip else ""))
     return 0
 
 
 def _text(report, title: str) -> str:
+    if not title:
+        return "\n".join([report.expression, "", *_counts(report), "", report.advice])
     peak, width = amount(report.peak_flops_per_s, "FLOP/s"), amount(report.bandwidth_bytes_per_s, "bytes/s")
-    lines = [
-        report.expression,
-        f"on one {title}: C = {peak} ({report.compute_dtype}), W = {width} ({report.memory})",
-        "",
-    ]
+    rates = f"on one {title}: C = {peak} ({report.compute_dtype}), W = {width} ({report.memory})"
+    lines = [report.expression, rates, ""]
     if report.lower_s is not None:
         longest = max(resource.seconds for resource in report.resources)
         rows = [
             [resource.name, resource.formula, amount(resource.seconds, "s"), bar(resource.seconds / longest)]
             for resource in report.resources
         ]
-        lines += [table(["resource", "formula", "time", ""], rows, right=[2]), ""]
-        lines += [
-            f"lower bound {amount(report.lower_s, 's')} (perfect overlap), upper bound {amount(report.upper_s, 's')} (none)",
-            f"intensity {report.intensity_flops_per_byte:,.4g} FLOPs/byte, critical {report.critical_intensity_flops_per_byte:,.4g}; "
-            f"attainable {amount(report.attainable_flops_per_s, 'FLOP/s')}",
-        ]
+        bounds = [amount(report.lower_s, "s"), amount(report.upper_s, "s")]
+        critical = f"{report.critical_intensity_flops_per_byte:,.4g}"
+        reached = amount(report.attainable_flops_per_s, "FLOP/s")
+        lines += [table(["resource", "formula", "time", ""], rows, right=[2]), "", *_counts(report)]
+        lines.append(f"lower bound {bounds[0]} (perfect overlap), upper bound {bounds[1]} (none)")
+        lines.append(f"critical intensity {critical} FLOPs/byte; attainable {reached}")
     else:
         lines += [f"  {resource.name:<12} {resource.formula}" for resource in report.resources] + [""]
         if report.samples:
-            rows = [
-                [
-                    f"{s.value:,.0f}",
-                    amount(s.lower_s, "s"),
-                    amount(s.upper_s, "s"),
-                    amount(s.attainable_flops_per_s, "FLOP/s"),
-                    s.bound_by,
-                ]
-                for s in report.samples
-            ]
-            lines += [table([report.free[0], "lower", "upper", "attainable", "bound by"], rows, right=[0, 1, 2, 3])]
+            lines.append(_curve(report))
     for point in report.crossovers:
         lines.append(f"crossover: {point.variable} = {point.value:,.6g} ({point.below} below, {point.above} above)")
     return "\n".join([*lines, "", report.advice])
+
+
+def _counts(report) -> list[str]:
+    """FLOPs, bytes and their ratio: exact numbers, or formulas while sizes are open."""
+    if report.flops is None:
+        return [f"FLOPs  {report.flops_formula}", f"bytes  {report.bytes_formula}"]
+    flops, moved = f"{report.flops:,.0f} FLOPs", f"{report.bytes:,.0f} bytes"
+    return [f"{flops}, {moved}: intensity {report.intensity_flops_per_byte:,.4g} FLOPs/byte"]
+
+
+def _curve(report) -> str:
+    """The samples over the free dim."""
+    rows = [
+        [
+            f"{sample.value:,.0f}",
+            amount(sample.lower_s, "s"),
+            amount(sample.upper_s, "s"),
+            amount(sample.attainable_flops_per_s, "FLOP/s"),
+            sample.bound_by,
+        ]
+        for sample in report.samples
+    ]
+    return table([report.free[0], "lower", "upper", "attainable", "bound by"], rows, right=[0, 1, 2, 3])

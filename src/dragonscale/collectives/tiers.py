@@ -45,14 +45,14 @@ def binding_tier(kind: str, group: Switches, options: Options = BOOK) -> str:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class SwitchTraffic:
     """Bytes that enter and leave the switches of one group of a tier, from below and above together."""
 
     ingress: Number
     egress: Number
 
 
-def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: int = 0) -> Traffic:
+def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: int = 0) -> SwitchTraffic:
     """What the switches of one group see, if every byte passes them only once.
 
     `fans` are the children that take part at each tier, lowest first: (8,) is a node alone, (8, 32) a scalable unit. The
@@ -60,9 +60,9 @@ def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: in
     enters a switch once and leaves it towards each child, and a ReduceScatter is the reverse.
 
     >>> switch_traffic("all_gather", 1e9, (8, 32), tier=0), switch_traffic("all_gather", 1e9, (8, 32), tier=1)
-    (Traffic(ingress=1000000000.0, egress=8000000000.0), Traffic(ingress=1000000000.0, egress=31000000000.0))
+    (SwitchTraffic(ingress=1000000000.0, egress=8000000000.0), SwitchTraffic(ingress=1000000000.0, egress=31000000000.0))
     >>> switch_traffic("all_reduce", 1e9, (8,))
-    Traffic(ingress=8000000000.0, egress=8000000000.0)
+    SwitchTraffic(ingress=8000000000.0, egress=8000000000.0)
     """
     if kind not in KINDS:
         raise unknown("collective", kind, KINDS)
@@ -74,14 +74,14 @@ def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: in
     top = tier == len(fans) - 1
     if kind == "all_gather":
         above = 0 if top else volume * own
-        return Traffic(children * volume * child + (0 if top else volume * (1 - own)), children * volume * (1 - child) + above)  # fmt: skip
+        return SwitchTraffic(children * volume * child + (0 if top else volume * (1 - own)), children * volume * (1 - child) + above)  # fmt: skip
     if kind == "reduce_scatter":
         gathered = switch_traffic("all_gather", volume, fans, tier)
-        return Traffic(gathered.egress, gathered.ingress)
+        return SwitchTraffic(gathered.egress, gathered.ingress)
     if kind == "all_reduce":
         both = children * volume + (0 if top else volume)
-        return Traffic(both, both)
+        return SwitchTraffic(both, both)
     if kind == "all_to_all":
         through = volume * children * child * (1 - child) + (0 if top else volume * own * (1 - own))
-        return Traffic(through, through)
-    return Traffic(children * volume, children * volume)
+        return SwitchTraffic(through, through)
+    return SwitchTraffic(children * volume, children * volume)

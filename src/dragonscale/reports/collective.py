@@ -1,13 +1,65 @@
-"""How long one collective takes over mesh axes of a slice, and whether bytes or hops decide."""
+"""How long one collective takes over mesh axes of a slice, whether bytes or hops decide, and what goes on inside.
+
+The lower bound counts bytes exactly; the book's first-order figure, which drops the (N-1)/N, stands beside it. Inside a
+ring the answer is hops and what each link carries; under switches it is a time for each tier. A message from one chip of
+a torus to another, or from all to one, is answered by `transfer_report`.
+"""
 
 from dataclasses import replace
 
 import msgspec
 
-from dragonscale.collectives import KINDS, Options, collective_time, wire_bytes
+from dragonscale.collectives import (
+    KINDS,
+    Group,
+    Options,
+    Ring,
+    Rings,
+    Seconds,
+    Stacked,
+    Switches,
+    Wide,
+    collective_time,
+    gather_time,
+    ragged_fill,
+    transfer_time,
+    wire_bytes,
+)
+from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
+from dragonscale.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.errors import InputError, unknown
-from dragonscale.hardware import Chip, Slice
+from dragonscale.hardware import Chip, Slice, Torus, disjoint_paths, hops, links_of
 from dragonscale.sharding.mesh import Mesh, make_mesh, natural_mesh
+from dragonscale.units import render
+
+SHORT = {
+    "ag": "all_gather", "rs": "reduce_scatter", "ar": "all_reduce", "psum": "all_reduce",
+    "a2a": "all_to_all", "collectivepermute": "permute",
+}  # fmt: skip
+
+
+class RingFacts(msgspec.Struct):
+    """Inside a collective over one axis of a torus: its hops, what a chip sends in each, and what a link carries one way.
+    For an AllToAll a hop carries one piece for one other chip, and `sends` counts those passed on for others too."""
+
+    wraps: bool
+    hops: float
+    hop_bytes: float
+    hop_s: float
+    link_bytes: float
+    sends: float
+
+
+class TierFacts(msgspec.Struct):
+    """One tier of switches: how many of its children take part, its own time, and the bytes that enter and leave the
+    switches of one group if they copy and add, each byte passing them once."""
+
+    tier: str
+    children: float
+    link_bytes_per_s: float
+    seconds: float
+    ingress_bytes: float
+    egress_bytes: float
 
 
 class CollectiveReport(msgspec.Struct):
@@ -17,25 +69,28 @@ class CollectiveReport(msgspec.Struct):
     axes: list[str]
     chips: int
     bytes: float
+    filled: float
     wire_bytes_per_chip: float
     bandwidth_s: float
     latency_s: float
-    book_s: float
     lower_s: float
     upper_s: float
+    book_s: float
     regime: str
+    algorithm_bandwidth_bytes_per_s: float
+    link_bytes_per_s: float
     bus_bandwidth_bytes_per_s: float
     latency_bound_below_bytes: float
     expected_s: float | None
+    ring: RingFacts | None
+    tiers: list[TierFacts]
     advice: str
 
 
 def find_kind(name: str) -> str:
     """The collective meant by a name such as `AllGather`, `all-gather` or `ag`."""
-    short = {"ag": "all_gather", "rs": "reduce_scatter", "ar": "all_reduce", "a2a": "all_to_all", "psum": "all_reduce"}
-    flat = {kind.replace("_", ""): kind for kind in KINDS}
-    key = name.lower().replace("-", "").replace("_", "")
-    found = flat.get(key) or short.get(key) or {"alltoall": "all_to_all", "collectivepermute": "permute"}.get(key)
+    flat = {kind.replace("_", ""): kind for kind in KINDS} | SHORT
+    found = flat.get(name.lower().replace("-", "").replace("_", ""))
     if found is None:
         raise unknown("collective", name, KINDS)
     return found
@@ -46,25 +101,34 @@ def collective_mesh(chip: Chip, piece: Slice | None, axes: dict[str, int] | None
     if axes:
         return make_mesh(dict(axes), chip, piece)
     if piece is None:
-        raise InputError(
-            f"{chip.name} alone has no axes; name a slice such as {chip.name}:{chip.default_slice or '4x4'}, or a --mesh."
-        )
+        example = f"{chip.name}:{chip.default_slice or '4x4'}"
+        raise InputError(f"{chip.name} alone has no axes; name a slice such as {example}, or a --mesh.")
     return natural_mesh(piece)
+
+
+def read_options(
+    size: float, one_way: bool, in_network: bool, filled: float, picks: int | None
+) -> Options:
+    """How the collective is done; `picks` says how many experts each token picks among the `size` chips."""
+    if not 0 < filled <= 1:
+        raise InputError(f"--filled is {filled}; it is a part of the whole, above 0 and at most 1.")
+    if picks is not None and picks < 1:
+        raise InputError(f"--picks is {picks}; a token picks at least one expert.")
+    part = filled if picks is None else float(ragged_fill(picks, size))
+    return Options(exact=True, one_way=one_way, in_network=in_network, filled=part)
 
 
 def collective_report(
     kind: str, volume: float, axes: tuple[str, ...], mesh: Mesh, options: Options, on: str
 ) -> CollectiveReport:
-    """The answer, with the book's first-order time, the exact bound, and the expectation of an efficiency profile."""
+    """The exact bound, the book's first-order time, the expectation of an efficiency profile, and the inside."""
     from dragonscale.reports.expectation import expected_collective
 
     group = mesh.group(axes)
-    book = collective_time(kind, volume, group, options)
     true = collective_time(kind, volume, group, replace(options, exact=True))
     size = mesh.size(*axes)
-    sent = wire_bytes(kind, volume, size)
-    per_byte = book.bandwidth / volume if volume else 0.0
-    threshold = book.latency / per_byte if per_byte else 0.0
+    sent = _sent(kind, volume, group, options)
+    lower, tiers = float(true.lower), _tier_facts(kind, volume, group, options)
     report = CollectiveReport(
         collective=kind,
         on=on,
@@ -72,34 +136,151 @@ def collective_report(
         axes=list(axes),
         chips=int(size),
         bytes=volume,
-        wire_bytes_per_chip=float(sent),
-        bandwidth_s=float(book.bandwidth),
-        latency_s=float(book.latency),
-        book_s=float(book.lower),
-        lower_s=float(true.lower),
-        upper_s=float(book.upper),
-        regime=book.regime,
-        bus_bandwidth_bytes_per_s=float(sent / true.lower) if true.lower else 0.0,
-        latency_bound_below_bytes=float(threshold),
+        filled=float(options.filled),
+        wire_bytes_per_chip=sent,
+        bandwidth_s=float(true.bandwidth),
+        latency_s=float(true.latency),
+        lower_s=lower,
+        upper_s=float(true.upper),
+        book_s=float(collective_time(kind, volume, group, replace(options, exact=False)).lower),
+        regime=true.regime,
+        algorithm_bandwidth_bytes_per_s=volume / lower if lower else 0.0,
+        link_bytes_per_s=_link_rate(group, tiers, options),
+        bus_bandwidth_bytes_per_s=float(wire_bytes(kind, volume, size)) / lower if lower else 0.0,
+        latency_bound_below_bytes=_threshold(true, volume),
         expected_s=expected_collective(kind, volume, group, mesh, options),
+        ring=_ring_facts(kind, volume, group, true, options),
+        tiers=tiers,
         advice="",
     )
     report.advice = _advice(report)
     return report
 
 
-def _advice(report: CollectiveReport) -> str:
-    from dragonscale.units import render
+def _sent(kind: str, volume: float, group: Group, options: Options) -> float:
+    """Bytes that each chip sends. Switches that add take each chip's array once, where a ring sends almost two."""
+    adds = isinstance(group, Switches) and group.levels[0].reduces and options.in_network
+    if kind == "all_reduce" and adds:
+        return float(volume)
+    part = options.filled if kind == "all_to_all" else 1.0
+    return float(wire_bytes(kind, volume, group.size)) * part
 
+
+def _link_rate(group: Group, tiers: list[TierFacts], options: Options) -> float:
+    """What the wires into one chip carry together, or into one child of the tier that binds."""
+    if isinstance(group, Stacked):
+        return _link_rate(group.inner, tiers, options)
+    if isinstance(group, Wide):
+        return float(group.egress)
+    if isinstance(group, Switches):
+        return max(tiers, key=lambda tier: tier.seconds).link_bytes_per_s if tiers else 0.0
+    links = len(group.axes) if options.one_way else sum(ring.links for ring in group.axes)
+    return float(group.link * links)
+
+
+def _threshold(cost: Seconds, volume: float) -> float:
+    """The size at which both terms are equal: the bandwidth term grows with the bytes, latency does not."""
+    return float(cost.latency * volume / cost.bandwidth) if cost.bandwidth else 0.0
+
+
+def _ring_facts(
+    kind: str, volume: float, group: Group, cost: Seconds, options: Options
+) -> RingFacts | None:
+    """Hops and link traffic, for a collective over one axis of a torus."""
+    rings = [ring for ring in group.axes if ring.size > 1] if isinstance(group, Rings) else []
+    if len(rings) != 1 or not isinstance(group, Rings) or kind == "permute":
+        return None
+    ring: Ring = rings[0]
+    passes = 2 if kind == "all_reduce" else 1
+    way = options.one_way or not ring.closed
+    link = group.link * ring.share
+    count = ring_hops(ring.size, way) * passes
+    carried = float(cost.bandwidth * link)
+    if kind == "all_to_all":
+        piece = all_to_all_piece(volume, ring.size)
+        sends = all_to_all_sends(ring.size, way)
+        seconds = max(float(group.hop), float(piece / link))
+        return RingFacts(bool(ring.closed), float(count), float(piece), seconds, carried, float(sends))
+    each = float(hop_bytes(volume, ring.size, way))
+    seconds = float(hop_seconds(volume, ring.size, link, group.hop))
+    return RingFacts(bool(ring.closed), float(count), each, seconds, carried, float(count))
+
+
+def _tier_facts(kind: str, volume: float, group: Group, options: Options) -> list[TierFacts]:
+    if not isinstance(group, Switches):
+        return []
+    seconds = tier_seconds(kind, volume, group, replace(options, exact=True))
+    crossed = [span for span in group.spans() if float(span.fan) > 1]
+    fans = tuple(float(span.fan) for span in crossed)
+    rows: list[TierFacts] = []
+    for place, span in enumerate(crossed):
+        seen = switch_traffic(kind, volume, fans, place)
+        name, rate = span.level.name, float(span.level.bandwidth)
+        entering, leaving = float(seen.ingress), float(seen.egress)
+        rows.append(TierFacts(name, fans[place], rate, float(seconds[name]), entering, leaving))
+    return rows
+
+
+def _advice(report: CollectiveReport) -> str:
     threshold = render(report.latency_bound_below_bytes, "bytes")
     if report.chips == 1:
         return "One chip: nothing travels."
     if report.regime == "latency":
-        return f"Bound by the latency of {render(report.latency_s, 's')}; messages above {threshold} are bound by bandwidth."
-    return f"Bound by the bandwidth of {', '.join(report.axes)}; messages below {threshold} would be bound by latency."
+        latency = render(report.latency_s, "s")
+        return f"Bound by the latency of {latency}; messages above {threshold} are bound by bandwidth."
+    where = ", ".join(report.axes)
+    if report.tiers:
+        where = f"the {max(report.tiers, key=lambda tier: tier.seconds).tier} tier"
+    return f"Bound by the bandwidth of {where}; messages below {threshold} would be bound by latency."
 
 
-def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -> list[dict[str, float | str]]:
+class TransferReport(msgspec.Struct):
+    """One message over a torus: from a chip to another over every way that shares no link, or from all chips to one."""
+
+    kind: str
+    on: str
+    source: list[int]
+    target: list[int]
+    bytes: float
+    paths: int
+    hops: int
+    bandwidth_s: float
+    latency_s: float
+    total_s: float
+
+
+def read_position(text: str, piece: Slice, flag: str) -> tuple[int, ...]:
+    """`0,3` as the place of a chip of a slice."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() for part in parts):
+        example = ",".join("0" for _ in piece.shape)
+        raise InputError(f"{flag} is {text!r}; write the place of a chip of {piece}, such as {example}.")
+    return tuple(int(part[:9]) for part in parts)
+
+
+def transfer_report(
+    kind: str, volume: float, piece: Slice | None, source: str, target: str
+) -> TransferReport:
+    """`send` from a chip to another, or `gather` to one chip what all of a slice hold."""
+    if piece is None or not isinstance(piece.chip.network, Torus):
+        raise InputError(f"A {kind} between chips needs a slice of a torus, such as --on v5e:4x4.")
+    to = read_position(target, piece, "--to")
+    if kind == "gather":
+        cost, paths = gather_time(volume, piece, to), links_of(piece, to)
+        far = round(float(cost.latency / piece.chip.network.hop_latency))
+        start, total = to, cost.lower
+    else:
+        start = read_position(source, piece, "--from")
+        cost = transfer_time(volume, piece, start, to)
+        paths, far, total = disjoint_paths(piece, start, to), hops(piece, start, to), cost.upper
+    bandwidth, latency = float(cost.bandwidth), float(cost.latency)
+    places = [list(start), list(to)]
+    return TransferReport(kind, str(piece), *places, volume, paths, far, bandwidth, latency, float(total))
+
+
+def size_sweep(
+    kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options
+) -> list[dict[str, float | str]]:
     """The time over message sizes from 1 kB to 10 GB: the two terms and their bound, for a chart."""
     import numpy
 

@@ -1,4 +1,4 @@
-"""How long an operation takes at best, what bounds it, and where that changes."""
+"""How long an operation takes at best, what bounds it, and where that changes; or, without a chip, what it counts."""
 
 import msgspec
 
@@ -6,7 +6,10 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip
 from dragonscale.notation import Einsum, parse_einsum
 from dragonscale.numbers import Number
-from dragonscale.roofline import Roofline, crossovers, einsum_cost, rates_of, roofline, symbol
+from dragonscale.roofline import Roofline, crossovers, rates_of, roofline, symbol
+from dragonscale.roofline.expression import Operation, parse_operation
+
+NAMES = {"matrix": "compute", "vector": "vector unit"}
 
 
 class Resource(msgspec.Struct):
@@ -36,172 +39,169 @@ class Sample(msgspec.Struct):
 
 
 class RooflineReport(msgspec.Struct):
+    """Counts always; rates, times and crossovers only on a chip, and numbers only where every size is known."""
+
     expression: str
-    chip: str
+    chip: str | None
     compute_dtype: str
+    unit: str
     memory: str
     sizes: dict[str, int]
     free: list[str]
-    peak_flops_per_s: float
-    bandwidth_bytes_per_s: float
-    critical_intensity_flops_per_byte: float
+    flops_formula: str
+    bytes_formula: str
     flops: float | None
     bytes: float | None
     intensity_flops_per_byte: float | None
-    resources: list[Resource]
-    lower_s: float | None
-    upper_s: float | None
-    bound_by: str | None
-    attainable_flops_per_s: float | None
-    crossovers: list[CrossoverRow]
-    samples: list[Sample]
-    advice: str
-
-
-NAMES = {"matrix": "compute", "vector": "vector unit"}
-
-
-def _resource_name(name: str) -> str:
-    return NAMES.get(name, name)
+    peak_flops_per_s: float | None = None
+    bandwidth_bytes_per_s: float | None = None
+    critical_intensity_flops_per_byte: float | None = None
+    resources: list[Resource] = []
+    lower_s: float | None = None
+    upper_s: float | None = None
+    bound_by: str | None = None
+    attainable_flops_per_s: float | None = None
+    crossovers: list[CrossoverRow] = []
+    samples: list[Sample] = []
+    advice: str = ""
 
 
 def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, Number], list[str]]:
     """The einsum, its sizes with symbols for those not given, and the names of the latter."""
     line = parse_einsum(expression)
+    return line, *open_sizes(Operation(line), sizes)
+
+
+def open_sizes(asked: Operation, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
+    """Every size, symbols for those not given, and the names of the latter."""
     for name in sizes:
-        if name not in line.indices:
-            raise unknown("dim of this expression called", name, line.indices)
-    known = line.sizes | sizes
-    free = [index for index in line.indices if index not in known]
-    return line, known | {name: symbol(name) for name in free}, free
+        if name not in asked.indices:
+            raise unknown("dim of this expression called", name, asked.indices)
+    known = asked.line.sizes | sizes
+    free = [index for index in asked.indices if index not in known]
+    return known | {name: symbol(name) for name in free}, free
 
 
 def roofline_report(
-    expression: str, chip: Chip, sizes: dict[str, int] | None = None, level: str = "hbm", weights_only: bool = False
+    expression: str,
+    chip: Chip | None,
+    sizes: dict[str, int] | None = None,
+    level: str = "hbm",
+    weights_only: bool = False,
+    per_element: float = 1,
 ) -> RooflineReport:
-    """The roofline of an einsum such as `bf16[B,8192] @ bf16[8192,28672]` on one chip.
+    """The roofline of an operation such as `bf16[B,8192] @ bf16[8192,28672]` on one chip.
 
     `level` is the memory (or `pcie`, `dcn`) the operands come from. `weights_only` counts only the bytes of the last
-    operand, the book's approximation for small batches.
+    operand, the book's approximation for small batches. `per_element` are the FLOPs of an elementwise function.
     """
-    line, all_sizes, free = prepare(expression, sizes or {})
-    if line.axes:
+    asked = parse_operation(expression)
+    if asked.line.axes:
         raise InputError(
-            f"{expression!r} is sharded over {', '.join(line.axes)}; `dscale shard` answers for that, a roofline is of one chip."
+            f"{expression!r} is sharded over {', '.join(asked.line.axes)}; `dscale shard` answers for that, a roofline is of one chip."
         )
-    result = _evaluate(line, all_sizes, chip, level, weights_only)
-    (unit, dtype), _ = next(iter(result.cost.flops.items()))
-    whole = not free
-    report = RooflineReport(
-        expression=str(line),
-        chip=chip.name,
-        compute_dtype=dtype,
-        memory=level,
-        sizes={name: int(size) for name, size in all_sizes.items() if name not in free},
-        free=free,
-        peak_flops_per_s=chip.peak(dtype, unit),
-        bandwidth_bytes_per_s=chip.bandwidth(level),
-        critical_intensity_flops_per_byte=chip.intensity(dtype, unit, level),
-        flops=float(result.cost.total_flops) if whole else None,
-        bytes=float(result.cost.bytes[level]) if whole else None,
-        intensity_flops_per_byte=float(result.cost.intensity(level)) if whole else None,
-        resources=[
-            _resource(name, seconds, whole) for name, seconds in _formulas(line, level, weights_only, result).items()
-        ],
-        lower_s=float(result.lower) if whole else None,
-        upper_s=float(result.upper) if whole else None,
-        bound_by=_resource_name(result.bound_by) if whole else None,
-        attainable_flops_per_s=float(result.flops_per_second) if whole else None,
-        crossovers=_crossovers(line, all_sizes, free, chip, level, weights_only),
-        samples=_samples(line, all_sizes, free, chip, level, weights_only),
-        advice="",
-    )
+    all_sizes, free = open_sizes(asked, sizes or {})
+    report = _counted(asked, all_sizes, free, level, weights_only, per_element)
+    if chip is None:
+        report.advice = "Add --on CHIP for times and what bounds them."
+        return report
+
+    def at(changed: dict[str, Number]) -> Roofline:
+        cost = asked.cost(all_sizes | changed, level, weights_only, per_element)
+        return roofline(cost, rates_of(chip))
+
+    _timed(report, at({}), chip)
+    report.crossovers = _crossovers(at, free or asked.varied) if len(free) < 2 else []
+    report.samples = _samples(at, free[0], level) if len(free) == 1 else []
     report.advice = advice(report)
     return report
 
 
-def _counted(line: Einsum, weights_only: bool) -> tuple[int, ...] | None:
-    """The arrays whose bytes count: all, or the last operand alone."""
-    return (len(line.operands) - 1,) if weights_only else None
-
-
-def _evaluate(line: Einsum, sizes: dict[str, Number], chip: Chip, level: str, weights_only: bool) -> Roofline:
-    cost = einsum_cost(line, sizes, level=level, counted=_counted(line, weights_only))
-    return roofline(cost, rates_of(chip))
-
-
-def _formulas(line: Einsum, level: str, weights_only: bool, result: Roofline) -> dict[str, tuple[str, Number]]:
-    """Each resource's time as algebra in the dims' letters over C and W, beside its value."""
-    letters = {index: symbol(index) for index in line.indices}
-    cost = einsum_cost(line, letters, level=level, counted=_counted(line, weights_only))
+def _counted(
+    asked: Operation, sizes: dict[str, Number], free: list[str], level: str, weights_only: bool, per_element: float
+) -> RooflineReport:
+    """What needs no chip: FLOPs and bytes, as formulas and as numbers."""
     import sympy
 
-    texts = {name: f"{sympy.factor_terms(cost.total_flops)} / C" for name in result.seconds if name in NAMES}
-    texts[level] = f"({sympy.factor_terms(sympy.expand(cost.bytes[level]))}) / W"
-    return {name: (texts[name], seconds) for name, seconds in result.seconds.items()}
+    whole = not free
+    cost = asked.cost(sizes, level, weights_only, per_element)
+    letters = asked.cost({name: symbol(name) for name in asked.indices}, level, weights_only, per_element)
+    (unit, dtype), _ = next(iter(cost.flops.items()))
+    flops, moved = sympy.sympify(letters.total_flops), sympy.expand(letters.bytes[level])
+    return RooflineReport(
+        expression=str(asked),
+        chip=None,
+        compute_dtype=dtype,
+        unit=unit,
+        memory=level,
+        sizes={name: int(size) for name, size in sizes.items() if name not in free},
+        free=free,
+        flops_formula=str(sympy.factor_terms(sympy.nsimplify(flops, rational=True))),
+        bytes_formula=str(sympy.factor_terms(sympy.nsimplify(moved, rational=True))),
+        flops=float(cost.total_flops) if whole else None,
+        bytes=float(cost.bytes[level]) if whole else None,
+        intensity_flops_per_byte=float(cost.intensity(level)) if whole else None,
+    )
 
 
-def _resource(name: str, found: tuple[str, Number], whole: bool) -> Resource:
-    return Resource(_resource_name(name), found[0], float(found[1]) if whole else None)
+def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
+    """The chip's rates, and the times where every size is known."""
+    level, whole = report.memory, not report.free
+    report.chip = chip.name
+    report.peak_flops_per_s = chip.peak(report.compute_dtype, report.unit)
+    report.bandwidth_bytes_per_s = chip.bandwidth(level)
+    report.critical_intensity_flops_per_byte = report.peak_flops_per_s / report.bandwidth_bytes_per_s
+    texts = {report.unit: f"{report.flops_formula} / C", level: f"({report.bytes_formula}) / W"}
+    report.resources = [
+        Resource(NAMES.get(name, name), texts[name], float(seconds) if whole else None)
+        for name, seconds in result.seconds.items()
+    ]
+    if whole:
+        report.lower_s, report.upper_s = float(result.lower), float(result.upper)
+        report.bound_by = NAMES.get(result.bound_by, result.bound_by)
+        report.attainable_flops_per_s = float(result.flops_per_second)
 
 
-def _crossovers(
-    line: Einsum, sizes: dict[str, Number], free: list[str], chip: Chip, level: str, weights_only: bool
-) -> list[CrossoverRow]:
-    """In the one free dim; or, if none is free, in each dim with the others as given."""
-    if len(free) > 1:
-        return []
+def _crossovers(at, names: list[str]) -> list[CrossoverRow]:
+    """In each of these dims, with the others as given. A dim need not change every time, only some of them."""
     rows: list[CrossoverRow] = []
-    for name in free or [index for index in line.indices if not index.startswith("_")]:
+    for name in names:
         variable = symbol(name)
-        result = _evaluate(line, sizes | {name: variable}, chip, level, weights_only)
-        if all(variable in getattr(seconds, "free_symbols", ()) for seconds in result.seconds.values()):
-            rows += [
-                CrossoverRow(name, float(point.value), _resource_name(point.below), _resource_name(point.above))
-                for point in crossovers(result, variable)
-            ]
+        result = at({name: variable})
+        if any(variable in getattr(seconds, "free_symbols", ()) for seconds in result.seconds.values()):
+            for point in crossovers(result, variable):
+                below, above = NAMES.get(point.below, point.below), NAMES.get(point.above, point.above)
+                rows.append(CrossoverRow(name, float(point.value), below, above))
     return rows
 
 
-def _samples(
-    line: Einsum, sizes: dict[str, Number], free: list[str], chip: Chip, level: str, weights_only: bool
-) -> list[Sample]:
+def _samples(at, free: str, level: str) -> list[Sample]:
     """The free dim at powers of four, all in one call."""
-    if len(free) != 1:
-        return []
     import numpy
 
     values = numpy.array([4.0**power for power in range(10)])
-    result = _evaluate(line, sizes | {free[0]: values}, chip, level, weights_only)
-    names = list(result.seconds)
-    binding, lower, upper = result.binding(), result.lower, result.upper
-    rates, intensity = result.flops_per_second, result.cost.intensity(level)
+    result = at({free: values})
+    names = [NAMES.get(name, name) for name in result.seconds]
+    columns = (values, result.lower, result.upper, result.binding(), result.flops_per_second, result.cost.intensity(level))
+    rows = zip(*(numpy.broadcast_to(column, values.shape).tolist() for column in columns), strict=True)
     return [
-        Sample(
-            float(v),
-            float(lower[i]),
-            float(upper[i]),
-            _resource_name(names[binding[i]]),
-            float(rates[i]),
-            float(intensity[i]),
-        )
-        for i, v in enumerate(values)
+        Sample(value, lower, upper, names[binding], rate, intensity)
+        for value, lower, upper, binding, rate, intensity in rows
     ]
 
 
 def advice(report: RooflineReport) -> str:
     """What bounds the answer and what to change."""
     first = report.crossovers[0] if report.crossovers else None
-    change = (
-        f"{first.variable} = {first.value:,.4g} is where {first.above} takes over from {first.below}" if first else ""
-    )
-    if report.bound_by is None:
-        if len(report.free) > 1:
-            return f"Give sizes (--sizes {report.free[0]}=…) for times; compute binds above {report.critical_intensity_flops_per_byte:,.4g} FLOPs per byte."
-        ever = f"always bound by {report.samples[-1].bound_by}, whatever {report.free[0]} is" if report.samples else ""
-        return f"{change}." if change else f"{ever[0].upper()}{ever[1:]}."
-    tail = f"; {change}" if change else "; no single dim changes that"
-    return f"Bound by {report.bound_by}{tail}."
+    change = f"{first.variable} = {first.value:,.4g} is where {first.above} takes over from {first.below}" if first else ""
+    if report.bound_by is not None:
+        return f"Bound by {report.bound_by}; {change or 'no single dim changes that'}."
+    if change:
+        return f"{change}."
+    if len(report.free) > 1:
+        critical = f"{report.critical_intensity_flops_per_byte:,.4g}"
+        return f"Give sizes (--sizes {report.free[0]}=…) for times; compute binds above {critical} FLOPs per byte."
+    return f"Always bound by {report.samples[-1].bound_by}, whatever {report.free[0]} is."
 
 
 def chart_points(report: RooflineReport) -> list[tuple[str, float, float]]:
