@@ -1,3 +1,4 @@
+# ruff: noqa: F401  the imports for type checkers are the names that __getattr__ finds
 """Model architectures as programs of named einsums, and what can be read from them.
 
 Names are loaded when first used, so that importing this package costs nothing.
@@ -21,54 +22,24 @@ if TYPE_CHECKING:
     from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
 
 _HOMES = {
-    "REMAT": "activations",
-    "activation_bytes": "activations",
-    "saved_tensors": "activations",
-    "Attention": "attention",
-    "cache_bytes": "cache",
-    "load_model": "catalogue",
-    "model_names": "catalogue",
-    "parameters": "count",
-    "Mlp": "ffn",
-    "Moe": "ffn",
-    "Workload": "flops",
-    "forward_flops": "flops",
-    "training_flops": "flops",
-    "load_config": "huggingface.load",
-    "LatentAttention": "latent",
-    "Layer": "layer",
-    "simple": "letters",
-    "Transformer": "transformer",
-    "count_parameters": "transformer",
-    "kv_bytes_per_token": "transformer",
+    "activations": ("REMAT", "activation_bytes", "saved_tensors"),
+    "attention": ("Attention",),
+    "cache": ("cache_bytes",),
+    "catalogue": ("load_model", "model_names"),
+    "count": ("parameters",),
+    "ffn": ("Mlp", "Moe"),
+    "flops": ("Workload", "forward_flops", "training_flops"),
+    "huggingface.load": ("load_config",),
+    "latent": ("LatentAttention",),
+    "layer": ("Layer",),
+    "letters": ("simple",),
+    "transformer": ("Transformer", "count_parameters", "kv_bytes_per_token"),
 }
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-__all__ = [
-    "REMAT",
-    "Attention",
-    "LatentAttention",
-    "Layer",
-    "Mlp",
-    "Moe",
-    "Transformer",
-    "Workload",
-    "activation_bytes",
-    "cache_bytes",
-    "count_parameters",
-    "forward_flops",
-    "kv_bytes_per_token",
-    "load_config",
-    "load_model",
-    "model_names",
-    "parameters",
-    "saved_tensors",
-    "simple",
-    "training_flops",
-]
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dragonscale.errors import InputError
+from dragonscale.models.component import Written, projected
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(Written):
     """Grouped-query attention: `n_heads` query heads share `n_kv_heads` key and value heads.
 
     `qk_norm` normalises queries and keys: `head` with one weight of the head's size for all heads, `all` with a weight
@@ -47,12 +48,8 @@ class Attention:
 
     @property
     def dims(self) -> dict[str, int]:
-        return {
-            "n": self.n_heads,
-            "k": self.n_kv_heads,
-            "h": self.head_dim,
-            "g": self.v_head_dim or self.head_dim,
-        }
+        size = self.head_dim
+        return {"n": self.n_heads, "k": self.n_kv_heads, "h": size, "g": self.v_head_dim or size}
 
     def lines(self) -> list[str]:
         """The program of this attention."""
@@ -62,29 +59,26 @@ class Attention:
         lines += [f"attention: O[b,t,n,g] = attend(Q[b,t,n,h], K[b,s,k,h], V[b,s,k,g]{sinks})"]
         if self.gate:
             dims = "n,g" if self.gate == "full" else "n"
-            lines += [f"attention: E[b,t,{dims}] = X[b,t,d] · W_gate[d,{dims}]"]
-            if self.qkv_bias and self.gate == "full":
-                lines += ["attention: E[b,t,n,g] = bias(E[b,t,n,g]; w_gate[n,g])"]
+            bias = "w_gate[n,g]" if self.qkv_bias and self.gate == "full" else ""
+            lines += projected("attention", f"E[b,t,{dims}]", "X[b,t,d]", f"W_gate[d,{dims}]", bias)
             lines += [f"attention: O[b,t,n,g] = act(O[b,t,n,g], E[b,t,{dims}])"]
         lines += ["attention: O[b,t,n,g] = norm(O[b,t,n,g]; w_onorm[n,g])"] if self.out_norm else []
-        lines.append("attention: A[b,t,d] = O[b,t,n,g] · Wo[n,g,d]")
-        if self.out_bias:
-            lines.append("attention: A[b,t,d] = bias(A[b,t,d]; w_o[d])")
-        return lines
+        bias = "w_o[d]" if self.out_bias else ""
+        return lines + projected("attention", "A[b,t,d]", "O[b,t,n,g]", "Wo[n,g,d]", bias)
 
     def _project(self) -> list[str]:
-        lines = ["attention: Q[b,t,n,h] = X[b,t,d] · Wq[d,n,h]"]
-        lines += ["attention: Q[b,t,n,h] = bias(Q[b,t,n,h]; w_q[n,h])"] if self.qkv_bias else []
+        def project(name: str, dims: str) -> list[str]:
+            tag = name.lower()
+            bias = f"w_{tag}[{dims}]" if self.qkv_bias else ""
+            return projected("attention", f"{name}[b,t,{dims}]", "X[b,t,d]", f"W{tag}[d,{dims}]", bias)
+
         if self.kv == "borrowed":
-            return lines
-        lines += ["attention: K[b,t,k,h] = X[b,t,d] · Wk[d,k,h]"]
-        lines += ["attention: K[b,t,k,h] = bias(K[b,t,k,h]; w_k[k,h])"] if self.qkv_bias else []
+            return project("Q", "n,h")
+        lines = [*project("Q", "n,h"), *project("K", "k,h")]
         if self.kv == "tied":
             return [*lines, "attention: V[b,t,k,g] = norm(K[b,t,k,h])"]
         tail = ["attention: V[b,t,k,g] = norm(V[b,t,k,g])"] if self.v_norm else []
-        lines += ["attention: V[b,t,k,g] = X[b,t,d] · Wv[d,k,g]"]
-        lines += ["attention: V[b,t,k,g] = bias(V[b,t,k,g]; w_v[k,g])"] if self.qkv_bias else []
-        return lines + tail
+        return [*lines, *project("V", "k,g"), *tail]
 
     def _norm(self) -> list[str]:
         if not self.qk_norm:

@@ -9,10 +9,11 @@ leaves through a low-rank projection of each group of heads.
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError
+from dragonscale.models.component import Written
 
 
 @dataclass(frozen=True)
-class CompressedAttention:
+class CompressedAttention(Written):
     """Attention over a window and, where `ratio` is given, over pooled keys; with an indexer if `index_heads` is given."""
 
     n_heads: int

@@ -1,4 +1,4 @@
-"""The feed-forward half of a block as lines of a program: a plain or gated MLP, or a mixture of experts.
+"""The feed-forward half of a block as lines of a program: a plain or gated MLP, or experts (MoE).
 
 Each record yields the lines between the normed input `X[b,t,d]` and the output `M[b,t,d]`.
 """
@@ -6,10 +6,11 @@ Each record yields the lines between the normed input `X[b,t,d]` and the output 
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError
+from dragonscale.models.component import Written, projected
 
 
 @dataclass(frozen=True)
-class Mlp:
+class Mlp(Written):
     """Two matrices, or three when gated (SwiGLU and its kin).
 
     `act_weights` counts the learnt scalars of the nonlinearity itself, and `norm` normalises the hidden layer; few
@@ -29,23 +30,33 @@ class Mlp:
     def lines(self) -> list[str]:
         """The program of this MLP."""
         learnt = "; w_act[a]" if self.act_weights else ""
-        lines = ["mlp: U[b,t,f] = X[b,t,d] · Wu[d,f]"]
-        lines += ["mlp: U[b,t,f] = bias(U[b,t,f]; w_u[f])"] if self.bias else []
-        if self.gated:
-            lines += ["mlp: G[b,t,f] = X[b,t,d] · Wg[d,f]"]
-            lines += ["mlp: G[b,t,f] = bias(G[b,t,f]; w_g[f])"] if self.bias else []
-            lines += [f"mlp: H[b,t,f] = act(G[b,t,f], U[b,t,f]{learnt})"]
-        else:
-            lines += [f"mlp: H[b,t,f] = act(U[b,t,f]{learnt})"]
-        lines += ["mlp: H[b,t,f] = norm(H[b,t,f]; w_hidden[f])"] if self.norm else []
-        lines += ["mlp: M[b,t,d] = H[b,t,f] · Wd[f,d]"]
-        lines += ["mlp: M[b,t,d] = bias(M[b,t,d]; w_d[d])"] if self.bias else []
-        return lines
+        norm = ["mlp: H[b,t,f] = norm(H[b,t,f]; w_hidden[f])"] if self.norm else []
+        return [*_widened("mlp", "f", self.gated, self.bias, learnt=learnt), *norm, *_narrowed("mlp", "f", self.bias)]
+
+
+def _widened(part: str, dim: str, gated: bool, bias: bool, tag: str = "", learnt: str = "") -> list[str]:
+    """From the input to the hidden layer of size `dim`; `tag` marks the names of a second one in the same block."""
+    names = (f"{name}{tag}[b,t,{dim}]" for name in "UGH")
+    up, gate, hidden = names
+
+    def project(output: str, letter: str) -> list[str]:
+        own = f"w_{tag}{letter}[{dim}]" if bias else ""
+        return projected(part, output, "X[b,t,d]", f"W{tag}{letter}[d,{dim}]", own)
+
+    if not gated:
+        return [*project(up, "u"), f"{part}: {hidden} = act({up}{learnt})"]
+    return [*project(up, "u"), *project(gate, "g"), f"{part}: {hidden} = act({gate}, {up}{learnt})"]
+
+
+def _narrowed(part: str, dim: str, bias: bool, tag: str = "") -> list[str]:
+    """From the hidden layer back to the model's width."""
+    own = f"w_{tag}d[d]" if bias else ""
+    return projected(part, f"M{tag}[b,t,d]", f"H{tag}[b,t,{dim}]", f"W{tag}d[{dim},d]", own)
 
 
 @dataclass(frozen=True)
-class Moe:
-    """A mixture of experts: each token goes to `experts_per_token` of `n_experts` small MLPs, and through the shared
+class Moe(Written):
+    """Mixture of experts (MoE): each token goes to `experts_per_token` of `n_experts` small MLPs, and through the shared
     ones, which are one MLP of hidden size `shared_d_ff`.
 
     `router_bias` is a bias added to the router's logits; `score_bias` is the per-expert correction that balances load
@@ -81,12 +92,12 @@ class Moe:
         return dims | ({"dl": self.latent} if self.latent else {})
 
     def lines(self) -> list[str]:
-        """The program of this mixture."""
+        """The program of these experts."""
         return [*self._route(), *self._experts(), *(self._shared() if self.shared_d_ff else [])]
 
     def _route(self) -> list[str]:
-        lines = ["router: P[b,t,e] = X[b,t,d] · W_router[d,e]"]
-        lines += ["router: P[b,t,e] = bias(P[b,t,e]; w_router[e])"] if self.router_bias else []
+        bias = "w_router[e]" if self.router_bias else ""
+        lines = projected("router", "P[b,t,e]", "X[b,t,d]", "W_router[d,e]", bias)
         if self.hashed:
             return [*lines, "router: P[b,t,x] = route(P[b,t,e], T_hash[v,x])"]
         learnt = [
@@ -96,42 +107,26 @@ class Moe:
         return [*lines, f"router: P[b,t,x] = route(P[b,t,e]{correction})"]
 
     def _experts(self) -> list[str]:
-        wide = "dl" if self.latent else "d"
+        wide, source = ("dl", "Xl[b,t,dl]") if self.latent else ("d", "X[b,t,d]")
+
+        def project(output: str, source: str, letter: str, dims: str) -> list[str]:
+            bias = f"w_{letter}[e:x,{dims.split(',')[1]}]" if self.bias else ""
+            return projected("experts", output, source, f"W{letter}[e:x,{dims}]", bias)
+
+        dispatched, up, gate = f"D[b,t,x,{wide}]", "U[b,t,x,f]", "G[b,t,x,f]"
         lines = ["experts: Xl[b,t,dl] = X[b,t,d] · W_down[d,dl]"] if self.latent else []
-        source = "Xl[b,t,dl]" if self.latent else "X[b,t,d]"
-        lines += [
-            f"experts: D[b,t,x,{wide}] = dispatch({source}, P[b,t,x])",
-            f"experts: U[b,t,x,f] = D[b,t,x,{wide}] · Wu[e:x,{wide},f]",
-        ]
-        lines += ["experts: U[b,t,x,f] = bias(U[b,t,x,f]; w_u[e:x,f])"] if self.bias else []
-        if self.gated:
-            lines += [f"experts: G[b,t,x,f] = D[b,t,x,{wide}] · Wg[e:x,{wide},f]"]
-            lines += ["experts: G[b,t,x,f] = bias(G[b,t,x,f]; w_g[e:x,f])"] if self.bias else []
-            lines += ["experts: H[b,t,x,f] = act(G[b,t,x,f], U[b,t,x,f])"]
-        else:
-            lines += ["experts: H[b,t,x,f] = act(U[b,t,x,f])"]
-        lines += [f"experts: Z[b,t,x,{wide}] = H[b,t,x,f] · Wd[e:x,f,{wide}]"]
-        lines += [f"experts: Z[b,t,x,{wide}] = bias(Z[b,t,x,{wide}]; w_d[e:x,{wide}])"] if self.bias else []
-        if self.latent:
-            return [
-                *lines,
-                "experts: Ml[b,t,dl] = combine(Z[b,t,x,dl], P[b,t,x])",
-                "experts: M[b,t,d] = Ml[b,t,dl] · W_up[dl,d]",
-            ]
-        return [*lines, "experts: M[b,t,d] = combine(Z[b,t,x,d], P[b,t,x])"]
+        lines += [f"experts: {dispatched} = dispatch({source}, P[b,t,x])"]
+        lines += project(up, dispatched, "u", f"{wide},f")
+        lines += project(gate, dispatched, "g", f"{wide},f") if self.gated else []
+        lines += [f"experts: H[b,t,x,f] = act({f'{gate}, ' if self.gated else ''}{up})"]
+        lines += project(f"Z[b,t,x,{wide}]", "H[b,t,x,f]", "d", f"f,{wide}")
+        out = "Ml[b,t,dl]" if self.latent else "M[b,t,d]"
+        lines += [f"experts: {out} = combine(Z[b,t,x,{wide}], P[b,t,x])"]
+        return lines + (["experts: M[b,t,d] = Ml[b,t,dl] · W_up[dl,d]"] if self.latent else [])
 
     def _shared(self) -> list[str]:
-        bias = self.shared_bias
-        lines = ["shared: Us[b,t,z] = X[b,t,d] · Wsu[d,z]"]
-        lines += ["shared: Us[b,t,z] = bias(Us[b,t,z]; w_su[z])"] if bias else []
-        if self.gated:
-            lines += ["shared: Gs[b,t,z] = X[b,t,d] · Wsg[d,z]"]
-            lines += ["shared: Gs[b,t,z] = bias(Gs[b,t,z]; w_sg[z])"] if bias else []
-            lines += ["shared: Hs[b,t,z] = act(Gs[b,t,z], Us[b,t,z])"]
-        else:
-            lines += ["shared: Hs[b,t,z] = act(Us[b,t,z])"]
-        lines += ["shared: Ms[b,t,d] = Hs[b,t,z] · Wsd[z,d]"]
-        lines += ["shared: Ms[b,t,d] = bias(Ms[b,t,d]; w_sd[d])"] if bias else []
+        lines = _widened("shared", "z", self.gated, self.shared_bias, "s")
+        lines += _narrowed("shared", "z", self.shared_bias, "s")
         if self.shared_gate:
             lines += [
                 "shared: Ps[b,t] = X[b,t,d] · W_sgate[d]",

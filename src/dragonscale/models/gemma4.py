@@ -1,13 +1,15 @@
-"""What only Gemma 4 has, as lines of a program: a mixture beside the MLP, and an input of its own for every layer."""
+"""What only Gemma 4 has, as lines of a program: experts beside the MLP, and an input of its own for every layer."""
 
 from dataclasses import dataclass
 
+from dragonscale.models.component import Component, Written
 from dragonscale.models.ffn import Mlp, Moe
+from dragonscale.models.program import Op, parsed, renamed
 
 
 @dataclass(frozen=True)
-class MlpAndMoe:
-    """A dense MLP and a mixture of experts side by side, each with its norms; the router reads the bare stream."""
+class MlpAndMoe(Component):
+    """A dense MLP and an MoE side by side, each with its norms; the router reads the bare stream."""
 
     mlp: Mlp
     moe: Moe
@@ -16,25 +18,32 @@ class MlpAndMoe:
     def dims(self) -> dict[str, int]:
         return {"f0": self.mlp.d_ff} | self.moe.dims
 
-    def lines(self) -> list[str]:
+    def ops(self) -> tuple[Op, ...]:
         """Both programs, from the normed input `X` and the stream `R` to their sum `M`."""
-        dense = [line.replace("f]", "f0]").replace("f,", "f0,") for line in self.mlp.lines()]
-        dense = [line.replace("W", "W0") for line in dense]
-        sparse = [line.replace("X[b,t,d]", "X2[b,t,d]") for line in self.moe.lines()]
-        sparse[0] = sparse[0].replace("X2[b,t,d]", "X3[b,t,d]")
-        return [
-            *dense,
-            "norm: M0[b,t,d] = norm(M[b,t,d]; w_dense_after[d])",
-            "norm: X2[b,t,d] = norm(R[b,t,d]; w_experts[d])",
-            "router: X3[b,t,d] = norm(R[b,t,d]; w_router_scale[d])",
-            *sparse,
-            "norm: M[b,t,d] = norm(M[b,t,d]; w_experts_after[d])",
-            "residual: M[b,t,d] = add(M[b,t,d], M0[b,t,d])",
-        ]
+        dense, (router, *sparse) = self.mlp.ops(), self.moe.ops()
+        own = {array.name: f"W0{array.name[1:]}" for op in dense for array in op.weights if array.name[0] == "W"}
+        return (
+            *renamed(dense, own, {"f": "f0"}),
+            *parsed(
+                [
+                    "norm: M0[b,t,d] = norm(M[b,t,d]; w_dense_after[d])",
+                    "norm: X2[b,t,d] = norm(R[b,t,d]; w_experts[d])",
+                    "router: X3[b,t,d] = norm(R[b,t,d]; w_router_scale[d])",
+                ]
+            ),
+            *renamed([router], {"X": "X3"}),
+            *renamed(sparse, {"X": "X2"}),
+            *parsed(
+                [
+                    "norm: M[b,t,d] = norm(M[b,t,d]; w_experts_after[d])",
+                    "residual: M[b,t,d] = add(M[b,t,d], M0[b,t,d])",
+                ]
+            ),
+        )
 
 
 @dataclass(frozen=True)
-class LayerInput:
+class LayerInput(Written):
     """A small embedding of the token that is this layer's alone, gated by the stream and added to it; and the scalar
     that every layer ends with. A width of 0 leaves only the scalar."""
 

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from dragonscale.models.component import Written, projected
+
 
 @dataclass(frozen=True)
-class LatentAttention:
+class LatentAttention(Written):
     """Multi-head latent attention (MLA): keys and values are expanded from one small latent per token, which is all
     that is cached, beside a rotary key shared by all heads.
 
@@ -42,11 +44,10 @@ class LatentAttention:
 
     def lines(self) -> list[str]:
         """The program of this attention, keys and values expanded as in training and prefill."""
-        lines = [*self._queries(), "attention: C[b,t,c] = X[b,t,d] · Wkva[d,c]"]
-        lines += ["attention: C[b,t,c] = bias(C[b,t,c]; w_kva[c])"] if self.bias else []
-        lines += ["attention: Kr[b,t,r] = X[b,t,d] · Wkr[d,r]"]
-        lines += ["attention: Kr[b,t,r] = bias(Kr[b,t,r]; w_kr[r])"] if self.bias else []
-        lines += [
+        lines = [
+            *self._queries(),
+            *self._project("C[b,t,c]", "X[b,t,d]", "kva", "d,c"),
+            *self._project("Kr[b,t,r]", "X[b,t,d]", "kr", "d,r"),
             "attention: C[b,t,c] = norm(C[b,t,c]; w_kvnorm[c])",
             "attention: cache(C[b,s,c], Kr[b,s,r])",
         ]
@@ -56,16 +57,18 @@ class LatentAttention:
             "attention: V[b,t,n,g] = C[b,t,c] · Wvb[c,n,g]",
             "attention: K[b,t,n,h] = join(Kp[b,t,n,p], Kr[b,t,r])",
             "attention: O[b,t,n,g] = attend(Q[b,t,n,h], K[b,s,n,h], V[b,s,n,g])",
-            "attention: A[b,t,d] = O[b,t,n,g] · Wo[n,g,d]",
         ]
-        return lines + (["attention: A[b,t,d] = bias(A[b,t,d]; w_o[d])"] if self.bias else [])
+        return lines + self._project("A[b,t,d]", "O[b,t,n,g]", "o", "n,g,d")
+
+    def _project(self, output: str, source: str, tag: str, dims: str) -> list[str]:
+        bias = f"w_{tag}[{dims.split(',')[-1]}]" if self.bias else ""
+        return projected("attention", output, source, f"W{tag}[{dims}]", bias)
 
     def _queries(self) -> list[str]:
         if self.q_rank is None:
             return ["attention: Q[b,t,n,h] = X[b,t,d] · Wq[d,n,h]"]
         return [
-            "attention: Cq[b,t,q] = X[b,t,d] · Wqa[d,q]",
-            *(["attention: Cq[b,t,q] = bias(Cq[b,t,q]; w_qa[q])"] if self.bias else []),
+            *self._project("Cq[b,t,q]", "X[b,t,d]", "qa", "d,q"),
             "attention: Cq[b,t,q] = norm(Cq[b,t,q]; w_qnorm[q])",
             "attention: Q[b,t,n,h] = Cq[b,t,q] · Wqb[q,n,h]",
         ]

@@ -4,22 +4,15 @@ The stream is `R[b,t,d]`. With hyper-connections it is several streams `R[b,t,hs
 them and its result is spread back over all.
 """
 
-import re
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
-
-class Component(Protocol):
-    """Something that contributes lines and dims to a block: an attention, an MLP, a mixture of experts."""
-
-    @property
-    def dims(self) -> dict[str, int]: ...
-
-    def lines(self) -> list[str]: ...
+from dragonscale.models.component import Component
+from dragonscale.models.program import Op, parsed, renamed
 
 
 @dataclass(frozen=True)
-class Both:
+class Both(Component):
     """Two mixers side by side on the same input, their outputs added (Falcon-H1)."""
 
     first: Component
@@ -29,19 +22,15 @@ class Both:
     def dims(self) -> dict[str, int]:
         return self.first.dims | self.second.dims
 
-    def lines(self) -> list[str]:
-        """Both programs; the second one's names get a mark of their own."""
-        renamed = [_marked(line) for line in self.second.lines()]
-        return [*self.first.lines(), *renamed, "residual: A[b,t,d] = add(A[b,t,d], A2[b,t,d])"]
-
-
-def _marked(line: str) -> str:
-    """The line with a 2 after every array's name but the block's input.
-
-    >>> _marked("mamba: A[b,t,d] = bias(X[b,t,d]; w_o[d])")
-    'mamba: A2[b,t,d] = bias(X[b,t,d]; w_o2[d])'
-    """
-    return re.sub(r"(\w+)((?::\w+)?\[)", lambda found: found[0] if found[1] == "X" else f"{found[1]}2{found[2]}", line)
+    def ops(self) -> tuple[Op, ...]:
+        """Both programs; all arrays of the second but the block's input get a 2 after their names."""
+        second = self.second.ops()
+        names = {array.name: f"{array.name}2" for op in second for array in op.arrays if array.name != "X"}
+        return (
+            *self.first.ops(),
+            *renamed(second, names),
+            *parsed(["residual: A[b,t,d] = add(A[b,t,d], A2[b,t,d])"]),
+        )
 
 
 Norms = Literal["pre", "post", "sandwich", "pre-shared"]
@@ -64,28 +53,24 @@ class Layer:
     streams: int = 1
     extra: Component | None = None
 
-    def lines(self) -> list[str]:
+    def ops(self) -> tuple[Op, ...]:
         """The program of the block, from the residual stream `R` back to it."""
-        lines: list[str] = []
+        ops: list[Op] = []
         before, after = self.norms in ("pre", "sandwich"), self.norms in ("post", "sandwich")
         source = "R" if self.streams == 1 else "X"
         if self.norms == "pre-shared":
-            lines.append(self._norm("X", "R", "block"))
+            ops += parsed([self._norm("X", "R", "block")])
         for part, output, name in ((self.mixer, "A", "mixer"), (self.ffn, "M", "ffn")):
             if part is None:
                 continue
-            lines += self._collapse(name) if self.streams > 1 else []
-            if before:
-                lines.append(self._norm("X", source, name))
-            body = part.lines()
-            lines += body if self.norms != "post" else [line.replace("X[b,t,d]", "R[b,t,d]") for line in body]
-            if after:
-                lines.append(self._norm(output, output, f"{name}_after"))
-            if not self.parallel:
-                lines.append(self._return(output))
+            ops += parsed(self._collapse(name) if self.streams > 1 else [])
+            ops += parsed([self._norm("X", source, name)] if before else [])
+            ops += part.ops() if self.norms != "post" else renamed(part.ops(), {"X": "R"})
+            ops += parsed([self._norm(output, output, f"{name}_after")] if after else [])
+            ops += parsed([self._return(output)] if not self.parallel else [])
         if self.parallel:
-            lines.append("residual: R[b,t,d] = add(R[b,t,d], A[b,t,d], M[b,t,d])")
-        return lines + (self.extra.lines() if self.extra else [])
+            ops += parsed(["residual: R[b,t,d] = add(R[b,t,d], A[b,t,d], M[b,t,d])"])
+        return (*ops, *(self.extra.ops() if self.extra else ()))
 
     def _norm(self, output: str, source: str, name: str) -> str:
         bias = f", w_{name}_bias[d]" if self.norm_bias else ""

@@ -6,6 +6,7 @@
 8030261248
 """
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,31 +15,6 @@ from dragonscale.models.attention import Attention
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
-
-SIMPLE_FIELDS: dict[str, type] = {
-    "d_model": int,
-    "d_ff": int,
-    "n_layers": int,
-    "n_heads": int,
-    "vocab": int,
-    "n_kv_heads": int,
-    "head_dim": int,
-    "gated": bool,
-    "tied": bool,
-    "n_experts": int,
-    "experts_per_token": int,
-    "shared_d_ff": int,
-    "dense_layers": int,
-    "dense_d_ff": int,
-    "window": int,
-    "bias": bool,
-    "positions": int,
-    "context": int,
-}
-"""The fields of a plain model. The first five must be given; the rest default to none, and to `n_heads` KV heads of
-d_model / n_heads each, a gated MLP and an untied head."""
-_NEEDED = ("d_model", "d_ff", "n_layers", "n_heads", "vocab")
-_MAY_BE_ZERO = ("n_experts", "shared_d_ff", "dense_layers", "positions")
 
 
 def simple(
@@ -63,7 +39,8 @@ def simple(
     positions: int = 0,
     context: int | None = None,
 ) -> Transformer:
-    """A Transformer of equal layers; with `n_experts`, mixtures after the first `dense_layers`.
+    """A Transformer of equal layers; with `n_experts`, MoE layers after the first `dense_layers`. KV heads default to the
+    query heads, their size to d_model / n_heads.
 
     `bias` puts biases on every projection and norm, as GPT has them; `positions` adds that many learnt positions.
     """
@@ -78,32 +55,31 @@ def simple(
         moe = Moe(n_experts, experts_per_token, d_ff, shared_d_ff, gated, bias, shared_bias=bias)
         sparse = Layer(mixer, moe, norm_bias=bias)
         layers = [dense if number < dense_layers else sparse for number in range(n_layers)]
-    return Transformer(
-        name,
-        d_model,
-        vocab,
-        tuple(layers),
-        tied=tied,
-        positions=positions,
-        final_norm_bias=bias,
-        context=context,
-    )
+    frame = {"tied": tied, "positions": positions, "final_norm_bias": bias, "context": context}
+    return Transformer(name, d_model, vocab, tuple(layers), **frame)  # pyright: ignore[reportArgumentType]
+
+
+_MAY_BE_ZERO = ("n_experts", "shared_d_ff", "dense_layers", "positions")
+_PARAMETERS = {name: one for name, one in inspect.signature(simple).parameters.items() if name != "name"}
+FIELDS = {name: bool if isinstance(one.default, bool) else int for name, one in _PARAMETERS.items()}
+"""The fields of a plain model in a file are the arguments of `simple`."""
+_NEEDED = [name for name, one in _PARAMETERS.items() if one.default is inspect.Parameter.empty]
 
 
 def simple_from(table: Mapping[str, Any], where: str) -> Transformer:
     """A plain model from a table of a file, each field checked."""
     fields = {key: value for key, value in table.items() if key not in ("name", "source")}
     for key, value in fields.items():
-        if key not in SIMPLE_FIELDS:
-            close = nearest(key, SIMPLE_FIELDS)
+        if key not in FIELDS:
+            close = nearest(key, FIELDS)
             guess = f"; did you mean {close!r}?" if close else ""
             raise InputError(
                 f"{shorten(where)} has the field {shorten(key)}, which a plain model has not{guess} Known: "
-                f"{', '.join(SIMPLE_FIELDS)}; or give model_type or base."
+                f"{', '.join(FIELDS)}; or give model_type or base."
             )
         least = 0 if key in _MAY_BE_ZERO else 1
         most = 10_000 if key in ("n_layers", "dense_layers") else 2**40
-        kind = SIMPLE_FIELDS[key]
+        kind = FIELDS[key]
         if type(value) is not kind or (kind is int and not least <= value <= most):
             wanted = "true or false" if kind is bool else f"a whole number from {least} to {most:,}"
             raise InputError(f"{shorten(where)} has {key} = {shorten(value)}, which is not {wanted}.")

@@ -7,9 +7,11 @@ forms used in training do more multiply-adds, in larger matrices.
 from dataclasses import dataclass
 from typing import Literal
 
+from dragonscale.models.component import Written
+
 
 @dataclass(frozen=True)
-class DeltaAttention:
+class DeltaAttention(Written):
     """Gated delta rule (Gated DeltaNet, Kimi Delta Attention): `n_heads` states of `head_dim` by `v_head_dim`.
 
     `n_kv_heads` query and key heads serve `n_heads` value heads. Short convolutions of width `kernel` run over
@@ -62,7 +64,7 @@ class DeltaAttention:
 
 
 @dataclass(frozen=True)
-class LightningAttention:
+class LightningAttention(Written):
     """MiniMax's lightning attention: full heads, a fixed decay for each, a norm over all heads and an output gate."""
 
     n_heads: int

@@ -5,9 +5,11 @@ As with linear attention, the recurrence itself is what is counted.
 
 from dataclasses import dataclass
 
+from dragonscale.models.component import Written, projected
+
 
 @dataclass(frozen=True)
-class Mamba2:
+class Mamba2(Written):
     """Mamba-2: `n_heads` states of `head_dim` by `state`; groups of heads share their input and output maps."""
 
     n_heads: int
@@ -30,9 +32,8 @@ class Mamba2:
         lines: list[str] = []
         for name, dims in (("E", "mn,mh"), ("V", "mn,mh"), ("B", "mk,ms"), ("C", "mk,ms"), ("F", "mn")):
             tag = name.lower()
-            lines += [f"mamba: {name}[b,t,{dims}] = X[b,t,d] · W{tag}[d,{dims}]"]
-            if self.proj_bias:
-                lines += [f"mamba: {name}[b,t,{dims}] = bias({name}[b,t,{dims}]; w_{tag}[{dims}])"]
+            bias = f"w_{tag}[{dims}]" if self.proj_bias else ""
+            lines += projected("mamba", f"{name}[b,t,{dims}]", "X[b,t,d]", f"W{tag}[d,{dims}]", bias)
         lines += ["mamba: cache(V[b,mn,mh,wm], B[b,mk,ms,wm], C[b,mk,ms,wm], S:fp32[b,mn,mh,ms])"]
         for name, dims in (("V", "mn,mh"), ("B", "mk,ms"), ("C", "mk,ms")):
             weights = f"w_conv{name.lower()}[{dims},w]"
@@ -44,12 +45,12 @@ class Mamba2:
             "mamba: O[b,t,mn,mh] = act(O[b,t,mn,mh], E[b,t,mn,mh])",
         ]
         lines += ["mamba: O[b,t,mn,mh] = norm(O[b,t,mn,mh]; w_onorm[mn,mh])"] if self.norm else []
-        lines += ["mamba: A[b,t,d] = O[b,t,mn,mh] · Wo[mn,mh,d]"]
-        return lines + (["mamba: A[b,t,d] = bias(A[b,t,d]; w_o[d])"] if self.out_bias else [])
+        out_bias = "w_o[d]" if self.out_bias else ""
+        return lines + projected("mamba", "A[b,t,d]", "O[b,t,mn,mh]", "Wo[mn,mh,d]", out_bias)
 
 
 @dataclass(frozen=True)
-class Mamba:
+class Mamba(Written):
     """The first Mamba: `inner` channels, each with a state of its own; `norms` are Jamba's, on step, input and output maps."""
 
     inner: int
@@ -68,10 +69,9 @@ class Mamba:
     def lines(self) -> list[str]:
         """The program of this mixer."""
         conv_bias = ", w_conv_bias[f1]" if self.conv_bias else ""
-        lines = ["mamba: V[b,t,f1] = X[b,t,d] · Wv[d,f1]"]
-        lines += ["mamba: V[b,t,f1] = bias(V[b,t,f1]; w_v[f1])"] if self.proj_bias else []
-        lines += ["mamba: E[b,t,f1] = X[b,t,d] · We[d,f1]"]
-        lines += ["mamba: E[b,t,f1] = bias(E[b,t,f1]; w_e[f1])"] if self.proj_bias else []
+        v_bias, e_bias, o_bias = ("w_v[f1]", "w_e[f1]", "w_o[d]") if self.proj_bias else ("", "", "")
+        lines = projected("mamba", "V[b,t,f1]", "X[b,t,d]", "Wv[d,f1]", v_bias)
+        lines += projected("mamba", "E[b,t,f1]", "X[b,t,d]", "We[d,f1]", e_bias)
         lines += [
             "mamba: cache(V[b,f1,wm], S:fp32[b,f1,ms])",
             f"mamba: V[b,t,f1] = conv(V[b,t,f1]; w_conv[f1,w]{conv_bias})",
@@ -90,13 +90,12 @@ class Mamba:
             "mamba: Dt[b,t,f1] = bias(Dt[b,t,f1]; w_dt[f1])",
             "mamba: O[b,t,f1] = scan(V[b,t,f1], B[b,t,ms], C[b,t,ms], Dt[b,t,f1], S:fp32[b,f1,ms]; w_log[f1,ms], w_skip[f1])",
             "mamba: O[b,t,f1] = act(O[b,t,f1], E[b,t,f1])",
-            "mamba: A[b,t,d] = O[b,t,f1] · Wo[f1,d]",
         ]
-        return lines + (["mamba: A[b,t,d] = bias(A[b,t,d]; w_o[d])"] if self.proj_bias else [])
+        return lines + projected("mamba", "A[b,t,d]", "O[b,t,f1]", "Wo[f1,d]", o_bias)
 
 
 @dataclass(frozen=True)
-class ShortConv:
+class ShortConv(Written):
     """LFM2's mixer: a short convolution over a gated input, gated again on its way out."""
 
     width: int
@@ -112,14 +111,13 @@ class ShortConv:
         lines: list[str] = []
         for name in ("B", "C", "V"):
             tag = name.lower()
-            lines += [f"conv: {name}[b,t,d1] = X[b,t,d] · W{tag}[d,d1]"]
-            lines += [f"conv: {name}[b,t,d1] = bias({name}[b,t,d1]; w_{tag}[d1])"] if self.bias else []
+            bias = f"w_{tag}[d1]" if self.bias else ""
+            lines += projected("conv", f"{name}[b,t,d1]", "X[b,t,d]", f"W{tag}[d,d1]", bias)
         return [
             *lines,
             "conv: V[b,t,d1] = act(V[b,t,d1], B[b,t,d1])",
             "conv: cache(V[b,d1,wm])",
             f"conv: V[b,t,d1] = conv(V[b,t,d1]; w_conv[d1,w]{', w_conv_bias[d1]' if self.bias else ''})",
             "conv: O[b,t,d1] = act(V[b,t,d1], C[b,t,d1])",
-            "conv: A[b,t,d] = O[b,t,d1] · Wo[d1,d]",
-            *(["conv: A[b,t,d] = bias(A[b,t,d]; w_o[d])"] if self.bias else []),
+            *projected("conv", "A[b,t,d]", "O[b,t,d1]", "Wo[d1,d]", "w_o[d]" if self.bias else ""),
         ]

@@ -6,8 +6,8 @@ head with the model; some checkpoints hold copies of either.
 """
 
 from dragonscale.models.layer import Layer
-from dragonscale.models.program import Section
-from dragonscale.models.transformer import layer_section, parsed
+from dragonscale.models.program import Section, parsed
+from dragonscale.models.transformer import layer_section
 
 
 def mtp_sections(

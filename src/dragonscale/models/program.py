@@ -19,7 +19,9 @@ heads, k KV heads, h and g head sizes, f hidden, e experts, x experts per token,
 """
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 from dragonscale.errors import InputError
 from dragonscale.notation import Array, Einsum, parse_array
@@ -32,17 +34,17 @@ CALLS = (
     "scan",  # a recurrence with a fixed state, its last input: decayed, written and read once per token
     "delta",  # a recurrence that also reads the state before it writes (the delta rule)
     "pool",  # every few tokens merged into one key
-    "join",  # tensors laid end to end along their last dim, broadcast over the others
+    "join",  # tensors end to end along their last dim, broadcast over the others
     "conv",  # a short depthwise convolution along t
     "norm",  # RMS or layer norm; its weight may be a scale, or a scale and a bias
     "bias",  # an added vector
-    "act",  # a pointwise nonlinearity, of one tensor or gating another
+    "act",  # an elementwise nonlinearity, of one tensor or gating another
     "add",  # the residual sum
     "lookup",  # rows of a table: the embedding
     "route",  # scores to the chosen experts
     "dispatch",  # tokens to their experts
     "combine",  # experts' results back to their tokens
-    "mix",  # other pointwise work with weights of its own (hyper-connections, gates)
+    "mix",  # other elementwise work with weights of its own (hyper-connections, gates)
 )
 _LINE = re.compile(r"(?P<part>\w+)\s*:\s*(?:(?P<output>[^=]+?\])\s*=\s*)?(?P<body>.+)")
 _CALL = re.compile(r"(?P<function>[a-z]+)\((?P<arguments>.*)\)")
@@ -166,3 +168,33 @@ def _arrays(text: str) -> tuple[Array, ...]:
 def parse_ops(text: str) -> tuple[Op, ...]:
     """Read a program's lines; blank lines are skipped."""
     return tuple(parse_op(line) for line in text.splitlines() if line.strip())
+
+
+_parsed = cache(parse_op)
+
+
+def parsed(lines: Iterable[str]) -> tuple[Op, ...]:
+    """Lines are few and repeat from model to model: each is parsed once."""
+    return tuple(_parsed(line) for line in lines)
+
+
+def renamed(ops: Iterable[Op], names: Mapping[str, str], dims: Mapping[str, str] | None = None) -> tuple[Op, ...]:
+    """The same lines with other names for some of their arrays and dims.
+
+    >>> print(*renamed([parse_op("mlp: U[b,t,f] = X[b,t,d] · Wu[d,f]")], {"X": "R"}, {"f": "f0"}))
+    mlp: U[b, t, f0] = R[b, t, d] · Wu[d, f0]
+    """
+
+    def array(old: Array) -> Array:
+        own = tuple(replace(dim, name=(dims or {}).get(dim.name, dim.name)) for dim in old.dims)
+        return replace(old, name=names.get(old.name, old.name), dims=own)
+
+    return tuple(
+        replace(
+            op,
+            inputs=tuple(map(array, op.inputs)),
+            weights=tuple(map(array, op.weights)),
+            output=op.output and array(op.output),
+        )
+        for op in ops
+    )

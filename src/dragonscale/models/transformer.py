@@ -4,14 +4,13 @@ A `Transformer` is a run of layers between an embedding and a head. `program` wr
 share one section with its repeat count, so a model of a hundred layers is a few dozen lines.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from dragonscale.models import count
 from dragonscale.models.cache import cache_bytes
 from dragonscale.models.layer import Layer
-from dragonscale.models.program import Op, Program, Section, parse_ops
+from dragonscale.models.program import Program, Section, parsed
 from dragonscale.numbers import Number
 
 
@@ -60,23 +59,12 @@ class Transformer:
         return self._written
 
 
-_OPS: dict[str, tuple[Op, ...]] = {}
-
-
-def parsed(lines: Iterable[str]) -> tuple[Op, ...]:
-    """Lines are few and repeat from model to model: each text is parsed once."""
-    text = "\n".join(lines)
-    if text not in _OPS:
-        _OPS[text] = parse_ops(text)
-    return _OPS[text]
-
-
 def layer_section(layer: Layer, d_model: int, name: str, repeat: int, more: dict[str, int] | None = None) -> Section:
     """A layer's lines with their sizes and how far its attention sees."""
     mixer = layer.mixer
     return Section(
         name,
-        parsed(layer.lines()),
+        layer.ops(),
         {"d": d_model} | (more or {}) | layer.dims,
         repeat,
         span=getattr(mixer, "window", None),

@@ -4,8 +4,8 @@ A tower's tokens are patches, not words, so its sections stand apart from the mo
 """
 
 from dragonscale.models.layer import Layer
-from dragonscale.models.program import Section
-from dragonscale.models.transformer import layer_section, parsed
+from dragonscale.models.program import Section, parsed
+from dragonscale.models.transformer import layer_section
 
 
 def patches(

@@ -10,8 +10,8 @@ from dragonscale.models.huggingface.parts import Reader, alike, d_model, decoder
 from dragonscale.models.latent import LatentAttention
 from dragonscale.models.layer import Component, Layer
 from dragonscale.models.mtp import mtp_sections
-from dragonscale.models.program import Section
-from dragonscale.models.transformer import Transformer, parsed
+from dragonscale.models.program import Section, parsed
+from dragonscale.models.transformer import Transformer
 
 
 def _layers(f: Fields, mixer: Component, moe: Moe, bias: bool = False) -> list[Layer]:
