@@ -6,7 +6,6 @@ from typing import Any
 import numpy
 
 from dragonscale.hardware import load_chip
-from dragonscale.hardware.anatomy import flops_per_usd
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model
 from dragonscale.notation import parse_array
@@ -33,6 +32,7 @@ from dragonscale.serving.limits_fleet import (
 )
 from dragonscale.serving.limits_sharding import decode_ways, prefill_ways
 from tests.book.casebook import NOT_COMPUTED, solves
+from tests.book.closed_forms.chip_parts import flops_per_usd
 from tests.book.solve_inference_rooflines import rates, v5e
 
 MODEL = load_model("llama3-70b")

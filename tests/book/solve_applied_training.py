@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from dragonscale.hardware.anatomy import chips_to_hold
+from dragonscale.hardware.slices import chips_to_hold
 from dragonscale.models import count_parameters, load_model
-from dragonscale.roofline.budget import available_flops, model_flops
+from dragonscale.roofline.budget import model_flops
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.crossovers import power_splits, rank_splits
 from dragonscale.training.rooflines import layer_times, ring_mesh
@@ -19,6 +19,7 @@ from dragonscale.training.rules_of_thumb import (
 )
 from dragonscale.training.schemes import read_scheme
 from tests.book.casebook import load, plain, solves
+from tests.book.closed_forms.chip_parts import available_flops
 from tests.book.solve_training_mixed import (
     D_MODEL,
     MIXED,

@@ -3,25 +3,21 @@
 from typing import Any
 
 from dragonscale.hardware import Chip, load_chip
-from dragonscale.hardware.anatomy import (
-    PARTS,
-    alus,
-    cores,
+from dragonscale.hardware.parts import PARTS, alus, cores, matrix_units, vector_units
+from dragonscale.notation import parse_einsum
+from dragonscale.roofline import Roofline, einsum_cost, pointwise_cost, rates_of, roofline, symbol
+from tests.book.casebook import solves
+from tests.book.closed_forms.chip_parts import (
     cores_filled,
     counterpart,
     cube_side,
     flops_per_usd,
     implied_clock,
     matrix_flops_per_cycle,
-    matrix_units,
     resident_warps,
+    vector_alus,
     vector_flops,
-    vector_units,
 )
-from dragonscale.hardware.systolic import vector_alus
-from dragonscale.notation import parse_einsum
-from dragonscale.roofline import Roofline, einsum_cost, pointwise_cost, rates_of, roofline, symbol
-from tests.book.casebook import solves
 
 
 def book(name: str) -> Chip:

@@ -7,8 +7,8 @@ import sympy
 
 from dragonscale.collectives import BOOK, Options, collective_time
 from dragonscale.hardware import load_chip, parse_slice
-from dragonscale.hardware.anatomy import chips_to_hold
 from dragonscale.hardware.chip import dtype_bytes
+from dragonscale.hardware.slices import chips_to_hold
 from dragonscale.notation import parse_array
 from dragonscale.roofline import symbol
 from dragonscale.sharding.layout import local_bytes

@@ -7,13 +7,13 @@ import sympy
 
 from dragonscale.collectives import BOOK, Options, collective_time, ragged_fill
 from dragonscale.hardware import Chip, load_chip
-from dragonscale.hardware.anatomy import abstract_chip
 from dragonscale.notation import parse_array, parse_chain
 from dragonscale.roofline import array_bytes, solve_equal, symbol
 from dragonscale.sharding.chain import PlannedEinsum, passes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from tests.book.casebook import Both, load, plain, solves
+from tests.book.closed_forms.chip_parts import abstract_chip
 from tests.book.closed_forms.pass_times import PassTimes, pass_times
 from tests.book.closed_forms.pipelined import pipeline_hops, pipeline_time
 from tests.book.solve_gpus_network import counting, flat

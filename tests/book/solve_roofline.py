@@ -6,7 +6,7 @@ from typing import Any
 import sympy
 
 from dragonscale.collectives import Options, Ring
-from dragonscale.hardware import dense_rate, load_chip
+from dragonscale.hardware import load_chip
 from dragonscale.notation import parse_array, parse_einsum
 from dragonscale.roofline import (
     Cost,
@@ -24,6 +24,7 @@ from dragonscale.sharding.algebra import Strategy, strategies
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh
 from tests.book.casebook import Both, solves
+from tests.book.closed_forms.chip_parts import dense_rate
 
 BF16 = ("matrix", "bf16")
 MATMUL = parse_einsum("bf16[B,D] @ bf16[D,F]")

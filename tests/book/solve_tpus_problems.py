@@ -5,7 +5,7 @@ from typing import Any
 import numpy
 
 from dragonscale.collectives import Wide, collective_time, gather_time, transfer_time
-from dragonscale.hardware import Slice, disjoint_paths, hops, load_chip, parse_slice, slice_cores
+from dragonscale.hardware import Slice, disjoint_paths, hops, load_chip, parse_slice
 from dragonscale.notation import parse_array, parse_einsum
 from dragonscale.roofline import Cost, array_bytes, crossovers, einsum_cost, rates_of, roofline, solve_equal, symbol
 from dragonscale.sharding.layout import local_bytes
@@ -38,7 +38,7 @@ def pod(given: dict[str, Any]) -> dict[str, Any]:
     assert chip.hbm.capacity == given["hbm"]
     assert "x".join(map(str, chip.host_shape)) == given["host"]
     piece = Slice(chip, parse_slice(f"{chip.name}:{given['pod']}").shape)
-    return {"hosts": piece.hosts, "cores": slice_cores(piece), "flops": piece.flops, "hbm": piece.hbm}
+    return {"hosts": piece.hosts, "cores": piece.cores, "flops": piece.flops, "hbm": piece.hbm}
 
 
 @solves("tpus.q3_pcie_critical_batch")

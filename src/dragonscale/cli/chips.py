@@ -1,5 +1,6 @@
 """`dscale chips [NAME]`: what is known of each chip, and from where."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -9,24 +10,110 @@ from dragonscale.cli.show import amount, emit_json, say, table
 
 
 def run(
-    name: Annotated[str | None, Parameter(help="A chip's name, alias, or TOML file.")] = None,
+    name: Annotated[str | None, Parameter(help="A chip's name, alias or TOML file; or a slice, such as v5e:8x16.")] = None,
     /,
     *,
     source: Annotated[str | None, Parameter(help="Use one source's numbers throughout, such as 'book'.")] = None,
+    layout: Annotated[str, Parameter(help="Where a tiled array's elements lie: 'f32[3,5]{1,0:T(2,2)}'.")] = "",
     json: Json = False,
 ) -> int:
-    """What do we know about chips, and from where?"""
-    from dragonscale.hardware import load_chip
+    """What do we know about chips, and from where? What is a slice of them?"""
+    from dragonscale.hardware import parse_target
     from dragonscale.reports.chips import chip_report, chips_report
 
+    if layout:
+        from dragonscale.reports.layout import layout_report
+
+        placed = layout_report(layout)
+        emit_json(placed) if json else say(_places(placed))
+        return 0
     if name is None:
         reports = chips_report()
         emit_json(reports) if json else say(_listing(reports))
         return 0
-    chip = load_chip(name)
-    report = chip_report(chip.reading(source) if source else chip)
+    chip, piece = parse_target(name)
+    if source:
+        chip = chip.reading(source)
+    if piece is not None:
+        from dragonscale.reports.slices import slice_report
+
+        facts = slice_report(replace(piece, chip=chip))
+        emit_json(facts) if json else say(_slice(facts))
+        return 0
+    report = chip_report(chip)
     emit_json(report) if json else say(_details(report))
     return 0
+
+
+def _places(report) -> str:
+    rows = [[str(place) for place in row] for row in report.places]
+    grid = table([""] * len(rows[0]), rows, right=range(len(rows[0]))).split("\n", 1)[1] if rows else ""
+    sizes = f"{report.elements} elements in {report.padded_elements} places"
+    padding = f"{amount(report.bytes, 'bytes')} take {amount(report.padded_bytes, 'bytes')} with padding"
+    return f"{report.layout}: position of each element in memory\n\n{grid}\n\n{sizes}; {padding}."
+
+
+def _slice(report) -> str:
+    host = "x".join(map(str, report.host_shape)) or str(report.host_chips)
+    cores = f", {report.cores:,} cores" if report.cores else ""
+    pods = f" in {report.pods} pods" if report.pods > 1 else ""
+    head = f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}; {report.hosts:,} host{'s' * (report.hosts > 1)} of {host}"
+    lines = [head, ""]
+    if report.axes:
+        rows = [
+            [
+                row.axis,
+                row.size,
+                "ring" if row.wraps else "line",
+                amount(row.chip_bytes_per_s, "bytes/s"),
+                row.farthest_hops,
+                amount(row.bisection_bytes_per_s, "bytes/s"),
+            ]
+            for row in report.axes
+        ]
+        header = ["axis", "chips", "", "out of a chip", "farthest hops", "bisection, one way"]
+        lines += [table(header, rows, right=[1, 3, 4, 5]), ""]
+    if report.tiers:
+        rows = [
+            [
+                row.tier,
+                row.groups,
+                row.children,
+                amount(row.child_bytes_per_s, "bytes/s"),
+                amount(row.chip_bytes_per_s, "bytes/s"),
+                amount(row.bisection_bytes_per_s, "bytes/s"),
+                row.switches,
+            ]
+            for row in report.tiers
+        ]
+        header = ["tier", "groups", "children", "out of a child", "of a chip", "bisection, one way", "switches"]
+        lines += [table(header, rows, right=[1, 2, 3, 4, 5, 6]), ""]
+    totals = {
+        "bf16": amount(report.bf16_flops_per_s, "FLOP/s"),
+        "HBM": f"{amount(report.hbm_bytes, 'bytes')} at {amount(report.hbm_bytes_per_s, 'bytes/s')}",
+        "bisection, one way": amount(report.bisection_bytes_per_s, "bytes/s"),
+        "PCIe": amount(report.pcie_bytes_per_s, "bytes/s"),
+        "DCN": amount(report.dcn_bytes_per_s, "bytes/s"),
+        "price": amount(report.price_usd_per_h, "USD/h"),
+        "power": amount(report.power_w, "W"),
+    }
+    lines.append("in all: " + ", ".join(f"{name} {value}" for name, value in totals.items() if value != "–"))
+    return "\n".join([*lines, "", _weakest(report)])
+
+
+def _weakest(report) -> str:
+    if report.pods > 1:
+        width = amount(report.dcn_bytes_per_s / report.chips, "bytes/s")
+        return f"Between pods a chip has {width}: keep there what moves least."
+    if report.tiers:
+        row = min(report.tiers, key=lambda row: row.chip_bytes_per_s)
+        width = amount(row.chip_bytes_per_s, "bytes/s")
+        full = "" if report.full_bisection is None else ", with full bisection above the nodes" * report.full_bisection
+        return f"The {row.tier} tier is the narrowest, {width} a chip{full}."
+    lines = [row.axis for row in report.axes if not row.wraps]
+    if not lines:
+        return "Every axis closes into a ring."
+    return f"Without wraparound, {', '.join(lines)} gives collectives half the bandwidth of a ring."
 
 
 def _listing(reports: list) -> str:
@@ -68,7 +155,14 @@ def _details(report) -> str:
         if fact.also:
             others = ", ".join(f"{_value(other.value, fact.unit)} ({other.source})" for other in fact.also)
             lines.append(f"    also {others}")
+    if report.parts:
+        counts = [f"{row.count:,} {row.part}s" + _follows(row) for row in report.parts]
+        lines += ["", "Parts: " + ", ".join(counts)]
     lines += ["", "Sources", *(f"  {key}: {text}" for key, text in report.sources.items())]
     price = f" at {amount(report.price_usd_per_h, 'USD/h')}" if report.price_usd_per_h else ""
     lines += ["", f"Compute binds above {report.critical_intensity_flops_per_byte:.0f} FLOPs per byte of HBM{price}."]
     return "\n".join(lines)
+
+
+def _follows(row) -> str:
+    return "" if row.flops_per_s is None else f" ({amount(row.flops_per_s, 'FLOP/s')} at their clock)"

@@ -87,9 +87,19 @@ def _details(report) -> str:
     for part, size in report.extra_parameters.items():
         lines.append(f"the checkpoint also holds {part}: {size:,} parameters")
     what = "causal" if report.causal else "full"
+    forward, training = (
+        amount(flops, "FLOP") for flops in (report.forward_flops_per_token, report.training_flops_per_token)
+    )
+    six_n = [
+        amount(flops, "FLOP")
+        for flops in (report.six_n_flops_per_token, report.six_n_with_embedding_flops_per_token)
+    ]
+    weights = ", ".join(f"{amount(size, 'bytes')} in {dtype}" for dtype, size in report.weight_bytes.items())
     lines += [
-        f"FLOPs per token at {report.sequence:,} tokens ({what} attention): forward {amount(report.forward_flops_per_token, 'FLOP')}, "
-        f"training {amount(report.training_flops_per_token, 'FLOP')} (6N: {amount(report.six_n_flops_per_token, 'FLOP')})",
+        f"weights: {weights}",
+        f"FLOPs per token at {report.sequence:,} tokens ({what} attention): forward {forward}, training {training}",
+        f"6N per token: {six_n[0]} with N = {report.active_parameters:,} used per token (no embedding lookup), "
+        f"{six_n[1]} with the embedding counted",
         f"cache ({report.kv_dtype}): {amount(report.kv_bytes_per_token, 'bytes')} per token, {amount(report.cache_bytes_per_sequence, 'bytes')} per sequence; "
         f"an engine reserves {amount(report.cache_bytes_reserved, 'bytes')}",
         "activations kept per token of training: "

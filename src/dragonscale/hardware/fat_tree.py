@@ -83,7 +83,7 @@ def load_switch(name: str) -> Switch:
 
 
 @dataclass(frozen=True)
-class Tier:
+class SwitchTier:
     """One group of switches of a tree and all that hangs under it.
 
     `children` things are each joined to the group by `child_links` cables of `link` bytes per second one way; the group
@@ -156,10 +156,10 @@ def egress_from_bisection(bisection: Number, children: Number) -> Number:
 class FatTree:
     """The tiers of a cluster, from the node up."""
 
-    tiers: tuple[Tier, ...]
+    tiers: tuple[SwitchTier, ...]
     nodes: int
 
-    def tier(self, name: str) -> Tier:
+    def tier(self, name: str) -> SwitchTier:
         """A tier by name: node, leaf, spine or core."""
         found = [tier for tier in self.tiers if tier.name == name]
         if not found:
@@ -213,7 +213,7 @@ def _levels(chip: Chip) -> tuple[Level, ...]:
     return chip.network.levels
 
 
-def node_tier(chip: Chip, switch: Switch | None = None, groups: int = 1) -> Tier:
+def node_tier(chip: Chip, switch: Switch | None = None, groups: int = 1) -> SwitchTier:
     """The NVLink domain of a chip: its GPUs, their links, and the NVSwitches between them.
 
     Without a `switch`, the NVSwitches are taken to have as many ports as there are links.
@@ -226,7 +226,21 @@ def node_tier(chip: Chip, switch: Switch | None = None, groups: int = 1) -> Tier
     links = int(chip.structure["nvlink_links"])
     switches = int(chip.structure.get("nvswitches", 1))
     ports = switch.ports if switch else math.ceil(level.degree * links / switches)
-    return Tier("node", level.degree, links, level.bandwidth / links, switches, ports, 0, groups, level.degree)
+    return SwitchTier("node", level.degree, links, level.bandwidth / links, switches, ports, 0, groups, level.degree)
+
+
+def switch_for(chip: Chip) -> Switch | None:
+    """The InfiniBand switch with one port for each chip's share of its node's bandwidth, if there is one.
+
+    >>> switch_for(load_chip("h100")).name, switch_for(load_chip("a100")).name
+    ('ndr', 'hdr')
+    """
+    levels = _levels(chip)
+    if len(levels) < 2 or "nvlink_links" not in chip.structure:
+        return None
+    share = levels[1].bandwidth / levels[0].degree
+    fabric = [switch for name, switch in _switches().items() if not name.startswith("nv")]
+    return next((switch for switch in fabric if switch.link == share), None)
 
 
 def fat_tree(
@@ -258,10 +272,10 @@ def fat_tree(
     up = math.ceil(per_unit * links / leaves)
     in_unit = per_unit * int(node.chips)
     first = node_tier(chip, groups=nodes)
-    leaf = Tier("leaf", per_unit, links, switch.link, leaves, half, up, units, in_unit)
+    leaf = SwitchTier("leaf", per_unit, links, switch.link, leaves, half, up, units, in_unit)
     if leaves * units <= switch.ports and cores is None:
         count = spines or _even(math.ceil(leaves * units * up / switch.ports), up)
-        spine = Tier("spine", units, leaves * up, switch.link, count, switch.ports, 0, 1, units * in_unit)
+        spine = SwitchTier("spine", units, leaves * up, switch.link, count, switch.ports, 0, 1, units * in_unit)
         return FatTree((first, leaf, spine), nodes)
     pods = math.ceil(units / max(half // leaves, 1))
     if pods > switch.ports:
@@ -270,9 +284,9 @@ def fat_tree(
         )
     in_pod = math.ceil(units / pods)
     count = spines / pods if spines else _even(math.ceil(leaves * in_pod * up / half), up)
-    spine = Tier("spine", in_pod, leaves * up, switch.link, count, half, half, pods, in_pod * in_unit)
+    spine = SwitchTier("spine", in_pod, leaves * up, switch.link, count, half, half, pods, in_pod * in_unit)
     total = cores or math.ceil(count * pods * half / switch.ports)
-    core = Tier("core", pods, count * half, switch.link, total, switch.ports, 0, 1, pods * in_pod * in_unit)
+    core = SwitchTier("core", pods, count * half, switch.link, total, switch.ports, 0, 1, pods * in_pod * in_unit)
     return FatTree((first, leaf, spine, core), nodes)
 
 

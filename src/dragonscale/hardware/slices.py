@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from dragonscale.errors import InputError, shorten
 from dragonscale.hardware.catalogue import load_chip
 from dragonscale.hardware.chip import Chip, Torus, Tree
+from dragonscale.hardware.parts import cores
+from dragonscale.numbers import Number, ceil
 
 _SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>\d+(?:x\d+)*))?(?:\*(?P<pods>\d+))?")
 AXIS_NAMES = "XYZ"
@@ -53,6 +55,11 @@ class Slice:
         return wraparound(self.chip, self.shape)
 
     @property
+    def cores(self) -> int:
+        """Cores of all chips."""
+        return self.chips * cores(self.chip)
+
+    @property
     def flops(self) -> float:
         """bf16 FLOP/s of all chips."""
         return self.chips * self.chip.peak("bf16")
@@ -61,6 +68,15 @@ class Slice:
     def hbm(self) -> float:
         """Bytes of main memory of all chips."""
         return self.chips * self.chip.hbm.capacity
+
+
+def chips_to_hold(chip: Chip, size: Number, whole: int = 1) -> Number:
+    """Chips whose main memory holds `size` bytes, rounded up to a multiple of `whole` (a node, say).
+
+    >>> chips_to_hold(load_chip("h100"), 700e9), chips_to_hold(load_chip("h100"), 700e9, whole=8)
+    (9, 16)
+    """
+    return ceil(size / chip.hbm.capacity / whole) * whole
 
 
 def _x(shape: tuple[int, ...]) -> str:

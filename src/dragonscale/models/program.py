@@ -19,7 +19,7 @@ heads, k KV heads, h and g head sizes, f hidden, e experts, x experts per token,
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -119,6 +119,10 @@ class Program:
     order: tuple[str, ...] = ()
     extras: tuple[Section, ...] = field(default=())
     """Sections that a checkpoint holds beside the language model itself: multi-token heads, a vision tower."""
+
+    def __iter__(self) -> Iterator["Section"]:
+        """Its sections, so that whatever reads sections reads a program."""
+        return iter(self.sections)
 
     def __str__(self) -> str:
         return "\n".join(map(str, (*self.sections, *self.extras)))

@@ -2,11 +2,13 @@
 
 import msgspec
 
+from dragonscale.errors import InputError
 from dragonscale.hardware import Chip, Torus, chip_names, load_chip
+from dragonscale.hardware.parts import PARTS, alus, cores, matrix_units, structural_peak
 from dragonscale.hardware.quantity import Quantity
 
 
-class Reading(msgspec.Struct):
+class OtherReading(msgspec.Struct):
     value: float | list[float]
     source: str
     note: str = ""
@@ -22,7 +24,15 @@ class Fact(msgspec.Struct):
     direction: str
     source: str
     note: str
-    also: list[Reading]
+    also: list[OtherReading]
+
+
+class PartRow(msgspec.Struct):
+    """So many of one part on the chip, and the peak rate that they and the clock give, where they give one."""
+
+    part: str
+    count: int
+    flops_per_s: float | None = None
 
 
 class ChipReport(msgspec.Struct):
@@ -37,6 +47,7 @@ class ChipReport(msgspec.Struct):
     network: str
     largest: str
     price_usd_per_h: float | None
+    parts: list[PartRow]
     facts: list[Fact]
     sources: dict[str, str]
 
@@ -54,7 +65,7 @@ def _fact(path: str, quantity: Quantity) -> Fact:
         quantity.direction,
         quantity.source,
         quantity.note,
-        [Reading(_plain(other.value), other.source, other.note) for other in quantity.also],
+        [OtherReading(_plain(other.value), other.source, other.note) for other in quantity.also],
     )
 
 
@@ -68,6 +79,20 @@ def network_text(chip: Chip) -> tuple[str, str]:
     return f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way", " → ".join(
         level.name for level in network.levels
     )
+
+
+def _parts(chip: Chip) -> list[PartRow]:
+    """Cores, ALUs and matrix units, as far as the file counts them."""
+    named = PARTS.get(chip.kind, {})
+    counted = {"core": (cores, ""), "ALU": (alus, "vector"), "matrix unit": (matrix_units, "matrix")}
+    rows: list[PartRow] = []
+    for role, (count, unit) in counted.items():
+        try:
+            rate = structural_peak(chip, unit) if unit else None
+            rows.append(PartRow(named.get(role, role), count(chip), rate))
+        except InputError:
+            continue  # the file does not count this part
+    return rows
 
 
 def chip_report(chip: Chip) -> ChipReport:
@@ -86,6 +111,7 @@ def chip_report(chip: Chip) -> ChipReport:
         network=network,
         largest=largest,
         price_usd_per_h=chip.price,
+        parts=_parts(chip),
         facts=[_fact(path, quantity) for path, quantity in chip.facts.items()],
         sources=chip.sources,
     )

@@ -5,10 +5,14 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.hardware import dtype_bytes
 from dragonscale.models.activations import REMAT, activation_bytes
 from dragonscale.models.cache import cache_bytes
 from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
+from dragonscale.roofline.budget import model_flops
+
+WEIGHT_DTYPES = ("bf16", "fp8", "int4")
 
 
 class ModelReport(msgspec.Struct):
@@ -27,7 +31,9 @@ class ModelReport(msgspec.Struct):
     forward_flops_per_token: float
     training_flops_per_token: float
     six_n_flops_per_token: float
+    six_n_with_embedding_flops_per_token: float
     forward_flops_per_token_by_part: dict[str, float]
+    weight_bytes: dict[str, float]
     kv_dtype: str
     kv_bytes_per_token: float
     cache_bytes_per_sequence: float
@@ -47,10 +53,12 @@ def model_report(
     program = model.program()
     counts = count_parameters(model)
     work = Workload(1, sequence, sequence, causal)
-    forward = {part: float(flops) / sequence for part, flops in forward_flops(program.sections, work).items()}
-    training = sum(float(flops) for flops in training_flops(program.sections, work).values()) / sequence
-    cached = sum(cache_bytes(program.sections, sequence, kv_dtype).values())
-    reserved = sum(cache_bytes(program.sections, sequence, kv_dtype, page=page, hybrid=False).values())
+    # An embedding that is also the head is multiplied, so it is among the parameters used per token.
+    looked_up = counts.by_part.get("embed", 0) if "head" in counts.by_part else 0
+    forward = {part: float(flops) / sequence for part, flops in forward_flops(program, work).items()}
+    training = sum(float(flops) for flops in training_flops(program, work).values()) / sequence
+    cached = sum(cache_bytes(program, sequence, kv_dtype).values())
+    reserved = sum(cache_bytes(program, sequence, kv_dtype, page=page, hybrid=False).values())
     report = ModelReport(
         name=model.name,
         n_layers=model.n_layers,
@@ -66,8 +74,10 @@ def model_report(
         causal=causal,
         forward_flops_per_token=sum(forward.values()),
         training_flops_per_token=training,
-        six_n_flops_per_token=6.0 * counts.active,
+        six_n_flops_per_token=float(model_flops(counts.active, 1)),
+        six_n_with_embedding_flops_per_token=float(model_flops(counts.active + looked_up, 1)),
         forward_flops_per_token_by_part=forward,
+        weight_bytes={dtype: counts.total * dtype_bytes(dtype) for dtype in WEIGHT_DTYPES},
         kv_dtype=kv_dtype,
         kv_bytes_per_token=float(kv_bytes_per_token(model, kv_dtype)),
         cache_bytes_per_sequence=float(cached),

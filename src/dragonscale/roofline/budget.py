@@ -1,4 +1,4 @@
-"""FLOPs of a whole run by the book's rule of thumb, and the part of the hardware's FLOPs that a run used.
+"""FLOPs by the book's rule of thumb: 2 per parameter and token forward, 6 for training.
 
 Every parameter of a matrix is multiplied and added once per token: 2 FLOPs. The backward pass does it twice, once for the
 gradient of the activations and once for that of the weights. Hence 2·params·tokens forward and 6·params·tokens for
@@ -22,17 +22,3 @@ def model_flops(active_params: Number, tokens: Number, training: bool = True, re
     """
     passes = 3 + recomputed if training else 1
     return 2 * passes * active_params * tokens
-
-
-def available_flops(chips: Number, seconds: Number, peak: Number) -> Number:
-    """FLOPs that chips could have done in a time at their peak rate: `chips * seconds` may be given as chip-seconds."""
-    return chips * seconds * peak
-
-
-def utilisation(useful: Number, available: Number) -> Number:
-    """The model FLOPs utilisation (MFU): useful FLOPs over those available.
-
-    >>> round(utilisation(3.2856e24, available_flops(2.79e6, 3600, 1.513e15)), 3)
-    0.216
-    """
-    return useful / available

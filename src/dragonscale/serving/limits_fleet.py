@@ -16,8 +16,7 @@ v5e:2x4
 import math
 
 from dragonscale.hardware import Chip, Slice, Torus
-from dragonscale.hardware.anatomy import chips_to_hold
-from dragonscale.hardware.slices import possible_shapes
+from dragonscale.hardware.slices import chips_to_hold, possible_shapes
 from dragonscale.numbers import Number, floor, maximum
 from dragonscale.training.rules_of_thumb import run_cost
 

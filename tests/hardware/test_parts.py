@@ -3,7 +3,9 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import core_peak, load_chip, reduction_shifts, structural_peak
+from dragonscale.hardware import load_chip
+from dragonscale.hardware.parts import alus, matrix_tile, structural_peak
+from tests.book.closed_forms.chip_parts import abstract_chip, reduction_shifts
 
 
 @pytest.mark.parametrize("name", ["v4", "v5e", "v5p"])
@@ -27,9 +29,21 @@ def test_the_vector_unit_too(name: str) -> None:
     assert structural_peak(load_chip(name), "vector") == pytest.approx(load_chip(name).peak("fp32", "vector"), rel=0.01)
 
 
+@pytest.mark.parametrize("name", ["a100", "h100", "b200", "gb200"])
+def test_gpus_too(name: str) -> None:
+    chip = load_chip(name)
+    assert structural_peak(chip) == pytest.approx(chip.peak("bf16"), rel=0.02)
+    assert structural_peak(chip, "vector") == pytest.approx(chip.peak("fp32", "vector"), rel=0.02)
+
+
 def test_only_tpus_have_systolic_arrays() -> None:
     with pytest.raises(InputError, match="systolic"):
-        core_peak(load_chip("h100"))
+        matrix_tile(load_chip("h100"))
+
+
+def test_what_a_chip_does_not_say() -> None:
+    with pytest.raises(InputError, match=r"structure\.sms"):
+        alus(abstract_chip(1e15, 1e11))
 
 
 @pytest.mark.parametrize("width", [0, 3, 12])

@@ -1,0 +1,8 @@
+"""`python -m dragonscale …` is `dscale …`."""
+
+import sys
+
+from dragonscale.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
