@@ -10,7 +10,7 @@ from dataclasses import replace
 from dragonscale.models.program import Op, Section
 from dragonscale.notation import Array
 from dragonscale.plan.reader import Reading, Walk, read_forward
-from dragonscale.plan.rules import Rules
+from dragonscale.plan.rules import TRAINING, Rules
 from dragonscale.sharding.step import Step
 
 _APART = ("einsum", "attend", "score", "dispatch", "combine", "lookup", "cache")
@@ -31,7 +31,8 @@ def read_training(section: Section, rules: Rules) -> Reading:
                 _reduce(op, weight, walk)
         # A section whose embedding is looked up, or that remembers, has kernels that training does not run.
         kernels = tuple(kernel for kernel in forward.kernels if kernel.function not in ("lookup", "cache"))
-        _READ[key] = ((*kernels, *walk.kernels), (*forward.moves, *walk.moves))
+        moves = tuple(replace(move, place=place) for place, move in enumerate((*forward.moves, *walk.moves)))
+        _READ[key] = ((*kernels, *walk.kernels), moves)
     return Reading(section, *_READ[key], rules)
 
 
@@ -131,15 +132,28 @@ _READERS = {
 
 def _reduce(op: Op, weight: Array, walk: Walk) -> None:
     """A weight's gradient to where its state lies; updated weights back to where they are used, unless these are gathered anyway."""
-    if len(weight.dims) == 1:
-        return  # vectors ride along in the same messages
     rules = walk.rules
+    if len(weight.dims) == 1 and not rules.sums_everywhere:
+        return  # vectors ride along in the same messages
     here, stored = rules.used(weight), rules.optimizer_state(weight)
-    split = rules.computing(op) if op.function == "einsum" else {"b": rules.batch, "t": rules.tokens}
-    partial = tuple(axis for name in ("b", "t", "x") for axis in split.get(name, ()) if axis not in here.axes)
     walk.phase = "gradient"
-    walk.bring(replace(_slope(here), partial=partial), _slope(stored), op, "gradient")
+    if rules.sums_everywhere:
+        _reduce_everywhere(op, here, stored, walk)
+    else:
+        split = rules.computing(op) if op.function == "einsum" else {"b": rules.batch, "t": rules.tokens}
+        partial = tuple(axis for name in ("b", "t", "x") for axis in split.get(name, ()) if axis not in here.axes)
+        walk.bring(replace(_slope(here), partial=partial), _slope(stored), op, "gradient")
     if 1 <= rules.zero < 3:
         walk.phase = "update"
         walk.bring(stored, here, op, "weight")
     walk.phase = "backward"
+
+
+def _reduce_everywhere(op: Op, here: Array, stored: Array, walk: Walk) -> None:
+    """ZeRO-3 scatters what it gathered; whatever axes are left are summed over."""
+    if walk.rules.zero == 3:
+        shards = tuple(axis for axis in stored.axes if axis not in here.axes)
+        walk.bring(replace(_slope(here), partial=shards), _slope(stored), op, "gradient")
+        here = stored
+    partial = tuple(axis for axis in TRAINING[1:] if axis not in here.axes)
+    walk.bring(replace(_slope(here), partial=partial), _slope(stored), op, "gradient")

@@ -45,7 +45,8 @@ class Kernel:
 @dataclass(frozen=True)
 class Move:
     """A collective. `what` is weight, gradient, activation, or expert for tokens on their way to experts and back: weights and
-    gradients can travel any time, activations are waited for. `ring`: it goes round hop by hop, under the attention to what is there."""
+    gradients can travel any time, activations are waited for. `ring`: it goes round hop by hop, under the attention to what is there.
+    `place` is where it stands among the moves of its reading."""
 
     part: str
     phase: str
@@ -53,6 +54,7 @@ class Move:
     step: Step
     line: int = 0
     ring: bool = False
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,9 @@ def read_forward(section: Section, rules: Rules) -> Reading:
         walk = Walk(rules)
         for walk.line, op in enumerate(section.ops):
             _READERS.get(op.function, _read_elementwise)(op, walk)
-        last = section.ops[-1].output
-        if last is not None:
-            walk.whole(last, section.ops[-1])
+        for op in section.ops[-1:]:
+            if op.output is not None:
+                walk.whole(op.output, op)
         _READ[key] = (tuple(walk.kernels), tuple(walk.moves))
     return Reading(section, *_READ[key], rules)
 

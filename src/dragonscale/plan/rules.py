@@ -46,7 +46,8 @@ class Rules:
     themselves, `width` of d. Keys at rest have `keys`; while attention runs, `attend_batch`, `attend_heads` and `attend_keys`
     hold, and in the cache `cached_keys`. `state` splits a weight's optimizer state further as far as `zero` (the ZeRO stage) goes.
     Tokens reach experts over `exchange` by AllToAll, or are gathered over `gathered`. With `lazy` a partial sum stays one until a
-    line needs it whole. `ring` passes keys and values round instead of gathering them. `undivided` are dims with axes by which they do not
+    line needs it whole. `ring` passes keys and values round instead of gathering them.
+    `sums_everywhere` adds up every gradient over all axes that do not split its weight, vectors too. `undivided` are dims with axes by which they do not
     divide: these split nothing."""
 
     batch: Axes
@@ -70,6 +71,7 @@ class Rules:
     zero: int = 0
     lazy: bool = False
     ring: bool = False
+    sums_everywhere: bool = False
     undivided: frozenset[tuple[str, Axes]] = frozenset()
 
     def activation(self, array: Array) -> Array:

@@ -57,7 +57,7 @@ def raised(chip: Chip, knob: Knob, factor: float) -> Chip:
 
 def on_chip(job: Job, chip: Chip) -> Job:
     """The same job on another kind of chip in the same shape."""
-    return replace(job, piece=Slice(chip, job.piece.shape, job.piece.pods))
+    return replace(job, slice=Slice(chip, job.slice.shape, job.slice.pods))
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Change:
 def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Progress | None = None) -> list[Change]:
     """Each knob raised by a tenth, most useful first. The old plan stays a candidate, so nothing gets slower."""
     changes: list[Change] = []
-    for knob in knobs(job.piece):
-        other = on_chip(job, raised(job.piece.chip, knob, RAISE))
+    for knob in knobs(job.slice):
+        other = on_chip(job, raised(job.slice.chip, knob, RAISE))
         same = first(judge_one(other, best).seconds)
         found: Found = search(other, space, 1, progress)
         found_s, plan = (found.best[0].seconds, found.best[0].plan) if found.best else (seconds, best)
@@ -85,11 +85,11 @@ def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Pr
 def smallest_change(job: Job, plan: Plan, enough: Callable[[Job, Plan], bool]) -> Change | None:
     """The knob that has to be turned least until `enough` holds for the plan; None if none does within eight times."""
     best: Change | None = None
-    for knob in knobs(job.piece):
+    for knob in knobs(job.slice):
         for factor in STEPS:
             if best is not None and factor >= best.factor:
                 break
-            other = on_chip(job, raised(job.piece.chip, knob, factor))
+            other = on_chip(job, raised(job.slice.chip, knob, factor))
             if enough(other, plan):
                 best = Change(knob, factor, first(judge_one(other, plan).seconds), plan)
                 break

@@ -1,12 +1,13 @@
 """One plan judged: how long a step takes at best, at worst and in expectation, what bounds it, and whether it fits.
 
-The lower bound is what physics allows for this plan: the busiest resource (compute with its bubble, or the wires of one
-set of axes) at datasheet rates. The upper bound is everything one after the other at those rates. The expectation goes
-through the efficiency profiles of the chip's kernels and wires and the software stack's overlaps; it is never below the
-lower bound.
+The lower bound is what physics allows for this plan: the busiest resource (compute with its bubble, the memory that the optimizer
+reads and writes, or the wires of one kind of move) at datasheet rates. The upper bound is everything one after the other at those
+rates. The expectation goes through the efficiency profiles of the chip's kernels and wires and the software stack's overlaps;
+it is never below the lower bound. All of it is read off one ledger.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy
@@ -16,25 +17,31 @@ from dragonscale.hardware import Slice
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.numbers import Number, maximum
-from dragonscale.sharding.placement import lay_wires
+from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at, present
+from dragonscale.plan.rules import pairs, training_rules
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.placement import Wires, lay_wires
+from dragonscale.training.memory import fullest_rank, ranks_held, section_bytes
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stack import Stack, load_stack
-from dragonscale.training.step import Setting, Step, Term, evaluate
-from dragonscale.training.timers import PeakTimer, expected_timer
+from dragonscale.training.stages import StageLayers, held_microbatches, stage_layers
+from dragonscale.training.step import (
+    Parts,
+    Setting,
+    bound_passes,
+    costed_section,
+    layer_passes,
+    offload_seconds,
+    pass_sizes,
+    section_sums,
+    step_time,
+)
+from dragonscale.training.step_ledger import WIRES, Stepped, matmul_flops, step_lines
+from dragonscale.training.timers import expected_timer
+from dragonscale.training.travel import Network
+from dragonscale.training.xla_memory import section_parts, xla_held
 
 NUMBERS = (*AXES, "microbatch", "virtual")
-WIRES = (
-    "tensor collectives",
-    "context collectives",
-    "expert all-to-all",
-    "fsdp collectives",
-    "gradient reduction",
-    "pipeline sends",
-)
-
-
-IDEAL = Stack(name="ideal", reduce_bytes=2.0, expert_dedup=True, narrow_gathers=True, straggle=0.0, balanced=True)
-"""For bounds: no time of the host, gradients sent in bf16."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +49,15 @@ class Job:
     """What is to be trained, on what, in which steps: `batch` sequences of `sequence` tokens."""
 
     model: Transformer
-    piece: Slice
+    slice: Slice
     batch: int
     sequence: int
     stack: Stack
     transport: str = "ib"
+
+    @property
+    def piece(self) -> Slice:
+        return self.slice
 
     @property
     def tokens(self) -> int:
@@ -67,82 +78,173 @@ def make_job(model: Transformer, piece: Slice, batch: int, sequence: int, stack:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A batch of plans evaluated: arrays over the plans."""
+    """A plan judged, or many of one structure (arrays): the ledger, and what follows from it."""
 
-    expected: Step
-    bound: Step
-    lower: Any
-    upper: Any
-    seconds: Any
-    hbm_bytes: Any
+    ledger: Ledger
     possible: Any
+    axes: dict[str, Number] = field(default_factory=dict)
+
+    @cached_property
+    def compute_s(self) -> Number:
+        """At best: kernels, the bubble, uneven stages."""
+        return self.ledger.total("bound_s", lambda line: line.term not in (*WIRES, "optimizer"))
+
+    @cached_property
+    def wires_s(self) -> dict[str, Number]:
+        """At best: the wires of each kind of move."""
+        return self.ledger.by("term", "bound_s", lambda line: line.term in WIRES)
+
+    @cached_property
+    def lower(self) -> Number:
+        """The busiest resource, everything else hidden under it."""
+        return lower_bound(self.ledger.lines)
+
+    @cached_property
+    def upper(self) -> Number:
+        """Everything at datasheet rates, one after the other."""
+        return self.ledger.total("bound_s")
+
+    @cached_property
+    def seconds(self) -> Number:
+        """The expected step."""
+        return self.ledger.total("exposed_s")
+
+    @cached_property
+    def hbm_bytes(self) -> Number:
+        """Bytes on the fullest chip."""
+        return self.ledger.hbm_bytes
+
+    @cached_property
+    def flops(self) -> Number:
+        """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
+        return matmul_flops(self.ledger.lines)
 
 
-def judge(job: Job, words: Plan, numbers: dict[str, Any]) -> Verdict:
-    """Evaluate plans that share their words (`words`) and differ in numbers (arrays)."""
-    experts = max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
-    slices = numpy.asarray(numbers["expert"] * numbers["tensor"] > experts) & bool(experts)
-    if not numpy.any(slices) or numpy.all(slices):
-        return _judge(job, words, numbers, folded=not numpy.all(slices))
-    halves = [
-        (where, _judge(job, words, {name: value[where] for name, value in numbers.items()}, folded))
-        for where, folded in ((numpy.nonzero(~slices)[0], True), (numpy.nonzero(slices)[0], False))
-    ]
-    return merge_verdicts(halves, len(slices))
+def lower_bound(lines: list[LedgerLine]) -> Number:
+    """The busiest resource of some lines at datasheet rates."""
+    book = Ledger(lines)
+    update = book.total("bound_s", lambda line: line.term == "optimizer")
+    compute = book.total("bound_s", lambda line: line.term not in (*WIRES, "optimizer"))
+    return maximum(compute, update, *book.by("term", "bound_s", lambda line: line.term in WIRES).values())
 
 
-def _judge(job: Job, words: Plan, numbers: dict[str, Any], folded: bool) -> Verdict:
-    """`folded`: whether experts spread over `tensor` too; where there are too few of them, each is sliced instead."""
-    wires = lay_wires(numbers, job.piece, AXES)
-    chip, program = job.piece.chip, job.model.program()
-    common = (program, job.piece, float(job.batch), job.sequence, words, job.stack)
-    ideal = (*common[:-1], IDEAL)
-    bound = evaluate(Setting(*ideal, PeakTimer(chip, words.dtype), None, folded), numbers, wires)
-    timer, profile = expected_timer(chip, words.dtype, job.stack), profile_for(chip, job.transport)
-    expected = evaluate(Setting(*common, timer, profile, folded), numbers, wires)
-    compute = sum(term.seconds for name, term in bound.terms.items() if name not in WIRES)
-    wired = [bound.terms[name].seconds for name in WIRES if name in bound.terms]
-    lower = maximum(compute, *wired)
-    upper = compute + sum(wired)
-    seconds = maximum(expected.seconds * straggling(job), lower)
-    return Verdict(expected, bound, lower, upper, seconds, expected.hbm_bytes, wires.possible)
+def experts_of(job: Job) -> int:
+    """Experts of the layers that have most."""
+    return max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
 
 
-def merge_verdicts(halves: list[tuple[Any, Verdict]], count: int) -> Verdict:
-    """One verdict out of several, each with the places of its plans."""
-
-    def put(values: list[Number]) -> Any:
-        kind = numpy.asarray(values[0]).dtype
-        whole = numpy.zeros(count, kind)
-        for (places, _), value in zip(halves, values, strict=True):
-            whole[places] = value
-        return whole
-
-    def joined(steps: list[Step]) -> Step:
-        names = list(dict.fromkeys(name for step in steps for name in step.terms))
-        terms = {
-            name: Term(*(put([getattr(step.terms.get(name, Term()), part) for step in steps]) for part in _TERM_PARTS))
-            for name in names
-        }
-        memory = {name: put([step.memory[name] for step in steps]) for name in steps[0].memory}
-        return Step(terms, memory)
-
-    verdicts = [verdict for _, verdict in halves]
-    return Verdict(
-        joined([verdict.expected for verdict in verdicts]),
-        joined([verdict.bound for verdict in verdicts]),
-        *(put([getattr(verdict, name) for verdict in verdicts]) for name in _ARRAYS),
-    )
+def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
+    """The setting of plans that share their words and their structure."""
+    chip = job.slice.chip
+    timer, network = expected_timer(chip, plan.dtype, job.stack), Network(profile_for(chip, job.transport))
+    program = job.model.program()
+    return Setting(program, job.slice, float(job.batch), job.sequence, plan, job.stack, timer, network, folded, undivided, detail)
 
 
-_TERM_PARTS = ("seconds", "exposed", "sent", "flops")
-_ARRAYS = ("lower", "upper", "seconds", "hbm_bytes", "possible")
+Structure = tuple[bool, tuple[tuple[str, frozenset[tuple[str, tuple[str, ...]]]], ...]]
+"""Whether experts spread over `tensor`, and by section the dims with axes that do not divide them."""
+
+
+def structures(job: Job, numbers: dict[str, Any]) -> tuple[list[Structure], Any]:
+    """The distinct structures of some plans, and which of them each plan has. Experts spread over `tensor`, or each is sliced where there
+    are too few of them; for a stack that keeps such dims whole, it matters which dims the mesh does not divide."""
+    count = len(numpy.atleast_1d(numbers["pipe"]))
+    sizes = {name: numpy.broadcast_to(numbers[name], (count,)) for name in AXES}
+    experts = experts_of(job)
+    columns: list[Any] = [~((sizes["expert"] * sizes["tensor"] > experts) & bool(experts))]
+    asked = [] if job.stack.state.flat else _divided(job)
+    for section, name, axes, size in asked:
+        del section, name
+        columns.append(size % numpy.prod([sizes[axis] for axis in axes], axis=0) != 0)
+    distinct, place = numpy.unique(numpy.stack(columns, axis=1), axis=0, return_inverse=True)
+    found: list[Structure] = []
+    for row in distinct.tolist():
+        whole: dict[str, set[tuple[str, tuple[str, ...]]]] = {}
+        for (section, name, axes, _), missing in zip(asked, row[1:], strict=True):
+            if missing:
+                whole.setdefault(section, set()).add((name, axes))
+        found.append((row[0], tuple((section, frozenset(names)) for section, names in whole.items())))
+    return found, place.ravel()
+
+
+def _divided(job: Job) -> list[tuple[str, str, tuple[str, ...], int]]:
+    """Every dim that a plan may split, by section, with the axes and its size; a token's experts are dealt evenly on average."""
+    found: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    program = job.model.program()
+    for folded in (True, False):
+        rules = training_rules(folded=folded)
+        for section in (*program.sections, *program.extras):
+            arrays = {array.name: array for op in section.ops for array in op.arrays}.values()
+            for name, axes in pairs(rules, arrays):
+                if name in section.dims and name != "x":
+                    found[section.name, name, axes] = section.dims[name]
+    return [(*key, size) for key, size in found.items()]
+
+
+def judge(job: Job, plan: Plan, numbers: dict[str, Any]) -> Verdict:
+    """Evaluate plans that share their words (`plan`) and their structure, and differ in numbers (arrays)."""
+    kinds, _ = structures(job, numbers)
+    assert len(kinds) == 1, "plans of one structure at a time"
+    ((folded, undivided),) = kinds
+    setting = make_setting(job, plan, folded, dict(undivided))
+    wires = lay_wires(numbers, job.slice, AXES)
+    layers = stage_layers(setting.program.order, numbers["pipe"], numbers["virtual"])
+    return judge_setting(setting, numbers, wires, layers, straggling(job))
+
+
+def judge_setting(
+    setting: Setting, numbers: dict[str, Any], wires: Wires, layers: StageLayers, straggle: Number = 1.0
+) -> Verdict:
+    """The ledger of plans whose wires are laid; without a timer, their bounds alone."""
+    mesh = Mesh(wires.axes)
+    microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * numbers["microbatch"])
+    lines, held = {}, {}
+    for section in setting.sections:
+        sizes = pass_sizes(setting, section, numbers["microbatch"], mesh)
+        lines[section.name] = costed_section(setting, section, numbers["microbatch"], wires)
+        chip = setting.slice.chip
+        held[section.name] = section_bytes(section, sizes, mesh, setting.plan, setting.rules(section), setting.stack, chip)
+    bounds = section_sums(setting, lines, "bound_s")
+    least = Parts(bounds, held, layers, microbatches, *bound_passes(bounds, setting.plan))
+    bound = step_time(setting, numbers, least, wires, bound=True)
+    parts, time = replace(least, forward={}, backward={}), None
+    if setting.timer is not None:
+        sums = section_sums(setting, lines, "expected_s")
+        for section in setting.sections:
+            sizes = pass_sizes(setting, section, numbers["microbatch"], mesh)
+            sums[section.name].offload = offload_seconds(setting, section, sizes, mesh)
+        parts = Parts(sums, held, layers, microbatches, *layer_passes(setting, sums, held))
+        time = step_time(setting, numbers, parts, wires)
+    step = Stepped(setting, numbers, wires, lines, parts, time, bound)
+    lower = lower_bound(step_lines(replace(step, time=None), 1.0, 0.0)) if time is not None else 0.0
+    return Verdict(Ledger(step_lines(step, straggle, lower), held_lines(step)), wires.possible, wires.axes)
+
+
+def held_lines(step: Stepped) -> list[HeldLine]:
+    """What the fullest chip holds, as the stack's allocator has it."""
+    setting, parts, numbers = step.setting, step.parts, step.numbers
+    ends = [section.name for section in setting.ends]
+    if setting.stack.memory.allocator == "caching":
+        return fullest_rank(ranks_held(setting.plan, setting.stack, parts.held, parts.layers, numbers, parts.microbatches, ends))
+    mesh = Mesh(step.wires.axes)
+    found = {}
+    for section in setting.sections:
+        sizes = pass_sizes(setting, section, numbers["microbatch"], mesh)
+        found[section.name] = section_parts(setting.reading(section), sizes, mesh, setting.plan, setting.stack)
+    rules = setting.rules(setting.sections[0])
+    tokens = numbers["microbatch"] * setting.sequence / mesh.size(*rules.tokens)
+    flight = held_microbatches(setting.plan.schedule, numbers["pipe"], numbers["virtual"], parts.microbatches)
+    width = setting.program.sections[0].dims["d"]
+    return xla_held(
+        found, parts.layers.fullest, ends, tokens, width, flight, parts.microbatches, setting.plan, setting.stack,
+        setting.slice.chip.kind,
+    )  # fmt: skip
 
 
 def straggling(job: Job) -> float:
     """The slowest of many machines sets the pace: a little more for every doubling of the nodes."""
-    nodes = max(1.0, job.piece.chips / max(1, job.piece.chip.host_chips))
-    return 1.0 + job.stack.straggle * float(numpy.log2(nodes))
+    nodes = max(1.0, job.slice.chips / max(1, job.slice.chip.host_chips))
+    return 1.0 + job.stack.host.straggle * float(numpy.log2(nodes))
 
 
 def as_numbers(plans: list[Plan]) -> dict[str, Any]:
@@ -156,26 +258,30 @@ def first(value: Number) -> float:
 
 
 def judge_one(job: Job, plan: Plan) -> Verdict:
-    """A single plan, through the same code as a million."""
-    return judge(job, plan, as_numbers([plan]))
+    """A single plan, through the same code as a million: its ledger in floats, without lines that do nothing."""
+    verdict = judge(job, plan, as_numbers([plan]))
+    book = at(verdict.ledger, 0)
+    axes = {name: int(first(size)) for name, size in verdict.axes.items()}
+    held = [line for line in book.held if line.bytes]
+    return Verdict(Ledger(present(book.lines, axes), held), verdict.possible, axes)
 
 
 def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
     """Why a plan cannot be run, each with the limit and by how much it is missed; empty if it can."""
     found: list[str] = []
-    if plan.chips != job.piece.chips:
-        found.append(f"the plan is for {plan.chips} chips and {job.piece} has {job.piece.chips}")
+    if plan.chips != job.slice.chips:
+        found.append(f"the plan is for {plan.chips} chips and {job.slice} has {job.slice.chips}")
     share = plan.replicas * plan.microbatch
     if job.batch % share:
         found.append(
-            f"a batch of {job.batch} sequences does not divide into {plan.replicas} copies x microbatches of {plan.microbatch}"
+            f"a batch of {job.batch} sequences does not divide into {plan.replicas} replicas x microbatches of {plan.microbatch}"
         )
     layers = job.model.n_layers
     if plan.pipe * plan.virtual > layers:
         found.append(f"{plan.pipe} stages x {plan.virtual} chunks need more than the model's {layers} layers")
     if not bool(numpy.ravel(verdict.possible)[0]):
-        found.append(f"the mesh does not lie on the torus {job.piece}")
-    used, limit = first(verdict.hbm_bytes), job.piece.chip.hbm.capacity
+        found.append(f"the mesh does not lie on the torus {job.slice}")
+    used, limit = first(verdict.hbm_bytes), job.slice.chip.hbm.capacity
     if used > limit:
         found.append(
             f"it needs {used / 1e9:.1f} GB per chip, {used / limit - 1:.0%} more than the {limit / 1e9:.0f} GB there are"

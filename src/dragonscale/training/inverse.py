@@ -33,7 +33,7 @@ class Fit:
 
 def run_seconds(job: Job, step_s: float, tokens: float | None) -> float:
     """How long the run takes, or a step if nothing is said about the run."""
-    return step_s if tokens is None else run_budget(tokens, job.tokens, step_s, job.piece.chips).seconds
+    return step_s if tokens is None else run_budget(tokens, job.tokens, step_s, job.slice.chips).seconds
 
 
 def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | None, dtype: str = "bf16") -> int:
@@ -49,7 +49,7 @@ def fits(
 ) -> Iterator[Fit]:
     """The best plan on each slice that has one."""
     for piece in pieces:
-        here = replace(job, piece=piece)
+        here = replace(job, slice=piece)
         found = search(here, space, 1, progress)
         if found.best:
             best = found.best[0]

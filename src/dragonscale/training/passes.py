@@ -1,128 +1,190 @@
 """One layer's forward and backward pass in one microbatch: what runs, what travels, and what of it shows.
 
 Kernels run one after the other. Moves of activations are waited for, but for the part that the stack hides inside the
-products next to them. Weights of ZeRO-3 are gathered, and their gradients scattered, under the layer as far as it is
+matmuls next to them. Weights of ZeRO-3 are gathered, and their gradients scattered, under the layer as far as it is
 long. Where the host issues kernels more slowly than the chip runs them, the rest of the host's time shows.
+
+A section's lines are summed once into buckets (`SectionSums`); passes are made of these sums, for one plan or a million.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from dragonscale.numbers import Number, maximum, minimum
-from dragonscale.training.layers import Layer
+from dragonscale.plan.reader import Reading
+from dragonscale.plan.recompute import again_lines, again_moves
+from dragonscale.training.lines import PassLine
 from dragonscale.training.stack import Stack
 
-Moved = dict[str, tuple[Number, Number, Number]]
-"""Seconds, exposed seconds and bytes sent, by term."""
+Exposed = tuple[Number, Number]
+"""Seconds, and the part of them that shows."""
 
-RECOMPUTED = {"none": (), "selective": ("scores", "pointwise"), "matmuls": ("scores", "pointwise")}
-_AXIS_TERMS = {"tensor": "tensor collectives", "context": "context collectives", "expert": "expert all-to-all"}
+WAITED = ("tensor", "context", "expert")
+"""Buckets of moves that are waited for: activations over these axes."""
+
+
+def bucket(line: PassLine) -> str:
+    """What a line's seconds are summed under: kernels, or moves by what they carry and over which axes."""
+    if not line.moves:
+        return "kernels"
+    if line.carries == "weight":
+        return "update" if line.phase == "update" else "weight"
+    if line.carries == "gradient":
+        return "scatter" if line.kind == "reduce_scatter" else "reduce"
+    return next((name for name in ("expert", "context", "tensor") if name in line.axes), "tensor")
+
+
+def rerun_share(line: PassLine, reading: Reading, remat: str, stack: Stack) -> Number:
+    """The part of a forward line that runs again in the backward pass under a remat policy.
+
+    A framework that recomputes a block runs all of it again, collectives too; otherwise just the ops whose results the gradients read.
+    """
+    if line.phase != "forward" or line.carries == "weight" or "block" not in reading.section.name:
+        return 0.0
+    if not stack.recompute.whole:
+        return _needed_share(line, reading, "block" if remat == "offload" else remat)
+    if remat in ("none", "block", "offload"):
+        return 0.0 if remat == "none" else 1.0
+    if line.kind in ("attention", "elementwise"):
+        return 1.0
+    return stack.recompute.selective_matmuls if remat == "selective" and not line.moves else 0.0
+
+
+def _needed_share(line: PassLine, reading: Reading, remat: str) -> Number:
+    again = again_lines(reading.section, remat)
+    if line.moves and line.what != "P":
+        return 1.0 if line.ops[0][0] in again_moves(reading, remat) else 0.0
+    if line.kind == "attention" and reading.rules.ring:
+        return 1.0  # a ring runs again for the sums that its gradient needs
+    rerun = [done for place, done in line.ops if place in again]
+    if len(rerun) in (0, len(line.ops)):
+        return 1.0 if rerun else 0.0
+    return sum(rerun) / sum(done for _, done in line.ops)
+
+
+@dataclass
+class SectionSums:
+    """A section's seconds in one microbatch by (bucket, phase); `scores` of attention alone; `again` what remat policies run
+    again, by (bucket, policy); kernels to issue, and experts in grouped matmuls, by phase."""
+
+    seconds: dict[tuple[str, str], Number] = field(default_factory=dict)
+    scores: dict[str, Number] = field(default_factory=dict)
+    again: dict[tuple[str, str], Number] = field(default_factory=dict)
+    issued: dict[str, float] = field(default_factory=dict)
+    experts: dict[str, Number] = field(default_factory=dict)
+    offload: Number = 0.0
+
+    def of(self, name: str, *phases: str) -> Number:
+        """Seconds of a bucket in some phases."""
+        return sum((self.seconds.get((name, phase), 0.0) for phase in phases), 0.0)
+
+    def beside(self, other: "SectionSums") -> "SectionSums":
+        """Sums of two sets of lines that share no bucket."""
+        return SectionSums(
+            self.seconds | other.seconds, self.scores | other.scores, self.again | other.again, self.issued | other.issued,
+            self.experts | other.experts, self.offload + other.offload,
+        )  # fmt: skip
+
+
+def sum_lines(
+    lines: Iterable[PassLine], reading: Reading, stack: Stack, remats: Iterable[str], quantity: str = "expected_s"
+) -> SectionSums:
+    """Sums of a section's lines, for some remat policies."""
+    sums, policies = SectionSums(), tuple(remats)
+    for line in lines:
+        name, seconds = bucket(line), line.total(quantity)
+        key = (name, line.phase)
+        sums.seconds[key] = sums.seconds.get(key, 0.0) + seconds
+        if line.kind == "attention":
+            sums.scores[line.phase] = sums.scores.get(line.phase, 0.0) + seconds
+        if not line.moves:
+            sums.issued[line.phase] = sums.issued.get(line.phase, 0.0) + line.launches
+            sums.experts[line.phase] = sums.experts.get(line.phase, 0.0) + line.experts
+        for remat in policies:
+            share = rerun_share(line, reading, remat, stack)
+            if not isinstance(share, float) or share:
+                sums.again[name, remat] = sums.again.get((name, remat), 0.0) + share * seconds
+    return sums
 
 
 @dataclass(frozen=True)
-class Pass:
-    """A layer's forward or backward pass: kernels, recomputed ones, the weights' part of them (which zero-bubble
-    schedules can put off), the host's excess, copies of weights and gradients, and moves."""
+class LayerPass:
+    """A layer's forward or backward pass: kernels, recomputed ones, the weights' part of them (which zero-bubble schedules can
+    put off), the host's excess, copies of weights and gradients, and what moves by bucket."""
 
     kernels: Number
     recomputed: Number
     weight_part: Number
     host: Number
     copies: Number
-    moves: Moved
+    moves: dict[str, Exposed]
 
     @property
     def seconds(self) -> Number:
         """What the pass takes."""
-        return (
-            self.kernels
-            + self.recomputed
-            + self.host
-            + self.copies
-            + sum(exposed for _, exposed, _ in self.moves.values())
-        )
+        shown = sum((exposed for _, exposed in self.moves.values()), 0.0)
+        return self.kernels + self.recomputed + self.host + self.copies + shown
 
 
-def recomputed_seconds(layer: Layer, remat: str, stack: Stack) -> Number:
-    """Seconds of the forward kernels that run again in the backward pass."""
-    whole = layer.work.total("forward")
-    if remat in ("block", "offload"):
-        return whole
-    again = RECOMPUTED[remat]
-    cheap = sum(
-        seconds for (part, phase), seconds in layer.work.seconds.items() if phase == "forward" and part in again
-    )
-    return cheap + (stack.selective_matmuls * (whole - cheap) if remat == "selective" else 0.0)
-
-
-def _activation_moves(layer: Layer, phase: str, stack: Stack, again: bool) -> Moved:
-    """Activation moves of a phase. `again` repeats the forward ones, as the recomputation of a whole block does. Keys
-    and values that go round a ring hide under the attention to those that are there already."""
-    found: Moved = {}
-    hidden = {"tensor": stack.tensor_overlap, "context": stack.context_overlap, "expert": stack.expert_overlap}
-    for (when, what, axes), seconds in layer.travel.seconds.items():
-        if what != "activation" or (when != phase and not (again and when == "forward")):
-            continue
-        axis = next((name for name in ("expert", "context", "tensor") if name in axes), "tensor")
-        name = _AXIS_TERMS[axis]
-        old = found.get(name, (0.0, 0.0, 0.0))
-        sent = layer.travel.sent[(when, what, axes)]
-        found[name] = (old[0] + seconds, old[1] + seconds * (1 - hidden[axis]), old[2] + sent)
-    if layer.reading.rules.ring and "context collectives" in found:
-        seconds, _, sent = found["context collectives"]
-        kernels = "forward" if phase == "forward" else "dgrad"
-        found["context collectives"] = (seconds, maximum(seconds - layer.work.seconds[("scores", kernels)], 0.0), sent)
+def _waited(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool) -> dict[str, Exposed]:
+    """Activation moves of a phase, with those that recomputation repeats. Keys and values that go round a ring hide under the
+    attention to those that are there already."""
+    found: dict[str, Exposed] = {}
+    hidden = {"tensor": stack.overlap.tensor, "context": stack.overlap.context, "expert": stack.overlap.expert}
+    for name in WAITED:
+        seconds = sums.of(name, phase)
+        if phase == "backward":
+            seconds = seconds + sums.again.get((name, remat), 0.0)
+        if ring and name == "context":
+            under = sums.scores.get("forward" if phase == "forward" else "dgrad", 0.0)
+            found[name] = (seconds, maximum(seconds - under, 0.0))
+        else:
+            found[name] = (seconds, seconds * (1 - hidden[name]))
     return found
 
 
-def _weight_moves(layer: Layer, phase: str, busy: Number, stack: Stack, sharded: bool) -> Moved:
-    """ZeRO-3's gathers (and in the backward pass its scatters): they hide under the layer as far as it is long, and
-    what hides still takes a little of the memory's bandwidth and of the cores."""
-    seconds = layer.travel.total(phase, "weight")
-    sent = sum(value for (when, what, _), value in layer.travel.sent.items() if when == phase and what == "weight")
-    if phase == "backward" and sharded:
-        scattered = [key for key in layer.travel.seconds if key[1] == "gradient" and "data" not in key[2]]
-        seconds = seconds + sum(layer.travel.seconds[key] for key in scattered)
-        sent = sent + sum(layer.travel.sent[key] for key in scattered)
-    exposed = maximum(seconds - stack.weight_overlap * busy, 0.0)
-    exposed = exposed + stack.contention * minimum(seconds, stack.weight_overlap * busy)
-    return {"fsdp collectives": (seconds, exposed, sent)}
+def _weights(sums: SectionSums, phase: str, busy: Number, stack: Stack, reduced: tuple[str, ...] = ()) -> Exposed:
+    """Weights that are gathered (ZeRO-3), and gradients that are reduced with every microbatch: they hide under the layer as far as
+    it is long, and what hides still takes a little of the memory's bandwidth and of the cores."""
+    seconds = sums.of("weight", phase) + sum((sums.of(name, "gradient") for name in reduced), 0.0)
+    exposed = maximum(seconds - stack.overlap.weight * busy, 0.0)
+    return seconds, exposed + stack.overlap.contention * minimum(seconds, stack.overlap.weight * busy)
 
 
-def _host(layer: Layer, stack: Stack, moves: int, *phases: str) -> Number:
+def _host(sums: SectionSums, stack: Stack, moves: int, *phases: str) -> Number:
     """The host's seconds to issue some phases."""
-    kernels = sum(layer.work.issued.get(phase, 0.0) for phase in phases) + moves
-    experts = sum(layer.work.experts.get(phase, 0.0) for phase in phases)
-    return stack.host_seconds * (kernels + stack.expert_launches * experts)
+    kernels = sum(sums.issued.get(phase, 0.0) for phase in phases) + moves
+    experts = sum(sums.experts.get(phase, 0.0) for phase in phases)
+    return stack.host.kernel_s * (kernels + stack.experts.launches * experts)
 
 
-def _to_host(layer: Layer, remat: str, busy: Number) -> Moved:
-    """Activations on their way to the host's memory and back: they hide under the layer's forward and backward pass as
-    far as these are long."""
-    key = ("offload", "host", ())
-    if remat != "offload" or key not in layer.travel.seconds:
-        return {}
-    one = layer.travel.seconds[key]
-    exposed = maximum(one - layer.work.total("forward"), 0.0) + maximum(one - busy, 0.0)
-    return {"host offload": (2 * one, exposed, 2 * layer.travel.sent[key])}
+def _messages(sums: SectionSums, phase: str) -> int:
+    return sum((name, phase) in sums.seconds for name in WAITED)
 
 
-def forward_pass(layer: Layer, stack: Stack, sharded: bool, copies: Number = 0.0) -> Pass:
-    """A layer's forward pass, with the gathering of its weights (`sharded`: ZeRO-3) and seconds of other copies."""
-    kernels = layer.work.total("forward")
-    moves = _activation_moves(layer, "forward", stack, again=False)
-    busy = kernels + sum(exposed for _, exposed, _ in moves.values())
-    host = maximum(_host(layer, stack, len(moves), "forward") - busy - copies, 0.0)
-    return Pass(kernels, 0.0, 0.0, host, copies, moves | _weight_moves(layer, "forward", busy, stack, sharded))
+def forward_pass(sums: SectionSums, stack: Stack, ring: bool, copies: Number = 0.0) -> LayerPass:
+    """A layer's forward pass, with the gathering of its weights and seconds of other copies."""
+    kernels = sums.of("kernels", "forward")
+    moves = _waited(sums, "forward", stack, "", ring)
+    busy = kernels + sum(exposed for _, exposed in moves.values())
+    host = maximum(_host(sums, stack, _messages(sums, "forward"), "forward") - busy - copies, 0.0)
+    return LayerPass(kernels, 0.0, 0.0, host, copies, moves | {"weight": _weights(sums, "forward", busy, stack)})
 
 
-def backward_pass(layer: Layer, stack: Stack, remat: str, sharded: bool, copies: Number = 0.0) -> Pass:
-    """A layer's backward pass, with recomputation, the gathering of weights and the scattering of gradients."""
-    kernels = layer.work.total("dgrad", "wgrad")
-    again = recomputed_seconds(layer, remat, stack)
-    whole = remat in ("block", "offload")
-    moves = _activation_moves(layer, "backward", stack, again=whole)
-    busy = kernels + again + sum(exposed for _, exposed, _ in moves.values())
-    phases = ("dgrad", "wgrad", "forward") if whole else ("dgrad", "wgrad")
-    host = maximum(_host(layer, stack, len(moves), *phases) - busy - copies, 0.0)
-    weights = _weight_moves(layer, "backward", busy, stack, sharded) | _to_host(layer, remat, busy)
-    return Pass(kernels, again, layer.work.total("wgrad"), host, copies, moves | weights)
+def backward_pass(
+    sums: SectionSums, stack: Stack, remat: str, reduced: tuple[str, ...], ring: bool, copies: Number = 0.0
+) -> LayerPass:
+    """A layer's backward pass, with recomputation, the gathering of weights and what is reduced with every microbatch."""
+    kernels = sums.of("kernels", "dgrad", "wgrad")
+    again = sums.again.get(("kernels", remat), 0.0)
+    moves = _waited(sums, "backward", stack, remat, ring)
+    busy = kernels + again + sum(exposed for _, exposed in moves.values())
+    phases = ("dgrad", "wgrad", "forward") if remat in ("block", "offload") else ("dgrad", "wgrad")
+    host = maximum(_host(sums, stack, _messages(sums, "backward"), *phases) - busy - copies, 0.0)
+    moves["weight"] = _weights(sums, "backward", busy, stack, reduced)
+    if remat == "offload":
+        # To the host's memory under the forward pass, and back under this one.
+        one = sums.offload
+        moves["offload"] = (2 * one, maximum(one - sums.of("kernels", "forward"), 0.0) + maximum(one - busy, 0.0))
+    return LayerPass(kernels, again, sums.of("kernels", "wgrad"), host, copies, moves)
+

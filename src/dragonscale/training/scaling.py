@@ -82,7 +82,7 @@ def scheme_plan(job: Job, scheme: str, tensor: int = 8, remat: str = "block") ->
     """A scheme spread over all chips of a job, or None where it cannot be: `tensor` takes up to so many ways, and each
     chip's share of the batch passes at once, so that weights are gathered as seldom as possible."""
     axes = SCHEMES[scheme]
-    chips = job.piece.chips
+    chips = job.slice.chips
     sizes = {axes[0]: chips}
     if "tensor" in axes:
         ways = min(tensor, chips)
@@ -97,7 +97,7 @@ def scheme_curve(job: Job, scheme: str, pieces: list[Slice]) -> list[Point]:
     """A scheme on growing slices with the same batch."""
     points: list[Point] = []
     for piece in pieces:
-        here = replace(job, piece=piece)
+        here = replace(job, slice=piece)
         plan = scheme_plan(here, scheme)
         if plan is None:
             continue

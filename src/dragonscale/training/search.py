@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy
 
-from dragonscale.training.evaluation import NUMBERS, Job, as_numbers
+from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
 from dragonscale.training.fast import Judged, cost_rows, judge_rows, lower_bounds
 from dragonscale.training.pareto import Front
 from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Chosen, Rows, choose, take
-from dragonscale.training.space import Kind, Space, even_chunks, kind_of, kinds_of, rows_of, sliced
+from dragonscale.training.space import Kind, Space, even_chunks, kind_of, kinds_of, rows_of
 
 BLOCK = 16384
 """Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
@@ -127,33 +127,35 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
         return False
     numbers = as_numbers([one.plan for one in kept])
     words = [replace(one.plan, **dict.fromkeys(NUMBERS, 1)) for one in kept]
-    cut = sliced(job, numbers)
-    groups: dict[tuple[Plan, bool], list[int]] = {}
-    for place, group in enumerate(zip(words, cut.tolist(), strict=True)):
+    kinds, which = structures(job, numbers)
+    groups: dict[tuple[Plan, int], list[int]] = {}
+    for place, group in enumerate(zip(words, which.tolist(), strict=True)):
         groups.setdefault(group, []).append(place)
-    for (plan, thin), mine in groups.items():
-        rows = Rows(job, take(numbers, numpy.array(mine)), folded=not thin)
+    for (plan, kind), mine in groups.items():
+        folded, undivided = kinds[kind]
+        rows = Rows(job, take(numbers, numpy.array(mine)), folded, dict(undivided))
         chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"])
-        least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), "bound"))
+        least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), bound=True))
         if numpy.any(least > numpy.array([kept[place].seconds for place in mine]) * (1 + 1e-9)):
             return True
     return False
 
 
 def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded: bool) -> _Keeper:
-    keeper = _Keeper(count, job.piece.chip.hbm.capacity)
-    pieces = list(blocks(job, rows_of(job, space)))
-    total = sum(block_size(job, space, kind, block) for kind, block in pieces)
-    for kind, block in pieces:
-        rows = Rows(job, block, folded=not kind.sliced)
+    keeper = _Keeper(count, job.slice.chip.hbm.capacity)
+    table = list(blocks(job, rows_of(job, space)))
+    total = sum(block_size(job, space, kind, block) for kind, _, block in table)
+    for kind, (folded, undivided), block in table:
+        rows = Rows(job, block, folded, dict(undivided))
         batches = [(names, choose(rows, *picked)) for names, picked in batches_of(job, space, block)]
         for words in kind.words(space):
-            costs = [cost_rows(rows, words, space.remat, which) for which in ("expected", "bound")[: 1 + bounded]]
+            costs = cost_rows(rows, words, space.remat)
+            least = [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in space.remat] if bounded else []
             for schedules, chosen in batches:
-                here = [one.at(chosen.places) for one in costs]
+                here, floor = costs.at(chosen.places), [one.at(chosen.places) for one in least]
                 for schedule in schedules:
                     named = replace(words, schedule=schedule)
-                    judged = judge_rows(rows, named, space.remat, chosen, *here)
+                    judged = judge_rows(rows, named, space.remat, chosen, here, floor)
                     for line, remat in enumerate(space.remat):
                         keeper.see(replace(named, remat=remat), chosen, judged, line)
                     if progress is not None:
@@ -161,13 +163,17 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded:
     return keeper
 
 
-def blocks(job: Job, table: dict[str, Any]) -> Iterator[tuple[Kind, dict[str, Any]]]:
-    """The table in pieces of rows of one kind."""
+def blocks(job: Job, table: dict[str, Any]) -> Iterator[tuple[Kind, Structure, dict[str, Any]]]:
+    """The table in blocks of rows of one kind and structure, still sorted by the stages of the pipeline."""
     kinds = kinds_of(job, table)
     for kind in numpy.unique(kinds).tolist():
         start, stop = int(numpy.searchsorted(kinds, kind)), int(numpy.searchsorted(kinds, kind, side="right"))
-        for first in range(start, stop, BLOCK):
-            yield kind_of(kind), {name: values[first : min(first + BLOCK, stop)] for name, values in table.items()}
+        some = {name: values[start:stop] for name, values in table.items()}
+        found, which = structures(job, some)
+        for number, structure in enumerate(found):
+            mine = some if len(found) == 1 else {name: values[which == number] for name, values in some.items()}
+            for first in range(0, len(mine["pipe"]), BLOCK):
+                yield kind_of(kind), structure, {name: values[first : first + BLOCK] for name, values in mine.items()}
 
 
 Picked = tuple[Any, Any]
@@ -217,7 +223,7 @@ def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int
 def space_size(job: Job, space: Space | None = None) -> int:
     """The number of plans that a search would judge."""
     space = space or Space()
-    return sum(block_size(job, space, kind, block) for kind, block in blocks(job, rows_of(job, space)))
+    return sum(block_size(job, space, kind, block) for kind, _, block in blocks(job, rows_of(job, space)))
 
 
 def allowed(chosen: Chosen, schedule: str) -> Any:

@@ -119,7 +119,7 @@ def misfits(job: Job, plan: Plan) -> list[str]:
 
 def axis_sizes(job: Job) -> dict[str, list[int]]:
     """The sizes that each mesh axis may have, apart from what the others take."""
-    every = divisors(job.piece.chips)
+    every = divisors(job.slice.chips)
     experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
 
     return {
@@ -135,7 +135,7 @@ def meshes(job: Job, fixed: dict[str, int] | None = None) -> dict[str, Any]:
     """Every mesh as arrays by axis name."""
     fixed, sizes = fixed or {}, axis_sizes(job)
     experts = min((s.dims["e"] for s in job.model.program().sections if "e" in s.dims), default=0)
-    left = numpy.array([job.piece.chips])
+    left = numpy.array([job.slice.chips])
     found: dict[str, Any] = {}
     for name in ("tensor", "context", "expert", "pipe", "fsdp"):
         allowed = numpy.array([size for size in sizes[name] if size == fixed.get(name, size)], int)

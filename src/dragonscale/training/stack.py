@@ -1,99 +1,193 @@
-"""What a software stack does with the same plan: what it overlaps, what it fuses, what it keeps.
+"""What a software stack does with the same plan: what it overlaps, fuses, recomputes and keeps.
 
-These few constants are the only part of an expectation that is not measured on kernels. There is one set for each
-stack, declared with its reasons in `stacks.toml`, and the same for every run of that stack.
+Programs that compute the same thing (Megatron, MaxText, torchtitan, our own) differ in a few switches. These are the only part of an
+expectation that is not measured on kernels. There is one set for each stack, declared with its reasons in
+`stacks.toml`, and the same for every run of that stack. `dragonscale` is our own JAX program: its ledger is what XLA compiles.
 """
 
 import functools
 import tomllib
 from importlib import resources
+from typing import Any, Literal
 
 import msgspec
 
-from dragonscale.errors import unknown
+from dragonscale.errors import InputError, unknown
+
+
+class StackOverlap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of a transfer can hide under compute, between 0 and 1."""
+
+    tensor: float = 0.3
+    """Activations over `tensor`, inside the matmuls next to them."""
+    context: float = 0.7
+    """Keys and values gathered over `context`; those of ring attention hide under the attention to what is there."""
+    expert: float = 0.0
+    """Tokens on their way to experts and back."""
+    weight: float = 0.9
+    """ZeRO-3's gathers and scatters, under the layer."""
+    gradient: float = 0.8
+    """The gradients' sum over replicas, under the last backward pass, and updated weights under the next forward pass."""
+    send: float = 0.9
+    """Pipeline sends after the warm-up."""
+    contention: float = 0.1
+    """How much of a hidden transfer still slows the kernels above it."""
+
+
+class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Its kernels beside those of the chip's profile."""
+
+    matmul: float = 1.0
+    """Seconds of its matmuls over the profile's."""
+    attention: float = 1.0
+    """The same for its attention kernel."""
+    legacy_attention: bool = False
+    """Its attention kernel was written for chips before Hopper."""
+    flash: bool = True
+    """Whether attention is one kernel; otherwise `square_bytes` are moved for each score."""
+    square_bytes: float = 9.0
+    masked_square: bool = False
+    """Whether attention multiplies the whole square of scores and masks half of it."""
+    elementwise_passes: float = 1.0
+    """How often an elementwise line reads and writes its tensors (1 if each is one fused kernel)."""
+    cast_passes: float = 1.0
+    """How much of the casts to narrow formats is not fused into other kernels."""
+    loss_bytes: float = 16.0
+    """Bytes moved for each logit by the loss."""
+
+
+class StackExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How it runs the experts of an MoE."""
+
+    skew: float = 1.0
+    """Tokens of the busiest expert over the mean."""
+    route_passes: float = 1.0
+    """How often tokens are copied on their way to the experts and back, over once each way."""
+    slowdown: float = 1.0
+    """Seconds of grouped matmuls over those of as many plain ones."""
+    launches: float = 0.0
+    """Kernels issued for each expert of a grouped matmul."""
+    dedup: bool = False
+    """Whether a token goes only once to each chip (or node) that has several of its experts."""
+    capacity: float = 0.0
+    """The room of an expert over its even share, in whole rows (0: as many rows as there are)."""
+
+
+class StackRecompute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What runs again in the backward pass."""
+
+    whole: bool = True
+    """Whether a recomputed block runs again whole, collectives and all; otherwise just what its gradients read (`plan.recompute`)."""
+    selective_matmuls: float = 0.0
+    """The part of its matmuls that selective recomputation runs again."""
+
+
+class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Weights, gradients and optimizer state: formats, and what moves them."""
+
+    scatter_bytes: float = 4.0
+    """Bytes of a gradient on the wire where ZeRO-3 scatters it, microbatch by microbatch."""
+    reduce_bytes: float = 4.0
+    """The same where it is summed over replicas, once a step."""
+    gradient_bytes: float = 4.0
+    """Bytes of a gradient in memory."""
+    master_bytes: float = 4.0
+    """Bytes of the master copy of a weight."""
+    ring_gradient_bytes: float = 2.0
+    """Bytes of the gradients of keys and values on their way round a ring."""
+    narrow_gathers: bool = False
+    """Whether weights travel in the plan's narrow format."""
+    narrow_weights: bool = False
+    """Whether weights, and what their matmuls read, are kept in the narrow format only."""
+    weight_copies: float = 0.0
+    """Bytes moved per weight and microbatch to unpack gathered weights."""
+    accumulate: float = 6.0
+    """Bytes moved per weight and microbatch to add up gradients."""
+    update_passes: float = 1.0
+    """How often the optimizer moves its state."""
+    flat: bool = True
+    """Whether state is flattened and padded so that any number of shards divides it; otherwise a dim that does not divide stays whole."""
+    sums_everywhere: bool = False
+    """Whether every gradient, vectors too, is summed over all mesh axes that do not split its weight, layers in one message."""
+
+
+class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What it holds beside state and saved activations."""
+
+    allocator: Literal["caching", "xla"] = "caching"
+    """A framework's caching allocator, or buffers that XLA assigns."""
+    kept_copies: float = 1.0
+    """Activations kept over those that the gradients need."""
+    prefetch: float = 2.0
+    """Layers whose weights are gathered at once."""
+    logit_bytes: float = 12.0
+    """Bytes held for each logit (bf16, fp32, their gradients)."""
+    reserve_bytes: float = 4e9
+    """The framework's and the network library's own."""
+
+
+class StackHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The host, and the slowest of many machines."""
+
+    kernel_s: float = 0.0
+    """To issue one kernel (0 with graphs)."""
+    step_s: float = 0.0
+    """Of each step."""
+    straggle: float = 0.002
+    """Slowdown for each doubling of the machines."""
 
 
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Parts between 0 and 1 say how much of a transfer can hide under compute.
-
-    `pointwise_passes`: how often a pointwise line reads and writes its tensors (1 if each is one fused kernel).
-    `flash`: whether attention is one kernel; if not, `square_bytes` are moved for each score. `attention`: seconds of
-    its attention kernel over those of the profile's. `loss_bytes`: bytes moved for each logit by the loss.
-    `cast_passes`: how much of the casts to narrow formats is not fused into other kernels. `host_seconds`: the host's
-    time to issue one kernel (0 with graphs). `contention`: how much of a hidden transfer still slows the kernels above
-    it. `skew`: tokens of the busiest expert over the mean. `route_passes`: how often tokens are copied on their way to the experts and back, over
-    once each way. `grouped`: seconds of the experts' products over those of as many
-    plain ones. `expert_launches`: kernels issued for each expert of a grouped product. `expert_dedup`: whether a token
-    goes only once to each chip (or node) that has several of its experts. `balanced`: whether the last pipeline stage
-    may have fewer layers to make room for the head. `straggle`: slowdown for each doubling of the machines.
-    `legacy_attention`: its attention kernel was written for chips before Hopper. `matmul`: seconds of its products over
-    those of the profile's. `selective_matmuls`: the part of its products that selective recomputation
-    runs again. `weight_copies`, `accumulate`: bytes moved per weight and microbatch to unpack gathered
-    weights and to add up gradients. `update_passes`: how often the optimizer moves its state. `narrow_gathers`: whether weights travel in
-    the plan's narrow format. `reduce_bytes`: bytes of a gradient on the wire; `gradient_bytes`, `master_bytes`: in memory. `narrow_weights`: whether
-    weights and what their products read are kept in the narrow format only. `kept_copies`: activations kept over those
-    that the gradients need. `prefetch`: layers whose weights are gathered at once. `logit_bytes`: bytes held for each
-    logit (bf16, fp32, their gradients). `reserve_bytes`: the framework's and the network's own.
-    """
+    """A stack's switches by group. `balanced`: whether the last pipeline stage may have fewer layers to make room for the head.
+    `further_tokens`: whether modules that predict further tokens (MTP) are trained too."""
 
     name: str = "generic"
     why: str = ""
     base: str = ""
-    tensor_overlap: float = 0.3
-    context_overlap: float = 0.7
-    expert_overlap: float = 0.0
-    weight_overlap: float = 0.9
-    gradient_overlap: float = 0.8
-    send_overlap: float = 0.9
-    pointwise_passes: float = 1.0
-    flash: bool = True
-    attention: float = 1.0
-    legacy_attention: bool = False
-    matmul: float = 1.0
-    selective_matmuls: float = 0.0
-    weight_copies: float = 0.0
-    accumulate: float = 6.0
-    update_passes: float = 1.0
-    square_bytes: float = 9.0
-    loss_bytes: float = 16.0
-    cast_passes: float = 1.0
-    host_seconds: float = 0.0
-    contention: float = 0.1
-    skew: float = 1.0
-    route_passes: float = 1.0
-    grouped: float = 1.0
-    expert_launches: float = 0.0
-    expert_dedup: bool = False
+    overlap: StackOverlap = StackOverlap()
+    kernels: StackKernels = StackKernels()
+    experts: StackExperts = StackExperts()
+    recompute: StackRecompute = StackRecompute()
+    state: StackState = StackState()
+    memory: StackMemory = StackMemory()
+    host: StackHost = StackHost()
     balanced: bool = False
-    step_seconds: float = 0.0
-    straggle: float = 0.002
-    reduce_bytes: float = 4.0
-    gradient_bytes: float = 4.0
-    master_bytes: float = 4.0
-    narrow_gathers: bool = False
-    narrow_weights: bool = False
-    kept_copies: float = 1.0
-    prefetch: float = 2.0
-    logit_bytes: float = 12.0
-    reserve_bytes: float = 4e9
+    further_tokens: bool = True
+
+
+GROUPS = ("overlap", "kernels", "experts", "recompute", "state", "memory", "host")
+
+
+def change(stack: Stack, group: str, **values: Any) -> Stack:
+    """A stack with some switches of a group set otherwise.
+
+    >>> change(Stack(), "experts", skew=1.5).experts.skew
+    1.5
+    """
+    return msgspec.structs.replace(stack, **{group: msgspec.structs.replace(getattr(stack, group), **values)})
 
 
 @functools.cache
 def stacks() -> dict[str, Stack]:
-    """The stacks that are known, by name; a stack with a `base` starts from that one's constants."""
+    """The stacks that are known, by name; one with a `base` starts from that one's switches, to any depth."""
     text = (resources.files("dragonscale.training") / "stacks.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
-    found: dict[str, Stack] = {}
-    for name, table in tables.items():
-        base = tables.get(table.get("base", ""), {})
-        found[name] = msgspec.convert({**base, "name": name, **table}, Stack)
-    return found
+
+    def merged(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+        if name in seen or name not in tables:
+            raise InputError(f"The stack {name!r} that {seen[-1]!r} starts from is not there, or starts from itself.")
+        table = dict(tables[name])
+        start = merged(table["base"], (*seen, name)) if table.get("base") else {}
+        groups = {group: start.get(group, {}) | table.get(group, {}) for group in GROUPS}
+        return {**start, **table, **groups}
+
+    return {name: msgspec.convert({**merged(name), "name": name}, Stack) for name in tables}
 
 
 def load_stack(name: str) -> Stack:
     """A stack by name.
 
-    >>> load_stack("megatron-core").gradient_bytes
+    >>> load_stack("hai-llm").state.gradient_bytes
     2.0
     """
     if name not in stacks():

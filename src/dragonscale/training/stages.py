@@ -1,6 +1,6 @@
-"""Layers dealt out to pipeline stages, and what a schedule makes of them.
+"""Layers put into pipeline stages, and what a schedule makes of them.
 
-A rank holds `virtual` chunks of layers, dealt in order round the ranks; what does not divide evenly goes to the first
+A rank holds `virtual` chunks of layers, in order round the ranks; what does not divide evenly goes to the first
 chunks. The first rank also embeds, the last also has the head, so stages differ. A schedule decides how long ranks wait
 (the bubble) and how many microbatches' activations they hold.
 
@@ -24,7 +24,7 @@ from dragonscale.numbers import Number, maximum, minimum
 
 
 @dataclass(frozen=True)
-class Deal:
+class StageLayers:
     """How many layers of each kind three ranks hold: the first, the last, and the fullest; arrays over plans."""
 
     first: dict[str, Any]
@@ -32,20 +32,20 @@ class Deal:
     fullest: dict[str, Any]
 
 
-def deal_layers(order: tuple[str, ...], pipe: Any, virtual: Any) -> Deal:
+def stage_layers(order: tuple[str, ...], pipe: Any, virtual: Any) -> StageLayers:
     """Layers by kind on the ranks that matter, for arrays of pipeline sizes."""
     kinds = sorted(set(order))
     pairs = numpy.stack([numpy.atleast_1d(pipe), numpy.atleast_1d(virtual)], axis=1).astype(int)
     distinct, inverse = numpy.unique(pairs, axis=0, return_inverse=True)
-    tables = [_deal_one(order, kinds, int(ranks), int(chunks)) for ranks, chunks in distinct]
+    tables = [_one_pipeline(order, kinds, int(ranks), int(chunks)) for ranks, chunks in distinct]
     found = []
     for place in range(3):
         columns = numpy.array([table[place] for table in tables])[inverse.ravel()]
         found.append({kind: columns[:, number] for number, kind in enumerate(kinds)})
-    return Deal(*found)
+    return StageLayers(*found)
 
 
-def _deal_one(
+def _one_pipeline(
     order: tuple[str, ...], kinds: list[str], pipe: int, virtual: int
 ) -> tuple[list[int], list[int], list[int]]:
     chunks = pipe * virtual

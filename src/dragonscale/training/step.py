@@ -1,270 +1,316 @@
 """One training step: layers put into stages, what hides under what, and how long it takes.
 
-Stages run their microbatches, layer by layer (see `dragonscale.training.passes`), under a pipeline schedule; the
-gradients' reduction over copies of the model hides under the last backward pass; the optimizer updates each chip's share
-of the state. The terms add up to the step, hidden and exposed parts apart.
+Stages run their microbatches, layer by layer (`dragonscale.training.passes`), under a pipeline schedule; the
+gradients' reduction over replicas hides under the last backward pass; the optimizer updates each chip's share
+of the state. The same functions take one plan (floats), a space of plans (arrays) or formulas.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dragonscale.collectives import collective_time
-from dragonscale.collectives.profile import Profile, expected_time, shared_profile
 from dragonscale.hardware import Slice
-from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.program import Program, Section
 from dragonscale.numbers import Number, maximum, minimum, where
+from dragonscale.plan.gradients import read_training
+from dragonscale.plan.reader import Move, Reading
+from dragonscale.plan.rules import Rules, training_rules
+from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
-from dragonscale.training.cost import Timer
-from dragonscale.training.layers import EXACT, Layer, layer_costs
-from dragonscale.training.memory import Held, rank_bytes, section_bytes
-from dragonscale.training.passes import Moved, Pass, backward_pass, forward_pass
+from dragonscale.training.lines import Costing, PassLine, section_lines
+from dragonscale.training.memory import Held
+from dragonscale.training.passes import WAITED, LayerPass, SectionSums, backward_pass, forward_pass, sum_lines
 from dragonscale.training.plan import Plan
-from dragonscale.training.reading import read_section
-from dragonscale.training.rules import Rules
 from dragonscale.training.stack import Stack
-from dragonscale.training.stages import Deal, bubble, deal_layers
+from dragonscale.training.stages import StageLayers, bubble
+from dragonscale.training.timers import Timer
+from dragonscale.training.travel import Network, bound_time, travel_time
 
-
-@dataclass
-class Term:
-    """A line of the bill: seconds in all, the part that shows in the step, bytes sent and FLOPs done per chip."""
-
-    seconds: Number = 0.0
-    exposed: Number = 0.0
-    sent: Number = 0.0
-    flops: Number = 0.0
-
-
-@dataclass
-class Step:
-    """A step's terms (exposed parts add up to `seconds`) and its memory by part; arrays over plans."""
-
-    terms: dict[str, Term] = field(default_factory=dict)
-    memory: dict[str, Number] = field(default_factory=dict)
-
-    @property
-    def seconds(self) -> Number:
-        """Seconds of the step."""
-        return sum(term.exposed for term in self.terms.values())
-
-    @property
-    def hbm_bytes(self) -> Number:
-        """Bytes on the fullest chip."""
-        return sum(self.memory.values())
-
-    def add(self, name: str, seconds: Number, exposed: Number, sent: Number = 0.0, flops: Number = 0.0) -> None:
-        """Add to a line of the bill."""
-        term = self.terms.setdefault(name, Term())
-        term.seconds = term.seconds + seconds
-        term.exposed = term.exposed + exposed
-        term.sent = term.sent + sent
-        term.flops = term.flops + flops
+Undivided = frozenset[tuple[str, tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is the same for every plan of a batch: the model, the machine, the work, and the choices that are words."""
+    """What is the same for every plan of a batch: the model, the machine, the work, and the choices that are words (`plan`).
+    `folded` spreads experts over `tensor`; `undivided` are the dims of each section that the mesh does not divide."""
 
     program: Program
-    piece: Slice
+    slice: Slice
     batch: Number
-    sequence: int
-    words: Plan
+    sequence: Number
+    plan: Plan
     stack: Stack
-    timer: Timer
-    profile: Profile | None
+    timer: Timer | None
+    network: Network
     folded: bool = True
+    undivided: dict[str, Undivided] = field(default_factory=dict)
+    detail: bool = True
+
+    def rules(self, section: Section) -> Rules:
+        """The layouts that the plan asks for."""
+        rules = training_rules(self.plan.sequence, self.plan.zero, self.folded, self.plan.ring)
+        exact = {"sums_everywhere": self.stack.state.sums_everywhere, "undivided": self.undivided.get(section.name, frozenset())}
+        return replace(rules, **exact)
+
+    def reading(self, section: Section) -> Reading:
+        """A section under the rules."""
+        return read_training(section, self.rules(section))
 
     @property
-    def rules(self) -> Rules:
-        """The layouts that the words ask for."""
-        return Rules(self.words.sequence, self.words.zero, self.folded, self.words.ring)
+    def costing(self) -> Costing:
+        """What lines are costed with."""
+        return Costing(self.plan, self.stack, self.slice.chip, self.timer, self.network, self.detail)
 
     @property
     def ends(self) -> tuple[Section, ...]:
         """What the last stage has beside its layers: the head, and modules that predict further tokens."""
         more = [section for section in self.program.extras if section.name.startswith("mtp")]
-        return (self.program.sections[-1], *more)
+        return (self.program.sections[-1], *(more if self.stack.further_tokens else ()))
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """Every section once."""
+        return (*self.program.sections[:-1], *self.ends)
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Every section's costs, and how the layers are dealt out."""
-
-    layers: dict[str, Layer]
-    held: dict[str, Held]
-    deal: Deal
-    microbatches: Number
-    forward: dict[str, Pass]
-    backward: dict[str, Pass]
-
-
-def evaluate(setting: Setting, numbers: dict[str, Any], wires: Wires) -> Step:
-    """A batch of plans that share their words: `numbers` has the mesh axes, microbatch and virtual as arrays."""
-    parts = _read_parts(setting, numbers, wires)
-    step = Step()
-    add_time(step, setting, numbers, parts, wires)
-    step.memory = rank_bytes(
-        setting.words, setting.stack, parts.held, parts.deal, numbers, parts.microbatches,
-        [section.name for section in setting.ends],
-    )  # fmt: skip
-    return step
-
-
-def _read_parts(setting: Setting, numbers: dict[str, Any], wires: Wires) -> Parts:
-    words, stack, rules = setting.words, setting.stack, setting.rules
-    mesh = Mesh(wires.axes)
-    replicas = mesh.size("data", "fsdp", "expert")
-    microbatches = setting.batch / (replicas * numbers["microbatch"])
-    base = {"b": numbers["microbatch"] * replicas, "t": float(setting.sequence), "s": float(setting.sequence)}
-    layers: dict[str, Layer] = {}
-    held: dict[str, Held] = {}
-    for section in (*setting.program.sections[:-1], *setting.ends):
-        sizes = dims_with_microbatch(section, base, mesh)
-        reading = read_section(section, rules)
-        layers[section.name] = layer_costs(
-            reading, sizes, wires, setting.timer, setting.profile,
-            reduce_bytes=stack.reduce_bytes, weight_bytes=travelling(words, stack), dedup=stack.expert_dedup,
-        )  # fmt: skip
-        held[section.name] = section_bytes(section, sizes, mesh, words, rules, stack, setting.piece.chip)
-    forward, backward = layer_passes(setting, layers, held)
-    deal = deal_layers(setting.program.order, numbers["pipe"], numbers["virtual"])
-    return Parts(layers, held, deal, microbatches, forward, backward)
-
-
-def layer_passes(
-    setting: Setting, layers: dict[str, Layer], held: dict[str, Held]
-) -> tuple[dict[str, Pass], dict[str, Pass]]:
-    """Every section's forward and backward pass; only blocks are recomputed."""
-    words, stack, timer = setting.words, setting.stack, setting.timer
-    sharded = words.zero == 3
-    forward: dict[str, Pass] = {}
-    backward: dict[str, Pass] = {}
-    for name, layer in layers.items():
-        copied = timer.copy(held[name].used * stack.weight_copies / 2 * sharded)
-        added = timer.copy(held[name].used * stack.accumulate)
-        remat = words.remat if "block" in name else "none"
-        forward[name] = forward_pass(layer, stack, sharded, copied)
-        backward[name] = backward_pass(layer, stack, remat, sharded, copied + added)
-    return forward, backward
-
-
-def travelling(words: Plan, stack: Stack) -> float:
-    """Bytes of a weight on the wire."""
-    return min(2.0, dtype_bytes(words.dtype)) if stack.narrow_gathers else 2.0
-
-
-def dims_with_microbatch(section: Section, base: dict[str, Number], mesh: Mesh) -> dict[str, Number]:
-    """Dims with the microbatch; KV heads are copied where there are fewer than tensor shards."""
-    sizes = section.dims | base
+def pass_sizes(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> dict[str, Number]:
+    """Dims with the microbatch. KV heads are shared where there are fewer than tensor shards: each chip works on one."""
+    tokens = float(setting.sequence) if isinstance(setting.sequence, int) else setting.sequence
+    sizes: dict[str, Number] = section.dims | {"b": microbatch * mesh.size("data", "fsdp", "expert"), "t": tokens, "s": tokens}
     if "k" in sizes:
-        sizes["k"] = maximum(sizes["k"], mesh.size("tensor"))
+        whole = ("k", ("tensor",)) in setting.undivided.get(section.name, ())
+        sizes["k"] = 1 if whole else maximum(sizes["k"], mesh.size("tensor"))
     if section.compress is not None:
         sizes["m"] = sizes["s"] / section.compress
     return sizes
 
 
-def add_time(step: Step, setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wires) -> None:
-    words, deal = setting.words, parts.deal
-    both = {name: parts.forward[name].seconds + parts.backward[name].seconds for name in parts.layers}
+ALL = ("kernels", "activations", "state")
+
+
+def costed_section(
+    setting: Setting, section: Section, microbatch: Number, wires: Wires, chosen: tuple[str, ...] = ALL
+) -> list[PassLine]:
+    """A section's lines in one microbatch, or those of kernels, of moves of activations, of moves of weights and gradients."""
+    reading, sizes = setting.reading(section), pass_sizes(setting, section, microbatch, Mesh(wires.axes))
+    later = [move for move in reading.moves if _stacked(move, setting)]
+    moves = [move for move in reading.moves if _kind(move) in chosen and move not in later]
+    few = replace(reading, kernels=reading.kernels if "kernels" in chosen else (), moves=tuple(moves))
+    lines = section_lines(few, sizes, wires, setting.costing)
+    if later and "state" in chosen:
+        # Of KV heads that chips share, what is summed outside the pass has all of them.
+        few = replace(reading, kernels=(), moves=tuple(later))
+        costing = replace(setting.costing, statistics=False)
+        lines += section_lines(few, sizes | {"k": section.dims.get("k", 1)}, wires, costing)
+    return lines
+
+
+def _kind(move: Move) -> str:
+    return "activations" if move.what in ("activation", "expert") else "state"
+
+
+def _stacked(move: Move, setting: Setting) -> bool:
+    """Whether a move of all layers at once is made outside the scan over layers."""
+    scattered = setting.plan.zero == 3 and move.step.kind == "reduce_scatter"
+    outside = move.phase == "update" or (move.phase == "gradient" and not scattered)
+    return outside and setting.stack.state.sums_everywhere
+
+
+def offload_seconds(setting: Setting, section: Section, sizes: dict[str, Number], mesh: Mesh) -> Number:
+    """What sending a block's input to the host takes, one way, should the plan ask for it."""
+    if "block" not in section.name:
+        return 0.0
+    entry = setting.rules(section).activation(section.ops[0].inputs[0])
+    return local_bytes(entry, sizes, mesh) / setting.slice.chip.host_link
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Every section's sums and passes, what it holds, and how the layers lie on the ranks."""
+
+    sums: dict[str, SectionSums]
+    held: dict[str, Held]
+    layers: StageLayers
+    microbatches: Number
+    forward: dict[str, LayerPass]
+    backward: dict[str, LayerPass]
+
+
+def layer_passes(
+    setting: Setting, sums: dict[str, SectionSums], held: dict[str, Held]
+) -> tuple[dict[str, LayerPass], dict[str, LayerPass]]:
+    """Every section's forward and backward pass; only blocks are recomputed."""
+    plan, stack, timer = setting.plan, setting.stack, setting.timer
+    assert timer is not None
+    forward: dict[str, LayerPass] = {}
+    backward: dict[str, LayerPass] = {}
+    for name, one in sums.items():
+        copied = timer.copy(held[name].used * stack.state.weight_copies / 2 * (plan.zero == 3))
+        added = timer.copy(held[name].used * stack.state.accumulate)
+        remat = plan.remat if "block" in name else "none"
+        forward[name] = forward_pass(one, stack, plan.ring, copied)
+        backward[name] = backward_pass(one, stack, remat, reduced_often(plan), plan.ring, copied + added)
+    return forward, backward
+
+
+def bound_passes(
+    sums: dict[str, SectionSums], plan: Plan
+) -> tuple[dict[str, LayerPass], dict[str, LayerPass]]:
+    """The same at best: kernels at their bound, everything else hidden."""
+    forward, backward = {}, {}
+    for name, one in sums.items():
+        remat = plan.remat if "block" in name else "none"
+        forward[name] = LayerPass(one.of("kernels", "forward"), 0.0, 0.0, 0.0, 0.0, {})
+        kernels, again = one.of("kernels", "dgrad", "wgrad"), one.again.get(("kernels", remat), 0.0)
+        backward[name] = LayerPass(kernels, again, one.of("kernels", "wgrad"), 0.0, 0.0, {})
+    return forward, backward
+
+
+def section_sums(setting: Setting, lines: dict[str, list[PassLine]], quantity: str) -> dict[str, SectionSums]:
+    """Sums of every section's lines under the plan's remat policy."""
+    found = {}
+    for section in setting.sections:
+        remats = (setting.plan.remat,) if "block" in section.name else ("none",)
+        found[section.name] = sum_lines(lines[section.name], setting.reading(section), setting.stack, remats, quantity)
+    return found
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step's seconds: of the fullest rank's layers, of what other stages have more (`uneven`), waiting for the pipeline to fill,
+    sends, the gradients' reduction (both in all and exposed) and the update."""
+
+    layers: Number
+    uneven: Number
+    waiting: Number
+    sends: tuple[Number, Number]
+    reduction: tuple[Number, Number]
+    update: Number
+
+    @property
+    def seconds(self) -> Number:
+        """Seconds of the step."""
+        return self.layers + self.uneven + self.waiting + self.sends[1] + self.reduction[1] + self.update
+
+
+def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wires, bound: bool = False) -> StepTime:
+    """Passes put into stages. With `bound` nothing but compute is waited for."""
+    plan, layers = setting.plan, parts.layers
+    both = {name: parts.forward[name].seconds + parts.backward[name].seconds for name in parts.sums}
     last = sum(both[section.name] for section in setting.ends)
 
     def busy(counts: dict[str, Any]) -> Number:
         return sum(counts[kind] * both[kind] for kind in counts)
 
     alone = numbers["pipe"] == 1
-    ends = maximum(busy(deal.first) + both["embed"], busy(deal.last) + last, busy(deal.fullest))
-    if setting.stack.balanced:
-        whole = sum(number * both[kind] for kind, number in _layer_counts(setting.program).items())
-        largest = maximum(*[both[kind] for kind in deal.fullest])
+    ends = maximum(busy(layers.first) + both["embed"], busy(layers.last) + last, busy(layers.fullest))
+    if setting.stack.balanced or bound:
+        whole = sum(number * both[kind] for kind, number in layer_counts(setting.program).items())
+        largest = maximum(*[both[kind] for kind in layers.fullest]) if len(layers.fullest) > 1 else next(iter(both[kind] for kind in layers.fullest))
         ends = minimum(ends, (whole + both["embed"] + last) / numbers["pipe"] + largest)
-    slowest = alone * (busy(deal.first) + both["embed"] + last) + (1 - alone) * ends
-    counts = deal.fullest
+    slowest = where(alone, busy(layers.first) + both["embed"] + last, ends)
+    counts = layers.fullest
     per_f = sum(counts[kind] * parts.forward[kind].seconds for kind in counts)
     per_b = sum(counts[kind] * parts.backward[kind].seconds for kind in counts)
     per_w = sum(counts[kind] * parts.backward[kind].weight_part for kind in counts)
-    _add_rank_terms(step, parts)
-    uneven = parts.microbatches * (slowest - per_f - per_b)
-    step.add("embedding, head and uneven stages", uneven, uneven)
-    waiting = bubble(words.schedule, numbers["pipe"], numbers["virtual"], per_f, per_b, per_w)
-    step.add("pipeline bubble", waiting, waiting)
-    _add_sends(step, setting, numbers, parts, wires)
-    _add_reduction(step, setting, parts, numbers, per_f, per_b)
-    _add_update(step, setting, parts)
+    many = parts.microbatches
+    waiting = bubble(plan.schedule, numbers["pipe"], numbers["virtual"], per_f, per_b, per_w)
+    uneven = many * (slowest - per_f - per_b)
+    sends = send_seconds(setting, numbers, many, wires, bound)
+    if bound:
+        return StepTime(many * (per_f + per_b), uneven, waiting, (sends[0], 0.0), (reduction_seconds(setting, parts), 0.0), 0.0)
+    reduced = _reduction(setting, parts, numbers, per_f, per_b)
+    return StepTime(many * (per_f + per_b), uneven, waiting, sends, reduced, update_seconds(setting, parts))
 
 
-def _layer_counts(program: Program) -> dict[str, int]:
+def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wires) -> Number:
+    """The busiest resource at datasheet rates, from sums of bounds: compute with its bubble, the optimizer's memory, or the wires of
+    one kind of move."""
+    time = step_time(setting, numbers, parts, wires, bound=True)
+    alone = numbers["pipe"] == 1
+    often = {**parts.layers.fullest, "embed": alone, **{section.name: alone for section in setting.ends}}
+    remat = setting.plan.remat
+
+    def moved(name: str, *phases: str) -> Number:
+        again = [one.again.get((name, remat), 0.0) if "block" in kind else 0.0 for kind, one in parts.sums.items()]
+        once = [one.of(name, *phases) for one in parts.sums.values()]
+        return parts.microbatches * sum(often[kind] * (a + b) for kind, a, b in zip(parts.sums, once, again, strict=True))
+
+    wired = [moved(name, "forward", "backward") for name in WAITED]
+    reduced = [moved(name, "gradient") for name in reduced_often(setting.plan)]
+    fsdp = moved("weight", "forward", "backward") + sum(reduced, 0.0)
+    update = updated_bytes(setting, parts) / setting.slice.chip.hbm.bandwidth
+    return maximum(time.layers + time.uneven + time.waiting, update, *wired, fsdp, time.sends[0], time.reduction[0])
+
+
+def layer_counts(program: Program) -> dict[str, int]:
+    """How often each kind of layer comes."""
     return {kind: program.order.count(kind) for kind in dict.fromkeys(program.order)}
 
 
-def _add_rank_terms(step: Step, parts: Parts) -> None:
-    """Kernels by part and moves by axis of the fullest rank's layers."""
-    for kind, number in parts.deal.fullest.items():
-        times = number * parts.microbatches
-        work = parts.layers[kind].work
-        for (part, phase), seconds in work.seconds.items():
-            step.add(_kernel_term(part), times * seconds, times * seconds, flops=times * work.flops[(part, phase)])
-        for one in (parts.forward[kind], parts.backward[kind]):
-            step.add("recomputation", times * one.recomputed, times * one.recomputed)
-            step.add("waiting for the host", times * one.host, times * one.host)
-            step.add("weight and gradient copies", times * one.copies, times * one.copies)
-            _add_moves(step, one.moves, times)
+def send_bytes(setting: Setting, microbatch: Number, mesh: Mesh) -> Number:
+    """Bytes that a chip hands to the next stage."""
+    d = setting.program.sections[0].dims["d"]
+    return microbatch * setting.sequence * d * 2 / (mesh.size("context") * mesh.size("tensor"))
 
 
-def _add_moves(step: Step, moves: Moved, times: Number) -> None:
-    for name, (seconds, exposed, sent) in moves.items():
-        step.add(name, times * seconds, times * exposed, sent=times * sent)
+def send_seconds(
+    setting: Setting, numbers: dict[str, Any], microbatches: Number, wires: Wires, bound: bool = False
+) -> tuple[Number, Number]:
+    """Activations from stage to stage, and their gradients back, in all and exposed: those of the warm-up are waited for, the
+    others as far as the stack does not hide them."""
+    pipe, virtual = numbers["pipe"], numbers["virtual"]
+    size = send_bytes(setting, numbers["microbatch"], Mesh(wires.axes))
+    if bound:
+        one = bound_time("permute", size, ("pipe",), wires)
+    else:
+        one = travel_time("permute", size, ("pipe",), wires, setting.network)
+    crossing = 2 * one * (pipe > 1)
+    every = crossing * virtual * microbatches
+    warm = crossing * minimum(pipe - 1, microbatches)
+    return every, warm + (1 - setting.stack.overlap.send) * maximum(every - warm, 0.0)
 
 
-def _kernel_term(part: str) -> str:
-    return {"scores": "attention scores", "pointwise": "pointwise", "indexer": "attention matmuls"}.get(
-        part, f"{part} matmuls"
+def _once(setting: Setting, parts: Parts) -> list[tuple[str, Number]]:
+    """Sections of a chip whose gradients are reduced once a step, and how many layers of each."""
+    return [*parts.layers.fullest.items(), ("embed", 1), *((section.name, 1) for section in setting.ends)]
+
+
+def reduced_often(plan: Plan) -> tuple[str, ...]:
+    """Buckets of gradients that travel with every microbatch: ZeRO-3 and ZeRO-2 scatter them as they are found, and ZeRO-2, which has
+    nowhere else to add them up, sums them over replicas too."""
+    return {3: ("scatter",), 2: ("scatter", "reduce")}.get(plan.zero, ())
+
+
+def reduced_once(plan: Plan) -> tuple[str, ...]:
+    """Buckets of gradients that travel once a step."""
+    return tuple(name for name in ("scatter", "reduce") if name not in reduced_often(plan))
+
+
+def reduction_seconds(setting: Setting, parts: Parts, *names: str) -> Number:
+    """Seconds of what travels once a step: gradients to where their state lies, updated weights back."""
+    chosen = names or (*reduced_once(setting.plan), "update")
+    phases = {"update": "update"}
+    return sum(
+        (number * parts.sums[kind].of(name, phases.get(name, "gradient")) for kind, number in _once(setting, parts) for name in chosen),
+        0.0,
     )
 
 
-def _add_sends(step: Step, setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wires) -> None:
-    """Activations from stage to stage, and their gradients back; those of the warm-up are waited for, the others as far
-    as the stack does not hide them."""
-    mesh = Mesh(wires.axes)
-    pipe, virtual, microbatches = numbers["pipe"], numbers["virtual"], parts.microbatches
-    d = setting.program.sections[0].dims["d"]
-    size = numbers["microbatch"] * setting.sequence * d * 2 / (mesh.size("context") * mesh.size("tensor"))
-    group = wires.group(("pipe",))
-    if setting.profile is None:
-        one = collective_time("permute", size, group, EXACT).lower
-    else:
-        one = expected_time("permute", size, group, shared_profile(setting.profile, group), EXACT)
-    crossing = 2 * one * (pipe > 1)
-    all_sends = crossing * virtual * microbatches
-    warm = crossing * minimum(pipe - 1, microbatches)
-    exposed = warm + (1 - setting.stack.send_overlap) * maximum(all_sends - warm, 0.0)
-    step.add("pipeline sends", all_sends, exposed, sent=2 * size * virtual * microbatches * (pipe > 1))
-
-
-def _add_reduction(
-    step: Step, setting: Setting, parts: Parts, numbers: dict[str, Any], forward: Number, backward: Number
-) -> None:
-    """The gradients' sum over copies of the model, and the gathering of weights updated in shares, once a step: under
-    the last backward and the next forward pass; with several chunks to a rank, each chunk's while the others run."""
-    stack = setting.stack
+def _reduction(
+    setting: Setting, parts: Parts, numbers: dict[str, Any], forward: Number, backward: Number
+) -> tuple[Number, Number]:
+    """The gradients' sum over replicas under the last backward pass, and the gathering of weights updated in shares under the next
+    forward pass; with several chunks to a rank, each chunk's while the others run."""
+    overlap = setting.stack.overlap
     passes = where(numbers["virtual"] > 1, minimum(numbers["pipe"], parts.microbatches), 1)
-    seconds: dict[str, Number] = {"gradient": 0.0, "update": 0.0}
-    sent: Number = 0.0
-    ends = [("embed", 1), *((section.name, 1) for section in setting.ends)]
-    for kind, number in (*parts.deal.fullest.items(), *ends):
-        travel = parts.layers[kind].travel
-        for key, value in travel.seconds.items():
-            phase, _, axes = key
-            if phase == "update" or (phase == "gradient" and not (setting.words.zero == 3 and "data" not in axes)):
-                seconds[phase] = seconds[phase] + number * value
-                sent = sent + number * travel.sent[key]
-    exposed = maximum(seconds["gradient"] - stack.gradient_overlap * backward * passes, 0.0)
-    exposed = exposed + maximum(seconds["update"] - stack.gradient_overlap * forward * passes, 0.0)
-    total = seconds["gradient"] + seconds["update"]
-    hidden = total - exposed
-    step.add("gradient reduction", total, exposed + stack.contention * hidden, sent=sent)
+    names = reduced_once(setting.plan)
+    gradient = reduction_seconds(setting, parts, *names) if names else 0.0
+    update = reduction_seconds(setting, parts, "update")
+    exposed = maximum(gradient - overlap.gradient * backward * passes, 0.0)
+    exposed = exposed + maximum(update - overlap.gradient * forward * passes, 0.0)
+    total = gradient + update
+    return total, exposed + overlap.contention * (total - exposed)
 
 
 UPDATE_BYTES = {"adam": 30.0, "adam-bf16": 22.0, "adafactor": 14.5, "muon": 22.0, "sgd": 14.0}
@@ -272,10 +318,14 @@ UPDATE_BYTES = {"adam": 30.0, "adam-bf16": 22.0, "adafactor": 14.5, "muon": 22.0
 copy and the weight written."""
 
 
-def _add_update(step: Step, setting: Setting, parts: Parts) -> None:
-    ends = [("embed", 1), *((section.name, 1) for section in setting.ends)]
-    counted = (*parts.deal.fullest.items(), *ends[:1])
-    share = sum(number * parts.held[kind].parameters for kind, number in counted)
-    moved = share * UPDATE_BYTES[setting.words.optimizer] * setting.stack.update_passes
-    update = setting.timer.copy(moved) + setting.stack.step_seconds
-    step.add("optimizer", update, update)
+def updated_bytes(setting: Setting, parts: Parts) -> Number:
+    """Bytes of state that a chip's update reads and writes."""
+    share = sum(number * parts.held[kind].parameters for kind, number in (*parts.layers.fullest.items(), ("embed", 1)))
+    return share * UPDATE_BYTES[setting.plan.optimizer]
+
+
+def update_seconds(setting: Setting, parts: Parts) -> Number:
+    """Seconds of the optimizer."""
+    assert setting.timer is not None
+    moved = updated_bytes(setting, parts) * setting.stack.state.update_passes
+    return setting.timer.copy(moved) + setting.stack.host.step_s

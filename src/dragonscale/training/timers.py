@@ -1,46 +1,49 @@
-"""Two answers to how long a kernel takes: at the datasheet's peaks, and as an efficiency profile expects it."""
+"""How long a kernel takes, as an efficiency profile and a stack's habits have it."""
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
 from dragonscale.hardware.catalogue import load_chip
 from dragonscale.kernels import KernelProfile, attention_seconds, kernel_profile_for, matmul_seconds, memory_seconds
 from dragonscale.numbers import Number, maximum
-from dragonscale.training.cost import AttentionShape
 from dragonscale.training.stack import Stack
 
 
+class Timer(Protocol):
+    """Seconds to expect of one kernel on one chip. `narrow` says whether a matmul runs in the plan's dtype or in bf16."""
+
+    def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number: ...
+
+    def grouped(self, rows: Number, n: Number, k: Number, groups: Number, narrow: bool) -> Number: ...
+
+    def attention(self, shape: "AttentionShape", backward: bool) -> Number: ...
+
+    def memory(self, moved: Number) -> Number: ...
+
+    def route(self, moved: Number) -> Number: ...
+
+    def cast(self, elements: Number, narrow: bool) -> Number: ...
+
+    def loss(self, logits: Number) -> Number: ...
+
+    def copy(self, moved: Number) -> Number: ...
+
+
 @dataclass(frozen=True)
-class PeakTimer:
-    """The roofline's compute term: FLOPs over the peak. Memory traffic hides under it in a bound, as the book assumes."""
+class AttentionShape:
+    """What decides how fast attention runs: heads of one chip over whole sequences, of which each chip of a `context`
+    axis does an equal share. `window` caps the keys that a query sees."""
 
-    chip: Chip
-    dtype: str = "bf16"
-
-    def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number:
-        return 2 * m * n * k * batch / self.chip.peak(self.dtype if narrow else "bf16")
-
-    def grouped(self, rows: Number, n: Number, k: Number, groups: Number, narrow: bool) -> Number:  # noqa: ARG002
-        return 2 * rows * n * k / self.chip.peak(self.dtype if narrow else "bf16")
-
-    def attention(self, flops: Number, shape: AttentionShape, backward: bool) -> Number:  # noqa: ARG002
-        return flops / self.chip.peak("bf16")
-
-    def memory(self, moved: Number) -> Number:  # noqa: ARG002
-        return 0.0
-
-    def route(self, moved: Number) -> Number:  # noqa: ARG002
-        return 0.0
-
-    def cast(self, elements: Number, narrow: bool) -> Number:  # noqa: ARG002
-        return 0.0
-
-    def loss(self, logits: Number) -> Number:  # noqa: ARG002
-        return 0.0
-
-    def copy(self, moved: Number) -> Number:  # noqa: ARG002
-        return 0.0
+    batch: Number
+    tokens: Number
+    heads: Number
+    kv_heads: Number
+    head_dim: Number
+    v_head_dim: Number
+    context: Number = 1
+    window: Number = None
 
 
 CAST_BYTES = {"fp8": 5.0, "mxfp8": 4.0, "nvfp4": 5.0, "mxfp4": 4.0, "int8": 3.0}
@@ -90,19 +93,19 @@ class KernelTimer:
         return ("fp8" if self.dtype == "mxfp8" else self.dtype) if narrow else "bf16"
 
     def _slow(self, narrow: bool) -> float:
-        return self.stack.matmul * (BLOCK_SCALED if narrow and self.dtype == "mxfp8" else 1.0)
+        return self.stack.kernels.matmul * (BLOCK_SCALED if narrow and self.dtype == "mxfp8" else 1.0)
 
     def matmul(self, m: Number, n: Number, k: Number, batch: Number, narrow: bool) -> Number:
         return matmul_seconds(m, n, k, self._format(narrow), self.profile, batch) * self._slow(narrow)
 
     def grouped(self, rows: Number, n: Number, k: Number, groups: Number, narrow: bool) -> Number:
         groups = maximum(groups, 1)
-        each = rows * self.stack.skew / groups
+        each = rows * self.stack.experts.skew / groups
         seconds = matmul_seconds(maximum(each, 1), n, k, self._format(narrow), self.profile, groups)
-        return seconds * (self.stack.grouped * self._slow(narrow))
+        return seconds * (self.stack.experts.slowdown * self._slow(narrow))
 
-    def attention(self, flops: Number, shape: AttentionShape, backward: bool) -> Number:  # noqa: ARG002
-        if not self.stack.flash:
+    def attention(self, shape: AttentionShape, backward: bool) -> Number:
+        if not self.stack.kernels.flash:
             return self._unfused(shape, backward)
         size = (shape.head_dim + shape.v_head_dim) / 2
         forward = attention_seconds(
@@ -110,7 +113,7 @@ class KernelTimer:
             window=shape.window,
         )  # fmt: skip
         ratio = self.profile.attention.of("bf16").backward if backward else 1.0
-        slow = self.stack.attention / (LEGACY if self.stack.legacy_attention and self.modern else 1.0)
+        slow = self.stack.kernels.attention / (LEGACY if self.stack.kernels.legacy_attention and self.modern else 1.0)
         return forward * ratio * slow / shape.context
 
     def _unfused(self, shape: AttentionShape, backward: bool) -> Number:
@@ -120,21 +123,21 @@ class KernelTimer:
         first = matmul_seconds(shape.tokens, shape.tokens, shape.head_dim, "bf16", self.profile, many)
         second = matmul_seconds(shape.tokens, shape.v_head_dim, shape.tokens, "bf16", self.profile, many)
         square = many * shape.tokens * shape.tokens
-        moved = square * (self.stack.square_bytes * (1.4 if backward else 1.0))
+        moved = square * (self.stack.kernels.square_bytes * (1.4 if backward else 1.0))
         return (first + second) * (2 if backward else 1) + memory_seconds(moved, self.profile)
 
     def memory(self, moved: Number) -> Number:
-        return memory_seconds(moved * self.stack.pointwise_passes, self.profile)
+        return memory_seconds(moved * self.stack.kernels.elementwise_passes, self.profile)
 
     def route(self, moved: Number) -> Number:
-        return memory_seconds(moved * self.stack.route_passes * self.stack.skew, self.profile)
+        return memory_seconds(moved * self.stack.experts.route_passes * self.stack.experts.skew, self.profile)
 
     def cast(self, elements: Number, narrow: bool) -> Number:
         per = CAST_BYTES.get(self.dtype, 0.0) if narrow else 0.0
-        return memory_seconds(elements * per * self.stack.cast_passes, self.profile) if per else 0.0 * elements
+        return memory_seconds(elements * per * self.stack.kernels.cast_passes, self.profile) if per else 0.0 * elements
 
     def loss(self, logits: Number) -> Number:
-        return memory_seconds(logits * self.stack.loss_bytes, self.profile)
+        return memory_seconds(logits * self.stack.kernels.loss_bytes, self.profile)
 
     def copy(self, moved: Number) -> Number:
         return moved / (self.profile.bandwidth * self.profile.stream.bandwidth)

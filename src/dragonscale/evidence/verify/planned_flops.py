@@ -11,7 +11,7 @@ from dragonscale.numbers import product
 from dragonscale.runtime.attention import BLOCK
 from dragonscale.runtime.place import TrainingPlace
 from dragonscale.training.plan import Plan
-from dragonscale.training.recompute import again
+from dragonscale.plan.recompute import again
 
 
 def planned_flops(program: Program, plan: Plan, place: TrainingPlace, work: Work) -> dict[str, float]:

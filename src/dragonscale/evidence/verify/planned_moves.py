@@ -21,7 +21,7 @@ from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.step import Step
 from dragonscale.training.plan import Plan
 from dragonscale.training.reading import Move, read_section
-from dragonscale.training.recompute import again
+from dragonscale.plan.recompute import again
 
 WIDE = 4.0
 """Bytes of an element of gradients once they are found, and of statistics."""

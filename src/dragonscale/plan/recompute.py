@@ -12,8 +12,12 @@ the block again does not: see `Stack` for those.)
 ['X', 'O', 'R', 'X', 'H']
 """
 
+from collections import Counter
+from dataclasses import replace
+
 from dragonscale.models.activations import saved_tensors
 from dragonscale.models.program import Op, Section
+from dragonscale.plan.reader import Move, Reading, read_forward
 
 _NEEDS_NOTHING = ("add", "bias", "cache", "lookup", "join", "dispatch", "combine")
 """Functions whose gradients read none of their inputs: sums, and moves (their places come from the router's choice)."""
@@ -24,6 +28,21 @@ Value = tuple[str, int]
 
 def again(section: Section, policy: str) -> tuple[Op, ...]:
     """The lines of a section that run again in its backward pass, in order."""
+    return tuple(op for line, op in enumerate(section.ops) if line in again_lines(section, policy))
+
+
+def again_lines(section: Section, policy: str) -> frozenset[int]:
+    """The places of those lines."""
+    key = (section.ops, policy)
+    if key not in _AGAIN:
+        _AGAIN[key] = _found(section, policy)
+    return _AGAIN[key]
+
+
+_AGAIN: dict[tuple[object, ...], frozenset[int]] = {}
+
+
+def _found(section: Section, policy: str) -> frozenset[int]:
     ops = section.ops
     read = _reads(section)
     kept = {array.name for array in saved_tensors(section, policy)} if policy != "block" else set()
@@ -32,9 +51,8 @@ def again(section: Section, policy: str) -> tuple[Op, ...]:
         if op.function == "dispatch":
             todo += read[line][1:]
         elif op.function == "combine" and ops[read[line][0][1]].function != "einsum":
-            todo += read[line][
-                :1
-            ]  # weighted here, not before the last product, whose result something else was added to
+            # Weighted here, not before the last matmul, whose result something else was added to.
+            todo += read[line][:1]
     lines: set[int] = set()
     while todo:
         name, line = todo.pop()
@@ -42,7 +60,32 @@ def again(section: Section, policy: str) -> tuple[Op, ...]:
             continue
         lines.add(line)
         todo += read[line]
-    return tuple(op for line, op in enumerate(ops) if line in lines)
+    return frozenset(lines)
+
+
+def again_moves(reading: Reading, policy: str) -> frozenset[int]:
+    """The places of a whole reading's forward moves of activations that run again: what the lines that run again ask for, unless the
+    backward pass brings it anyway."""
+    section = reading.section
+    key = (section.name, section.ops, reading.rules, policy)
+    if key not in _MOVED:
+        wanted = Counter(_form(move) for move in reading.moves if move.phase == "backward")
+        rerun = read_forward(replace(section, name=f"{section.name} again", ops=again(section, policy)), reading.rules)
+        asked = Counter(_form(move) for move in rerun.moves if move.what != "weight") - wanted
+        found: set[int] = set()
+        for move in reading.moves:
+            if move.phase == "forward" and move.what != "weight" and asked[_form(move)] > 0:
+                asked[_form(move)] -= 1
+                found.add(move.place)
+        _MOVED[key] = frozenset(found)
+    return _MOVED[key]
+
+
+_MOVED: dict[tuple[object, ...], frozenset[int]] = {}
+
+
+def _form(move: Move) -> tuple[object, ...]:
+    return (move.step.kind, move.step.axes, move.step.before, move.step.after)
 
 
 def _reads(section: Section) -> list[list[Value]]:
@@ -54,3 +97,4 @@ def _reads(section: Section) -> list[list[Value]]:
         if op.output is not None:
             made[op.output.name] = line
     return found
+

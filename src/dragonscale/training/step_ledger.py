@@ -1,0 +1,204 @@
+"""The ledger of a training step: every line of every section as often as a chip runs it, and what the step waits for besides.
+
+The chip is one of the rank with the most layers; what other stages have more of is a line of waiting. What of a move shows is decided
+for each bucket of a pass (`dragonscale.training.passes`), and shared out over the bucket's lines by their seconds. So the exposed
+seconds of all lines add up to the step.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from dragonscale.numbers import Number, maximum, where
+from dragonscale.plan.ledger import LedgerLine
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.placement import Wires
+from dragonscale.training.lines import ATTENTION_BLOCK, PassLine, attention_sizes
+from dragonscale.training.passes import LayerPass, bucket, rerun_share
+from dragonscale.training.step import (
+    Parts,
+    Setting,
+    StepTime,
+    reduced_often,
+    send_bytes,
+    updated_bytes,
+)
+from dragonscale.training.travel import bound_time
+
+TERMS = {"tensor": "tensor collectives", "context": "context collectives", "expert": "expert all-to-all"}
+WIRES = (*TERMS.values(), "fsdp collectives", "gradient reduction", "pipeline sends")
+"""Terms that are bound by wires."""
+UPDATE_FLOPS, LOSS_FLOPS = 14.0, 6.0
+"""Arithmetic of Adam on one parameter and of a softmax with its gradient on one logit: counted, and never what binds."""
+_FIELDS = [item.name for item in fields(LedgerLine)]
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A step put together: the setting, every section's lines and passes, and its times at best and to expect (None where only formulas
+    are asked for)."""
+
+    setting: Setting
+    numbers: dict[str, Any]
+    wires: Wires
+    lines: dict[str, list[PassLine]]
+    parts: Parts
+    time: StepTime | None
+    bound: StepTime | None
+
+
+def step_lines(step: Stepped, straggle: Number, lower: Number) -> list[LedgerLine]:
+    """All lines of a step; their exposed seconds add up to the longer of the expectation and its lower bound."""
+    found = [line for section in step.setting.sections for line in _section(step, section.name)]
+    found += _besides(step)
+    if step.time is not None:
+        found.append(_wait("stragglers", "the slowest of many machines", step.time.seconds * (straggle - 1), 0.0))
+        short = maximum(lower - step.time.seconds * straggle, 0.0)
+        found.append(_wait("bound at datasheet rates", "no wires are faster than this", short, 0.0))
+    return found
+
+
+def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
+    parts, setting = step.parts, step.setting
+    alone = step.numbers["pipe"] == 1
+    layers = parts.layers.fullest.get(name, alone)
+    often = layers * parts.microbatches
+    forward, backward = (passes.get(name) for passes in (parts.forward, parts.backward))
+    section = next(one for one in setting.sections if one.name == name)
+    reading = setting.reading(section)
+    remat = setting.plan.remat if "block" in name else "none"
+    sizes_tokens = setting.sequence / Mesh(step.wires.axes).size(*reading.rules.tokens)
+    once = parts.layers.fullest.get(name, 1)
+    for line in step.lines[name]:
+        if line.phase in ("gradient", "update") and bucket(line) not in reduced_often(setting.plan):
+            yield _reduced(line, step, once)
+            continue
+        run = backward if line.phase != "forward" else forward
+        yield _plain(line, often, run)
+        share = rerun_share(line, reading, remat, setting.stack)
+        if not isinstance(share, float) or share:
+            yield _rerun(line, often, share, backward, step, sizes_tokens)
+    yield from _overheads(name, forward, backward, often, remat)
+
+
+def _ratio(line: PassLine, run: LayerPass | None) -> Number:
+    """The part of a line that shows."""
+    if not line.moves:
+        return 1.0
+    name = bucket(line)
+    moved = run.moves.get("weight" if name in ("scatter", "reduce") else name) if run is not None else None
+    if moved is None:
+        return 0.0
+    seconds, exposed = moved
+    return where(seconds > 0, exposed / maximum(seconds, 1e-300), 0.0)
+
+
+def _booked(line: PassLine, **changes: Any) -> LedgerLine:
+    return LedgerLine(**({name: getattr(line, name) for name in _FIELDS} | changes))
+
+
+def _plain(line: PassLine, often: Number, run: LayerPass | None) -> LedgerLine:
+    phase = "backward" if line.phase in ("dgrad", "wgrad") else line.phase
+    flops = LOSS_FLOPS / 2 * line.hbm_bytes if line.what == "loss" and not line.moves else line.flops
+    return _booked(
+        line, phase=phase, times=line.times * often, term=term_of(line), flops=flops, exposed_s=line.expected_s * _ratio(line, run)
+    )
+
+
+def _rerun(line: PassLine, often: Number, share: Number, run: LayerPass | None, step: Stepped, tokens: Number) -> LedgerLine:
+    """A forward line that runs again. Where attention multiplies the whole square in one block, the rerun has just found the scores, and
+    the backward pass need not."""
+    flops = line.flops * share
+    ring, kernels = step.setting.plan.ring, step.setting.stack.kernels
+    apart = ring or (tokens > ATTENTION_BLOCK and tokens % ATTENTION_BLOCK == 0)
+    if line.kind == "attention" and kernels.masked_square and not apart:
+        section = next(one for one in step.setting.sections if one.name == line.section)
+        kernel = next(one for one in step.setting.reading(section).kernels if one.line == line.ops[0][0])
+        key, value = attention_sizes(kernel, section.dims)
+        flops = flops * value / (key + value)
+    seconds = line.expected_s * share
+    return _booked(
+        line, phase="recompute", times=line.times * often, term=term_of(line) if line.moves else "recompute", flops=flops,
+        hbm_bytes=line.hbm_bytes * share, wire_bytes=line.wire_bytes * share, bound_s=line.bound_s * share,
+        expected_s=seconds, exposed_s=seconds * _ratio(line, run),
+    )  # fmt: skip
+
+
+def _reduced(line: PassLine, step: Stepped, layers: Number) -> LedgerLine:
+    """What travels once a step; a program that keeps its layers in one stack sends them in one message."""
+    total, exposed = step.time.reduction if step.time is not None else (0.0, 0.0)
+    share = where(total > 0, exposed / maximum(total, 1e-300), 0.0)
+    stacked = step.setting.stack.state.sums_everywhere
+    size, times = (layers, 1) if stacked else (1, layers)
+    return _booked(
+        line, times=line.times * times, term="gradient reduction", wire_bytes=line.wire_bytes * size,
+        bound_s=line.bound_s * size, expected_s=line.expected_s * size, exposed_s=line.expected_s * size * share,
+    )  # fmt: skip
+
+
+def _overheads(
+    name: str, forward: LayerPass | None, backward: LayerPass | None, often: Number, remat: str
+) -> Iterator[LedgerLine]:
+    for phase, run in (("forward", forward), ("backward", backward)):
+        if run is None:
+            continue
+        yield LedgerLine(name, phase, "issuing kernels", "host", (), often, term="host", expected_s=run.host, exposed_s=run.host)
+        yield LedgerLine(
+            name, phase, "weights and gradients", "copy", (), often, term="weight and gradient copies",
+            expected_s=run.copies, exposed_s=run.copies,
+        )  # fmt: skip
+        if remat == "offload" and "offload" in run.moves:
+            seconds, exposed = run.moves["offload"]
+            yield LedgerLine(
+                name, phase, "saved activations", "host transfer", (), often, term="host offload",
+                expected_s=seconds, exposed_s=exposed,
+            )  # fmt: skip
+
+
+def _wait(term: str, what: str, seconds: Number, bound: Number) -> LedgerLine:
+    return LedgerLine("step", "step", what, "wait", term=term, bound_s=bound, expected_s=seconds, exposed_s=seconds)
+
+
+def _besides(step: Stepped) -> Iterator[LedgerLine]:
+    """What belongs to no layer: stages that are longer, the pipeline filling and draining, sends, the optimizer."""
+    setting, parts, time, bound = step.setting, step.parts, step.time, step.bound
+    alone = step.numbers["pipe"] == 1
+    uneven = where(alone, 0.0, time.uneven) if time is not None else 0.0
+    least = where(alone, 0.0, bound.uneven) if bound is not None else 0.0
+    yield _wait("uneven stages", "stages with the embedding, the head or more layers", uneven, least)
+    yield _wait("pipeline bubble", "the pipeline filling and draining", time.waiting if time else 0.0, bound.waiting if bound else 0.0)
+    pipe, virtual = step.numbers["pipe"], step.numbers["virtual"]
+    size = send_bytes(setting, step.numbers["microbatch"], Mesh(step.wires.axes))
+    often = 2 * virtual * parts.microbatches * (pipe > 1)
+    every, exposed = time.sends if time is not None else (0.0, 0.0)
+    safe = maximum(often, 1)
+    yield LedgerLine(
+        "step", "forward", "R", "permute", ("pipe",), often, term="pipeline sends", carries="activation", wire_bytes=size,
+        bound_s=bound_time("permute", size, ("pipe",), step.wires), expected_s=every / safe, exposed_s=exposed / safe,
+    )  # fmt: skip
+    moved = updated_bytes(setting, parts)
+    seconds = time.update if time is not None else 0.0
+    yield LedgerLine(
+        "step", "update", "optimizer state", "optimizer", term="optimizer", hbm_bytes=moved,
+        flops=0.0, bound_s=moved / setting.slice.chip.hbm.bandwidth, expected_s=seconds, exposed_s=seconds,
+    )  # fmt: skip
+
+
+def term_of(line: PassLine) -> str:
+    """The line of the bill that a kernel or move is counted under."""
+    if line.moves:
+        name = bucket(line)
+        return TERMS.get(name, "fsdp collectives")
+    if line.kind == "attention":
+        return "attention (QK, softmax, PV)"
+    if line.kind == "elementwise":
+        return "elementwise"
+    return "attention matmuls" if line.part == "indexer" else f"{line.part} matmuls"
+
+
+MATMULS = ("matmul", "grouped matmul", "attention")
+
+
+def matmul_flops(lines: list[LedgerLine]) -> Number:
+    """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
+    return sum((line.total("flops") for line in lines if line.kind in MATMULS), 0.0)

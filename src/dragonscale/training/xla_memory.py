@@ -1,0 +1,156 @@
+"""The memory that a training step takes on one chip when XLA assigns its buffers: named parts, and how many of each are alive.
+
+State, saved activations and gradients are counted as they are. Beside them lies a workspace, which is largest either
+around the head (logits and what the loss makes of them, the head's weights and their gradient) or in a layer's backward pass
+(gathered weights, the FFN's hidden dims, attention's block of scores, residuals, and their gradients). How many copies of each
+are alive at once is the compiler's affair: the counts in `ALIVE` were fitted, for each compiler, on compiled programs
+(`docs/verify.md` says on which and how far others are off).
+"""
+
+from dataclasses import dataclass
+
+from dragonscale.models.activations import saved_tensors
+from dragonscale.models.program import Section
+from dragonscale.notation import Array
+from dragonscale.numbers import Number, maximum, product, where
+from dragonscale.plan.ledger import HeldLine
+from dragonscale.plan.reader import Reading
+from dragonscale.plan.rules import Rules
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.pieces import local_elements
+from dragonscale.training.lines import ATTENTION_BLOCK, expert_room
+from dragonscale.training.memory import state_bytes, weight_shares
+from dragonscale.training.plan import Plan
+from dragonscale.training.stack import Stack
+
+BF16, FP32 = 2.0, 4.0
+
+
+@dataclass(frozen=True)
+class Alive:
+    """How many copies of a part are alive at the peak: of logits (in bf16) and of the head's weights around the head; of a layer's
+    weights, its FFN's hidden dims, a block of scores (in fp32), the residual stream, and the rows sent to experts in a layer's
+    backward pass."""
+
+    logits: float
+    head: float
+    weights: float
+    hidden: float
+    scores: float
+    residual: float
+    rows: float
+
+
+ALIVE = {
+    "gpu": Alive(logits=3.3, head=1.9, weights=2.1, hidden=1.4, scores=3.2, residual=5.3, rows=7.7),
+    "tpu": Alive(logits=3.4, head=0.25, weights=1.2, hidden=2.9, scores=2.05, residual=2.8, rows=3.1),
+}
+
+
+@dataclass(frozen=True)
+class SectionParts:
+    """One pass through a section: bytes on one chip, each part once; `used` and `state` are elements of weights."""
+
+    used: Number
+    state: Number
+    tied: Number
+    saved: Number
+    hidden: Number
+    scores: Number
+    rows: Number
+    logits: Number
+
+
+def section_parts(reading: Reading, sizes: dict[str, Number], mesh: Mesh, plan: Plan, stack: Stack) -> SectionParts:
+    """The parts of one section."""
+    section, rules = reading.section, reading.rules
+    room = expert_room(reading, sizes, mesh, stack)
+    shares = list(weight_shares(section, mesh, rules))
+    shared = sum((_table(section, array, rules, mesh) for op in section.ops for array in op.weights if array.name in section.shared), 0.0)
+    logits = section.ops[-1].output
+    routed = next((op.output for op in section.ops if op.function == "dispatch"), None)
+
+    def elements(array: Array) -> Number:
+        if routed is not None and "x" in array.names and array.names[-1] not in ("x", "e"):
+            rows = local_elements(rules.activation(routed), sizes, mesh, without=("d",))
+            return rows * room * sizes[array.names[-1]]
+        return local_elements(rules.activation(array), sizes, mesh)
+
+    acts = [op.output for op in section.ops if op.function == "act" and op.output is not None]
+    blocks = [op for op in section.ops if op.function == "attend"]
+    return SectionParts(
+        used=sum((used for _, used, _ in shares), 0.0),
+        state=sum((state for _, _, state in shares), 0.0),
+        tied=shared if section.name == "head" else 0.0,
+        saved=sum((elements(array) for array in _saved(section, plan)), 0.0) * BF16 if "block" in section.name else 0.0,
+        hidden=sum((elements(array) for array in acts), 0.0) * BF16,
+        scores=maximum(0.0, *(_score_block(op.inputs[0], rules, sizes, mesh) for op in blocks)) if blocks else 0.0,
+        rows=elements(routed) * BF16 if routed is not None else 0.0,
+        logits=elements(logits) * BF16 if section.name == "head" and logits is not None else 0.0,
+    )
+
+
+def _table(section: Section, array: Array, rules: Rules, mesh: Mesh) -> Number:
+    return product(section.dims[name] for name in array.names) / mesh.size(*rules.used(array).axes)
+
+
+def _saved(section: Section, plan: Plan) -> list[Array]:
+    """What a layer keeps under the plan's policy; its input always, which the scan over layers hands on."""
+    if plan.remat == "offload":
+        return []
+    arrays = list(saved_tensors(section, plan.remat))
+    entry = saved_tensors(section, "block")[0]
+    if plan.remat != "block" and entry.name not in [array.name for array in arrays]:
+        arrays.append(entry)
+    return arrays
+
+
+def _score_block(query: Array, rules: Rules, sizes: dict[str, Number], mesh: Mesh) -> Number:
+    """A block of queries against all the keys that are there at once. (The steps of a ring overlap: XLA has the scores of all
+    of them alive, as many as of gathered keys.)"""
+    laid = rules.activation(query)
+    tokens = sizes["t"] / mesh.size(*laid.dim("t").axes)
+    whole = (tokens <= ATTENTION_BLOCK) | (tokens % ATTENTION_BLOCK != 0)
+    block = where(whole, tokens, ATTENTION_BLOCK)
+    batch = sizes["b"] / mesh.size(*laid.dim("b").axes)
+    heads = sizes["n"] / mesh.size(*laid.dim("n").axes) if "n" in laid.names else 1.0
+    return batch * heads * block * sizes["s"] * FP32
+
+
+def xla_held(
+    parts: dict[str, SectionParts], counts: dict[str, Number], ends: list[str], tokens: Number, width: Number, flight: Number,
+    microbatches: Number, plan: Plan, stack: Stack, chip: str,
+) -> list[HeldLine]:  # fmt: skip
+    """The peak by part: what lies there all the time, and the larger of the two workspaces. `tokens` are those of a microbatch on
+    one chip, `width` the model's."""
+    times = {**counts, "embed": 1, **dict.fromkeys(ends, 1)}
+    used = sum(parts[name].used * often for name, often in times.items())
+    state = sum(parts[name].state * often for name, often in times.items())
+    sharded = plan.zero == 3
+    alive, blocks = ALIVE[chip], [parts[name] for name in counts]
+    head = parts[ends[0]]
+    share = state if plan.zero >= 2 else used
+    lines = [
+        HeldLine("weights and optimizer", "master copy and optimizer state", state * state_bytes(plan, stack)),
+        HeldLine("tokens", "tokens and targets", 2 * 4.0 * tokens * microbatches),
+        HeldLine("compute copy", "weights in bf16", 0.0 if sharded else used * BF16),
+        HeldLine("saved activations", "saved by layers", flight * sum(parts[name].saved * often for name, often in counts.items()), "forward", "backward"),
+        HeldLine("gradients added up", "gradients of earlier microbatches", where(microbatches > 1, share * FP32, 0.0)),
+    ]  # fmt: skip
+    around = {"logits": alive.logits * head.logits, "head's weights": alive.head * (head.used + head.tied) * BF16}
+
+    def largest(name: str) -> Number:
+        return maximum(0.0, *(getattr(one, name) for one in blocks))
+
+    inside = {
+        "gradients": state * FP32 if sharded else used * BF16,
+        "gathered weights": alive.weights * largest("used") * BF16,
+        "FFN hidden": alive.hidden * largest("hidden"),
+        "attention block": alive.scores * largest("scores"),
+        "residuals": alive.residual * tokens * width * BF16,
+        "rows of experts": alive.rows * largest("rows"),
+    }
+    outer = sum(around.values()) >= sum(inside.values())
+    lines += [HeldLine(name, name, where(outer, size, 0.0), "forward", "backward", "head") for name, size in around.items()]
+    lines += [HeldLine(name, name, where(outer, 0.0, size), "backward", "backward", "layer") for name, size in inside.items()]
+    return lines
