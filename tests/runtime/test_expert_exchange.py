@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec  # noqa: E
 
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
-from dragonscale.runtime.expert_exchange import Sending, capacity_for, exchange  # noqa: E402
+from dragonscale.runtime.expert_exchange import Sending, back, capacity_for, send  # noqa: E402
 from dragonscale.runtime.experts import ExpertChoice, ExpertRows, combine, dispatch, multiply  # noqa: E402
 
 B, T, D, F, E, COUNT = 8, 4, 12, 20, 8, 2
@@ -22,6 +22,14 @@ WAYS = {
     "ragged": Sending(),
     "ragged in less room": Sending(room=B * T * COUNT),
 }
+
+
+def exchange(
+    x: jax.Array, chosen: ExpertChoice, experts: int, work: Callable[[ExpertRows], ExpertRows], how: Sending
+) -> jax.Array:
+    """One chip's tokens through experts on all chips: dispatch, send, work, send back, combine."""
+    rows, path = send(dispatch(x, chosen, experts), experts, "expert", how)
+    return combine(back(work(rows), path), chosen)
 
 
 def layer(up: jax.Array, down: jax.Array) -> Callable[[ExpertRows], ExpertRows]:
@@ -39,7 +47,7 @@ def plain(x: jax.Array, weights: jax.Array, up: jax.Array, down: jax.Array, expe
 
 def exchanged(mesh: Mesh, how: Sending) -> Any:
     def local(x: jax.Array, weights: jax.Array, up: jax.Array, down: jax.Array, experts: jax.Array) -> jax.Array:
-        return exchange(x, ExpertChoice(experts, weights), E, layer(up, down), "expert", how)
+        return exchange(x, ExpertChoice(experts, weights), E, layer(up, down), how)
 
     specs = (SPLIT, SPLIT, WEIGHT, WEIGHT, SPLIT)
     return jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=SPLIT, check_vma=False)
@@ -137,8 +145,8 @@ def test_capacity_and_uneven_experts(mesh: Mesh) -> None:
     assert capacity_for(1024, 16, 1.0) == 64
     assert capacity_for(10, 16, 1.0) == 1
     x, weights, _, _, experts = case()
-    with pytest.raises(InputError, match="6 experts cannot be dealt evenly over the 4 chips"):
+    with pytest.raises(InputError, match="6 experts cannot be split evenly over the 4 chips"):
         jax.shard_map(
-            lambda x, w, e: exchange(x, ExpertChoice(e, w), 6, lambda rows: rows, "expert"),
+            lambda x, w, e: exchange(x, ExpertChoice(e, w), 6, lambda rows: rows, Sending()),
             mesh=mesh, in_specs=SPLIT, out_specs=SPLIT, check_vma=False,
         )(x, weights, experts)  # fmt: skip

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec  # noqa: E
 
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.evidence.xla.collectives import read_collectives  # noqa: E402
-from dragonscale.runtime.pipeline import Pipeline, deal, pipelined, pipelined_loss  # noqa: E402
+from dragonscale.runtime.pipeline import Pipeline, into_chunks, pipelined_loss  # noqa: E402
 from dragonscale.runtime.pipeline_table import table_of  # noqa: E402
 from dragonscale.training.pipeline_order import held, timeline  # noqa: E402
 from dragonscale.training.stages import bubble, held_microbatches  # noqa: E402
@@ -90,32 +90,37 @@ def mesh_of(devices: list[Any], **axes: int) -> Mesh:
     return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=types, devices=devices[:count])
 
 
+def on_every_chip(pipeline: Pipeline) -> Any:
+    """Loss and gradients of whole arrays: weights by stage, microbatches over `data` where the mesh has it."""
+    axes = tuple(pipeline.mesh.axis_names)
+    data = tuple(axis for axis in axes if axis == "data")
+    batch = PartitionSpec(None, data or None)
+    run = pipelined_loss(pipeline, stage, last)
+
+    def local(weights: Any, head: Any, x: jax.Array, targets: jax.Array) -> Any:
+        own = jax.tree.map(lambda leaf: leaf[:, 0], weights)
+        value, (to_own, to_head, to_x) = jax.value_and_grad(run, (0, 1, 2))(own, head, x, targets)
+        to_own = jax.lax.psum(to_own, data) if data else to_own
+        to_weights = jax.tree.map(lambda leaf: leaf[:, None], to_own)
+        return jax.lax.psum(value, axes), (to_weights, jax.lax.psum(to_head, axes), jax.lax.psum(to_x, "pipe"))
+
+    staged = PartitionSpec(None, "pipe")
+    specs = (staged, PartitionSpec(), batch, batch)
+    out = (PartitionSpec(), (staged, PartitionSpec(), batch))
+    return jax.shard_map(local, mesh=pipeline.mesh, in_specs=specs, out_specs=out, check_vma=False)
+
+
 @pytest.mark.parametrize("schedule", RUNS)
 def test_loss_and_gradients_are_those_of_the_plain_scan(schedule: str, eight: list[Any]) -> None:
-    mesh = mesh_of(eight, pipe=4, data=2)
-    run = pipelined_loss(Pipeline(mesh, schedule, RUNS[schedule]), stage, last)
-
-    def loss(weights: Any, head: Any, x: jax.Array, targets: jax.Array) -> jax.Array:
-        x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(None, "data")))
-        return run(deal(weights, 4, RUNS[schedule]), head, x, targets) / 3
-
-    given = arrays()
-    value, found = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(*given)
-    wanted_value, wanted = jax.jit(jax.value_and_grad(lambda *each: plain(*each) / 3, (0, 1, 2)))(*given)
-    assert abs(value - wanted_value) < 1e-4
+    run = on_every_chip(Pipeline(mesh_of(eight, pipe=4, data=2), schedule, RUNS[schedule]))
+    weights, *rest = arrays()
+    chunks = into_chunks(weights, 4, RUNS[schedule])
+    value, found = jax.jit(run)(chunks, *rest)
+    wanted_value, wanted = jax.jit(jax.value_and_grad(plain, (0, 1, 2)))(weights, *rest)
+    wanted = (into_chunks(wanted[0], 4, RUNS[schedule]), *wanted[1:])
+    assert abs(value - wanted_value) < 3e-4
     for got, right in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-        assert jnp.abs(got - right).max() < 1e-4
-    assert abs(jax.jit(loss)(*given) - wanted_value) < 1e-4  # without gradients, another walk
-
-
-@pytest.mark.parametrize("schedule", ["1f1b", "interleaved"])
-def test_the_forward_pass_alone(schedule: str, eight: list[Any]) -> None:
-    virtual = RUNS[schedule]
-    mesh = mesh_of(eight, pipe=2)
-    weights, _, x, _ = arrays()
-    run = pipelined(Pipeline(mesh, schedule, virtual), stage)
-    wanted = jax.vmap(lambda x: stage(weights, x))(x)
-    assert jnp.abs(jax.jit(lambda w, x: run(deal(w, 2, virtual), x))(weights, x) - wanted).max() < 1e-5
+        assert jnp.abs(got - right).max() < 3e-4
 
 
 def counted(function: Any, *arguments: Any) -> Counter[str]:
@@ -129,8 +134,8 @@ def test_activations_are_passed_on_and_weights_stay(eight: list[Any]) -> None:
     weights, head, x, targets = arrays()
     split = NamedSharding(mesh, PartitionSpec("pipe"))
     weights = jax.device_put(weights, split)
-    run = pipelined_loss(Pipeline(mesh), stage, last)
-    found = counted(jax.grad(lambda w, *rest: run(deal(w, 4), *rest), (0, 1, 2)), weights, head, x, targets)
+    run = on_every_chip(Pipeline(mesh))
+    found = counted(lambda w, *rest: run(into_chunks(w, 4), *rest), weights, head, x, targets)
     assert set(found) == {"permute", "all_reduce"}
     assert found["permute"] == 2 * len(timeline("1f1b", 4, 1, M))
     assert found["all_reduce"] <= 3
@@ -142,4 +147,4 @@ def test_wrong_pipelines_are_refused(eight: list[Any]) -> None:
     with pytest.raises(InputError, match="needs a mesh that has it"):
         Pipeline(mesh, axis="stage")
     with pytest.raises(InputError, match="multiple of 16"):
-        deal(arrays()[0], 4, 4)
+        into_chunks(arrays()[0], 4, 4)

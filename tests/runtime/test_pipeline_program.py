@@ -14,7 +14,7 @@ from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.meshes import mesh_of  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import initialise  # noqa: E402
-from dragonscale.runtime.pipeline_program import dealt  # noqa: E402
+from dragonscale.runtime.pipeline_program import pipelined_layers  # noqa: E402
 from dragonscale.runtime.train.gradients import step_gradients  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
 from dragonscale.training.plan import parse_plan  # noqa: E402
@@ -52,9 +52,9 @@ def test_loss_and_gradients_are_those_of_one_device(name: str, text: str, eight:
 def test_layers_that_do_not_divide_run_before_the_pipeline() -> None:
     """One dense layer and three with experts, over two chips: two of the three are dealt."""
     program = load_config(CONFIGS["deepseek-v3"]).program()
-    parts = dealt(program, 2)
+    parts = pipelined_layers(program, 2)
     assert [(each.pattern, each.times) for each in parts.before] == [(("block0",), 1), (("block1",), 1)]
     assert (parts.inside.pattern, parts.inside.times, parts.inside.starts) == (("block1",), 2, (1,))
     assert parts.after == ()
     with pytest.raises(InputError, match="too few for pipe times virtual = 4 chunks"):
-        dealt(program, 4)
+        pipelined_layers(program, 4)

@@ -31,28 +31,35 @@ class Reach:
         return seen
 
 
-def attend(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    queries: jax.Array,
-    keys: jax.Array,
-    reach: Reach,
-    scale: float,
-    cap: float = 0.0,
-    sinks: jax.Array | None = None,
+UNSEEN = -1e30
+"""The score of a key that is not seen: far below any other, and still finite."""
+
+
+def grouped(query: jax.Array, key: jax.Array) -> jax.Array:
+    """Queries [b, t, n, h] by the key heads that they share: [b, t, k, g, h]."""
+    return query.reshape(*query.shape[:2], key.shape[2], -1, query.shape[-1])
+
+
+def masked_scores(
+    query: jax.Array, key: jax.Array, queries: jax.Array, keys: jax.Array, reach: Reach, scale: float, cap: float
 ) -> jax.Array:
+    """[b, k, g, t, s] in fp32, of grouped queries and keys at some positions, with a soft cap where there is one."""
+    scores = jnp.einsum("btkgh,bskh->bkgts", query, key, preferred_element_type=jnp.float32) * scale
+    scores = cap * jnp.tanh(scores / cap) if cap else scores
+    return jnp.where(reach.mask(queries, keys)[:, None, None], scores, UNSEEN)
+
+
+def attend(
+    query: jax.Array, key: jax.Array, value: jax.Array, queries: jax.Array, keys: jax.Array, reach: Reach, scale: float,
+    cap: float = 0.0, sinks: jax.Array | None = None,
+) -> jax.Array:  # fmt: skip
     """softmax(Q·K)·V for queries and keys at some positions; query heads share key heads in equal groups."""
-    groups = query.shape[2] // key.shape[2]
-    b, t, _, h = query.shape
-    grouped = query.reshape(b, t, key.shape[2], groups, h)
-    own_sinks = None if sinks is None else sinks.reshape(key.shape[2], groups)
+    b, t, *_ = query.shape
+    own = grouped(query, key)
+    own_sinks = None if sinks is None else sinks.reshape(own.shape[2:4])
 
     def block(part: jax.Array, at: jax.Array) -> jax.Array:
-        scores = jnp.einsum("btkgh,bskh->bkgts", part, key, preferred_element_type=jnp.float32) * scale
-        if cap:
-            scores = cap * jnp.tanh(scores / cap)
-        scores = jnp.where(reach.mask(at, keys)[:, None, None], scores, -1e30)
+        scores = masked_scores(part, key, at, keys, reach, scale, cap)
         if own_sinks is not None:
             sink = jnp.broadcast_to(own_sinks[None, :, :, None, None].astype(jnp.float32), (*scores.shape[:-1], 1))
             weights = jax.nn.softmax(jnp.concatenate([scores, sink], -1), -1)[..., :-1]
@@ -61,12 +68,12 @@ def attend(
         return jnp.einsum("bkgts,bskv->btkgv", weights.astype(value.dtype), value)
 
     if t > BLOCK and t % BLOCK == 0:
-        parts = grouped.reshape(b, t // BLOCK, BLOCK, *grouped.shape[2:]).swapaxes(0, 1)
+        parts = own.reshape(b, t // BLOCK, BLOCK, *own.shape[2:]).swapaxes(0, 1)
         places = queries.reshape(b, t // BLOCK, BLOCK).swapaxes(0, 1)
         found = jax.lax.map(lambda pair: jax.checkpoint(block)(*pair), (parts, places))
         result = found.swapaxes(0, 1).reshape(b, t, *found.shape[3:])
     else:
-        result = block(grouped, queries)
+        result = block(own, queries)
     return result.reshape(b, t, query.shape[2], value.shape[-1])
 
 
@@ -128,17 +135,13 @@ def attend_split_cache(
     Each chip attends to its own keys, with the largest score of all chips, and what they find is added up: weighted values,
     in the values' own type, and the sums of weights. So a result as large as one token travels, never the cache.
     """
-    b, t, n, h = query.shape
-    heads = key.shape[2]
-    grouped = query.reshape(b, t, heads, n // heads, h)
-    scores = jnp.einsum("btkgh,bskh->bkgts", grouped, key, preferred_element_type=jnp.float32) * scale
-    if cap:
-        scores = cap * jnp.tanh(scores / cap)
-    seen = reach.mask(positions, keys)[:, None, None]
-    most = jax.lax.pmax(jnp.where(seen, scores, -1e30).max(-1), axes)
-    sink = None if sinks is None else sinks.astype(jnp.float32).reshape(heads, n // heads)[None, :, :, None]
+    b, t, n, _ = query.shape
+    own = grouped(query, key)
+    scores = masked_scores(own, key, positions, keys, reach, scale, cap)
+    most = jax.lax.pmax(scores.max(-1), axes)
+    sink = None if sinks is None else sinks.astype(jnp.float32).reshape(own.shape[2:4])[None, :, :, None]
     most = most if sink is None else jnp.maximum(most, sink)
-    weights = jnp.where(seen, jnp.exp(scores - most[..., None]), 0.0)
+    weights = jnp.where(scores > UNSEEN, jnp.exp(scores - most[..., None]), 0.0)
     found = jnp.einsum("bkgts,bskv->btkgv", weights.astype(value.dtype), value)
     found, total = jax.lax.psum((found, weights.sum(-1)), axes)
     total = total if sink is None else total + jnp.exp(sink - most)

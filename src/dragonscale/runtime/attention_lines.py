@@ -20,7 +20,7 @@ def cache(op: Op, run: SectionPass) -> None:
     """What decoding remembers: keys turned to their positions, then kept (or added to what was kept before)."""
     for array in op.inputs:
         value = run.tensors[array.name]
-        if array.name in ("K", "Kr"):
+        if array.names[-1] in ("h", "r"):  # keys, whole or their rotary part; values and latents stay
             value = run.tensors[array.name] = rotate(value, run.positions_of(run.held(array)), _rope_of(run))
         run.kept[array.name] = value
         if run.stored is not None:
@@ -46,7 +46,7 @@ def _absorbed_inputs(run: SectionPass) -> tuple[jax.Array, jax.Array, jax.Array]
 def attend(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     dims, numerics = run.section.dims, run.numerics
-    if op.inputs[0].name == "Ql":
+    if "l" in op.inputs[0].names:  # queries over latents: absorbed
         query, key, value = _absorbed_inputs(run)
         scale = numerics.attention_scale or (dims["p"] + dims["r"]) ** -0.5
         return run.put(op.output, attend_cached(query, key, value, run.positions, Reach(run.section.span), scale))

@@ -1,6 +1,6 @@
 """Tokens to chips that hold their experts, and back: expert parallelism written out, inside `jax.shard_map`.
 
-Experts are dealt in order over a mesh axis. Each chip sorts its tokens' rows by expert (`experts.dispatch`), sends every
+Experts are split in order over a mesh axis. Each chip sorts its tokens' rows by expert (`experts.dispatch`), sends every
 row to the chip of its expert, has the experts there work on what arrived, and gets the results back in its own order. Two
 ways to send:
 
@@ -10,21 +10,17 @@ ways to send:
   (CPUs) its result is computed by a padded AllToAll, exactly. A chip needs room for what may arrive, which is everything
   in the worst case; with less `room` what does not fit is dropped.
 
-Either way the experts get `ExpertRows` sorted by expert, so what they compute is written once. `send` is the way there, `back`
-the way home; `exchange` is both around some work.
+Either way the experts get `ExpertRows` sorted by expert, so what they compute is written once.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.experts import ExpertChoice, ExpertRows, combine, dispatch
+from dragonscale.runtime.experts import ExpertRows
 
-Work = Callable[[ExpertRows], ExpertRows]
-"""What experts do with their rows: `experts.multiply` with this chip's weights, and nonlinearities."""
 Axes = str | tuple[str, ...]
 """A mesh axis, or several as one."""
 
@@ -48,14 +44,6 @@ def capacity_for(rows: int, experts: int, factor: float) -> int:
     return max(1, -(-int(rows * factor) // experts))
 
 
-def exchange(
-    x: jax.Array, chosen: ExpertChoice, experts: int, work: Work, axis: Axes, how: Sending | None = None
-) -> jax.Array:
-    """[b, t, d] of one chip's tokens through experts on all chips of `axis`: dispatch, send, work, send back, combine."""
-    rows, way = send(dispatch(x, chosen, experts), experts, axis, how or Sending())
-    return combine(back(work(rows), way), chosen)
-
-
 @dataclass(frozen=True)
 class ReturnPath:
     """How to get results home: the rows as they were before they left, the axis, and the places they were given."""
@@ -74,7 +62,7 @@ def send(rows: ExpertRows, experts: int, axis: Axes, how: Sending) -> tuple[Expe
     """Every row to the chip of its expert; what arrived there is sorted by that chip's experts."""
     size = jax.lax.axis_size(axis)
     if experts % size:
-        raise InputError(f"{experts} experts cannot be dealt evenly over the {size} chips of the axis {axis!r}.")
+        raise InputError(f"{experts} experts cannot be split evenly over the {size} chips of the axis {axis!r}.")
     return _send_padded(rows, experts, axis, how.capacity) if how.capacity else _send_ragged(rows, experts, axis, how)
 
 
@@ -85,7 +73,7 @@ def back(done: ExpertRows, way: ReturnPath) -> ExpertRows:
 
 
 def _starts(sizes: jax.Array) -> jax.Array:
-    """Where pieces of these sizes begin when they lie one after another."""
+    """Where blocks of these sizes begin when they lie one after another."""
     return jnp.cumsum(sizes) - sizes
 
 
@@ -142,7 +130,7 @@ def _back_padded(done: ExpertRows, way: ReturnPath) -> ExpertRows:
 
 @dataclass(frozen=True)
 class Route:
-    """Pieces between this chip and every other: where they begin here, how large they are, where they begin there."""
+    """What travels between this chip and every other: where they begin here, how large they are, where they begin there."""
 
     begin: jax.Array
     sizes: jax.Array
@@ -166,7 +154,7 @@ def _route(sizes: jax.Array, axis: Axes, room: int) -> Route:
 
 
 def _deliver(x: jax.Array, route: Route, room: int, axis: Axes, native: bool) -> jax.Array:
-    """[room, d]: every chip's piece for this one at its place, and zeros elsewhere."""
+    """[room, d]: every chip's rows for this one at their place, and zeros elsewhere."""
     if native:
         empty = jnp.zeros((room, x.shape[-1]), x.dtype)
         return jax.lax.ragged_all_to_all(
@@ -199,7 +187,7 @@ def _send_ragged(rows: ExpertRows, experts: int, axis: Axes, how: Sending) -> tu
 
 def _back_ragged(done: ExpertRows, way: ReturnPath) -> ExpertRows:
     assert way.route is not None
-    # Rows that nothing was sent to belong to no expert; what a grouped product leaves there is not read.
+    # Rows that nothing was sent to belong to no expert; what a grouped matmul leaves there is not read.
     mine = (done.experts < done.sizes.size)[:, None]
     unsorted = jnp.zeros_like(done.values).at[way.order].set(jnp.where(mine, done.values, 0))
     count = way.left.values.shape[0]
@@ -211,6 +199,6 @@ def _numbers(asked: jax.Array, route: Route, room: int) -> jax.Array:
     senders, own = asked.shape
     ends = (route.begin_here[:, None] + jnp.cumsum(asked, 1)).reshape(-1)
     at = jnp.arange(room)
-    # Pieces lie in order of sender and expert, so the number of ends before a row says whose it is.
+    # Rows lie in order of sender and expert, so the number of ends before a row says whose it is.
     index = jnp.searchsorted(ends, at, side="right")
     return jnp.where((index < senders * own) & (at < route.coming.sum()), index % own, own)

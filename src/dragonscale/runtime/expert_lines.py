@@ -1,4 +1,4 @@
-"""The lines of a mixture of experts: routing, tokens to their experts, products with them, and back."""
+"""The lines of MoE: routing, tokens to their experts, matmuls with them, and back."""
 
 import jax
 
@@ -9,7 +9,7 @@ from dragonscale.runtime.placed_experts import among_all, from_experts, narrowed
 from dragonscale.sharding.step import layout_of
 
 
-def expert_product(op: Op, run: SectionPass) -> None:
+def expert_matmul(op: Op, run: SectionPass) -> None:
     """Rows of tokens times their experts. Where experts are sliced, the rows of a slice's chips are gathered to widen and
     scattered to narrow; if all have the same rows, results are partial sums."""
     assert op.output is not None
@@ -35,7 +35,7 @@ def expert_product(op: Op, run: SectionPass) -> None:
 
 
 def _is_last(op: Op, section: Section) -> bool:
-    """Whether an expert product's result goes straight home."""
+    """Whether the result of an expert matmul goes straight back to its tokens."""
     assert op.output is not None
     readers = [other for other in section.ops if op.output.name in (array.name for array in other.inputs)]
     return [other.function for other in readers] == ["combine"]

@@ -15,7 +15,7 @@ from dragonscale.models.program import Op
 from dragonscale.notation import Array
 from dragonscale.runtime import experts
 from dragonscale.runtime.attention_lines import attend, cache
-from dragonscale.runtime.expert_lines import combine, dispatch, expert_product, route
+from dragonscale.runtime.expert_lines import combine, dispatch, expert_matmul, route
 from dragonscale.runtime.one_pass import PassSetting, SectionPass, Tensors
 from dragonscale.sharding.step import layout_of
 
@@ -63,10 +63,11 @@ def subscripts(op: Op) -> str:
 
 def _einsum(op: Op, run: SectionPass) -> None:
     assert op.output is not None
-    if op.inputs[0].name == "Qp":  # the part of a latent query that no position turns
-        run.tensors["Qp"], run.laid["Qp"] = run.tensors["Q"][..., : run.section.dims["p"]], run.laid["Q"]
+    for array in op.inputs:
+        if array.name not in run.tensors:
+            _take_channels(array, run)
     if isinstance(run.tensors[op.inputs[0].name], experts.ExpertRows):
-        return expert_product(op, run)
+        return expert_matmul(op, run)
     operands = [run.operand(array, op) for array in op.inputs]
     dtype = operands[0].dtype
     weights = [run.weight(array, op, dtype) for array in op.weights]
@@ -78,9 +79,18 @@ def _einsum(op: Op, run: SectionPass) -> None:
     return run.put(op.output, value, run.place.of_line(op, laid, run.section.dims))
 
 
+def _take_channels(array: Array, run: SectionPass) -> None:
+    """A tensor that no line makes is the leading channels of one with the same dims but for the last: of a latent query
+    [b, t, n, h], the part [b, t, n, p] that no position turns."""
+    made = (op.output for op in run.section.ops if op.output is not None and op.output.name in run.tensors)
+    whole = next(one for one in made if one.names[:-1] == array.names[:-1] and len(one.dims) > 2)
+    value = run.tensors[whole.name][..., : run.section.dims[array.names[-1]]]
+    run.tensors[array.name], run.laid[array.name] = value, run.laid[whole.name]
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _wide_einsum(text: str, x: jax.Array, weight: jax.Array) -> jax.Array:
-    """A product whose result is kept in fp32, as logits are; its gradients are products in the operands' own type."""
+    """A matmul whose result is kept in fp32, as logits are; its gradients are matmuls in the operands' own type."""
     return jnp.einsum(text, x, weight, preferred_element_type=jnp.float32)
 
 
@@ -109,7 +119,7 @@ def _norm(op: Op, run: SectionPass) -> None:
         return jax.lax.pmean(found, split) if split else found
 
     wide = x.astype(jnp.float32)
-    if run.numerics.norm == "layer" and names and "qnorm" not in names[0].name and "knorm" not in names[0].name:
+    if run.numerics.norm == "layer" and op.part == "norm":  # norms of queries and keys are RMS everywhere
         wide = wide - mean(wide)
     wide = wide * jax.lax.rsqrt(mean(jnp.square(wide)) + run.numerics.eps)
     if names:
@@ -141,7 +151,7 @@ def _act(op: Op, run: SectionPass) -> None:
         return run.put(op.output, first.having(gated))
     if not rest:
         made = function(first)
-    elif op.part in ("mlp", "experts") or op.output.name == "Hs":
+    elif op.part in ("mlp", "experts", "shared") and "d" not in op.output.names:  # a hidden layer behind its gate
         made = function(first) * rest[0]
     else:
         gate = jax.nn.sigmoid(rest[0].astype(jnp.float32)).astype(first.dtype)

@@ -1,7 +1,7 @@
 """A model program as a pipeline: its layers over the `pipe` axis, what comes before and after them around it.
 
 All chips of a pipeline run one program, so every chunk must be of the same kind: the longest run of equal layers (or of a
-repeated pattern of layers) is dealt over the chips, as many repeats as divide evenly. Layers before it, such as the
+repeated pattern of layers) is split over the chips, as many repeats as divide evenly. Layers before it, such as the
 first dense ones of a model with experts, and repeats left over run with the embedding; layers after it run with the
 head. Those are computed on every chip of the axis.
 """
@@ -18,11 +18,11 @@ from dragonscale.models.program import Program
 from dragonscale.runtime.forward import Stretch, embed, head, layer_weights, losses, stretches, through
 from dragonscale.runtime.lines import PassSetting, Tensors
 from dragonscale.runtime.parameters import Tree
-from dragonscale.runtime.pipeline import Pipeline, deal, local_loss
+from dragonscale.runtime.pipeline import Pipeline, into_chunks, pipelined_loss
 
 
 @dataclass(frozen=True)
-class Dealt:
+class PipelinedLayers:
     """A program's layers: before the pipeline, in it, and after it."""
 
     before: tuple[Stretch, ...]
@@ -30,7 +30,7 @@ class Dealt:
     after: tuple[Stretch, ...]
 
 
-def dealt(program: Program, chunks: int) -> Dealt:
+def pipelined_layers(program: Program, chunks: int) -> PipelinedLayers:
     """The longest stretch of a program cut so that it divides into `chunks`."""
     found = stretches(program.order)
     longest = max(range(len(found)), key=lambda place: found[place].times * len(found[place].pattern))
@@ -45,18 +45,18 @@ def dealt(program: Program, chunks: int) -> Dealt:
     )
     cut = (replace(whole, times=left),) if left else ()
     inside = Stretch(whole.pattern, whole.times - left, starts)
-    return Dealt((*found[:longest], *cut), inside, tuple(found[longest + 1 :]))
+    return PipelinedLayers((*found[:longest], *cut), inside, tuple(found[longest + 1 :]))
 
 
 def arranged(params: Tree, program: Program, pipeline: Pipeline) -> dict[str, Any]:
     """A parameter tree as a pipeline takes it: layers before, inside [virtual, pipe, layers of a chunk, …] and after.
 
     With virtual chunks a chip's layers are not neighbours in the stack and are sent to it each step."""
-    parts = dealt(program, pipeline.size * pipeline.virtual)
+    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
     return {
         "embed": params["embed"],
         "before": [layer_weights(params, each) for each in parts.before],
-        "inside": deal(layer_weights(params, parts.inside), pipeline.size, pipeline.virtual),
+        "inside": into_chunks(layer_weights(params, parts.inside), pipeline.size, pipeline.virtual),
         "after": [layer_weights(params, each) for each in parts.after],
         "head": params["head"],
     }
@@ -68,7 +68,7 @@ def pipelined_sum(
 ) -> Callable[[dict[str, Any], jax.Array, jax.Array], jax.Array]:  # fmt: skip
     """The sum of the losses of one chip's tokens [b, t], inside a `jax.shard_map` over all axes: of (an arranged tree of
     which the chip has its own chunks, tokens, targets). `split` are the axes of the vocabulary of the logits."""
-    parts = dealt(program, pipeline.size * pipeline.virtual)
+    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
     positions = jnp.arange(length)[None]
 
     def scanned(stretch: Stretch, weights: list[Tensors], residual: jax.Array) -> jax.Array:
@@ -82,7 +82,7 @@ def pipelined_sum(
             residual = scanned(stretch, weights, residual)
         return losses(head(params, program, residual, setting), targets, setting.place, split).sum()
 
-    run = local_loss(pipeline, stage, last)
+    run = pipelined_loss(pipeline, stage, last)
 
     def total(tree: dict[str, Any], tokens: jax.Array, targets: jax.Array) -> jax.Array:
         residual = embed(tree, program, tokens, positions, setting)

@@ -23,10 +23,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from dragonscale.errors import InputError
 from dragonscale.runtime import attention
-from dragonscale.runtime.attention import Reach
-
-_UNSEEN = -1e30
-"""The score of a key that is not seen: far below any other, and still finite."""
+from dragonscale.runtime.attention import UNSEEN, Reach, grouped, masked_scores
 
 
 @dataclass(frozen=True)
@@ -46,10 +43,7 @@ class AttentionRing:
 
     def scores(self, query: jax.Array, key: jax.Array, at: jax.Array, of: jax.Array) -> jax.Array:
         """[b, k, g, t, s] of grouped queries [b, t, k, g, h] and keys [b, s, k, h]."""
-        found = jnp.einsum("btkgh,bskh->bkgts", query, key, preferred_element_type=jnp.float32) * self.scale
-        if self.cap:
-            found = self.cap * jnp.tanh(found / self.cap)
-        return jnp.where(self.reach.mask(at, of)[:, None, None], found, _UNSEEN)
+        return masked_scores(query, key, at, of, self.reach, self.scale, self.cap)
 
     def seen(self, at: jax.Array, of: jax.Array) -> jax.Array:
         """Whether any query sees any key of a part."""
@@ -62,13 +56,11 @@ def ring_attend(
 ) -> jax.Array:  # fmt: skip
     """One chip's part of causal attention, inside `jax.shard_map`: as `attention.attend_causally`, with every array's
     sequence split over `axis`."""
-    b, t, n, h = query.shape
-    grouped = query.reshape(b, t, key.shape[2], n // key.shape[2], h)
-    own = jnp.full(grouped.shape[2:4], _UNSEEN) if sinks is None else sinks.reshape(grouped.shape[2:4])
-    result: jax.Array = _ring(
-        AttentionRing(axis, reach, scale, cap), grouped, key, value, positions, own.astype(jnp.float32)
-    )
-    return result.reshape(b, t, n, value.shape[-1]).astype(value.dtype)
+    own = grouped(query, key)
+    heads = own.shape[2:4]
+    sunk = jnp.full(heads, UNSEEN) if sinks is None else sinks.reshape(heads).astype(jnp.float32)
+    result: jax.Array = _ring(AttentionRing(axis, reach, scale, cap), own, key, value, positions, sunk)
+    return result.reshape(*query.shape[:3], value.shape[-1]).astype(value.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -85,7 +77,7 @@ def _forward(
     b, t, k, g, _ = query.shape
     mine = (_blocks(query, 1), _blocks(positions, 1))
     most = _blocks(jnp.broadcast_to(sinks[None, :, :, None], (b, k, g, t)), 3)
-    total = jnp.where(most > _UNSEEN, 1.0, 0.0)
+    total = jnp.where(most > UNSEEN, 1.0, 0.0)
     output = _blocks(jnp.zeros((b, t, k, g, value.shape[-1]), jnp.float32), 1)
 
     def joined(
@@ -115,7 +107,7 @@ def _joined(
     query, at, most, total, output = mine
     scores = ring.scores(query, key, at, places)
     higher = jnp.maximum(most, scores.max(-1))
-    weights = jnp.where(scores > _UNSEEN, jnp.exp(scores - higher[..., None]), 0.0)
+    weights = jnp.where(scores > UNSEEN, jnp.exp(scores - higher[..., None]), 0.0)
     kept = jnp.exp(most - higher)
     part = jnp.einsum("bkgts,bskv->btkgv", weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
     return higher, total * kept + weights.sum(-1), output * _by_token(kept) + part
@@ -193,7 +185,7 @@ def _gradients(
     """What a block of queries and some keys give to the gradients of the queries, the keys and the values."""
     query, at, gradient, shared, logarithm = mine
     scores, of_scores = jax.vjp(lambda q, k: ring.scores(q, k, at, places), query, key)
-    weights = jnp.where(scores > _UNSEEN, jnp.exp(scores - logarithm[..., None]), 0.0)
+    weights = jnp.where(scores > UNSEEN, jnp.exp(scores - logarithm[..., None]), 0.0)
     slope = jnp.einsum("btkgv,bskv->bkgts", gradient, value.astype(jnp.float32))
     to_query, to_key = of_scores(weights * (slope - shared[..., None]))
     to_value = jnp.einsum("bkgts,btkgv->bskv", weights, gradient)

@@ -28,7 +28,7 @@ from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import weights_of
 from dragonscale.runtime.pipeline import Pipeline
-from dragonscale.runtime.pipeline_program import arranged, dealt, pipelined_sum
+from dragonscale.runtime.pipeline_program import arranged, pipelined_layers, pipelined_sum
 from dragonscale.runtime.place import TrainingPlace
 from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.runtime.train.remat import remat_of
@@ -101,7 +101,7 @@ def _leaves(program: Program, place: TrainingPlace, pipeline: Pipeline | None) -
             name: {own: leaf(name, weight.array, ((),) * weight.stacked) for own, weight in weights.items()}
             for name, weights in weights_of(program).items()
         }
-    parts = dealt(program, pipeline.size * pipeline.virtual)
+    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
     found = weights_of(program)
 
     def layers(stretch: Any, lead: tuple[tuple[str, ...], ...]) -> Any:

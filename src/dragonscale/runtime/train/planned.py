@@ -45,7 +45,7 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
         slice=order.slice,
         step_s=seconds,
         lower_s=first(verdict.lower),
-        mfu=job.model_flops / (seconds * job.piece.flops),
+        mfu=job.model_flops / (seconds * job.slice.flops),
         hbm_bytes=first(verdict.hbm_bytes),
         state_bytes=first(verdict.expected.memory["optimizer"]),
         problems=tuple(problems(job, order.plan, verdict)),
