@@ -12,7 +12,11 @@ from dragonscale.notation import parse_array
 from dragonscale.numbers import floor, minimum
 from dragonscale.roofline import array_bytes, rates_of
 from dragonscale.roofline.budget import model_flops
-from dragonscale.serving.limits import (
+from dragonscale.serving.economics import usd_per_million
+from dragonscale.serving.space import smallest_slice
+from tests.book.casebook import NOT_COMPUTED, solves
+from tests.book.closed_forms.chip_parts import flops_per_usd
+from tests.book.closed_forms.decode_floor import (
     DecodeTimes,
     batch_within,
     cache_over_flops,
@@ -21,18 +25,14 @@ from dragonscale.serving.limits import (
     plateau,
     throughput,
 )
-from dragonscale.serving.limits_fleet import (
+from tests.book.closed_forms.serving_fleet import (
     evicted_per_step,
     finished_per_step,
     free_bytes,
     largest_batch,
     requests_per_second,
-    smallest_slice,
-    usd_per_million,
 )
-from dragonscale.serving.limits_sharding import decode_ways, prefill_ways
-from tests.book.casebook import NOT_COMPUTED, solves
-from tests.book.closed_forms.chip_parts import flops_per_usd
+from tests.book.closed_forms.serving_splits import decode_ways, prefill_ways
 from tests.book.solve_inference_rooflines import rates, v5e
 
 MODEL = load_model("llama3-70b")

@@ -14,9 +14,9 @@ from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.numbers import minimum
 from dragonscale.roofline import rates_of, symbol
-from dragonscale.serving.limits import critical_batch
-from dragonscale.serving.limits_fleet import largest_batch
 from tests.book.casebook import solves
+from tests.book.closed_forms.decode_floor import critical_batch
+from tests.book.closed_forms.serving_fleet import largest_batch
 
 WINDOW = 1024
 

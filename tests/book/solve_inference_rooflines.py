@@ -12,7 +12,10 @@ from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.roofline import Rates, rates_of, symbol
 from dragonscale.roofline.budget import model_flops
-from dragonscale.serving.limits import (
+from dragonscale.serving.space import smallest_slice
+from dragonscale.training.rooflines import axis_bandwidth, wire_intensity
+from tests.book.casebook import solves
+from tests.book.closed_forms.decode_floor import (
     attention_intensity,
     attention_prefill_length,
     cached_attention_cost,
@@ -21,9 +24,7 @@ from dragonscale.serving.limits import (
     linear_cost,
     throughput,
 )
-from dragonscale.serving.limits_fleet import free_bytes, largest_batch, smallest_slice
-from dragonscale.training.rooflines import axis_bandwidth, wire_intensity
-from tests.book.casebook import solves
+from tests.book.closed_forms.serving_fleet import free_bytes, largest_batch
 
 DTYPES = {16: "bf16", 8: "int8", 4: "int4"}
 """Formats by their bits."""

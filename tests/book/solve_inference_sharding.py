@@ -8,7 +8,15 @@ from dragonscale.hardware import load_chip
 from dragonscale.models import load_model
 from dragonscale.notation import Einsum, parse_array, parse_einsum
 from dragonscale.roofline import array_bytes, solve_equal, symbol
-from dragonscale.serving.limits_sharding import (
+from dragonscale.sharding.algebra import strategies
+from dragonscale.sharding.layout import check_layout, replicated_over
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.step import Step
+from dragonscale.sharding.wording import BOOK_NAMES
+from dragonscale.training.rooflines import axis_bandwidth, layer_times, ring_mesh
+from dragonscale.training.schemes import read_scheme
+from tests.book.casebook import solves
+from tests.book.closed_forms.serving_splits import (
     ONE_AXIS,
     TWO_AXES,
     chips_for_2d,
@@ -18,14 +26,6 @@ from dragonscale.serving.limits_sharding import (
     loading_seconds,
     prefill_ways,
 )
-from dragonscale.sharding.algebra import strategies
-from dragonscale.sharding.layout import check_layout, replicated_over
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.step import Step
-from dragonscale.sharding.wording import BOOK_NAMES
-from dragonscale.training.rooflines import axis_bandwidth, layer_times, ring_mesh
-from dragonscale.training.schemes import read_scheme
-from tests.book.casebook import solves
 from tests.book.solve_inference_rooflines import v5e
 
 DIMS = load_model("llama3-70b").program().sections[1].dims

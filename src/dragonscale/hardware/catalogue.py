@@ -32,6 +32,11 @@ def chip_names() -> list[str]:
     return list(_tables())
 
 
+def is_chip(name: str) -> bool:
+    """Whether a built-in chip has this name or alias."""
+    return name.strip().lower() in _names()
+
+
 def _based(table: dict[str, Any]) -> dict[str, Any]:
     """A table merged over the chip it names as its base, if any."""
     if "base" not in table:

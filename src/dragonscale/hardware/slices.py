@@ -19,12 +19,13 @@ import re
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.hardware.catalogue import load_chip
+from dragonscale.hardware.catalogue import is_chip, load_chip
 from dragonscale.hardware.chip import Chip, Torus, Tree
 from dragonscale.hardware.parts import cores
 from dragonscale.numbers import Number, ceil
 
 _SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>\d+(?:x\d+)*))?(?:\*(?P<pods>\d+))?")
+_SPOKEN = re.compile(r"(?P<count>\d{1,7})x(?P<after>[a-z][\w-]*)|(?:(?P<before>[a-z][\w-]*)x|(?P<dashed>[a-z]\w*)-)(?P<number>\d{1,7})")
 AXIS_NAMES = "XYZ"
 
 
@@ -111,7 +112,35 @@ def parse_target(text: str) -> tuple[Chip, Slice | None]:
     return (chip, None) if shape is None and "*" not in text else (chip, parse_slice(text))
 
 
+def _canonical(text: str) -> str:
+    """`8xh100`, `h100x8` and `v6e-256` as `h100:8` and `v6e:16x16`; what is none of these as it is.
+
+    Cloud names of v2 to v4 and v5p count cores, of which a chip has two: `v5p-8` is 4 chips.
+
+    >>> [_canonical(text) for text in ("8xh100", "h100x8", "v6e-256", "v5p-8", "v5e:4x4", "a100-40gb")]
+    ['h100:8', 'h100:8', 'v6e:16x16', 'v5p:2x2x1', 'v5e:4x4', 'a100-40gb']
+    """
+    match = _SPOKEN.fullmatch(text.strip()) if len(text) < 100 else None
+    if match is None or is_chip(text):
+        return text
+    name, count = match["after"] or match["before"] or match["dashed"], int(match["count"] or match["number"])
+    if not is_chip(name):
+        return text
+    chip = load_chip(name)
+    if not isinstance(chip.network, Torus):
+        return f"{name}:{count}"
+    if match["dashed"] and chip.name in ("v2", "v3", "v4", "v5p"):
+        count = max(count // 2, 1)
+    shapes = [shape for shape in possible_shapes(chip) if math.prod(shape) == count]
+    if not shapes:
+        sizes = sorted({math.prod(shape) for shape in possible_shapes(chip)})
+        close = sorted(sizes, key=lambda size: abs(size - count))[:3]
+        raise InputError(f"{shorten(text)} is {count} chips, of which no slice is made; nearest: {', '.join(map(str, sorted(close)))}.")
+    return f"{name}:{_x(min(shapes, key=sum))}"
+
+
 def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
+    text = _canonical(text)
     match = _SLICE.fullmatch(text.strip()) if len(text) < 500 else None
     if match is None or ("*" in text and match["pods"] is None):
         raise InputError(f"{shorten(text)} is not a slice; write CHIP:TOPOLOGY such as 'v5p:8x16x16' or 'h100:4096'.")

@@ -39,7 +39,7 @@ class ArrayRow(msgspec.Struct):
     replicas: int
 
 
-class CollectiveRow(msgspec.Struct):
+class MoveRow(msgspec.Struct):
     """One collective; `when` is before or after the einsum, `book_s` the time without the (N-1)/N."""
 
     when: str
@@ -56,7 +56,7 @@ class CollectiveRow(msgspec.Struct):
 class StrategyRow(msgspec.Struct):
     """One way to do it: its collectives in order, the local einsum, and the time of each resource."""
 
-    collectives: list[CollectiveRow]
+    collectives: list[MoveRow]
     free_slices: list[str]
     local: str
     computes: bool
@@ -88,8 +88,8 @@ class ShardReport(msgspec.Struct):
     free: list[str]
     forward: list[LineReport]
     backward: list[LineReport]
-    forward_collectives: list[CollectiveRow]
-    backward_collectives: list[CollectiveRow]
+    forward_collectives: list[MoveRow]
+    backward_collectives: list[MoveRow]
     advice: str
 
 
@@ -185,9 +185,9 @@ def _moves_before(planned: list[PlannedEinsum]) -> list[Step]:
 
 def _rows(
     steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[Step]
-) -> list[CollectiveRow]:
+) -> list[MoveRow]:
     """Collectives in order, each with its exact and its first-order time."""
-    rows: list[CollectiveRow] = []
+    rows: list[MoveRow] = []
     for step in steps:
         volume, times = step.volume(sizes, mesh), [None, None]
         if mesh.chip is not None:
@@ -198,7 +198,7 @@ def _rows(
         when = "before" if step in before else "after"
         array, result = str(step.before), str(step.after)
         rows.append(
-            CollectiveRow(
+            MoveRow(
                 when, step.kind, list(step.axes), array, result, shown(volume), shown(sent), *times
             )
         )

@@ -24,6 +24,8 @@ from dragonscale.sharding.layout import Sizes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import Step
 
+MOST_AXES = 2
+
 
 @dataclass(frozen=True)
 class PlannedEinsum:
@@ -72,19 +74,23 @@ def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh, options:
         ranks = [rank(strategies(line, plain, mesh, options)[0], plain, mesh, options) for line in einsums]
         return tuple(map(sum, zip(*ranks, strict=True)))
 
-    return min((chain(chosen) for chosen in itertools.product(*map(_layouts, lines[:-1]))), key=cost)
+    axes = tuple(dict.fromkeys(axis for line in lines for axis in line.axes))
+    every = itertools.product(*(_layouts(line, axes) for line in lines[:-1]))
+    return min((chain(chosen) for chosen in every), key=cost)
 
 
-def _layouts(line: Einsum) -> list[Array]:
-    """Layouts an intermediate could have: each dim as one of the operands splits it, no axis twice, or whole."""
+def _layouts(line: Einsum, axes: tuple[str, ...]) -> list[Array]:
+    """Layouts an intermediate could have: each dim as one of the operands splits it, over one axis of the chain, or
+    whole; no axis twice. Where a chain has many axes, those of the line's own operands are enough to look through."""
+    single = [(axis,) for axis in axes] if len(axes) <= MOST_AXES else []
     choices: list[list[tuple[str, ...]]] = []
     for dim in line.output.dims:
         held = [other.axes for array in line.operands for other in array.dims if other.name == dim.name and other.axes]
-        choices.append(list(dict.fromkeys([*held, ()])))
+        choices.append(list(dict.fromkeys([*held, *single, ()])))
     layouts: list[Array] = []
     for chosen in itertools.product(*choices):
-        axes = [axis for split in chosen for axis in split]
-        if len(axes) == len(set(axes)):
+        used = [axis for split in chosen for axis in split]
+        if len(used) == len(set(used)):
             names = line.output.names
             layouts.append(line.output.with_layout(dict(zip(names, chosen, strict=True))))
     return layouts
