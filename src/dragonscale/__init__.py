@@ -10,22 +10,21 @@ _HOMES = {
     "dragonscale.errors": ("InputError",),
     "dragonscale.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),
     "dragonscale.notation": ("Array", "Einsum", "parse_array", "parse_chain", "parse_einsum"),
-    "dragonscale.roofline": (
-        "Cost",
-        "Rates",
-        "attainable",
-        "crossovers",
-        "einsum_cost",
-        "rates_of",
-        "symbol",
-    ),
+    "dragonscale.roofline": ("Cost", "Rates", "attainable", "crossovers", "einsum_cost", "rates_of", "symbol"),
     "dragonscale.collectives": ("Options", "Ring", "Rings", "Switches", "Wide", "collective_time", "wire_bytes"),
     "dragonscale.sharding": ("Mesh", "backward", "make_mesh", "natural_mesh", "reshard", "strategies"),
     "dragonscale.models": ("Transformer", "count_parameters", "load_model", "model_names"),
     "dragonscale.units": ("parse", "render"),
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+_JAX_HOMES = {  # these need the extra `jax`, and a star import must not: they are not in __all__
+    "dragonscale.runtime.checkpoint": ("load_weights",),
+    "dragonscale.runtime.safetensors": ("SafeTensors",),
+    "dragonscale.runtime.collective_matmul": ("collective_matmul",),
+    "dragonscale.runtime.ring_attention": ("balanced_order", "ring_attention"),
+    "dragonscale.runtime.weight_stationary": ("weight_stationary_mlp",),
+}
+_HOME = {name: home for home, names in (*_HOMES.items(), *_JAX_HOMES.items()) for name in names}
+__all__ = sorted(name for names in _HOMES.values() for name in names)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -35,4 +34,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(_HOME)

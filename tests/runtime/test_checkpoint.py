@@ -1,5 +1,6 @@
 """Hugging Face checkpoints: small random ones are written, loaded, run, and compared with a plain NumPy reference."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import jax.numpy as jnp  # noqa: E402
 from dragonscale.errors import InputError  # noqa: E402
 from dragonscale.models.huggingface import load_config  # noqa: E402
 from dragonscale.runtime.checkpoint import load_weights  # noqa: E402
-from dragonscale.runtime.forward import forward  # noqa: E402
+from dragonscale.runtime.forward import forward, loss  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.safetensors import SafeTensors, write_safetensors  # noqa: E402
+from dragonscale.runtime.train.loop import train  # noqa: E402
+from dragonscale.runtime.train.settings import read_order  # noqa: E402
+from dragonscale.runtime.train.tokens import open_tokens  # noqa: E402
 from tests.runtime import reference  # noqa: E402
 from tests.runtime.tiny import CONFIGS  # noqa: E402
 
@@ -122,3 +126,21 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         SafeTensors(tmp_path)
     with pytest.raises(InputError, match=r"holds no \.safetensors file"):
         SafeTensors(tmp_path / "..")
+
+
+@pytest.mark.usefixtures("eight")
+def test_a_run_begins_from_a_checkpoint(tmp_path: Path) -> None:
+    """The loss of the first step is that of the checkpoint's own weights, on whatever mesh."""
+    config = CONFIGS["llama"] | MORE
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_safetensors(random_tensors(config), tmp_path / "model.safetensors")
+    np.random.default_rng(0).integers(0, config["vocab_size"], 2000).astype(np.uint16).tofile(tmp_path / "text.bin")
+    changes = {"data": str(tmp_path / "text.bin"), "steps": 1, "batch": 4, "seq": 16, "dtype": "fp32"}
+    order = read_order("fsdp=2,tensor=2", str(tmp_path), changes=changes | {"weights": str(tmp_path)})
+    found = train(order)
+    program, numerics = load_config(config).program(), read_numerics(config)
+    params = load_weights(SafeTensors(tmp_path), program, jnp.float32)
+    rows = open_tokens(order.run.data, "", 16, config["vocab_size"], 0).rows(range(4))
+    logits = forward(params, program, jnp.asarray(rows[:, :-1]), PassSetting(numerics))
+    assert found.loss == pytest.approx(float(loss(logits, jnp.asarray(rows[:, 1:]))), rel=1e-5)
+    assert train(read_order("fsdp=2", str(tmp_path), changes=changes)).loss != pytest.approx(found.loss, rel=1e-2)

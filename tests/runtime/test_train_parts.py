@@ -47,7 +47,7 @@ def test_a_plan_file_says_what_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"batch": 12}, "A batch of 12 sequences does not divide into 4 copies x microbatches of 2; make it a multiple of 8."),
+        ({"batch": 12}, "A batch of 12 sequences does not divide into 4 replicas x microbatches of 2; make it a multiple of 8."),
         ({"step": 12}, "There is no setting of a run called 'step'; did you mean 'steps'?"),
         ({"steps": 0}, "In [run] steps is 0; write a whole number of at least 1."),
         ({"steps": 1.5}, "In [run] steps is 1.5; write a whole number"),

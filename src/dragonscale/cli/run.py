@@ -38,6 +38,9 @@ def run_train(
     learning_rate: Annotated[float | None, Parameter(help="At its peak.")] = None,
     warmup: Annotated[int | None, Parameter(help="Steps until the learning rate is at its peak.")] = None,
     seed: Annotated[int | None, Parameter(help="Of the weights and the order of the data.")] = None,
+    weights: Annotated[
+        str, Parameter(help="A folder of Hugging Face .safetensors files to begin from; random weights without one.")
+    ] = "",
     checkpoints: Annotated[str, Parameter(help="The folder of checkpoints; a run goes on from the newest.")] = "",
     every: Annotated[int | None, Parameter(help="Steps between checkpoints; 0: only at the end.")] = None,
     keep: Annotated[int | None, Parameter(help="How many checkpoints stay.")] = None,
@@ -59,7 +62,7 @@ def run_train(
     given = {
         "data": [one for one in data.split(",") if one], "steps": steps, "batch": batch, "seq": seq, "seed": seed, "capacity": capacity,
         "learning_rate": learning_rate, "warmup": warmup, "checkpoints": checkpoints, "every": every, "keep": keep,
-        "metrics": metrics, "dtype": dtype,
+        "metrics": metrics, "dtype": dtype, "weights": weights,
     }  # fmt: skip
     order = read_order(plan, model, on, {name: value for name, value in given.items() if value not in (None, "", [])})
     first = _prepare(cpu)

@@ -94,7 +94,8 @@ ENDS: dict[str, Source] = {
 
 
 def load_weights(tensors: Mapping[str, Any], program: Program, dtype: Any = jnp.bfloat16) -> Tree:
-    """The parameter tree of a program from the tensors of a checkpoint."""
+    """The parameter tree of a program from the tensors of a checkpoint, in the host's memory: whoever takes it says where on
+    the devices each weight lies."""
     tree: Tree = {}
     layers: dict[str, list[int]] = {}
     for number, name in enumerate(program.order):
@@ -111,7 +112,7 @@ def load_weights(tensors: Mapping[str, Any], program: Program, dtype: Any = jnp.
                 raise InputError(
                     f"The checkpoint's {name} of {section.name} has the shape {value.shape}, not {weight.shape}."
                 )
-            tree[section.name][name] = jnp.asarray(value, dtype)
+            tree[section.name][name] = value.astype(dtype)
     return tree
 
 

@@ -12,8 +12,7 @@ block is the sum over them.
 
 import functools
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import jax
@@ -22,10 +21,10 @@ import jax.numpy as jnp
 from dragonscale.errors import InputError
 from dragonscale.models.program import Op, is_weight
 from dragonscale.notation import Array
+from dragonscale.plan.rules import Axes, Rules, training_rules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from dragonscale.sharding.step import Layout, Step, layout_of
-from dragonscale.training.rules import BATCH, Rules, wanted
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
@@ -62,54 +61,89 @@ _gather_weight.defvjp(_gather_forward, _gather_backward)
 
 
 @dataclass(frozen=True)
-class Place(ABC):
-    """The mesh axes of more than one chip with their sizes, and how things lie on them. With no axes everything is whole."""
+class Place:
+    """The mesh axes of more than one chip with their sizes, and the rules by which things lie on them (`plan.rules`). With no axes
+    everything is whole. Where the rules are lazy (serving), a partial sum stays one until a line needs it whole, and an operand is
+    used as it lies."""
 
     sizes: dict[str, int] = field(default_factory=dict)
+    rules: Rules = field(default_factory=training_rules)
 
-    @abstractmethod
     def at_rest(self, array: Array) -> Array:
         """A weight or an activation between the lines that use it."""
+        return self.rules.at_rest(array)
 
-    @abstractmethod
     def for_line(self, array: Array, held: Array, op: Op, dims: dict[str, int]) -> Array:
         """How a line wants an operand that lies as `held` says."""
+        if is_weight(array):
+            return self.fit(self.rules.used(array), dims)
+        if self.rules.lazy:
+            if op.function == "attend" and "s" not in array.names:
+                return self.fit(self.rules.attending(array), dims)
+            return self.fit(self.rules.activation(array), dims) if held.partial else held
+        if op.function == "einsum":
+            return self.fit(held.with_layout(self.computing(op, dims)), dims)
+        if op.function == "attend" and "s" in array.names and not self.rules.ring:
+            return held.with_layout({dim.name: () if dim.name == "s" else dim.axes for dim in held.dims})
+        if op.function == "join" and op.output is not None:
+            return self.fit(array.with_layout(layout_of(self.rules.activation(op.output))), dims)
+        return held
 
-    @abstractmethod
     def of_line(self, op: Op, operands: tuple[Array, ...], dims: dict[str, int]) -> Array:
         """How an einsum's result lies, partial sums and all, given its operands."""
+        assert op.output is not None
+        if self.rules.lazy:
+            axes = {dim.name: dim.axes for array in operands for dim in array.dims if dim.axes}
+            rest = self.rules.activation(op.output)
+            split = {dim.name: dim.axes if dim.name in axes else () for dim in rest.dims}
+        else:
+            axes = split = self.computing(op, dims)
+        kept = {name for array in operands for name in array.names}
+        partial = tuple(axis for name in op.einsum.contracted if name in kept for axis in axes.get(name, ()))
+        return self.fit(op.output.with_layout(split, partial), dims)
 
-    @abstractmethod
+    def computing(self, op: Op, dims: dict[str, int]) -> Layout:
+        """The axis given to each index. A dim that does not divide is whole, for every array of the line."""
+        found = self.rules.computing(op)
+        return {
+            name: axes for name, axes in found.items() if dims.get(name) is None or dims[name] % self.ways(axes) == 0
+        }
+
     def after_line(self, made: Array, dims: dict[str, int]) -> Array:
         """Where a result is brought at once."""
+        return made if self.rules.lazy else self.fit(self.rules.activation(made.with_layout({})), dims)
 
-    @abstractmethod
-    def looked_up(self, array: Array, split: tuple[str, ...]) -> Array:
+    def looked_up(self, array: Array, split: Axes) -> Array:
         """How rows of a table lie that is split along the vocabulary over `split`."""
+        return self.fit(replace(self.rules.looked_up(array), partial=split), {})
 
-    @property
-    @abstractmethod
-    def expert_axes(self) -> tuple[str, ...]:
-        """The axes over which experts are dealt."""
-
-    @property
-    def gathered_axes(self) -> tuple[str, ...]:
-        """The axes over which all tokens are gathered for the experts there."""
-        return ()
-
-    @property
-    def picked_axes(self) -> tuple[str, ...]:
-        """The axes along which chips have the same tokens at this point, and each works on those of its own experts."""
-        return ()
-
-    @property
-    @abstractmethod
-    def token_axes(self) -> tuple[str, ...]:
-        """The axes over which tokens on their way to experts are split along the sequence."""
-
-    @abstractmethod
-    def copied(self, name: str, dims: dict[str, int]) -> tuple[str, ...]:
+    def copied(self, name: str, dims: dict[str, int]) -> Axes:
         """The axes along which chips share entries of a dim that has fewer of them than chips: each works on one."""
+        axes = self._there(self.rules.heads)
+        return axes if name == "k" and shared_heads(dims, self.ways(axes)) else ()
+
+    def _there(self, axes: Axes) -> Axes:
+        return tuple(axis for axis in axes if axis in self.sizes)
+
+    @property
+    def expert_axes(self) -> Axes:
+        """The axes over which tokens are sent to experts."""
+        return self._there(self.rules.exchange)
+
+    @property
+    def gathered_axes(self) -> Axes:
+        """The axes over which all tokens are gathered for the experts there."""
+        return self._there(self.rules.gathered)
+
+    @property
+    def picked_axes(self) -> Axes:
+        """The axes along which chips have the same tokens at this point, and each works on those of its own experts."""
+        return self._there(tuple(axis for axis in self.rules.dealt if axis not in self.rules.exchange))
+
+    @property
+    def token_axes(self) -> Axes:
+        """The axes over which tokens on their way to experts are split along the sequence."""
+        return self._there((*self.rules.tokens, *self.rules.routed_spread))
 
     def fit(self, array: Array, dims: dict[str, int]) -> Array:
         """A layout without axes of one chip, and without those by which a dim does not divide."""
@@ -199,59 +233,5 @@ def shared_heads(dims: dict[str, int], ways: int) -> bool:
     return dims["k"] < ways and ways % dims["k"] == 0 and dims["n"] % ways == 0
 
 
-@dataclass(frozen=True)
-class TrainingPlace(Place):
-    """The layouts of a training plan (`training.rules`)."""
-
-    rules: Rules = field(default_factory=Rules)
-
-    def at_rest(self, array: Array) -> Array:
-        return self.rules.weight(array) if is_weight(array) else self.rules.activation(array)
-
-    def for_line(self, array: Array, held: Array, op: Op, dims: dict[str, int]) -> Array:
-        if is_weight(array):
-            return self.fit(self.rules.used(array), dims)
-        if op.function == "einsum":
-            return self.fit(wanted(held, self.computing(op, dims)), dims)
-        if op.function == "attend" and "s" in array.names and not self.rules.ring:
-            return held.with_layout({dim.name: () if dim.name == "s" else dim.axes for dim in held.dims})
-        if op.function == "join" and op.output is not None:
-            return self.fit(array.with_layout(layout_of(self.rules.activation(op.output))), dims)
-        return held
-
-    def of_line(self, op: Op, operands: tuple[Array, ...], dims: dict[str, int]) -> Array:
-        assert op.output is not None
-        split = self.computing(op, dims)
-        kept = {name for array in operands for name in array.names}
-        partial = tuple(axis for name in op.einsum.contracted if name in kept for axis in split.get(name, ()))
-        return self.fit(op.output.with_layout(split, partial), dims)
-
-    def computing(self, op: Op, dims: dict[str, int]) -> Layout:
-        """The axis given to each index. A dim that does not divide is whole, for every array of the line."""
-        found = self.rules.computing(op)
-        return {
-            name: axes for name, axes in found.items() if dims.get(name) is None or dims[name] % self.ways(axes) == 0
-        }
-
-    def after_line(self, made: Array, dims: dict[str, int]) -> Array:
-        return self.fit(self.rules.activation(made.with_layout({})), dims)
-
-    def looked_up(self, array: Array, split: tuple[str, ...]) -> Array:
-        return self.fit(array.with_layout({"b": BATCH, "t": ("context",)}, split), {})
-
-    def copied(self, name: str, dims: dict[str, int]) -> tuple[str, ...]:
-        return ("tensor",) if name == "k" and shared_heads(dims, self.ways(("tensor",))) else ()
-
-    @property
-    def expert_axes(self) -> tuple[str, ...]:
-        axes = ("expert", "tensor") if self.rules.folded else ("expert",)
-        return tuple(axis for axis in axes if axis in self.sizes)
-
-    @property
-    def token_axes(self) -> tuple[str, ...]:
-        spread = self.rules.sequence or self.rules.folded
-        return tuple(axis for axis in (("context", "tensor") if spread else ("context",)) if axis in self.sizes)
-
-
-WHOLE = TrainingPlace()
+WHOLE = Place()
 """One chip, or one that has everything."""

@@ -17,14 +17,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dragonscale.errors import InputError
 from dragonscale.models.program import Program, Section
 from dragonscale.notation import Array
+from dragonscale.plan.rules import SERVING
 from dragonscale.runtime.decode import cache_of, decode, prefill
 from dragonscale.runtime.lines import PassSetting
+from dragonscale.runtime.meshes import serving_place, serving_sizes
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import weights_of
+from dragonscale.runtime.place import Place
 from dragonscale.runtime.placed_experts import Mixing
-from dragonscale.runtime.serving_place import ServingPlace, serving_place, serving_sizes
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.rules import MESH
 from dragonscale.sharding.partition_spec import to_partition_spec
 
 
@@ -36,7 +37,7 @@ class ServingProgram:
     run: Callable[..., Any]
     compiled_free: Any
     arguments: tuple[Any, ...]
-    place: ServingPlace
+    place: Place
 
 
 def serving_mesh(plan: ServingPlan, program: Program, devices: list[Any]) -> Mesh:
@@ -44,7 +45,7 @@ def serving_mesh(plan: ServingPlan, program: Program, devices: list[Any]) -> Mes
     sizes = serving_sizes(plan, program)
     if plan.chips != len(devices):
         raise InputError(f"The plan {plan} is for {plan.chips} devices and there are {len(devices)}.")
-    return Mesh(numpy.array(devices).reshape(tuple(sizes.values())), MESH)
+    return Mesh(numpy.array(devices).reshape(tuple(sizes.values())), SERVING)
 
 
 def check(plan: ServingPlan) -> None:
@@ -98,7 +99,7 @@ def serving_step(
     return ServingProgram(jax.jit(mapped, donate_argnums=3), free, arguments, place)
 
 
-def _weights(program: Program, place: ServingPlace, mesh: Mesh, dtype: Any) -> Any:
+def _weights(program: Program, place: Place, mesh: Mesh, dtype: Any) -> Any:
     sections = {section.name: section for section in program.sections}
 
     def leaf(name: str, array: Array, shape: tuple[int, ...], stacked: bool) -> jax.ShapeDtypeStruct:
@@ -112,7 +113,7 @@ def _weights(program: Program, place: ServingPlace, mesh: Mesh, dtype: Any) -> A
     }
 
 
-def _cache(program: Program, place: ServingPlace, mesh: Mesh, batch: int, length: int, dtype: Any) -> Any:
+def _cache(program: Program, place: Place, mesh: Mesh, batch: int, length: int, dtype: Any) -> Any:
     """Where there are fewer KV heads than chips, every chip keeps the one it uses."""
 
     def room(section: Section, array: Array, times: int) -> jax.ShapeDtypeStruct:

@@ -29,7 +29,7 @@ from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.parameters import weights_of
 from dragonscale.runtime.pipeline import Pipeline
 from dragonscale.runtime.pipeline_program import arranged, pipelined_layers, pipelined_sum
-from dragonscale.runtime.place import TrainingPlace
+from dragonscale.runtime.place import Place
 from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.runtime.train.remat import remat_of
 from dragonscale.runtime.train.settings import Order
@@ -82,7 +82,7 @@ def _is_leaf(value: Any) -> bool:
     return isinstance(value, Leaf)
 
 
-def _leaves(program: Program, place: TrainingPlace, pipeline: Pipeline | None) -> Any:
+def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
     """The layouts of every weight, in the shape of the tree that the chips take."""
     sections = {section.name: section for section in program.sections}
 
@@ -91,7 +91,7 @@ def _leaves(program: Program, place: TrainingPlace, pipeline: Pipeline | None) -
         front = tuple(Dim(f"l{place}", None, axes) for place, axes in enumerate(lead))
         state, rest = (
             replace(laid, dims=(*front, *laid.dims))
-            for laid in (place.fit(each, dims) for each in (rules.state(array), rules.weight(array)))
+            for laid in (place.fit(each, dims) for each in (rules.optimizer_state(array), rules.weight(array)))
         )
         partial = tuple(axis for axis in place.sizes if axis not in rest.axes)
         return Leaf(state, rest, replace(rest, partial=partial))
@@ -150,7 +150,7 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
 
 
 def _summed(
-    order: Order, place: TrainingPlace, leaves: Any, cost: Callable[..., jax.Array], tree: Any, tokens: jax.Array,
+    order: Order, place: Place, leaves: Any, cost: Callable[..., jax.Array], tree: Any, tokens: jax.Array,
     targets: jax.Array,
 ) -> tuple[jax.Array, Any]:  # fmt: skip
     """The mean over passes, with gradients in the layout of the state."""

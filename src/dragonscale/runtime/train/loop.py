@@ -20,7 +20,9 @@ from jax.sharding import Mesh
 from dragonscale.errors import Infeasible, InputError, shorten
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.runtime.checkpoint import load_weights
 from dragonscale.runtime.meshes import mesh_of
+from dragonscale.runtime.safetensors import SafeTensors
 from dragonscale.runtime.train.checkpoints import Checkpoints
 from dragonscale.runtime.train.clock import Clock, TrainResult
 from dragonscale.runtime.train.metrics import Metrics
@@ -112,7 +114,7 @@ def _run(
     watch: Watch,
 ) -> TrainResult:
     begun = kept.newest if kept is not None else None
-    state = trainer.start(order.run.seed) if begun is None or kept is None else kept.restore(trainer.shape)
+    state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)
     done = first = begun or 0
     clock = Clock(order, model, trainer)
     metrics = Metrics(_metrics_path(order), done)
@@ -141,6 +143,13 @@ def _run(
     finally:
         metrics.close()
     return clock.result(first, done, asked or "finished", last, state)
+
+
+def _first_state(order: Order, model: Transformer, trainer: Trainer) -> State:
+    """Random weights, or those of a Hugging Face checkpoint."""
+    if not order.run.weights:
+        return trainer.start(order.run.seed)
+    return trainer.start_from(load_weights(SafeTensors(order.run.weights), model.program(), numpy.float32))
 
 
 def _metrics_path(order: Order) -> str:

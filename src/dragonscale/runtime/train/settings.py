@@ -43,8 +43,9 @@ _MOST = 2**40
 class RunSettings:
     """The `[run]` table. `batch` counts sequences of a step over all devices; `every` is how many steps lie between
     checkpoints (0: only at the end), `keep` how many of them stay; the learning rate climbs for `warmup` steps and falls
-    along a cosine to `final` of itself at the last step; gradients longer than `clip` are shortened to it (0: never).
-    `capacity` is the room of each expert on each chip over its even share, beyond which tokens are dropped (0: none ever is)."""
+    along a cosine to `final` of itself at the last step; `clip` is the max gradient norm (0: no clipping).
+    `capacity` is the room of each expert on each chip over its even share, beyond which tokens are dropped (0: none ever is).
+    `weights` is a folder of Hugging Face `.safetensors` files to begin from (none: random weights)."""
 
     data: tuple[str, ...] = ()
     steps: int = 0
@@ -63,6 +64,7 @@ class RunSettings:
     dtype: str = ""
     tokens: str = ""
     capacity: float = 0.0
+    weights: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Order:
 
     @property
     def microbatches(self) -> int:
-        """Pieces of a step's batch, whose gradients are added up."""
+        """Parts of a step's batch, whose gradients are added up."""
         return self.run.batch // (self.plan.replicas * self.plan.microbatch)
 
     @property
@@ -134,7 +136,7 @@ def _read(name: str, value: Any) -> Any:
         if not isinstance(files, list | tuple) or not all(isinstance(one, str) and one for one in files):
             raise InputError(f"In [run] data is {shorten(value)}; write a file of tokens, or a list of them.")
         return tuple(files)
-    if name in ("checkpoints", "metrics", "dtype", "tokens"):
+    if name in ("checkpoints", "metrics", "dtype", "tokens", "weights"):
         if not isinstance(value, str) or "\0" in value:
             raise InputError(f"In [run] {name} is {shorten(value)}; write text.")
         return value
@@ -162,7 +164,7 @@ def check(order: Order) -> Order:
     share = plan.replicas * plan.microbatch
     if run.batch % share:
         raise InputError(
-            f"A batch of {run.batch} sequences does not divide into {plan.replicas} copies x microbatches of "
+            f"A batch of {run.batch} sequences does not divide into {plan.replicas} replicas x microbatches of "
             f"{plan.microbatch}; make it a multiple of {share}."
         )
     ways = plan.context * plan.tensor
@@ -177,7 +179,7 @@ def check(order: Order) -> Order:
         )
     if plan.ring and plan.pipe > 1:
         raise InputError(
-            "The plan passes keys round a ring inside pipeline stages, which chips of other stages cannot take part in; "
+            "The plan has ring attention inside pipeline stages, which chips of other stages cannot take part in; "
             "take ring=false or pipe=1."
         )
     if plan.remat == "offload":

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dragonscale.models.program import Program
 from dragonscale.runtime import meshes
 from dragonscale.runtime.numerics import Numerics
-from dragonscale.runtime.parameters import abstract, initialise
+from dragonscale.runtime.parameters import Tree, abstract, initialise
 from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.runtime.train.gradients import step_gradients
 from dragonscale.runtime.train.optimizers import optimizer, placed
@@ -28,12 +28,13 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Trainer:
-    """A plan's compiled parts: `start` makes a state from a seed, `step` takes a state, tokens and targets
+    """A plan's compiled parts: `start` makes a state from a seed, `start_from` from weights in the host's memory; `step` takes a state, tokens and targets
     [passes, b, t], a learning rate and a stop flag of every device, and gives the next state and its metrics;
     `shape` is the state without values, with the sharding of every leaf."""
 
     mesh: Mesh
     start: Callable[[int], State]
+    start_from: Callable[[Tree], State]
     step: Callable[..., tuple[State, dict[str, jax.Array]]]
     shape: State
     batch: NamedSharding
@@ -48,7 +49,9 @@ def make_trainer(
     transform = optimizer(order.plan.optimizer, order.run, program)
 
     def start(seed: jax.Array) -> State:
-        params = initialise(program, jax.random.key(seed))
+        return first(initialise(program, jax.random.key(seed)))
+
+    def first(params: Tree) -> State:
         return {"step": jnp.zeros((), jnp.int32), "params": params, "optimizer": transform.init(params)}
 
     blank = jax.eval_shape(start, jax.ShapeDtypeStruct((), jnp.uint32))
@@ -64,7 +67,13 @@ def make_trainer(
         donate_argnums=0,
     )
     make = jax.jit(start, out_shardings=where, compiler_options=_quick(mesh))
-    return Trainer(mesh, lambda seed: make(jnp.uint32(seed % 2**32)), step, shape, batch, flags)
+    take = jax.jit(first, out_shardings=where, donate_argnums=0)
+    return Trainer(
+        mesh,
+        lambda seed: make(jnp.uint32(seed % 2**32)),
+        lambda params: take(jax.device_put(params, states)),
+        step, shape, batch, flags,
+    )  # fmt: skip
 
 
 def _quick(mesh: Mesh) -> dict[str, Any] | None:
