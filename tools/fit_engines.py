@@ -1,7 +1,8 @@
 """Refit the constants of serving engines from measured inference and serving runs.
 
     python -m tools.fit_engines                # print shipped and refitted constants and the errors
-    python -m tools.fit_engines --quick        # on every eighth run
+    python -m tools.fit_engines serving --every 4        # of served clients alone, the fit on every fourth run
+    python -m tools.fit_engines --quick        # all of it on every sixteenth
     python -m tools.fit_engines --write        # and put the tables into docs/validation-inference.md and -serving.md
 
 How is told in `tools/refit.py`. Engines that served clients are fitted on time per output token and time to first token
@@ -10,9 +11,10 @@ together; the others on latencies and rates, where a rate counts as the seconds 
 
 import argparse
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +38,7 @@ from tools.refit import (
     errors_table,
     free_constants,
     grouped,
+    labelled,
     put,
     refit,
     responses_of,
@@ -46,7 +49,9 @@ from tools.refit import (
 PAGES = {name: ROOT / "docs" / f"validation-{name}.md" for name in ("inference", "serving")}
 VALUES = {"inference": 4, "serving": 3}
 """Values at which a constant is tried; a served run is simulated for each."""
-Task = tuple[str, Sequence[InferenceRow] | Sequence[ServingRow], dict[str, float]]
+Rows = Sequence[Any]
+"""Typed rows of one kind."""
+Task = tuple[str, Rows, dict[str, float]]
 
 
 def seconds(task: Task) -> np.ndarray:
@@ -77,7 +82,7 @@ def _served(rows: Sequence[ServingRow], changes: dict[str, float]) -> np.ndarray
     return found
 
 
-def labels_of(kind: str, rows: Sequence[InferenceRow] | Sequence[ServingRow]) -> list[FitRow]:
+def labels_of(kind: str, rows: Rows) -> list[FitRow]:
     """What was measured, in the order of `seconds`: all of a kind of number, then all of the next."""
     if kind == "inference":
         return [
@@ -89,7 +94,7 @@ def labels_of(kind: str, rows: Sequence[InferenceRow] | Sequence[ServingRow]) ->
 
 
 def fit_engine(
-    kind: str, name: str, rows: Sequence[InferenceRow] | Sequence[ServingRow], free: Sequence[FreeConstant],
+    kind: str, name: str, rows: Rows, free: Sequence[FreeConstant],
     pool: ProcessPoolExecutor,
 ) -> Refit:  # fmt: skip
     """Refit one engine on its runs."""
@@ -97,8 +102,9 @@ def fit_engine(
     tried = to_try(engine, free, VALUES[kind])
     tables = [found.ravel() for found in pool.map(seconds, [(kind, rows, changes) for changes in tried])]
     whole = np.array(tables).T
-    known = np.isfinite(whole).all(axis=1)
-    labels = [row for row, there in zip(labels_of(kind, rows), known, strict=True) if there]
+    known = np.flatnonzero(np.isfinite(whole).all(axis=1))
+    every = labels_of(kind, rows)
+    labels = [every[place] for place in known]
     responses = responses_of(labels, engine, free, tried, whole[known])
     return refit(name, responses, lambda changes: seconds((kind, rows, changes)).ravel()[known])
 
@@ -115,75 +121,64 @@ def read_runs(step: int = 1) -> dict[str, dict[str, list]]:
     return found
 
 
-def errors_by_kind(kind: str, engines: dict[str, list], pool: ProcessPoolExecutor) -> dict[str, str]:
+def errors_by_kind(kind: str, rows: Rows, pool: ProcessPoolExecutor) -> str:
     """Errors at the shipped constants; rates are compared as rates."""
-    rows = [row for some in engines.values() for row in some]
-    shares = [[row for row in rows if hash_of(row) % 8 == part] for part in range(8)]
-    found = list(pool.map(seconds, [(kind, share, {}) for share in shares if share]))
-    if kind == "inference":
-        return {"errors": grouped(*_inference_labels([s for s in shares if s], found), "")}
-    scored, labels = {}, defaultdict(list)
-    for share, times in zip([share for share in shares if share], found, strict=True):
-        for place, row in enumerate(share):
-            for what, line, measured in (("TPOT", 0, row.tpot_s), ("TTFT", 1, row.ttft_s)):
-                if np.isfinite(times[line, place]):
-                    one = Scored(row.id, row.source, measured, float(times[line, place]))
-                    scored.setdefault(what, []).append(one)
-    for row in rows:
-        labels["**all runs**"].append(row.id)
-        labels["recipe stated" if not row.inferred else "a setting of the recipe inferred"].append(row.id)
-        labels[f"{row.engine}"].append(row.id)
-    for row in sorted(rows, key=lambda row: (row.chip, row.model)):
-        labels[row.chip].append(row.id)
-    for row in sorted(rows, key=lambda row: row.model):
-        labels[row.model].append(row.id)
-    return {f"errors {what}": grouped(some, labels, what) for what, some in scored.items()}
+    # Runs of one deployment go to one worker, which builds its step table once.
+    parts = labelled(rows, lambda row: str(sum(map(ord, f"{row.model} {row.chip} {row.plan}")) % 8))
+    shares = [[row for row in rows if row.id in set(ids)] for ids in parts.values()]
+    series: dict[str, list[Scored]] = defaultdict(list)
+    for share, found in zip(shares, pool.map(seconds, [(kind, share, {}) for share in shares]), strict=True):
+        for label, row, time in zip(labels_of(kind, share), [*share, *share], found.ravel(), strict=False):
+            rate = kind == "inference" and row.scenario not in LATENCIES
+            pair = (1 / label.measured, 1 / time) if rate else (label.measured, time)
+            if np.isfinite(time):
+                series[label.what].append(Scored(row.id, row.source, pair[0], float(pair[1])))
+    return grouped(series, labelled(rows, *LABELS[kind]))
 
 
-def hash_of(row: InferenceRow | ServingRow) -> int:
-    """Runs of one deployment go to one worker, which builds its step table once."""
-    return sum(map(ord, f"{row.model} {row.chip} {row.plan}"))
-
-
-def _inference_labels(shares: Sequence[Sequence[InferenceRow]], found: Sequence[np.ndarray]):
-    scored, labels = [], defaultdict(list)
-    rows = [
-        (row, time)
-        for share, times in zip(shares, found, strict=True)
-        for row, time in zip(share, times[0], strict=True)
-    ]
-    for row, time in rows:
-        if np.isfinite(time):
-            expected = float(time if row.scenario in LATENCIES else 1 / time)
-            scored.append(Scored(row.id, row.source, row.measured, expected))
-        labels["**all runs**"].append(row.id)
-        labels["latencies" if row.scenario in LATENCIES else "rates"].append(row.id)
-    for key in ("scenario", "engine", "chip", "weights"):
-        for row, _ in sorted(rows, key=lambda pair: getattr(pair[0], key)):
-            labels[f"`{getattr(row, key)}`" if key == "engine" else getattr(row, key)].append(row.id)
-    for row, _ in rows:
-        labels["mixture of experts" if row.experts else "dense"].append(row.id)
-    return scored, labels
+LABELS: dict[str, tuple[Callable[[Any], str], ...]] = {
+    "inference": (
+        lambda _: "**all runs**",
+        lambda row: "latencies" if row.scenario in LATENCIES else "rates",
+        lambda row: row.scenario.replace("_", " "),
+        lambda row: f"`{row.engine}`",
+        lambda row: "split chosen by the planner" if not row.plan else "split stated",
+        lambda row: "MoE" if row.experts else "dense",
+        lambda row: row.weights,
+        lambda row: row.chip,
+    ),
+    "serving": (
+        lambda _: "**all runs**",
+        lambda row: "a setting of the recipe inferred" if row.inferred else "recipe stated",
+        lambda row: f"`{row.engine}`",
+        lambda row: "multi-token prediction" if "acceptance" in row.inferred else "plain decoding",
+        lambda row: row.chip,
+        lambda row: row.model,
+    ),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Refit the constants of serving engines from measured runs.")
-    parser.add_argument("--quick", action="store_true", help="every eighth run")
+    parser.add_argument("kinds", nargs="*", default=[*PAGES], metavar="inference|serving")
+    parser.add_argument("--quick", action="store_true", help="all of it on every sixteenth run")
+    parser.add_argument("--every", type=int, default=1, help="fit every so many runs of an engine")
     parser.add_argument("--only", default="", help="only this engine")
     parser.add_argument("--write", action="store_true", help="put the tables into the pages of the docs")
     options = parser.parse_args()
-    runs = read_runs(8 if options.quick else 1)
+    runs = read_runs(16 if options.quick else 1)
     with ProcessPoolExecutor() as pool:
-        for kind, engines in runs.items():
+        for kind in options.kinds:
+            engines = runs[kind]
             refits: list[Refit] = []
             for name, free in free_constants("engines").items():
                 # vLLM on TPUs is too few latencies to fit; engines that serve clients are fitted on those.
                 if engines.get(name) and options.only in ("", name) and (kind == "serving" or name != "vllm"):
-                    refits.append(fit_engine(kind, name, engines[name], free, pool))
+                    refits.append(fit_engine(kind, name, engines[name][:: options.every], free, pool))
                     print(f"{name}: {len(refits[-1].responses.rows)} numbers", flush=True)
             tables = {"constants": constants_table(refits), "held out": errors_table(refits)} if refits else {}
             if not options.only:
-                tables |= errors_by_kind(kind, engines, pool)
+                tables["errors"] = errors_by_kind(kind, [row for some in engines.values() for row in some], pool)
             for name, text in tables.items():
                 print(f"\n{text}")
                 if options.write:

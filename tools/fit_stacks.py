@@ -1,7 +1,8 @@
 """Refit the constants of software stacks from measured training runs.
 
     python -m tools.fit_stacks                 # print shipped and refitted constants and the errors
-    python -m tools.fit_stacks --quick         # on every fourth run
+    python -m tools.fit_stacks --every 2       # the fit on every second run of each stack
+    python -m tools.fit_stacks --quick         # all of it on every eighth
     python -m tools.fit_stacks --write         # and put the tables into docs/validation-training.md
 
 How is told in `tools/refit.py`. A run whose recomputation is not stated keeps the policy chosen at the shipped constants.
@@ -20,7 +21,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.rows import Skip, read_measured
 from dragonscale.evidence.score import Scored
 from dragonscale.evidence.training import predict
-from dragonscale.evidence.training_rows import FORMS, TrainingRow, run_of
+from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, TrainingRow, run_of
 from dragonscale.training.evaluation import first, judge_one
 from dragonscale.training.stack import load_stack
 from tools.refit import (
@@ -33,6 +34,7 @@ from tools.refit import (
     errors_table,
     free_constants,
     grouped,
+    labelled,
     put,
     refit,
     responses_of,
@@ -89,37 +91,32 @@ def errors_by_kind(runs: dict[str, list[TrainingRow]], pool: ProcessPoolExecutor
     rows = [row for some in runs.values() for row in some]
     times = list(pool.map(seconds, [(row, []) for row in rows], chunksize=8))
     scored = [Scored(row.id, row.source, row.step_s, found[0]) for row, found in zip(rows, times, strict=True) if found]
-    labels: dict[str, list[str]] = defaultdict(list)
     published = [row for row in rows if row.stack != "megatron-deepspeed"]
-    for row in sorted(rows, key=lambda row: row.stack):
-        labels[f"`{row.stack}`"].append(row.id)
-    for row in published:
-        labels["**all published runs** (without `megatron-deepspeed`)"].append(row.id)
-    for known, label in ((False, "recomputation not stated"), (True, "recomputation stated")):
-        labels[label] += [row.id for row in published if ("recompute" not in row.marks) == known]
-    for row in published:
-        labels["mixture of experts" if row.experts else "dense"].append(row.id)
-    for row in published:
-        plan = dict(part.split("=") for part in row.plan.split(","))
-        labels[plan.get("dtype", "bf16")].append(row.id)
-    for row in sorted(published, key=lambda row: row.chip):
-        labels[row.chip].append(row.id)
-    return grouped(scored, labels, "")
+    labels = labelled(rows, lambda row: f"`{row.stack}`") | labelled(
+        published,
+        lambda _: "**all but `megatron-deepspeed`**",
+        lambda row: "recomputation not stated" if RECOMPUTE in row.marks else "recomputation stated",
+        lambda row: "MoE" if row.experts else "dense",
+        lambda row: dict(part.split("=") for part in row.plan.split(",")).get("dtype", "bf16"),
+        lambda row: row.chip,
+    )
+    return grouped({"": scored}, labels)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Refit the constants of software stacks from measured training runs.")
     parser.add_argument("files", nargs="*", type=Path, default=FILES, metavar="FILE")
-    parser.add_argument("--quick", action="store_true", help="every fourth run")
+    parser.add_argument("--quick", action="store_true", help="all of it on every eighth run")
+    parser.add_argument("--every", type=int, default=1, help="fit every so many runs of a stack")
     parser.add_argument("--only", default="", help="only this stack")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     options = parser.parse_args()
-    runs = read_runs(options.files, 4 if options.quick else 1)
+    runs = read_runs(options.files, 8 if options.quick else 1)
     refits: list[Refit] = []
     with ProcessPoolExecutor() as pool:
         for name, free in free_constants("stacks").items():
             if runs.get(name) and options.only in ("", name):
-                refits.append(fit_stack(name, runs[name], free, pool))
+                refits.append(fit_stack(name, runs[name][:: options.every], free, pool))
                 print(f"{name}: {len(refits[-1].responses.rows)} runs", flush=True)
         tables = {"constants": constants_table(refits), "held out": errors_table(refits)}
         if not options.only:

@@ -24,6 +24,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dragonscale.evidence.score import Scored, statistics_of
+
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "docs" / "data" / "measured"
 POINTS = 33
@@ -237,22 +239,32 @@ def errors_table(refits: Sequence[Refit]) -> str:
 def write_block(page: Path, name: str, text: str) -> None:
     """Put a table between `<!-- name -->` and `<!-- end -->` of a page."""
     old = page.read_text(encoding="utf-8")
-    pattern = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+    pattern = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     if not pattern.search(old):
         raise SystemExit(f"{page.name} has no place called {name!r}.")
-    page.write_text(pattern.sub(lambda found: found[1] + text + found[2], old), encoding="utf-8")
+    page.write_text(pattern.sub(lambda found: f"{found[1]}{text}\n{found[2]}", old), encoding="utf-8")
 
 
-def grouped(rows: Sequence[Any], labels: Mapping[str, Sequence[str]], title: str) -> str:
-    """A table of scored rows by labels: for each label the rows that bear it."""
-    from dragonscale.evidence.score import statistics_of
+def labelled(rows: Sequence[Any], *keys: Callable[[Any], str]) -> dict[str, list[str]]:
+    """Ids of typed rows under the labels that each key gives them, one key after the other."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        for row in sorted(rows, key=key):
+            found.setdefault(key(row), []).append(row.id)
+    return found
 
-    lines = [f"| {title} | runs | median | mean | bias |", "|---|---|---|---|---|"]
+
+def grouped(series: Mapping[str, Sequence[Scored]], labels: Mapping[str, Sequence[str]]) -> str:
+    """A table of errors: a line for each label, and median, mean and bias for each series of scored rows."""
+    heads = " | ".join(f"{name} median | mean | bias".strip() for name in series)
+    lines = [f"| | runs | {heads} |", "|---|---|" + "---|---|---|" * len(series)]
     for label, ids in labels.items():
         known = set(ids)
-        found = statistics_of([row for row in rows if row.id in known])
-        if found["rows"]:
-            lines.append(
-                f"| {label} | {found['rows']} | {found['median_ape']:.1%} | {found['mape']:.1%} | {found['bias']:+.1%} |"
+        found = [statistics_of([row for row in rows if row.id in known]) for rows in series.values()]
+        if found[0]["rows"]:
+            cells = " | ".join(
+                f"{one['median_ape']:.1%} | {one['mape']:.1%} | {one['bias']:+.1%}" if one["rows"] else "– | – | –"
+                for one in found
             )
+            lines.append(f"| {label} | {found[0]['rows']} | {cells} |")
     return "\n".join(lines)

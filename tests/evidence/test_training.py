@@ -51,7 +51,7 @@ def test_the_record(report, runs):
     assert found["memory"]["rows"] == 5
     assert found["memory"]["median_ape"] <= 0.08
     fitting = sum(
-        float(verdict.hbm_bytes[0]) <= run.job.piece.chip.hbm.capacity for run, verdict in map(predict, runs.values())
+        first(verdict.hbm_bytes) <= run.job.piece.chip.hbm.capacity for run, verdict in map(predict, runs.values())
     )
     assert found["fits"] == {"rows": 21, "fit": fitting}
     assert 0 < fitting < 21
@@ -144,7 +144,7 @@ def test_step_time_from_tokens(rows):
 def test_unknown_recomputation_takes_the_fastest_that_fits(runs):
     chosen, verdict = predict(runs["TR-DGXC-004"])
     assert chosen.plan.remat == "none"
-    assert float(verdict.hbm_bytes[0]) <= chosen.job.piece.chip.hbm.capacity
+    assert first(verdict.hbm_bytes) <= chosen.job.piece.chip.hbm.capacity
 
 
 def test_stacks():

@@ -1,150 +1,121 @@
 """`dscale validate WHAT FILE`: predictions scored against measured runs."""
 
-from typing import Annotated
+import importlib
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from dragonscale.cli.flags import Json
 from dragonscale.cli.show import emit_json, note, say, table
 
-
-def build() -> App:
-    """The validate command and what it can score."""
-    app = App(name="validate", help="Score predictions against measured runs in a file.")
-    app.command(collectives, name="collectives")
-    app.command(kernels, name="kernels")
-    app.command(training, name="training")
-    app.command(inference, name="inference")
-    app.command(serving, name="serving")
-    return app
-
-
-Out = Annotated[str | None, Parameter(name="--out", help="Write id,measured,predicted,ape for every scored row.")]
-
-
-def collectives(
-    file: Annotated[str, Parameter(help="A CSV with the columns of measured collectives.")],
-    /,
-    *,
-    out: Out = None,
-    json: Json = False,
-) -> int:
-    """Score expected times of collectives against measured ones."""
-    from dragonscale.evidence.collectives import validate
-
-    return _show(validate(file), out, json)
-
-
-def kernels(
-    file: Annotated[
-        str, Parameter(help="A CSV of measured matmuls, attentions or expert layers; told by its columns.")
-    ],
-    /,
-    *,
-    out: Out = None,
-    json: Json = False,
-) -> int:
-    """Score expected times of single kernels against measured ones."""
-    from dragonscale.evidence.kernels import validate
-
-    return _show(validate(file), out, json)
-
-
-def training(
-    file: Annotated[str, Parameter(help="A CSV with the columns of published training runs.")],
-    /,
-    *,
-    out: Out = None,
-    json: Json = False,
-) -> int:
-    """Score expected step times and memory of training runs against measured ones."""
-    from dragonscale.evidence.training import validate
-
-    return _show(validate(file), out, json)
-
-
-def inference(
-    file: Annotated[str, Parameter(help="A CSV with the columns of published inference runs.")],
-    /,
-    *,
-    out: Out = None,
-    json: Json = False,
-) -> int:
-    """Score expected latencies and throughputs of inference runs against measured ones."""
-    from dragonscale.evidence.inference import validate
-
-    return _show(validate(file), out, json)
-
-
-def serving(
-    file: Annotated[str, Parameter(help="A CSV of closed-loop serving runs with TTFT and TPOT.")],
-    /,
-    *,
-    out: Out = None,
-    json: Json = False,
-) -> int:
-    """Score simulated times to the first token and between tokens against measured ones."""
-    from dragonscale.evidence.serving import validate
-
-    return _show(validate(file), out, json)
-
-
-def _show(report, out: str | None, json: bool) -> int:
-    from dragonscale.evidence.score import write_scores
-
-    if out:
-        write_scores(report, out)
-        note(f"Wrote {out}.")
-    emit_json(report.as_json()) if json else say(_text(report.as_json(), report.group_name))
-    return 0
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
-
-
+KINDS = {
+    "training": "Score expected step times and memory of training runs against measured ones.",
+    "inference": "Score expected latencies and throughputs of inference runs against measured ones.",
+    "serving": "Score simulated times to the first token and between tokens against measured ones.",
+    "collectives": "Score expected times of collectives against measured ones.",
+    "kernels": "Score expected times of single kernels against measured ones.",
+}
 APART = {
     "latencies": "latencies (static, prefill, decode)",
     "rates": "throughputs (max, serving)",
     "tpot": "TPOT",
     "ttft": "TTFT",
 }
+PARTS = {"": "", "dense": ", dense", "moe": ", MoE"}
+RECIPES = {"stated": "launch script published", "inferred": "a launch setting inferred from results"}
 
 
-def _apart(found: dict) -> list[str]:
-    """Kinds of numbers that are scored apart: latencies and rates, TPOT and TTFT, each for dense and mixed models."""
+def build() -> App:
+    """The validate command and what it can score."""
+    app = App(name="validate", help="Score predictions against measured runs in a file.")
+    for kind, about in KINDS.items():
+        app.command(_scoring(kind, about), name=kind)
+    return app
+
+
+def _scoring(kind: str, about: str) -> Callable[..., int]:
+    """The command of a kind; all take the same flags."""
+
+    def command(
+        file: Annotated[
+            str, Parameter(help=f"A CSV, plain or gzipped, of measured {kind}: published columns or typed ones.")
+        ],
+        /,
+        *,
+        out: Annotated[
+            str | None, Parameter(name="--out", help="Write id,measured,predicted,ape for every scored row.")
+        ] = None,
+        json: Json = False,
+    ) -> int:
+        from dragonscale.evidence.score import write_scores
+
+        report = importlib.import_module(f"dragonscale.evidence.{kind}").validate(file)
+        if out:
+            write_scores(report, out)
+            note(f"Wrote {out}.")
+        emit_json(report.as_json()) if json else say(_text(report.as_json(), report.group_name))
+        return 0
+
+    command.__doc__ = about
+    return command
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _line(label: str, part: dict[str, Any]) -> list[Any]:
+    return [label, part["rows"], _percent(part.get("median_ape")), _percent(part.get("mape"))]
+
+
+def _apart(found: dict[str, Any]) -> list[str]:
+    """Kinds of numbers that are scored apart: latencies and rates, TPOT and TTFT, each for dense models and MoE, and for
+    recipes that were stated and inferred."""
     rows = []
     for name, shown in APART.items():
-        part = found.get(name)
-        if not part:
-            continue
-        for kind in ("", "dense", "moe"):
-            own = part.get(kind) if kind else part
-            if own and own.get("rows"):
-                label = f"{shown}, {'mixtures' if kind == 'moe' else kind}" if kind else shown
-                rows.append([label, own["rows"], _percent(own["median_ape"]), _percent(own["mape"])])
+        whole = found.get(name, {})
+        parts = {shown + label: whole.get(kind, {}) if kind else whole for kind, label in PARTS.items()}
+        for kind, own in found.get("by_recipe", {}).items():
+            parts[f"{shown}, {RECIPES[kind]}"] = own if name == "tpot" else own.get(name, {})
+        rows += [_line(label, part) for label, part in parts.items() if part.get("rows")]
     return [table(["apart", "rows", "median error", "mean"], rows, right=[1, 2, 3]), ""] if rows else []
 
 
-def _text(found: dict, group: str) -> str:
+def _training(found: dict[str, Any]) -> list[str]:
+    """Whether runs that ran fit, and whether alternatives are put in the right order."""
+    if "choices" not in found:
+        return []
+    fits, choices = found["fits"], found["choices"]
+    lines = [f"{fits['fit']} of the {fits['rows']} runs, all of which ran, fit by the planner's count of memory."]
+    if choices["groups"]:
+        lines.append(
+            f"{choices['groups']} groups of alternatives: Kendall's tau {choices['tau']:.2f}; the predicted best took "
+            f"{_percent(choices['regret_mean'])} longer than the measured best on average, "
+            f"{_percent(choices['regret_max'])} at worst."
+        )
+    return [*lines, ""]
+
+
+def _text(found: dict[str, Any], group: str) -> str:
     lines = [f"{found['scored']} of {found['rows']} rows scored"]
     lines += [f"  left out: {count} ({reason})" for reason, count in found["skipped"].items()]
-    header, rows = [group, "rows", "median error", "mean"], []
-    for name, part in found[f"by_{group}"].items():
-        rows.append([name, part.get("rows"), _percent(part.get("median_ape")), _percent(part.get("mape"))])
-        if group == "network":
-            rows[-1] += [part["large"].get("rows"), _percent(part["large"].get("median_ape"))]
-    header += ["above 1 MiB", "median error"] if group == "network" else []
-    lines += ["", table(header, rows, right=range(1, len(header))), "", *_apart(found)]
-    lines += ["worst rows"]
+    header = [group, "rows", "median error", "mean"]
+    parts = found[f"by_{group}"]
+    rows = [_line(name, part) for name, part in parts.items()]
+    if group == "network":
+        header += ["above 1 MiB", "median error"]
+        rows = [row + _line("", part["large"])[1:3] for row, part in zip(rows, parts.values(), strict=True)]
+    lines += ["", table(header, rows, right=range(1, len(header))), "", *_apart(found), *_training(found)]
     worst = [
         [row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])] for row in found["worst"]
     ]
-    lines += [table(["id", "measured", "predicted", "error"], worst, right=[1, 2, 3], indent=2), ""]
-    bias = found["bias"]
-    slow, fast = ("high", "low") if "rates" in found else ("slow", "fast")
-    lean = slow if bias and bias > 0 else fast
+    shown = table(["id", "measured", "predicted", "error"], worst, right=[1, 2, 3], indent=2)
+    bias = found["bias"] or 0.0
+    lean = ("high", "low") if "rates" in found else ("slow", "fast")
+    lines += ["worst rows", shown, ""]
     lines.append(
-        f"Median error {_percent(found['median_ape'])}, mean {_percent(found['mape'])}, predictions {_percent(abs(bias or 0))} too {lean} on average."
+        f"Median error {_percent(found['median_ape'])}, mean {_percent(found['mape'])}, predictions "
+        f"{_percent(abs(bias))} too {lean[bias <= 0]} on average."
     )
     return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""Refits: constants are found again where runs determine them, left alone where they do not, and scored on runs unseen."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from dragonscale.serving.engine import engines, load_engine
+from dragonscale.training.stack import stacks
+from tools import fit_engines, fit_stacks
+from tools.refit import (
+    FitRow,
+    FreeConstant,
+    constants_table,
+    errors,
+    errors_table,
+    fit,
+    free_constants,
+    get,
+    held_out,
+    put,
+    refit,
+    responses_of,
+    to_try,
+    write_block,
+)
+
+FREE = (FreeConstant("host.step_s", 0.0, 1.0), FreeConstant("host.token_s", 0.0, 1.0))
+
+
+def made(rows: int, truth: tuple[float, float]):
+    """Runs of an engine whose time is 1 + step + (a size) x token, measured with known constants."""
+    engine = put(load_engine("generic"), {"host.step_s": 0.5, "host.token_s": 0.5})
+    sizes = np.linspace(0.1, 4.0, rows)
+    tried = to_try(engine, FREE, 3)
+
+    def times(change):
+        own = put(engine, change)
+        return 1 + get(own, "host.step_s") + sizes * get(own, "host.token_s")
+
+    labels = [
+        FitRow(1 + truth[0] + size * truth[1], f"chip{place % 3}", "one source") for place, size in enumerate(sizes)
+    ]
+    return responses_of(labels, engine, FREE, tried, np.array([times(change) for change in tried]).T), times
+
+
+def test_constants_are_found_again():
+    responses, times = made(12, (0.25, 0.75))
+    found = refit("made", responses, times)
+    assert found.constants == pytest.approx((0.25, 0.75), abs=0.04)
+    assert np.abs(found.exact).max() < 0.02
+    assert np.abs(errors(responses, responses.shipped, np.arange(12))).max() > 0.1
+    assert {fold: len(seen) for fold, seen in found.left_out.items()} == {"every second": 12, "chips": 12, "sources": 0}
+    assert np.abs(found.left_out["chips"]).max() < 0.05
+    assert "| `made` | `host.step_s` | 0 to 1 | 0.5 |" in constants_table([found])
+    assert "| `made` | 12 |" in errors_table([found])
+
+
+def test_what_runs_leave_open_stays():
+    responses, _ = made(12, (0.5, 0.5))
+    assert fit(responses, np.arange(12)) == responses.shipped
+
+
+def test_labels_that_are_all_the_same_leave_nothing_to_score():
+    responses, _ = made(4, (0.2, 0.2))
+    assert len(held_out(responses, lambda _, row: row.source)) == 0
+
+
+@pytest.mark.parametrize(("kind", "known"), [("stacks", stacks), ("engines", engines)])
+def test_free_constants_exist_and_hold_the_shipped_ones(kind, known):
+    for name, free in free_constants(kind).items():
+        for one in free:
+            assert one.low <= get(known()[name], one.path) <= one.high, (name, one.path)
+
+
+def test_a_stack_on_a_few_runs():
+    rows = fit_stacks.read_runs(fit_stacks.FILES)["nanotron"][:6]
+    free = [one for one in free_constants("stacks")["nanotron"] if one.path in ("state.accumulate", "host.step_s")]
+    with ThreadPoolExecutor(1) as pool:
+        found = fit_stacks.fit_stack("nanotron", rows, free, pool)
+    everything = np.arange(len(rows))
+    shipped = np.abs(np.log1p(errors(found.responses, found.responses.shipped, everything))).mean()
+    assert len(found.responses.rows) == 6
+    assert np.abs(np.log1p(found.exact)).mean() < shipped
+    # What the table of single changes says of both together is what the model says.
+    assert errors(found.responses, found.constants, everything) == pytest.approx(found.exact, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "count", "numbers"), [("inference", "fastertransformer", 6, 6), ("serving", "vllm", 3, 6)]
+)
+def test_an_engine_on_a_few_runs(kind, engine, count, numbers):
+    rows = fit_engines.read_runs()[kind][engine][:count]
+    with ThreadPoolExecutor(1) as pool:
+        found = fit_engines.fit_engine(kind, engine, rows, free_constants("engines")[engine][:2], pool)
+    everything = np.arange(numbers)
+    shipped = np.abs(np.log1p(errors(found.responses, found.responses.shipped, everything))).mean()
+    assert len(found.responses.rows) == numbers
+    assert np.abs(np.log1p(found.exact)).mean() < shipped + 0.005
+    assert errors(found.responses, found.constants, everything) == pytest.approx(found.exact, abs=0.05)
+
+
+def test_tables_go_between_their_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- errors -->\nold\n<!-- end -->\nafter\n<!-- held out -->\n<!-- end -->\n")
+    write_block(page, "errors", "| new |")
+    write_block(page, "held out", "| more |")
+    assert page.read_text() == (
+        "before\n<!-- errors -->\n| new |\n<!-- end -->\nafter\n<!-- held out -->\n| more |\n<!-- end -->\n"
+    )
+    with pytest.raises(SystemExit, match="no place called 'nothing'"):
+        write_block(page, "nothing", "")

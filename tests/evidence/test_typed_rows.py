@@ -1,0 +1,79 @@
+"""Typed rows: what a published table says, in explicit columns, predicts the same without any remark."""
+
+import csv
+import gzip
+import io
+
+import pytest
+
+from dragonscale.evidence import collectives, inference, serving, training
+from dragonscale.evidence.collective_rows import CollectiveRow
+from dragonscale.evidence.inference_rows import InferenceRow
+from dragonscale.evidence.rows import read_table, typed
+from dragonscale.evidence.serving_rows import ServingRow
+from dragonscale.evidence.training_rows import FORMS, TrainingRow
+from tools.convert_measured import KINDS, convert
+from tools.refit import MEASURED
+
+from .measured import DATA, by_id, write_rows
+
+MODULES = {"training": training, "inference": inference, "serving": serving, "collectives": collectives}
+
+
+@pytest.mark.parametrize("kind", MODULES)
+def test_the_same_predictions_from_explicit_columns(kind, tmp_path):
+    text, left = convert(kind, [DATA / f"{kind}.csv"])
+    columns = next(csv.reader(io.StringIO(text)))
+    assert not {"notes", "interconnect", "recompute_note"} & set(columns)
+    file = tmp_path / "typed.csv.gz"
+    file.write_bytes(gzip.compress(text.encode()))
+    validate = MODULES[kind].validate
+    published, again = validate(DATA / f"{kind}.csv"), validate(file)
+    assert again.scored == published.scored
+    assert again.rows == published.rows - left.total()
+    apart = {name: part for name, part in again.as_json().items() if name not in ("rows", "skipped")}
+    assert apart == {name: published.as_json()[name] for name in apart}
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "rows"),
+    [
+        ("training", "training", 373),
+        ("training_single_node", "training", 749),
+        ("inference", "inference", 653),
+        ("serving", "serving", 1635),
+        ("collectives", "collectives", 254),
+    ],
+)
+def test_committed_rows_are_typed(file, kind, rows):
+    records = {"training": TrainingRow, "inference": InferenceRow, "serving": ServingRow, "collectives": CollectiveRow}
+    _, table = read_table(MEASURED / f"{file}.csv.gz")
+    read = typed(records[kind], ()).read
+    found = [read(row, place) for place, row in enumerate(table, start=2)]
+    assert len({record.id for record in found}) == len(found) == rows
+    assert all(record.source for record in found)
+    assert KINDS[kind][-1].columns  # the form that tells such a file
+
+
+def test_marks_are_kept(tmp_path):
+    unknown = by_id("training")["TR-DGXC-004"]
+    text, _ = convert("training", [write_rows(tmp_path / "one.csv", [unknown])])
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert row["inferred"] == "recompute"
+    assert row["stack"] == "megatron-core"
+
+
+def test_a_typed_row_that_is_not_one_is_counted(tmp_path):
+    text, _ = convert("training", [DATA / "training.csv"])
+    rows = list(csv.DictReader(io.StringIO(text)))
+    bad = [rows[0] | {"layers": "many"}, rows[0] | {"stack": "none"}, rows[0] | {"plan": "tensor=3"}, rows[0]]
+    found = training.validate(write_rows(tmp_path / "bad.csv", bad)).as_json()
+    assert found["scored"] == 1
+    assert sorted(found["skipped"]) == sorted(
+        [
+            "not a typed row: Expected `int`, got `str` - at `$.layers`",
+            next(reason for reason in found["skipped"] if "software stack" in reason),
+            "parallel sizes do not multiply to the number of chips",
+        ]
+    )
+    assert [form.read.__name__ for form in FORMS] == ["published_run", "read"]
