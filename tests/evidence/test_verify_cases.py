@@ -93,7 +93,7 @@ def test_the_books_eleven_collectives() -> None:
 
 def test_the_quickest_way_of_decoding_moves_no_weight() -> None:
     best = ways(case_named("2D weight-stationary"), "v5e:4x4")[0]
-    assert {move.tensor for move in best.moves} == {"In", "Tmp", "Out"}
+    assert {move.what for move in best.moves} == {"In", "Tmp", "Out"}
 
 
 def test_programs_of_other_cases_differ() -> None:

@@ -97,4 +97,3 @@ def _reads(section: Section) -> list[list[Value]]:
         if op.output is not None:
             made[op.output.name] = line
     return found
-

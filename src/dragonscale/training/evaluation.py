@@ -138,7 +138,9 @@ def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], 
     chip = job.slice.chip
     timer, network = expected_timer(chip, plan.dtype, job.stack), Network(profile_for(chip, job.transport))
     program = job.model.program()
-    return Setting(program, job.slice, float(job.batch), job.sequence, plan, job.stack, timer, network, folded, undivided, detail)
+    return Setting(
+        program, job.slice, float(job.batch), job.sequence, plan, job.stack, timer, network, folded, undivided, detail
+    )
 
 
 Structure = tuple[bool, tuple[tuple[str, frozenset[tuple[str, tuple[str, ...]]]], ...]]
@@ -203,7 +205,9 @@ def judge_setting(
         sizes = pass_sizes(setting, section, numbers["microbatch"], mesh)
         lines[section.name] = costed_section(setting, section, numbers["microbatch"], wires)
         chip = setting.slice.chip
-        held[section.name] = section_bytes(section, sizes, mesh, setting.plan, setting.rules(section), setting.stack, chip)
+        held[section.name] = section_bytes(
+            section, sizes, mesh, setting.plan, setting.rules(section), setting.stack, chip
+        )
     bounds = section_sums(setting, lines, "bound_s")
     least = Parts(bounds, held, layers, microbatches, *bound_passes(bounds, setting.plan))
     bound = step_time(setting, numbers, least, wires, bound=True)
@@ -225,7 +229,9 @@ def held_lines(step: Stepped) -> list[HeldLine]:
     setting, parts, numbers = step.setting, step.parts, step.numbers
     ends = [section.name for section in setting.ends]
     if setting.stack.memory.allocator == "caching":
-        return fullest_rank(ranks_held(setting.plan, setting.stack, parts.held, parts.layers, numbers, parts.microbatches, ends))
+        return fullest_rank(
+            ranks_held(setting.plan, setting.stack, parts.held, parts.layers, numbers, parts.microbatches, ends)
+        )
     mesh = Mesh(step.wires.axes)
     found = {}
     for section in setting.sections:

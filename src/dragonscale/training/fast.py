@@ -70,7 +70,9 @@ def judge_rows(
     seconds = step_time(setting, chosen.numbers, parts, chosen.wires).seconds * straggling(rows.job)
     if bounds:
         pairs = zip(remats, bounds, strict=True)
-        seconds = maximum(seconds, numpy.stack([lower_bounds(rows, replace(plan, remat=one), chosen, costs) for one, costs in pairs]))
+        seconds = maximum(
+            seconds, numpy.stack([lower_bounds(rows, replace(plan, remat=one), chosen, costs) for one, costs in pairs])
+        )
     shape = (len(remats), len(chosen))
     held = [_rank(setting, replace(plan, remat=remat), chosen, expected, place) for place, remat in enumerate(remats)]
     return Judged(numpy.broadcast_to(seconds, shape), held, chosen.wires.possible)
@@ -157,7 +159,9 @@ def _bytes(rows: Rows, setting: Setting, section: Section, names: tuple[str, ...
     def cost(microbatch: Any, wires: Wires) -> Held:
         mesh = Mesh(wires.axes)
         sizes = pass_sizes(setting, section, microbatch, mesh)
-        return section_bytes(section, sizes, mesh, setting.plan, setting.rules(section), setting.stack, setting.slice.chip)
+        return section_bytes(
+            section, sizes, mesh, setting.plan, setting.rules(section), setting.stack, setting.slice.chip
+        )
 
     return rows.spread(names, cost)
 
@@ -176,9 +180,13 @@ def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
                 sizes = pass_sizes(here, one, microbatch, mesh)
                 return section_parts(here.reading(one), sizes, mesh, plan, setting.stack)
 
-            found[section.name] = rows.keep(("parts", *key), lambda make=parts: rows.spread((*AXES, "microbatch"), make))
+            found[section.name] = rows.keep(
+                ("parts", *key), lambda make=parts: rows.spread((*AXES, "microbatch"), make)
+            )
         else:
-            found[section.name] = rows.keep(("saved", *key), lambda one=section: _bytes(rows, here, one, SHAPE).activations)
+            found[section.name] = rows.keep(
+                ("saved", *key), lambda one=section: _bytes(rows, here, one, SHAPE).activations
+            )
     return found
 
 
@@ -191,11 +199,15 @@ def _stacked(passes: list[LayerPass]) -> LayerPass:
     """Passes under several remat policies as one, a line for each, their moves added up."""
     if not passes[0].moves and len(passes) == 1:
         return passes[0]
-    added = [replace(one, moves={"moves": (0.0, sum((shown for _, shown in one.moves.values()), 0.0))}) for one in passes]
+    added = [
+        replace(one, moves={"moves": (0.0, sum((shown for _, shown in one.moves.values()), 0.0))}) for one in passes
+    ]
     if len(added) == 1:
         return added[0]
     plain = {
-        item.name: _lines([getattr(one, item.name) for one in added]) for item in fields(LayerPass) if item.name != "moves"
+        item.name: _lines([getattr(one, item.name) for one in added])
+        for item in fields(LayerPass)
+        if item.name != "moves"
     }
     return LayerPass(**plain, moves={"moves": (0.0, _lines([one.moves["moves"][1] for one in added]))})
 

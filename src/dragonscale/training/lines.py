@@ -165,7 +165,9 @@ def _matmul_line(one: _Matmul, section: str, costing: Costing) -> PassLine:
     )  # fmt: skip
 
 
-def _attention_line(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> PassLine:
+def _attention_line(
+    kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing
+) -> PassLine:
     section, query = reading.section, kernel.arrays[0]
     local = local_sizes(kernel.arrays, sizes, mesh)
     heads = local.get("n", local.get("i", 1))
@@ -198,7 +200,9 @@ def attention_flops(kernel: Kernel, reading: Reading, sizes: dict[str, Number], 
     ways = mesh.size(*query.axes)
     if not stack.kernels.masked_square or kernel.function != "attend":
         section = replace(reading.section, dims=reading.section.dims | sizes)
-        return op_flops(section, kernel.op, Workload(sizes["b"], sizes["t"], sizes["s"])) / ways * (2 if backward else 1)
+        return (
+            op_flops(section, kernel.op, Workload(sizes["b"], sizes["t"], sizes["s"])) / ways * (2 if backward else 1)
+        )
     key, value = attention_sizes(kernel, sizes)
     pairs = 2.0 * sizes["b"] * sizes["t"] * sizes["s"] * sizes["n"] / ways
     return pairs * (3 * key + 2 * value if backward else key + value)
@@ -210,7 +214,9 @@ def attention_sizes(kernel: Kernel, sizes: dict[str, Number]) -> tuple[Number, N
     return sizes[kernel.op.inputs[0].names[-1]], sizes[kernel.op.output.names[-1]]
 
 
-def _elementwise_line(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> PassLine:
+def _elementwise_line(
+    kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing
+) -> PassLine:
     arrays = tuple(array for array in kernel.arrays if "b" in array.names)
     local = local_sizes(arrays, sizes, mesh)
     moved = sum(
@@ -362,5 +368,13 @@ def _statistics(reading: Reading, sizes: dict[str, Number], mesh: Mesh, room: Nu
         sent = wire_bytes("all_reduce", tokens * STATISTIC_BYTES, mesh.size(*split))
         for phase, times in (("forward", 3), ("backward", 1)):
             yield PassLine(
-                section.name, phase, "loss", "all_reduce", split, times, part="head", carries="statistic", wire_bytes=sent
+                section.name,
+                phase,
+                "loss",
+                "all_reduce",
+                split,
+                times,
+                part="head",
+                carries="statistic",
+                wire_bytes=sent,
             )

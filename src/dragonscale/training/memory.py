@@ -232,14 +232,20 @@ def _one_rank(
         lines.append(HeldLine(part, what, times * getattr(held[section], name), since, until, section))
 
     for section, times in (*counts.items(), *ends):
-        for part, name, often in (("weights", "weights", copies), ("gradients", "gradients", copies), ("optimizer", "optimizer", 1)):
+        for part, name, often in (
+            ("weights", "weights", copies),
+            ("gradients", "gradients", copies),
+            ("optimizer", "optimizer", 1),
+        ):
             add(part, f"{part} of {section}", name, section, often * times)
     for section, times in counts.items():
         add("activations", f"saved by {section}", "activations", section, flight * times)
     working = maximum(*[held[kind].working for kind in counts], 0.0)
     gathered = maximum(*[held[kind].gathered for kind in counts], 0.0)
     share = 0.5 if plan.remat == "none" else 1.0
-    lines.append(HeldLine("gathered weights", "layers gathered at once", stack.memory.prefetch * gathered, "forward", "backward"))
+    lines.append(
+        HeldLine("gathered weights", "layers gathered at once", stack.memory.prefetch * gathered, "forward", "backward")
+    )
     lines.append(HeldLine("workspace", "alive inside a layer", share * working, "forward", "backward"))
     logits = head * held["head"].logits * stack.memory.logit_bytes
     lines.append(HeldLine("logits", "logits and their gradient", logits, "forward", "backward"))

@@ -187,4 +187,3 @@ def backward_pass(
         one = sums.offload
         moves["offload"] = (2 * one, maximum(one - sums.of("kernels", "forward"), 0.0) + maximum(one - busy, 0.0))
     return LayerPass(kernels, again, sums.of("kernels", "wgrad"), host, copies, moves)
-

@@ -29,7 +29,11 @@ def take(value: Any, part: Any) -> Any:
     if isinstance(value, numpy.ndarray):
         if not value.ndim or value.shape[-1] == 1:
             return value
-        return numpy.concatenate([value[..., one] for one in part], axis=-1) if isinstance(part, list) else value[..., part]
+        return (
+            numpy.concatenate([value[..., one] for one in part], axis=-1)
+            if isinstance(part, list)
+            else value[..., part]
+        )
     if isinstance(value, dict):
         return {key: take(one, part) for key, one in value.items()}
     if isinstance(value, tuple):

@@ -13,7 +13,7 @@ import numpy
 
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
 from dragonscale.training.fast import Judged, cost_rows, judge_rows, lower_bounds
-from dragonscale.training.pareto import Front
+from dragonscale.plan.pareto import Front
 from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Chosen, Rows, choose, take
 from dragonscale.training.space import Kind, Space, even_chunks, kind_of, kinds_of, rows_of
@@ -150,7 +150,11 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded:
         batches = [(names, choose(rows, *picked)) for names, picked in batches_of(job, space, block)]
         for words in kind.words(space):
             costs = cost_rows(rows, words, space.remat)
-            least = [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in space.remat] if bounded else []
+            least = (
+                [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in space.remat]
+                if bounded
+                else []
+            )
             for schedules, chosen in batches:
                 here, floor = costs.at(chosen.places), [one.at(chosen.places) for one in least]
                 for schedule in schedules:

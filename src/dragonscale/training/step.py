@@ -49,7 +49,10 @@ class Setting:
     def rules(self, section: Section) -> Rules:
         """The layouts that the plan asks for."""
         rules = training_rules(self.plan.sequence, self.plan.zero, self.folded, self.plan.ring)
-        exact = {"sums_everywhere": self.stack.state.sums_everywhere, "undivided": self.undivided.get(section.name, frozenset())}
+        exact = {
+            "sums_everywhere": self.stack.state.sums_everywhere,
+            "undivided": self.undivided.get(section.name, frozenset()),
+        }
         return replace(rules, **exact)
 
     def reading(self, section: Section) -> Reading:
@@ -76,7 +79,11 @@ class Setting:
 def pass_sizes(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> dict[str, Number]:
     """Dims with the microbatch. KV heads are shared where there are fewer than tensor shards: each chip works on one."""
     tokens = float(setting.sequence) if isinstance(setting.sequence, int) else setting.sequence
-    sizes: dict[str, Number] = section.dims | {"b": microbatch * mesh.size("data", "fsdp", "expert"), "t": tokens, "s": tokens}
+    sizes: dict[str, Number] = section.dims | {
+        "b": microbatch * mesh.size("data", "fsdp", "expert"),
+        "t": tokens,
+        "s": tokens,
+    }
     if "k" in sizes:
         whole = ("k", ("tensor",)) in setting.undivided.get(section.name, ())
         sizes["k"] = 1 if whole else maximum(sizes["k"], mesh.size("tensor"))
@@ -153,9 +160,7 @@ def layer_passes(
     return forward, backward
 
 
-def bound_passes(
-    sums: dict[str, SectionSums], plan: Plan
-) -> tuple[dict[str, LayerPass], dict[str, LayerPass]]:
+def bound_passes(sums: dict[str, SectionSums], plan: Plan) -> tuple[dict[str, LayerPass], dict[str, LayerPass]]:
     """The same at best: kernels at their bound, everything else hidden."""
     forward, backward = {}, {}
     for name, one in sums.items():
@@ -206,7 +211,11 @@ def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wi
     ends = maximum(busy(layers.first) + both["embed"], busy(layers.last) + last, busy(layers.fullest))
     if setting.stack.balanced or bound:
         whole = sum(number * both[kind] for kind, number in layer_counts(setting.program).items())
-        largest = maximum(*[both[kind] for kind in layers.fullest]) if len(layers.fullest) > 1 else next(iter(both[kind] for kind in layers.fullest))
+        largest = (
+            maximum(*[both[kind] for kind in layers.fullest])
+            if len(layers.fullest) > 1
+            else next(iter(both[kind] for kind in layers.fullest))
+        )
         ends = minimum(ends, (whole + both["embed"] + last) / numbers["pipe"] + largest)
     slowest = where(alone, busy(layers.first) + both["embed"] + last, ends)
     counts = layers.fullest
@@ -218,7 +227,9 @@ def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wi
     uneven = many * (slowest - per_f - per_b)
     sends = send_seconds(setting, numbers, many, wires, bound)
     if bound:
-        return StepTime(many * (per_f + per_b), uneven, waiting, (sends[0], 0.0), (reduction_seconds(setting, parts), 0.0), 0.0)
+        return StepTime(
+            many * (per_f + per_b), uneven, waiting, (sends[0], 0.0), (reduction_seconds(setting, parts), 0.0), 0.0
+        )
     reduced = _reduction(setting, parts, numbers, per_f, per_b)
     return StepTime(many * (per_f + per_b), uneven, waiting, sends, reduced, update_seconds(setting, parts))
 
@@ -234,7 +245,9 @@ def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires
     def moved(name: str, *phases: str) -> Number:
         again = [one.again.get((name, remat), 0.0) if "block" in kind else 0.0 for kind, one in parts.sums.items()]
         once = [one.of(name, *phases) for one in parts.sums.values()]
-        return parts.microbatches * sum(often[kind] * (a + b) for kind, a, b in zip(parts.sums, once, again, strict=True))
+        return parts.microbatches * sum(
+            often[kind] * (a + b) for kind, a, b in zip(parts.sums, once, again, strict=True)
+        )
 
     wired = [moved(name, "forward", "backward") for name in WAITED]
     reduced = [moved(name, "gradient") for name in reduced_often(setting.plan)]
@@ -292,7 +305,11 @@ def reduction_seconds(setting: Setting, parts: Parts, *names: str) -> Number:
     chosen = names or (*reduced_once(setting.plan), "update")
     phases = {"update": "update"}
     return sum(
-        (number * parts.sums[kind].of(name, phases.get(name, "gradient")) for kind, number in _once(setting, parts) for name in chosen),
+        (
+            number * parts.sums[kind].of(name, phases.get(name, "gradient"))
+            for kind, number in _once(setting, parts)
+            for name in chosen
+        ),
         0.0,
     )
 

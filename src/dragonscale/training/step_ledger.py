@@ -101,11 +101,18 @@ def _plain(line: PassLine, often: Number, run: LayerPass | None) -> LedgerLine:
     phase = "backward" if line.phase in ("dgrad", "wgrad") else line.phase
     flops = LOSS_FLOPS / 2 * line.hbm_bytes if line.what == "loss" and not line.moves else line.flops
     return _booked(
-        line, phase=phase, times=line.times * often, term=term_of(line), flops=flops, exposed_s=line.expected_s * _ratio(line, run)
+        line,
+        phase=phase,
+        times=line.times * often,
+        term=term_of(line),
+        flops=flops,
+        exposed_s=line.expected_s * _ratio(line, run),
     )
 
 
-def _rerun(line: PassLine, often: Number, share: Number, run: LayerPass | None, step: Stepped, tokens: Number) -> LedgerLine:
+def _rerun(
+    line: PassLine, often: Number, share: Number, run: LayerPass | None, step: Stepped, tokens: Number
+) -> LedgerLine:
     """A forward line that runs again. Where attention multiplies the whole square in one block, the rerun has just found the scores, and
     the backward pass need not."""
     flops = line.flops * share
@@ -142,7 +149,9 @@ def _overheads(
     for phase, run in (("forward", forward), ("backward", backward)):
         if run is None:
             continue
-        yield LedgerLine(name, phase, "issuing kernels", "host", (), often, term="host", expected_s=run.host, exposed_s=run.host)
+        yield LedgerLine(
+            name, phase, "issuing kernels", "host", (), often, term="host", expected_s=run.host, exposed_s=run.host
+        )
         yield LedgerLine(
             name, phase, "weights and gradients", "copy", (), often, term="weight and gradient copies",
             expected_s=run.copies, exposed_s=run.copies,
@@ -166,7 +175,12 @@ def _besides(step: Stepped) -> Iterator[LedgerLine]:
     uneven = where(alone, 0.0, time.uneven) if time is not None else 0.0
     least = where(alone, 0.0, bound.uneven) if bound is not None else 0.0
     yield _wait("uneven stages", "stages with the embedding, the head or more layers", uneven, least)
-    yield _wait("pipeline bubble", "the pipeline filling and draining", time.waiting if time else 0.0, bound.waiting if bound else 0.0)
+    yield _wait(
+        "pipeline bubble",
+        "the pipeline filling and draining",
+        time.waiting if time else 0.0,
+        bound.waiting if bound else 0.0,
+    )
     pipe, virtual = step.numbers["pipe"], step.numbers["virtual"]
     size = send_bytes(setting, step.numbers["microbatch"], Mesh(step.wires.axes))
     often = 2 * virtual * parts.microbatches * (pipe > 1)

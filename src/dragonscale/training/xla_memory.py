@@ -66,7 +66,15 @@ def section_parts(reading: Reading, sizes: dict[str, Number], mesh: Mesh, plan: 
     section, rules = reading.section, reading.rules
     room = expert_room(reading, sizes, mesh, stack)
     shares = list(weight_shares(section, mesh, rules))
-    shared = sum((_table(section, array, rules, mesh) for op in section.ops for array in op.weights if array.name in section.shared), 0.0)
+    shared = sum(
+        (
+            _table(section, array, rules, mesh)
+            for op in section.ops
+            for array in op.weights
+            if array.name in section.shared
+        ),
+        0.0,
+    )
     logits = section.ops[-1].output
     routed = next((op.output for op in section.ops if op.function == "dispatch"), None)
 
@@ -151,6 +159,10 @@ def xla_held(
         "rows of experts": alive.rows * largest("rows"),
     }
     outer = sum(around.values()) >= sum(inside.values())
-    lines += [HeldLine(name, name, where(outer, size, 0.0), "forward", "backward", "head") for name, size in around.items()]
-    lines += [HeldLine(name, name, where(outer, 0.0, size), "backward", "backward", "layer") for name, size in inside.items()]
+    lines += [
+        HeldLine(name, name, where(outer, size, 0.0), "forward", "backward", "head") for name, size in around.items()
+    ]
+    lines += [
+        HeldLine(name, name, where(outer, 0.0, size), "backward", "backward", "layer") for name, size in inside.items()
+    ]
     return lines

@@ -16,19 +16,19 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from dragonscale.collectives import wire_bytes
-from dragonscale.evidence.verify.planned_moves import PlannedMove
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.program import Section
 from dragonscale.notation import Array, parse_array, parse_einsum
-from dragonscale.runtime.place import TrainingPlace, steps
+from dragonscale.plan.gradients import read_training
+from dragonscale.plan.ledger import LedgerLine
+from dragonscale.runtime.place import Place, steps
 from dragonscale.sharding.algebra import derive, strategies
 from dragonscale.sharding.layout import Sizes, local_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from dragonscale.sharding.step import Step
 from dragonscale.sharding.wording import words
-from dragonscale.training.reading import read_section
 from dragonscale.training.schemes import read_scheme
 from tests.evidence.book_programs.cases import Case
 
@@ -38,7 +38,7 @@ class Way:
     """One way to compute a case, in words, and the collectives it needs."""
 
     words: str
-    moves: tuple[PlannedMove, ...]
+    moves: tuple[LedgerLine, ...]
 
 
 def ways(case: Case, piece: str) -> list[Way]:
@@ -47,13 +47,13 @@ def ways(case: Case, piece: str) -> list[Way]:
     return _WAYS[case.form](case, Mesh(dict(case.slices[piece]), chip=chip))
 
 
-def _moves(taken: Iterable[Step], sizes: dict[str, int], mesh: Mesh, phase: str = "forward") -> tuple[PlannedMove, ...]:
+def _moves(taken: Iterable[Step], sizes: dict[str, int], mesh: Mesh, phase: str = "forward") -> tuple[LedgerLine, ...]:
     """Steps of the algebra as what a chip sends."""
     found = []
     for step in taken:
         if not step.free:
             sent = float(wire_bytes(step.kind, step.volume(dict(sizes), mesh), mesh.size(*step.axes)))
-            found.append(PlannedMove(step.kind, step.axes, "array", phase, step.before.name, "", sent, 1))
+            found.append(LedgerLine("", phase, step.before.name, step.kind, step.axes, 1, wire_bytes=sent))
     return tuple(found)
 
 
@@ -113,10 +113,10 @@ def attention_section(model: str) -> Section:
 def _of_attention(case: Case, mesh: Mesh) -> list[Way]:
     """The training reading of the section; what the forward pass gathered is still there in the backward pass."""
     section = attention_section(case.texts[0])
-    place = TrainingPlace({axis: int(size) for axis, size in mesh.axes.items()})
+    place = Place({axis: int(size) for axis, size in mesh.axes.items()})
     sizes = {**section.dims, **case.sizes, "s": case.sizes["t"]}
     taken: dict[Step, str] = {}
-    for move in read_section(section, place.rules).moves:
+    for move in read_training(section, place.rules).moves:
         before, after = (place.fit(array, section.dims) for array in (move.step.before, move.step.after))
         for step in steps(before, after, tuple(place.sizes)):
             taken.setdefault(step, move.phase)
@@ -129,9 +129,9 @@ def _of_ring(case: Case, mesh: Mesh) -> list[Way]:
     was thrown away and goes round again. Gradients go all the way home in fp32; on the last hop they may be cast first."""
     chips = int(mesh.chips)
 
-    def passed(array: Array, hops: int, phase: str) -> PlannedMove:
+    def passed(array: Array, hops: int, phase: str) -> LedgerLine:
         sent = float(local_bytes(array, dict(case.sizes), mesh))
-        return PlannedMove("permute", tuple(mesh.axes), "array", phase, array.name, "", sent, hops)
+        return LedgerLine("", phase, array.name, "permute", tuple(mesh.axes), hops, wire_bytes=sent)
 
     held = [parse_array(text) for text in case.texts]
     forward = tuple(passed(array, chips - 1, "forward") for array in held)

@@ -19,9 +19,9 @@ from dragonscale.notation import Array, Einsum, parse_array, parse_einsum
 from dragonscale.runtime.attention import Reach, attend_split_cache
 from dragonscale.runtime.expert_exchange import Sending, back, send
 from dragonscale.runtime.experts import ExpertRows, multiply
-from dragonscale.runtime.lines import SectionPass, PassSetting, run_section
+from dragonscale.runtime.lines import PassSetting, SectionPass, run_section
 from dragonscale.runtime.numerics import Numerics
-from dragonscale.runtime.place import TrainingPlace
+from dragonscale.runtime.place import Place
 from dragonscale.runtime.ring_attention import ring_attend
 from dragonscale.runtime.weight_stationary import weight_stationary_mlp
 from dragonscale.sharding.partition_spec import to_partition_spec
@@ -111,7 +111,7 @@ def _rings(case: Case, mesh: Mesh) -> Program:
 def _attention(case: Case, mesh: Mesh) -> Program:
     """Forward and backward: of (x, weights, the slope of the result)."""
     section = attention_section(case.texts[0])
-    place = TrainingPlace({str(axis): int(size) for axis, size in mesh.shape.items()})
+    place = Place({str(axis): int(size) for axis, size in mesh.shape.items()})
     sizes = {**section.dims, **case.sizes}
     first, last = section.ops[0].inputs[0], section.ops[-1].output
     assert last is not None

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.compiling import PYTHON
-from dragonscale.evidence.verify.planned_moves import PlannedMove
 from dragonscale.evidence.xla import compiler, tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange, read_compiled
 from dragonscale.notation import subscript
+from dragonscale.plan.ledger import LedgerLine
 from dragonscale.sharding.wording import BOOK_NAMES
 from dragonscale.training.schemes import SCHEMES
 from tests.evidence.book_programs.cases import Case, case_named
@@ -50,7 +50,7 @@ class Judged:
     @property
     def predicted_bytes(self) -> float:
         """Bytes that each chip should send."""
-        return sum(move.total_bytes for move in self.predicted.moves)
+        return sum(move.total("wire_bytes") for move in self.predicted.moves)
 
 
 def compile_cases(kind: str, names: Sequence[str] = (), timeout: float = 900.0) -> list[tuple[Case, str, str]]:
@@ -87,7 +87,7 @@ def judge(case: Case, piece: str, text: str) -> Judged:
     return Judged(case, piece, listed[0], compiled, "differs", "")
 
 
-def _planned(moves: Iterable[PlannedMove]) -> Sent:
+def _planned(moves: Iterable[LedgerLine]) -> Sent:
     found: Sent = Counter()
     for move in moves:
         found[move.kind, tuple(sorted(move.axes)), round(move.wire_bytes)] += move.times
@@ -101,7 +101,7 @@ def _seen(exchanges: Iterable[Exchange]) -> Sent:
     return found
 
 
-def _padding(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> str:
+def _padding(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> str:
     """Whether both sides are alike but for sends that mend padding and the little that it adds; in words."""
     mending = [each for each in exchanges if each.padding]
     planned = sorted(_planned(moves).elements())
@@ -114,7 +114,7 @@ def _padding(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> str
     return f"blocks are filled up to whole tiles, and sends of {sent / 1e6:.1f} MB put them right"
 
 
-def _reduced_whole(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> str:
+def _reduced_whole(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> str:
     """Whether both sides are alike but for scatters that are AllReduces, with twice the bytes; in words."""
     missing, more = _planned(moves) - _seen(exchanges), _seen(exchanges) - _planned(moves)
     doubled = Counter({("all_reduce", axes, 2 * sent): times for (_, axes, sent), times in missing.items()})

@@ -75,7 +75,7 @@ def _flops_line(planned: Planned, compiled: Compiled) -> Line:
         why = f"{len(compiled.unknown)} calls of the compiled program do not say what they multiply"
     elif planned.few_rows:
         why = "experts have fewer rows than tensor cores take: the compiler fills them up, or writes loops instead of products"
-    return _line("matmul FLOPs", "FLOPs", sum(planned.flops.values()), compiled.flops, FLOPS, why)
+    return _line("matmul FLOPs", "FLOPs", planned.flops, compiled.flops, FLOPS, why)
 
 
 def _verdict(lines: list[Line]) -> str:

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dragonscale.evidence.verify.planned_moves import PlannedMove
 from dragonscale.evidence.verify.records import AxisLine, Line, Unmatched
 from dragonscale.evidence.xla.compiled import Exchange
+from dragonscale.plan.ledger import LedgerLine
 
 TOLERANCE = 0.03
 """Bytes over a set of mesh axes agree within this."""
@@ -28,16 +28,16 @@ class Sent:
 
     planned: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     compiled: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    moves: list[PlannedMove] = field(default_factory=list)
+    moves: list[LedgerLine] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
 
 
-def sent_over(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> dict[Axes, Sent]:
+def sent_over(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> dict[Axes, Sent]:
     """Both sides by the mesh axes that they run over."""
     found: dict[Axes, Sent] = defaultdict(Sent)
     for move in moves:
         one = found[tuple(sorted(move.axes))]
-        one.planned[move.kind] += move.total_bytes
+        one.planned[move.kind] += move.total("wire_bytes")
         one.moves.append(move)
     for exchange in exchanges:
         one = found[tuple(sorted(exchange.axes))]
@@ -46,10 +46,10 @@ def sent_over(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> di
     return dict(found)
 
 
-def axis_lines(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> tuple[AxisLine, ...]:
+def axis_lines(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> tuple[AxisLine, ...]:
     """A line for each set of mesh axes, the busiest first."""
     found = sent_over(moves, exchanges)
-    whole = sum(move.total_bytes for move in moves) or 1.0
+    whole = sum(move.total("wire_bytes") for move in moves) or 1.0
     lines = []
     for axes, one in found.items():
         planned, compiled = sum(one.planned.values()), sum(one.compiled.values())
@@ -152,9 +152,9 @@ def _whole_or_padded(one: Sent, planned: float, compiled: float) -> str:
 
 def _cast_early(one: Sent, planned: float, compiled: float) -> str:
     """A ring's gradients on their last way home: what will be cast to bf16 there is cast before it is sent."""
-    home = [move for move in one.moves if move.kind == "permute" and move.tensor.startswith("d")]
-    there = {move.tensor: move.times for move in one.moves if move.kind == "permute" and move.phase == "forward"}
-    halves = [move.wire_bytes * max(move.times - there.get(move.tensor.removeprefix("d"), 0), 0) / 2 for move in home]
+    home = [move for move in one.moves if move.kind == "permute" and move.what.startswith("d")]
+    there = {move.what: move.times for move in one.moves if move.kind == "permute" and move.phase == "forward"}
+    halves = [move.wire_bytes * max(move.times - there.get(move.what.removeprefix("d"), 0), 0) / 2 for move in home]
     for count in range(len(halves), 0, -1):
         for chosen in itertools.combinations(halves, count):
             saved = sum(chosen)
@@ -178,9 +178,9 @@ def _hoisted(one: Sent, planned: float, compiled: float) -> str:
 Leftover = tuple[str, Axes, float, int, object]
 
 
-def leftovers(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> tuple[list[Leftover], list[Leftover]]:
+def leftovers(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> tuple[list[Leftover], list[Leftover]]:
     """What only the plan has, and what only the compiler has: kind, axes, bytes each time, times, and one of them."""
-    planned: dict[tuple[str, Axes, int], list[PlannedMove]] = defaultdict(list)
+    planned: dict[tuple[str, Axes, int], list[LedgerLine]] = defaultdict(list)
     compiled: dict[tuple[str, Axes, int], list[Exchange]] = defaultdict(list)
     for move in moves:
         planned[move.kind, tuple(sorted(move.axes)), round(move.wire_bytes)].append(move)
@@ -196,10 +196,10 @@ def leftovers(moves: Sequence[PlannedMove], exchanges: Sequence[Exchange]) -> tu
 
 
 def unmatched(
-    moves: Sequence[PlannedMove], exchanges: Sequence[Exchange], most: int = 12
+    moves: Sequence[LedgerLine], exchanges: Sequence[Exchange], most: int = 12
 ) -> tuple[tuple[Unmatched, ...], tuple[Unmatched, ...]]:
     """The largest leftovers of both sides, as records."""
-    whole = sum(move.total_bytes for move in moves) or 1.0
+    whole = sum(move.total("wire_bytes") for move in moves) or 1.0
     ours, theirs = leftovers(moves, exchanges)
 
     def worth(each: Leftover) -> bool:
@@ -207,9 +207,9 @@ def unmatched(
 
     def record(each: Leftover) -> Unmatched:
         kind, axes, size, times, one = each
-        if isinstance(one, PlannedMove):
-            what = f"{one.what} {one.tensor} of {one.section}, {one.phase}"
-            return Unmatched(kind, axes, size * times, times, what)
+        if isinstance(one, LedgerLine):
+            what = f"{one.carries} {one.what} of {one.section}, {one.phase}"
+            return Unmatched(kind, axes, size * times, int(times), what)
         assert isinstance(one, Exchange)
         return Unmatched(kind, axes, size * times, times, one.name, one.op_name, one.source)
 
@@ -220,10 +220,10 @@ def unmatched(
     return largest(ours), largest(theirs)
 
 
-def what_travels(moves: Sequence[PlannedMove], exchange: Exchange) -> str:
+def what_travels(moves: Sequence[LedgerLine], exchange: Exchange) -> str:
     """What a compiled collective carries, by the planned move that has its kind, axes and bytes; empty if there is none."""
     for move in moves:
         same = move.kind == exchange.kind and sorted(move.axes) == sorted(exchange.axes)
         if same and math.isclose(move.wire_bytes, exchange.wire_bytes, rel_tol=1e-3):
-            return move.what
+            return move.carries
     return ""

@@ -1,17 +1,14 @@
-"""What the plan of a request says it will do: bytes held, FLOPs, and every collective."""
+"""What the plan of a request says it will do: the ledger of our own program, as `dscale train --stack dragonscale` and
+`dscale serve --engine dragonscale` have it."""
 
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.verify.planned_flops import planned_flops
-from dragonscale.evidence.verify.planned_memory import ALIVE, memory_parts, planned_memory
-from dragonscale.evidence.verify.planned_moves import PlannedMove, Work, planned_moves
 from dragonscale.evidence.verify.request import Request
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.plan.ledger import Ledger, LedgerLine
-from dragonscale.runtime.meshes import place_of
 from dragonscale.serving.capacity import BINARY, memory_bytes
 from dragonscale.serving.compiled import few_rows
 from dragonscale.serving.deployment import Deployment
@@ -19,8 +16,10 @@ from dragonscale.serving.engine import adjust, load_engine
 from dragonscale.serving.iteration import decode, prefill
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.evaluation import judge_one, make_job, problems
-from dragonscale.training.plan import AXES, parse_plan
+from dragonscale.training.evaluation import Job, judge_one, problems
+from dragonscale.training.plan import parse_plan
+from dragonscale.training.stack import Stack, change, load_stack
+from dragonscale.training.step_ledger import MATMULS
 
 RESERVED = 258 * 2**20
 """What a TPU's runtime keeps of its memory for itself, as the compiler says when memory runs out."""
@@ -36,21 +35,34 @@ def device_memory(request: Request) -> float:
 
 @dataclass(frozen=True)
 class Planned:
-    """One chip's share of a program. `memory` is the peak by part; `problems` are what the planner finds wrong with the plan;
-    `few_rows` says that experts have fewer rows than a GPU's products are made of."""
+    """One chip's share of a program: its ledger, the bytes of its arguments, and what the planner finds wrong with the plan;
+    `few_rows` says that experts have fewer rows than a GPU's matmuls are made of."""
 
     axes: dict[str, int]
+    ledger: Ledger
     arguments_bytes: float
-    memory: dict[str, float]
-    flops: dict[str, float]
-    moves: tuple[PlannedMove, ...]
     problems: tuple[str, ...]
     few_rows: bool = False
 
     @property
+    def memory(self) -> dict[str, float]:
+        """The peak by part."""
+        return self.ledger.memory
+
+    @property
     def peak_bytes(self) -> float:
         """All parts together."""
-        return sum(self.memory.values())
+        return float(self.ledger.hbm_bytes)
+
+    @property
+    def flops(self) -> float:
+        """Matmul FLOPs, attention's included."""
+        return float(self.ledger.total("flops", lambda line: line.kind in MATMULS))
+
+    @property
+    def moves(self) -> tuple[LedgerLine, ...]:
+        """Every collective."""
+        return tuple(line for line in self.ledger.lines if line.moves and line.wire_bytes > 0)
 
 
 def plan_of(request: Request) -> Planned:
@@ -70,24 +82,10 @@ def _serving(request: Request) -> Planned:
     benches = [deployment.bench(section, prompt) for section in deployment.sections]
     return Planned(
         axes={axis: int(size) for axis, size in deployment.axes.items()},
+        ledger=ledger,
         arguments_bytes=memory["weights"] + memory["cache"] + memory["tokens"],
-        memory=memory,
-        flops=_flops_by_part(ledger),
-        moves=tuple(_move(line) for line in ledger.lines if line.moves and line.wire_bytes > 0),
         problems=_too_large(request, ledger.hbm_bytes),
         few_rows=any(few_rows(tokens, bench) for bench in benches),
-    )
-
-
-def _flops_by_part(ledger: Ledger) -> dict[str, float]:
-    """Matmul FLOPs; attention's own stand apart as `scores`."""
-    return ledger.by("term", "flops", lambda line: line.flops > 0)
-
-
-def _move(line: LedgerLine) -> PlannedMove:
-    what = line.carries
-    return PlannedMove(
-        line.kind, line.axes, what, "forward", line.what, line.section, float(line.wire_bytes), int(line.times)
     )
 
 
@@ -100,24 +98,30 @@ def _too_large(request: Request, peak: float) -> tuple[str, ...]:
     )
 
 
+def our_stack(request: Request) -> Stack:
+    """Our own program as a stack, with the room that experts have."""
+    return change(load_stack("dragonscale"), "experts", capacity=request.capacity)
+
+
+def training_job(request: Request, stack: Stack) -> Job:
+    """The job of a request under a stack."""
+    return Job(load_model(request.model), parse_slice(request.slice), request.batch, request.sequence, stack)
+
+
 def _training(request: Request) -> Planned:
-    model, plan, piece = load_model(request.model), parse_plan(request.plan), parse_slice(request.slice)
+    plan = parse_plan(request.plan)
     if plan.pipe > 1:
         raise InputError(
             f"The plan has pipe={plan.pipe}: which stage runs when is decided while it runs, so a compiled pipeline does not "
             "say how often it sends; verify one stage's plan with pipe=1."
         )
-    program = model.program()
-    place = place_of(plan, program)
-    together = plan.replicas * plan.microbatch
-    work = Work(together, request.sequence, request.batch // together, capacity=request.capacity)
-    parts = memory_parts(program, plan, place, work)
-    job = make_job(model, piece, request.batch, request.sequence)
+    job = training_job(request, our_stack(request))
+    verdict = judge_one(job, plan)
+    memory = verdict.ledger.memory
+    broken = [text for text in problems(job, plan, verdict) if "per chip" not in text]
     return Planned(
-        axes={axis: getattr(plan, axis) for axis in AXES},
-        arguments_bytes=parts.state + parts.tokens,
-        memory=planned_memory(parts, ALIVE[piece.chip.kind]),
-        flops=planned_flops(program, plan, place, work),
-        moves=tuple(planned_moves(program, plan, place, work)),
-        problems=tuple(problems(job, plan, judge_one(job, plan))),
+        axes=verdict.axes,
+        ledger=verdict.ledger,
+        arguments_bytes=memory["weights and optimizer"] + memory["tokens"],
+        problems=(*broken, *_too_large(request, verdict.hbm_bytes)),
     )

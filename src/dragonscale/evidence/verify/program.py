@@ -11,9 +11,8 @@ from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiler import devices as gpu_devices
 from dragonscale.hardware import Slice, parse_slice
 from dragonscale.models import load_model
-from dragonscale.runtime.meshes import mesh_of
+from dragonscale.runtime.meshes import exchanges, mesh_of, serving_sizes
 from dragonscale.runtime.placed_experts import Mixing
-from dragonscale.runtime.serving_place import exchanges, serving_sizes
 from dragonscale.runtime.serving_step import serving_mesh, serving_step
 from dragonscale.runtime.train.model import numerics_of
 from dragonscale.runtime.train.settings import Order, RunSettings, check

@@ -1,0 +1,95 @@
+"""Letters for the numbers of a plan, so that the functions that give its ledger give it as formulas.
+
+The structure is that of a concrete plan: which mesh axes there are, over which wires they lie, which formats the chip computes in. Sizes
+become letters (`dragonscale.formula`): the book's for the model (D, F, N, K, H, V, E), the names of the mesh axes for their
+degrees, C for FLOP/s, `W_hbm` for the memory's bandwidth, `W_ici` for both directions of a torus axis, `W_nvlink` and so on for the links of
+switches.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy
+
+from dragonscale.collectives import Ring
+from dragonscale.formula import Formula
+from dragonscale.hardware import Chip, Slice, Torus
+from dragonscale.models.program import Section
+from dragonscale.sharding.placement import Wires
+
+BOOK = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e": "E", "x": "k", "z": "F_s"}
+"""Dims of programs by the book's letters; others keep their names."""
+
+
+@dataclass
+class Letters:
+    """Which number each letter stands for."""
+
+    values: dict[str, float] = field(default_factory=dict)
+
+    def new(self, name: str, value: float) -> Formula:
+        """A letter for a number. The same number under the same name is the same letter; another number gets a count."""
+        for spelled in (name, *(f"{name}{count}" for count in range(2, 99))):
+            if self.values.setdefault(spelled, float(value)) == float(value):
+                return Formula.named(spelled, value)
+        raise AssertionError(f"too many sizes called {name}")
+
+
+def lettered_section(section: Section, letters: Letters) -> Section:
+    """A section with letters for its dims."""
+    dims = {name: letters.new(BOOK.get(name, name), size) if size > 1 else size for name, size in section.dims.items()}
+    return replace(section, dims=dims)
+
+
+def lettered_slice(piece: Slice, letters: Letters) -> Slice:
+    """A slice with letters for the rates of its chips and links."""
+    chip = piece.chip
+    matrix = {name: letters.new("C" if name == "bf16" else f"C_{name}", rate) for name, rate in chip.matrix.items()}
+    memory = {name: _memory(name, one, letters) for name, one in chip.memory.items()}
+    if isinstance(chip.network, Torus):
+        network: Any = replace(chip.network, link=letters.new("W_ici", 2 * chip.network.link) / 2)
+    else:
+        levels = tuple(
+            replace(one, bandwidth=letters.new(f"W_{one.name}", one.bandwidth)) for one in chip.network.levels
+        )
+        network = replace(chip.network, levels=levels)
+    dcn = letters.new("W_dcn", chip.dcn) if chip.dcn else chip.dcn
+    return replace(piece, chip=replace(chip, matrix=matrix, memory=memory, network=network, dcn=dcn))
+
+
+def _memory(name: str, one: Any, letters: Letters) -> Any:
+    return replace(one, bandwidth=letters.new(f"W_{name}", one.bandwidth)) if one.bandwidth else one
+
+
+def lettered_axes(axes: dict[str, Any], letters: Letters) -> dict[str, Any]:
+    """Mesh axes of more than one chip by their names."""
+    found = {}
+    for name, size in axes.items():
+        one = int(numpy.ravel(size)[0])
+        found[name] = letters.new(name, one) if one > 1 else 1
+    return found
+
+
+def lettered_wires(wires: Wires, piece: Slice, axes: dict[str, Any]) -> Wires:
+    """The wires of one plan with letters for the sizes of its axes; of several rings of an axis the first takes what the others leave."""
+    rings, pods = {}, {}
+    for name, found in wires.rings.items():
+        several = [
+            Ring(*(float(numpy.ravel(getattr(ring, part))[0]) for part in ("size", "wrap", "share"))) for ring in found
+        ]
+        several = [ring for ring in several if ring.size > 1]
+        pods[name] = int(numpy.ravel(wires.pods[name])[0])
+        others = 1.0
+        for ring in several[1:]:
+            others *= ring.size
+        if several:
+            several[0] = replace(several[0], size=axes[name] / (others * pods[name]))
+        elif pods[name] > 1:
+            pods[name] = axes[name]
+        rings[name] = tuple(several) or (Ring(1),)
+    return Wires(piece, axes, rings, pods, bool(numpy.ravel(wires.possible)[0]), wires.order)
+
+
+def lettered(chip: Chip) -> bool:
+    """Whether a chip's rates are letters."""
+    return any(isinstance(rate, Formula) for rate in chip.matrix.values())
