@@ -92,36 +92,29 @@ def explain_model(
 
 
 def explain_train(
-    scheme: Annotated[str, Parameter(help="dp, fsdp, tp, fsdp+tp, dp+fsdp+tp …, or a chain in the book's notation.")],
+    plan: Annotated[
+        str, Parameter(help="A plan (fsdp=64,tensor=8,remat=block, or a .toml), or a scheme (fsdp, dp+tp, fsdp+ep+tp).")
+    ],
     /,
     *,
+    model: Annotated[str, Parameter(help="A preset (llama3-70b), a config.json, or a TOML file.")],
     on: On,
-    mesh: MeshText = "",
-    axes: Annotated[str, Parameter(help="Hardware axes of each mesh axis on an ideal torus, such as X=2,Y=1.")] = "",
-    sizes: Sizes = "",
-    model: Annotated[str, Parameter(help="Take D and F from a model (with --batch).")] = "",
-    batch: Annotated[str, Parameter(help="Tokens per step, such as 4M.")] = "",
-    overlap: Annotated[str, Parameter(help="Whether collectives over different axes overlap: max or sum.")] = "max",
+    batch: Annotated[str, Parameter(help="Tokens of a step (4M), or sequences (512seq).")] = "4Mi",
+    seq: Annotated[str, Parameter(help="Tokens of a sequence.")] = "8192",
+    stack: Annotated[str, Parameter(help="The software: generic, megatron, torchtitan, maxtext, dragonscale …")] = "generic",
+    dtype: Annotated[str, Parameter(help="What matrices are multiplied in: bf16, fp8, int8 …")] = "bf16",
+    line: Annotated[
+        str, Parameter(help="One line, term, tensor or part of memory: U+G, 'mlp matmuls', tensor, all_gather, optimizer …")
+    ] = "",
+    solve: Annotated[str, Parameter(help="Solve crossovers for batch, seq, chips or a mesh axis; several with commas.")] = "",
     json: Json = False,
 ) -> int:
-    """Where a parallelism scheme becomes bound by the network."""
-    from dragonscale.hardware import parse_target
-    from dragonscale.models import load_model
+    """Where a step's time, bytes, FLOPs and memory come from, and where it becomes bound by the network."""
     from dragonscale.reports.explain.train import explain_train as explained
-    from dragonscale.reports.explain.train import layer_sizes
-    from dragonscale.sharding.mesh import parse_mesh
-    from dragonscale.units import parse_count
+    from dragonscale.reports.train.question import explained_job
 
-    chip, piece = parse_target(on)
-    known = read_sizes(sizes)
-    tokens = parse_count(batch, "--batch") if batch else None
-    if model:
-        known = layer_sizes(load_model(model), tokens or 0) | known
-    if tokens is None:
-        known = {name: size for name, size in known.items() if size}
-    elif not model:
-        known = {"B": tokens} | known
-    return _show(explained(scheme, chip, piece, parse_mesh(mesh), known, read_sizes(axes) or None, overlap), json)
+    job, split = explained_job(plan, model, on, batch, seq, stack, dtype)
+    return _show(explained(job, split, line, solve), json)
 
 
 def explain_serve(
@@ -134,25 +127,29 @@ def explain_serve(
     ttft: Annotated[str, Parameter(help="The time to the first token that must be met.")] = "",
     tpot: Annotated[str, Parameter(help="The time per output token that must be met.")] = "",
     engine: Annotated[str, Parameter(help="The software: generic, vllm, sglang, trtllm …")] = "",
-    dtype: Annotated[str, Parameter(help="Format of weights, products and cache.")] = "",
+    dtype: Annotated[str, Parameter(help="Format of weights, matmuls and cache.")] = "",
     weights: Annotated[str, Parameter(help="Format of stored weights.")] = "",
-    compute: Annotated[str, Parameter(help="Format of products.")] = "",
+    compute: Annotated[str, Parameter(help="Format of matmuls.")] = "",
     kv: Annotated[str, Parameter(help="Format of the cache.")] = "",
     plan: Annotated[str, Parameter(help="The plan (tensor=8, or a .toml); the best one without it.")] = "",
     batch: Annotated[str, Parameter(help="Sequences that decode at once; the best number without it.")] = "",
+    line: Annotated[
+        str, Parameter(help="One line, term or tensor of the iteration: U+G, mlp, tensor, all_reduce, 'KV cache', Wq …")
+    ] = "",
+    solve: Annotated[str, Parameter(help="Solve crossovers for batch, context, prompt or a mesh axis (tensor).")] = "",
     json: Json = False,
 ) -> int:
-    """Where the decode step, the time per token, the largest batch and the limits of serving come from."""
+    """Where an iteration's time and memory, the time per token and the limits of serving come from."""
     from dragonscale.reports.explain.serve import explain_serve as explained
-    from dragonscale.reports.serve.question import Question, read_question
+    from dragonscale.reports.serve.question import ServeQuestion, read_question
 
     asked = read_question(
-        Question(
+        ServeQuestion(
             model=model, on=on, prompt=prompt, output=output, ttft=ttft, tpot=tpot, engine=engine, dtype=dtype,
             weights=weights, compute=compute, kv=kv, plan=plan, batch=batch,
         )
     )  # fmt: skip
-    return _show(explained(asked), json)
+    return _show(explained(asked, line, solve), json)
 
 
 def _show(explanation, json: bool) -> int:

@@ -55,10 +55,10 @@ def run(
     json: Json = False,
 ) -> int:
     """How should a training run be split over chips, how long does a step take, what bounds it, what does it cost?"""
-    from dragonscale.reports.train.question import Question, read_question
+    from dragonscale.reports.train.question import TrainQuestion, read_question
 
     asked = read_question(
-        Question(
+        TrainQuestion(
             model=model, on=on, batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
             remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew,
         )

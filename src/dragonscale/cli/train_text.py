@@ -7,10 +7,10 @@ from dragonscale.cli.show import WIDTH, amount, bar, table
 FILLS = "█▓▒░▚▞▤▥◆"
 SPLITS = {
     "pipe": "layers, in stages",
-    "data": "the batch, with copies of the model",
-    "fsdp": "the batch and the state",
-    "expert": "the batch and the experts",
-    "context": "the sequence",
+    "data": "batch; the model replicated",
+    "fsdp": "batch; optimizer, gradients, weights sharded as zero says",
+    "expert": "batch; experts",
+    "context": "sequence",
     "tensor": "heads, hidden dims, vocabulary",
 }
 
@@ -52,7 +52,7 @@ def _heading(report: Any) -> str:
 def draw_mesh(plan: dict[str, Any]) -> list[str]:
     """The axes as a table, and the mesh itself: a line for each stage, a box for each replica, a square for each chip."""
     rows = [[name, plan[name], SPLITS[name]] for name in SPLITS if plan[name] > 1]
-    lines = [table(["axis", "ways", "splits"], rows, right=[1])] if rows else ["one chip"]
+    lines = [table(["axis", "degree", "splits"], rows, right=[1])] if rows else ["one chip"]
     inner, copies, stages = plan["context"] * plan["tensor"], plan["data"] * plan["fsdp"] * plan["expert"], plan["pipe"]
     cells = "■" * min(inner, 8) + (f"…{inner}" if inner > 8 else "")
     room = max(1, min(copies, (WIDTH - 30) // (len(cells) + 3)))
@@ -64,7 +64,7 @@ def draw_mesh(plan: dict[str, Any]) -> list[str]:
         lines.append(f"  …         x{stages} stages")
     words = ["microbatch", "virtual", "schedule", "remat", "zero"]
     kept = [f"{word}={plan[word]}" for word in words if not (word in ("virtual", "schedule") and stages == 1)]
-    kept += ["keys and values round a ring"] if plan["context"] > 1 and plan["ring"] else []
+    kept += ["ring attention"] if plan["context"] > 1 and plan["ring"] else []
     return [*lines, "  " + ", ".join(kept)]
 
 

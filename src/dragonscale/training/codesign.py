@@ -101,7 +101,6 @@ def loss_shrinks(name: str, share: float) -> Callable[[Job, Plan], bool]:
 
     def enough(job: Job, plan: Plan) -> bool:
         verdict = judge_one(job, plan)
-        term = verdict.expected.terms.get(name)
-        return term is None or first(term.exposed) <= share * first(verdict.seconds)
+        return verdict.ledger.by("term", "exposed_s").get(name, 0.0) <= share * verdict.seconds
 
     return enough

@@ -98,6 +98,19 @@ def read_field(name: str, value: Any) -> Any:
     return int(text)
 
 
+def unrunnable(plan: Plan) -> str:
+    """Why our own program does not run a plan; empty if it does."""
+    if plan.remat == "offload":
+        return "activations in the host's memory (remat=offload) are not programmed yet"
+    if plan.schedule in ("zero-bubble", "dualpipe") and plan.pipe > 1:
+        return f"the schedule {plan.schedule} is planned but not programmed yet"
+    if plan.dtype not in ("bf16", "fp32"):
+        return f"matmuls in {plan.dtype} are not programmed yet"
+    if plan.ring and plan.pipe > 1 and plan.context > 1:
+        return "ring attention inside pipeline stages is not programmed yet"
+    return ""
+
+
 def parse_plan(text: str) -> Plan:
     """Read `data=2,fsdp=16,tensor=4,…`, or the TOML file of that name."""
     if text.strip().endswith(".toml"):

@@ -11,7 +11,7 @@ import numpy
 
 from dragonscale.hardware import Chip, Slice, Torus
 from dragonscale.hardware.slices import possible_shapes
-from dragonscale.training.evaluation import WIRES, Job, first, judge_one
+from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
 
 GROWTH = 2
@@ -102,8 +102,8 @@ def scheme_curve(job: Job, scheme: str, pieces: list[Slice]) -> list[Point]:
         if plan is None:
             continue
         verdict = judge_one(here, plan)
-        wires = {name: first(verdict.bound.terms[name].seconds) for name in WIRES if name in verdict.bound.terms}
-        compute = sum(first(term.seconds) for name, term in verdict.bound.terms.items() if name not in WIRES)
+        wires = {name: first(seconds) for name, seconds in verdict.wires_s.items()}
+        compute = first(verdict.compute_s)
         busiest = max(wires, key=lambda name: wires[name], default="")
         most = wires.get(busiest, 0.0)
         points.append(Point(piece.chips, job.tokens / piece.chips, compute, most, first(verdict.seconds), busiest))

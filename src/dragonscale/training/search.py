@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy
 
+from dragonscale.plan.pareto import Front
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
 from dragonscale.training.fast import Judged, cost_rows, judge_rows, lower_bounds
-from dragonscale.plan.pareto import Front
 from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Chosen, Rows, choose, take
 from dragonscale.training.space import Kind, Space, even_chunks, kind_of, kinds_of, rows_of

@@ -6,7 +6,7 @@ seconds of all lines add up to the step.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from dragonscale.numbers import Number, maximum, where

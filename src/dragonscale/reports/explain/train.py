@@ -1,279 +1,191 @@
-"""Where a parallelism scheme stops scaling, and why: its times as formulas, with numbers in, and its rules solved.
+"""Where the numbers of a training plan come from: every term, line and part of memory of the real plan of the real model as a
+formula, with the numbers put in, and the sizes at which a kind of move takes as long as compute.
 
-The scheme is a line in the book's notation (or the name of one); compute, the collectives of both passes and the rules
-follow from it. The formulas are those that give the numbers, run on symbols.
+The formulas are the lines of the plan's own ledger over letters (`dragonscale.training.formulas`). Times are at datasheet rates; what is
+expected of the step is told beside them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.errors import InputError, unknown
-from dragonscale.hardware import Chip, Slice, Torus
-from dragonscale.models.transformer import Transformer
-from dragonscale.numbers import Number
-from dragonscale.reports.explain.formulas import Explanation, Line, formula_line, formula_text
-from dragonscale.roofline import symbol
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.training.crossovers import (
-    CHIPS,
-    Mixture,
-    Rule,
-    best_mixture,
-    find_rules,
-    least_tokens,
-    numbers_of,
-    span_of,
-)
-from dragonscale.training.rooflines import OVERLAPS, LayerTimes, axis_bandwidth, layer_times, letters
-from dragonscale.training.scheme_mesh import PODS, best_mesh, counts_pods, given_mesh, possible_overlap, shares_wires
-from dragonscale.training.schemes import Scheme, read_scheme, told, waits
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.formula import expression
+from dragonscale.hardware import Slice
+from dragonscale.plan.letters import Letters
+from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, formula_text
+from dragonscale.training.crossings import Crossing, crossings
+from dragonscale.training.evaluation import Job, Verdict, judge_one
+from dragonscale.training.formulas import formula_verdict
+from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.step_ledger import WIRES
 from dragonscale.units import render
+
+SCHEMES = {
+    "dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe",
+}  # fmt: skip
+INNER = 8
+"""Chips that a further scheme gets beside the first, or as many as a node has."""
+QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes"), ("wire_bytes", "bytes sent", "bytes"))
+
+
+def read_scheme(text: str, piece: Slice) -> Plan:
+    """A plan, or the name of a scheme (`fsdp`, `dp+tp`, `fsdp+ep+tp`) spread over a slice: the first takes what the others, of eight
+    chips each, leave.
+
+    >>> from dragonscale.hardware import parse_slice
+    >>> print(read_scheme("fsdp+tp", parse_slice("h100:512")), "|", read_scheme("dp", parse_slice("v5p:4x4x4")))
+    fsdp=64,tensor=8 | data=64
+    """
+    names = text.strip().lower().split("+")
+    if "=" in text or text.strip().endswith(".toml") or any(name not in SCHEMES for name in names):
+        if "=" not in text and not text.strip().endswith(".toml"):
+            raise unknown("parallelism called", next(name for name in names if name not in SCHEMES), SCHEMES)
+        return parse_plan(text)
+    sizes = {SCHEMES[name]: INNER for name in names[1:]}
+    left = piece.chips
+    for size in sizes.values():
+        left //= size
+    if left < 1:
+        raise InputError(
+            f"{shorten(text)} needs at least {INNER ** (len(names) - 1)} chips and {piece} has {piece.chips}."
+        )
+    return Plan(**{SCHEMES[names[0]]: left}, **sizes, zero=3 if "fsdp" in names else 1)
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A scheme on a machine: numbers where they are known, and the letters they stand for."""
-
-    scheme: Scheme
-    chip: Chip
-    sizes: dict[str, int]
-    mesh: Mesh | None
-    overlap: str
-    spans: dict[str, int]
+class _Formulas:
+    job: Job
+    plan: Plan
+    verdict: Verdict
+    letters: Letters
 
     @property
-    def switched(self) -> bool:
-        return not isinstance(self.chip.network, Torus)
+    def values(self) -> dict[Any, float]:
+        import sympy
 
-    @property
-    def pods(self) -> tuple[str, ...]:
-        """The axis that counts pods, where the scheme has one and the mesh gives it to the data-centre network."""
-        if self.switched or not counts_pods(self.scheme):
-            return ()
-        across = self.mesh is None or self.mesh.pods.get(PODS, 1) == self.mesh.axes[PODS]
-        return (PODS,) if across else ()
+        return {sympy.Symbol(name, positive=True): value for name, value in self.letters.values.items()}
 
-    @property
-    def letters(self) -> tuple[dict[str, Number], Mesh]:
-        return letters(self.scheme, self.pods, self.switched)
+    def say(self, name: str, number: Any, unit: str) -> FormulaLine:
+        import sympy
 
-    @property
-    def values(self) -> dict[Any, Number]:
-        """What the letters stand for, as far as it is known."""
-        if self.mesh is None:
-            return numbers_of(self.chip, dict(self.sizes), spans=dict(self.spans))
-        spans = {axis: span_of(self.mesh, axis) for axis in self.scheme.axes if axis not in self.pods}
-        values = numbers_of(self.chip, dict(self.sizes), self.mesh.axes, spans)
-        return values | {symbol(CHIPS): self.mesh.chips}
-
-    @property
-    def complete(self) -> bool:
-        """Whether the times are numbers."""
-        return self.mesh is not None and set(self.scheme.dims) <= set(self.sizes)
+        return formula_line(name, sympy.factor_terms(expression(number)), self.values, unit)
 
 
-def layer_sizes(model: Transformer, tokens: int) -> dict[str, int]:
-    """B, D and F of a model's widest dense block, for the book's schemes."""
-    widths = [section.dims["f"] for section in model.program().sections if "f" in section.dims]
-    if not widths:
-        raise InputError(f"{model.name} has no feed-forward block; give --sizes B=…,D=…,F=… instead.")
-    return {"B": tokens, "D": model.d_model, "F": max(widths)}
-
-
-def explain_train(
-    text: str,
-    chip: Chip,
-    piece: Slice | None,
-    axes: dict[str, int],
-    sizes: dict[str, int],
-    spans: dict[str, int] | None = None,
-    overlap: str = "max",
-) -> Explanation:
-    """Explain a scheme on a chip or a slice.
-
-    `axes` are sizes of its mesh axes; on a slice they may be left out and the best split is taken. `spans` says how many
-    whole axes of a torus each mesh axis uses, as the book counts them, instead of laying the mesh over the slice.
-    """
-    if overlap not in OVERLAPS:
-        raise unknown("overlap", overlap, OVERLAPS)
-    scheme = read_scheme(text)
-    _check(scheme, chip, axes, sizes, spans or {})
-    mesh = _mesh(scheme, chip, piece, axes, spans, sizes, overlap)
-    setting = Setting(scheme, chip, sizes, mesh, possible_overlap(mesh, overlap), spans or {})
-    lines = [*_pass_lines(setting, "forward"), *_pass_lines(setting, "backward"), *_mixture_lines(setting)]
-    return Explanation(scheme.text, lines, _rules(setting), _notes(setting))
-
-
-def _check(scheme: Scheme, chip: Chip, axes: dict[str, int], sizes: dict[str, int], spans: dict[str, int]) -> None:
-    for name in (*axes, *spans):
-        if name not in scheme.axes:
-            raise unknown(f"mesh axis of {scheme.text} called", name, scheme.axes)
-    if axes and len(axes) < len(scheme.axes):
-        lacking = ", ".join(axis for axis in scheme.axes if axis not in axes)
-        raise InputError(f"{scheme.text} also has the mesh axis {lacking}; give its size too.")
-    for name, size in (*axes.items(), *sizes.items(), *spans.items()):
-        if size < 1:
-            raise InputError(f"{name} is {size}; it must be at least 1.")
-    for name in sizes:
-        if name not in scheme.dims:
-            raise unknown(f"dim of {scheme.text} called", name, scheme.dims)
-    several = [move for move in (*scheme.forward_moves, *scheme.backward_moves) if len(move.step.axes) > 1]
-    if several and not isinstance(chip.network, Torus):
-        raise InputError(
-            f"{told(several[0])} runs over several mesh axes, whose bandwidths do not add up under switches; "
-            "write one axis in their place."
-        )
-
-
-def _mesh(
-    scheme: Scheme,
-    chip: Chip,
-    piece: Slice | None,
-    axes: dict[str, int],
-    spans: dict[str, int] | None,
-    sizes: dict[str, int],
-    overlap: str,
-) -> Mesh | None:
-    """The mesh as given; on a slice without one, the split that communicates least; else none, only letters."""
-    if axes:
-        return given_mesh(scheme, chip, piece, axes, spans)
-    if piece is None or not set(scheme.dims) <= set(sizes):
-        return None
-    if spans:
-        raise InputError("Give the sizes of the mesh axes too, or leave out how many axes of the torus they span.")
-    return best_mesh(scheme, piece, sizes, overlap)
-
-
-def _times(setting: Setting, phase: str) -> LayerTimes:
-    """The times of a pass as formulas, without the collectives of axes that have one chip."""
-    times = layer_times(setting.scheme, *setting.letters, phase)
-    return LayerTimes(times.math, {axes: seconds for axes, seconds in times.comms.items() if _wide(setting, axes)})
-
-
-def _wide(setting: Setting, axes: tuple[str, ...]) -> bool:
-    return setting.mesh is None or setting.mesh.size(*axes) > 1
-
-
-def _pass_lines(setting: Setting, phase: str) -> list[Line]:
-    """Compute, each set of wires, and both together."""
-    times, values = _times(setting, phase), setting.values
-    lines = [formula_line(f"{phase}: T_math", times.math, values, "s")]
-    moves = setting.scheme.forward_moves if phase == "forward" else setting.scheme.backward_moves
-    for axes, seconds in times.comms.items():
-        named = ", ".join(told(move) for move in moves if move.step.axes == axes)
-        lines.append(formula_line(f"{phase}: T_{''.join(axes)} ({named})", seconds, values, "s"))
-    if times.comms:
-        how = "at once" if setting.overlap == "max" else "one after the other"
-        if len(times.comms) > 1:
-            lines.append(formula_line(f"{phase}: T_comms ({how})", times.network(setting.overlap), values, "s"))
-        lines.append(formula_line(f"{phase}: T_math / T_comms", times.ratio(setting.overlap), values, "count"))
-    return lines
-
-
-def _mixture(setting: Setting) -> Mixture | None:
-    """The best division between the two axes of a mixture, or None where there is nothing to divide."""
-    axes = setting.scheme.axes
-    comms = layer_times(setting.scheme, *setting.letters).comms
-    if len(axes) != 2 or set(comms) != {(axis,) for axis in axes} or not all(_wide(setting, (axis,)) for axis in axes):
-        return None
-    return best_mixture(setting.scheme, *setting.letters, *axes, setting.overlap)
-
-
-def _mixture_lines(setting: Setting) -> list[Line]:
-    """The best division of N chips, if the axes keep the wires they have here."""
-    import sympy
-
-    mixed, values = _mixture(setting), setting.values
-    if mixed is None:
-        return []
-    ways = sympy.sympify(mixed.ways).subs(values)
-    lines = [formula_line(f"best {mixed.first} for N chips", mixed.ways, values, "count")]
-    if ways.is_number and setting.mesh is not None and not 1 < float(ways) < setting.mesh.chips:
-        return lines  # one axis alone is best; the formulas below would divide chips that are not there
-    lines.append(formula_line("T_math / T_comms there", mixed.ratio, values, "count"))
-    if mixed.tokens_per_chip is not None:
-        lines.append(formula_line("fewest tokens per chip there", mixed.tokens_per_chip, values, "count"))
-    return lines
-
-
-def _rules(setting: Setting) -> list[str]:
-    """Each rule, its value on this chip, and whether it is kept here."""
-    rules = find_rules(setting.scheme, *setting.letters)
-    return [_told_rule(setting, rule) for rule in rules if _wide(setting, rule.axes)]
-
-
-def _told_rule(setting: Setting, rule: Rule) -> str:
-    import sympy
-
-    values = setting.values
-    left = sympy.sympify(symbol(rule.variable))
-    for way in rule.ways.split("*") if rule.ways else ():
-        left = left / symbol(way)
-    limit, here = sympy.sympify(rule.value).subs(values), left.subs(values)
-    shown = str(left) + (" > " if rule.above else " < ") + formula_text(rule.value)
-    if limit.is_number:
-        shown += f" = {float(limit):,.4g}"
-    if limit.is_number and here.is_number:
-        kept = (here > limit) if rule.above else (here < limit)
-        shown += f"; here {float(here):,.4g}, {'so it hides' if kept else 'so it shows'}"
-    tokens = values.get(symbol(rule.variable))
-    if rule.above and rule.ways and limit.is_number and tokens is not None:
-        shown += f" (up to {rule.ways} = {float(tokens / limit):,.4g})"
-    return f"{rule.phase} pass over {', '.join(rule.axes)} hides under compute if {shown}"
-
-
-def _notes(setting: Setting) -> list[str]:
-    chip, scheme = setting.chip, setting.scheme
-    wire = "out of a chip to its node" if setting.switched else "both directions of one axis"
-    notes = [
-        f"C = {render(chip.peak('bf16'), 'FLOP/s')}, W = {render(axis_bandwidth(chip), 'bytes/s')} ({wire}) of {chip.title}"
-    ]
-    if setting.mesh is not None:
-        sizes = ", ".join(f"{axis}={size}" for axis, size in setting.mesh.axes.items())
-        spans = [_span(setting, axis) for axis in scheme.axes if axis not in setting.pods]
-        notes.append(f"mesh: {sizes}; " + ", ".join(spans))
-        if shares_wires(setting.mesh):
-            notes.append("mesh axes share an axis of the torus, so their collectives are added up")
-    moves = [move for move in (*scheme.forward_moves, *scheme.backward_moves) if _wide(setting, move.step.axes)]
-    waited = [told(move) for move in moves if waits(move)]
-    notes.append(
-        f"waited for: {', '.join(waited)}" if waited else "nothing is waited for: weights and gradients travel any time"
+def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "") -> Explanation:
+    """All terms of a step and parts of its memory, or the lines, terms and tensors of a name; with `solve`, where wires and compute take
+    equally long."""
+    found = _Formulas(job, plan, *formula_verdict(job, plan))
+    wanted = [name.strip() for name in solve.split(",")] if solve else ["batch"]
+    solved = crossings(found.verdict, found.letters, wanted, plan)
+    lines = [*_named(found, line)] if line else [*_overview(found)]
+    subject = (
+        f"{job.model.name} on {job.slice}, {plan}, {job.batch} sequences of {job.sequence:,} tokens, {job.stack.name}"
     )
-    kept = [told(move) for move in moves if waits(move) and scheme.regathered(move)]
-    if kept:
-        notes.append(f"{', '.join(kept)} of the backward pass need not be repeated if the result is kept")
-    if setting.complete:
-        notes.append(_verdict(setting))
+    solutions = [_solution(one) for one in solved if one.value is not None]
+    return Explanation(subject, lines, [_told(one) for one in solved], _notes(found), solutions)
+
+
+def _overview(found: _Formulas) -> Iterator[FormulaLine]:
+    ledger = found.verdict.ledger
+    for term, seconds in ledger.by("term", "bound_s").items():
+        if float(seconds) > 0:
+            yield found.say(term, seconds, "s")
+    for axes, sent in ledger.sent_bytes.items():
+        yield found.say(f"bytes sent over {'+'.join(axes)}", sent, "bytes")
+    yield found.say("matmul FLOPs of a chip", found.verdict.flops, "FLOP")
+    for part, held in ledger.memory.items():
+        if float(held) > 0:
+            yield found.say(f"memory: {part}", held, "bytes")
+
+
+def _named(found: _Formulas, name: str) -> Iterator[FormulaLine]:
+    """Lines by the name of what they make or move, their kind, term, part, phase or axes; tensors in memory by theirs."""
+    seen: dict[str, None] = {}
+    count = 0
+    for line in found.verdict.ledger.lines:
+        names = (
+            line.what,
+            line.kind,
+            line.term,
+            line.part,
+            line.phase,
+            "+".join(sorted(line.axes)),
+            *line.what.split("+"),
+        )
+        seen |= dict.fromkeys(one for one in names if one)
+        if name not in names:
+            continue
+        count += 1
+        label = f"{line.section}, {line.phase}: {line.what} ({line.kind}{' over ' + '+'.join(line.axes) if line.axes else ''})"
+        for key, words, unit in QUANTITIES:
+            if float(getattr(line, key)):
+                yield found.say(f"{label}, {words}", getattr(line, key), unit)
+        if float(line.bound_s):
+            yield found.say(f"{label}, at datasheet rates", line.bound_s, "s")
+        yield found.say(f"{label}, times a step", line.times, "count")
+    for held in found.verdict.ledger.held:
+        seen |= dict.fromkeys((held.what, held.part))
+        if name in (held.what, held.part):
+            count += 1
+            yield found.say(f"memory, {held.part}: {held.what}", held.bytes, "bytes")
+    if not count:
+        raise unknown("line of this plan called", name, sorted(seen))
+
+
+def _solution(one: Crossing) -> FormulaLine:
+    text = formula_text(one.formula) if one.formula is not None else ""
+    unit = {"batch": "tokens", "seq": "tokens", "chips": "chips"}.get(one.variable, "degree")
+    return FormulaLine(f"{one.term}: {one.variable}", text, text, f"{one.value:,.4g}", one.value, unit)
+
+
+def _told(one: Crossing) -> str:
+    """A crossover in words."""
+    if one.value is None:
+        return (
+            f"{one.term} {'hide' if one.hides == 'always' else 'never hide'} under compute whatever the {one.variable}"
+        )
+    sign = ">" if one.hides == "above" else "<"
+    unit = {"batch": " tokens", "seq": " tokens"}.get(one.variable, "")
+    hidden = (one.here > one.value) == (one.hides == "above")
+    formula = f"{formula_text(one.formula)} = " if one.formula is not None else ""
+    return (
+        f"{one.term} hide under compute if {one.variable} {sign} {formula}{one.value:,.4g}{unit}; here {one.here:,.6g}, so they "
+        f"{'do' if hidden else 'do not'}"
+    )
+
+
+def _notes(found: _Formulas) -> list[str]:
+    real = judge_one(found.job, found.plan)
+    compute, wires = (
+        float(real.compute_s),
+        {term: float(value) for term, value in real.wires_s.items() if float(value) > 0},
+    )
+    notes = [
+        f"At datasheet rates the step takes {render(float(real.lower), 's')} if everything overlaps (compute {render(compute, 's')}"
+        + "".join(f", {term} {render(value, 's')}" for term, value in wires.items())
+        + f"), {render(float(real.upper), 's')} if nothing does; expected {render(float(real.seconds), 's')}.",
+        "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the model's dims, L its layers; "
+        "mesh axes by their names; "
+        + ", ".join(
+            f"{name} = {_rate(name, value)}"
+            for name, value in found.letters.values.items()
+            if name[0] in "CW" and _used(found, name)
+        )
+        + ".",
+    ]
+    largest = max(WIRES, key=lambda term: wires.get(term, 0.0))
+    bound = largest if wires.get(largest, 0.0) > compute else "compute"
+    notes.append(f"Bound by {bound} at datasheet rates.")
     return notes
 
 
-def _span(setting: Setting, axis: str) -> str:
-    assert setting.mesh is not None
-    span = float(span_of(setting.mesh, axis))
-    if setting.switched:
-        return f"W_{axis} = {render(span * axis_bandwidth(setting.chip), 'bytes/s')}"
-    return f"M_{axis} = {span:.4g}"
+def _used(found: _Formulas, name: str) -> bool:
+    import sympy
+
+    letter = sympy.Symbol(name, positive=True)
+    return any(letter in expression(line.bound_s).free_symbols for line in found.verdict.ledger.lines)
 
 
-def _verdict(setting: Setting) -> str:
-    """What bounds the layer, and what to change."""
-    scheme, mesh = setting.scheme, setting.mesh
-    assert mesh is not None
-    passes = {phase: layer_times(scheme, dict(setting.sizes), mesh, phase) for phase in ("forward", "backward")}
-    sends = {phase: times for phase, times in passes.items() if float(times.network(setting.overlap)) > 0}
-    if not sends:
-        return "Bound by compute: nothing is sent."
-    phase = min(sends, key=lambda name: float(sends[name].ratio(setting.overlap)))
-    times = sends[phase]
-    ratio = float(times.ratio(setting.overlap))
-    if ratio > 1:
-        return f"Bound by compute: it takes {ratio:.3g} times as long as the communication of the {phase} pass."
-    axes = max(times.comms, key=lambda name: float(times.comms[name]))
-    least = least_tokens(scheme, dict(setting.sizes), mesh, setting.overlap)
-    tokens = scheme.tokens[0]
-    change = (
-        f"{tokens} = {least:,.0f} makes it bound by compute"
-        if least is not None
-        else f"no batch is large enough; use fewer ways of {', '.join(axes)}"
-    )
-    return f"Bound by the network over {', '.join(axes)} in the {phase} pass, {1 / ratio:.3g} times as long as compute: {change}."
+def _rate(name: str, value: float) -> str:
+    return render(value, "FLOP/s" if name.startswith("C") else "bytes/s")

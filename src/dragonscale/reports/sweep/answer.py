@@ -51,7 +51,7 @@ def _verify(asks: dict[str, Any], cached: bool) -> Any:
 def _train(asks: dict[str, Any], _: bool) -> Any:
     from dragonscale.reports.train.ask import answer
 
-    return answer(train_question.read_question(train_question.Question(**asks)))
+    return answer(train_question.read_question(train_question.TrainQuestion(**asks)))
 
 
 def _serve(asks: dict[str, Any], _: bool) -> Any:

@@ -33,7 +33,7 @@ from dragonscale.tables import read_table
 MOST = 100_000
 QUESTIONS: dict[str, Any] = {
     "verify": verify_question.Question,
-    "train": train_question.Question,
+    "train": train_question.TrainQuestion,
     "serve": serve_question.Question,
 }
 _WRITTEN = {"slice": "on", "option": "options"}

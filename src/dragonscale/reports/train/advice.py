@@ -1,38 +1,33 @@
 """What bounds a training step, what is lost beside it, and what to change."""
 
 from dragonscale.reports.train.records import MemoryRow, TermRow
-from dragonscale.training.evaluation import WIRES, Job
+from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan
+from dragonscale.training.step_ledger import WIRES
 
-COMPUTE = ("matmuls", "scores", "pointwise", "recomputation", "optimizer", "copies")
+COMPUTE = ("matmuls", "attention", "elementwise", "recompute", "optimizer", "copies")
 """Words in the names of terms that are work on the chip itself."""
 
 
-ENDS = "embedding, head and uneven stages"
+def is_compute(name: str) -> bool:
+    """Whether a term is work on the chip itself, and not waiting for wires, other stages or stragglers."""
+    return name not in WIRES and any(word in name for word in COMPUTE)
 
 
-def is_compute(name: str, pipe: int = 1) -> bool:
-    """Whether a term is work on the chip itself, and not waiting for wires, other stages or stragglers. Without a
-    pipeline, the embedding and the head are work like any other."""
-    return name not in WIRES and (any(word in name for word in COMPUTE) or (name == ENDS and pipe == 1))
-
-
-def bound_by(terms: list[TermRow], pipe: int = 1) -> str:
+def bound_by(terms: list[TermRow]) -> str:
     """What takes most of the step: `compute`, or the name of the longest other term where that is more."""
-    compute = sum(row.exposed_s for row in terms if is_compute(row.name, pipe))
-    other = max((row for row in terms if not is_compute(row.name, pipe)), key=lambda row: row.exposed_s, default=None)
+    compute = sum(row.exposed_s for row in terms if is_compute(row.name))
+    other = max((row for row in terms if not is_compute(row.name)), key=lambda row: row.exposed_s, default=None)
     return other.name if other is not None and other.exposed_s > compute else "compute"
 
 
 def advice(job: Job, plan: Plan, terms: list[TermRow]) -> str:
     """What bounds the step, what is lost beside it, and what to change."""
     total = sum(row.exposed_s for row in terms) or 1.0
-    bound = bound_by(terms, plan.pipe)
-    taken = sum(
-        row.exposed_s for row in terms if (is_compute(row.name, plan.pipe) if bound == "compute" else row.name == bound)
-    )
+    bound = bound_by(terms)
+    taken = sum(row.exposed_s for row in terms if (is_compute(row.name) if bound == "compute" else row.name == bound))
     start = f"bound by {bound} ({taken / total:.0%} of the step)"
-    others = [row for row in terms if not is_compute(row.name, plan.pipe) or row.name == "recomputation"]
+    others = [row for row in terms if not is_compute(row.name) or row.name == "recompute"]
     lost = max(others, key=lambda row: row.exposed_s, default=None)
     if lost is None or lost.exposed_s < 0.01 * total:
         return f"{start}; only more or faster chips make it shorter."
@@ -42,31 +37,31 @@ def advice(job: Job, plan: Plan, terms: list[TermRow]) -> str:
 
 
 def _remedy(job: Job, plan: Plan, name: str) -> str:
-    tokens = job.tokens / job.piece.chips
+    tokens = job.tokens / job.slice.chips
     remedies = {
-        "tensor collectives": f"fewer than tensor={plan.tensor} ways, or more network bandwidth inside the tensor group",
-        "context collectives": f"fewer than context={plan.context} ways, or longer sequences",
-        "expert all-to-all": f"fewer than expert={plan.expert} ways, or groups that stay inside a node",
+        "tensor collectives": f"a smaller degree than tensor={plan.tensor}, or more network bandwidth inside the tensor group",
+        "context collectives": f"a smaller degree than context={plan.context}, or longer sequences",
+        "expert all-to-all": f"a smaller degree than expert={plan.expert}, or groups that stay inside a node",
         "fsdp collectives": f"more than the {tokens:,.0f} tokens per chip there are, so that gathers hide under compute",
         "gradient reduction": f"more than the {tokens:,.0f} tokens per chip there are, so that it hides under the backward pass",
         "pipeline bubble": "a larger batch (more microbatches per stage), fewer stages, or more chunks per rank",
         "pipeline sends": "fewer stages or chunks per rank",
         "host offload": "recomputing instead, or larger microbatches to hide the transfers under",
-        "recomputation": "more HBM, or more chips to spread the activations over",
+        "recompute": "more HBM, or more chips to spread the activations over",
         "stragglers": "fewer or more even machines",
-        "waiting for the host": "larger microbatches or fewer ways, so that kernels take longer than their launches",
+        "host": "larger microbatches or smaller degrees, so that kernels take longer than their launches",
     }
     return remedies.get(name, "stages of more equal length")
 
 
 MEMORY = {
-    "weights": "zero=3, or more ways of tensor or pipe",
+    "weights": "zero=3, or a larger tensor or pipe degree",
     "gradients": "zero=2 or 3 over fsdp",
     "optimizer": "zero=1 or more over fsdp, or an optimizer with less state",
-    "activations": "remat=block, a smaller microbatch, or more ways of context or tensor",
-    "gathered weights": "more ways of tensor",
-    "working set": "a smaller microbatch, or more ways of context or tensor",
-    "logits": "a smaller microbatch, or more ways of tensor",
+    "activations": "remat=block, a smaller microbatch, or a larger context or tensor degree",
+    "gathered weights": "a larger tensor degree",
+    "workspace": "a smaller microbatch, or a larger context or tensor degree",
+    "logits": "a smaller microbatch, or a larger tensor degree",
 }
 
 

@@ -16,7 +16,7 @@ from dragonscale.reports.train.extras import (
     largest_report,
     scaling_rows,
 )
-from dragonscale.reports.train.question import Asked
+from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.reports.train.report import single_report
 from dragonscale.training.plan import Plan, save_plan
@@ -25,7 +25,7 @@ from dragonscale.training.search import Progress
 
 
 def answer(
-    asked: Asked, progress: Progress | None = None, scaling: bool = False, codesign: bool = False
+    asked: TrainAsked, progress: Progress | None = None, scaling: bool = False, codesign: bool = False
 ) -> TrainReport:
     """The report that answers a question."""
     if asked.question.largest:
@@ -44,7 +44,7 @@ def answer(
     return report
 
 
-def _add(report: TrainReport, asked: Asked, progress: Progress | None, scaling: bool, codesign: bool) -> None:
+def _add(report: TrainReport, asked: TrainAsked, progress: Progress | None, scaling: bool, codesign: bool) -> None:
     piece = parse_slice(report.slice)
     if scaling:
         report.scaling = scaling_rows(asked, piece, progress)
@@ -54,16 +54,16 @@ def _add(report: TrainReport, asked: Asked, progress: Progress | None, scaling: 
         report.codesign = codesign_report(asked, piece, progress)
 
 
-def _cheapest_part(asked: Asked, progress: Progress | None) -> TrainReport:
+def _cheapest_part(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     assert asked.piece is not None
     return cheapest_of(asked, [*parts_of(asked.piece), asked.piece], progress)
 
 
-def _which_slice(asked: Asked, progress: Progress | None) -> TrainReport:
+def _which_slice(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     return fewest_report(asked, progress) if asked.chip is not None else cheapest_report(asked, progress)
 
 
-def _largest(asked: Asked, progress: Progress | None) -> TrainReport:
+def _largest(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     if asked.piece is None:
         raise InputError(f"--largest needs a slice to fit; --on is {shorten(asked.question.on)}, write e.g. h100:64.")
     return largest_report(asked, progress)

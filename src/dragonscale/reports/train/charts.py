@@ -4,7 +4,7 @@ from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.hardware import parse_slice
-from dragonscale.reports.train.question import Asked
+from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.roofline.chart import line_chart, roofline_chart
 from dragonscale.training.plan import Plan
@@ -12,7 +12,7 @@ from dragonscale.training.plan import Plan
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 
 
-def draw(kind: str, asked: Asked, report: TrainReport) -> dict[str, Any]:
+def draw(kind: str, asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """The chart that was asked for."""
     makers = {"time": time_chart, "memory": memory_chart, "scaling": scaling_chart, "roofline": layer_chart}
     return makers[kind](asked, report)
@@ -38,7 +38,7 @@ def _named(plan: dict[str, Any], number: int) -> str:
     return f"{number}: {Plan(**plan)}"
 
 
-def time_chart(asked: Asked, report: TrainReport) -> dict[str, Any]:
+def time_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """Exposed seconds of each plan by term."""
     rows = [
         {"plan": _named(one.plan, number), "part": term.name, "seconds": term.exposed_s}
@@ -48,7 +48,7 @@ def time_chart(asked: Asked, report: TrainReport) -> dict[str, Any]:
     return _bars(rows, "seconds", f"{asked.model.name} on {report.slice}: a step", "seconds")
 
 
-def memory_chart(asked: Asked, report: TrainReport) -> dict[str, Any]:
+def memory_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """Gigabytes of each plan by part, with the chip's limit as a line."""
     rows = [
         {"plan": _named(one.plan, number), "part": part.name, "gigabytes": part.bytes / 1e9}
@@ -66,7 +66,7 @@ def memory_chart(asked: Asked, report: TrainReport) -> dict[str, Any]:
     return bars | {"layer": [layer, line]}
 
 
-def scaling_chart(asked: Asked, report: TrainReport) -> dict[str, Any]:
+def scaling_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """Seconds of a step against chips: expected, and what perfect scaling would give."""
     from dragonscale.reports.train.extras import scaling_rows
 
@@ -83,10 +83,10 @@ def scaling_chart(asked: Asked, report: TrainReport) -> dict[str, Any]:
     return line_chart(values, "chips", "seconds", "what", f"{asked.model.name}: strong scaling on {report.slice}")
 
 
-def layer_chart(asked: Asked, report: TrainReport) -> dict[str, Any]:
+def layer_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """The matrix multiplications of one layer under the best plan, as points under the chip's roof."""
     from dragonscale.training.layer_rooflines import layer_points
 
     job = asked.job(parse_slice(report.slice))
     plan = Plan(**report.plans[0].plan)
-    return roofline_chart(job.piece.chip, layer_points(job, plan), plan.dtype)
+    return roofline_chart(job.slice.chip, layer_points(job, plan), plan.dtype)

@@ -5,9 +5,9 @@ from dataclasses import replace
 from dragonscale.errors import InputError
 from dragonscale.hardware import Slice
 from dragonscale.models.transformer import count_parameters
-from dragonscale.reports.train.advice import ENDS, is_compute
+from dragonscale.reports.train.advice import is_compute
 from dragonscale.reports.train.best import best_report
-from dragonscale.reports.train.question import Asked
+from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import BatchRow, ChangeRow, Codesign, ScalingRow, TrainReport
 from dragonscale.reports.train.report import plan_report, search_report, workload_of
 from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smallest_change
@@ -22,7 +22,7 @@ REMOVED = 0.02
 """A term is out of the way when it shows with at most this share of the step."""
 
 
-def scaling_rows(asked: Asked, piece: Slice, progress: Progress | None) -> list[ScalingRow]:
+def scaling_rows(asked: TrainAsked, piece: Slice, progress: Progress | None) -> list[ScalingRow]:
     """The best plan on a slice and on those around it, with the same batch."""
     rows: list[ScalingRow] = []
     base: float | None = None
@@ -50,7 +50,7 @@ def scaling_rows(asked: Asked, piece: Slice, progress: Progress | None) -> list[
     return rows
 
 
-def batch_rows(asked: Asked, piece: Slice, plan: Plan, factors: tuple[int, ...] = (1, 2, 4, 8)) -> list[BatchRow]:
+def batch_rows(asked: TrainAsked, piece: Slice, plan: Plan, factors: tuple[int, ...] = (1, 2, 4, 8)) -> list[BatchRow]:
     """The same plan with the batch and its multiples."""
     rows = []
     for factor in factors:
@@ -60,7 +60,7 @@ def batch_rows(asked: Asked, piece: Slice, plan: Plan, factors: tuple[int, ...] 
     return rows
 
 
-def crossover_notes(asked: Asked, piece: Slice) -> list[str]:
+def crossover_notes(asked: TrainAsked, piece: Slice) -> list[str]:
     """Where each scheme alone stops scaling: its wires then take longer than its compute at datasheet rates."""
     job, found = asked.job(piece), []
     pieces = slice_sizes(piece.chip, max(piece.chips * 4, 64))
@@ -80,7 +80,7 @@ def crossover_notes(asked: Asked, piece: Slice) -> list[str]:
     return found
 
 
-def codesign_report(asked: Asked, piece: Slice, progress: Progress | None) -> Codesign:
+def codesign_report(asked: TrainAsked, piece: Slice, progress: Progress | None) -> Codesign:
     """Each hardware number a tenth better, and the smallest change that removes what is lost most."""
     job = asked.job(piece)
     plan = asked.plan
@@ -101,20 +101,14 @@ def codesign_report(asked: Asked, piece: Slice, progress: Progress | None) -> Co
 
 def _removal(job: Job, report) -> str:
     """The cheapest change that takes the largest loss out of the way."""
-    lost = next(
-        (
-            row
-            for row in report.terms
-            if not is_compute(row.name, report.plan["pipe"]) and row.name not in ("stragglers", ENDS)
-        ),
-        None,
-    )
+    aside = ("stragglers", "uneven stages")
+    lost = next((row for row in report.terms if not is_compute(row.name) and row.name not in aside), None)
     if lost is None or lost.exposed_s <= REMOVED * report.step_s:
         return "Nothing but compute takes more than 2% of the step; only more FLOP/s help."
     plan = Plan(**report.plan)
     change = smallest_change(job, plan, loss_shrinks(lost.name, REMOVED))
     if change is None:
-        names = ", ".join(knob.title for knob in knobs(job.piece))
+        names = ", ".join(knob.title for knob in knobs(job.slice))
         return f"No single number of the chip ({names}), raised up to eight times, brings {lost.name} under 2% of the step."
     return (
         f"{change.factor:g} times the {change.knob.title} brings {lost.name} under 2% of the step: "
@@ -122,7 +116,7 @@ def _removal(job: Job, report) -> str:
     )
 
 
-def _of_fit(asked: Asked, fit: Fit, sentence: str, progress: Progress | None) -> TrainReport:
+def _of_fit(asked: TrainAsked, fit: Fit, sentence: str, progress: Progress | None) -> TrainReport:
     """A full report on the slice that was found."""
     found = search(fit.job, asked.space, asked.question.top, progress)
     report = search_report(fit.job, found, asked.space.words, asked.tokens)
@@ -130,12 +124,12 @@ def _of_fit(asked: Asked, fit: Fit, sentence: str, progress: Progress | None) ->
     return report
 
 
-def _nothing(asked: Asked, job: Job, sentence: str) -> TrainReport:
+def _nothing(asked: TrainAsked, job: Job, sentence: str) -> TrainReport:
     work = workload_of(job, asked.space.words, asked.tokens)
     return TrainReport(asked.model.name, asked.question.on, work, 0, 0.0, [], 0, {}, [], [sentence])
 
 
-def fewest_report(asked: Asked, progress: Progress | None) -> TrainReport:
+def fewest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     """`--on h100`: the smallest slice that holds the job, or meets the deadline."""
     chip = asked.chip
     assert chip is not None
@@ -144,10 +138,10 @@ def fewest_report(asked: Asked, progress: Progress | None) -> TrainReport:
     goal = "hold the job" if asked.deadline is None else f"meet the deadline of {asked.question.deadline}"
     if fit is None:
         return _nothing(asked, job, f"No slice of {chip.title} that was tried can {goal}.")
-    return _of_fit(asked, fit, f"{fit.job.piece} is the smallest slice of {chip.title} that can {goal}.", progress)
+    return _of_fit(asked, fit, f"{fit.job.slice} is the smallest slice of {chip.title} that can {goal}.", progress)
 
 
-def cheapest_report(asked: Asked, progress: Progress | None) -> TrainReport:
+def cheapest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     """`--on any`: the cheapest slice of the catalogue."""
     from dragonscale.hardware import parse_slice
 
@@ -158,26 +152,26 @@ def cheapest_report(asked: Asked, progress: Progress | None) -> TrainReport:
     if not ranked:
         return _nothing(asked, job, "No slice of any chip with a known price can do this run.")
     listed = "; ".join(
-        f"{fit.job.piece} ${(fit.cost or 0) / 1e6:,.2f}M in {render(fit.seconds, 's')}" for fit in ranked[:6]
+        f"{fit.job.slice} ${(fit.cost or 0) / 1e6:,.2f}M in {render(fit.seconds, 's')}" for fit in ranked[:6]
     )
     return _of_fit(asked, ranked[0], f"Cheapest by chip, at list prices: {listed}.", progress)
 
 
-def cheapest_of(asked: Asked, pieces: list[Slice], progress: Progress | None) -> TrainReport:
+def cheapest_of(asked: TrainAsked, pieces: list[Slice], progress: Progress | None) -> TrainReport:
     """`--rank cost`: the slice or a part of it, whichever costs least for each token."""
     job = asked.job(pieces[-1])
     every = list(fits(job, pieces, asked.space, None, progress))
     if not every:
         return best_report(asked, job, progress)
     price = pieces[-1].chip.price
-    best = min(every, key=lambda fit: fit.best.seconds * fit.job.piece.chips)
-    spent = best.best.seconds * best.job.piece.chips / 3600 / (best.job.tokens / 1e6)
+    best = min(every, key=lambda fit: fit.best.seconds * fit.job.slice.chips)
+    spent = best.best.seconds * best.job.slice.chips / 3600 / (best.job.tokens / 1e6)
     worth = f"${spent * price:.4f}" if price is not None else f"{spent:.5f} chip-hours"
-    sentence = f"Of {pieces[-1]} and its parts, {best.job.piece} costs least: {worth} for a million tokens."
+    sentence = f"Of {pieces[-1]} and its parts, {best.job.slice} costs least: {worth} for a million tokens."
     return _of_fit(asked, best, sentence, progress)
 
 
-def largest_report(asked: Asked, progress: Progress | None) -> TrainReport:
+def largest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     """`--largest batch` or `--largest model`."""
     job = asked.job()
     if asked.question.largest == "batch":
@@ -185,7 +179,7 @@ def largest_report(asked: Asked, progress: Progress | None) -> TrainReport:
         if fit is None:
             return best_report(asked, job, progress)
         sentence = (
-            f"At most {fit.job.batch:,} sequences ({fit.job.tokens:,} tokens) fit {job.piece} in one pass; "
+            f"At most {fit.job.batch:,} sequences ({fit.job.tokens:,} tokens) fit {job.slice} in one pass; "
             f"larger batches take several."
         )
     else:
@@ -193,7 +187,7 @@ def largest_report(asked: Asked, progress: Progress | None) -> TrainReport:
         if fit is None:
             return best_report(asked, job, progress)
         total = count_parameters(fit.job.model).total
-        sentence = f"The deepest {asked.model.name} that trains on {job.piece} has {fit.job.model.n_layers} layers and {total / 1e9:,.0f}B parameters."
+        sentence = f"The deepest {asked.model.name} that trains on {job.slice} has {fit.job.model.n_layers} layers and {total / 1e9:,.0f}B parameters."
     report = plan_report(fit.job, fit.best.plan, asked.tokens)
     work = workload_of(fit.job, asked.space.words, asked.tokens)
-    return TrainReport(fit.job.model.name, str(job.piece), work, 0, 0.0, [report], 1, {}, [], [sentence])
+    return TrainReport(fit.job.model.name, str(job.slice), work, 0, 0.0, [report], 1, {}, [], [sentence])

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, dtype_bytes, parse_target
 from dragonscale.models import load_model
@@ -12,7 +10,7 @@ from dragonscale.training.budget import batch_warning, chinchilla_tokens
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan import Plan, parse_plan, read_field
 from dragonscale.training.space import Space, parse_space
-from dragonscale.training.stack import load_stack
+from dragonscale.training.stack import change, load_stack
 from dragonscale.units import parse, parse_count
 
 MOST_PLANS = 1000
@@ -22,7 +20,7 @@ LARGEST = ("batch", "model")
 
 
 @dataclass(frozen=True)
-class Question:
+class TrainQuestion:
     """The flags as they were written."""
 
     model: str
@@ -44,10 +42,10 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrainAsked:
     """The flags understood. `piece` is None where the question is which slice to take."""
 
-    question: Question
+    question: TrainQuestion
     model: Transformer
     chip: Chip | None
     piece: Slice | None
@@ -63,10 +61,10 @@ class Asked:
         where = piece or self.piece
         assert where is not None
         job = make_job(self.model, where, self.sequences, self.sequence, self.question.stack)
-        return replace(job, stack=msgspec.structs.replace(job.stack, skew=job.stack.skew * self.question.skew))
+        return replace(job, stack=change(job.stack, "experts", skew=job.stack.experts.skew * self.question.skew))
 
 
-def read_question(question: Question) -> Asked:
+def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     model = load_model(question.model)
     anywhere = question.on.strip().lower() == "any"
@@ -87,7 +85,7 @@ def read_question(question: Question) -> Asked:
     if tokens is not None:
         notes += [text for text in [batch_warning(count_parameters(model).total, tokens, sequences * sequence)] if text]
     deadline = _deadline(question, piece)
-    return Asked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes)
+    return TrainAsked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes)
 
 
 def read_batch(text: str, sequence: int) -> tuple[int, str]:
@@ -123,7 +121,7 @@ def _whole(number: int, text: str) -> int:
     return number
 
 
-def _check_words(question: Question) -> None:
+def _check_words(question: TrainQuestion) -> None:
     load_stack(question.stack)
     if not 1 <= question.skew <= 1000:
         raise InputError(f"--skew is {question.skew}; it is the busiest expert's tokens over the mean, at least 1.")
@@ -137,7 +135,7 @@ def _check_words(question: Question) -> None:
         raise InputError(f"--top is {question.top}; ask for 1 to {MOST_PLANS} plans.")
 
 
-def _space(question: Question) -> Space:
+def _space(question: TrainQuestion) -> Space:
     space = parse_space(question.fix)
     if "dtype" not in question.fix:
         space = replace(space, words=replace(space.words, dtype=question.dtype))
@@ -158,7 +156,7 @@ def _tokens(text: str, model: Transformer) -> float | None:
     return tokens
 
 
-def _deadline(question: Question, piece: Slice | None) -> float | None:
+def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:
     if not question.deadline.strip():
         return None
     if piece is not None:
@@ -169,3 +167,20 @@ def _deadline(question: Question, piece: Slice | None) -> float | None:
     if seconds <= 0:
         raise InputError(f"--deadline is {shorten(question.deadline)}; it is longer than nothing.")
     return seconds
+
+
+def explained_job(plan: str, model: str, on: str, batch: str, seq: str, stack: str, dtype: str) -> tuple[Job, Plan]:
+    """The job and the plan of `dscale explain train`."""
+    from dragonscale.reports.explain.train import read_scheme
+
+    asked = read_question(TrainQuestion(model=model, on=on, batch=batch, seq=seq, stack=stack, dtype=dtype))
+    if asked.piece is None:
+        raise InputError(
+            f"Formulas are those of a plan on a slice; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64."
+        )
+    split = read_scheme(plan, asked.piece)
+    if split.chips != asked.piece.chips:
+        raise InputError(
+            f"The plan {split} is for {split.chips} chips and {asked.piece} has {asked.piece.chips}; they must agree."
+        )
+    return asked.job(), split if "dtype" in plan else replace(split, dtype=dtype)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 
-class Workload(msgspec.Struct):
+class TrainWorkload(msgspec.Struct):
     batch_tokens: int
     sequences: int
     seq: int
@@ -52,6 +52,15 @@ class PlanReport(msgspec.Struct):
     steps: int | None
     chip_hours: float | None
     energy_kwh: float | None
+    stack: str
+    runnable: bool
+    """Whether `dscale run train` runs it, and `dscale verify` compiles it."""
+    step_low_s: float
+    step_high_s: float
+    flops: float
+    """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
+    sent_bytes: dict[str, float]
+    """Bytes that a chip sends by the set of mesh axes they go over."""
     advice: str
 
 
@@ -106,7 +115,7 @@ class Codesign(msgspec.Struct):
 class TrainReport(msgspec.Struct):
     model: str
     slice: str
-    workload: Workload
+    workload: TrainWorkload
     searched: int
     search_s: float
     plans: list[PlanReport]

@@ -4,17 +4,17 @@ from typing import Any
 
 from dragonscale.models.transformer import count_parameters
 from dragonscale.reports.train.advice import advice, bound_by, memory_advice
-from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, TermRow, TrainReport, Workload
+from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, TermRow, TrainReport, TrainWorkload
 from dragonscale.training.budget import Budget, run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, unrunnable
 from dragonscale.training.search import Candidate, Found
 from dragonscale.training.space import misfits
 
 
-def workload_of(job: Job, words: Plan, tokens: float | None) -> Workload:
+def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
     parameters = count_parameters(job.model).total
-    return Workload(
+    return TrainWorkload(
         job.tokens,
         job.batch,
         job.sequence,
@@ -25,6 +25,9 @@ def workload_of(job: Job, words: Plan, tokens: float | None) -> Workload:
         job.stack.name,
     )
 
+
+ERROR = 0.15
+"""Four of five published runs were predicted within this (docs/validation-training.md)."""
 
 PLAN_KEYS = (
     "data", "fsdp", "tensor", "context", "expert", "pipe", "microbatch", "virtual", "remat", "zero", "dtype", "schedule",
@@ -41,12 +44,12 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport
     """One plan in full."""
     verdict = judge_one(job, plan)
     broken = [*problems(job, plan, verdict), *misfits(job, plan)]
-    chip, step = job.piece.chip, first(verdict.seconds)
+    chip, step = job.slice.chip, first(verdict.seconds)
     budget = None
     if tokens is not None:
-        budget = run_budget(tokens, job.tokens, step, job.piece.chips, chip.price, chip.power)
+        budget = run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
-    memory = [MemoryRow(name, first(size)) for name, size in verdict.expected.memory.items()]
+    memory = [MemoryRow(name, float(size)) for name, size in verdict.ledger.memory.items()]
     full = first(verdict.hbm_bytes) > chip.hbm.capacity
     return PlanReport(
         plan=plan_table(plan),
@@ -54,15 +57,21 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport
         step_s=step,
         lower_s=first(verdict.lower),
         upper_s=first(verdict.upper),
-        mfu=job.model_flops / (step * job.piece.flops),
-        tokens_per_s_per_chip=job.tokens / step / job.piece.chips,
+        mfu=job.model_flops / (step * job.slice.flops),
+        tokens_per_s_per_chip=job.tokens / step / job.slice.chips,
         hbm_bytes=first(verdict.hbm_bytes),
         hbm_limit_bytes=chip.hbm.capacity,
-        bound_by=bound_by(terms, plan.pipe),
+        bound_by=bound_by(terms),
         terms=terms,
         problems=broken,
         memory=memory,
         chips=plan.chips,
+        stack=job.stack.name,
+        runnable=not unrunnable(plan),
+        step_low_s=step * (1 - ERROR),
+        step_high_s=step * (1 + ERROR),
+        flops=float(verdict.flops),
+        sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
         advice=memory_advice(memory) if full else advice(job, plan, terms),
         **_run(budget),
     )
@@ -81,27 +90,20 @@ def _run(budget: Budget | None) -> dict[str, Any]:
 
 
 def term_rows(verdict: Verdict) -> list[TermRow]:
-    """The terms of a step, longest exposed first; `stragglers` makes their exposed parts add up to the step."""
-    rows: list[TermRow] = []
-    for name, term in verdict.expected.terms.items():
-        least = verdict.bound.terms.get(name)
-        values = (term.seconds, term.exposed, term.sent, term.flops)
-        seconds, exposed, sent, flops = (first(value) for value in values)
-        lower = first(least.seconds) if least is not None else 0.0
-        if seconds or exposed or lower:
-            rows.append(TermRow(name, lower, seconds, exposed, sent, flops))
-    rest = first(verdict.seconds) - first(verdict.expected.seconds)
-    if rest > 0:
-        rows.append(TermRow("stragglers", 0.0, rest, rest, 0.0, 0.0))
-    return sorted(rows, key=lambda row: -row.exposed_s)
+    """The terms of a step, longest exposed first: groups of the ledger's lines, whose exposed parts add up to the step."""
+    ledger = verdict.ledger
+    seconds, exposed, lower = (ledger.by("term", name) for name in ("expected_s", "exposed_s", "bound_s"))
+    sent, flops = ledger.by("term", "wire_bytes"), ledger.by("term", "flops")
+    rows = [TermRow(name, *(float(one[name]) for one in (lower, seconds, exposed, sent, flops))) for name in seconds]
+    return sorted((row for row in rows if row.expected_s or row.lower_s or row.bytes), key=lambda row: -row.exposed_s)
 
 
 def search_report(job: Job, found: Found, words: Plan, tokens: float | None = None) -> TrainReport:
     """The best plans of a search in full."""
-    chips = job.piece.chips
+    chips = job.slice.chips
     return TrainReport(
         model=job.model.name,
-        slice=str(job.piece),
+        slice=str(job.slice),
         workload=workload_of(job, words, tokens),
         searched=found.searched,
         search_s=found.seconds,
@@ -119,7 +121,7 @@ def single_report(job: Job, plan: Plan, tokens: float | None = None) -> TrainRep
     front = [FrontRow(plan_table(plan), plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
     return TrainReport(
         job.model.name,
-        str(job.piece),
+        str(job.slice),
         workload_of(job, plan, tokens),
         1,
         0.0,
@@ -135,7 +137,7 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     """Why nothing is feasible, and by how much the nearest plan misses."""
     if not found.searched:
         return (
-            f"No plan is possible: no mesh of the {job.piece.chips} chips of {job.piece} divides {job.batch} sequences of "
+            f"No plan is possible: no mesh of the {job.slice.chips} chips of {job.slice} divides {job.batch} sequences of "
             f"{job.sequence} tokens, the heads and hidden dims of {job.model.name} and what is fixed. Change --batch, --seq, "
             f"--fix or the number of chips."
         )
@@ -143,7 +145,7 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     text = f"None of {found.searched:,} plans is feasible ({counts})."
     if nearest is None:
         return text
-    limit = job.piece.chip.hbm.capacity
+    limit = job.slice.chip.hbm.capacity
     over = nearest.hbm_bytes / limit - 1
     return (
         f"{text} The nearest, {nearest.plan}, needs {nearest.hbm_bytes / 1e9:.1f} GB per chip, {over:.0%} more than the "

@@ -38,7 +38,7 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
     """The planner's verdict, if the order names a slice."""
     if not order.slice:
         return None
-    job = make_job(model, parse_slice(order.slice), order.run.batch, order.run.seq)
+    job = make_job(model, parse_slice(order.slice), order.run.batch, order.run.seq, "dragonscale")
     verdict = judge_one(job, order.plan)
     seconds = first(verdict.seconds)
     return PlannedStep(
@@ -47,7 +47,7 @@ def planned(order: Order, model: Transformer) -> PlannedStep | None:
         lower_s=first(verdict.lower),
         mfu=job.model_flops / (seconds * job.slice.flops),
         hbm_bytes=first(verdict.hbm_bytes),
-        state_bytes=first(verdict.expected.memory["optimizer"]),
+        state_bytes=verdict.ledger.memory["weights and optimizer"],
         problems=tuple(problems(job, order.plan, verdict)),
     )
 
