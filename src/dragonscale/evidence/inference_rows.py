@@ -211,24 +211,13 @@ def _lengths(row: Row) -> tuple[int, int, tuple[str, ...]]:
 
 
 def _measured(row: Row, chips: int) -> float:
-    """Seconds or tokens per second of the whole run."""
-    scenario = row["scenario"]
-    if scenario in LATENCIES:
-        return _latency(row)
-    side = "input" if scenario == "prefill_throughput" else "output"
-    total, one = number(row[f"{side}_tok_s_total"]), number(row[f"{side}_tok_s_per_chip"])
-    if total is None and one is None:
-        raise Skip(f"{side} tokens per second not stated")
-    return total if total is not None else (one or 0.0) * chips
-
-
-def _latency(row: Row) -> float:
-    total, first, each = (number(row[column]) for column in ("total_latency_s", "ttft_ms", "tpot_ms"))
-    found = {
-        "static_batch": total,
-        "prefill_only": first / 1e3 if first else total,
-        "decode_only": each / 1e3 if each else (total / (count(row, "osl") or 1) if total else None),
-    }[row["scenario"]]
-    if found is None:
+    """Seconds or tokens per second of the whole run, from the first column of its scenario that states them."""
+    scales = {"chips": chips, "outputs": 1 / (count(row, "osl") or 1)}
+    for column, scale in words("inference")["measured"].get(row["scenario"], words("inference")["measured"]["rate"]):
+        value = number(row[column])
+        if value is not None:
+            return value * scales.get(scale, scale)
+    if row["scenario"] in LATENCIES:
         raise Skip("latency not stated")
-    return found
+    side = "input" if row["scenario"] == "prefill_throughput" else "output"
+    raise Skip(f"{side} tokens per second not stated")

@@ -2,35 +2,18 @@
 
 import functools
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib import resources
 
 import msgspec
 
 
-class RecipeMatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which rows a recipe fits; empty: all. `fewer` is a number of GPUs that the tensor parallelism stays below."""
-
-    source: str
-    engine: str
-    models: tuple[str, ...] = ()
-    published: tuple[str, ...] = ()
-    chips: tuple[str, ...] = ()
-    precisions: tuple[str, ...] = ()
-    versions: tuple[str, ...] = ()
-    input: int = 0
-    output: int = 0
-    tensor: int = 0
-    expert: int = 0
-    fewer: int = 0
-
-
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How runs were launched; the file says what each setting means. `inferred` gives the reason for every setting that was
-    read off the results and is not in a launch script."""
+    """How runs were launched; the file says what each setting means. `match` lists what rows must say for it to fit.
+    `inferred` gives the reason for every setting that was read off the results and is not in a launch script."""
 
     why: str
-    match: RecipeMatch | None = None
+    match: dict[str, list[str | int]] = {}
     inferred: dict[str, str] = {}
     kv: str = "bf16"
     budget: int | str = 8192
@@ -50,24 +33,6 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unclear: str = ""
 
 
-@dataclass(frozen=True)
-class Launch:
-    """What a row says about its run, as recipes ask for it."""
-
-    source: str
-    engine: str
-    version: str
-    date: str
-    model: str
-    published: str
-    precision: str
-    chip: str
-    input: int
-    output: int
-    tensor: int
-    expert: int
-
-
 @functools.cache
 def recipes() -> dict[str, Recipe]:
     """All recipes by name, in the order in which they are tried; the last has the engine's defaults."""
@@ -76,25 +41,12 @@ def recipes() -> dict[str, Recipe]:
     return found | {"defaults": Recipe("no launch script known")}
 
 
-def matches(asked: RecipeMatch, launch: Launch) -> bool:
-    """Whether a run was launched so."""
-    dated = f"{launch.version}@{launch.date}"
-    named = (
-        (asked.models, launch.model),
-        (asked.published, launch.published),
-        (asked.chips, launch.chip),
-        (asked.precisions, launch.precision),
-    )
-    sizes = ("input", "output", "tensor", "expert")
-    return (
-        (asked.source, asked.engine) == (launch.source, launch.engine)
-        and all(not wanted or found in wanted for wanted, found in named)
-        and (not asked.versions or not {launch.version, dated}.isdisjoint(asked.versions))
-        and all(getattr(asked, name) in (0, getattr(launch, name)) for name in sizes)
-        and (not asked.fewer or launch.tensor < asked.fewer)
-    )
+def recipe_of(said: Mapping[str, str | int], date: str) -> str:
+    """The name of the recipe of a run about which a row says these things; `defaults` where none is known."""
+    dated = f"{said['version']}@{date}"
 
+    def fits(match: Mapping[str, list[str | int]]) -> bool:
+        asked = ((said[name], allowed, name) for name, allowed in match.items())
+        return all(own in allowed or (name == "version" and dated in allowed) for own, allowed, name in asked)
 
-def recipe_of(launch: Launch) -> str:
-    """The name of a run's recipe; `defaults` where none is known."""
-    return next(name for name, recipe in recipes().items() if not recipe.match or matches(recipe.match, launch))
+    return next(name for name, recipe in recipes().items() if fits(recipe.match))

@@ -21,7 +21,7 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.evidence.dialect import words
 from dragonscale.evidence.rows import Form, Row, Skip, count, number, typed
-from dragonscale.evidence.serving_recipes import Launch, Recipe, recipe_of, recipes
+from dragonscale.evidence.serving_recipes import Recipe, recipe_of, recipes
 from dragonscale.hardware import load_chip
 from dragonscale.models import Transformer, load_model
 from dragonscale.models.ffn import Moe
@@ -150,11 +150,12 @@ def published_run(row: Row, place: int) -> ServingRow:
     tensor, data, expert = split_of(row, is_mixture(model), clients)
     source = "inferencex" if row["attention_dp_size"] else "aiconfigurator"
     prompt, output = count(row, "isl"), count(row, "osl")
-    launch = Launch(
-        source, engine, version, row["measured"], model.name, row["model_path"], row["precision"], chip.name, prompt,
-        output, tensor, expert,
-    )  # fmt: skip
-    name = recipe_of(launch)
+    said = {
+        "source": source, "engine": engine, "version": version, "model": model.name, "published": row["model_path"],
+        "precision": row["precision"], "chip": chip.name, "input": prompt, "output": output, "tensor": tensor,
+        "expert": expert,
+    }  # fmt: skip
+    name = recipe_of(said, row["measured"])
     recipe = recipes()[name]
     if recipe.unclear:
         raise Skip(recipe.unclear)
