@@ -190,9 +190,9 @@ def collective_matmul_shapes(given: dict[str, Any]) -> dict[str, Any]:
 @solves("jax-stuff.collective_matmul_schedule")
 def collective_matmul_schedule(given: dict[str, Any]) -> dict[str, Any]:
     jax_of_devices()
-    from dragonscale.runtime.rings import piece_held
+    from dragonscale.runtime.rings import shard_held
 
-    return {"chunks": [piece_held(given["idx"], step, given["Y"]) for step in range(given["Y"])]}
+    return {"chunks": [shard_held(given["idx"], step, given["Y"]) for step in range(given["Y"])]}
 
 
 def timed(matmul: float, comms: float) -> Roofline:
@@ -266,4 +266,4 @@ def bidirectional(given: dict[str, Any]) -> dict[str, Any]:
     from dragonscale.runtime.rings import hops
 
     one, both = hops(given["Y"]), hops(given["Y"], both_ways=True)
-    return {"time_factor": both.piece_times / one.piece_times, "steps": both.steps}
+    return {"time_factor": both.shard_times / one.shard_times, "steps": both.steps}

@@ -54,7 +54,7 @@ def test_the_product_and_its_hlo(line: str, both_ways: bool, eight: list[Any]) -
     a, w = placed(line, mesh)
     function, collectives = compiled(collective_matmul(line, mesh, both_ways), a, w)
     assert jnp.abs(function(a, w) - a @ w).max() < 1e-4
-    # An even ring that goes both ways cuts its farthest piece in two: one permute more, of half the bytes each.
+    # An even ring that goes both ways cuts its farthest shard in two: one permute more, of half the bytes each.
     rings = LINES[line][1]
     assert collectives == {"permute": rings * (3 + both_ways)}
 
@@ -98,7 +98,7 @@ def test_pieces_that_cannot_be_halved_travel_whole(eight: list[Any]) -> None:
 def test_both_ways_take_half_the_time(size: int) -> None:
     one, both = hops(size), hops(size, both_ways=True)
     assert one.steps == size - 1
-    assert both.piece_times == one.piece_times / 2
+    assert both.shard_times == one.shard_times / 2
     assert both.steps == -(-(size - 1) // 2)
 
 

@@ -49,7 +49,7 @@ def test_the_block_and_what_travels(gated: bool, both_ways: bool, mesh: Mesh) ->
     function, found = compiled(weight_stationary_mlp(mesh, gated=gated, both_ways=both_ways), given)
     assert jnp.abs(function(*given) - jax.jit(plain)(*given)).max() < 1e-5
     assert {each.kind for each in found} == {"permute"}
-    halves = 2 if both_ways else 0  # in each of two products both rings are even, and cut their farthest piece in two
+    halves = 2 if both_ways else 0  # in each of two matmuls both rings are even, and cut their farthest shard in two
     assert len(found) == 2 * (X - 1 + Y - 1 + halves)
     matrices = 2 if gated else 1
     share = 2 * B * D / X * (Y - 1) / Y + (1 + matrices) * B * F / Y * (X - 1) / X

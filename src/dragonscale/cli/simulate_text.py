@@ -6,9 +6,9 @@ from dragonscale.units import render
 
 _NAMES = {
     "ttft_s": "first token (TTFT)",
-    "tpot_s": "each further token (TPOT)",
+    "tpot_s": "per output token (TPOT)",
     "itl_s": "between tokens (ITL)",
-    "queue_s": "waiting for a place",
+    "queue_s": "queueing",
     "e2e_s": "whole request",
 }
 
@@ -73,7 +73,7 @@ def _rates(report: SimulateReport) -> list[str]:
     rates = report.rates
     lines = [
         f"{rates.requests_per_s:.3g} requests/s, {rates.output_tokens_per_s:,.0f} output tokens/s "
-        f"({rates.output_tokens_per_s_per_chip:,.0f} a chip), {rates.input_tokens_per_s:,.0f} input tokens/s"
+        f"({rates.output_tokens_per_s_per_chip:,.0f} per chip), {rates.input_tokens_per_s:,.0f} input tokens/s"
     ]
     if rates.cost_usd_per_mtok is not None:
         lines[0] += f", ${rates.cost_usd_per_mtok:.2f} per million output tokens"

@@ -1,7 +1,7 @@
 """Expected seconds of flash attention: many queries against their keys, as in training and prefill.
 
 Queries are cut into tiles of rows, each of which walks over its keys: 4·head_dim FLOPs for every (row, key) at `rate` of
-the peak, plus `edge` and `fill` seconds that a tile takes however few its keys. Tiles are dealt out to the cores in
+the peak, plus `edge` and `fill` seconds that a tile takes however few its keys. Tiles are handed out to the cores in
 waves; no attention is shorter than (a part of) its longest tile. Queries, keys, values and results cross the memory.
 With a causal mask a row sees half of the keys on average, and half a tile more than it needs; a window caps what it sees.
 """
@@ -63,7 +63,7 @@ def attention_backward_seconds(
     causal: bool = True,
     window: Number = None,
 ) -> Number:
-    """Seconds of the backward pass: five products where the forward pass has two, at a lower rate."""
+    """Seconds of the backward pass: five matmuls where the forward pass has two, at a lower rate."""
     forward = attention_seconds(
         batch, queries, keys, q_heads, kv_heads, head_dim, dtype, profile, causal=causal, window=window
     )
@@ -108,8 +108,8 @@ def _seconds(
     wasted = minimum(queries, table.tile / group if table.packed else table.tile) / 2 if causal else 0
     score = 4 * table.tile * cores / (peak * table.rate)
     score = score * (head_dim + table.softmax) * (MEASURED_HEAD / (MEASURED_HEAD + table.softmax))
-    dealt = tiles * (batch * (kv_heads if table.packed else q_heads) / cores)
-    waves = ceil(dealt) * table.quantum + dealt * (1 - table.quantum)
+    per_core = tiles * (batch * (kv_heads if table.packed else q_heads) / cores)
+    waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)
     walk = minimum(shown + wasted, most)
     compute = maximum(waves * (edge + score * walk), table.longest * (edge + score * most))
     query_size, key_size = batch * queries * head_dim * q_heads, batch * keys * head_dim * kv_heads

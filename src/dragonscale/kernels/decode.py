@@ -1,6 +1,6 @@
 """Expected seconds of attention in decoding: one query per sequence against its cached keys and values.
 
-Every (sequence, KV head) is a block of work. Blocks are dealt out to the cores in waves, each with a fixed cost; the
+Every (sequence, KV head) is a block of work. Blocks are handed out to the cores in waves, each with a fixed cost; the
 cache is read at a fraction of the memory's bandwidth. Where there are fewer blocks than cores, long sequences are split
 among them and joined. In a model, other layers have passed through the last-level cache since this one's keys were last
 read, so they come from memory; a benchmark that repeats one kernel finds them there (`warm=True`).
@@ -55,15 +55,15 @@ def _seconds(
     warm: bool,
 ) -> Number:
     blocks = batch * kv_heads
-    dealt = blocks / profile.cores
-    waves = ceil(dealt) * table.quantum + dealt * (1 - table.quantum)
+    per_core = blocks / profile.cores
+    waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)
     compute = waves * (table.block + table.group * (q_heads / kv_heads))
     cache = 2 * element * blocks * keys * head_dim
     memory = cache / (profile.bandwidth * table.bandwidth)
     if warm:
         kept = maximum(0.0, minimum(1.0, (1.2 - cache / profile.cache_bytes) / 0.4))
         memory = memory * (1 - kept) + kept * cache / (profile.bandwidth * table.cached)
-    parts = maximum(1.0, minimum(1 / dealt, keys / SPLIT))
+    parts = maximum(1.0, minimum(1 / per_core, keys / SPLIT))
     chain = table.key * minimum(keys / parts, table.chain) + table.join * minimum(1.0, 100 * (parts - 1))
     expected = table.launch + maximum(compute, memory) + table.unhidden * minimum(compute, memory) + chain
     least = 0.0 if warm else cache / profile.bandwidth

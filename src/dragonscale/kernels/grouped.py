@@ -1,4 +1,4 @@
-"""Expected seconds of the experts of a mixture on one chip: two grouped matmuls, the activation between them, and the
+"""Expected seconds of the experts of an MoE layer on one chip: two grouped matmuls, the activation between them, and the
 routing, permuting and adding up around them.
 
 Each expert with tokens streams its weights once; its rows are cut into tiles as in a dense matmul, so an expert with three
@@ -87,8 +87,8 @@ def _best(tiles: dict[int, Number], across: Number, table: Grouped, unit: float)
     """Seconds per step of the contraction with the best height of tile."""
     best: Number = None
     for side, count in tiles.items():
-        dealt = count * across
-        waves = ceil(dealt) * table.quantum + dealt * (1 - table.quantum)
+        per_core = count * across
+        waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)
         taken = waves * (unit * (side * table.columns + table.operands * (side + table.columns)))
         best = taken if best is None else minimum(best, taken)
     return best

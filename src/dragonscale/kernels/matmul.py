@@ -1,10 +1,10 @@
 """Expected seconds of one dense matmul, C[m, n] = A[m, k] · B[k, n].
 
-A library cuts C into tiles and deals them out to the cores, a wave at a time. A tile of a x b takes
+A library cuts C into tiles and hands them out to the cores, a wave at a time. A tile of a x b takes
 
     2 (a·b + operands·(a + b)) (k + prologue) / (rate · peak / cores)
 
-seconds: its products, the fetching of its operands, the filling and draining of its pipeline. The waves are counted in
+seconds: its matmuls, the fetching of its operands, the filling and draining of its pipeline. The waves are counted in
 whole ones to the extent that `quantum` says; or the contraction is split so that all cores work to the end, at the price
 of `join` seconds for adding up. The library is taken to choose the best of a handful of tiles. Long kernels slow down as
 power runs out. Memory moves each operand once at a fraction of the datasheet's bandwidth; the shorter of compute and
@@ -29,7 +29,7 @@ def matmul_seconds(
     out_bytes: float = 2,
     replayed: bool = False,
 ) -> Number:
-    """Seconds of `batch` independent products of m x k by k x n in one kernel, activations already in their format.
+    """Seconds of `batch` independent matmuls of m x k by k x n in one kernel, activations already in their format.
 
     `out_bytes` are those of an element of the result. `replayed` from a graph, a kernel that was only measured under the
     pace of the host is taken to start as quickly as the chip's plain fp8 ones.
@@ -76,11 +76,11 @@ def tiles_seconds(m: Number, n: Number, k: Number, batch: Number, table: Matmul,
     split: Number = None
     for rows, columns in table.tiles:
         size = unit * (rows * columns + table.operands * (rows + columns))
-        dealt = down[rows] * across[columns]
-        whole = ceil(dealt) * table.quantum + dealt * (1 - table.quantum) if table.quantum else dealt
+        per_core = down[rows] * across[columns]
+        whole = ceil(per_core) * table.quantum + per_core * (1 - table.quantum) if table.quantum else per_core
         waves = whole * size if waves is None else minimum(waves, whole * size)
         if table.join:
-            joint = (dealt * (depth + table.prologue) + table.prologue) * size
+            joint = (per_core * (depth + table.prologue) + table.prologue) * size
             split = joint if split is None else minimum(split, joint)
     once = waves * (depth + table.prologue)
     return once if split is None else minimum(once, split + table.join)

@@ -54,7 +54,7 @@ class FlashAttention:
     """Flash attention of many queries. See `dragonscale.kernels.attention`.
 
     `tile`: query rows of a tile. `packed`: whether query heads that share a KV head share tiles. `edge`, `fill`: seconds
-    of a tile beside its products, fixed and in proportion to the rows that are used. `longest`: how much of the longest
+    of a tile beside its matmuls, fixed and in proportion to the rows that are used. `longest`: how much of the longest
     tile's time is a floor for all. `query_bytes`, `kv_bytes`: bytes moved for each element of a query head (in and out)
     and of a KV head. `softmax`: a score costs as much as so many more elements of head. `write_row`, `write_bytes`:
     seconds for a token, and bytes for each element of its KV heads, to write the cache. `backward`: the backward pass's
@@ -101,7 +101,7 @@ class Decode:
 
 @dataclass(frozen=True)
 class Grouped:
-    """The experts of a mixture: two grouped matmuls and what lies between. See `dragonscale.kernels.grouped`.
+    """The experts of an MoE layer: two grouped matmuls and what lies between. See `dragonscale.kernels.grouped`.
 
     As for `Matmul`; `rows` and `columns` are the tiles' sides. `occupancy`: tiles per core that it takes to reach the
     memory's bandwidth. `route_row`: seconds for each token (routing, permuting, adding up); `hidden_bytes`,
@@ -127,7 +127,7 @@ class Grouped:
 
 @dataclass(frozen=True)
 class Stream:
-    """Work that only moves bytes: norms, pointwise operations, the optimizer."""
+    """Work that only moves bytes: norms, elementwise operations, the optimizer."""
 
     launch: float
     bandwidth: float

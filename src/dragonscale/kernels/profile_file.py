@@ -49,7 +49,7 @@ class ProfileFile(Strict, frozen=True):
     chips: tuple[str, ...] = ()
     stands_for: tuple[str, ...] = ()
     cores: float | None = None
-    """Cores that tiles are dealt out to; the chip's own number if not given."""
+    """Cores that tiles are handed out to; the chip's own number if not given."""
 
 
 def read_profile(table: dict[str, Any], origin: str) -> ProfileFile:

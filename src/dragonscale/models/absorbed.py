@@ -2,7 +2,7 @@
 
 Prefill and training expand every token's latent into keys and values for all heads. One query per sequence is better
 served the other way round: the query is taken through the key expansion, attends to the latents themselves, which all
-heads share, and the result is taken through the value expansion. The products are the same, in another order; the cache
+heads share, and the result is taken through the value expansion. The matmuls are the same, in another order; the cache
 is read once instead of once per head.
 
 >>> from dragonscale.models import load_model

@@ -1,6 +1,6 @@
 """A reading of a program: the activations that training keeps for the backward pass.
 
-The backward pass of a line needs the tensors it read (a product needs both its operands, a nonlinearity its argument),
+The backward pass of a line needs the tensors it read (a matmul needs both its operands, a nonlinearity its argument),
 except where the gradient simply passes through: sums and biases need nothing. So what is kept is every tensor that some
 later line's gradient reads, once, however often it is read. For a plain GPT block that is the 32 bytes per token and
 channel of Korthikanti et al. (2022), who count 34 with two masks of dropout.

@@ -2,7 +2,7 @@
 
 A multiply-add is two. An einsum is twice the product of its indices; attention is 2·n·(h+g) for each pair of a query and
 a key it sees: with `causal` the keys before the query, without it all of them (many published figures count the full
-square). Backward is twice forward: one product for each operand's gradient. Pointwise work is left out, as everywhere
+square). Backward is twice forward: one matmul for each operand's gradient. Elementwise work is left out, as everywhere
 in the literature; it is under 1% and bound by memory anyway.
 """
 
@@ -69,7 +69,7 @@ def _under_cap(queries: Number, keys: Number, cap: Number) -> Number:
 
 
 def _within_chunks(position: Number, chunk: int) -> Number:
-    """The sum of p mod chunk up to a position: half a square for every whole chunk, and the last piece's."""
+    """The sum of p mod chunk up to a position: half a square for every whole chunk, and the last part's."""
     whole = floor(position / chunk)
     rest = position - whole * chunk
     return (whole * chunk * chunk + rest * rest) / 2
@@ -114,5 +114,5 @@ def forward_flops(sections: Iterable[Section], work: Workload) -> dict[str, Numb
 
 
 def training_flops(sections: Iterable[Section], work: Workload) -> dict[str, Number]:
-    """Forward and backward: three times forward, since each product has two gradients of the same size."""
+    """Forward and backward: three times forward, since each matmul has two gradients of the same size."""
     return {part: 3 * flops for part, flops in forward_flops(sections, work).items()}

@@ -84,7 +84,7 @@ class Op:
 class Section:
     """Lines that run `repeat` times, with the sizes of their dims.
 
-    `span` caps the keys a query sees (a sliding window); `chunk` cuts the sequence into pieces that only see
+    `span` caps the keys a query sees (a sliding window); `chunk` cuts the sequence into chunks that only see
     themselves; `top` is how many keys an indexer keeps; `compress` is how many tokens each key of dim `m` stands for.
     `shared` names weights that belong to the whole program: other sections, and every repeat, use the same ones.
     """

@@ -1,14 +1,14 @@
-"""Matmuls that hide their collective: pieces travel round a ring while the product of the last one is computed.
+"""Matmuls that hide their collective: shards travel round a ring while the matmul of the last one is computed.
 
-A blocking collective waits for all bytes before the first FLOP. A ring can do better: every chip multiplies the piece it
+A blocking collective waits for all bytes before the first FLOP. A ring can do better: every chip multiplies the shard it
 has while the next arrives from its neighbour, so that only the first or last hop is exposed. Three collectives can be
 taken apart in this way, over a mesh axis Y:
 
 | collective | line | what travels |
 |---|---|---|
-| AllGather | `A[B, D_Y] · W[D, F_Y] -> C[B, F_Y]` or `A[B_Y, D] · W[D, F_Y] -> C[B, F_Y]` | pieces of A |
+| AllGather | `A[B, D_Y] · W[D, F_Y] -> C[B, F_Y]` or `A[B_Y, D] · W[D, F_Y] -> C[B, F_Y]` | shards of A |
 | ReduceScatter | `A[B, F_Y] · W[F_Y, D] -> C[B, D_Y]` or `-> C[B_Y, D]` | growing sums of C |
-| AllReduce | `A[B, F_Y] · W[F_Y, D] -> C[B, D]` | sums of a tile of C, then its pieces, while the next tile is computed |
+| AllReduce | `A[B, F_Y] · W[F_Y, D] -> C[B, D]` | sums of a tile of C, then its shards, while the next tile is computed |
 
 With `both_ways` the wires of both directions are used (see `rings`).
 
@@ -37,16 +37,16 @@ def gather_matmul(
     width = x.shape[-1 if summed else -2]
     dim = x.ndim - (1 if summed else 2)
 
-    def add(piece: RingShard, made: jax.Array | None) -> jax.Array:
-        rows = jax.lax.dynamic_slice_in_dim(weight, piece.source * width + piece.start, piece.value.shape[-1], 0)
-        part = jnp.matmul(piece.value, rows, preferred_element_type=jnp.float32)
+    def add(shard: RingShard, made: jax.Array | None) -> jax.Array:
+        rows = jax.lax.dynamic_slice_in_dim(weight, shard.source * width + shard.start, shard.value.shape[-1], 0)
+        part = jnp.matmul(shard.value, rows, preferred_element_type=jnp.float32)
         return part if made is None else made + part
 
-    def put(piece: RingShard, made: jax.Array | None) -> jax.Array:
-        rows = piece.value @ after(weight, made)
+    def put(shard: RingShard, made: jax.Array | None) -> jax.Array:
+        rows = shard.value @ after(weight, made)
         whole = (*x.shape[:-2], jax.lax.axis_size(axis) * width, weight.shape[-1])
         so_far = jnp.zeros(whole, x.dtype) if made is None else made
-        return jax.lax.dynamic_update_slice_in_dim(so_far, rows, piece.source * width + piece.start, dim)
+        return jax.lax.dynamic_update_slice_in_dim(so_far, rows, shard.source * width + shard.start, dim)
 
     (result,) = run(axis, dim, gathering(x, axis, dim, add if summed else put, both_ways))
     return result.astype(x.dtype)
@@ -73,7 +73,7 @@ def _scattering(x: jax.Array, weight: jax.Array, axis: str, columns: bool, both_
 
 def matmul_reduce(x: jax.Array, weight: jax.Array, axis: str, tiles: int = 2, both_ways: bool = False) -> jax.Array:
     """AllReduce(x · weight), tile by tile of its columns: a tile's finished parts are passed round in the same messages as the
-    sums of the next one, under that one's products. Only the last tile's way round is not hidden."""
+    sums of the next one, under that one's matmuls. Only the last tile's way round is not hidden."""
     dim = x.ndim - 1
     parts: list[jax.Array] = []
     own: jax.Array | None = None

@@ -47,7 +47,7 @@ def route(op: Op, run: SectionPass) -> None:
     correction = next((run.weight(a, op) for a in op.weights if a.name == "w_score"), None)
     chosen = experts.choose(logits, run.section.dims["x"], run.numerics.routing, correction)
     run.put(op.output, chosen)
-    run.laid[op.output.name] = run.held(op.inputs[0])
+    run.layouts[op.output.name] = run.held(op.inputs[0])
 
 
 def dispatch(op: Op, run: SectionPass) -> None:
@@ -76,8 +76,8 @@ def combine(op: Op, run: SectionPass) -> None:
     layout = {dim.name: place.token_axes if dim.name == "t" else dim.axes for dim in rest.dims}
     if place.gathered_axes:
         layout["b"] = ()
-    laid = rest.with_layout(layout, (*place.picked_axes, *routed.partial))
+    found = rest.with_layout(layout, (*place.picked_axes, *routed.partial))
     if place.gathered_axes:  # everybody has everybody's tokens: each keeps its own
-        home = rest.with_layout(layout_of(rest), tuple(a for a in laid.partial if a not in place.gathered_axes))
-        made, laid = place.bring(made, laid, home), home
-    run.put(op.output, made, laid)
+        home = rest.with_layout(layout_of(rest), tuple(a for a in found.partial if a not in place.gathered_axes))
+        made, found = place.bring(made, found, home), home
+    run.put(op.output, made, found)

@@ -1,9 +1,9 @@
 """Tokens to their experts and back, without padding and without dropping: sorted by expert, multiplied in groups.
 
 A router's choice is a `ExpertChoice`: for every token the experts and their weights. `dispatch` sorts the rows of all tokens by
-expert; products with expert weights are `jax.lax.ragged_dot`; `combine` puts the results back and adds them up. The
-router's weights travel with the rows and are multiplied in before an expert's last product: a gradient then needs what
-that product read, and not its result.
+expert; matmuls with expert weights are `jax.lax.ragged_dot`; `combine` puts the results back and adds them up. The
+router's weights travel with the rows and are multiplied in before an expert's last matmul: a gradient then needs what
+that matmul read, and not its result.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ class ExpertChoice:
 class ExpertRows:
     """Rows sorted by expert: values [r, d], rows of each expert, the expert, the original place and the router's weight of
     each row (None once it is multiplied in). Where every expert has the same number of rows whatever was chosen, they are
-    `even`, and products with them are plain ones."""
+    `even`, and matmuls with them are plain ones."""
 
     values: jax.Array
     sizes: jax.Array

@@ -38,7 +38,7 @@ def run_section(run: SectionPass) -> Tensors:
             raise InputError(f"There is no JAX yet for {op.function!r}, which the line '{op}' calls.")
         maker(op, run)
     last = run.section.ops[-1].output
-    if last is not None and run.laid[last.name].partial:  # what leaves a section is whole
+    if last is not None and run.layouts[last.name].partial:  # what leaves a section is whole
         rest = run.place.fit(run.place.at_rest(last), run.section.dims)
         run.tensors[last.name] = run.place.bring(run.tensors[last.name], run.held(last), rest)
     return run.tensors
@@ -73,10 +73,10 @@ def _einsum(op: Op, run: SectionPass) -> None:
     weights = [run.weight(array, op, dtype) for array in op.weights]
     multiply = _wide_einsum if op.part == "head" else jnp.einsum
     value = multiply(subscripts(op), *operands, *weights)
-    laid = tuple(
+    forms = tuple(
         run.place.for_line(array, run.held(array), op, run.section.dims) for array in (*op.inputs, *op.weights)
     )
-    return run.put(op.output, value, run.place.of_line(op, laid, run.section.dims))
+    return run.put(op.output, value, run.place.of_line(op, forms, run.section.dims))
 
 
 def _take_channels(array: Array, run: SectionPass) -> None:
@@ -85,7 +85,7 @@ def _take_channels(array: Array, run: SectionPass) -> None:
     made = (op.output for op in run.section.ops if op.output is not None and op.output.name in run.tensors)
     whole = next(one for one in made if one.names[:-1] == array.names[:-1] and len(one.dims) > 2)
     value = run.tensors[whole.name][..., : run.section.dims[array.names[-1]]]
-    run.tensors[array.name], run.laid[array.name] = value, run.laid[whole.name]
+    run.tensors[array.name], run.layouts[array.name] = value, run.layouts[whole.name]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -161,10 +161,10 @@ def _act(op: Op, run: SectionPass) -> None:
 
 def _add(op: Op, run: SectionPass) -> None:
     assert op.output is not None
-    laid = [run.held(array) for array in op.inputs]
-    if laid[0].partial and all(layout_of(one) == layout_of(laid[0]) and one.partial == laid[0].partial for one in laid):
+    first, *others = [run.held(array) for array in op.inputs]
+    if first.partial and all(layout_of(one) == layout_of(first) and one.partial == first.partial for one in others):
         parts = [run.tensors[array.name] for array in op.inputs]
-        return run.put(op.output, sum(parts[1:], parts[0]), laid[0])
+        return run.put(op.output, sum(parts[1:], parts[0]), first)
     total = run.operand(op.inputs[0], op)
     for array in op.inputs[1:]:
         total = total + run.operand(array, op)

@@ -56,7 +56,7 @@ class Routed:
 @dataclass
 class SectionPass:
     """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t]; `stored` are
-    the cached arrays of this layer while decoding; `kept` collects what the layer wants cached. `laid` says how
+    the cached arrays of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
     each tensor lies, `forms` holds those that were brought elsewhere for a line."""
 
     section: Section
@@ -67,7 +67,7 @@ class SectionPass:
     stored: Tensors | None = None
     kept: Tensors = field(default_factory=dict)
     tensors: Tensors = field(default_factory=dict)
-    laid: dict[str, Array] = field(default_factory=dict)
+    layouts: dict[str, Array] = field(default_factory=dict)
     forms: dict[tuple[str, Array], jax.Array] = field(default_factory=dict)
     routed: Routed | None = None
 
@@ -81,7 +81,7 @@ class SectionPass:
 
     def held(self, array: Array) -> Array:
         """How a tensor lies, in the names that this line gives its dims; what comes from elsewhere lies at rest."""
-        known = self.laid.get(array.name)
+        known = self.layouts.get(array.name)
         if known is None:
             return self.place.fit(self.place.at_rest(array), self.section.dims)
         layout = {dim.name: old.axes for dim, old in zip(array.dims, known.dims, strict=True)}
@@ -119,7 +119,7 @@ class SectionPass:
             made = self.place.fit(self.place.at_rest(array), self.section.dims) if made is None else made
             rest = self.place.after_line(made, self.section.dims)
             value = self.setting.note(self.place.bring(value, made, rest), array.name)
-            self.laid[array.name] = rest
+            self.layouts[array.name] = rest
         elif isinstance(value, experts.ExpertRows):
             value = value.having(self.setting.note(value.values, array.name))
         self.tensors[array.name] = value

@@ -12,7 +12,7 @@ import numpy
 from dragonscale.training.pipeline_order import Piece, Timeline, stage_of
 
 IDLE, FORWARD, BACKWARD, LAST = range(4)
-"""What a chip does in a tick; `LAST` is the backward piece of the final stage, which also computes the loss."""
+"""What a chip does in a tick; `LAST` is the backward task of the final stage, which also computes the loss."""
 COLUMNS = ("kind", "chunk", "microbatch", "first", "input", "gradient", "put_input", "put_gradient", "final")
 
 
@@ -26,7 +26,7 @@ class Table:
 
 
 def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
-    """Where each piece finds what it needs, and where what arrives is put."""
+    """Where each task finds what it needs, and where what arrives is put."""
     final = pipe * virtual - 1
     rows = numpy.zeros((len(ticks), pipe, len(COLUMNS)), numpy.int32)
     uses = {

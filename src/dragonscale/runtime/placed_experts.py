@@ -1,7 +1,7 @@
 """Experts on many chips, as lines of a program: tokens to their experts and back, experts that are sliced.
 
-Experts are dealt over the axes that the place names. Where a mixture has fewer experts than chips, each expert's hidden dim
-is sliced over `tensor` instead: the rows that arrived on the chips of a slice are gathered for the products that widen,
+Experts are split over the axes that the place names. Where a model has fewer experts than chips, each expert's hidden dim
+is sliced over `tensor` instead: the rows that arrived on the chips of a slice are gathered for the matmuls that widen,
 and the results added up and scattered by the one that narrows.
 """
 

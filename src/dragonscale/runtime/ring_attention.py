@@ -1,4 +1,4 @@
-"""Attention over a sequence that is split over chips: keys and values travel round a ring, queries stay.
+"""Attention over a sequence that is split over chips: ring attention, where keys and values travel and queries stay.
 
 Every chip holds a part of the queries, keys and values. In as many steps as there are chips, each attends its queries to
 the keys that it holds at the moment and passes those on; a running maximum and sum join the parts into one exact softmax.
@@ -6,8 +6,8 @@ Only one other part is held at a time, in the backward pass too: that recomputes
 sums, and gradients of keys and values travel along until they are home. Queries are taken in blocks of `attention.BLOCK`, so
 that no more than one block's scores are alive.
 
-What a query may see is decided by positions, which travel with the keys, so the sequence may be dealt in any order. In the
-plain order the last chip works most; `balanced_order` deals an early and a late block to each, so that all work alike.
+What a query may see is decided by positions, which travel with the keys, so the sequence may be split in any order. In the
+plain order the last chip works most; `balanced_order` gives an early and a late block to each, so that all work alike.
 Parts of which no query sees any key are skipped.
 """
 
@@ -215,14 +215,14 @@ def ring_attention(
 
 
 def balanced_order(length: int, chips: int) -> numpy.ndarray:
-    """The order in which tokens are dealt so that every chip has as many pairs of query and key to compute.
+    """The order in which tokens are split so that every chip has as many pairs of query and key to compute.
 
     >>> balanced_order(8, 2).tolist()
     [0, 1, 6, 7, 2, 3, 4, 5]
     """
     if length % (2 * chips):
         raise InputError(
-            f"A sequence of {length} tokens cannot be dealt evenly in two blocks to each of {chips} chips; make it a multiple of {2 * chips}."
+            f"A sequence of {length} tokens cannot be split evenly in two blocks to each of {chips} chips; make it a multiple of {2 * chips}."
         )
     blocks = numpy.arange(length).reshape(2 * chips, -1)
     return numpy.concatenate([blocks[[chip, 2 * chips - 1 - chip]].reshape(-1) for chip in range(chips)])

@@ -1,11 +1,11 @@
 """Gathers and scatters taken apart into hops round a ring, with other work done while a hop is under way.
 
 A ring is written as a generator, one chip's side of a conversation inside `jax.shard_map`: it yields what to send in which
-direction and is given what arrived. `gathering` is an AllGather that hands over each piece as it comes, `scattering` a
+direction and is given what arrived. `gathering` is an AllGather that hands over each shard as it comes, `scattering` a
 ReduceScatter of parts that are computed when they are due. `run` lets rings talk; several at once share their hops.
 
-Chips of a ring have a wire in each direction. `both_ways` uses both: pieces travel half as far, and where the ring is even
-the farthest piece comes in halves from either side, so that the time is exactly half. Loops are unrolled: the compiler sees
+Chips of a ring have a wire in each direction. `both_ways` uses both: shards travel half as far, and where the ring is even
+the farthest shard comes in halves from either side, so that the time is exactly half. Loops are unrolled: the compiler sees
 every hop beside what does not depend on it.
 """
 
@@ -21,21 +21,21 @@ Messages = dict[int, jax.Array]
 """A value for each direction."""
 Ring = Generator[Messages, Messages, Any]
 Product = Callable[[jax.Array, jax.Array | None], jax.Array]
-"""What a chip (by its index) shall have of this chip's partial sums; the second argument is the product made before."""
+"""What a chip (by its index) shall have of this chip's partial sums; the second argument is the matmul made before."""
 
 
 def after(value: jax.Array, made: jax.Array | None) -> jax.Array:
     """The same value, there only once `made` is.
 
-    XLA likes to merge small products that share an operand into a large one. That one would wait for all pieces, and
-    nothing would be hidden. In a chain of products, each with its operand `after` the one before, none can be merged.
+    XLA likes to merge small matmuls that share an operand into a large one. That one would wait for all shards, and
+    nothing would be hidden. In a chain of matmuls, each with its operand `after` the one before, none can be merged.
     """
     return value if made is None else jax.lax.optimization_barrier((value, made))[0]
 
 
 @dataclass(frozen=True)
 class Hops:
-    """How far pieces travel in each direction of a ring; `halved` says that the last hop carries half a piece each way."""
+    """How far shards travel in each direction of a ring; `halved` says that the last hop carries half a shard each way."""
 
     left: int
     right: int
@@ -47,15 +47,15 @@ class Hops:
         return max(self.left, self.right)
 
     @property
-    def piece_times(self) -> float:
-        """Time on the wires, in units of one piece over one link."""
+    def shard_times(self) -> float:
+        """Time on the wires, in units of one shard over one link."""
         return self.steps - 0.5 if self.halved else float(self.steps)
 
 
 def hops(size: int, both_ways: bool = False, divisible: bool = True) -> Hops:
-    """The hops of a ring of `size` chips; an even ring halves its farthest piece if that is `divisible` by two.
+    """The hops of a ring of `size` chips; an even ring halves its farthest shard if that is `divisible` by two.
 
-    >>> hops(8), hops(8, both_ways=True).piece_times
+    >>> hops(8), hops(8, both_ways=True).shard_times
     (Hops(left=7, right=0, halved=False), 3.5)
     """
     if not both_ways:
@@ -64,10 +64,10 @@ def hops(size: int, both_ways: bool = False, divisible: bool = True) -> Hops:
     return Hops(size // 2, size // 2 if halved else (size - 1) // 2, halved)
 
 
-def piece_held(chip: int, step: int, size: int) -> int:
-    """Whose piece a chip multiplies at a step when pieces travel left.
+def shard_held(chip: int, step: int, size: int) -> int:
+    """Whose shard a chip multiplies at a step when shards travel left.
 
-    >>> [piece_held(1, step, 4) for step in range(4)]
+    >>> [shard_held(1, step, 4) for step in range(4)]
     [1, 2, 3, 0]
     """
     return (chip + step) % size
@@ -83,7 +83,7 @@ class RingShard:
 
 
 Use = Callable[[RingShard, Any], Any]
-"""What to do with a piece, given the result of what was done with the one before."""
+"""What to do with a shard, given the result of what was done with the one before."""
 
 
 def _shift(value: jax.Array, axis: str, by: int) -> jax.Array:
@@ -144,8 +144,8 @@ def gathering(x: jax.Array, axis: str, dim: int, use: Use, both_ways: bool = Fal
         if step <= way.right:
             sent[RIGHT] = jax.lax.slice_in_dim(right, middle or 0, width, axis=dim)
         arrived = yield sent
-        for piece in here:
-            made = use(piece, made)
+        for shard in here:
+            made = use(shard, made)
         here = []
         if LEFT in arrived:
             left = after(arrived[LEFT], made)
@@ -153,8 +153,8 @@ def gathering(x: jax.Array, axis: str, dim: int, use: Use, both_ways: bool = Fal
         if RIGHT in arrived:
             right = after(arrived[RIGHT], made)
             here.append(RingShard((mine - step) % size, middle or 0, right))
-    for piece in here:
-        made = use(piece, made)
+    for shard in here:
+        made = use(shard, made)
     return made
 
 
@@ -163,9 +163,9 @@ def whole(x: jax.Array, axis: str, dim: int, both_ways: bool = False) -> Ring:
     shape = list(x.shape)
     shape[dim] *= jax.lax.axis_size(axis)
 
-    def put(piece: RingShard, result: jax.Array | None) -> jax.Array:
+    def put(shard: RingShard, result: jax.Array | None) -> jax.Array:
         result = jnp.zeros(shape, x.dtype) if result is None else result
-        return jax.lax.dynamic_update_slice_in_dim(result, piece.value, piece.source * x.shape[dim] + piece.start, dim)
+        return jax.lax.dynamic_update_slice_in_dim(result, shard.value, shard.source * x.shape[dim] + shard.start, dim)
 
     return gathering(x, axis, dim, put, both_ways)
 
@@ -204,5 +204,5 @@ def _joined(sum_so_far: jax.Array | None, part: jax.Array, dim: int, way: int) -
         edges = [(0, 0)] * part.ndim
         edges[dim] = (0, missing) if way == LEFT else (missing, 0)
         sum_so_far = jnp.pad(sum_so_far, edges)
-    # Without the barrier the sum becomes part of the product, which then waits for what arrives.
+    # Without the barrier the sum becomes part of the matmul, which then waits for what arrives.
     return sum_so_far + jax.lax.optimization_barrier(part)

@@ -7,7 +7,7 @@ X; after the nonlinearity gathered over X, multiplied, scattered over Y. Each ch
 which falls as chips are added on both axes (the book's 2D weight-stationary form; Pope et al. 2022). Split in one dim,
 as in training, it would be 2BD however many chips there are.
 
-Both products are of one kind: what they sum over arrives piece by piece, what they make leaves piece by piece, and the
+Both matmuls are of one kind: what they sum over arrives shard by shard, what they make leaves shard by shard, and the
 rings hide both.
 """
 
@@ -27,18 +27,18 @@ def gather_matmul_scatter(
     x: jax.Array, weights: Sequence[jax.Array], gathered: str, scattered: str, both_ways: bool = False
 ) -> list[jax.Array]:
     """ReduceScatter(AllGather(x) · weight) for each weight, inside `jax.shard_map`: x[…, d] is gathered along its last dim
-    over one axis, and results are split along theirs over the other. All weights share the pieces and the ring."""
+    over one axis, and results are split along theirs over the other. All weights share the shards and the ring."""
     size, width = jax.lax.axis_size(scattered), x.shape[-1]
-    pieces: list[RingShard] = []
-    run(gathered, x.ndim - 1, gathering(x, gathered, x.ndim - 1, lambda piece, _: pieces.append(piece), both_ways))
+    shards: list[RingShard] = []
+    run(gathered, x.ndim - 1, gathering(x, gathered, x.ndim - 1, lambda shard, _: shards.append(shard), both_ways))
 
     def columns_of(weight: jax.Array, chip: jax.Array, made: jax.Array | None) -> jax.Array:
         columns = weight.shape[1] // size
         total: jax.Array | None = None
-        for piece in pieces:
-            corner = (piece.source * width + piece.start, chip * columns)
-            part = jax.lax.dynamic_slice(weight, corner, (piece.value.shape[-1], columns))
-            product = jnp.matmul(after(piece.value, made), part, preferred_element_type=jnp.float32)
+        for shard in shards:
+            corner = (shard.source * width + shard.start, chip * columns)
+            part = jax.lax.dynamic_slice(weight, corner, (shard.value.shape[-1], columns))
+            product = jnp.matmul(after(shard.value, made), part, preferred_element_type=jnp.float32)
             total = product if total is None else total + product
         assert total is not None
         return total.astype(x.dtype)

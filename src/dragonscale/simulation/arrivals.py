@@ -1,4 +1,4 @@
-"""When requests come, if they do not wait for answers (open loop): endless streams of times.
+"""When requests come, if they do not wait for outputs (open loop): endless streams of times.
 
 - `Poisson`: independent arrivals at a rate.
 - `Gamma`: the same rate with gaps of another coefficient of variation; above 1 is bursty, below 1 is even.

@@ -75,11 +75,11 @@ class Simulation:
         return self.tally.arrived - self.tally.finished - sum(self.tally.refused.values())
 
     def go(self, progress: Callable[[int], None] | None = None) -> None:
-        """Run to the end. `progress` is told the number of finished requests now and then."""
+        """Run to the end. `progress` gets the number of finished requests now and then."""
         heap, until = self.shared.heap, self.options.until_s
         replicas = self.places
         self._pull()
-        told = 0
+        shown = 0
         while heap and heap[0][0] <= until:
             event = heapq.heappop(heap)
             self.now = now = event[0]
@@ -94,9 +94,9 @@ class Simulation:
                 replicas[event[2]][1].look(now)
             else:
                 self._rare(event, now)
-            if progress is not None and self.tally.finished - told >= 1000:
-                told = self.tally.finished
-                progress(told)
+            if progress is not None and self.tally.finished - shown >= 1000:
+                shown = self.tally.finished
+                progress(shown)
         self.now = (
             until if self.outstanding and until < inf else max(self.tally.last_end_s, self.tally.last_arrival_s, 0.0)
         )

@@ -33,7 +33,7 @@ class Pages:
 
     @property
     def room(self) -> int:
-        """Pages that can be had: free ones and those of unused blocks."""
+        """Pages available: free ones and those of unused blocks."""
         return self.capacity - self.private - self.shared
 
     def until(self, request: SimulatedRequest, blocks: int) -> int:

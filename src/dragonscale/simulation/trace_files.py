@@ -1,4 +1,4 @@
-"""Recorded traffic: files of requests in the public formats, read as a stream and told apart by their content.
+"""Recorded traffic: files of requests in the public formats, read as a stream and known by their content.
 
 | format | looks like | from |
 |---|---|---|
@@ -7,7 +7,7 @@
 | mooncake | a JSON object a line: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` | Mooncake |
 | plain | `arrival_s,input_tokens,output_tokens` | whoever writes one |
 
-Each may be gzipped. Arrivals count from the first. A row without prompt or answer is a call that failed (BurstGPT has
+Each may be gzipped. Arrivals count from the first. A row without prompt or output is a call that failed (BurstGPT has
 them) and is left out. Files are read twice: once to check and count, once as they are replayed, a line at a time.
 """
 
@@ -159,7 +159,7 @@ def read_trace(path: Path | str, speed: float = 1.0) -> Replay:
     kind = trace_format(path)
     count = sum(1 for _ in _rows(path, kind))
     if not count:
-        raise InputError(f"The trace {path.name} has no request in it that has a prompt and an answer.")
+        raise InputError(f"The trace {path.name} has no request in it that has a prompt and an output.")
     return Replay(lambda: _rows(path, kind), count, speed)
 
 
@@ -168,5 +168,5 @@ def trace_lengths(path: Path | str) -> tuple[Empirical, Empirical]:
     path = Path(path)
     requests = list(_rows(path, trace_format(path)))
     if not requests:
-        raise InputError(f"The trace {path.name} has no request in it that has a prompt and an answer.")
+        raise InputError(f"The trace {path.name} has no request in it that has a prompt and an output.")
     return Empirical(tuple(r.input_tokens for r in requests)), Empirical(tuple(r.output_tokens for r in requests))

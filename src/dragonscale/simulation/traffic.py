@@ -1,7 +1,7 @@
-"""Traffic: a stream of requests, and what clients do when they have an answer.
+"""Traffic: a stream of requests, and what clients do when they have their output.
 
-`OpenLoop` does not wait for answers. In a `ClosedLoop` each of a number of clients sends its next request when it has the
-answer to its last (and has thought about it), as load generators with a fixed concurrency do; they start together or
+`OpenLoop` does not wait for outputs. In a `ClosedLoop` each of a number of clients sends its next request when it has the
+output of its last (and has thought about it), as load generators with a fixed concurrency do; they start together or
 spread over a ramp. Every stream is made as it is needed and depends on the seed alone.
 """
 
@@ -67,8 +67,8 @@ def _bodies(
     outputs = output.draw(numpy.random.default_rng((seed, 2)))
     groups = prefixes.draw(numpy.random.default_rng((seed, 3))) if prefixes else repeat(-1)
     size = prefixes.tokens if prefixes else 0
-    for tokens, answer, group in zip(inputs, outputs, groups, strict=False):
-        yield (tokens, answer, (), 0) if group < 0 else (tokens, answer, (group,), size)
+    for tokens, made, group in zip(inputs, outputs, groups, strict=False):
+        yield (tokens, made, (), 0) if group < 0 else (tokens, made, (group,), size)
 
 
 def _check_count(requests: int) -> None:
@@ -108,7 +108,7 @@ def _nothing(request: SimulatedRequest, now: float) -> SimulatedRequest | None:
 @dataclass(frozen=True)
 class ClosedLoop:
     """`clients` who send one request after the other, `requests` in all. They begin together, or one after the other
-    over `ramp_s` seconds; between an answer and the next request they think for `think_s`."""
+    over `ramp_s` seconds; between an output and the next request they think for `think_s`."""
 
     clients: int
     requests: int
@@ -124,7 +124,7 @@ class ClosedLoop:
             raise InputError("A closed loop needs at least 1 client, and thinking and ramp times of 0 seconds or more.")
 
     def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
-        """The clients' first requests, and the next of whoever has an answer."""
+        """The clients' first requests, and the next of whoever has its output."""
         bodies = _bodies(self.prompt, self.output, self.prefixes, seed)
         first = min(self.clients, self.requests)
         numbers = iter(range(first, self.requests))

@@ -9,7 +9,7 @@ from dragonscale.evidence.xla.replica_groups import source_target_pairs
 from dragonscale.evidence.xla.scheduled_work import ScheduledWork, instruction_work
 
 _WINDOWED = "windowed_dot_general_body"
-"""What the partitioner calls the loop that a matrix product becomes when its collective is cut into permutes."""
+"""What the partitioner calls the loop that a matmul becomes when its collective is cut into permutes."""
 
 
 def origin_of(module: Module, site: Site) -> tuple[Instruction, bool]:
@@ -44,7 +44,7 @@ def is_decomposed(module: Module, site: Site) -> bool:
     """Whether a permute is a step of a collective matmul that the partitioner made.
 
     Most steps stand in a loop that carries the partitioner's name; the first and the last of them, and all of a short ring,
-    stand outside it. Those carry the name of the product that they are part of, and go round a ring.
+    stand outside it. Those carry the name of the matmul that they are part of, and go round a ring.
     """
     if site.opcode != "collective-permute":
         return False
@@ -55,12 +55,12 @@ def is_decomposed(module: Module, site: Site) -> bool:
     if where is not None:
         return True
     pairs = source_target_pairs(site.instruction.attribute("source_target_pairs"))
-    return site.instruction.op_name in product_names(module) and is_ring(pairs)
+    return site.instruction.op_name in matmul_names(module) and is_ring(pairs)
 
 
 @lru_cache(maxsize=1)
-def product_names(module: Module) -> frozenset[str]:
-    """Where in the user's program the module's matrix products come from."""
+def matmul_names(module: Module) -> frozenset[str]:
+    """Where in the user's program the module's matmuls come from."""
     return frozenset(
         each.op_name
         for computation in module.computations.values()

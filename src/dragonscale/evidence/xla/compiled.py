@@ -30,8 +30,8 @@ from dragonscale.evidence.xla.collectives import Collective, module_collectives
 from dragonscale.evidence.xla.cycles import Cycles, read_cycles
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.layouts import read_arrays
+from dragonscale.evidence.xla.matmuls import CompiledMatmul, Unknown, read_matmuls
 from dragonscale.evidence.xla.memory import ProgramMemory
-from dragonscale.evidence.xla.products import Product, Unknown, read_products
 from dragonscale.evidence.xla.replica_groups import Groups
 from dragonscale.evidence.xla.spanned_axes import axis_parts, moved_axes, spanned_axes
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
@@ -88,7 +88,7 @@ class Compiled(msgspec.Struct, frozen=True):
     """What a compiler made of a program."""
 
     name: str
-    products: tuple[Product, ...]
+    products: tuple[CompiledMatmul, ...]
     unknown: tuple[Unknown, ...]
     collectives: tuple[Exchange, ...]
     parameters: tuple[Parameter, ...]
@@ -98,8 +98,8 @@ class Compiled(msgspec.Struct, frozen=True):
 
     @property
     def flops(self) -> float:
-        """FLOPs of all matrix products that have a number (`unknown` lists the rest)."""
-        return sum(product.flops for product in self.products)
+        """FLOPs of all matmuls that have a number (`unknown` lists the rest)."""
+        return sum(each.flops for each in self.products)
 
     def wire_bytes(self, axes: Iterable[str] | None = None) -> float:
         """Bytes each device sends, along exactly these mesh axes or along any."""
@@ -116,11 +116,11 @@ def read_compiled(text: str, memory: Mapping[str, int] | None, axes: dict[str, i
     inside = int(partitions[1]) if partitions else chips
     if chips % inside:
         raise InputError(f"The module is for {inside} devices and the mesh {axes} has {chips}.")
-    products, unknown = read_products(module)
+    matmuls, unknown = read_matmuls(module)
     name = re.match(r"HloModule ([^\s,]+)", module.header)
     return Compiled(
         name[1] if name else "",
-        tuple(products),
+        tuple(matmuls),
         tuple(unknown),
         tuple(_exchange(each, axes, inside) for each in module_collectives(module, text, inside)),
         tuple(read_parameters(module)),

@@ -10,7 +10,7 @@ import msgspec
 
 from dragonscale.evidence.xla.call_graph import callers
 from dragonscale.evidence.xla.hlo_text import Module
-from dragonscale.evidence.xla.products import upper_executions
+from dragonscale.evidence.xla.matmuls import upper_executions
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.trip_counts import UNKNOWN
 

@@ -2,8 +2,8 @@
 
 A cuBLAS call says in its configuration which dims it sums over; its first operand and first result have the sizes. A cuDNN
 convolution has a convolution's labels, which name the forward convolution also where it computes a gradient. Fused attention
-says the shape of the scores `[batch, heads, queries, keys]`, masked or not: forward it is two products, backward five, because the
-scores are computed again. XLA's TPU compiler makes one kernel of its own of a softmax and the product that follows it.
+says the shape of the scores `[batch, heads, queries, keys]`, masked or not: forward it is two matmuls, backward five, because the
+scores are computed again. XLA's TPU compiler makes one kernel of its own of a softmax and the matmul that follows it.
 """
 
 import math
@@ -35,7 +35,7 @@ _CUDNN_ROLES = {  # where the forward convolution's operand, kernel and result a
 
 
 def library_flops(call: Instruction, operands: Sequence[Shape]) -> float | None:
-    """FLOPs of a custom call, or None for one that is no product of a known library."""
+    """FLOPs of a custom call, or None for one that is no matmul of a known library."""
     target = call.attribute("custom_call_target").strip('"')
     try:
         if target.startswith("__cublas$"):

@@ -1,4 +1,4 @@
-"""The work of each instruction as it is scheduled: FLOPs of matrix products, and bytes moved to and from main memory.
+"""The work of each instruction as it is scheduled: FLOPs of matmuls, and bytes moved to and from main memory.
 
 A compiled module is in order of execution, so what stands between an asynchronous start and its done is what can hide it. The
 FLOPs are those of everything an instruction runs, loops included. The bytes are what crosses a kernel's edge: a fusion reads
@@ -12,7 +12,7 @@ from functools import lru_cache
 from dragonscale.evidence.xla.call_graph import BRANCHES, callers_first
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.layouts import HBM, read_arrays
-from dragonscale.evidence.xla.products import flops_of
+from dragonscale.evidence.xla.matmuls import flops_of
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 _FREE = frozenset(
@@ -28,7 +28,7 @@ _THROUGH = ("bitcast", "reshape", "copy", "transpose", "convert")
 
 @dataclass(frozen=True)
 class ScheduledWork:
-    """FLOPs of matrix products and bytes of main memory."""
+    """FLOPs of matmuls and bytes of main memory."""
 
     flops: float = 0.0
     bytes: float = 0.0
@@ -66,7 +66,7 @@ def _work(
         "async-start",
         "call-start",
         "fusion-start",
-    ):  # products on another stream; else a collective or a copy
+    ):  # matmuls on another stream; else a collective or a copy
         return ScheduledWork(sum(whole[name].flops for _, name in found))
     if opcode in _FREE or opcode.endswith(("-start", "-done", "-update")):
         return ScheduledWork()
@@ -101,7 +101,7 @@ def _bytes(computation: Computation, instruction: Instruction) -> float:
     if instruction.opcode == "dynamic-update-slice":
         return 2 * _main(computation.named[instruction.operands[1]].result)
     read = sum(_main(computation.named[name].result) for name in instruction.operands)
-    if flops_of(computation, instruction) is not None:  # a library's product returns its workspace too
+    if flops_of(computation, instruction) is not None:  # a library's matmul returns its workspace too
         return read + instruction.shapes[0].bytes
     return read + _main(instruction.result)
 

@@ -34,53 +34,53 @@ CLOCKS = {"v4": 1.05e9, "v5e": 1.5e9, "v5p": 1.75e9, "v6e": 1.75e9, "tpu7x": 1.9
 """Cycles a second of the core that estimated cycles count, as the compiler logs them (libtpu 0.0.50)."""
 
 
-def generation(piece: Slice) -> str:
+def generation(on: Slice) -> str:
     """The compiler's name of a slice's chip."""
-    name = _ALIASES.get(piece.chip.name, piece.chip.name)
+    name = _ALIASES.get(on.chip.name, on.chip.name)
     if name not in GENERATIONS:
         raise InputError(
-            f"XLA's TPU compiler does not know the chip {piece.chip.name}; it knows {', '.join(GENERATIONS)}."
+            f"XLA's TPU compiler does not know the chip {on.chip.name}; it knows {', '.join(GENERATIONS)}."
         )
     return name
 
 
-def cores(piece: Slice) -> int:
+def cores(on: Slice) -> int:
     """Devices that the compiler sees in each chip."""
-    return GENERATIONS[generation(piece)]
+    return GENERATIONS[generation(on)]
 
 
-def topology(piece: Slice) -> tuple[str, dict[str, Any]]:
+def topology(on: Slice) -> tuple[str, dict[str, Any]]:
     """The compiler's name of a slice and what else it is told.
 
     >>> from dragonscale.hardware import parse_slice
     >>> topology(parse_slice("v5p:4x4x4"))
     ('v5p:4x4x4', {'wrap': [True, True, True]})
     """
-    name = generation(piece)
-    shape = "x".join(str(size) for size in piece.shape)
-    told: dict[str, Any] = {}
+    name = generation(on)
+    shape = "x".join(str(size) for size in on.shape)
+    options: dict[str, Any] = {}
     if name == "v4":
-        told["chip_config_name"] = "megacore"
-    if any(piece.wrap):
-        told["wrap"] = [*piece.wrap, *[False] * (3 - len(piece.wrap))]
-    if piece.pods > 1:
-        told["num_slices"] = piece.pods
-    if len(piece.shape) == 2 and piece.chips == 1:
-        told["chips_per_host_bounds"] = [1, 1, 1]
-    return f"{name}:{shape}", told
+        options["chip_config_name"] = "megacore"
+    if any(on.wrap):
+        options["wrap"] = [*on.wrap, *[False] * (3 - len(on.wrap))]
+    if on.pods > 1:
+        options["num_slices"] = on.pods
+    if len(on.shape) == 2 and on.chips == 1:
+        options["chips_per_host_bounds"] = [1, 1, 1]
+    return f"{name}:{shape}", options
 
 
-def devices(piece: Slice) -> list[Any]:
+def devices(on: Slice) -> list[Any]:
     """The slice's devices in the order of their coordinates, the first axis fastest."""
     try:
         from jax.experimental import topologies
     except ImportError:
         raise InputError("Compiling needs JAX; install dragonscale[tpu].") from None
-    name, told = topology(piece)
+    name, options = topology(on)
     try:
-        found = topologies.get_topology_desc(name, "tpu", **told)
+        found = topologies.get_topology_desc(name, "tpu", **options)
     except Exception as error:
-        raise InputError(f"XLA's TPU compiler did not start for {piece}: {error}") from error
+        raise InputError(f"XLA's TPU compiler did not start for {on}: {error}") from error
     return sorted(
         found.devices,
         key=lambda one: (getattr(one, "slice_index", 0) or 0, one.coords[::-1], getattr(one, "core_on_chip", 0)),

@@ -8,7 +8,7 @@ from dragonscale.simulation import SimulationResult
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 SHORTEST = 1e-4
 """Seconds below which nobody cares how short a wait was."""
-_LATENCIES = {"ttft_s": "first token", "tpot_s": "each further token", "e2e_s": "whole request", "queue_s": "waiting"}
+_LATENCIES = {"ttft_s": "first token", "tpot_s": "per output token", "e2e_s": "whole request", "queue_s": "queueing"}
 
 
 def draw(kind: str, report: SimulateReport, result: SimulationResult) -> dict[str, Any]:

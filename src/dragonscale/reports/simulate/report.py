@@ -15,8 +15,8 @@ from dragonscale.reports.simulate.records import (
     SimulateReport,
 )
 from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.frontier import Ask, Config, judge
-from dragonscale.serving.limits_fleet import usd_per_million
 from dragonscale.serving.space import Formats, Lot, stack
 from dragonscale.simulation import Pool, SimulationResult, Summary, simulate
 

@@ -107,7 +107,7 @@ class Checkpoints:
 
 
 def own_bytes(state: Any) -> int:
-    """Bytes that this process writes: each piece of an array once, by whoever holds its first copy."""
+    """Bytes that this process writes: each shard of an array once, by whoever holds its first copy."""
     return sum(
         shard.data.nbytes
         for leaf in jax.tree.leaves(state)

@@ -3,7 +3,7 @@
 Weights come as their master copies in fp32, split as the plan splits optimizer state, and the gradients go back the same way.
 Under ZeRO-3 each layer casts and gathers its weights where it uses them; else the compute copy is made once a step.
 Gradients are added up over microbatches in fp32. ZeRO-3 scatters them in the compute type as they are found (the
-gathers' own transposes); the rest of their sum, over copies of the model, is made once a step in fp32, and so is all of it
+gathers' own transposes); the rest of their sum, over replicas, is made once a step in fp32, and so is all of it
 below ZeRO-2.
 
 What is differentiated is the sum over all chips (`runtime.place`), so a gradient is whole once it is added up over every

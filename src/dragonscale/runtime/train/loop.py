@@ -1,4 +1,4 @@
-"""A run from its first step, or from where it was broken off, to its last.
+"""A run from its first step, or from where it stopped, to its last.
 
 While the devices compute a step, the host prepares the next one's tokens. Then it looks at the loss: if it is no number,
 the run ends with the last checkpoint untouched. A termination signal is raised as a flag that goes through the step with
@@ -166,11 +166,11 @@ def _flags(trainer: Trainer, stop: Stop) -> jax.Array:
 
 
 def _checked(values: dict[str, float], step: int, kept: Checkpoints | None, saved: int) -> float:
-    for name, words in (("loss", "The loss"), ("grad_norm", "The gradient")):
+    for name, what in (("loss", "The loss"), ("grad_norm", "The gradient")):
         if not math.isfinite(values[name]):
             where = f"the checkpoint of step {saved} is whole" if kept is not None and saved else "nothing was saved"
             raise Infeasible(
-                f"{words} of step {step} is {values[name]}; {where}. Take a lower learning rate, a longer warmup, or a "
+                f"{what} of step {step} is {values[name]}; {where}. Take a lower learning rate, a longer warmup, or a "
                 "smaller clip."
             )
     return values["loss"]
@@ -183,7 +183,7 @@ def feed(trainer: Trainer, tokens: Tokens, order: Order, step: int) -> tuple[jax
     numbers = (step * order.run.batch + numpy.arange(order.run.batch)).reshape(shape[:2])
     read: dict[int, Any] = {}
 
-    def piece(index: Any, shift: int) -> Any:
+    def part(index: Any, shift: int) -> Any:
         wanted = numbers[index[0], index[1]]
         new = [number for number in wanted.ravel().tolist() if number not in read]
         read.update(zip(new, tokens.rows(new), strict=True))
@@ -191,6 +191,6 @@ def feed(trainer: Trainer, tokens: Tokens, order: Order, step: int) -> tuple[jax
         return whole.reshape(*wanted.shape, seq)[:, :, index[2]]
 
     return tuple(
-        jax.make_array_from_callback(shape, trainer.batch, lambda index, shift=shift: piece(index, shift))
+        jax.make_array_from_callback(shape, trainer.batch, lambda index, shift=shift: part(index, shift))
         for shift in (0, 1)
     )  # pyright: ignore[reportReturnType]  two of them

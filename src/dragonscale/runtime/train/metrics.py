@@ -1,6 +1,6 @@
-"""One line of JSON for every step, in a file that stays one curve however often the run was broken off.
+"""One line of JSON for every step, in a file that stays one curve however often the run stopped.
 
-When a run goes on from step N, lines after N were of steps that are done again: they are dropped, and so is a line that
+When a run resumes from step N, lines after N were of steps that are done again: they are dropped, and so is a line that
 was cut when the process died.
 """
 

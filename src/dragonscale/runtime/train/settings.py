@@ -100,7 +100,7 @@ def learning_rate(run: RunSettings, done: int) -> float:
     return run.learning_rate * (run.final + (1 - run.final) * (1 + math.cos(math.pi * part)) / 2)
 
 
-def read_order(plan: str, model: str = "", piece: str = "", changes: Mapping[str, Any] | None = None) -> Order:
+def read_order(plan: str, model: str = "", on: str = "", changes: Mapping[str, Any] | None = None) -> Order:
     """What a plan file (or a plan written out) and flags ask for; flags come before the file."""
     table: dict[str, Any] = {}
     if plan.strip().endswith(".toml"):
@@ -109,7 +109,7 @@ def read_order(plan: str, model: str = "", piece: str = "", changes: Mapping[str
     found = load_plan(plan.strip()) if table else parse_plan(plan)
     settings = {**table.get("run", {}), **(changes or {})}
     run = replace(RunSettings(), **{name: _read(name, value) for name, value in settings.items()})
-    order = Order(model or str(table.get("model", "")), piece or str(table.get("slice", "")), found, run)
+    order = Order(model or str(table.get("model", "")), on or str(table.get("slice", "")), found, run)
     return check(replace(order, run=replace(run, dtype=run.dtype or found.dtype)))
 
 
@@ -167,11 +167,11 @@ def check(order: Order) -> Order:
             f"A batch of {run.batch} sequences does not divide into {plan.replicas} replicas x microbatches of "
             f"{plan.microbatch}; make it a multiple of {share}."
         )
-    ways = plan.context * plan.tensor
-    if run.seq % ways:
+    degree = plan.context * plan.tensor
+    if run.seq % degree:
         raise InputError(
             f"Sequences of {run.seq} tokens do not divide over context={plan.context} and tensor={plan.tensor}; make them "
-            f"a multiple of {ways}."
+            f"a multiple of {degree}."
         )
     if run.dtype not in DTYPES:
         raise InputError(

@@ -8,7 +8,7 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.convolution import convolution_flops
 from dragonscale.evidence.xla.hlo_text import read_module
-from dragonscale.evidence.xla.products import read_products
+from dragonscale.evidence.xla.matmuls import read_matmuls
 from dragonscale.evidence.xla.shapes import read_shapes
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 from tests.evidence.xla_fixtures import BATCH, HEAD, HIDDEN, LAYERS, MODEL, TOKENS, compiled, text_of
@@ -101,11 +101,11 @@ SCORES = '"cudnn_fmha_backend_config":{"intermediate_tensor_shape":{"dimensions"
 @pytest.mark.parametrize(("target", "products"), [("__cudnn$fmhaSoftmax", 2), ("__cudnn$fmhaSoftmaxBackward", 5)])
 def test_fused_attention(target: str, products: int) -> None:
     call = f'ROOT %a = (bf16[4,128,8,64]{{3,2,1,0}}, u8[0]{{0}}) custom-call(%q, %k, %v), custom_call_target="{target}"'
-    found, unknown = read_products(read_module(module(*QKV, call + f", backend_config={{{SCORES}}}")))
+    found, unknown = read_matmuls(read_module(module(*QKV, call + f", backend_config={{{SCORES}}}")))
     assert [product.flops for product in found] == [products * 2 * 4 * 8 * 128 * 128 * 64]
     assert unknown == []
     with pytest.raises(InputError, match="a configuration this reader cannot read"):
-        read_products(read_module(module(*QKV, call)))
+        read_matmuls(read_module(module(*QKV, call)))
 
 
 def test_custom_calls_that_hide_work_are_listed() -> None:
@@ -114,7 +114,7 @@ def test_custom_calls_that_hide_work_are_listed() -> None:
         '%b = bf16[8]{0} custom-call(), custom_call_target="AllocateBuffer"',
         'ROOT %a = bf16[8]{0} custom-call(%q, %b), custom_call_target="tpu_custom_call", metadata={op_name="jit(f)/splash"}',
     ]
-    found, (unknown,) = read_products(read_module(module(*lines)))
+    found, (unknown,) = read_matmuls(read_module(module(*lines)))
     assert found == []
     assert (unknown.what, unknown.op_name, unknown.times) == ("tpu_custom_call", "jit(f)/splash", 1)
     assert unknown.shapes == "bf16[4,128,8,64]{3,2,1,0}, bf16[8]{0} -> bf16[8]{0}"
@@ -179,7 +179,7 @@ LOOPS = {
 @pytest.mark.parametrize(("start", "step", "condition", "trips"), LOOPS.values(), ids=LOOPS)
 def test_loops_that_count(start: str, step: str, condition: str, trips: int) -> None:
     text = loop(start, step, condition, "s32[] constant(5)")
-    found, unknown = read_products(read_module(text))
+    found, unknown = read_matmuls(read_module(text))
     assert [product.times for product in found] == [trips] * bool(trips)
     assert unknown == []
 
@@ -199,7 +199,7 @@ UNCOUNTED = {
 
 @pytest.mark.parametrize(("start", "step", "condition"), UNCOUNTED.values(), ids=UNCOUNTED)
 def test_loops_that_do_not_count_are_said_to_be_unknown(start: str, step: str, condition: str) -> None:
-    found, (unknown,) = read_products(read_module(loop(start, step, condition)))
+    found, (unknown,) = read_matmuls(read_module(loop(start, step, condition)))
     assert found == []
     assert (unknown.what, unknown.times) == ("dot", UNKNOWN)
 

@@ -1,7 +1,7 @@
-"""The matrix products of a compiled module: where each stands in the user's program, its FLOPs and how often it runs.
+"""The matmuls of a compiled module: where each stands in the user's program, its FLOPs and how often it runs.
 
-A product is a `dot`, a `convolution`, or a call of a library that multiplies (cuBLAS, cuDNN); it may stand inside a fusion. Of
-a conditional's branches the dearest is counted, each time. A custom call that is not known, and a product whose number of
+A matmul is a `dot`, a `convolution`, or a call of a library that multiplies (cuBLAS, cuDNN); it may stand inside a fusion. Of
+a conditional's branches the dearest is counted, each time. A custom call that is not known, and a matmul whose number of
 executions is not known, are listed as `Unknown`: work that is there and has no number is never counted as none.
 
 >>> text = '''
@@ -14,8 +14,8 @@ executions is not known, are listed as `Unknown`: work that is there and has no 
 ... }
 ... '''
 >>> from dragonscale.evidence.xla.hlo_text import read_module
->>> (product,), unknown = read_products(read_module(text))
->>> product.op_name, product.flops_each, product.times, unknown
+>>> (matmul,), unknown = read_matmuls(read_module(text))
+>>> matmul.op_name, matmul.flops_each, matmul.times, unknown
 ('jit(f)/x', 128.0, 1, [])
 """
 
@@ -37,8 +37,8 @@ from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 
-class Product(msgspec.Struct, frozen=True):
-    """One matrix product; `what` is its opcode, or the library's function."""
+class CompiledMatmul(msgspec.Struct, frozen=True):
+    """One matmul; `what` is its opcode, or the library's function."""
 
     name: str
     what: str
@@ -54,7 +54,7 @@ class Product(msgspec.Struct, frozen=True):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """Work that has no number: a custom call of this target, or a product run an unknown number of times.
+    """Work that has no number: a custom call of this target, or a matmul run an unknown number of times.
 
     `shapes` are the operands' and the result's, in HLO's words.
     """
@@ -91,7 +91,7 @@ def operand_shapes(computation: Computation, instruction: Instruction) -> list[S
 
 
 def own_flops(module: Module) -> dict[str, float]:
-    """FLOPs of the products that stand in each computation itself, each time it runs."""
+    """FLOPs of the matmuls that stand in each computation itself, each time it runs."""
     return {
         name: sum(flops_of(computation, each) or 0.0 for each in computation.instructions if _may_multiply(each))
         for name, computation in module.computations.items()
@@ -125,11 +125,11 @@ def upper_executions(module: Module) -> dict[str, int]:
     return executions(module, dearest_branches(module, own_flops(module)))
 
 
-def read_products(module: Module) -> tuple[list[Product], list[Unknown]]:
-    """Every product that runs, in order of its computations, and the work that has no number."""
+def read_matmuls(module: Module) -> tuple[list[CompiledMatmul], list[Unknown]]:
+    """Every matmul that runs, in order of its computations, and the work that has no number."""
     frames = frame_lines(module.tables)
     counts = upper_executions(module)
-    products: list[Product] = []
+    matmuls: list[CompiledMatmul] = []
     unknown: list[Unknown] = []
     for computation in module.computations.values():
         times = counts[computation.name]
@@ -140,11 +140,11 @@ def read_products(module: Module) -> tuple[list[Product], list[Unknown]]:
             what = each.attribute("custom_call_target").strip('"') or each.opcode
             source = source_line(each.text, frames)
             if flops is not None and times != UNKNOWN:
-                products.append(Product(each.name, what, each.op_name, source, flops, times))
+                matmuls.append(CompiledMatmul(each.name, what, each.op_name, source, flops, times))
             else:
                 shapes = f"{_shapes_text(computation, each)} -> {each.result}"
                 unknown.append(Unknown(each.name, what, each.op_name, source, times, shapes))
-    return products, unknown
+    return matmuls, unknown
 
 
 def _is_hidden(instruction: Instruction) -> bool:
