@@ -15,12 +15,19 @@ from dragonscale.collectives import (
     collective_time,
     ragged_fill,
 )
-from dragonscale.collectives.tiers import binding_tier, switch_traffic, tier_bandwidths, tier_seconds
+from dragonscale.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.hardware import Level, links_of, load_chip, parse_slice
-from dragonscale.hardware.fat_tree import egress_from_bisection, fat_tree, load_switch, node_tier
+from dragonscale.hardware.fat_tree import fat_tree, load_switch, node_tier
 from dragonscale.notation import parse_array
 from dragonscale.roofline import array_bytes, symbol
 from tests.book.casebook import Both, solves
+from tests.book.closed_forms.networks import (
+    binding_tier,
+    cables_per_pair,
+    egress_from_bisection,
+    ports_used,
+    tier_bandwidths,
+)
 
 EXACT = Options(exact=True)
 H100 = load_chip("h100")
@@ -117,7 +124,7 @@ def node_row(given: dict[str, Any]) -> dict[str, Any]:
 def superpod(given: dict[str, Any]) -> dict[str, Any]:
     tree = fat_tree(H100, load_switch("ndr"), chips=1024)
     leaf, spine = tree.tier("leaf"), tree.tier("spine")
-    found = (leaf.child_links, leaf.switches, leaf.down, spine.total, tree.cables_per_pair)
+    found = (leaf.child_links, leaf.switches, leaf.down, spine.total, cables_per_pair(tree))
     names = ("node_links", "leaf_switches", "leaf_down_ports", "spine_switches", "cables_per_leaf_spine")
     assert found == tuple(given[name] for name in names)
     return {
@@ -136,9 +143,9 @@ def superpod_2048(given: dict[str, Any]) -> dict[str, Any]:
     return {
         "sus": tree.tier("leaf").groups,
         "spine": tree.tier("spine").total,
-        "cables_per_pair": tree.cables_per_pair,
-        "leaf_ports_used": tree.ports_used("leaf"),
-        "spine_ports_used": tree.ports_used("spine"),
+        "cables_per_pair": cables_per_pair(tree),
+        "leaf_ports_used": ports_used(tree, "leaf"),
+        "spine_ports_used": ports_used(tree, "spine"),
     }
 
 

@@ -15,10 +15,11 @@ from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.notation import parse_einsum
 from dragonscale.roofline import einsum_cost, solve_equal, symbol
-from dragonscale.sharding.algebra import backward, derive, executed_flops
+from dragonscale.sharding.algebra import backward, derive
 from dragonscale.sharding.mesh import Mesh
 from tests.book import solve_transformers_memory  # noqa: F401  (it registers its solvers)
 from tests.book.casebook import NOT_COMPUTED, Both, solves
+from tests.sharding.readings import executed_flops
 
 LETTERS = {name: symbol(name) for name in "ABDEFGHIJKLMNPSTVWXYZk"}
 B, D, F, G, H, K, L, N, S, T, V = (LETTERS[name] for name in "BDFGHKLNSTV")

@@ -16,7 +16,7 @@ from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token, layer_section
 from dragonscale.notation import Einsum, parse_array, parse_einsum
-from dragonscale.roofline import array_bytes, attention_cost, solve_equal, symbol
+from dragonscale.roofline import array_bytes, solve_equal, symbol
 from dragonscale.roofline.budget import model_flops
 from dragonscale.sharding.algebra import backward
 from dragonscale.sharding.mesh import Mesh
@@ -24,6 +24,7 @@ from dragonscale.sharding.reshard import reshard
 from dragonscale.sharding.wording import BOOK_NAMES
 from tests.book.casebook import Both, solves
 from tests.book.closed_forms.chip_parts import utilisation
+from tests.book.closed_forms.costs import attention_cost
 from tests.book.closed_forms.softmax import Partial, combine
 
 B, G, H, K, S, T = (symbol(name) for name in "BGHKST")

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonscale.collectives import Options, Switches, collective_time
-from dragonscale.collectives.tiers import binding_tier, switch_traffic, tier_bandwidths, tier_seconds
+from dragonscale.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.errors import InputError
 from dragonscale.hardware import load_chip
+from tests.book.closed_forms.networks import binding_tier, tier_bandwidths
 from tests.book.closed_forms.pipelined import pipeline_hops
 
 LEVELS = load_chip("h100").network.levels

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from dragonscale.collectives import Switches, collective_time
 from dragonscale.errors import InputError
 from dragonscale.hardware.catalogue import load_chip
-from dragonscale.hardware.fat_tree import Switch, egress_from_bisection, fat_tree, load_switch, node_tier
+from dragonscale.hardware.fat_tree import Switch, fat_tree, load_switch, node_tier
+from tests.book.closed_forms.networks import egress_from_bisection, ports_used, tree_levels
 
 H100 = load_chip("h100")
 NDR = load_switch("ndr")
@@ -42,7 +43,7 @@ def test_every_tree_has_full_bisection_within_its_ports(half: int, nodes: int, c
         return
     assert tree.full_bisection
     for tier in tree.tiers[1:]:
-        assert tree.ports_used(tier.name) <= switch.ports + 1e-9
+        assert ports_used(tree, tier.name) <= switch.ports + 1e-9
         assert tier.chips * tier.groups >= tree.nodes * tree.tiers[0].chips
 
 
@@ -54,7 +55,7 @@ def test_fewer_spines_are_thinner(spines: int) -> None:
 
 
 def test_the_tree_is_the_network_of_the_catalogue() -> None:
-    built = fat_tree(H100, NDR, 1024).levels(H100)
+    built = tree_levels(fat_tree(H100, NDR, 1024), H100)
     assert [(level.name, level.degree, level.bandwidth) for level in built] == [
         (level.name, level.degree, level.bandwidth) for level in H100.network.levels
     ]

@@ -25,17 +25,9 @@ from dragonscale.collectives.profile_file import profile_for
 from dragonscale.hardware import load_chip
 from dragonscale.models import Workload, activation_bytes, cache_bytes, forward_flops, load_model, training_flops
 from dragonscale.notation import parse_chain, parse_einsum
-from dragonscale.roofline import (
-    attainable,
-    attention_cost,
-    einsum_cost,
-    padded,
-    pointwise_cost,
-    rates_of,
-    roofline,
-    tiled_matmul_cost,
-)
+from dragonscale.roofline import attainable, einsum_cost, rates_of, roofline
 from dragonscale.sharding import Mesh, passes
+from tests.book.closed_forms.costs import attention_cost, padded, pointwise_cost, tiled_matmul_cost
 
 H100, V5E = load_chip("h100"), load_chip("v5e")
 LINE = parse_einsum("bf16[B,D] @ int8[D,F] -> bf16[B,F]")

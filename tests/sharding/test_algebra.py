@@ -4,7 +4,8 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.sharding import Mesh, book_case, derive, natural_output, reshard, strategies
+from dragonscale.sharding import Mesh, book_case, derive, reshard, strategies
+from tests.sharding.readings import natural_output
 
 SIZES = {"B": 64, "I": 256, "J": 256, "K": 256, "L": 64}
 MESH = Mesh({"X": 4, "Y": 4})

@@ -9,7 +9,8 @@ import sympy
 from dragonscale.hardware import load_chip
 from dragonscale.notation import parse_einsum
 from dragonscale.sharding import Mesh, Strategy, derive, make_mesh, strategies
-from dragonscale.sharding.algebra import executed_flops, rank
+from dragonscale.sharding.algebra import rank
+from tests.sharding.readings import executed_flops
 
 LINES = [
     "A[I_X, J] @ B[J, K] -> C[I_X, K]",

@@ -27,6 +27,7 @@ from dragonscale.collectives import Ring, Rings, collective_time
 from dragonscale.notation import parse_einsum
 from dragonscale.sharding import Mesh, Strategy, strategies
 from dragonscale.sharding.partition_spec import to_partition_spec
+from tests.sharding.readings import wire_by_axis
 
 jax = pytest.importorskip("jax")
 SIZES = {"I": 64, "J": 128, "K": 256}
@@ -96,7 +97,7 @@ def test_matmuls(line: str, axes: dict[str, int]) -> None:
         found = counted(line, strategy, mesh, vma="all_reduce" in kinds)
         assert found.flops == strategy.flops(SIZES, mesh)
         expected = dict.fromkeys(mesh.axes, 0.0)
-        for over, sent in strategy.wire_by_axis(SIZES, mesh).items():
+        for over, sent in wire_by_axis(strategy, SIZES, mesh).items():
             for axis in over:
                 expected[axis] += sent / len(over)
         assert {axis: found.ici_bytes.get(axis, 0) for axis in mesh.axes} == expected

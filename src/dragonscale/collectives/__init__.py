@@ -9,6 +9,7 @@ from dragonscale.collectives.cost import (
     bus_bandwidth,
     collective_time,
     ragged_fill,
+    sent_bytes,
     wire_bytes,
 )
 from dragonscale.collectives.group import Group, Ring, Rings, Stacked, Switches, Wide
@@ -30,6 +31,7 @@ __all__ = [
     "collective_time",
     "gather_time",
     "ragged_fill",
+    "sent_bytes",
     "transfer_time",
     "wire_bytes",
 ]

@@ -194,6 +194,16 @@ def wire_bytes(kind: str, volume: Number, size: Number) -> Number:
     return volume * factors[kind]
 
 
+def sent_bytes(kind: str, volume: Number, group: Group, options: Options = BOOK) -> Number:
+    """The same for a group and a way to do it: switches that add take each chip's array once, where a ring sends almost
+    two, and a ragged AllToAll sends only the pieces that are not empty."""
+    adds = isinstance(group, Switches) and group.levels[0].reduces and options.in_network
+    if kind == "all_reduce" and adds:
+        return volume
+    part = options.filled if kind == "all_to_all" else 1
+    return wire_bytes(kind, volume, group.size) * part
+
+
 def ragged_fill(picks: Number, shards: Number, random: bool = True) -> Number:
     """The part of an AllToAll's pieces that are not empty when each token goes to `picks` experts on `shards` chips.
 

@@ -6,10 +6,8 @@ infinitely fast, and the bytes that enter and leave one switch are counted.
 >>> from dragonscale.hardware import load_chip
 >>> superpod = Switches(1024, load_chip("h100").network.levels)
 >>> exact = Options(exact=True)
->>> {name: f"{rate / 1e9:.0f} GB/s" for name, rate in tier_bandwidths("all_gather", superpod, exact).items()}
+>>> {name: f"{1 / seconds / 1e9:.0f} GB/s" for name, seconds in tier_seconds("all_gather", 1.0, superpod, exact).items()}
 {'node': '514 GB/s', 'leaf': '413 GB/s', 'spine': '17067 GB/s'}
->>> binding_tier("all_gather", superpod, exact)
-'leaf'
 """
 
 import math
@@ -18,7 +16,7 @@ from dataclasses import dataclass, replace
 from dragonscale.collectives.cost import BOOK, KINDS, Options, collective_time
 from dragonscale.collectives.group import Switches
 from dragonscale.errors import InputError, unknown
-from dragonscale.numbers import Number, is_symbolic, product
+from dragonscale.numbers import Number, product
 
 
 def tier_seconds(kind: str, volume: Number, group: Switches, options: Options = BOOK) -> dict[str, Number]:
@@ -28,20 +26,6 @@ def tier_seconds(kind: str, volume: Number, group: Switches, options: Options = 
         alone = tuple(other if other is level else replace(other, bandwidth=math.inf) for other in group.levels)
         seconds[level.name] = collective_time(kind, volume, replace(group, levels=alone), options).bandwidth
     return seconds
-
-
-def tier_bandwidths(kind: str, group: Switches, options: Options = BOOK) -> dict[str, Number]:
-    """Bytes of the array per second that each tier sustains; a tier that the group does not cross is left out."""
-    seconds = tier_seconds(kind, 1.0, group, options)
-    return {name: 1 / time for name, time in seconds.items() if is_symbolic(time) or time > 0}
-
-
-def binding_tier(kind: str, group: Switches, options: Options = BOOK) -> str:
-    """The tier that the collective waits for."""
-    rates = tier_bandwidths(kind, group, options)
-    if not rates:
-        raise InputError("A group of one chip sends nothing, so no tier binds.")
-    return min(rates, key=lambda name: rates[name])
 
 
 @dataclass(frozen=True)

@@ -143,15 +143,6 @@ class SwitchTier:
         return self.bandwidth if both_ways else self.bandwidth / 2
 
 
-def egress_from_bisection(bisection: Number, children: Number) -> Number:
-    """What one child sends when half of them send to the other half. The bisection must be counted one way.
-
-    >>> egress_from_bisection(1.8e12, 8)
-    450000000000.0
-    """
-    return 2 * bisection / children
-
-
 @dataclass(frozen=True)
 class FatTree:
     """The tiers of a cluster, from the node up."""
@@ -177,34 +168,6 @@ class FatTree:
         """Whether no tier is thinner than the nodes' own links."""
         wanted = self.tiers[1].child_links * self.tiers[1].link
         return bool(self.per_node >= wanted)
-
-    @property
-    def cables_per_pair(self) -> Number:
-        """Cables between one leaf and one spine."""
-        leaf, spine = self.tier("leaf"), self.tier("spine")
-        return minimum(leaf.up, spine.down * spine.switches / (leaf.switches * spine.children)) / spine.switches
-
-    def ports_used(self, name: str) -> Number:
-        """Ports in use on each switch of a tier, down and up."""
-        tier, place = self.tier(name), [tier.name for tier in self.tiers].index(name)
-        above = self.tiers[place + 1] if place + 1 < len(self.tiers) else None
-        cables = minimum(tier.children * tier.child_links, tier.switches * tier.down) / tier.switches
-        return cables + (above.child_links / tier.switches if above else 0)
-
-    def levels(self, chip: Chip) -> tuple[Level, ...]:
-        """The tiers as a chip's network, with its latencies: ready for `dragonscale.collectives.Switches`."""
-        known = _levels(chip)
-        last = len(self.tiers) - 1
-        return tuple(
-            Level(
-                tier.name,
-                0 if place == last else int(tier.children),
-                float(tier.child_bandwidth),
-                known[min(place, len(known) - 1)].latency,
-                known[min(place, len(known) - 1)].reduces,
-            )
-            for place, tier in enumerate(self.tiers)
-        )
 
 
 def _levels(chip: Chip) -> tuple[Level, ...]:

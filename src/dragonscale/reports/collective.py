@@ -19,11 +19,12 @@ from dragonscale.collectives import (
     Stacked,
     Switches,
     Wide,
+    bus_bandwidth,
     collective_time,
     gather_time,
     ragged_fill,
+    sent_bytes,
     transfer_time,
-    wire_bytes,
 )
 from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
 from dragonscale.collectives.tiers import switch_traffic, tier_seconds
@@ -127,7 +128,7 @@ def collective_report(
     group = mesh.group(axes)
     true = collective_time(kind, volume, group, replace(options, exact=True))
     size = mesh.size(*axes)
-    sent = _sent(kind, volume, group, options)
+    sent = float(sent_bytes(kind, volume, group, options))
     lower, tiers = float(true.lower), _tier_facts(kind, volume, group, options)
     report = CollectiveReport(
         collective=kind,
@@ -146,7 +147,7 @@ def collective_report(
         regime=true.regime,
         algorithm_bandwidth_bytes_per_s=volume / lower if lower else 0.0,
         link_bytes_per_s=_link_rate(group, tiers, options),
-        bus_bandwidth_bytes_per_s=float(wire_bytes(kind, volume, size)) / lower if lower else 0.0,
+        bus_bandwidth_bytes_per_s=float(bus_bandwidth(kind, volume, size, lower)) if lower else 0.0,
         latency_bound_below_bytes=_threshold(true, volume),
         expected_s=expected_collective(kind, volume, group, mesh, options),
         ring=_ring_facts(kind, volume, group, true, options),
@@ -155,15 +156,6 @@ def collective_report(
     )
     report.advice = _advice(report)
     return report
-
-
-def _sent(kind: str, volume: float, group: Group, options: Options) -> float:
-    """Bytes that each chip sends. Switches that add take each chip's array once, where a ring sends almost two."""
-    adds = isinstance(group, Switches) and group.levels[0].reduces and options.in_network
-    if kind == "all_reduce" and adds:
-        return float(volume)
-    part = options.filled if kind == "all_to_all" else 1.0
-    return float(wire_bytes(kind, volume, group.size)) * part
 
 
 def _link_rate(group: Group, tiers: list[TierFacts], options: Options) -> float:
@@ -274,8 +266,9 @@ def transfer_report(
         cost = transfer_time(volume, piece, start, to)
         paths, far, total = disjoint_paths(piece, start, to), hops(piece, start, to), cost.upper
     bandwidth, latency = float(cost.bandwidth), float(cost.latency)
-    places = [list(start), list(to)]
-    return TransferReport(kind, str(piece), *places, volume, paths, far, bandwidth, latency, float(total))
+    return TransferReport(
+        kind, str(piece), list(start), list(to), volume, paths, far, bandwidth, latency, float(total)
+    )
 
 
 def size_sweep(

@@ -5,12 +5,8 @@ from dragonscale.roofline.cost import Cost, Rates, rates_of
 from dragonscale.roofline.crossover import Crossover, crossovers, solve_equal, symbol
 from dragonscale.roofline.operations import (
     array_bytes,
-    attention_cost,
     compute_dtype,
     einsum_cost,
-    padded,
-    pointwise_cost,
-    tiled_matmul_cost,
 )
 
 __all__ = [
@@ -20,15 +16,11 @@ __all__ = [
     "Roofline",
     "array_bytes",
     "attainable",
-    "attention_cost",
     "compute_dtype",
     "crossovers",
     "einsum_cost",
-    "padded",
-    "pointwise_cost",
     "rates_of",
     "roofline",
     "solve_equal",
     "symbol",
-    "tiled_matmul_cost",
 ]

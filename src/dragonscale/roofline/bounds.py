@@ -7,7 +7,7 @@ between, and the two bounds are at most as far apart as there are resources.
 
 from dataclasses import dataclass
 
-from dragonscale.numbers import Number, is_array, maximum, minimum
+from dragonscale.numbers import Number, maximum, minimum
 from dragonscale.roofline.cost import Cost, Rates
 
 COMPUTE = ("matrix", "vector")
@@ -93,11 +93,3 @@ def attainable(intensity: Number, peak: Number, bandwidth: Number) -> Number:
     82000000000000.0
     """
     return minimum(peak, intensity * bandwidth)
-
-
-def describe_bound(result: Roofline) -> str:
-    """One word for what binds, for text output."""
-    if any(is_array(value) for value in result.seconds.values()):
-        return "varies"
-    names = {"matrix": "compute", "vector": "the vector unit", "hbm": "HBM bandwidth", "pcie": "PCIe", "dcn": "DCN"}
-    return names.get(result.bound_by, result.bound_by)

@@ -1,6 +1,6 @@
 """Sharded arrays: meshes, the algebra of sharded einsums, reshards, chains, and JAX's spelling of them."""
 
-from dragonscale.sharding.algebra import Strategy, backward, book_case, derive, natural_output, strategies
+from dragonscale.sharding.algebra import Strategy, backward, book_case, derive, strategies
 from dragonscale.sharding.chain import collectives, passes
 from dragonscale.sharding.layout import block_of, local_bytes, local_shape, replicated_over, total_bytes
 from dragonscale.sharding.mesh import Mesh, make_mesh, natural_mesh, parse_mesh
@@ -19,7 +19,6 @@ __all__ = [
     "local_shape",
     "make_mesh",
     "natural_mesh",
-    "natural_output",
     "parse_mesh",
     "passes",
     "replicated_over",

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from dragonscale.collectives import BOOK, Options, Seconds, collective_time, wire_bytes
 from dragonscale.errors import InputError
 from dragonscale.notation import Array, Einsum
-from dragonscale.numbers import Number, is_array, is_symbolic, maximum, product
+from dragonscale.numbers import Number, is_array, is_symbolic, maximum
 from dragonscale.roofline import compute_dtype
 from dragonscale.sharding.layout import Sizes, check_layout, local_bytes
 from dragonscale.sharding.mesh import Mesh
@@ -63,14 +63,6 @@ class Strategy:
     def wire_bytes(self, sizes: Sizes, mesh: Mesh) -> Number:
         """Bytes that each chip sends."""
         return sum(wire_bytes(step.kind, step.volume(sizes, mesh), mesh.size(*step.axes)) for step in self.collectives)
-
-    def wire_by_axis(self, sizes: Sizes, mesh: Mesh) -> dict[tuple[str, ...], Number]:
-        """The same by the mesh axes each collective runs over."""
-        sent: dict[tuple[str, ...], Number] = {}
-        for step in self.collectives:
-            cost = wire_bytes(step.kind, step.volume(sizes, mesh), mesh.size(*step.axes))
-            sent[step.axes] = sent.get(step.axes, 0) + cost
-        return sent
 
     def step_seconds(self, sizes: Sizes, mesh: Mesh, options: Options) -> list[Seconds]:
         """The time of each collective on the mesh's wires."""
@@ -214,27 +206,6 @@ def _reshard_only(line: Einsum, mesh: Mesh, prefer: str) -> Strategy:
     return Strategy((), Einsum((source,), named), moves, repeated)
 
 
-def natural_output(line: Einsum) -> Array | None:
-    """The layout that needs no communication at all (the book's case 1), or None where there is none.
-
-    >>> from dragonscale.notation import parse_einsum
-    >>> print(natural_output(parse_einsum("A[I_X, J] @ B[J, K_Y]")))
-    [I_X, K_Y]
-    """
-    split: dict[str, tuple[str, ...]] = {}
-    for array in line.operands:
-        if array.partial:
-            return None
-        for dim in array.dims:
-            if split.setdefault(dim.name, dim.axes) != dim.axes:
-                return None
-    axes = [axis for held in split.values() for axis in held]
-    if len(axes) != len(set(axes)):
-        return None
-    summed = tuple(axis for index in line.contracted for axis in split.get(index, ()))
-    return line.output.with_layout(split, summed)
-
-
 def book_case(line: Einsum) -> int:
     """Which of the book's four cases a matmul falls under.
 
@@ -269,8 +240,3 @@ def backward(line: Einsum) -> list[Einsum]:
         result = replace(operand, name=f"d{operand.name or 'AB'[place % 2]}", partial=())
         gradients.append(Einsum(operands, result))
     return gradients
-
-
-def executed_flops(line: Einsum, strategy: Strategy, sizes: Sizes, mesh: Mesh) -> tuple[Number, Number]:
-    """FLOPs of the einsum as mathematics, and as executed over all chips with repeated work counted."""
-    return line.flops(sizes), strategy.flops(sizes, mesh) * product(mesh.axes.values())

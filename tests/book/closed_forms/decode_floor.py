@@ -32,8 +32,9 @@ from dataclasses import dataclass
 
 from dragonscale.hardware import dtype_bytes
 from dragonscale.numbers import Number, maximum, minimum
-from dragonscale.roofline import Cost, Rates, attention_cost, roofline
+from dragonscale.roofline import Cost, Rates, roofline
 from dragonscale.roofline.budget import model_flops
+from tests.book.closed_forms.costs import attention_cost
 
 
 @dataclass(frozen=True)

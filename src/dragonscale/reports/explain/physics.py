@@ -13,7 +13,7 @@ from dragonscale.collectives import (
     Switches,
     Wide,
     collective_time,
-    wire_bytes,
+    sent_bytes,
 )
 from dragonscale.hardware import Chip
 from dragonscale.models.count import parameters
@@ -147,11 +147,7 @@ def explain_collective(
     values |= {} if volume is None else {v: volume}
     true = collective_time(kind, v, group, replace(options, exact=True))
     book = collective_time(kind, v, group, replace(options, exact=False))
-    size = sympy.prod([letters[axis] for axis in axes])
-    adds = kind == "all_reduce" and options.in_network and isinstance(group, Switches)
-    sent = v if adds and group.levels[0].reduces else wire_bytes(kind, v, size) * (
-        options.filled if kind == "all_to_all" else 1
-    )
+    sent = sent_bytes(kind, v, group, options)
     lines = [
         formula_line("bytes each chip sends", sent, values, "bytes"),
         formula_line("bandwidth term", true.bandwidth, values, "s"),
