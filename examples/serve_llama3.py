@@ -17,10 +17,10 @@ from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
 from dragonscale.roofline import rates_of
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
+from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import IDEAL
-from dragonscale.serving.limits import decode_times
-from dragonscale.serving.limits_fleet import requests_per_second, smallest_slice, usd_per_million
 from dragonscale.serving.phases import decode, iteration_cost
+from dragonscale.serving.space import smallest_slice
 
 CONTEXT, OUTPUT = 8192, 512
 V5E = load_chip("v5e")
@@ -38,7 +38,7 @@ class Row:
     expected_ms: float
 
     def rate(self, milliseconds: float) -> float:
-        return float(requests_per_second(self.batch, milliseconds / 1e3, OUTPUT)) / self.piece.chips
+        return self.batch / (milliseconds / 1e3 * OUTPUT) / self.piece.chips
 
 
 def judge(name: str, piece: Slice, dtype: str) -> Row | None:

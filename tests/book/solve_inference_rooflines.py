@@ -13,7 +13,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.roofline import Rates, rates_of, symbol
 from dragonscale.roofline.budget import model_flops
 from dragonscale.serving.space import smallest_slice
-from dragonscale.training.rooflines import axis_bandwidth, wire_intensity
+from tests.book.closed_forms.rooflines import axis_bandwidth, wire_intensity
 from tests.book.casebook import solves
 from tests.book.closed_forms.decode_floor import (
     attention_intensity,

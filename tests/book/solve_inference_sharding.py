@@ -13,18 +13,18 @@ from dragonscale.sharding.layout import check_layout, replicated_over
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.step import Step
 from dragonscale.sharding.wording import BOOK_NAMES
-from dragonscale.training.rooflines import axis_bandwidth, layer_times, ring_mesh
-from dragonscale.training.schemes import read_scheme
 from tests.book.casebook import solves
 from tests.book.closed_forms.serving_splits import (
-    ONE_AXIS,
-    TWO_AXES,
+    axis_rate,
     chips_for_2d,
     decode_attention_moves,
     decode_ways,
     latency_bound_bytes,
-    loading_seconds,
+    layer_loading,
+    layer_math,
+    one_axis,
     prefill_ways,
+    two_axes,
 )
 from tests.book.solve_inference_rooflines import v5e
 
@@ -45,15 +45,15 @@ def prefill_limit(given: dict[str, Any]) -> dict[str, Any]:
 def order_of_prefill(_: dict[str, Any]) -> dict[str, Any]:
     """A prompt of one sequence on 32 chips: tensor parallelism alone sends too much; the same chips hide what they send
     with as many ways as the wires allow and the tokens split over the rest, which adds nothing to send for the layer."""
-    chip, prompt = load_chip("v5e"), SIZES | {"B": 8192}
+    chip, tokens = load_chip("v5e"), 8192
+
+    def hides(ways: int, split: int = 1) -> bool:
+        sent = one_axis(tokens / split, SIZES["D"], axis_rate(chip))
+        return sent < layer_math(tokens / split, SIZES["D"], SIZES["F"], ways, chip.peak("bf16"))
+
     ways = 2 ** int(prefill_ways(SIZES["F"], chip)).bit_length() // 2
-    alone = layer_times(ONE_AXIS, prompt, ring_mesh({"Y": 32}, chip))
-    model = layer_times(ONE_AXIS, prompt, ring_mesh({"Y": ways}, chip))
-    split = read_scheme("In[B_X, D_Y] · W_in[D, F_Y] · W_out[F_Y, D] -> Out[B_X, D_Y]")
-    both = layer_times(split, prompt, ring_mesh({"X": 32 / ways, "Y": ways}, chip))
-    assert set(both.comms) == {("Y",)}
-    order = ["model parallelism up to ICI bound"] if model.bound() == "compute" else []
-    if (alone.bound(), both.bound()) == ("comms", "compute"):
+    order = ["model parallelism up to ICI bound"] if hides(ways) else []
+    if not hides(32) and hides(ways, 32 // ways):
         order.append("then sequence parallelism (ring attention)")
     return {"order": order}
 
@@ -65,26 +65,21 @@ def order_of_prefill(_: dict[str, Any]) -> dict[str, Any]:
 def ways_to_decode(_: dict[str, Any]) -> dict[str, Any]:
     """Each parallelism alone on 16 chips: does a layer take less time than on one?"""
     chip, ways = load_chip("v5e"), 16
-    alone = loading_seconds(ONE_AXIS, SIZES, Mesh({"Y": 1}), chip.bandwidth("hbm"))
-
-    def step(name: str, axis: str) -> float:
-        scheme, mesh = read_scheme(name), ring_mesh({axis: ways}, chip)
-        return layer_times(scheme, SIZES, mesh).network("sum") + loading_seconds(
-            scheme, SIZES, mesh, chip.bandwidth("hbm")
-        )
-
-    assert {move.what for move in read_scheme("fsdp").forward_moves} == {"weight"}
-    assert not read_scheme("dp").forward_moves
+    d, f, batch, hbm = SIZES["D"], SIZES["F"], SIZES["B"], chip.bandwidth("hbm")
+    alone = layer_loading(d, f, 1, hbm)
+    gathered = 2 * d * f * 2 / axis_rate(chip) + alone  # FSDP brings every weight over the wires, and then reads it
+    copied = layer_loading(d, f, 1, hbm)
+    model = one_axis(batch, d, axis_rate(chip)) + layer_loading(d, f, ways, hbm)
     try:
         check_layout(parse_array("In[T_X, D]"), {"T": 1, "D": SIZES["D"]}, Mesh({"X": ways}))
         sequence = "yes"
     except InputError:
         sequence = "no (one token)"
     return {
-        "fsdp": "no (moves weights over ICI)" if step("fsdp", "X") > alone else "yes",
-        "data": "no (replicates weights; run more replicas instead)" if step("dp", "X") == alone else "yes",
+        "fsdp": "no (moves weights over ICI)" if gathered > alone else "yes",
+        "data": "no (replicates weights; run more replicas instead)" if copied == alone else "yes",
         "sequence": sequence,
-        "model": "yes" if step("tp", "Y") < alone / 2 else "no",
+        "model": "yes" if model < alone / 2 else "no",
     }
 
 
@@ -97,7 +92,7 @@ def decode_limit(given: dict[str, Any]) -> dict[str, Any]:
 def memory_over_wires(given: dict[str, Any]) -> dict[str, Any]:
     chips = [load_chip(name).reading("book") for name in ("v5e", "v6e")]
     assert [chip.bandwidth("hbm") for chip in chips] == given["hbm"]
-    assert [axis_bandwidth(chip) for chip in chips] == given["ici"]
+    assert [axis_rate(chip) for chip in chips] == given["ici"]
     # The ratio is what the limit of one way and one sequence comes to.
     return {"beta": [1 / decode_ways(1, 1, chip) for chip in chips]}
 
@@ -156,12 +151,11 @@ def split_cache(_: dict[str, Any]) -> dict[str, Any]:
 
 
 @solves("inference.q7_2d_comms")
-def two_axes(given: dict[str, Any]) -> dict[str, Any]:
+def split_both_dims(given: dict[str, Any]) -> dict[str, Any]:
     chip = load_chip("v5e")
-    assert axis_bandwidth(chip) == given["W"]
-    mesh = ring_mesh({"X": given["X"], "Y": given["YZ"]}, chip, {"Y": 2})
-    sizes = {name: given[name] for name in "BDF"}
-    return {"T_2d": layer_times(TWO_AXES, sizes, mesh).network("sum")}
+    assert axis_rate(chip) == given["W"]
+    sizes = [given[name] for name in "BDF"]
+    return {"T_2d": two_axes(*sizes, (given["X"], given["YZ"]), axis_rate(chip))}
 
 
 @solves("inference.q7_crossover")

@@ -14,8 +14,8 @@ from dragonscale.roofline import rates_of
 from dragonscale.roofline.budget import model_flops
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
-from dragonscale.serving.limits import critical_batch, decode_times
 from dragonscale.serving.phases import decode, iteration_cost, prefill
+from tests.book.closed_forms.decode_floor import critical_batch, decode_times
 
 MODEL = load_model("llama3-70b")
 PARTS = count_parameters(MODEL).by_part

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonscale.serving.limits_speculation import tokens_per_loop
+from dragonscale.serving.speculation import tokens_per_loop
 from dragonscale.simulation import Histogram, SimulatedRequest
 from dragonscale.simulation.growth import EvenGrowth, UnevenGrowth
 from dragonscale.simulation.request import Sequence

@@ -54,11 +54,11 @@ def run(
     json: Json = False,
 ) -> int:
     """Which chips, which sharding, what batch; how fast are tokens, what do they cost, what bounds them?"""
-    from dragonscale.reports.serve.question import Question, read_question
+    from dragonscale.reports.serve.question import ServeQuestion, read_question
     from dragonscale.reports.serve.report import answer
 
     asked = read_question(
-        Question(
+        ServeQuestion(
             model=model, on=on, prompt=prompt, output=output, ttft=ttft, tpot=tpot, rate=rate, engine=engine, dtype=dtype,
             weights=weights, compute=compute, kv=kv, attention=attention, plan=plan, batch=batch, cached=cached,
             spread=spread, speculate=speculate, drafts=drafts, draft=draft, disaggregate=disaggregate, top=top,

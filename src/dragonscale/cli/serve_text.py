@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.cli.serve_more_text import disaggregation_lines, limit_lines, prefix_lines, speculation_lines
+from dragonscale.cli.serve_variants_text import disaggregation_lines, prefix_lines, speculation_lines
 from dragonscale.cli.show import WIDTH, amount, bar, table
 
 FILLS = "█▓▒░▚▞▤▥◆"
@@ -207,3 +207,15 @@ def frontier_table(frontier: Sequence[Any]) -> str:
     return f"frontier ({len(frontier)} configurations that no other beats in both)\n" + table(
         header, rows, right=[0, 1, 6]
     )
+
+
+def limit_lines(limits: Sequence[Any]) -> list[str]:
+    """Solved limits at datasheet rates."""
+    rows = [
+        [row.name, f"{row.value:,.4g}" if row.value < 1e4 else amount(row.value, "count"), row.formula]
+        for row in limits
+    ]
+    return [
+        "limits at datasheet rates (`dscale explain serve` says what they count)",
+        table(["limit", "", "formula"], rows, right=[1], indent=2),
+    ]

@@ -1,21 +1,8 @@
-"""The text of what `dscale serve` tells besides its configurations: limits, drafting, pools, prefix caching."""
+"""The text of other ways to serve: drafting, pools for prefill and decode, prefix caching."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from dragonscale.cli.show import amount, table
-
-
-def limit_lines(limits: Sequence[Any]) -> list[str]:
-    """Solved limits at datasheet rates."""
-    rows = [
-        [row.name, f"{row.value:,.4g}" if row.value < 1e4 else amount(row.value, "count"), row.formula]
-        for row in limits
-    ]
-    return [
-        "limits at datasheet rates (`dscale explain serve` says what they count)",
-        table(["limit", "", "formula"], rows, right=[1], indent=2),
-    ]
 
 
 def speculation_lines(found: Any) -> list[str]:

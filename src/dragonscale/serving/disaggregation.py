@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dragonscale.serving.economics import pool_ratio, usd_per_million
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.frontier import Ask, Config
-from dragonscale.serving.limits_fleet import pool_ratio, usd_per_million
 from dragonscale.serving.table import LATENCY, port_bandwidth
 
 CANDIDATES = 8

@@ -13,9 +13,6 @@ from dragonscale.numbers import Number, maximum
 from dragonscale.serving.engine import Engine
 from dragonscale.sharding.step import Step
 
-PLAIN_BYTES = 2.0
-"""Bytes of an activation as volumes are counted."""
-
 
 def places(group: Group) -> Number:
     """Nodes over which a group spreads, or its chips if it stays inside one."""
@@ -25,12 +22,12 @@ def places(group: Group) -> Number:
     return numpy.where(numpy.asarray(nodes) > 1, nodes, group.size)
 
 
-def sent_share(step: Step, group: Group, picks: Number, engine: Engine, prompt: bool) -> Number:
-    """The part of the plain volume that an exchange with the experts sends."""
+def sent_share(step: Step, group: Group, picks: Number, engine: Engine, prompt: bool, plain: float = 2.0) -> Number:
+    """The part of the plain volume that an exchange with the experts sends, `plain` bytes for each element."""
     if step.kind != "all_to_all":
         return 1.0
     leaves = any(dim.name == "x" and dim.axes for dim in step.after.dims)
-    share = engine.experts.dispatch_bytes / PLAIN_BYTES if leaves else 1.0
+    share = engine.experts.dispatch_bytes / plain if leaves else 1.0
     if not (engine.experts.dedup and prompt):
         return share
     many = maximum(places(group), 1)

@@ -16,16 +16,16 @@ from dragonscale.errors import InputError
 from dragonscale.hardware import Slice
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token
 from dragonscale.numbers import ceil_to
+from dragonscale.plan.pareto import front
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
-from dragonscale.serving.limits_fleet import usd_per_million
 from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, loop_seconds
 from dragonscale.serving.steady import Steady, steady_state
-from dragonscale.training.pareto import front
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 

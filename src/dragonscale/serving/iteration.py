@@ -37,8 +37,8 @@ class Iteration:
         known = self.values(symbolic)
         pieces = _part(known["prompts"], stages)
         cut = known["prompts"] / maximum(pieces, 1) / stages
-        if is_symbolic(pieces) and not is_symbolic(stages) and stages == 1:
-            cut = 1
+        if is_symbolic(pieces) and stages == 1:
+            cut = 1  # more than one prompt, so none is cut
         return known | {
             "decodes": _part(known["decodes"], stages),
             "tokens": known["tokens"] * cut,
@@ -50,7 +50,9 @@ class Iteration:
 def _part(count: Number, stages: Number) -> Number:
     if not is_symbolic(count, stages):
         return where(count > 0, maximum(count / stages, 1.0), 0.0)
-    return count if is_symbolic(count) and not is_symbolic(stages) and stages == 1 else maximum(count / stages, 1)
+    if stages == 1 or count == 0:
+        return count
+    return maximum(count / stages, 1)
 
 
 def decode(batch: Number, keys: Number, queries: Number = 1) -> Iteration:

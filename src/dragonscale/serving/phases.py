@@ -13,6 +13,7 @@ import numpy
 from dragonscale.collectives import Options, collective_time, wire_bytes
 from dragonscale.collectives.group import Group, Switches
 from dragonscale.collectives.profile import expected_time, shared_profile
+from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.kernels import memory_seconds
 from dragonscale.models.program import Section
 from dragonscale.numbers import Number, is_symbolic, where
@@ -184,7 +185,7 @@ def _move_lines(
         fixed = program.expert_capacity and move.step.kind == "all_to_all"
         key = (move.part, move.step.kind, move.step.axes) if width else (number,)
         tokens = sizes["b"] * sizes["t"]
-        volume = expert_volume(move, tokens, bench) if fixed else _volume(move, sizes, mesh)
+        volume = expert_volume(move, tokens, bench) if fixed else _volume(move, sizes, bench)
         before = bundles.get(key)
         bundles[key] = (move, volume + (before[1] if before else 0.0))
     lines: list[ServingLine] = []
@@ -194,7 +195,9 @@ def _move_lines(
             group = deployment.wires.group(move.step.axes)
             if move.what == "expert" and not program.expert_capacity:
                 prompt = bench.phase == "prefill"
-                volume = volume * sent_share(move.step, group, sizes.get("x", 1), deployment.engine, prompt)
+                plain = dtype_bytes(deployment.plan.wire)
+                share = sent_share(move.step, group, sizes.get("x", 1), deployment.engine, prompt, plain)
+                volume = volume * share
             lines.append(_move_line(deployment, move, volume, group, bench))
     return lines
 
@@ -224,11 +227,11 @@ def _within_node(group: Group) -> bool:
     return not isinstance(group, Switches) or bool(numpy.all(group.size * group.stride <= group.levels[0].degree))
 
 
-def _volume(move: ForwardMove, sizes: dict[str, Number], mesh: Mesh) -> Number:
+def _volume(move: ForwardMove, sizes: dict[str, Number], bench: KernelBench) -> Number:
     """Bytes of a move's array as one group sees it, dims never split below one element."""
-    step = move.step
+    step, mesh = move.step, bench.mesh
     array = step.after if step.kind in ("all_gather", "permute") else step.before
-    held: Number = 2.0
+    held: Number = dtype_bytes(bench.plan.wire)
     for dim in array.dims:
         held = held * local_size(dim.name, sizes[dim.name], mesh.size(*dim.axes))
     return held * mesh.size(*step.axes) if step.kind == "all_to_all" else held

@@ -30,7 +30,8 @@ class ServingPlan:
     """One way to serve. `spread` says what the part of `tensor` beyond the KV heads does with the cache: keep copies, split
     it by sequence in the batch (an AllToAll of queries there and back), or along each sequence. `weights`, `kv` and
     `compute` are the formats of stored weights, of the cache and of the products; `attention` is that of the attention's
-    own weights and products where it differs (many narrow checkpoints keep it wide)."""
+    own weights and products where it differs (many narrow checkpoints keep it wide); `wire` that of activations between chips,
+    which engines send in bf16 unless they quantise collectives."""
 
     tensor: int = 1
     data: int = 1
@@ -43,6 +44,7 @@ class ServingPlan:
     kv: str = "bf16"
     compute: str = "bf16"
     attention: str = ""
+    wire: str = "bf16"
 
     @property
     def chips(self) -> int:
@@ -65,7 +67,7 @@ def read_setting(name: str, value: Any) -> Any:
         if text not in SPREADS:
             raise unknown("spread", text, SPREADS)
         return text
-    if name in ("weights", "kv", "compute", "attention"):
+    if name in ("weights", "kv", "compute", "attention", "wire"):
         known = [*DTYPE_BYTES, "fp8_block"]
         if text not in known:
             raise unknown("dtype", text, known)

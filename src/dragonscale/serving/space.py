@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from dragonscale.hardware import Chip, Slice, Torus
-from dragonscale.hardware.slices import possible_shapes
+from dragonscale.hardware.slices import chips_to_hold, possible_shapes
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.plan import ServingPlan
 
@@ -23,12 +23,13 @@ LARGEST = 64
 
 @dataclass(frozen=True)
 class Formats:
-    """Dtypes of weights, products and cache, and of the attention where it differs."""
+    """Dtypes of weights, matmuls and cache, of the attention where it differs, and of activations between chips."""
 
     weights: str = "bf16"
     compute: str = "bf16"
     kv: str = "bf16"
     attention: str = ""
+    wire: str = "bf16"
 
     def __str__(self) -> str:
         return f"{self.weights}/{self.compute}, cache {self.kv}"
@@ -183,4 +184,25 @@ def stack(plans: list[ServingPlan], formats: Formats, spread: str) -> ServingPla
         kv=formats.kv,
         compute=formats.compute,
         attention=formats.attention,
+        wire=formats.wire,
     )
+
+
+def smallest_slice(chip: Chip, size: float) -> Slice | None:
+    """The smallest slice of one pod whose memory holds `size` bytes, or None where even a pod does not.
+
+    GPUs come in powers of two within a node, so that heads divide, and in whole nodes beyond.
+
+    >>> from dragonscale.hardware import load_chip
+    >>> print(smallest_slice(load_chip("v5e"), 70e9))
+    v5e:2x4
+    """
+    network = chip.network
+    if isinstance(network, Torus):
+        shapes = possible_shapes(chip)
+        fitting = [shape for shape in shapes if math.prod(shape) * chip.hbm.capacity >= size]
+        return Slice(chip, fitting[0]) if fitting else None
+    node = network.levels[0].degree
+    count = chips_to_hold(chip, size)
+    within = 2 ** math.ceil(math.log2(max(count, 1)))
+    return Slice(chip, (within if within <= node else chips_to_hold(chip, size, node),))

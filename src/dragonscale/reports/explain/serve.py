@@ -1,120 +1,204 @@
-"""Where the numbers of a serving configuration come from: its bounds as formulas, the numbers put in, its limits solved.
+"""Where the numbers of a serving configuration come from: every line of the real iteration as a formula, and crossovers solved.
 
-The formulas are those of `dragonscale.serving.limits`, `limits_fleet` and `steady`, run on symbols. What is expected of
-the deployment, through profiles of kernels and the engine's constants, is told beside them.
+The formulas are the lines of the iteration's own ledger over symbols (`dragonscale.serving.symbols`): the kernels, moves and
+tensors of this model under this plan, not a simplified layer. What is expected of the deployment, through profiles of kernels
+and the engine's constants, is told beside them.
 """
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from dragonscale.errors import InputError
-from dragonscale.hardware.chip import dtype_bytes
-from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
+from dragonscale.errors import InputError, unknown
 from dragonscale.numbers import Number
-from dragonscale.reports.explain.formulas import Explanation, Line, formula_line
+from dragonscale.plan.ledger import Ledger
+from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, told
 from dragonscale.reports.serve.advice import unfit
-from dragonscale.reports.serve.config import deployed, first
-from dragonscale.reports.serve.extras import PLAIN, solved_limits
-from dragonscale.reports.serve.question import Asked
+from dragonscale.reports.serve.config import deployed
+from dragonscale.reports.serve.limits import solved_limits
+from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.search import ranked, search
-from dragonscale.roofline import Rates, symbol
-from dragonscale.roofline.crossover import exact
-from dragonscale.serving.capacity import capacity
+from dragonscale.roofline import symbol
+from dragonscale.serving.crossovers import ServingLimit, crossings
+from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.frontier import Config
-from dragonscale.serving.limits import decode_times, linear_cost, throughput
-from dragonscale.serving.limits_fleet import free_bytes, usd_per_million
-from dragonscale.serving.limits_found import Limit
+from dragonscale.serving.iteration import Iteration
+from dragonscale.serving.ledger import iteration_ledger
+from dragonscale.serving.lines import IterationCost
+from dragonscale.serving.phases import iteration_cost
 from dragonscale.serving.steady import steady_state
+from dragonscale.serving.symbols import LetteredDeployment, letter
 from dragonscale.units import render
 
+VARIABLES = {"batch": "B", "context": "S", "prompt": "T"}
+"""What can be solved for, beside the mesh axes, by letter."""
+QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes"), ("wire_bytes", "bytes sent", "bytes"))
 
-def explain_serve(asked: Asked) -> Explanation:
-    """Explain the plan and batch that were given, or the best ones."""
+
+@dataclass(frozen=True)
+class _Phase:
+    """A decode step or a prefill of the configuration, on letters."""
+
+    name: str
+    found: LetteredDeployment
+    step: Iteration
+
+    @cached_property
+    def cost(self) -> IterationCost:
+        return iteration_cost(self.found, self.step)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return iteration_ledger(self.found, self.step)
+
+    def axes(self, names: tuple[str, ...]) -> str:
+        """The mesh axes of more than one chip among some."""
+        return "+".join(name for name in names if self.found.axes[name] != 1)
+
+    def say(self, name: str, formula: Number, unit: str) -> FormulaLine:
+        """A quantity as it is for these numbers."""
+        return formula_line(name, self.found.here(formula), self.found.letters.values, unit)
+
+
+def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explanation:
+    """Explain the plan and batch that were given, or the best ones: all of an iteration, or the lines, terms and tensors that a
+    name says; with `solve`, where two resources take equally long."""
     configs = search(asked)
     if not configs:
         raise InputError(" ".join(unfit(asked)[:2]))
     config = ranked(asked, configs)[0]
     where = f"{asked.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
-    limits = [_told(limit, config) for limit in solved_limits(asked, config)]
-    return Explanation(where, _lines(asked, config), limits, _notes(asked, config))
+    phases = _phases(asked, config)
+    limits = solved_limits(asked, config)
+    if solve:
+        spelled = VARIABLES.get(solve, solve)
+        limits = [*(one for one in limits if one.variable == spelled), *_crossings(phases, solve)]
+    solutions = [_solution(limit) for limit in limits]
+    lines = [*_named(phases, line)] if line else [*_overview(asked, config, phases)]
+    notes = _notes(asked, config, phases, [*lines, *solutions])
+    return Explanation(where, lines, [told(one) for one in solutions], notes, solutions=solutions)
 
 
-def _letters(asked: Asked, config: Config) -> dict[str, float]:
-    """What the letters of the formulas stand for here."""
-    plan, chip = config.plan, config.piece.chip
-    counts = count_parameters(asked.model)
-    known = {
-        "B": config.batch,
-        "S": asked.ask.prompt + asked.ask.output / 2,
-        "T": asked.ask.new,
-        "O": asked.ask.output,
-        "N": config.chips,
-        "P": counts.total,
-        "c": kv_bytes_per_token(asked.model, plan.kv),
-        "C": chip.peak(PLAIN.get(plan.compute, plan.compute)),
-        "W": chip.bandwidth("hbm"),
-        "H": chip.hbm.capacity,
-        "m": asked.engine.memory.share,
-        "r": first(capacity(deployed(asked, config)).working) + asked.engine.memory.reserve_bytes,
-    }
-    known |= {"A": counts.active} if counts.active != counts.total else {}
-    known |= {"usd": float(chip.price)} if chip.price is not None else {}
-    return {name: float(value) for name, value in known.items()}
+def _phases(asked: ServeAsked, config: Config) -> list[_Phase]:
+    deployment, ask = deployed(asked, config), asked.ask
+    decoding, prompting = letter(deployment), letter(deployment)
+    step = decoding.decode_step(config.batch, ask.prompt + ask.output / 2)
+    tokens = min(ask.new, asked.engine.scheduling.max_tokens)
+    prompt = prompting.prefill_step(tokens, config.plan.data * config.plan.pipe, ask.past)
+    found = [_Phase("decode", decoding, step), _Phase("prefill", prompting, prompt)]
+    return found if ask.output > 1 else found[::-1]
 
 
-def _lines(asked: Asked, config: Config) -> list[Line]:
-    known = _letters(asked, config)
+def _overview(asked: ServeAsked, config: Config, phases: list[_Phase]) -> Iterator[FormulaLine]:
+    """Each term of both iterations and each part of the memory; then what follows from them."""
+    seconds: dict[str, float] = {}
+    for phase in phases:
+        terms = {_term_name(name): term.roofline for name, term in phase.cost.terms.items()}
+        wires = {f"{phase.axes(axes)} collectives": wire.lower for axes, wire in phase.cost.wires.items()}
+        for name, formula in (terms | wires).items():
+            if float(phase.found.number(formula)) > 0:
+                yield phase.say(f"{phase.name}: {name}", formula, "s")
+        parts = {symbol(name.replace(" ", "_")): float(phase.found.number(term)) for name, term in terms.items()}
+        total = sum(parts)
+        yield formula_line(f"{phase.name}, kernel by kernel at datasheet rates", total, parts, "s")
+        seconds[phase.name] = sum(parts.values())
+    for part, held in phases[0].ledger.memory.items():
+        yield phases[0].say(f"memory: {part}", held, "bytes")
+    yield from _rates(asked, config, seconds)
+
+
+def _term_name(name: str) -> str:
+    return "attention over keys" if name == "scores" else name
+
+
+def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iterator[FormulaLine]:
+    """What the two iterations make of requests, at best."""
+    known = {"d": seconds["decode"], "p": seconds["prefill"], "B": config.batch, "O": asked.ask.output}
+    known |= {"N": config.chips} | ({"usd": config.piece.chip.price} if config.piece.chip.price is not None else {})
     of: dict[str, Any] = {name: symbol(name) for name in known}
-    values = {of[name]: value for name, value in known.items()}
-    weights, compute = (PLAIN.get(name, name) for name in (config.plan.weights, config.plan.compute))
-    rates = Rates({("matrix", compute): of["C"]}, {"hbm": of["W"]})
-    active: Number = of.get("A", of["P"])
-    step = decode_times(
-        of["B"], of["c"] * of["S"], of["P"], of["N"], rates, weights=weights, compute=compute, active=active
-    )
-    flops = linear_cost(of["T"], of["P"], weights, compute, active).flops[("matrix", compute)]
-    prefill = flops / (of["N"] * of["C"])
-    d, p = symbol("d"), symbol("p")
-    lower = exact(step.lower)
-    given = values | {d: lower.subs(values), p: exact(prefill).subs(values)}
-    state = steady_state(of["B"], d, p, p, of["O"])
-    room = free_bytes(of["N"] * of["H"] * of["m"], dtype_bytes(weights) * of["P"], of["N"] * of["r"])
-    lines = [
-        formula_line("d, a decode step at best (products or weights, then caches)", lower, values, "s"),
-        formula_line("p, a prompt's prefill at best (compute)", exact(prefill), values, "s"),
-        formula_line(
-            "TPOT at best, prompts between the steps", exact(state.decode + p * of["B"] / (of["O"] - 1)), given, "s"
-        ),
-        formula_line("requests/s at best", exact(state.requests), given, "count/s"),
-        formula_line(
-            "tokens/s per chip while decoding, at best", exact(throughput(of["B"], d, of["N"])), given, "count/s"
-        ),
-        formula_line("largest batch by bytes", exact(room / (of["c"] * (of["T"] + of["O"]))), values, "count"),
-    ]
+    values = {of[name]: float(value) for name, value in known.items()}
+    ranks = config.plan.data * config.plan.pipe
+    state = steady_state(of["B"], of["d"], of["p"], of["p"] / ranks, of["O"])
+    if asked.ask.output > 1:
+        tpot = of["d"] + of["p"] / ranks * of["B"] / (of["O"] - 1)
+        yield formula_line("TPOT at best, prompts between the steps", tpot, values, "s")
+        yield formula_line(
+            "tokens/s per chip while decoding, at best", of["B"] / (of["d"] * of["N"]), values, "count/s"
+        )
+    yield formula_line("requests/s at best", state.requests, values, "count/s")
     if "usd" in of:
         cost = usd_per_million(state.requests * of["O"], of["N"], of["usd"])
-        lines.append(formula_line("dollars per million output tokens at best", exact(cost), given, "USD"))
-    return lines
+        yield formula_line("dollars per million output tokens at best", cost, values, "USD")
 
 
-def _told(limit: Limit, config: Config) -> str:
-    formula = str(limit.formula).replace("**", "^")
-    text = f"{limit.name}: {formula} = {limit.value:,.4g} {limit.counts}"
-    here = {"critical batch": config.batch, "prefill ways": config.plan.tensor, "decode ways": config.plan.tensor}
-    return f"{text} (here {here[limit.name]:,})" if limit.name in here else text
+def _named(phases: list[_Phase], name: str) -> Iterator[FormulaLine]:
+    """Lines of the ledgers by the name of what they make, their kind, term, part or axis; tensors in memory by theirs."""
+    seen: dict[str, None] = {}
+    count = 0
+    for phase in phases:
+        for line in phase.ledger.lines:
+            names = (line.what, line.kind, line.term, line.part, "+".join(line.axes), *line.what.split("+"))
+            seen |= dict.fromkeys(one for one in names if one)
+            if name not in names or not any(getattr(line, key) != 0 for key, _, _ in QUANTITIES):
+                continue
+            count += 1
+            label = f"{phase.name}, {line.section}: {line.what} ({line.kind})"
+            for key, words, unit in QUANTITIES:
+                if getattr(line, key) != 0:
+                    yield phase.say(f"{label}, {words}", getattr(line, key), unit)
+            yield phase.say(f"{label}, at datasheet rates", line.bound_s, "s")
+            yield phase.say(f"{label}, times in an iteration", line.times, "count")
+    for held in phases[0].ledger.held:
+        seen |= dict.fromkeys((held.what, held.part))
+        if name in (held.what, held.part):
+            count += 1
+            section = f"{held.section}: " if held.section else ""
+            yield phases[0].say(f"memory, {held.part}: {section}{held.what}", held.bytes, "bytes")
+    if not count:
+        raise unknown("line, term or tensor called", name, seen)
 
 
-def _notes(asked: Asked, config: Config) -> list[str]:
-    chip, state = config.piece.chip, config.state
+def _crossings(phases: list[_Phase], solve: str) -> Iterator[ServingLimit]:
+    """Where any two resources of either iteration take equally long."""
+    spelled = VARIABLES.get(solve, solve)
+    known = {str(one): one for phase in phases for one in phase.found.letters.values}
+    if spelled not in known:
+        axes = [axis for axis, size in phases[0].found.axes.items() if size != 1]
+        raise unknown("letter to solve for called", solve, [*VARIABLES, *axes])
+    for phase in phases:
+        variable = next((one for one in phase.found.letters.values if str(one) == spelled), None)
+        if variable is not None:
+            yield from crossings(phase.found, phase.cost, variable, phase.name)
+
+
+def _solution(limit: ServingLimit) -> FormulaLine:
+    """A limit as a line: what it counts, its formula, the number."""
+    values = {name: value for name, value in limit.letters.items() if str(name) != limit.variable}
+    name = f"{limit.name} ({limit.counts})" if limit.counts else limit.name
+    if limit.formula is None or limit.text.startswith("where"):
+        return FormulaLine(name, limit.text, limit.text, f"{limit.value:,.6g}", limit.value, "count")
+    found = formula_line(name, limit.formula, values, "count")
+    return FormulaLine(name, limit.text, found.numbers, f"{limit.value:,.6g}", limit.value, "count")
+
+
+def _notes(asked: ServeAsked, config: Config, phases: list[_Phase], shown: list[FormulaLine]) -> list[str]:
+    state, plan = config.state, config.plan
+    letters = phases[-1].found.letters.values | phases[0].found.letters.values
+    used = {str(one) for line in shown for one in re.findall(r"[A-Za-z_]\w*", line.formula)}
+    rates = [f"{name} = {value:.6g}" for name, value in letters.items() if str(name) in used]
     expected = (
         f"Expected of {asked.engine.name}: a decode step of {render(config.decode_s, 's')}, "
         f"{config.decode_s / config.lower_s:.2f} times its bound of {render(config.lower_s, 's')} as sharded; TPOT "
-        f"{render(float(state.tpot), 's')}, {config.tokens_per_chip:,.0f} tokens/s per chip, largest batch {config.most:,}."
+        f"{render(float(state.tpot), 's')}, {config.tokens_per_chip:,.0f} tokens/s per chip, largest batch "
+        f"{config.most:,}."
     )
+    single = ["An answer of one token has no decode step: it is the prefill's."] if asked.ask.output == 1 else []
     return [
-        f"C = {render(chip.peak(PLAIN.get(config.plan.compute, config.plan.compute)), 'FLOP/s')}, "
-        f"W = {render(chip.bandwidth('hbm'), 'bytes/s')}, H = {render(chip.hbm.capacity, 'bytes')} of {chip.title}",
-        "B sequences of S cached tokens, prompts of T new tokens, outputs of O; N chips; P parameters"
-        + (" (A used by a token)" if "A" in _letters(asked, config) else "")
-        + "; c bytes of cache per token; m the part of memory used, r bytes of each chip reserved",
+        f"Letters: {', '.join(rates)}",
+        f"B sequences of S cached tokens, prompts of T new tokens, outputs of O. Weights in {plan.weights}, matmuls in "
+        f"{plan.compute}, cache in {plan.kv}, activations between chips in {plan.wire} (a plan's `wire`).",
+        *single,
         expected,
     ]

@@ -9,15 +9,14 @@ from dragonscale.hardware import Chip, Slice, chip_names, load_chip
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.reports.serve.config import first, violations
-from dragonscale.reports.serve.question import Asked
+from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, LimitRow
 from dragonscale.reports.serve.search import parameter_count, search
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, explore
-from dragonscale.serving.limits_fleet import smallest_slice
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import Formats, natural_formats, slices_of, splits
+from dragonscale.serving.space import Formats, natural_formats, slices_of, smallest_slice, splits
 from dragonscale.units import render
 
 NARROWER = {"bf16": "fp8 or int8", "fp16": "fp8 or int8", "fp8": "4-bit", "int8": "4-bit"}
@@ -81,7 +80,7 @@ def _next_batch(config: Config, configs: Sequence[Config]) -> str:
     )
 
 
-def missed(asked: Asked, config: Config) -> list[str]:
+def missed(asked: ServeAsked, config: Config) -> list[str]:
     """Why nothing meets the targets: what the nearest configuration lacks, and changes that would do, each computed."""
     lacking = " and ".join(violations(asked, config))
     lines = [
@@ -92,7 +91,7 @@ def missed(asked: Asked, config: Config) -> list[str]:
     return [*lines, *(found or ["No chip of the catalogue does, in any format: ask for less."])]
 
 
-def left_out(asked: Asked, configs: Sequence[Config], chosen: Sequence[Config]) -> list[str]:
+def left_out(asked: ServeAsked, configs: Sequence[Config], chosen: Sequence[Config]) -> list[str]:
     """The chips of several on which nothing fits, and those on which nothing meets the targets."""
     if not asked.several:
         return []
@@ -111,7 +110,7 @@ def _cheapest(configs: Sequence[Config]) -> Config | None:
     return min(met, key=lambda one: (one.chips * float(one.piece.chip.price or math.inf), one.chips), default=None)
 
 
-def _by_batch(asked: Asked) -> str:
+def _by_batch(asked: ServeAsked) -> str:
     """Another batch of the same plans."""
     if asked.batch is None:
         return ""
@@ -119,7 +118,7 @@ def _by_batch(asked: Asked) -> str:
     return "" if found is None else f"A batch of {found.batch} would ({found.plan} on {found.piece})."
 
 
-def _by_plan(asked: Asked) -> str:
+def _by_plan(asked: ServeAsked) -> str:
     """Another plan and other formats on the same chips."""
     if asked.saved is None:
         return ""
@@ -127,7 +126,7 @@ def _by_plan(asked: Asked) -> str:
     return "" if found is None else f"Another plan would: {found.plan} on {found.piece}, batch {found.batch}."
 
 
-def _by_chips(asked: Asked) -> str:
+def _by_chips(asked: ServeAsked) -> str:
     """A larger slice of the same chip."""
     chip, piece = asked.targets[0]
     if piece is None or asked.several or asked.saved is not None:
@@ -136,7 +135,7 @@ def _by_chips(asked: Asked) -> str:
     return "" if found is None else f"More chips would: {found.piece} with {found.plan}, batch {found.batch}."
 
 
-def _by_formats(asked: Asked) -> str:
+def _by_formats(asked: ServeAsked) -> str:
     """Narrower formats on the same chips."""
     if not asked.pinned or asked.saved is not None:
         return ""
@@ -145,7 +144,7 @@ def _by_formats(asked: Asked) -> str:
     return "" if found is None else f"Other formats would: {found.plan} on {found.piece}, batch {found.batch}."
 
 
-def _by_chip(asked: Asked) -> str:
+def _by_chip(asked: ServeAsked) -> str:
     """Another chip of the catalogue, in its narrowest formats."""
     if asked.everywhere:
         return ""
@@ -163,7 +162,7 @@ def _by_chip(asked: Asked) -> str:
     return f"The cheapest other chip that would: {cheapest.piece} with {cheapest.plan}, batch {cheapest.batch}."
 
 
-def unfit(asked: Asked) -> list[str]:
+def unfit(asked: ServeAsked) -> list[str]:
     """Why nothing fits at all: the bytes that are missing, and the smallest slice that holds the model."""
     lines: list[str] = []
     most = asked.engine.scheduling.max_sequences
@@ -178,7 +177,7 @@ def unfit(asked: Asked) -> list[str]:
     return lines or [f"No slice of the catalogue holds {asked.model.name} and one sequence."]
 
 
-def _shortage(asked: Asked, chip: Chip, piece: Slice | None, formats: Formats) -> str:
+def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Formats) -> str:
     """What the largest piece that was looked at lacks."""
     where = piece or slices_of(chip)[-1]
     plan = asked.saved.plan if asked.saved is not None else _widest(asked, where, formats)
@@ -195,7 +194,7 @@ def _shortage(asked: Asked, chip: Chip, piece: Slice | None, formats: Formats) -
     )
 
 
-def _widest(asked: Asked, piece: Slice, formats: Formats) -> ServingPlan:
+def _widest(asked: ServeAsked, piece: Slice, formats: Formats) -> ServingPlan:
     """The plan that splits most: what fits least badly."""
     words: dict[str, Any] = vars(formats)
     plans = [replace(plan, **words, spread=asked.spread) for plan in splits(asked.model, piece)]
@@ -204,7 +203,7 @@ def _widest(asked: Asked, piece: Slice, formats: Formats) -> ServingPlan:
     return min(plans, key=lambda plan: first(capacity(Deployment(asked.model, piece, plan, asked.engine)).weights))
 
 
-def _holds(asked: Asked, chip: Chip) -> str:
+def _holds(asked: ServeAsked, chip: Chip) -> str:
     """The smallest slice of the same chip that does hold it."""
     if asked.saved is None:
         found = search(replace(asked, targets=((chip, None),)))
@@ -219,7 +218,7 @@ def _holds(asked: Asked, chip: Chip) -> str:
     return "" if ideal is None else f"By bytes alone ({size / 1e9:,.0f} GB) it takes at least {ideal}."
 
 
-def _by_batch_fit(asked: Asked) -> str:
+def _by_batch_fit(asked: ServeAsked) -> str:
     if asked.batch is None:
         return ""
     found = search(replace(asked, batch=None))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy
 
 from dragonscale.numbers import ceil_to
-from dragonscale.reports.serve.question import Asked
+from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, MemoryUse, StepTerm
 from dragonscale.serving.capacity import capacity, memory_bytes
 from dragonscale.serving.deployment import Deployment
@@ -19,12 +19,12 @@ def first(value: Any) -> float:
     return float(numpy.ravel(value)[0])
 
 
-def deployed(asked: Asked, config: Config) -> Deployment:
+def deployed(asked: ServeAsked, config: Config) -> Deployment:
     """The deployment that a configuration is of."""
     return Deployment(asked.model, config.piece, config.plan, asked.engine)
 
 
-def asked_slice(asked: Asked, config: Config) -> tuple[str, int]:
+def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
     """The slice that was asked for and the copies it holds; where only the chip was named, that of one copy."""
     for chip, piece in asked.targets:
         if piece is not None and chip.name == config.piece.chip.name and piece.chips % config.chips == 0:
@@ -32,7 +32,7 @@ def asked_slice(asked: Asked, config: Config) -> tuple[str, int]:
     return str(config.piece), 1
 
 
-def config_report(asked: Asked, config: Config, full: bool = False) -> ConfigReport:
+def config_report(asked: ServeAsked, config: Config, full: bool = False) -> ConfigReport:
     """A configuration; with `full` also its terms and memory."""
     plan, state, ask = config.plan, config.state, asked.ask
     where, copies = asked_slice(asked, config)
@@ -94,7 +94,7 @@ def dtypes_of(config: Config) -> dict[str, str]:
     }
 
 
-def violations(asked: Asked, config: Config) -> list[str]:
+def violations(asked: ServeAsked, config: Config) -> list[str]:
     """Each target that is missed, and by how much."""
     pairs = (("TTFT", asked.ask.ttft, float(config.state.ttft)), ("TPOT", asked.ask.tpot, float(config.state.tpot)))
     return [
@@ -104,7 +104,7 @@ def violations(asked: Asked, config: Config) -> list[str]:
     ]
 
 
-def _add_details(report: ConfigReport, asked: Asked, config: Config) -> None:
+def _add_details(report: ConfigReport, asked: ServeAsked, config: Config) -> None:
     deployment, ask = deployed(asked, config), asked.ask
     step = iteration_cost(deployment, decode(config.batch, ask.prompt + ask.output / 2))
     own = prefill(min(ask.new, asked.engine.scheduling.max_tokens), config.plan.data * config.plan.pipe, ask.past)
@@ -150,7 +150,7 @@ def term_rows(cost: IterationCost) -> list[StepTerm]:
     return sorted((row for row in rows.values() if row.expected_s > 1e-12), key=lambda row: -row.expected_s)
 
 
-def memory_use(asked: Asked, config: Config) -> MemoryUse:
+def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
     """What fills a chip of this configuration."""
     room = capacity(deployed(asked, config))
     length = asked.ask.prompt + asked.ask.output

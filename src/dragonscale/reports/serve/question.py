@@ -23,7 +23,7 @@ _COMPUTED = {"int4": "bf16", "mxfp4": "bf16", "fp4": "nvfp4"}
 
 
 @dataclass(frozen=True)
-class Question:
+class ServeQuestion:
     """The flags as they were written."""
 
     model: str
@@ -51,11 +51,11 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServeAsked:
     """The flags understood. `targets` are chips, each with a slice where one was named; `everywhere` says that all chips of
     the catalogue are meant."""
 
-    question: Question
+    question: ServeQuestion
     model: Transformer
     targets: tuple[tuple[Chip, Slice | None], ...]
     ask: Ask
@@ -89,11 +89,11 @@ class Asked:
         """The formats to look at on a chip: those that were said, or those that it is made for."""
         if self.saved is not None:
             plan = self.saved.plan
-            return [Formats(plan.weights, plan.compute, plan.kv, plan.attention)]
+            return [Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)]
         return [said_formats(self.question, chip, self.model)] if self.pinned else natural_formats(chip, self.model)
 
 
-def said_formats(words: Question, chip: Chip, model: Transformer) -> Formats:
+def said_formats(words: ServeQuestion, chip: Chip, model: Transformer) -> Formats:
     """The formats that the flags say; what they leave open follows from what they do not."""
     weights = words.weights or words.dtype or words.compute or "bf16"
     compute = words.compute or (fp8_products(chip, model) if weights == "fp8" else _COMPUTED.get(weights, weights))
@@ -102,7 +102,7 @@ def said_formats(words: Question, chip: Chip, model: Transformer) -> Formats:
     return Formats(weights, compute, kv, words.attention)
 
 
-def read_question(question: Question) -> Asked:
+def read_question(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     model = load_model(question.model)
     saved = read_serving_plan(question.plan) if question.plan.strip() else None
@@ -123,13 +123,13 @@ def read_question(question: Question) -> Asked:
         rate=_positive(question.rate, "count/s", "--rate"),
         cached=question.cached,
     )
-    return Asked(
+    return ServeAsked(
         question, model, targets, ask, engine, saved, _batch(question, saved), _draft(question, model), everywhere,
         _notes(question, saved, model),
     )  # fmt: skip
 
 
-def _targets(question: Question, saved: SavedPlan | None) -> tuple[tuple[tuple[Chip, Slice | None], ...], bool]:
+def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[tuple[tuple[Chip, Slice | None], ...], bool]:
     text = question.on.strip() or (saved.slice if saved else "")
     if not text:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on all.")
@@ -143,7 +143,7 @@ def _targets(question: Question, saved: SavedPlan | None) -> tuple[tuple[tuple[C
     return tuple(found.values()), False
 
 
-def _check_formats(question: Question) -> None:
+def _check_formats(question: ServeQuestion) -> None:
     known = [*DTYPE_BYTES, "fp8_block"]
     for name in ("weights", "compute", "kv", "attention", "dtype"):
         value = getattr(question, name)
@@ -155,7 +155,7 @@ def _check_formats(question: Question) -> None:
 
 
 def _merged(
-    saved: SavedPlan, question: Question, targets: tuple[tuple[Chip, Slice | None], ...], model: Transformer
+    saved: SavedPlan, question: ServeQuestion, targets: tuple[tuple[Chip, Slice | None], ...], model: Transformer
 ) -> ServingPlan:
     """The plan with what flags say of formats and of the cache's spread, and with the `tensor` ways it leaves open."""
     plan = saved.plan
@@ -195,7 +195,7 @@ def _positive(text: str, dimension: str, flag: str) -> float | None:
     return value
 
 
-def _batch(question: Question, saved: SavedPlan | None) -> int | None:
+def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
     if not question.batch.strip():
         return saved.batch if saved is not None and saved.batch else None
     batch = parse_count(question.batch, "the batch")
@@ -204,7 +204,7 @@ def _batch(question: Question, saved: SavedPlan | None) -> int | None:
     return batch
 
 
-def _draft(question: Question, model: Transformer) -> Draft | None:
+def _draft(question: ServeQuestion, model: Transformer) -> Draft | None:
     if question.speculate is None:
         if question.draft or question.drafts is not None:
             raise InputError(
@@ -219,7 +219,7 @@ def _draft(question: Question, model: Transformer) -> Draft | None:
     return Draft(question.speculate, part=head_part(model), counts=counts)
 
 
-def _notes(question: Question, saved: SavedPlan | None, model: Transformer) -> tuple[str, ...]:
+def _notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer) -> tuple[str, ...]:
     if saved is None or not saved.model or saved.model in (question.model, model.name):
         return ()
     return (f"The plan was made for {saved.model}; it is judged for {model.name}.",)

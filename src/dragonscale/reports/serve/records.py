@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Request(msgspec.Struct):
+class ServeRequest(msgspec.Struct):
     """What requests look like and what they must get."""
 
     prompt: int
@@ -198,7 +198,7 @@ class ServeReport(msgspec.Struct):
     """`frontier` is over all chips that were asked for, `frontier_by_chip` of each of them alone."""
 
     model: str
-    workload: Request
+    workload: ServeRequest
     configs: list[ConfigReport]
     frontier: list[ConfigReport]
     searched: int

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from dragonscale.reports.serve.advice import advice, left_out, missed, unfit
 from dragonscale.reports.serve.config import config_report
-from dragonscale.reports.serve.extras import disaggregation_report, limit_rows, prefix_report, speculation_report
-from dragonscale.reports.serve.question import Asked
-from dragonscale.reports.serve.records import ExpectedError, FrontierPoint, Request, ServeReport
+from dragonscale.reports.serve.limits import limit_rows
+from dragonscale.reports.serve.question import ServeAsked
+from dragonscale.reports.serve.records import ExpectedError, FrontierPoint, ServeReport, ServeRequest
 from dragonscale.reports.serve.search import Progress, parameter_count, ranked, search
+from dragonscale.reports.serve.variants import disaggregation_report, prefix_report, speculation_report
 from dragonscale.serving.frontier import Config, frontier
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.plan_file import SavedPlan, save_serving_plan
@@ -19,7 +20,7 @@ MEASURED = ExpectedError(
 """Medians over 651 published runs of many engines and chips (docs/validation-inference.md), and over 1,635 runs under load."""
 
 
-def answer(asked: Asked, progress: Progress | None = None) -> ServeReport:
+def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     """The report that answers a question."""
     start = time.perf_counter()
     configs = search(asked, progress)
@@ -66,9 +67,9 @@ def _point(one: Config) -> FrontierPoint:
     )
 
 
-def _request(asked: Asked) -> Request:
+def _request(asked: ServeAsked) -> ServeRequest:
     ask = asked.ask
-    return Request(
+    return ServeRequest(
         prompt=ask.prompt,
         output=ask.output,
         cached=ask.cached,

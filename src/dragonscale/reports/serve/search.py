@@ -9,7 +9,7 @@ import numpy
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip, Slice
 from dragonscale.models.transformer import count_parameters
-from dragonscale.reports.serve.question import Asked
+from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.frontier import Ask, Config, best, explore, judge
@@ -22,7 +22,7 @@ WIDER = (256, 1024)
 Progress = Callable[[int, int], None]
 
 
-def search(asked: Asked, progress: Progress | None = None, engine: Engine | None = None) -> list[Config]:
+def search(asked: ServeAsked, progress: Progress | None = None, engine: Engine | None = None) -> list[Config]:
     """Every configuration of what was asked, by its engine or another."""
     if engine is not None:
         asked = replace(asked, engine=engine)
@@ -38,7 +38,7 @@ def search(asked: Asked, progress: Progress | None = None, engine: Engine | None
     return found
 
 
-def _on(asked: Asked, chip: Chip, pieces: Iterable[Slice]) -> list[Config]:
+def _on(asked: ServeAsked, chip: Chip, pieces: Iterable[Slice]) -> list[Config]:
     batches = None if asked.batch is None else [asked.batch]
     formats = asked.formats(chip)
     return explore(
@@ -46,7 +46,7 @@ def _on(asked: Asked, chip: Chip, pieces: Iterable[Slice]) -> list[Config]:
     )  # fmt: skip
 
 
-def _wider(asked: Asked, chip: Chip) -> list[Config]:
+def _wider(asked: ServeAsked, chip: Chip) -> list[Config]:
     """On more chips than anybody looks at first."""
     smaller = len(slices_of(chip))
     for most in WIDER:
@@ -58,7 +58,7 @@ def _wider(asked: Asked, chip: Chip) -> list[Config]:
     return []
 
 
-def judge_plan(asked: Asked) -> list[Config]:
+def judge_plan(asked: ServeAsked) -> list[Config]:
     """The one plan that was given, with every batch (or the one that was given), on the best shape of its size."""
     assert asked.saved is not None
     plan = asked.saved.plan
@@ -71,7 +71,7 @@ def judge_plan(asked: Asked) -> list[Config]:
     return min(found, key=lambda own: own[0].decode_s if own else math.inf)
 
 
-def pieces_for(asked: Asked, plan: ServingPlan) -> list[Slice]:
+def pieces_for(asked: ServeAsked, plan: ServingPlan) -> list[Slice]:
     """The slices, or parts of the slice, with as many chips as a plan is for."""
     chip, piece = asked.targets[0]
     pieces = slices_of(chip, max(plan.chips, 1)) if piece is None else parts_of(piece)
@@ -84,7 +84,7 @@ def pieces_for(asked: Asked, plan: ServingPlan) -> list[Slice]:
     return found
 
 
-def check_plan(asked: Asked, plan: ServingPlan) -> None:
+def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
     """Refuse what no model of this kind can be split into."""
     sections = asked.model.program().sections
     experts = max((section.dims.get("e", 0) for section in sections), default=0)
@@ -114,7 +114,7 @@ def check_plan(asked: Asked, plan: ServingPlan) -> None:
     raise InputError(f"The plan {plan} cannot be laid over the wires of {asked.question.on or 'this slice'}.")
 
 
-def ranked(asked: Asked, configs: Sequence[Config]) -> list[Config]:
+def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
     """The best that meet the targets, cheapest first; where none does, those that miss them least. Of several chips the best
     one each."""
     met = [one for one in configs if one.meets]
@@ -146,5 +146,5 @@ def nearest(ask: Ask, configs: Sequence[Config], count: int) -> list[Config]:
     return list(chosen.values())
 
 
-def parameter_count(asked: Asked) -> int:
+def parameter_count(asked: ServeAsked) -> int:
     return int(count_parameters(asked.model).total)

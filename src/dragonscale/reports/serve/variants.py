@@ -1,13 +1,12 @@
-"""What `dscale serve` tells besides its configurations: solved limits, drafting, pools, prefix caching."""
+"""Other ways to serve the same requests, beside the best configuration: drafting, pools for prefill and decode, prefix caching."""
 
 from collections.abc import Sequence
 
 from dragonscale.reports.serve.config import config_report, deployed, first
-from dragonscale.reports.serve.question import Asked
+from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import (
     Disaggregation,
     DraftRow,
-    LimitRow,
     PoolReport,
     PrefixCache,
     Speculation,
@@ -16,38 +15,14 @@ from dragonscale.reports.serve.search import search
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.disaggregation import Pools, alone, best_pools
 from dragonscale.serving.frontier import Config
-from dragonscale.serving.limits_found import Limit, find_limits
 from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 from dragonscale.units import render
 
 HOST_BYTES = 100e9
-PLAIN = {"fp8_block": "fp8"}
-"""Formats with scales by blocks, as the datasheet knows them."""
 
 
-def solved_limits(asked: Asked, config: Config) -> list[Limit]:
-    """The limits of a configuration, as formulas and numbers."""
-    plan = config.plan
-    return find_limits(
-        asked.model,
-        config.piece.chip,
-        batch=max(config.batch // plan.data, 1),
-        context=asked.ask.prompt + asked.ask.output // 2,
-        weights=PLAIN.get(plan.weights, plan.weights),
-        kv=PLAIN.get(plan.kv, plan.kv),
-        compute=PLAIN.get(plan.compute, plan.compute),
-    )
-
-
-def limit_rows(asked: Asked, config: Config) -> list[LimitRow]:
-    return [
-        LimitRow(limit.name, limit.counts, str(limit.formula).replace("**", "^"), limit.value)
-        for limit in solved_limits(asked, config)
-    ]
-
-
-def speculation_report(asked: Asked, config: Config) -> Speculation | None:
+def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
     """Drafting in one configuration, by the number of drafts."""
     draft = asked.draft
     if draft is None:
@@ -67,7 +42,7 @@ def speculation_report(asked: Asked, config: Config) -> Speculation | None:
     )
 
 
-def disaggregation_report(asked: Asked, best: Config | None) -> Disaggregation:
+def disaggregation_report(asked: ServeAsked, best: Config | None) -> Disaggregation:
     """The best pools beside the best configuration that does both."""
     found = best_pools(search(asked, engine=alone(asked.engine)), asked.ask)
     gain = _gain(found[0], best) if found and best is not None and best.meets else None
@@ -82,7 +57,7 @@ def _gain(pair: Pools, best: Config) -> float:
     return pair.tokens_per_chip / best.tokens_per_chip
 
 
-def _pool_report(asked: Asked, pair: Pools) -> PoolReport:
+def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
     return PoolReport(
         prefill=config_report(asked, pair.prefill),
         decode=config_report(asked, pair.decode),
@@ -116,7 +91,7 @@ def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool) -> str:
     return f"{verdict}: {gain:.2f} times the tokens for the money of the best configuration that does both; {wires}."
 
 
-def prefix_report(asked: Asked, config: Config) -> PrefixCache | None:
+def prefix_report(asked: ServeAsked, config: Config) -> PrefixCache | None:
     """What the cached part of prompts saves, and where it could live."""
     past = asked.ask.past
     if past < 1:

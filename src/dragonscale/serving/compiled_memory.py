@@ -1,0 +1,115 @@
+"""The peak of a compiled program's memory by part: arguments (weights, cache, tokens) and what is alive beside them.
+
+Weights and caches are laid out in equal blocks; how many of each activation are alive at the peak is the compiler's doing, and
+the engine's `program.alive` has it by kind of chip and phase.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+
+from dragonscale.models.count import weight_size
+from dragonscale.models.program import Op, Section
+from dragonscale.numbers import product
+from dragonscale.plan.ledger import HeldLine
+from dragonscale.serving.bench import KernelBench
+from dragonscale.serving.compiled import WIDTH, capacity_rows
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.fitted import fit, shared_kv, ways
+from dragonscale.serving.iteration import Iteration
+
+
+class _Step:
+    """One step's sizes: `tokens` new ones of each of `batch` sequences, room for `length`."""
+
+    def __init__(self, deployment: Deployment, iteration: Iteration) -> None:
+        known: dict[str, Any] = {name: float(numpy.ravel(value)[0]) for name, value in vars(iteration).items()}
+        self.deployment, self.prompt = deployment, known["decodes"] == 0
+        self.batch = known["prompts"] if self.prompt else known["decodes"]
+        self.tokens = known["tokens"] if self.prompt else known["queries"]
+        self.length = self.tokens + (known["past"] if self.prompt else known["keys"])
+        self.sizes, self.rules = deployment.axis_sizes, deployment.rules(self.prompt)
+        self.own = self.batch / ways(("data",), self.sizes)
+
+    def dims(self, section: Section) -> dict[str, float]:
+        tokens = 1 if section.name == "head" else self.tokens
+        found = {**section.dims, "b": self.batch, "t": tokens, "s": self.length}
+        return {**found, "k": 1} if shared_kv(section.dims, self.sizes) else found
+
+    def bench(self, section: Section) -> KernelBench:
+        return self.deployment.bench(section, self.prompt)
+
+
+def program_lines(deployment: Deployment, iteration: Iteration) -> Iterator[HeldLine]:
+    """The peak of one prefill, or of one decode step."""
+    step = _Step(deployment, iteration)
+    phase = "prefill" if step.prompt else "decode"
+    every = deployment.engine.program.alive
+    alive = next(one for one in every if (one.chip, one.phase) == (deployment.chip.kind, phase))
+    sections = deployment.sections if step.prompt else deployment.decoding
+    layer = hidden = scores = 0.0
+    for section in sections:
+        yield from _weights(section, step)
+        cached = list(_cache(section, step))
+        yield from cached
+        layer = max(layer, sum(line.bytes for line in cached) / section.repeat)
+        for op in section.ops:
+            hidden = max(hidden, _hidden(section, op, step)) if op.function == "act" else hidden
+            scores = max(scores, _scores(section, op, step)) if op.function == "attend" else scores
+    head = sections[-1]
+    logits = head.ops[-1].output
+    assert logits is not None
+    split = ways(fit(step.rules.laid(logits), head.dims, step.sizes).dim("v").axes, step.sizes)
+    yield HeldLine("tokens", "tokens", 4.0 * step.own * (step.tokens + 1))
+    found = {
+        "FFN hidden": alive.hidden * hidden,
+        "attention block": alive.scores * scores,
+        "residuals": alive.residual * step.own * step.tokens * sections[0].dims["d"] * WIDTH,
+        "one layer's cache": alive.cache * layer,
+        "logits": alive.logits * step.own * head.dims["v"] / split * 4.0,
+    }
+    for name, held in found.items():
+        yield HeldLine(name, name, held, phase, phase)
+
+
+def _weights(section: Section, step: _Step) -> Iterator[HeldLine]:
+    seen: set[str] = set()
+    for op in section.ops:
+        for array in op.weights:
+            if array.name not in seen and not (array.name in section.shared and section.name == "head"):
+                seen.add(array.name)
+                laid = fit(step.rules.laid(array), section.dims, step.sizes)
+                held = section.repeat * WIDTH * weight_size(section, array) / ways(laid.axes, step.sizes)
+                yield HeldLine("weights", array.name, held, section=section.name)
+
+
+def _cache(section: Section, step: _Step) -> Iterator[HeldLine]:
+    dims = step.dims(section)
+    for op in section.ops:
+        for array in op.inputs if op.function == "cache" else ():
+            laid = fit(step.rules.cached(array), section.dims, step.sizes)
+            own = product(dims[dim.name] / ways(dim.axes, step.sizes) for dim in laid.dims)
+            yield HeldLine("cache", array.name, section.repeat * WIDTH * float(own), section=section.name)
+
+
+def _scores(section: Section, op: Op, step: _Step) -> float:
+    """A block of scores in fp32."""
+    query = fit(step.rules.attending(op.inputs[0]), section.dims, step.sizes)
+    heads = section.dims["n"] / ways(query.dim("n").axes, step.sizes)
+    size = step.deployment.engine.program.attention_block
+    block = size if size and step.tokens > size and step.tokens % size == 0 else step.tokens
+    return step.own * heads * block * step.length * 4.0
+
+
+def _hidden(section: Section, op: Op, step: _Step) -> float:
+    """What a nonlinearity makes: of every token, or of the rows that experts have room for."""
+    assert op.output is not None
+    laid = fit(step.rules.laid(op.output), section.dims, step.sizes)
+    if "x" not in op.output.names:
+        dims = step.dims(section)
+        return WIDTH * float(product(dims[dim.name] / ways(dim.axes, step.sizes) for dim in laid.dims))
+    senders = ways(("data",), step.sizes) if step.deployment.exchanges else 1
+    share = section.dims["e"] / ways(("data", "expert"), step.sizes) * senders
+    width = section.dims[op.output.names[-1]] / ways(laid.dims[-1].axes, step.sizes)
+    return share * capacity_rows(step.batch * step.tokens, step.bench(section)) * width * WIDTH

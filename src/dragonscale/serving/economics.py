@@ -1,0 +1,22 @@
+"""What a fleet's tokens cost, and how many prefill replicas keep a decode replica full. Floats, arrays or symbols."""
+
+from dragonscale.numbers import Number
+
+
+def usd_per_million(tokens_per_second: Number, chips: Number, usd_per_chip_hour: Number) -> Number:
+    """Dollars for a million tokens that so many chips make at a rate.
+
+    >>> round(usd_per_million(234.3, 1, 1.2), 2)
+    1.42
+    """
+    return chips * usd_per_chip_hour * 1e6 / tokens_per_second / 3600
+
+
+def pool_ratio(prefill: Number, batch: Number, step: Number, output: Number) -> Number:
+    """Prefill replicas that keep one decode replica full: prompts that end there per second, times the seconds that one
+    prompt takes of a prefill replica (its latency over how many it does at once).
+
+    >>> round(pool_ratio(0.91, 32, 0.019, 512), 1)  # the book: three to one
+    3.0
+    """
+    return batch / (step * output) * prefill

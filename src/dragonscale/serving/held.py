@@ -1,0 +1,90 @@
+"""What lies in a chip's memory while a model is served: a line for each weight, each cached tensor and each part of the workspace.
+
+Bytes are those of the busiest chip. Numbers, arrays (many plans) or symbols.
+"""
+
+from collections.abc import Iterator
+
+from dragonscale.hardware.chip import dtype_bytes
+from dragonscale.models.count import weight_size
+from dragonscale.models.program import Op, Section
+from dragonscale.notation import Array
+from dragonscale.numbers import Number, maximum, minimum, product
+from dragonscale.plan.ledger import HeldLine
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.formats import weight_bytes
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.pieces import local_size
+
+
+def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
+    """Weights; a pipeline's layers are dealt out evenly, the head beside the last ones. What the whole program shares is held
+    once."""
+    rules, mesh = deployment.rules(prompt=False), Mesh(deployment.axes)
+    seen: set[str] = set()
+    for section in deployment.sections:
+        ends = section.name in ("embed", "head")
+        layers = section.repeat / deployment.plan.pipe if not ends else 1
+        for op in section.ops:
+            for weight in op.weights:
+                if weight.name in section.shared:
+                    if weight.name in seen:
+                        continue
+                    seen.add(weight.name)
+                ways: Number = 1.0
+                for dim in rules.weight(weight).dims:
+                    size = section.dims[dim.name]
+                    ways = ways * (size / local_size(dim.name, size, mesh.size(*dim.axes)))
+                held = weight_size(section, weight) / ways * weight_bytes(deployment.plan, op.part) * layers
+                yield HeldLine("weights", weight.name, held, section=section.name)
+
+
+def cache_lines(deployment: Deployment, tokens: Number) -> Iterator[HeldLine]:
+    """What one sequence of `tokens` keeps on one chip, averaged over the data ranks that sequences are dealt out to."""
+    for section in deployment.sections:
+        for op in section.ops:
+            for array in op.inputs if op.function == "cache" else ():
+                held = _cached_bytes(deployment, section, op, array, tokens)
+                yield HeldLine("KV cache", array.name, held, section=section.name)
+
+
+def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array, tokens: Number) -> Number:
+    mesh, kv = Mesh(deployment.axes), deployment.plan.kv
+    cap = section.span if section.span is not None else section.chunk
+    held = minimum(tokens, cap) if cap is not None and not deployment.engine.memory.whole_windows else tokens
+    past = tokens / section.compress if section.compress is not None else tokens
+    sizes: dict[str, Number] = {**section.dims, "s": held, "m": past}
+    laid = deployment.rules(prompt=False).cached(array)
+    ways = {dim.name: mesh.size(*dim.axes) for dim in laid.dims}
+    elements = product(
+        sizes[name] / ways[name] if name in ("s", "m") else local_size(name, sizes[name], ways[name])
+        for name in array.names
+        if name != "b"
+    )
+    narrow = "fp8" if op.part == "indexer" and dtype_bytes(kv) == 1 else kv
+    layers = section.repeat / deployment.plan.pipe
+    return elements / ways["b"] * dtype_bytes(array.dtype or narrow) * layers
+
+
+def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:
+    """Activations of the largest iteration: its residuals, the widest hidden layer and the logits of its sequences."""
+    mesh, limits = Mesh(deployment.axes), deployment.engine.scheduling
+    tokens = limits.max_tokens / mesh.size("data")
+    widths = [
+        product(section.dims[name] for name in op.output.names if name not in ("b", "t"))
+        for section in deployment.sections
+        if section.name not in ("embed", "head")
+        for op in section.ops
+        if op.function == "einsum" and op.output is not None and not {"s", "m"} & set(op.output.names)
+    ]
+    head = deployment.sections[-1].dims
+    rows = min(limits.max_sequences, limits.max_tokens) / mesh.size("data")
+    yield HeldLine("workspace", "residuals", tokens * 4 * head["d"] * 2, "step", "step")
+    hidden = tokens * 3 * maximum(*widths) / mesh.size("expert", "tensor", "share") * 2
+    yield HeldLine("workspace", "hidden", hidden, "step", "step")
+    yield HeldLine("workspace", "logits", rows * head["v"] * 4, "step", "step")
+
+
+def bytes_of(lines: Iterator[HeldLine]) -> Number:
+    """Bytes of some lines together."""
+    return sum((line.bytes for line in lines), 0.0)

@@ -1,0 +1,101 @@
+"""One iteration on floats, arrays and symbols: the same FLOPs, bytes, bounds and memory, line by line."""
+
+import numpy
+import pytest
+
+from dragonscale.serving.capacity import capacity
+from dragonscale.serving.deployment import deploy
+from dragonscale.serving.iteration import Iteration, decode, prefill
+from dragonscale.serving.ledger import iteration_ledger
+from dragonscale.serving.phases import iteration_cost
+from dragonscale.serving.symbols import evaluate, letter
+
+CASES = {
+    "grouped queries on a torus": ("llama3-8b", "v5e:2x2", "tensor=4"),
+    "int8, fewer KV heads than chips": ("llama3-70b", "v5e:4x4", "weights=int8,compute=int8,kv=int8"),
+    "fp8 under switches": ("llama3-70b", "h100:8", "weights=fp8,compute=fp8,kv=fp8"),
+    "int8 on the wire": ("llama3-70b", "v5e:4x4", "weights=int8,compute=int8,kv=int8,wire=int8"),
+    "latent attention and experts": (
+        "deepseek-v3",
+        "h100:32",
+        "data=4,tensor=8,expert=32,weights=fp8,compute=fp8_block",
+    ),
+    "experts gathered": ("mixtral-8x7b", "h100:8", "tensor=4,data=2,expert=2"),
+    "sliding windows": ("gemma3-27b", "v6e:2x4", "tensor=8"),
+    "2D weight-stationary": ("llama3-70b", "v5p:4x4x4", "tensor=16,width=4"),
+    "a cache along the sequence": ("llama3-70b", "h100:16", "tensor=16,spread=sequence"),
+    "a pipeline": ("llama3-70b", "h100:16", "tensor=8,pipe=2"),
+    "pods": ("llama3-8b", "v5e:16x16*2", "tensor=32,data=16"),
+}
+QUANTITIES = ("times", "flops", "hbm_bytes", "wire_bytes", "bound_s", "compute_s", "memory_s")
+
+
+def steps(found) -> dict[str, tuple[Iteration, Iteration]]:
+    letters = found.letters
+    both = Iteration(letters.new("B", 64), letters.new("S", 2001) - 1, 1, letters.new("P", 2), letters.new("T", 512), 0)
+    return {
+        "decode": (found.decode_step(64, 2000), decode(64, 2000)),
+        "prefill": (found.prefill_step(4096, 2, 128), prefill(4096, 2, 128)),
+        "both": (both, Iteration(64, 2000, 1, 2, 512, 0)),
+    }
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill", "both"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_line_is_its_formula(case: str, phase: str) -> None:
+    real = deploy(*CASES[case])
+    found = letter(real)
+    asked, numbers = steps(found)[phase]
+    symbols = iteration_cost(found, asked)
+    floats = iteration_cost(real, numbers)
+    ran = [line for line in floats.lines if numpy.all(line.issued > 0)]
+    assert [(line.what, line.kind) for line in symbols.lines] == [(line.what, line.kind) for line in ran]
+    for formula, number in zip(symbols.lines, ran, strict=True):
+        for name in QUANTITIES:
+            value = float(numpy.ravel(getattr(number, name))[0])
+            assert float(found.number(getattr(formula, name))) == pytest.approx(value, rel=1e-9), (formula.what, name)
+    for name in ("compute", "memory", "lower", "roofline", "upper"):
+        value = float(numpy.ravel(getattr(floats, name))[0])
+        assert float(found.number(getattr(symbols, name))) == pytest.approx(value, rel=1e-9), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_memory_is_its_formula(case: str) -> None:
+    real = deploy(*CASES[case])
+    found = letter(real)
+    formulas, numbers = capacity(found), capacity(real)
+    for name in ("weights", "working", "per_token", "fixed", "usable", "cache"):
+        value = float(numpy.ravel(getattr(numbers, name))[0])
+        assert float(found.number(getattr(formulas, name))) == pytest.approx(value, rel=1e-9, abs=1e-3), name
+
+
+def test_arrays_are_their_floats() -> None:
+    real = deploy("llama3-70b", "h100:8", "weights=fp8,compute=fp8,kv=fp8")
+    batches = numpy.array([1.0, 64.0, 500.0])
+    many = iteration_cost(real, decode(batches, 2000))
+    for place, batch in enumerate(batches):
+        one = iteration_cost(real, decode(float(batch), 2000))
+        for name in ("compute", "memory", "lower", "expected"):
+            assert getattr(many, name)[place] == pytest.approx(float(getattr(one, name)[0]), rel=1e-12), name
+
+
+def test_quick_evaluation_is_sympys_own() -> None:
+    found = letter(deploy("mixtral-8x7b", "h100:8", "tensor=4,data=2,expert=2"))
+    cost = iteration_cost(found, found.decode_step(64, 2000))
+    formula = cost.lower + cost.roofline
+    assert evaluate(formula, found.letters.values) == pytest.approx(
+        float(formula.subs(found.letters.values)), rel=1e-12
+    )
+    assert float(found.here(formula).subs(found.letters.values)) == pytest.approx(
+        float(found.number(formula)), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("step", [decode(64, 2000), prefill(2048, 4), Iteration(64, 2000, 1, 2, 512, 0)])
+@pytest.mark.parametrize("case", ["fp8 under switches", "latent attention and experts", "sliding windows"])
+def test_what_is_waited_for_adds_up_to_the_iteration(case: str, step: Iteration) -> None:
+    real = deploy(*CASES[case], "trtllm")
+    ledger = iteration_ledger(real, step)
+    assert ledger.total("exposed_s") == pytest.approx(float(iteration_cost(real, step).expected[0]), rel=1e-9)
+    assert ledger.hbm_bytes == pytest.approx(capacity(real).hbm, rel=1e-9)
+    assert all(line.expected_s >= line.bound_s * (1 - 1e-12) for line in ledger.lines if not line.moves)
