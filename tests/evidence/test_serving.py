@@ -7,7 +7,7 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.rows import Skip
-from dragonscale.evidence.serving import StepTables, cache_tokens, front_seconds, predict, served_runs, validate
+from dragonscale.evidence.serving import cache_tokens, front_seconds, predict, served_runs, step_table, validate
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_recipes import recipes
 from dragonscale.evidence.serving_rows import formats_of, published_run, run_of, split_of
@@ -148,7 +148,7 @@ def test_budgets(runs):
 
 def test_fewer_clients_wait_less(runs):
     run = one(runs, "vllm", "llama3.1-70b:h200:2x1:1024/1024x16")
-    table = StepTables([run]).table(run)
+    table = step_table([run])
     many = predict(run, table)
     few = predict(changed(run, clients=2), table)
     assert few[0] < many[0]
@@ -157,7 +157,7 @@ def test_fewer_clients_wait_less(runs):
 
 def test_holding_prompts_back_costs_time_to_first_token(runs):
     run = one(runs, "trtllm", "llama3.1-70b:h200:2x1")
-    table = StepTables([run]).table(run)
+    table = step_table([run])
     recipe = msgspec.structs.replace(run.recipe, wait=20, budget=4096)
     held = changed(replace(run, recipe=recipe), input=1024, clients=8)
     free = replace(held, recipe=msgspec.structs.replace(held.recipe, wait=0))
@@ -175,7 +175,7 @@ def test_room_for_caches(runs):
 
 def test_drafts(runs):
     run = one(runs, "1.2.0rc6.post3")
-    table = StepTables([run]).table(run)
+    table = step_table([run])
     guessed = Drafted(table, drafts=3, acceptance=0.5)
     assert guessed.tokens == 1.875
     assert guessed.step(4, 4000.0) > table.step(4, 4000.0)

@@ -165,11 +165,13 @@ def test_bad_files(tmp_path):
 
 
 def test_order_and_regret():
-    mixed = weigh("mixed", [(1.0, 1.2), (1.5, 1.1), (2.0, 2.1)])
-    assert mixed.tau == pytest.approx(1 / 3)
-    assert mixed.regret == pytest.approx(0.5)
-    assert weigh("repeats", [(1.0, 1.0), (1.01, 0.9)]).tau == 1.0
-    assert summary([mixed])["pairs"] == 3
+    mixed = weigh([(1.0, 1.2), (1.5, 1.1), (2.0, 2.1)])
+    assert (mixed.agreeing, mixed.opposing, mixed.regret) == (2, 1, pytest.approx(0.5))
+    repeats = weigh([(1.0, 1.0), (1.01, 0.9)])
+    assert (repeats.agreeing, repeats.opposing) == (0, 0)
+    found = summary([mixed, repeats])
+    assert (found["groups"], found["pairs"], found["tau"]) == (2, 3, pytest.approx(1 / 3))
+    assert found["regret_max"] == pytest.approx(0.5)
 
 
 def test_choices_among_measured_alternatives(runs, rows, tmp_path):
@@ -178,9 +180,9 @@ def test_choices_among_measured_alternatives(runs, rows, tmp_path):
     other = one | {"id": "other", "micro_batch": "2", "step_s": str(float(one["step_s"]) * 1.2)}
     alike = training_runs(write_rows(tmp_path / "two.csv", [one, other]))[0]
     agreeing = choices(zip(alike, (1.0, 1.1), strict=True))
-    assert [(found.runs, found.tau, found.regret) for found in agreeing] == [(2, 1.0, 0.0)]
+    assert [(found.agreeing, found.opposing, found.regret) for found in agreeing] == [(1, 0, 0.0)]
     opposing = choices(zip(alike, (1.1, 1.0), strict=True))
-    assert [(found.tau, found.regret) for found in opposing] == [(-1.0, pytest.approx(0.2))]
+    assert [(found.agreeing, found.opposing, found.regret) for found in opposing] == [(0, 1, pytest.approx(0.2))]
     assert choices([(run, 1.0) for run in runs.values() if run.row.id.startswith("TR-SC21")]) == []
     found = validate(tmp_path / "two.csv").as_json()["choices"]
     assert (found["groups"], found["pairs"]) == (1, 1)

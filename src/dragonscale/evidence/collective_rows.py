@@ -109,13 +109,11 @@ def published_case(row: Row, place: int) -> CollectiveRow:
         return CollectiveRow(**shared, **_on_torus(row, chip, kind))
     size, message = _ranks(row), _message(row)
     volume = message * size if kind == "all_to_all" else message
-    time, algorithm, bus = (number(row[name]) for name in ("time_us", "algbw_GBps", "busbw_GBps"))
-    if time is None and algorithm is None and bus is None:
-        raise Skip("neither a time nor a bandwidth stated")
-    seconds = time / 1e6 if time else message / (algorithm * 1e9) if algorithm else 0.0
+    algorithm, bus = number(row["algbw_GBps"]), number(row["busbw_GBps"])
+    sent = (message, algorithm) if algorithm else (wire_bytes(kind, volume, size), bus)
     return CollectiveRow(
         **shared, **_nodes(row, chip, size, stated), bytes=volume, message=message, transport=stated.transport,
-        seconds=seconds or wire_bytes(kind, volume, size) / ((bus or 1.0) * 1e9),
+        seconds=_seconds(row, *sent),
         in_network=_in_network(row["algorithm"], row["dtype"]),
     )  # fmt: skip
 
@@ -179,6 +177,14 @@ def _message(row: Row) -> float:
     return message
 
 
+def _seconds(row: Row, sent: float, gbps: float | None) -> float:
+    """The time that a row states, or that follows from bytes and the rate at which they went."""
+    time = number(row["time_us"])
+    if time is None and gbps is None:
+        raise Skip("neither a time nor a bandwidth stated")
+    return time / 1e6 if time is not None else sent / ((gbps or 1.0) * 1e9)
+
+
 def _ranks(row: Row) -> int:
     nodes, local = count(row, "n_nodes"), count(row, "ranks_per_node")
     size = count(row, "n_ranks") or nodes * local
@@ -234,11 +240,9 @@ def _on_torus(row: Row, chip: Chip, kind: str) -> dict[str, Any]:
         volume = message * size
     elif wide:
         volume = message / size
-    time, achieved = number(row["time_us"]), number(row["algbw_GBps"]) or number(row["busbw_GBps"])
-    if time is None and achieved is None:
-        raise Skip("neither a time nor a bandwidth stated")
     # Google's benchmarks divide the bytes that each chip sends by the time.
-    seconds = time / 1e6 if time is not None else wire_bytes(kind, volume, size) / (achieved or 1.0) / 1e9
+    achieved = number(row["algbw_GBps"]) or number(row["busbw_GBps"])
+    seconds = _seconds(row, wire_bytes(kind, volume, size), achieved)
     return {**where, "bytes": volume, "message": message, "seconds": seconds, "transport": "ib"}
 
 
@@ -274,13 +278,9 @@ def _exchange(row: Row, chip: Chip, stated: StatedNetwork) -> dict[str, Any]:
         if local := where.get("local"):
             counted = tokens * token * _distinct(picks, min(size // local, groups))
             volume = {"bytes": size // local * counted, "inside_bytes": local * inside}
-    time, logical = number(row["time_us"]), number(hint(row, "logical_gbps"))
-    if time is None and logical is None:
-        raise Skip("neither a time nor a bandwidth stated")
-    seconds = time / 1e6 if time is not None else counted / (logical or 1.0) / 1e9
-    return {
-        **where, **volume, "message": counted, "seconds": seconds, "transport": stated.transport or "ib", "library": DEEPEP,
-    }  # fmt: skip
+    seconds = _seconds(row, counted, number(hint(row, "logical_gbps")))
+    found = {"message": counted, "seconds": seconds, "transport": stated.transport or "ib", "library": DEEPEP}
+    return where | volume | found
 
 
 def _distinct(picks: float, places: float) -> float:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from dragonscale.collectives.profile import expected_time
+from dragonscale.evidence import rows
 from dragonscale.evidence.collective_rows import FORMS, CollectiveCase, case_of
-from dragonscale.evidence.rows import attempt, read_measured
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
 
 LARGE = 2**20
@@ -13,8 +13,7 @@ LARGE = 2**20
 
 def read_cases(path: str | Path) -> tuple[list[CollectiveCase], list[str]]:
     """The rows of a file that can be predicted, and the reason for each one that cannot."""
-    rows, reasons = read_measured(path, "collectives", FORMS)
-    return [case for _, case in attempt(rows, case_of, reasons)], reasons
+    return rows.read_cases(path, "collectives", FORMS, case_of)
 
 
 def predict(case: CollectiveCase) -> float:

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from dragonscale.evidence.inference_predict import predict, predict_memory
 from dragonscale.evidence.inference_rows import FORMS, LATENCIES, InferenceCase, case_of
-from dragonscale.evidence.rows import attempt, read_measured
+from dragonscale.evidence.rows import attempt, read_cases
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of
 
 
 def inference_cases(path: str | Path) -> tuple[list[InferenceCase], list[str]]:
     """The rows of a file of inference runs that can be predicted, and the reason for each one that cannot."""
-    rows, reasons = read_measured(path, "inference runs", FORMS)
-    return [case for _, case in attempt(rows, case_of, reasons)], reasons
+    return read_cases(path, "inference runs", FORMS, case_of)
 
 
 def validate(path: str | Path) -> ScoreReport:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.evidence.inference_rows import InferenceCase
+from dragonscale.evidence.inference_rows import InferenceCase, InferenceRow
 from dragonscale.evidence.rows import Skip
 from dragonscale.hardware import Torus
 from dragonscale.serving.capacity import capacity
@@ -19,6 +19,8 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import Iteration, decode, iteration_cost, prefill
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.steady import Steady, steady_state
+from dragonscale.serving.table import StepTable
+from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, Scheduler, SimulationOptions, Uniform, simulate
 
 POINTS = 9
 """Lengths at which the decode steps of a growing cache are computed; the time between is nearly straight."""
@@ -72,12 +74,6 @@ def prefill_seconds(deployment: Deployment, batch: int, prompt: int) -> float:
     return one * (parts + stages - 1) / stages
 
 
-def static_decode_seconds(deployment: Deployment, batch: int, prompt: int, output: int) -> float:
-    """The mean decode step of a static batch, which a pipeline's stages share only if they divide it."""
-    stages = deployment.plan.pipe
-    return decode_seconds(deployment, batch if batch % stages == 0 else batch * stages, prompt, output)
-
-
 def steady(deployment: Deployment, sequences: Any, prompt: int, output: int) -> Steady:
     """The steady state with so many sequences in flight. As many prompts as the engine allows tokens share an iteration
     with the decoding sequences; longer ones take several, each with more of the prompt behind it."""
@@ -101,19 +97,15 @@ def room(deployment: Deployment, tokens: int) -> float:
 
 def full_load(case: InferenceCase, plan: ServingPlan) -> float:
     """Tokens per second of all copies of the model under full load; 0 where it does not fit."""
-    deployment = deployment_of(case, plan)
-    copies = case.piece.chips // plan.chips
-    most = room(deployment, case.row.prompt + case.row.output)
+    row, deployment, copies = case.row, deployment_of(case, plan), case.piece.chips // plan.chips
+    most = room(deployment, row.prompt + row.output)
     if most < 1:
         return 0.0
-    if case.row.clients:
-        most = min(most, case.row.clients / copies)
-    if not case.row.tpot_limit:
-        return float(steady(deployment, numpy.array([most]), case.row.prompt, case.row.output).tokens[0]) * copies
-    sizes = numpy.unique(numpy.geomspace(1, most, BATCHES).round())
-    state = steady(deployment, sizes, case.row.prompt, case.row.output)
+    most = min(most, row.clients / copies) if row.clients else most
+    sizes = numpy.unique(numpy.geomspace(1, most, BATCHES).round()) if row.tpot_limit else numpy.array([most])
+    state = steady(deployment, sizes, row.prompt, row.output)
     first, each = late(state)
-    kept = (first <= case.row.ttft_limit) & (each <= case.row.tpot_limit)
+    kept = ((first <= row.ttft_limit) & (each <= row.tpot_limit)) | (not row.tpot_limit)
     return float(numpy.where(kept, state.tokens, 0.0).max()) * copies
 
 
@@ -131,15 +123,11 @@ def late(state: Steady) -> tuple[Any, Any]:
 def choices(case: InferenceCase) -> list[ServingPlan]:
     """Splits to choose from where the source names none: tensor parallelism, pipelines of that, copies of both; on a torus
     the whole slice."""
-    weights, compute, kv = case.row.weights, case.row.compute, case.row.kv
+    chips, own = case.piece.chips, ServingPlan(weights=case.row.weights, compute=case.row.compute, kv=case.row.kv)
     if isinstance(case.piece.chip.network, Torus):
-        return [ServingPlan(tensor=case.piece.chips, weights=weights, compute=compute, kv=kv)]
-    return [
-        ServingPlan(tensor=tensor, pipe=pipe, weights=weights, compute=compute, kv=kv)
-        for tensor in (1, 2, 4, 8)
-        for pipe in (1, 2, 4)
-        if tensor * pipe <= 16 and case.piece.chips % (tensor * pipe) == 0
-    ]
+        return [replace(own, tensor=chips)]
+    sizes = [(tensor, pipe) for tensor in (1, 2, 4, 8) for pipe in (1, 2, 4) if tensor * pipe <= 16]
+    return [replace(own, tensor=tensor, pipe=pipe) for tensor, pipe in sizes if chips % (tensor * pipe) == 0]
 
 
 def predict(case: InferenceCase) -> float:
@@ -158,62 +146,55 @@ def predict_memory(case: InferenceCase) -> float:
 def _predicted(case: InferenceCase) -> float:
     if case.plan is None:
         return max(full_load(case, plan) for plan in choices(case))
-    own = deployment_of(case)
-    if case.row.scenario == "static_batch":
-        step = static_decode_seconds(own, case.row.batch, case.row.prompt, case.row.output)
-        return prefill_seconds(own, case.row.batch, case.row.prompt) + (case.row.output - 1) * step
-    if case.row.scenario == "prefill_only":
-        return prefill_seconds(own, case.row.batch, case.row.prompt)
-    if case.row.scenario == "decode_only":
-        return static_decode_seconds(own, case.row.batch, case.row.prompt, case.row.output)
-    if case.row.scenario == "prefill_throughput":
-        prompts = (
-            max(1, (case.row.tokens_per_pass or own.engine.scheduling.max_tokens) // case.row.prompt) * own.plan.data
-        )
-        return prompts * case.row.prompt / float(seconds(own, prefill(case.row.prompt, prompts)).mean())
-    if case.row.scenario == "decode_throughput":
-        most = room(own, case.row.prompt + case.row.output)
-        return most / decode_seconds(own, most, case.row.prompt, 1) if most >= 1 else 0.0
-    if case.row.slots:
-        return _slotted(case, own)
-    if case.row.scenario == "serving" and case.row.clients:
-        return _simulated(case, own)
+    own, row = deployment_of(case), case.row
+    if row.scenario == "prefill_only":
+        return prefill_seconds(own, row.batch, row.prompt)
+    if row.scenario in ("static_batch", "decode_only"):
+        # A pipeline's stages share a batch only if they divide it.
+        batch = row.batch if row.batch % case.plan.pipe == 0 else row.batch * case.plan.pipe
+        step = decode_seconds(own, batch, row.prompt, row.output)
+        if row.scenario == "decode_only":
+            return step
+        return prefill_seconds(own, row.batch, row.prompt) + (row.output - 1) * step
+    if row.scenario == "prefill_throughput":
+        tokens = row.tokens_per_pass or own.engine.scheduling.max_tokens
+        prompts = max(1, tokens // row.prompt) * case.plan.data
+        return prompts * row.prompt / float(seconds(own, prefill(row.prompt, prompts)).mean())
+    if row.scenario == "decode_throughput":
+        most = room(own, row.prompt + row.output)
+        return most / decode_seconds(own, most, row.prompt, 1) if most >= 1 else 0.0
+    if row.slots:
+        return _slotted(row, own)
+    if row.scenario == "serving" and row.clients:
+        return _simulated(row, own)
     return full_load(case, case.plan)
 
 
-def _slotted(case: InferenceCase, own: Deployment) -> float:
+def _slotted(row: InferenceRow, own: Deployment) -> float:
     """An engine with fixed slots whose attention reads every slot to its full length, and which prefills prompts one by
     one, padded to a power of two."""
-    length = case.row.cache_length or case.row.prompt + case.row.output
-    held = capacity(own)
-    if numpy.any(held.weights + case.row.slots * length * held.per_token > held.hbm):
+    length, held = row.cache_length or row.prompt + row.output, capacity(own)
+    if numpy.any(held.weights + row.slots * length * held.per_token > held.hbm):
         return 0.0
-    step = decode_seconds(own, case.row.slots, length, 1)
-    padded = 2 ** int(numpy.ceil(numpy.log2(case.row.prompt)))
+    padded = 2 ** int(numpy.ceil(numpy.log2(row.prompt)))
     one = float(seconds(own, prefill(padded, 1)).mean())
-    return case.row.slots * case.row.output / (case.row.output * step + case.row.slots * one)
+    return row.slots * row.output / (row.output * decode_seconds(own, row.slots, length, 1) + row.slots * one)
 
 
-def _simulated(case: InferenceCase, own: Deployment) -> float:
+def _simulated(row: InferenceRow, own: Deployment) -> float:
     """Clients that send their next request when the last is answered."""
-    from dragonscale.serving.table import StepTable
-    from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, Scheduler, SimulationOptions, Uniform, simulate
 
-    def lengths(mean: int) -> Any:
-        return (
-            Uniform(round(mean * (1 - case.row.spread)), round(mean * (1 + case.row.spread)))
-            if case.row.spread
-            else Fixed(mean)
-        )
+    def lengths(mean: int) -> Fixed | Uniform:
+        low, high = (round(mean * (1 + side * row.spread)) for side in (-1, 1))
+        return Uniform(low, high) if row.spread else Fixed(mean)
 
-    scheduler = Scheduler(
-        "chunked", sequences=own.engine.scheduling.max_sequences, tokens=own.engine.scheduling.max_tokens
-    )
+    limits = own.engine.scheduling
+    scheduler = Scheduler("chunked", sequences=limits.max_sequences, tokens=limits.max_tokens)
     tokens = int(numpy.min(capacity(own).tokens))
-    if tokens < case.row.prompt + case.row.output:
+    if tokens < row.prompt + row.output:
         return 0.0
-    clients = min(case.row.clients, MOST_REQUESTS)
-    requests = min(case.row.requests or 5 * clients, MOST_REQUESTS)
-    load = ClosedLoop(clients, requests, lengths(case.row.prompt), lengths(case.row.output))
+    clients = min(row.clients, MOST_REQUESTS)
+    requests = min(row.requests or 5 * clients, MOST_REQUESTS)
+    load = ClosedLoop(clients, requests, lengths(row.prompt), lengths(row.output))
     result = simulate(Fleet(Pool(StepTable(own), tokens, scheduler)), load, SimulationOptions(seed=0))
     return float(result.throughput.output_tokens_per_s)

@@ -67,6 +67,14 @@ def read_measured(path: str | Path, kind: str, forms: Sequence[Form[T]]) -> tupl
     return [record for _, record in found], reasons
 
 
+def read_cases(
+    path: str | Path, kind: str, forms: Sequence[Form[A]], build: Callable[[A], T]
+) -> tuple[list[T], list[str]]:
+    """What `build` makes of the rows of a file, and a reason for each row left out."""
+    rows, reasons = read_measured(path, kind, forms)
+    return [case for _, case in attempt(rows, build, reasons)], reasons
+
+
 def attempt(given: Iterable[A], do: Callable[[A], T], reasons: list[str]) -> list[tuple[A, T]]:
     """Each thing with what `do` makes of it; where it cannot, the reason is added to `reasons`."""
     found = []

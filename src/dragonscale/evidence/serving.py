@@ -6,14 +6,15 @@ output token the prompts of others that are prefilled beside it. Time to first t
 (TPOT) are scored apart; the report's overall numbers are TPOT's.
 """
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy
 
-from dragonscale.evidence.rows import attempt, read_measured
+from dragonscale.evidence.rows import attempt, read_cases
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of, worst_of
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_rows import FORMS, ServedRun, run_of
@@ -32,28 +33,10 @@ TOKENISE = 2.5e-6
 COLD = "kernels were compiled while requests were timed"
 
 
-class StepTables:
-    """Deployments of a file with their step tables, each built once."""
-
-    def __init__(self, runs: Iterable[ServedRun]) -> None:
-        self.most: dict[tuple[object, ...], tuple[int, int]] = {}
-        for run in runs:
-            tokens, sequences = self.most.get(self._key(run), (0, 0))
-            self.most[self._key(run)] = (max(tokens, _budget(run)), max(sequences, run.row.clients))
-        self.tables: dict[tuple[object, ...], StepTable] = {}
-
-    @staticmethod
-    def _key(run: ServedRun) -> tuple[object, ...]:
-        # The longest prompts and most clients of a deployment share a table, so that it is built once for all of them.
-        return run.row.engine, run.row.model, run.row.chip, run.plan, _captured(run)
-
-    def table(self, run: ServedRun) -> StepTable:
-        """The step times of a run's deployment."""
-        key = self._key(run)
-        if key not in self.tables:
-            deployment = deployment_of(run, *self.most[key])
-            self.tables[key] = StepTable(deployment, longest=16384, draft_part=1.5 / run.model.n_layers)
-        return self.tables[key]
+def step_table(runs: Sequence[ServedRun]) -> StepTable:
+    """The step times of a deployment that all these runs share, up to the longest iteration of any of them."""
+    deployment = deployment_of(runs[0], max(map(_budget, runs)), max(run.row.clients for run in runs))
+    return StepTable(deployment, longest=16384, draft_part=1.5 / runs[0].model.n_layers)
 
 
 def deployment_of(run: ServedRun, tokens: int, sequences: int) -> Deployment:
@@ -81,56 +64,42 @@ def cache_tokens(run: ServedRun) -> int:
     """Tokens of cache that the run's requests have room for. TensorRT-LLM's part of the memory is one of what is left
     beside weights and activations, the others' is one of the whole. Where there seems to be none at all the run took place
     nevertheless, so nothing is known of its memory and all clients are taken to fit."""
-    room = capacity(deployment_of(run, _budget(run), run.row.clients))
-    if run.row.engine == "trtllm":
+    row, room = run.row, capacity(deployment_of(run, _budget(run), run.row.clients))
+    if row.engine == "trtllm":
         free = room.hbm - numpy.max(room.weights) - numpy.max(room.working) - room.reserve
         room = replace(room, usable=room.hbm - free * (1 - run.recipe.memory))
-    each = run.row.input + run.row.output
+    each = row.input + row.output
     fitting = int(numpy.min(room.sequences(each)))
-    return (fitting if fitting > 1 else 2 * run.row.clients) * each
+    return (fitting if fitting > 1 else 2 * row.clients) * each
 
 
 def front_seconds(run: ServedRun, request_seconds: float, times: StepTimes) -> float:
     """What passes between a client's sending and the engine's knowing: the front, the tokeniser, and iterations for which
     a scheduler was told to hold prompts back: until they fill its budget, or until every GPU has one."""
-    seconds = request_seconds + TOKENISE * run.row.input
-    wait, wanted = run.recipe.wait, round((0.9 * run.budget - run.row.clients) / run.row.input)
+    row, seconds = run.row, request_seconds + TOKENISE * run.row.input
+    wait, wanted = run.recipe.wait, round((0.9 * run.budget - row.clients) / row.input)
     if run.plan.data > 1 and run.recipe.balance:
         wait, wanted = run.recipe.balance, run.plan.data
     if wait and wanted > 1:
-        gathering = (wanted - 1) * run.row.output / (2 * run.row.clients)
-        seconds += min(wait, gathering) * times.step(
-            run.row.clients, run.row.clients * (run.row.input + run.row.output / 2)
-        )
+        gathering = (wanted - 1) * row.output / (2 * row.clients)
+        seconds += min(wait, gathering) * times.step(row.clients, row.clients * (row.input + row.output / 2))
     return seconds
 
 
 def predict(run: ServedRun, table: StepTable) -> tuple[float, float]:
     """Mean seconds to the first token and between tokens."""
-    own = table.deployment.engine
-    engine = replace(
-        scheduler_of(own),
-        sequences=run.recipe.sequences or run.row.clients,
-        tokens=_budget(run),
-        poll=run.recipe.poll[0 if run.row.clients < 16 else 1],
-    )
-    times: StepTimes = table
+    row, recipe, own = run.row, run.recipe, table.deployment.engine
+    poll = recipe.poll[0 if row.clients < 16 else 1]
+    scheduler = replace(scheduler_of(own), sequences=recipe.sequences or row.clients, tokens=_budget(run), poll=poll)
+    times: StepTimes = Reused(table, recipe.reuse) if recipe.reuse else table
     pace = 1.0
     if run.drafts:
-        times = drafted = Drafted(table, drafts=run.drafts, acceptance=run.recipe.acceptance)
+        times = drafted = Drafted(table, drafts=run.drafts, acceptance=recipe.acceptance)
         pace = drafted.tokens
-    elif run.recipe.reuse:
-        times = Reused(table, run.recipe.reuse)
-    result = simulate(
-        Fleet(Pool(times, cache_tokens(run), engine), overhead_s=front_seconds(run, own.host.request_s, times)),
-        ClosedLoop(
-            run.row.clients,
-            run.row.clients * run.recipe.prompts,
-            _lengths(run, run.row.input),
-            _lengths(run, max(round(run.row.output / pace), 2)),
-        ),
-        SimulationOptions(seed=0),
-    )
+    prompts, outputs = _lengths(run, row.input), _lengths(run, max(round(row.output / pace), 2))
+    fleet = Fleet(Pool(times, cache_tokens(run), scheduler), overhead_s=front_seconds(run, own.host.request_s, times))
+    load = ClosedLoop(row.clients, row.clients * recipe.prompts, prompts, outputs)
+    result = simulate(fleet, load, SimulationOptions(seed=0))
     return result.latency["ttft_s"].mean.value, result.latency["tpot_s"].mean.value / pace
 
 
@@ -147,23 +116,29 @@ def _lengths(run: ServedRun, stated: int) -> Fixed | Uniform:
 
 def served_runs(path: str | Path) -> tuple[list[ServedRun], list[str]]:
     """The rows of a file of serving runs that can be predicted, and the reason for each one that cannot."""
-    rows, reasons = read_measured(path, "serving runs", FORMS)
-    return [run for _, run in attempt(rows, run_of, reasons)], reasons
+    return read_cases(path, "serving runs", FORMS, run_of)
 
 
 def predict_all(runs: Sequence[ServedRun], reasons: list[str]) -> list[tuple[ServedRun, tuple[float, float]]]:
-    """Runs with their predicted latencies; those of one description are simulated once."""
-    tables = StepTables(runs)
+    """Runs with their predicted latencies. A deployment's step times are tabulated once, and runs of one description are
+    simulated once."""
+    deployments: dict[tuple[object, ...], list[ServedRun]] = {}
+    for run in runs:
+        deployments.setdefault(_deployed(run), []).append(run)
+    table = functools.cache(lambda key: step_table(deployments[key]))
     known: dict[tuple[object, ...], tuple[float, float]] = {}
 
     def once(run: ServedRun) -> tuple[float, float]:
-        row = run.row
-        key = (row.engine, row.model, row.chip, run.plan, row.recipe, row.input, row.output, row.clients)
+        key = (*_deployed(run), run.row.recipe, run.row.input, run.row.output, run.row.clients)
         if key not in known:
-            known[key] = predict(run, tables.table(run))
+            known[key] = predict(run, table(_deployed(run)))
         return known[key]
 
     return attempt(runs, once, reasons)
+
+
+def _deployed(run: ServedRun) -> tuple[object, ...]:
+    return run.row.engine, run.row.model, run.row.chip, run.plan, _captured(run)
 
 
 def validate(path: str | Path) -> ScoreReport:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from dragonscale.evidence.rows import attempt, read_measured
+from dragonscale.evidence.rows import attempt, read_cases
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of, worst_of
 from dragonscale.evidence.training_choices import choices, summary
 from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, MeasuredRun, run_of
@@ -16,8 +16,7 @@ POLICIES = ("none", "selective", "matmuls", "block")
 
 def training_runs(path: str | Path) -> tuple[list[MeasuredRun], list[str]]:
     """The rows of a file of training runs that can be predicted, and the reason for each one that cannot."""
-    rows, reasons = read_measured(path, "training runs", FORMS)
-    return [run for _, run in attempt(rows, run_of, reasons)], reasons
+    return read_cases(path, "training runs", FORMS, run_of)
 
 
 def predict(run: MeasuredRun) -> tuple[MeasuredRun, Verdict]:

@@ -22,25 +22,16 @@ REPEATS = 0.02
 class Choice:
     """A group of alternatives: pairs in the same and in the other order, and the regret of the predicted best."""
 
-    name: str
-    runs: int
     agreeing: int
     opposing: int
     regret: float
 
-    @property
-    def tau(self) -> float:
-        """Kendall's tau, 1 if there is nothing to order."""
-        pairs = self.agreeing + self.opposing
-        return (self.agreeing - self.opposing) / pairs if pairs else 1.0
 
-
-def weigh(name: str, pairs: Sequence[tuple[float, float]]) -> Choice:
+def weigh(pairs: Sequence[tuple[float, float]]) -> Choice:
     """A group from its (measured, predicted) seconds.
 
-    >>> choice = weigh("three", [(1.0, 1.1), (2.0, 1.9), (3.0, 3.3)])
-    >>> choice.tau, choice.regret
-    (1.0, 0.0)
+    >>> weigh([(1.0, 1.1), (2.0, 1.9), (3.0, 3.3)])
+    Choice(agreeing=3, opposing=0, regret=0.0)
     """
     agreeing = opposing = 0
     for (one, guess), (other, second) in itertools.combinations(pairs, 2):
@@ -49,30 +40,25 @@ def weigh(name: str, pairs: Sequence[tuple[float, float]]) -> Choice:
         agreeing += (one - other) * (guess - second) > 0
         opposing += (one - other) * (guess - second) <= 0
     picked = min(pairs, key=lambda pair: pair[1])[0]
-    best = min(measured for measured, _ in pairs)
-    return Choice(name, len(pairs), agreeing, opposing, picked / best - 1)
+    return Choice(agreeing, opposing, picked / min(measured for measured, _ in pairs) - 1)
 
 
 def choices(judged: Iterable[tuple[MeasuredRun, float]]) -> list[Choice]:
-    """Every group of at least two alternatives among runs with their predicted seconds, largest first."""
+    """Every group of at least two alternatives among runs with their predicted seconds."""
     groups: dict[tuple[Any, ...], list[tuple[MeasuredRun, float]]] = {}
     for run, seconds in judged:
         job, software = run.job, run.row.stack.partition("-")[0]
         key = (job.model.name.lower(), str(job.piece), job.sequence, job.model.n_layers, software)
         groups.setdefault(key, []).append((run, seconds))
-    found = [
-        weigh(
-            f"{key[0]} on {key[1]}, {key[2]} tokens",
-            [(run.row.step_s / run.job.tokens, seconds / run.job.tokens) for run, seconds in members],
-        )
-        for key, members in groups.items()
-        if len({run.plan for run, _ in members}) > 1
+    alternatives = [members for members in groups.values() if len({run.plan for run, _ in members}) > 1]
+    return [
+        weigh([(run.row.step_s / run.job.tokens, seconds / run.job.tokens) for run, seconds in members])
+        for members in alternatives
     ]
-    return sorted(found, key=lambda choice: -choice.runs)
 
 
 def summary(found: Sequence[Choice]) -> dict[str, float]:
-    """Over all groups: tau over all pairs, and the mean and largest regret."""
+    """Over all groups: Kendall's tau over all pairs, and the mean and largest regret."""
     agreeing, opposing = sum(one.agreeing for one in found), sum(one.opposing for one in found)
     regrets = [one.regret for one in found] or [0.0]
     return {
