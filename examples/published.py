@@ -13,7 +13,7 @@ from dragonscale.training.space import Space, parse_space
 
 
 @dataclass(frozen=True)
-class Run:
+class PublishedRun:
     """What was published: the measured step, or the rate of each chip; `fix` is what the planner must keep too."""
 
     title: str
@@ -38,7 +38,7 @@ def shown(name: str, report: PlanReport, measured: float | None) -> str:
     )
 
 
-def compare(run: Run) -> None:
+def compare(run: PublishedRun) -> None:
     """Print a run, its plan as the planner judges it, and the planner's own."""
     job = make_job(load_model(run.model), parse_slice(run.on), run.sequences, run.seq, run.stack)
     measured = run.step_s or job.model_flops / ((run.flops_per_s or 1.0) * job.piece.chips)
@@ -54,7 +54,7 @@ def compare(run: Run) -> None:
         print(shown("predicted", plan_report(job, best), None))
 
 
-SMALL = Run(
+SMALL = PublishedRun(
     "LLaMA-3.1 8B on eight TPU v6e",
     "AI-Hypercomputer/tpu-recipes, training/trillium/Llama3.1-8B-MaxText/v6e-8: 3.443 s a step",
     "llama3-8b",

@@ -7,13 +7,13 @@ The time comes out within a tenth. The memory does not: the report recomputes th
 activations in fp8, which no remat policy here describes, so the published plan is judged too large for 80 GB.
 """
 
-from published import Run, compare
+from published import PublishedRun, compare
 
 TOKENS = 15360 * 4096
 STEP = 180e3 * 3600 / 2048 / (1e12 / TOKENS)
 
 RUNS = (
-    Run(
+    PublishedRun(
         "DeepSeek-V3 on 2,048 H800s",
         "DeepSeek-V3 Technical Report (arXiv:2412.19437), sections 1 and 3.2",
         "deepseek-v3", "h800:2048", 15360, 4096, "hai-llm",

@@ -4,7 +4,7 @@ The book's pod of 16x20x28 chips has factors 5 and 7, so its batch here is 1120 
 instead of a round 4M, and every chip has the same share.
 """
 
-from published import Run, compare
+from published import PublishedRun, compare
 
 from dragonscale.cli import main
 
@@ -14,19 +14,19 @@ BOOK = (
     ("405B on a whole pod", ["train", "llama3-405b", "--on", "v5p:16x20x28", "--batch", "4480seq", "--seq", "4096"]),
 )
 RUNS = (
-    Run(
+    PublishedRun(
         "LLaMA-3 405B on 8,192 H100s, sequences of 8,192",
         "The Llama 3 Herd of Models (arXiv:2407.21783), table 4: 430 TFLOP/s per GPU, MFU 43%",
         "llama3-405b", "h100:8192", 2048, 8192, "megatron-core",
         "fsdp=64,tensor=8,pipe=16,zero=2,virtual=4,schedule=interleaved", flops_per_s=430e12,
     ),
-    Run(
+    PublishedRun(
         "LLaMA-3 405B on 16,384 H100s, sequences of 8,192",
         "The same table: 400 TFLOP/s per GPU, MFU 41%",
         "llama3-405b", "h100:16384", 2048, 8192, "megatron-core",
         "fsdp=128,tensor=8,pipe=16,zero=2,virtual=4,schedule=interleaved", flops_per_s=400e12,
     ),
-    Run(
+    PublishedRun(
         "LLaMA-3 405B on 16,384 H100s, sequences of 131,072",
         "The same table: 380 TFLOP/s per GPU, MFU 38%",
         "llama3-405b", "h100:16384", 128, 131072, "megatron-core",

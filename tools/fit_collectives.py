@@ -331,7 +331,7 @@ def main() -> None:
                 write(name, tier, files[name], cases, tiers)
         print(f"\nWritten to {PROFILES.name}/.")
     if not options.no_cross_validation:
-        sources = held_out(tiers, files, lambda case: case.source)
+        sources = held_out(tiers, files, lambda case: case.row.source)
         table(cases, sources, "Leaving out one source at a time")
         sizes = held_out(tiers, files, lambda case: round(math.log2(case.row.message)) % 2)
         table(cases, sizes, "Leaving out every second size")

@@ -1,8 +1,8 @@
 """Refit the constants of serving engines from measured inference and serving runs.
 
     python -m tools.fit_engines                # print shipped and refitted constants and the errors
-    python -m tools.fit_engines serving --every 4        # of served clients alone, the fit on every fourth run
-    python -m tools.fit_engines --quick        # all of it on every sixteenth
+    python -m tools.fit_engines serving --most 100       # of served clients, on at most so many runs of each engine
+    python -m tools.fit_engines --quick        # all of it on at most 12
     python -m tools.fit_engines --write        # and put the tables into docs/validation-inference.md and -serving.md
 
 How is told in `tools/refit.py`. Engines that served clients are fitted on time per output token and time to first token
@@ -42,6 +42,7 @@ from tools.refit import (
     put,
     refit,
     responses_of,
+    spread,
     to_try,
     write_block,
 )
@@ -109,15 +110,15 @@ def fit_engine(
     return refit(name, responses, lambda changes: seconds((kind, rows, changes)).ravel()[known])
 
 
-def read_runs(step: int = 1) -> dict[str, dict[str, list]]:
-    """Typed rows by kind and engine; every `step`-th of each engine."""
+def read_runs(most: int = 0) -> dict[str, dict[str, list]]:
+    """Typed rows by kind and engine, at most so many of each engine."""
     files = {"inference": (INFERENCE, "inference.csv.gz"), "serving": (SERVING, "serving.csv.gz")}
     found: dict[str, dict[str, list]] = {}
     for kind, (forms, file) in files.items():
         engines: dict[str, list] = defaultdict(list)
         for row in read_measured(MEASURED / file, f"{kind} runs", forms)[0]:
             engines[row.engine].append(row)
-        found[kind] = {engine: rows[::step] for engine, rows in engines.items()}
+        found[kind] = {engine: spread(rows, most) for engine, rows in engines.items()}
     return found
 
 
@@ -161,12 +162,12 @@ LABELS: dict[str, tuple[Callable[[Any], str], ...]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description="Refit the constants of serving engines from measured runs.")
     parser.add_argument("kinds", nargs="*", default=[*PAGES], metavar="inference|serving")
-    parser.add_argument("--quick", action="store_true", help="all of it on every sixteenth run")
-    parser.add_argument("--every", type=int, default=1, help="fit every so many runs of an engine")
+    parser.add_argument("--quick", action="store_true", help="all of it on at most 12 runs of an engine")
+    parser.add_argument("--most", type=int, default=0, help="fit at most so many runs of an engine")
     parser.add_argument("--only", default="", help="only this engine")
     parser.add_argument("--write", action="store_true", help="put the tables into the pages of the docs")
     options = parser.parse_args()
-    runs = read_runs(16 if options.quick else 1)
+    runs = read_runs(12 if options.quick else 0)
     with ProcessPoolExecutor() as pool:
         for kind in options.kinds:
             engines = runs[kind]
@@ -174,7 +175,7 @@ def main() -> None:
             for name, free in free_constants("engines").items():
                 # vLLM on TPUs is too few latencies to fit; engines that serve clients are fitted on those.
                 if engines.get(name) and options.only in ("", name) and (kind == "serving" or name != "vllm"):
-                    refits.append(fit_engine(kind, name, engines[name][:: options.every], free, pool))
+                    refits.append(fit_engine(kind, name, spread(engines[name], options.most), free, pool))
                     print(f"{name}: {len(refits[-1].responses.rows)} numbers", flush=True)
             tables = {"constants": constants_table(refits), "held out": errors_table(refits)} if refits else {}
             if not options.only:

@@ -1,8 +1,8 @@
 """Refit the constants of software stacks from measured training runs.
 
     python -m tools.fit_stacks                 # print shipped and refitted constants and the errors
-    python -m tools.fit_stacks --every 2       # the fit on every second run of each stack
-    python -m tools.fit_stacks --quick         # all of it on every eighth
+    python -m tools.fit_stacks --most 60       # the fit on at most so many runs of each stack, evenly chosen
+    python -m tools.fit_stacks --quick         # all of it on at most 12
     python -m tools.fit_stacks --write         # and put the tables into docs/validation-training.md
 
 How is told in `tools/refit.py`. A run whose recomputation is not stated keeps the policy chosen at the shipped constants.
@@ -38,6 +38,7 @@ from tools.refit import (
     put,
     refit,
     responses_of,
+    spread,
     to_try,
     write_block,
 )
@@ -77,13 +78,13 @@ def fit_stack(name: str, rows: Sequence[TrainingRow], free: Sequence[FreeConstan
     return refit(name, responses, exact)
 
 
-def read_runs(files: Sequence[Path], step: int = 1) -> dict[str, list[TrainingRow]]:
-    """Runs by their stack; every `step`-th of each."""
+def read_runs(files: Sequence[Path], most: int = 0) -> dict[str, list[TrainingRow]]:
+    """Runs by their stack, at most so many of each."""
     found: dict[str, list[TrainingRow]] = defaultdict(list)
     for file in files:
         for row in read_measured(file, "training runs", FORMS)[0]:
             found[row.stack].append(row)
-    return {stack: rows[::step] for stack, rows in found.items()}
+    return {stack: spread(rows, most) for stack, rows in found.items()}
 
 
 def errors_by_kind(runs: dict[str, list[TrainingRow]], pool: ProcessPoolExecutor) -> str:
@@ -106,17 +107,17 @@ def errors_by_kind(runs: dict[str, list[TrainingRow]], pool: ProcessPoolExecutor
 def main() -> None:
     parser = argparse.ArgumentParser(description="Refit the constants of software stacks from measured training runs.")
     parser.add_argument("files", nargs="*", type=Path, default=FILES, metavar="FILE")
-    parser.add_argument("--quick", action="store_true", help="all of it on every eighth run")
-    parser.add_argument("--every", type=int, default=1, help="fit every so many runs of a stack")
+    parser.add_argument("--quick", action="store_true", help="all of it on at most 12 runs of a stack")
+    parser.add_argument("--most", type=int, default=0, help="fit at most so many runs of a stack")
     parser.add_argument("--only", default="", help="only this stack")
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     options = parser.parse_args()
-    runs = read_runs(options.files, 8 if options.quick else 1)
+    runs = read_runs(options.files, 12 if options.quick else 0)
     refits: list[Refit] = []
     with ProcessPoolExecutor() as pool:
         for name, free in free_constants("stacks").items():
             if runs.get(name) and options.only in ("", name):
-                refits.append(fit_stack(name, runs[name][:: options.every], free, pool))
+                refits.append(fit_stack(name, spread(runs[name], options.most), free, pool))
                 print(f"{name}: {len(refits[-1].responses.rows)} runs", flush=True)
         tables = {"constants": constants_table(refits), "held out": errors_table(refits)}
         if not options.only:

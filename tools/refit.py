@@ -75,6 +75,11 @@ def free_constants(kind: str) -> dict[str, tuple[FreeConstant, ...]]:
     }
 
 
+def spread(rows: Sequence[Any], most: int) -> list[Any]:
+    """At most so many rows (0: all), evenly from first to last."""
+    return list(rows[:: -(-len(rows) // most)]) if most else list(rows)
+
+
 def get(record: Any, path: str) -> float:
     """A constant of a stack or engine."""
     for part in path.split("."):
