@@ -47,8 +47,6 @@ def test_what_blocks_and_what_is_hidden() -> None:
     scatter = by_kind["reduce_scatter", ("fsdp",)]
     assert scatter.how == "async"
     assert scatter.window_flops == 2 * BATCH * MODEL * HIDDEN / 8  # one product is scheduled while it runs
-    assert scatter.window_bytes is not None
-    assert scatter.window_bytes > 0
     reduce = by_kind["all_reduce", ("tensor",)]
     assert (reduce.how, reduce.window_flops, reduce.algorithm) == ("async", 0, "TRITON_ONE_SHOT")
 

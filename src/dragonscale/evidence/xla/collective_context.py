@@ -5,8 +5,8 @@ from functools import lru_cache
 from dragonscale.evidence.xla.call_graph import only_caller
 from dragonscale.evidence.xla.collective_sites import Site, done_of
 from dragonscale.evidence.xla.hlo_text import Instruction, Module
+from dragonscale.evidence.xla.matmuls import instruction_flops
 from dragonscale.evidence.xla.replica_groups import source_target_pairs
-from dragonscale.evidence.xla.scheduled_work import ScheduledWork, instruction_work
 
 _WINDOWED = "windowed_dot_general_body"
 """What the partitioner calls the loop that a matmul becomes when its collective is cut into permutes."""
@@ -30,14 +30,14 @@ def origin_of(module: Module, site: Site) -> tuple[Instruction, bool]:
     return source, padding and site.opcode == "collective-permute"
 
 
-def window_of(module: Module, site: Site) -> ScheduledWork | None:
-    """The work scheduled between an asynchronous collective's start and its end; None where the end is elsewhere."""
+def window_of(module: Module, site: Site) -> float | None:
+    """FLOPs scheduled between an asynchronous collective's start and its end; None where the end is elsewhere."""
     done = done_of(module, site)
     if done is None:
         return None
     computation = module.computations[site.where]
     between = computation.instructions[computation.places[site.anchor.name] + 1 : computation.places[done.name]]
-    return sum((instruction_work(module, computation, each) for each in between), ScheduledWork())
+    return sum(instruction_flops(module, computation, each) for each in between)
 
 
 def is_decomposed(module: Module, site: Site) -> bool:

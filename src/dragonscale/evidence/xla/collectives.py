@@ -26,7 +26,6 @@ from dragonscale.evidence.xla.collective_sites import KINDS, Site, collective_si
 from dragonscale.evidence.xla.executions import executions
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.replica_groups import Groups, replica_groups, source_target_pairs
-from dragonscale.evidence.xla.scheduled_work import ScheduledWork
 from dragonscale.evidence.xla.shapes import Shape
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.transfers import TRANSFERS, read_transfer
@@ -48,8 +47,8 @@ class Collective:
     source: str = ""
     how: str = "sync"
     """`sync`, or `async` where other work can be scheduled while it runs."""
-    window: ScheduledWork | None = None
-    """What is scheduled between its start and its end, each time; None where it blocks or ends elsewhere."""
+    window_flops: float | None = None
+    """FLOPs scheduled between its start and its end, each time; None where it blocks or ends elsewhere."""
     decomposed: bool = False
     """Whether it is a step of a collective matmul that the compiler made."""
     algorithm: str = ""
@@ -118,7 +117,7 @@ def _in_context(module: Module, site: Site, frames: dict[int, str], each: Collec
         op_name=origin.op_name,
         source=source_line(origin.text, frames),
         how="async" if site.is_async else "sync",
-        window=window_of(module, site) if site.is_async else None,
+        window_flops=window_of(module, site) if site.is_async else None,
         decomposed=is_decomposed(module, site),
         padding=padding,
         algorithm=algorithm(site),

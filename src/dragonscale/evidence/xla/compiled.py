@@ -41,7 +41,7 @@ class Exchange(msgspec.Struct, frozen=True):
     """One collective as the mesh sees it.
 
     `axes` are the mesh axes it runs along, `whole` says whether along all of each (the compiler may cut an axis into parts). `how`
-    is `sync` or `async`; the window is the work scheduled between start and end, each time, None where there is no such window.
+    is `sync` or `async`; the window is what is scheduled between start and end, each time, None where there is no such window.
     Two collectives in flight at once share their windows. `decomposed` marks a step of a collective matmul that the compiler
     made, `padding` a permute that only mends a padded reduce-scatter, `at_most` bytes that are a bound.
     """
@@ -55,7 +55,6 @@ class Exchange(msgspec.Struct, frozen=True):
     times: int
     how: str
     window_flops: float | None
-    window_bytes: float | None
     decomposed: bool
     padding: bool
     between_slices: bool
@@ -174,27 +173,15 @@ def _exchange(each: Collective, axes: dict[str, int], inside: int) -> Exchange:
             tuple(device + first for device in group) for first in range(0, chips, inside) for group in groups
         )
     along, whole = mesh_axes(each.kind == "permute", groups, tuple(axes.items()))
-    window = each.window
-    return Exchange(
-        kind=each.kind,
-        axes=along,
-        whole=whole,
-        size=each.size,
-        volume_bytes=each.volume,
-        wire_bytes=each.wire_bytes,
-        times=each.times,
-        how=each.how,
-        window_flops=None if window is None else window.flops,
-        window_bytes=None if window is None else window.bytes,
-        decomposed=each.decomposed,
-        padding=each.padding,
-        between_slices=each.between_slices,
-        at_most=each.at_most,
-        algorithm=each.algorithm,
-        name=each.name,
-        op_name=each.op_name,
-        source=each.source,
-    )
+    same = {name: getattr(each, name) for name in _SAME}
+    return Exchange(axes=along, whole=whole, volume_bytes=each.volume, **same)
+
+
+_SAME = (
+    "kind", "size", "wire_bytes", "times", "how", "window_flops", "decomposed", "padding", "between_slices", "at_most",
+    "algorithm", "name", "op_name", "source",
+)  # fmt: skip
+"""What the mesh sees of a collective as the module has it."""
 
 
 @lru_cache(maxsize=512)

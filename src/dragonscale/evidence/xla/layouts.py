@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.shapes import BITS, Shape
+from dragonscale.evidence.xla.shapes import BITS, Shape, read_shapes
 
 HBM, VMEM, HOST = 0, 1, 5
 """Memory spaces of XLA's TPU compiler that readers of its layouts meet (2 and 3 are flags and other small memories)."""
@@ -57,9 +57,7 @@ def read_arrays(text: str) -> tuple[Placed, ...]:
     """Every array in a shape or tuple of shapes, with its layout."""
     found: list[Placed] = []
     for match in _ARRAY.finditer(text):
-        if match["dtype"] not in BITS:
-            raise InputError(f"The shape {shorten(text)} has the unknown element type {match['dtype']!r}.")
-        dims = tuple(int(part.strip().removeprefix("<=")) for part in match["dims"].split(",") if part.strip())
+        (shape,) = read_shapes(match[0])
         order = tuple(int(part) for part in (match["order"] or "").split(",") if part)
         rest = match["rest"] or ""
         tiles = _TILES.search(rest)
@@ -69,8 +67,8 @@ def read_arrays(text: str) -> tuple[Placed, ...]:
         space, element = _SPACE.search(rest), _ELEMENT.search(rest)
         found.append(
             Placed(
-                Shape(match["dtype"], dims),
-                order if len(order) == len(dims) else tuple(range(len(dims)))[::-1],
+                shape,
+                order if len(order) == len(shape.dims) else tuple(range(len(shape.dims)))[::-1],
                 tuple(tuple(int(part) for part in group.split(",") if part) for group in groups),
                 int(space[1]) if space else HBM,
                 int(element[1]) if element else BITS[match["dtype"]],

@@ -90,39 +90,51 @@ def operand_shapes(computation: Computation, instruction: Instruction) -> list[S
         raise InputError(f"The instruction {instruction.name} uses {missing}, which its computation lacks.") from None
 
 
-def own_flops(module: Module) -> dict[str, float]:
-    """FLOPs of the matmuls that stand in each computation itself, each time it runs."""
-    return {
-        name: sum(flops_of(computation, each) or 0.0 for each in computation.instructions if _may_multiply(each))
-        for name, computation in module.computations.items()
-    }
-
-
 def _may_multiply(instruction: Instruction) -> bool:
     return instruction.opcode in ("dot", "convolution", "custom-call")
 
 
-def dearest_branches(module: Module, own: dict[str, float]) -> dict[str, str]:
-    """The branch of each conditional with the most FLOPs, by the conditional's name."""
-    whole = dict(own)
-    picked: dict[str, str] = {}
+@lru_cache(maxsize=1)
+def whole_flops(module: Module) -> dict[str, float]:
+    """FLOPs of each computation that the entry reaches each time it runs, with all that it calls."""
+    whole: dict[str, float] = {}
     for name in reversed(callers_first(module)):  # what is called comes first
-        for instruction in module.computations[name].instructions:
-            found = instruction.callees
-            branches = [callee for role, callee in found if role in BRANCHES]
-            if branches:
-                picked[instruction.name] = max(branches, key=whole.__getitem__)
-                whole[name] += whole[picked[instruction.name]]
-            elif found:
-                trips = trip_count(module, name, instruction) if instruction.opcode == "while" else 1
-                whole[name] += sum(whole[callee] for _, callee in found) * (1 if trips == UNKNOWN else trips)
-    return picked
+        computation = module.computations[name]
+        whole[name] = sum(_flops(module, computation, each, whole) for each in computation.instructions)
+    return whole
+
+
+def instruction_flops(module: Module, computation: Computation, instruction: Instruction) -> float:
+    """FLOPs of one instruction with all that it runs: of a conditional the dearest branch, of an endless loop one turn."""
+    return _flops(module, computation, instruction, whole_flops(module))
+
+
+def _flops(module: Module, computation: Computation, instruction: Instruction, whole: dict[str, float]) -> float:
+    if _may_multiply(instruction):
+        return flops_of(computation, instruction) or 0.0
+    branches = [whole[name] for role, name in instruction.callees if role in BRANCHES]
+    if branches:
+        return max(branches)
+    trips = trip_count(module, computation.name, instruction) if instruction.opcode == "while" else 1
+    called = sum(whole[name] for role, name in instruction.callees if role != "condition")
+    return called * (1 if trips == UNKNOWN else trips)
+
+
+def dearest_branches(module: Module) -> dict[str, str]:
+    """The branch of each conditional with the most FLOPs, by the conditional's name."""
+    whole = whole_flops(module)
+    found = {
+        each.name: [callee for role, callee in each.callees if role in BRANCHES]
+        for name in callers_first(module)
+        for each in module.computations[name].instructions
+    }
+    return {name: max(branches, key=whole.__getitem__) for name, branches in found.items() if branches}
 
 
 @lru_cache(maxsize=1)
 def upper_executions(module: Module) -> dict[str, int]:
     """How often each computation runs where every conditional takes its dearest branch."""
-    return executions(module, dearest_branches(module, own_flops(module)))
+    return executions(module, dearest_branches(module))
 
 
 def read_matmuls(module: Module) -> tuple[list[CompiledMatmul], list[Unknown]]:
