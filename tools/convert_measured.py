@@ -1,9 +1,10 @@
-"""Turn published measurements into typed rows: one explicit column for every setting, marks for what was inferred.
+"""Turn published measurements into typed rows: one explicit column for every setting, marks for
+what was inferred.
 
     python -m tools.convert_measured training FILE... --out docs/data/measured/training.csv.gz
 
-`dscale validate KIND` reads the result without looking at a remark. Rows that lack what a prediction needs are left out,
-and the reasons printed. Columns that no row uses are not written.
+`dscale validate KIND` reads the result without looking at a remark. Rows that lack what a
+prediction needs are left out, and the reasons printed. Columns that no row uses are not written.
 """
 
 import argparse

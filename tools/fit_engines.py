@@ -5,9 +5,9 @@
     python -m tools.fit_engines --quick        # all of it on at most 12
     python -m tools.fit_engines --write        # and put the tables into docs/validation-inference.md and -serving.md
 
-How is told in `tools/refit.py`. Engines that served clients are fitted on time per output token and time to first token
-together; the others on latencies and rates, where a rate counts as the seconds of a token.
-"""
+How is told in `tools/refit.py`. Engines that served clients are fitted on time per output token and
+time to first token together; the others on latencies and rates, where a rate counts as the seconds
+of a token."""
 
 import argparse
 from collections import defaultdict
@@ -56,7 +56,8 @@ Task = tuple[str, Rows, dict[str, float]]
 
 
 def seconds(task: Task) -> np.ndarray:
-    """Predictions of runs with some constants changed, one line for each kind of number; NaN where a run is not possible."""
+    """Predictions of runs with some constants changed, one line for each kind of number; NaN where
+    a run is not possible."""
     kind, rows, changes = task
     return _latencies(rows, changes) if kind == "inference" else _served(rows, changes)
 
@@ -84,7 +85,8 @@ def _served(rows: Sequence[ServingRow], changes: dict[str, float]) -> np.ndarray
 
 
 def labels_of(kind: str, rows: Rows) -> list[FitRow]:
-    """What was measured, in the order of `seconds`: all of a kind of number, then all of the next."""
+    """What was measured, in the order of `seconds`: all of a kind of number, then all of the
+    next."""
     if kind == "inference":
         return [
             FitRow(row.measured if row.scenario in LATENCIES else 1 / row.measured, row.chip, row.source)

@@ -5,8 +5,8 @@
     python -m tools.fit_stacks --quick         # all of it on at most 12
     python -m tools.fit_stacks --write         # and put the tables into docs/validation-training.md
 
-How is told in `tools/refit.py`. A run whose recomputation is not stated keeps the policy chosen at the shipped constants.
-"""
+How is told in `tools/refit.py`. A run whose recomputation is not stated keeps the policy chosen at
+the shipped constants."""
 
 import argparse
 from collections import defaultdict
@@ -50,7 +50,8 @@ VALUES = 4
 
 
 def seconds(task: tuple[TrainingRow, Sequence[dict[str, float]]]) -> list[float]:
-    """A run's expected seconds at the shipped constants, then with each set of changes; empty if it cannot be run."""
+    """A run's expected seconds at the shipped constants, then with each set of changes; empty if it
+    cannot be run."""
     row, changes = task
     try:
         run, verdict = predict(run_of(row))
@@ -88,7 +89,8 @@ def read_runs(files: Sequence[Path], most: int = 0) -> dict[str, list[TrainingRo
 
 
 def errors_by_kind(runs: dict[str, list[TrainingRow]], pool: ProcessPoolExecutor) -> str:
-    """Errors at the shipped constants, by stack, chip, format and kind of model, and of all published runs together."""
+    """Errors at the shipped constants, by stack, chip, format and kind of model, and of all
+    published runs together."""
     rows = [row for some in runs.values() for row in some]
     times = list(pool.map(seconds, [(row, []) for row in rows], chunksize=8))
     scored = [Scored(row.id, row.source, row.step_s, found[0]) for row, found in zip(rows, times, strict=True) if found]

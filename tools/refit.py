@@ -1,18 +1,21 @@
-"""Refit constants of stacks and engines from measured runs, and say what they are worth on runs left out.
+"""Refit constants of stacks and engines from measured runs, and say what they are worth on runs
+left out.
 
-The constants of a stack or engine that no kernel measurement gives are *free*, each within bounds (`free_constants.toml`).
-Every run is predicted at the shipped constants and, one constant at a time, at a few values within its bounds. A predicted
-time is nearly a sum of parts, so that the change of several constants is taken to be the sum of their changes:
+The constants of a stack or engine that no kernel measurement gives are *free*, each within bounds
+(`free_constants.toml`). Every run is predicted at the shipped constants and, one constant at a
+time, at a few values within its bounds. A predicted time is nearly a sum of parts, so that the
+change of several constants is taken to be the sum of their changes:
 
-    t(c) = t(shipped) + Σ over constants j of [t_j(c_j) − t(shipped)]         t_j interpolated between its values
+t(c) = t(shipped) + Σ over constants j of [t_j(c_j) − t(shipped)]         t_j interpolated between
+its values
 
-With this table any subset of the runs is fitted in milliseconds: the mean |log(predicted / measured)| is minimised one
-constant at a time, over and over, with a weak pull towards the shipped value (it decides what the runs leave open). The
-constants fitted on all runs are then put into the model itself; the error reported for them is exact.
+With this table any subset of the runs is fitted in milliseconds: the mean |log(predicted /
+measured)| is minimised one constant at a time, over and over, with a weak pull towards the shipped
+value (it decides what the runs leave open). The constants fitted on all runs are then put into the
+model itself; the error reported for them is exact.
 
-Held-out errors are those of runs that the fit did not see: every second run, all runs of one chip, all of one source.
-Nothing here changes what is shipped.
-"""
+Held-out errors are those of runs that the fit did not see: every second run, all runs of one chip,
+all of one source. Nothing here changes what is shipped."""
 
 import re
 import tomllib
@@ -36,7 +39,8 @@ PULL = 0.01
 
 @dataclass(frozen=True)
 class FreeConstant:
-    """A constant by its path in the record, `host.step_s`, and the bounds within which it is looked for."""
+    """A constant by its path in the record, `host.step_s`, and the bounds within which it is looked
+    for."""
 
     path: str
     low: float
@@ -45,7 +49,8 @@ class FreeConstant:
 
 @dataclass(frozen=True)
 class FitRow:
-    """A measured number, the labels by which it can be left out, and `what` it is (step, TPOT, TTFT …)."""
+    """A measured number, the labels by which it can be left out, and `what` it is (step, TPOT, TTFT
+    …)."""
 
     measured: float
     chip: str
@@ -55,7 +60,8 @@ class FitRow:
 
 @dataclass(frozen=True)
 class Responses:
-    """Predictions of runs: at the shipped constants, and with one constant at each of its `values`."""
+    """Predictions of runs: at the shipped constants, and with one constant at each of its
+    `values`."""
 
     rows: tuple[FitRow, ...]
     free: tuple[FreeConstant, ...]
@@ -97,8 +103,8 @@ def put(record: Any, changes: Mapping[str, float]) -> Any:
 
 
 def to_try(record: Any, free: Sequence[FreeConstant], points: int) -> list[dict[str, float]]:
-    """What a run is predicted with: nothing changed, then each constant in turn at the ends of its range, evenly between
-    them and at the shipped value."""
+    """What a run is predicted with: nothing changed, then each constant in turn at the ends of its
+    range, evenly between them and at the shipped value."""
     found: list[dict[str, float]] = [{}]
     for one in free:
         values = np.unique([*np.linspace(one.low, one.high, points), get(record, one.path)])
@@ -146,7 +152,8 @@ def errors(responses: Responses, constants: Sequence[float], where: np.ndarray) 
 
 
 def fit(responses: Responses, where: np.ndarray) -> tuple[float, ...]:
-    """The constants with the least mean |log error| on some runs, one constant at a time until none moves."""
+    """The constants with the least mean |log error| on some runs, one constant at a time until none
+    moves."""
     constants = list(responses.shipped)
 
     def loss(trial: Sequence[float]) -> float:
@@ -167,7 +174,8 @@ def fit(responses: Responses, where: np.ndarray) -> tuple[float, ...]:
 
 
 def held_out(responses: Responses, label: Callable[[int, FitRow], str]) -> np.ndarray:
-    """Errors of runs by constants that were fitted on runs with other labels; empty if all have the same."""
+    """Errors of runs by constants that were fitted on runs with other labels; empty if all have the
+    same."""
     labels = np.array([label(place, row) for place, row in enumerate(responses.rows)])
     found = np.zeros(len(labels))
     if len(set(labels)) < 2:
@@ -198,7 +206,8 @@ class Refit:
 
 
 def refit(name: str, responses: Responses, exact: Callable[[dict[str, float]], np.ndarray]) -> Refit:
-    """Fit on all runs, put the constants into the model, and cross-validate; `exact` predicts with changed constants."""
+    """Fit on all runs, put the constants into the model, and cross-validate; `exact` predicts with
+    changed constants."""
     everything = np.arange(len(responses.rows))
     constants = fit(responses, everything)
     changes = {free.path: value for free, value in zip(responses.free, constants, strict=True)}
@@ -260,7 +269,8 @@ def labelled(rows: Sequence[Any], *keys: Callable[[Any], str]) -> dict[str, list
 
 
 def grouped(series: Mapping[str, Sequence[Scored]], labels: Mapping[str, Sequence[str]]) -> str:
-    """A table of errors: a line for each label, and median, mean and bias for each series of scored rows."""
+    """A table of errors: a line for each label, and median, mean and bias for each series of scored
+    rows."""
     heads = " | ".join(f"{name} median | mean | bias".strip() for name in series)
     lines = [f"| | runs | {heads} |", "|---|---|" + "---|---|---|" * len(series)]
     for label, ids in labels.items():

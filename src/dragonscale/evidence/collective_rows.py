@@ -1,9 +1,10 @@
-"""What a row of measured collectives means: which collective, of how many bytes, over which wires, and the seconds it took.
+"""What a row of measured collectives means: which collective, of how many bytes, over which wires,
+and the seconds it took.
 
-Conventions of the published files: nccl-tests give the whole buffer (for an AllGather, all that is gathered; for an
-AllToAll, what one rank sends); `busbw` is the bytes each rank sends per second; Google's TPU benchmarks report the bytes
-each chip receives, or a bandwidth that counts them. A kernel database has one node, with the whole buffer of one rank.
-"""
+Conventions of the published files: nccl-tests give the whole buffer (for an AllGather, all that is
+gathered; for an AllToAll, what one rank sends); `busbw` is the bytes each rank sends per second;
+Google's TPU benchmarks report the bytes each chip receives, or a bandwidth that counts them. A
+kernel database has one node, with the whole buffer of one rank."""
 
 import itertools
 import math
@@ -27,10 +28,11 @@ DEEPEP = "deepep"
 
 
 class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A typed row: `bytes` over all `ranks` (of an AllToAll, what all of them send), of which `local` share a node that
-    `egress` bytes per second leave (0: all share one). On a torus `axes` are the sizes of its rings, a line's with a `-`;
-    `slices` are joined by the data-centre network. `inside_bytes` are what an exchange that sends a token only once to
-    every node passes on inside. `message` is the size that the source states."""
+    """A typed row: `bytes` over all `ranks` (of an AllToAll, what all of them send), of which
+    `local` share a node that `egress` bytes per second leave (0: all share one). On a torus `axes`
+    are the sizes of its rings, a line's with a `-`; `slices` are joined by the data-centre network.
+    `inside_bytes` are what an exchange that sends a token only once to every node passes on inside.
+    `message` is the size that the source states."""
 
     id: str
     source: str = ""
@@ -52,7 +54,8 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class CollectiveCase:
-    """A typed row in the model's terms. Several `parts` run at the same time, so the slowest counts."""
+    """A typed row in the model's terms. Several `parts` run at the same time, so the slowest
+    counts."""
 
     row: CollectiveRow
     network: str
@@ -218,7 +221,8 @@ def _nodes(row: Row, chip: Chip, size: int, stated: StatedNetwork) -> dict[str, 
 
 
 def _in_network(algorithm: str, dtype: str) -> bool:
-    """Whether switches may add: unless the row says otherwise, for the floating-point types that they can add."""
+    """Whether switches may add: unless the row says otherwise, for the floating-point types that
+    they can add."""
     stated = algorithm.lower()
     if re.search(r"nvls|sharp|collnet", stated) and "off" not in stated:
         return True
@@ -262,8 +266,9 @@ def _rings(row: Row, chip: Chip) -> dict[str, Any]:
 
 
 def _exchange(row: Row, chip: Chip, stated: StatedNetwork) -> dict[str, Any]:
-    """Tokens to and from their experts, as DeepEP reports them: an AllToAll. Low-latency kernels send each token to each of
-    its experts; the others send it once to each node and let the node pass it on, both at the same time."""
+    """Tokens to and from their experts, as DeepEP reports them: an AllToAll. Low-latency kernels
+    send each token to each of its experts; the others send it once to each node and let the node
+    pass it on, both at the same time."""
     tokens, hidden, picks, groups = (number(hint(row, name)) for name in ("tokens", "hidden", "picks", "groups"))
     if not (tokens and hidden and picks):
         raise Skip("tokens, hidden size or experts per token not stated")

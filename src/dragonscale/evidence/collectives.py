@@ -1,4 +1,5 @@
-"""Scoring the expected times of collectives against measurements: `dscale validate collectives FILE`."""
+"""Scoring the expected times of collectives against measurements: `dscale validate collectives
+FILE`."""
 
 from pathlib import Path
 

@@ -1,9 +1,9 @@
-"""What training and inference rows share: the model by its dims, and the chips with the wires between them.
+"""What training and inference rows share: the model by its dims, and the chips with the wires
+between them.
 
-A typed row states both in columns of their own. What kind of attention each layer has is a short text: `MHA`, `GQA`,
-`GQA alternating sliding-window-128/full`, `GQA chunked-8192 (3 of 4 layers)`, `MLA(q_lora1536,kv_lora512,qk128+64,v128)`,
-`GQA sliding-1024 + global(hd512,kv2)`.
-"""
+A typed row states both in columns of their own. What kind of attention each layer has is a short
+text: `MHA`, `GQA`, `GQA alternating sliding-window-128/full`, `GQA chunked-8192 (3 of 4 layers)`,
+`MLA(q_lora1536,kv_lora512,qk128+64,v128)`, `GQA sliding-1024 + global(hd512,kv2)`."""
 
 import functools
 import math
@@ -34,9 +34,10 @@ DIMS = (
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """A typed row's model and machine; 0 and empty where there is nothing to state. `inferred` names the settings that the
-    source leaves open, apart by `; `. `node` are the chips of a node and `egress` the bytes per second out of it (0: the
-    chip's own), `shape` and `pods` the slice of a torus."""
+    """A typed row's model and machine; 0 and empty where there is nothing to state. `inferred`
+    names the settings that the source leaves open, apart by `; `. `node` are the chips of a node
+    and `egress` the bytes per second out of it (0: the chip's own), `shape` and `pods` the slice of
+    a torus."""
 
     id: str
     source: str = ""
@@ -163,7 +164,8 @@ def chip_of(name: str) -> Chip:
 
 
 def machine(row: Row, chip: Chip, chips: int) -> dict[str, Any]:
-    """The columns of a typed row that say on which chips a published row ran, and over which wires."""
+    """The columns of a typed row that say on which chips a published row ran, and over which
+    wires."""
     found = {"chip": row["chip"].lower(), "chips": chips, "transport": read_network(row["interconnect"]).transport}
     if isinstance(chip.network, Torus):
         return found | _torus(row, chip, chips)

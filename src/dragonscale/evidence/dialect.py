@@ -1,4 +1,5 @@
-"""What published measurements mean by their words: the tables of `dialects.toml` and the few functions that read them."""
+"""What published measurements mean by their words: the tables of `dialects.toml` and the few
+functions that read them."""
 
 import functools
 import re
@@ -28,7 +29,8 @@ def meaning(pairs: Sequence[tuple[str, str]], text: str) -> str:
 
 
 def hint(row: Row, name: str) -> str:
-    """What a row says under one of the `hints`: the number in it, or the words themselves; empty if nothing.
+    """What a row says under one of the `hints`: the number in it, or the words themselves; empty if
+    nothing.
 
     >>> hint({"notes": "ZeRO-2, 320 prompts"}, "zero"), hint({"notes": ""}, "ring")
     ('2', '')
@@ -40,14 +42,16 @@ def hint(row: Row, name: str) -> str:
 
 @dataclass(frozen=True)
 class StatedNetwork:
-    """What a text says: bytes per second out of a node or of one card, and the transport; zero and empty if nothing."""
+    """What a text says: bytes per second out of a node or of one card, and the transport; zero and
+    empty if nothing."""
 
     node: float = 0.0
     card: float = 0.0
     transport: str = ""
 
     def egress(self, local: float) -> float:
-        """Bytes per second out of a node with `local` chips taking part, each with a card of its own; 0 if not said."""
+        """Bytes per second out of a node with `local` chips taking part, each with a card of its
+        own; 0 if not said."""
         return self.node or self.card * local
 
 
@@ -83,7 +87,8 @@ def _bytes(match: re.Match[str], named: dict[str, float]) -> float:
 
 
 def read_torus(text: str) -> tuple[int, ...]:
-    """The sizes of a torus in a text: `v6e-256 16x16 torus`, `Ironwood 2x2x1 ICI`; empty if it names none.
+    """The sizes of a torus in a text: `v6e-256 16x16 torus`, `Ironwood 2x2x1 ICI`; empty if it
+    names none.
 
     >>> read_torus("v6e-256 16x16 torus"), read_torus("multislice DCN")
     ((16, 16), ())

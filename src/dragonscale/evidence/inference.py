@@ -1,7 +1,8 @@
-"""Scoring expected latencies and rates against measured inference runs: `dscale validate inference FILE`.
+"""Scoring expected latencies and rates against measured inference runs: `dscale validate inference
+FILE`.
 
-Latencies (seconds) and rates (tokens per second) are reported apart, and so are rows for which the planner chose the split.
-"""
+Latencies (seconds) and rates (tokens per second) are reported apart, and so are rows for which the
+planner chose the split."""
 
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +15,8 @@ from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistic
 
 
 def inference_cases(path: str | Path) -> tuple[list[InferenceCase], list[str]]:
-    """The rows of a file of inference runs that can be predicted, and the reason for each one that cannot."""
+    """The rows of a file of inference runs that can be predicted, and the reason for each one that
+    cannot."""
     return read_cases(path, "inference runs", FORMS, case_of)
 
 

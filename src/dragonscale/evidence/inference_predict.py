@@ -1,10 +1,10 @@
 """Predictions for measured inference runs, all from the cost of single iterations.
 
-A static batch is one prefill (in parts, where the engine limits the tokens of a pass) and a decode step for every further
-token. A server under full load is in its steady state, with as many sequences as the memory has room for; served clients
-are simulated. Where nothing says how the model is split, the planner's choice is taken: the split with the most tokens
-per second that keeps the limits on latency.
-"""
+A static batch is one prefill (in parts, where the engine limits the tokens of a pass) and a decode
+step for every further token. A server under full load is in its steady state, with as many
+sequences as the memory has room for; served clients are simulated. Where nothing says how the model
+is split, the planner's choice is taken: the split with the most tokens per second that keeps the
+limits on latency."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,8 @@ from dragonscale.serving.table import StepTable
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, Scheduler, SimulationOptions, Uniform, simulate
 
 POINTS = 9
-"""Lengths at which the decode steps of a growing cache are computed; the time between is nearly straight."""
+"""Lengths at which the decode steps of a growing cache are computed; the time between is nearly
+straight."""
 BATCHES = 24
 """Batches among which the largest that keeps a latency limit is looked for."""
 MOST_REQUESTS = 20_000
@@ -31,7 +32,8 @@ MOST_REQUESTS = 20_000
 LATE = 2.33
 """Standard deviations of a normal distribution that one of a hundred exceeds."""
 SHORT = 0.1
-"""Length of a short answer over the mean: it meets fewer prompts on its way, and therefore more varying numbers of them."""
+"""Length of a short answer over the mean: it meets fewer prompts on its way, and therefore more
+varying numbers of them."""
 
 
 def deployment_of(case: InferenceCase, plan: ServingPlan | None = None) -> Deployment:
@@ -54,8 +56,8 @@ def decode_seconds(deployment: Deployment, batch: float, prompt: int, output: in
 
 
 def passes(batch: int, prompt: int, stages: int, limit: int) -> int:
-    """Parts in which a static batch is prefilled: one for each stage of a pipeline if that divides it, then halved until a
-    part has no more tokens than the engine allows.
+    """Parts in which a static batch is prefilled: one for each stage of a pipeline if that divides
+    it, then halved until a part has no more tokens than the engine allows.
 
     >>> passes(256, 128, 3, 2048), passes(16, 128, 3, 2048), passes(6, 20, 3, 2048)
     (16, 1, 3)
@@ -67,7 +69,8 @@ def passes(batch: int, prompt: int, stages: int, limit: int) -> int:
 
 
 def prefill_seconds(deployment: Deployment, batch: int, prompt: int) -> float:
-    """A static batch's prompts, part after part; the parts follow each other through a pipeline's stages."""
+    """A static batch's prompts, part after part; the parts follow each other through a pipeline's
+    stages."""
     stages = deployment.plan.pipe
     parts = passes(batch, prompt, stages, deployment.engine.scheduling.max_tokens * deployment.plan.data)
     one = float(seconds(deployment, prefill(prompt, batch / parts * stages)).mean())
@@ -75,8 +78,9 @@ def prefill_seconds(deployment: Deployment, batch: int, prompt: int) -> float:
 
 
 def steady(deployment: Deployment, sequences: Any, prompt: int, output: int) -> Steady:
-    """The steady state with so many sequences in flight. As many prompts as the engine allows tokens share an iteration
-    with the decoding sequences; longer ones take several, each with more of the prompt behind it."""
+    """The steady state with so many sequences in flight. As many prompts as the engine allows
+    tokens share an iteration with the decoding sequences; longer ones take several, each with more
+    of the prompt behind it."""
     limit = deployment.engine.scheduling.max_tokens
     together = max(1, limit // prompt)
     pieces = max(1.0, prompt / limit)
@@ -110,9 +114,9 @@ def full_load(case: InferenceCase, plan: ServingPlan) -> float:
 
 
 def late(state: Steady) -> tuple[Any, Any]:
-    """Seconds to the first token, and for each further one, that one request of a hundred exceeds. Requests arrive at
-    random, so that waiting times fall off exponentially; a request of L of the mean O tokens meets about L/O·B prompts,
-    give or take the root of that."""
+    """Seconds to the first token, and for each further one, that one request of a hundred exceeds.
+    Requests arrive at random, so that waiting times fall off exponentially; a request of L of the
+    mean O tokens meets about L/O·B prompts, give or take the root of that."""
     busy = state.added * state.requests
     scale = state.waiting / numpy.maximum(busy, 1e-9)
     first = state.ttft - state.waiting + scale * numpy.log(numpy.maximum(100 * busy, 1.0))
@@ -121,8 +125,8 @@ def late(state: Steady) -> tuple[Any, Any]:
 
 
 def choices(case: InferenceCase) -> list[ServingPlan]:
-    """Splits to choose from where the source names none: tensor parallelism, pipelines of that, copies of both; on a torus
-    the whole slice."""
+    """Splits to choose from where the source names none: tensor parallelism, pipelines of that,
+    copies of both; on a torus the whole slice."""
     chips, own = case.piece.chips, ServingPlan(weights=case.row.weights, compute=case.row.compute, kv=case.row.kv)
     if isinstance(case.piece.chip.network, Torus):
         return [replace(own, tensor=chips)]
@@ -171,8 +175,8 @@ def _predicted(case: InferenceCase) -> float:
 
 
 def _slotted(row: InferenceRow, own: Deployment) -> float:
-    """An engine with fixed slots whose attention reads every slot to its full length, and which prefills prompts one by
-    one, padded to a power of two."""
+    """An engine with fixed slots whose attention reads every slot to its full length, and which
+    prefills prompts one by one, padded to a power of two."""
     length, held = row.cache_length or row.prompt + row.output, capacity(own)
     if numpy.any(held.weights + row.slots * length * held.per_token > held.hbm):
         return 0.0

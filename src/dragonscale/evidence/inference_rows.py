@@ -1,10 +1,11 @@
-"""What a row of measured inference runs means: model, slice, plan, engine, how requests came, and what was measured.
+"""What a row of measured inference runs means: model, slice, plan, engine, how requests came, and
+what was measured.
 
-Conventions of the published files: `output_tok_s_total` counts all chips of a run and `output_tok_s_per_chip` one of them;
-`batch` is the number of sequences in the whole run (also where attention is split by batch), except that a serving row
-of JetStream states its decode slots there; a TPU7x chip is two JAX devices, so `tp` counts devices; `attention-DP` in the
-notes means that `tp` chips each serve their own sequences and share only the experts.
-"""
+Conventions of the published files: `output_tok_s_total` counts all chips of a run and
+`output_tok_s_per_chip` one of them; `batch` is the number of sequences in the whole run (also where
+attention is split by batch), except that a serving row of JetStream states its decode slots there;
+a TPU7x chip is two JAX devices, so `tp` counts devices; `attention-DP` in the notes means that `tp`
+chips each serve their own sequences and share only the experts."""
 
 import re
 from dataclasses import dataclass, replace
@@ -30,12 +31,13 @@ MOST_LAYERS = 2000
 
 
 class InferenceRow(Described, frozen=True, kw_only=True):
-    """A typed row. `measured` is seconds for latencies and tokens per second of the whole run for rates. `plan` is empty where
-    the source does not say how the model was split and the planner must choose. `prompt` and `output` are mean lengths;
-    `spread` is the half-width of their uniform distribution as a part of the mean. `slots` caps the sequences decoded at
-    once, `cache_length` is the fixed length of every slot's cache, `clients` the requests in flight, `requests` how many
-    there were in all. `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep. `memory_bytes` were in use on a
-    chip."""
+    """A typed row. `measured` is seconds for latencies and tokens per second of the whole run for
+    rates. `plan` is empty where the source does not say how the model was split and the planner
+    must choose. `prompt` and `output` are mean lengths; `spread` is the half-width of their uniform
+    distribution as a part of the mean. `slots` caps the sequences decoded at once, `cache_length`
+    is the fixed length of every slot's cache, `clients` the requests in flight, `requests` how many
+    there were in all. `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep.
+    `memory_bytes` were in use on a chip."""
 
     scenario: str
     engine: str
@@ -116,8 +118,9 @@ FORMS = (
 
 
 def _model_columns(row: Row, place: int) -> dict[str, Any]:
-    """The model of a row. Its embedding is tied if that fits the stated number of parameters better; blocks whose halves
-    run side by side are known by the model's name or said in the notes."""
+    """The model of a row. Its embedding is tied if that fits the stated number of parameters
+    better; blocks whose halves run side by side are known by the model's name or said in the
+    notes."""
     if count(row, "layers") > MOST_LAYERS:
         raise Skip("more layers than any model has")
     shared = Described(**described(row, place) | {"tied": False})
@@ -133,22 +136,23 @@ def _model_columns(row: Row, place: int) -> dict[str, Any]:
 
 
 def engine_of(source: str, notes: str = "", alone: bool = False) -> tuple[str, tuple[str, ...]]:
-    """The engine of a source, and what was assumed: steps on a chip `alone` are taken to be somebody's own loop, anything
-    else a well-run server."""
+    """The engine of a source, and what was assumed: steps on a chip `alone` are taken to be
+    somebody's own loop, anything else a well-run server."""
     known = words("inference")
     engine = meaning(known["engines"], source) or meaning(known["scripts"], f"{source} {notes}")
     return (engine, ()) if engine else ("torch" if alone else "generic", ("the engine",))
 
 
 def limits_of(model: str, scenario: str) -> tuple[float, float]:
-    """MLPerf's limits of a model's scenario on the first token and on each further one; zeros if it has none."""
+    """MLPerf's limits of a model's scenario on the first token and on each further one; zeros if it
+    has none."""
     name = re.sub(r"-99(\.9)?$", "", model.lower()).replace("llama3_1", "llama3.1")
     return words("limits").get(f"{name} {scenario}", (0.0, 0.0))
 
 
 def dtypes_of(row: Row) -> dict[str, str]:
-    """Formats of the stored weights, of the matmuls and of the cache; what follows wide ones without being stated is as
-    wide. DeepSeek and its kin scale fp8 by blocks."""
+    """Formats of the stored weights, of the matmuls and of the cache; what follows wide ones
+    without being stated is as wide. DeepSeek and its kin scale fp8 by blocks."""
     found: list[str] = []
     for column in ("weight_dtype", "act_dtype", "kv_dtype"):
         text = row[column].lower() or ("bf16" if found and found[-1] == "bf16" else "")
@@ -165,8 +169,8 @@ def dtypes_of(row: Row) -> dict[str, str]:
 def plan_of(
     row: Row, chips: int, formats: dict[str, Any], latency: bool = False
 ) -> tuple[ServingPlan | None, tuple[str, ...]]:
-    """How the model was split, or None if the source does not say, and what was assumed. A measured latency is taken to be
-    that of all chips together."""
+    """How the model was split, or None if the source does not say, and what was assumed. A measured
+    latency is taken to be that of all chips together."""
     if hint(row, "stationary"):
         # A hidden dim of four times the width is cut into 2√n parts and the width into √n/2 (the paper's section 3.2.2).
         width = 1
@@ -211,7 +215,8 @@ def _lengths(row: Row) -> tuple[int, int, tuple[str, ...]]:
 
 
 def _measured(row: Row, chips: int) -> float:
-    """Seconds or tokens per second of the whole run, from the first column of its scenario that states them."""
+    """Seconds or tokens per second of the whole run, from the first column of its scenario that
+    states them."""
     scales = {"chips": chips, "outputs": 1 / (count(row, "osl") or 1)}
     for column, scale in words("inference")["measured"].get(row["scenario"], words("inference")["measured"]["rate"]):
         value = number(row[column])

@@ -1,10 +1,11 @@
-"""Scoring the expected times of single kernels against measurements: `dscale validate kernels FILE`.
+"""Scoring the expected times of single kernels against measurements: `dscale validate kernels
+FILE`.
 
-Files are those of NVIDIA's kernel database (aiconfigurator-core): one per kind, told by its columns. What its rows leave
-unsaid: narrow matmuls include bringing bf16 activations to their format; block-scaled ones were timed without graphs, so
-the host's time is a floor; prefill attention includes writing the cache; decoding repeats one kernel, so a small cache is
-found in the last-level cache; experts are timed on the busiest chip.
-"""
+Files are those of NVIDIA's kernel database (aiconfigurator-core): one per kind, told by its
+columns. What its rows leave unsaid: narrow matmuls include bringing bf16 activations to their
+format; block-scaled ones were timed without graphs, so the host's time is a floor; prefill
+attention includes writing the cache; decoding repeats one kernel, so a small cache is found in the
+last-level cache; experts are timed on the busiest chip."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -150,7 +151,8 @@ def buckets(cases: Sequence[KernelCase]) -> dict[KernelKey, list[int]]:
 
 
 def predict_alike(key: KernelKey, sizes: Sequence[Any], profile: KernelProfile) -> Any:
-    """Seconds that the model expects for cases of one key; `sizes` are arrays, one for each size of the kind."""
+    """Seconds that the model expects for cases of one key; `sizes` are arrays, one for each size of
+    the kind."""
     if key.kind == "gemm":
         m, n, k = sizes
         taken = matmul_seconds(m, n, k, key.dtype, profile) + quantise_seconds(m, k, key.dtype, profile)
@@ -192,7 +194,8 @@ def read_cases(path: str | Path) -> tuple[list[KernelCase], list[str]]:
 
 
 def validate(path: str | Path) -> ScoreReport:
-    """Score every row of a file of measured kernels; one of single-node collectives goes to their own model."""
+    """Score every row of a file of measured kernels; one of single-node collectives goes to their
+    own model."""
     if kind_of(read_table(path)[0], shorten(str(path))) == "collectives":
         return collectives.validate(path)
     cases, reasons = read_cases(path)

@@ -1,8 +1,8 @@
 """Files of measurements: CSV, plain or gzipped, whose columns tell in which form they state a row.
 
-A row becomes something that can be predicted, or a reason why it cannot (`Skip`); nothing is guessed. Typed files have one
-explicit column for every setting and need no reading of remarks; `tools.convert_measured` writes them.
-"""
+A row becomes something that can be predicted, or a reason why it cannot (`Skip`); nothing is
+guessed. Typed files have one explicit column for every setting and need no reading of remarks;
+`tools.convert_measured` writes them."""
 
 import csv
 import gzip
@@ -30,7 +30,8 @@ class Skip(Exception):
 
 @dataclass(frozen=True)
 class Form(Generic[T]):
-    """Columns that a file may have, and what reads its rows; a row comes with the line it stands in."""
+    """Columns that a file may have, and what reads its rows; a row comes with the line it stands
+    in."""
 
     columns: Sequence[str]
     read: Callable[[Row, int], T]
@@ -89,7 +90,8 @@ def attempt(given: Iterable[A], do: Callable[[A], T], reasons: list[str]) -> lis
 
 
 def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
-    """The columns and rows of a CSV file, every cell as stripped text, or one sentence about why not."""
+    """The columns and rows of a CSV file, every cell as stripped text, or one sentence about why
+    not."""
     file, shown = Path(path), shorten(str(path))
     try:
         if file.stat().st_size > MAX_CSV_BYTES:

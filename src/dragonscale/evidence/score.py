@@ -1,8 +1,7 @@
 """How far predictions are from measurements.
 
-`ape` is |predicted − measured| / measured, `mape` its mean and `median_ape` its median; `bias` is the mean of
-(predicted − measured) / measured, so a positive one means pessimism about time.
-"""
+`ape` is |predicted − measured| / measured, `mape` its mean and `median_ape` its median; `bias` is
+the mean of (predicted − measured) / measured, so a positive one means pessimism about time."""
 
 import csv
 import statistics
@@ -17,7 +16,8 @@ from dragonscale.errors import InputError, shorten
 
 @dataclass(frozen=True)
 class Scored:
-    """One row of measurements and what was predicted for it; `group` and `large` are labels for tables."""
+    """One row of measurements and what was predicted for it; `group` and `large` are labels for
+    tables."""
 
     id: str
     source: str
@@ -71,8 +71,8 @@ def worst_of(rows: Iterable[Scored], most: int = 10) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """What a validation found: every scored row, how many were left out for which reason, and in `apart` what is scored
-    apart, as JSON has it."""
+    """What a validation found: every scored row, how many were left out for which reason, and in
+    `apart` what is scored apart, as JSON has it."""
 
     scored: tuple[Scored, ...]
     skipped: dict[str, int]
@@ -107,7 +107,8 @@ class ScoreReport:
 def report_of(
     scored: Iterable[Scored], skipped: Iterable[str], group_name: str = "network", **apart: Any
 ) -> ScoreReport:
-    """Collect results: the scored rows, one reason for each row left out, and what is scored apart."""
+    """Collect results: the scored rows, one reason for each row left out, and what is scored
+    apart."""
     return ScoreReport(tuple(scored), dict(Counter(skipped)), group_name, apart)
 
 

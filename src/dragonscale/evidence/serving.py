@@ -1,10 +1,10 @@
 """Scoring simulated latencies against measured serving runs: `dscale validate serving FILE`.
 
-The load generator is simulated with the engine: a fixed number of clients who all start together and send their next
-request when the last is answered, so that the mean time to a first token holds the burst at the start, and every
-output token the prompts of others that are prefilled beside it. Time to first token (TTFT) and time per output token
-(TPOT) are scored apart; the report's overall numbers are TPOT's.
-"""
+The load generator is simulated with the engine: a fixed number of clients who all start together
+and send their next request when the last is answered, so that the mean time to a first token holds
+the burst at the start, and every output token the prompts of others that are prefilled beside it.
+Time to first token (TTFT) and time per output token (TPOT) are scored apart; the report's overall
+numbers are TPOT's."""
 
 import functools
 from collections.abc import Sequence
@@ -27,14 +27,12 @@ from dragonscale.serving.times import StepTimes
 from dragonscale.simulation import ClosedLoop, Fixed, Fleet, Pool, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import scheduler_of
 
-TOKENISE = 2.5e-6
-"""Seconds of a tokeniser for a token of a prompt: the Hugging Face tokenisers that all three engines use do about
-400,000 tokens a second on one core."""
 COLD = "kernels were compiled while requests were timed"
 
 
 def step_table(runs: Sequence[ServedRun]) -> StepTable:
-    """The step times of a deployment that all these runs share, up to the longest iteration of any of them."""
+    """The step times of a deployment that all these runs share, up to the longest iteration of any
+    of them."""
     deployment = deployment_of(runs[0], max(map(_budget, runs)), max(run.row.clients for run in runs))
     return StepTable(deployment, longest=16384, draft_part=1.5 / runs[0].model.n_layers)
 
@@ -56,27 +54,26 @@ def _captured(run: ServedRun) -> bool:
 
 
 def _budget(run: ServedRun) -> int:
-    """Most tokens of an iteration; every place of data-parallel attention has a budget of its own."""
+    """Most tokens of an iteration; every place of data-parallel attention has a budget of its
+    own."""
     return run.budget * run.plan.data
 
 
 def cache_tokens(run: ServedRun) -> int:
-    """Tokens of cache that the run's requests have room for. TensorRT-LLM's part of the memory is one of what is left
-    beside weights and activations, the others' is one of the whole. Where there seems to be none at all the run took place
-    nevertheless, so nothing is known of its memory and all clients are taken to fit."""
+    """Tokens of cache that the run's requests have room for. Where there seems to be none at all
+    the run took place nevertheless, so nothing is known of its memory and all clients are taken to
+    fit."""
     row, room = run.row, capacity(deployment_of(run, _budget(run), run.row.clients))
-    if row.engine == "trtllm":
-        free = room.hbm - numpy.max(room.weights) - numpy.max(room.working) - room.reserve
-        room = replace(room, usable=room.hbm - free * (1 - run.recipe.memory))
     each = row.input + row.output
     fitting = int(numpy.min(room.sequences(each)))
     return (fitting if fitting > 1 else 2 * row.clients) * each
 
 
 def front_seconds(run: ServedRun, request_seconds: float, times: StepTimes) -> float:
-    """What passes between a client's sending and the engine's knowing: the front, the tokeniser, and iterations for which
-    a scheduler was told to hold prompts back: until they fill its budget, or until every GPU has one."""
-    row, seconds = run.row, request_seconds + TOKENISE * run.row.input
+    """What passes between a client's sending and the engine's knowing: the front, the tokeniser,
+    and iterations for which a scheduler was told to hold prompts back: until they fill its budget,
+    or until every GPU has one."""
+    row, seconds = run.row, request_seconds + run.engine.host.tokenise_s * run.row.input
     wait, wanted = run.recipe.wait, round((0.9 * run.budget - row.clients) / row.input)
     if run.plan.data > 1 and run.recipe.balance:
         wait, wanted = run.recipe.balance, run.plan.data
@@ -104,7 +101,8 @@ def predict(run: ServedRun, table: StepTable) -> tuple[float, float]:
 
 
 def _lengths(run: ServedRun, stated: int) -> Fixed | Uniform:
-    """Lengths of prompts or outputs: InferenceX draws them up to the stated one, NVIDIA's own runs around it."""
+    """Lengths of prompts or outputs: InferenceX draws them up to the stated one, NVIDIA's own runs
+    around it."""
     spread = run.recipe.spread
     if spread >= 1:
         return Fixed(stated)
@@ -115,13 +113,14 @@ def _lengths(run: ServedRun, stated: int) -> Fixed | Uniform:
 
 
 def served_runs(path: str | Path) -> tuple[list[ServedRun], list[str]]:
-    """The rows of a file of serving runs that can be predicted, and the reason for each one that cannot."""
+    """The rows of a file of serving runs that can be predicted, and the reason for each one that
+    cannot."""
     return read_cases(path, "serving runs", FORMS, run_of)
 
 
 def predict_all(runs: Sequence[ServedRun], reasons: list[str]) -> list[tuple[ServedRun, tuple[float, float]]]:
-    """Runs with their predicted latencies. A deployment's step times are tabulated once, and runs of one description are
-    simulated once."""
+    """Runs with their predicted latencies. A deployment's step times are tabulated once, and runs
+    of one description are simulated once."""
     deployments: dict[tuple[object, ...], list[ServedRun]] = {}
     for run in runs:
         deployments.setdefault(_deployed(run), []).append(run)
@@ -166,7 +165,8 @@ def _scored(run: ServedRun, measured: float, predicted: float) -> Scored:
 
 
 def _of(pairs: Sequence[tuple[ServedRun, Scored]], inferred: bool) -> dict[str, Any]:
-    """Rows of recipes that were stated, or of those with a setting that was inferred from results."""
+    """Rows of recipes that were stated, or of those with a setting that was inferred from
+    results."""
     return statistics_of([row for run, row in pairs if bool(run.recipe.inferred) == inferred])
 
 

@@ -1,9 +1,9 @@
 """Step times of special runs: multi-token prediction, and prompts that the cache holds already.
 
-Multi-token prediction means fewer iterations, each of which verifies what was guessed. Whether a guess is accepted is drawn
-anew in every step of every sequence, so over a whole answer the mean is what counts: an answer of n tokens takes
-n / `tokens` iterations, and the simulator is given these as its tokens.
-"""
+Multi-token prediction means fewer iterations, each of which verifies what was guessed. Whether a
+guess is accepted is drawn anew in every step of every sequence, so over a whole answer the mean is
+what counts: an answer of n tokens takes n / `tokens` iterations, and the simulator is given these
+as its tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ from dragonscale.serving.times import Piece
 
 @dataclass(frozen=True)
 class Reused:
-    """Step times where a `part` of every prompt is found in the cache; all else is as in the table (see `StepTimes`)."""
+    """Step times where a `part` of every prompt is found in the cache; all else is as in the table
+    (see `StepTimes`)."""
 
     table: StepTable
     part: float = 0.0
@@ -43,15 +44,16 @@ class Reused:
 
 @dataclass(frozen=True)
 class Drafted(Reused):
-    """Step times with `drafts` guesses for every sequence in every iteration, of which each is right with probability
-    `acceptance`, given those before it."""
+    """Step times with `drafts` guesses for every sequence in every iteration, of which each is
+    right with probability `acceptance`, given those before it."""
 
     drafts: int = 1
     acceptance: float = 0.0
 
     @property
     def tokens(self) -> float:
-        """Tokens that an iteration brings a sequence: the one that is sure, and guesses up to the first that is wrong.
+        """Tokens that an iteration brings a sequence: the one that is sure, and guesses up to the
+        first that is wrong.
 
         >>> Drafted(None, drafts=3, acceptance=0.5).tokens
         1.875

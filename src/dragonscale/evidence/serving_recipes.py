@@ -1,4 +1,5 @@
-"""How a published serving run was launched: the first recipe of `serving_recipes.toml` that fits a row."""
+"""How a published serving run was launched: the first recipe of `serving_recipes.toml` that fits a
+row."""
 
 import functools
 import tomllib
@@ -9,8 +10,9 @@ import msgspec
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How runs were launched; the file says what each setting means. `match` lists what rows must say for it to fit.
-    `inferred` gives the reason for every setting that was read off the results and is not in a launch script."""
+    """How runs were launched; the file says what each setting means. `match` lists what rows must
+    say for it to fit. `inferred` gives the reason for every setting that was read off the results
+    and is not in a launch script."""
 
     why: str
     match: dict[str, list[str | int]] = {}
@@ -35,14 +37,16 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def recipes() -> dict[str, Recipe]:
-    """All recipes by name, in the order in which they are tried; the last has the engine's defaults."""
+    """All recipes by name, in the order in which they are tried; the last has the engine's
+    defaults."""
     text = (resources.files("dragonscale.evidence") / "serving_recipes.toml").read_text(encoding="utf-8")
     found = msgspec.convert(tomllib.loads(text)["recipe"], dict[str, Recipe])
     return found | {"defaults": Recipe("no launch script known")}
 
 
 def recipe_of(said: Mapping[str, str | int], date: str) -> str:
-    """The name of the recipe of a run about which a row says these things; `defaults` where none is known."""
+    """The name of the recipe of a run about which a row says these things; `defaults` where none is
+    known."""
     dated = f"{said['version']}@{date}"
 
     def fits(match: Mapping[str, list[str | int]]) -> bool:

@@ -1,8 +1,9 @@
-"""What a row of measured serving runs means: the model, the chips, the plan, the load, and the latencies seen.
+"""What a row of measured serving runs means: the model, the chips, the plan, the load, and the
+latencies seen.
 
-Two sources share the file. InferenceX states the attention's data parallelism; NVIDIA's own runs leave it empty. How
-their columns say how many GPUs there were was settled by rows that appear twice under both readings with the same
-latencies, and by what fits into memory:
+Two sources share the file. InferenceX states the attention's data parallelism; NVIDIA's own runs
+leave it empty. How their columns say how many GPUs there were was settled by rows that appear twice
+under both readings with the same latencies, and by what fits into memory:
 
 - `moe_tp = moe_ep = n` with `tp` or `attention_dp` of n² (64, 8, 8; 16, 4, 4; 4, 2, 2): n GPUs with n-way expert
   parallelism; the product of `--tp n` and `--ep n` was entered for the GPUs.
@@ -30,8 +31,9 @@ from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
 
 class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A typed row: `clients` in a closed loop send prompts of `input` tokens and wait for `output`; latencies are means.
-    `recipe` names how the server was launched, `inferred` the settings of it that were read off results."""
+    """A typed row: `clients` in a closed loop send prompts of `input` tokens and wait for `output`;
+    latencies are means. `recipe` names how the server was launched, `inferred` the settings of it
+    that were read off results."""
 
     id: str
     source: str
@@ -99,7 +101,8 @@ def is_mixture(model: Transformer) -> bool:
 
 
 def split_of(row: Row, mixture: bool, clients: int) -> tuple[int, int, int]:
-    """GPUs of tensor and data parallelism, and ways of expert parallelism; see the top of this file."""
+    """GPUs of tensor and data parallelism, and ways of expert parallelism; see the top of this
+    file."""
     tensor = count(row, "tp_size") or 1
     if not mixture:
         return tensor, 1, 1
@@ -120,7 +123,8 @@ def split_of(row: Row, mixture: bool, clients: int) -> tuple[int, int, int]:
 
 
 def formats_of(model: str, published: str, precision: str, chip: str) -> dict[str, str]:
-    """The plan's formats of weights and matmuls. An fp8 run of a checkpoint that is not fp8 finds its scales while serving."""
+    """The plan's formats of weights and matmuls. An fp8 run of a checkpoint that is not fp8 finds
+    its scales while serving."""
     known = words("serving")
     precision = precision or "bf16"
     own = (f"{model} {precision}", f"{model} {chip}", model) if precision != "bf16" else ()

@@ -1,4 +1,5 @@
-"""Scoring expected step times and memory against measured training runs: `dscale validate training FILE`."""
+"""Scoring expected step times and memory against measured training runs: `dscale validate training
+FILE`."""
 
 from collections import Counter
 from dataclasses import replace
@@ -11,16 +12,19 @@ from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, MeasuredRun, ru
 from dragonscale.training.evaluation import Verdict, first, judge_one
 
 POLICIES = ("none", "selective", "matmuls", "block")
-"""What the planner tries, cheapest in time first, where a source does not say what was recomputed."""
+"""What the planner tries, cheapest in time first, where a source does not say what was
+recomputed."""
 
 
 def training_runs(path: str | Path) -> tuple[list[MeasuredRun], list[str]]:
-    """The rows of a file of training runs that can be predicted, and the reason for each one that cannot."""
+    """The rows of a file of training runs that can be predicted, and the reason for each one that
+    cannot."""
     return read_cases(path, "training runs", FORMS, run_of)
 
 
 def predict(run: MeasuredRun) -> tuple[MeasuredRun, Verdict]:
-    """The run's verdict; where the recomputation is not stated, with the fastest policy that fits."""
+    """The run's verdict; where the recomputation is not stated, with the fastest policy that
+    fits."""
     policies = (run.plan.remat,) if run.remat_known else POLICIES
     tried: list[tuple[MeasuredRun, Verdict]] = []
     for policy in policies:

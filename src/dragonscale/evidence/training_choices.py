@@ -1,11 +1,11 @@
-"""Right choices: among measured alternatives of the same model on the same chips, does the predicted order agree?
+"""Right choices: among measured alternatives of the same model on the same chips, does the
+predicted order agree?
 
-Alternatives are runs of one model and sequence on as many of the same chips with the same software, that differ in how
-they were split, in their batch or in their number format; seconds per token are compared. Kendall's tau counts pairs in
-the same order; a pair whose measurements differ by less than they repeat is no choice and is left out, as are two
-measurements of the same run. The regret of a group is how much longer the run with the best prediction took than the best
-measured one.
-"""
+Alternatives are runs of one model and sequence on as many of the same chips with the same software,
+that differ in how they were split, in their batch or in their number format; seconds per token are
+compared. Kendall's tau counts pairs in the same order; a pair whose measurements differ by less
+than they repeat is no choice and is left out, as are two measurements of the same run. The regret
+of a group is how much longer the run with the best prediction took than the best measured one."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,8 @@ REPEATS = 0.02
 
 @dataclass(frozen=True)
 class Choice:
-    """A group of alternatives: pairs in the same and in the other order, and the regret of the predicted best."""
+    """A group of alternatives: pairs in the same and in the other order, and the regret of the
+    predicted best."""
 
     agreeing: int
     opposing: int

@@ -1,9 +1,10 @@
-"""What a row of measured training runs means: the job, the plan, the software stack, and the seconds a step took.
+"""What a row of measured training runs means: the job, the plan, the software stack, and the
+seconds a step took.
 
-Conventions of the published files: `dp` counts all copies that split the batch where dp·tp·cp·pp is the number of chips
-(FSDP inside it), or only those outside FSDP where dp·fsdp·tp·cp·pp is; `ep` folds over `dp` and, in Megatron, over `tp`; a
-TPU7x chip is two JAX devices, each with its own micro-batch; `-N` of a TPU v4 or v5p counts cores.
-"""
+Conventions of the published files: `dp` counts all copies that split the batch where dp·tp·cp·pp is
+the number of chips (FSDP inside it), or only those outside FSDP where dp·fsdp·tp·cp·pp is; `ep`
+folds over `dp` and, in Megatron, over `tp`; a TPU7x chip is two JAX devices, each with its own
+micro-batch; `-N` of a TPU v4 or v5p counts cores."""
 
 import math
 import re
@@ -17,11 +18,13 @@ from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan import Plan, parse_plan
 
 RECOMPUTE, NETWORK = "recompute", "network between nodes"
-"""Marks of what a source may leave open: the planner chooses the policy; the chip's reference network is taken."""
+"""Marks of what a source may leave open: the planner chooses the policy; the chip's reference
+network is taken."""
 
 
 class TrainingRow(Described, frozen=True, kw_only=True):
-    """A typed row: `batch` sequences of `seq` tokens a step, which took `step_s`; `peak_bytes` of memory, if measured."""
+    """A typed row: `batch` sequences of `seq` tokens a step, which took `step_s`; `peak_bytes` of
+    memory, if measured."""
 
     stack: str
     plan: str
@@ -134,7 +137,8 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
 
 
 def _copies(row: Row, chips: int, model_ways: int) -> tuple[int, int]:
-    """How many ways the batch is split, and how many ways state is sharded over them (FSDP; 1 if it is not)."""
+    """How many ways the batch is split, and how many ways state is sharded over them (FSDP; 1 if it
+    is not)."""
     if chips % model_ways:
         raise Skip("parallel sizes do not multiply to the number of chips")
     copies = chips // model_ways
@@ -146,7 +150,8 @@ def _copies(row: Row, chips: int, model_ways: int) -> tuple[int, int]:
 
 
 def _expert(row: Row, tensor: int, context: int, copies: int) -> int:
-    """Expert parallelism over the copies. Megatron folds it over `tp` and `cp` first, unless experts are sliced too."""
+    """Expert parallelism over the copies. Megatron folds it over `tp` and `cp` first, unless
+    experts are sliced too."""
     expert = count(row, "ep") or 1
     experts = count(row, "experts") or expert
     sliced = hint(row, "expert_tensor") or (expert * tensor > experts and copies % expert == 0)
