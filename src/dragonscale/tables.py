@@ -1,7 +1,8 @@
-"""Data files: TOML tables read with one sentence about what is wrong, and the records that such files share.
+"""Data files: TOML tables read with one sentence about what is wrong, and the records that such
+files share.
 
-Chips, networks, kernels, plans and grids are all TOML. A table is checked against a record in which an unknown key is an
-error, and names the sources of its numbers.
+Chips, networks, kernels, plans and grids are all TOML. A table is checked against a record in which
+an unknown key is an error, and names the sources of its numbers.
 """
 
 import tomllib

@@ -9,8 +9,8 @@ from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 from dragonscale.training.evaluation import Verdict, first, judge_one, make_job
 from dragonscale.training.plan import Plan
-from dragonscale.training.rules_of_thumb import run_seconds
 from tests.book.casebook import solves
+from tests.book.closed_forms.rules_of_thumb import run_seconds
 
 EXPERTS = Transformer("mixture", 4096, 32000, (Layer(Attention(32, 8, 128), Moe(8, 2, 14336)),) * 8)
 JOB = make_job(EXPERTS, parse_slice("h100:16"), batch=64, sequence=4096)
@@ -21,8 +21,9 @@ def judged(**settings: Any) -> Verdict:
 
 
 def work(verdict: Verdict) -> float:
-    """Seconds of matrix multiplications on one chip."""
-    return sum(first(term.seconds) for name, term in verdict.bound.terms.items() if name.endswith("matmuls"))
+    """Seconds of the blocks' matmuls on one chip."""
+    seconds = verdict.ledger.total("bound_s", lambda line: line.section == "block" and line.kind.endswith("matmul"))
+    return first(seconds)
 
 
 @solves("index.technique_taxonomy")

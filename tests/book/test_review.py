@@ -5,13 +5,18 @@ Every expected number is worked out by hand in the test.
 
 import json
 import re
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dragonscale.cli import main
-from dragonscale.models import load_model
+from dragonscale.models import count_parameters, load_model
 from dragonscale.models.flops import Workload, forward_flops
+from dragonscale.models.letters import simple
 
 V5E = {"C": 197e12, "W": 820e9, "link": 45e9}
 Capsys = pytest.CaptureFixture[str]
@@ -243,3 +248,27 @@ def test_12_six_n_says_what_it_counts(capsys: Capsys) -> None:
     assert report["weight_bytes"] == {"bf16": 2 * total, "fp8": total, "int4": total / 2}
     tied = answered(capsys, "models", "llama3.2-1b")
     assert tied["six_n_with_embedding_flops_per_token"] == tied["six_n_flops_per_token"] == 6 * tied["parameters"]
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_11_closed_forms_are_on_a_page() -> None:
+    """Every module that the page names exists and holds what is named."""
+    table = (DOCS / "units.md").read_text().split("## Closed forms")[1].split("\n## ")[0]
+    named = re.findall(r"`(dragonscale\.[\w.]+)`", table)
+    assert len(named) >= 6
+    for name in named:
+        home, _, last = name.rpartition(".")
+        assert find_spec(name) if find_spec(home).submodule_search_locations else hasattr(import_module(home), last)
+
+
+def test_11_the_letters_of_a_model_are_on_a_page(tmp_path: Path) -> None:
+    """The page's own example: 40 layers of 5120 x 13824, gated, 40 heads: 13.0 B parameters."""
+    page = (DOCS / "models.md").read_text()
+    example = next(block for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "d_model" in block)
+    path = tmp_path / "letters.toml"
+    path.write_text(example)
+    layer = 4 * 5120**2 + 3 * 5120 * 13824 + 2 * 5120
+    assert count_parameters(load_model(str(path))).total == 40 * layer + 2 * 32000 * 5120 + 5120
+    assert all(f"`{field}`" in page for field in signature(simple).parameters if field != "name")

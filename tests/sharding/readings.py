@@ -40,4 +40,3 @@ def wire_by_axis(strategy: Strategy, sizes: Sizes, mesh: Mesh) -> dict[tuple[str
         cost = wire_bytes(step.kind, step.volume(sizes, mesh), mesh.size(*step.axes))
         sent[step.axes] = sent.get(step.axes, 0) + cost
     return sent
-

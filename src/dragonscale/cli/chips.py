@@ -10,7 +10,9 @@ from dragonscale.cli.show import amount, emit_json, say, table
 
 
 def run(
-    name: Annotated[str | None, Parameter(help="A chip's name, alias or TOML file; or a slice, such as v5e:8x16.")] = None,
+    name: Annotated[
+        str | None, Parameter(help="A chip's name, alias or TOML file; or a slice, such as v5e:8x16.")
+    ] = None,
     /,
     *,
     source: Annotated[str | None, Parameter(help="Use one source's numbers throughout, such as 'book'.")] = None,

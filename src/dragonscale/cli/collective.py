@@ -134,4 +134,6 @@ def _transfer(sent) -> str:
         ways = f"through the {sent.paths} links of {places[1]}: {bandwidth}; {sent.hops} hops: {latency}"
         return f"gather of {size} to {places[1]} of {sent.on}\n\n{ways}\n\n{amount(sent.total_s, 's')}, the larger."
     ways = f"{sent.paths} ways that share no link: {bandwidth}; {sent.hops} hops: {latency}"
-    return f"send of {size} from {places[0]} to {places[1]} of {sent.on}\n\n{ways}\n\n{amount(sent.total_s, 's')} in all."
+    return (
+        f"send of {size} from {places[0]} to {places[1]} of {sent.on}\n\n{ways}\n\n{amount(sent.total_s, 's')} in all."
+    )

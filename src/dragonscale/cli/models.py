@@ -91,8 +91,7 @@ def _details(report) -> str:
         amount(flops, "FLOP") for flops in (report.forward_flops_per_token, report.training_flops_per_token)
     )
     six_n = [
-        amount(flops, "FLOP")
-        for flops in (report.six_n_flops_per_token, report.six_n_with_embedding_flops_per_token)
+        amount(flops, "FLOP") for flops in (report.six_n_flops_per_token, report.six_n_with_embedding_flops_per_token)
     ]
     weights = ", ".join(f"{amount(size, 'bytes')} in {dtype}" for dtype, size in report.weight_bytes.items())
     lines += [

@@ -1,13 +1,13 @@
 """Tiers of switches: how many a cluster needs, and what each tier lets through.
 
-GPUs hang on the NVSwitches of their node, nodes on leaf switches, leaves on spines and, in the largest clusters, spines
-on core switches. A *tier* is a group of such switches with everything below it. Two numbers bound it: what the cables
-of its children carry, and what the ports of its switches carry; a tree that is as wide at every tier as at the nodes
-has *full bisection*.
+GPUs hang on the NVSwitches of their node, nodes on leaf switches, leaves on spines and, in the
+largest clusters, spines on core switches. A *tier* is a group of such switches with everything
+below it. Two numbers bound it: what the cables of its children carry, and what the ports of its
+switches carry; a tree that is as wide at every tier as at the nodes has *full bisection*.
 
-`fat_tree` builds the rail-aligned tree of NVIDIA's SuperPods from any port count: a leaf switch gives half of its ports to
-nodes and half to spines, and a scalable unit is as many nodes as a leaf has such ports, each with a cable to every leaf
-of its unit.
+`fat_tree` builds the rail-aligned tree of NVIDIA's SuperPods from any port count: a leaf switch
+gives half of its ports to nodes and half to spines, and a scalable unit is as many nodes as a leaf
+has such ports, each with a cable to every leaf of its unit.
 
 >>> superpod = fat_tree(load_chip("h100"), load_switch("ndr"), chips=1024)
 >>> [(tier.name, tier.total) for tier in superpod.tiers]
@@ -86,9 +86,9 @@ def load_switch(name: str) -> Switch:
 class SwitchTier:
     """One group of switches of a tree and all that hangs under it.
 
-    `children` things are each joined to the group by `child_links` cables of `link` bytes per second one way; the group
-    has `switches` switches with `down` ports towards the children and `up` towards the tier above. The tree has `groups`
-    such groups, with `chips` chips under each.
+    `children` things are each joined to the group by `child_links` cables of `link` bytes per
+    second one way; the group has `switches` switches with `down` ports towards the children and
+    `up` towards the tier above. The tree has `groups` such groups, with `chips` chips under each.
     """
 
     name: str
@@ -123,7 +123,8 @@ class SwitchTier:
 
     @property
     def limit(self) -> str:
-        """`links` if the children's cables bind, `switches` if the switches do, `both` where they are equal."""
+        """`links` if the children's cables bind, `switches` if the switches do, `both` where they
+        are equal."""
         if self.link_bandwidth == self.switch_bandwidth:
             return "both"
         return "links" if self.link_bandwidth < self.switch_bandwidth else "switches"
@@ -139,7 +140,8 @@ class SwitchTier:
         return self.bandwidth / self.chips
 
     def bisection(self, both_ways: bool = True) -> Number:
-        """Bytes per second between any two halves of the children, in both directions together or in one."""
+        """Bytes per second between any two halves of the children, in both directions together or
+        in one."""
         return self.bandwidth if both_ways else self.bandwidth / 2
 
 
@@ -159,7 +161,8 @@ class FatTree:
 
     @property
     def per_node(self) -> Number:
-        """The bandwidth that every node has to any other, one way: that of the thinnest tier above the nodes."""
+        """The bandwidth that every node has to any other, one way: that of the thinnest tier above
+        the nodes."""
         above = [tier.bandwidth * tier.groups / self.nodes for tier in self.tiers[1:]]
         return minimum(*above) if len(above) > 1 else above[0]
 
@@ -193,7 +196,8 @@ def node_tier(chip: Chip, switch: Switch | None = None, groups: int = 1) -> Swit
 
 
 def switch_for(chip: Chip) -> Switch | None:
-    """The InfiniBand switch with one port for each chip's share of its node's bandwidth, if there is one.
+    """The InfiniBand switch with one port for each chip's share of its node's bandwidth, if there
+    is one.
 
     >>> switch_for(load_chip("h100")).name, switch_for(load_chip("a100")).name
     ('ndr', 'hdr')
@@ -209,11 +213,13 @@ def switch_for(chip: Chip) -> Switch | None:
 def fat_tree(
     chip: Chip, switch: Switch, chips: int, spines: int | None = None, cores: int | None = None, node_links: int = 0
 ) -> FatTree:
-    """The tree that gives `chips` chips full bisection, or what becomes of it with other numbers of spines and cores.
+    """The tree that gives `chips` chips full bisection, or what becomes of it with other numbers of
+    spines and cores.
 
-    Nodes have as many links as their network bandwidth takes (8 of 400 Gb/s on an H100 node) unless `node_links` says
-    otherwise. A third tier is added where the spines have too few ports to reach every leaf. Spines are as few as carry
-    the traffic while every leaf has equally many cables to each.
+    Nodes have as many links as their network bandwidth takes (8 of 400 Gb/s on an H100 node) unless
+    `node_links` says otherwise. A third tier is added where the spines have too few ports to reach
+    every leaf. Spines are as few as carry the traffic while every leaf has equally many cables to
+    each.
 
     >>> sizes = [fat_tree(load_chip("h100"), load_switch("ndr"), chips) for chips in (256, 512, 768, 1024, 2048)]
     >>> [(tree.tier("leaf").total, tree.tier("spine").total) for tree in sizes]
@@ -254,5 +260,6 @@ def fat_tree(
 
 
 def _even(least: int, cables: int) -> int:
-    """The smallest number of switches, at least `least`, over which `cables` cables spread evenly."""
+    """The smallest number of switches, at least `least`, over which `cables` cables spread
+    evenly."""
     return next((count for count in range(max(least, 1), cables + 1) if cables % count == 0), least)

@@ -1,9 +1,9 @@
 """Slices: how many chips, in what shape, joined how. `v5p:8x16x16`, `v5p:16x20x28*4`, `h100:4096`.
 
-A TPU slice is a box of chips cut from a pod. Whether its axes close into rings depends on the generation: on 2D pods
-only an axis of the pod's full length wraps; on 3D pods, whole 4x4x4 cubes are joined by optical switches and then
-every axis wraps. `*4` joins four slices over the data-centre network. A GPU slice is a number of GPUs, in whole nodes
-once it is larger than one.
+A TPU slice is a box of chips cut from a pod. Whether its axes close into rings depends on the
+generation: on 2D pods only an axis of the pod's full length wraps; on 3D pods, whole 4x4x4 cubes
+are joined by optical switches and then every axis wraps. `*4` joins four slices over the
+data-centre network. A GPU slice is a number of GPUs, in whole nodes once it is larger than one.
 
 >>> parse_slice("v5e:8x16").wrap
 (False, True)
@@ -25,7 +25,9 @@ from dragonscale.hardware.parts import cores
 from dragonscale.numbers import Number, ceil
 
 _SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>\d+(?:x\d+)*))?(?:\*(?P<pods>\d+))?")
-_SPOKEN = re.compile(r"(?P<count>\d{1,7})x(?P<after>[a-z][\w-]*)|(?:(?P<before>[a-z][\w-]*)x|(?P<dashed>[a-z]\w*)-)(?P<number>\d{1,7})")
+_SPOKEN = re.compile(
+    r"(?P<count>\d{1,7})x(?P<after>[a-z][\w-]*)|(?:(?P<before>[a-z][\w-]*)x|(?P<dashed>[a-z]\w*)-)(?P<number>\d{1,7})"
+)
 AXIS_NAMES = "XYZ"
 
 
@@ -72,7 +74,8 @@ class Slice:
 
 
 def chips_to_hold(chip: Chip, size: Number, whole: int = 1) -> Number:
-    """Chips whose main memory holds `size` bytes, rounded up to a multiple of `whole` (a node, say).
+    """Chips whose main memory holds `size` bytes, rounded up to a multiple of `whole` (a node,
+    say).
 
     >>> chips_to_hold(load_chip("h100"), 700e9), chips_to_hold(load_chip("h100"), 700e9, whole=8)
     (9, 16)
@@ -97,7 +100,8 @@ def wraparound(chip: Chip, shape: tuple[int, ...]) -> tuple[bool, ...]:
 
 
 def parse_slice(text: str) -> Slice:
-    """Read `CHIP:TOPOLOGY[*PODS]`, where CHIP is a name or the path of a TOML file, and check that it can exist."""
+    """Read `CHIP:TOPOLOGY[*PODS]`, where CHIP is a name or the path of a TOML file, and check that
+    it can exist."""
     chip, shape, pods = _split(text)
     if shape is None:
         if not chip.default_slice:
@@ -135,7 +139,9 @@ def _canonical(text: str) -> str:
     if not shapes:
         sizes = sorted({math.prod(shape) for shape in possible_shapes(chip)})
         close = sorted(sizes, key=lambda size: abs(size - count))[:3]
-        raise InputError(f"{shorten(text)} is {count} chips, of which no slice is made; nearest: {', '.join(map(str, sorted(close)))}.")
+        raise InputError(
+            f"{shorten(text)} is {count} chips, of which no slice is made; nearest: {', '.join(map(str, sorted(close)))}."
+        )
     return f"{name}:{_x(min(shapes, key=sum))}"
 
 
@@ -250,6 +256,7 @@ def hops(piece: Slice, source: tuple[int, ...], target: tuple[int, ...]) -> int:
 
 
 def links_of(piece: Slice, position: tuple[int, ...]) -> int:
-    """Links that a chip at this position of a torus really has: fewer at the edge of an axis that does not wrap."""
+    """Links that a chip at this position of a torus really has: fewer at the edge of an axis that
+    does not wrap."""
     axes = zip(piece.shape, piece.wrap, position, strict=True)
     return sum(2 if wraps else (place > 0) + (place < size - 1) for size, wraps, place in axes)

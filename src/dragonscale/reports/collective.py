@@ -1,8 +1,10 @@
-"""How long one collective takes over mesh axes of a slice, whether bytes or hops decide, and what goes on inside.
+"""How long one collective takes over mesh axes of a slice, whether bytes or hops decide, and what
+goes on inside.
 
-The lower bound counts bytes exactly; the book's first-order figure, which drops the (N-1)/N, stands beside it. Inside a
-ring the answer is hops and what each link carries; under switches it is a time for each tier. A message from one chip of
-a torus to another, or from all to one, is answered by `transfer_report`.
+The lower bound counts bytes exactly; the book's first-order figure, which drops the (N-1)/N, stands
+beside it. Inside a ring the answer is hops and what each link carries; under switches it is a time
+for each tier. A message from one chip of a torus to another, or from all to one, is answered by
+`transfer_report`.
 """
 
 from dataclasses import replace
@@ -40,8 +42,9 @@ SHORT = {
 
 
 class RingFacts(msgspec.Struct):
-    """Inside a collective over one axis of a torus: its hops, what a chip sends in each, and what a link carries one way.
-    For an AllToAll a hop carries one piece for one other chip, and `sends` counts those passed on for others too."""
+    """Inside a collective over one axis of a torus: its hops, what a chip sends in each, and what a
+    link carries one way. For an AllToAll a hop carries one piece for one other chip, and `sends`
+    counts those passed on for others too."""
 
     wraps: bool
     hops: float
@@ -52,8 +55,8 @@ class RingFacts(msgspec.Struct):
 
 
 class TierFacts(msgspec.Struct):
-    """One tier of switches: how many of its children take part, its own time, and the bytes that enter and leave the
-    switches of one group if they copy and add, each byte passing them once."""
+    """One tier of switches: how many of its children take part, its own time, and the bytes that
+    enter and leave the switches of one group if they copy and add, each byte passing them once."""
 
     tier: str
     children: float
@@ -107,10 +110,9 @@ def collective_mesh(chip: Chip, piece: Slice | None, axes: dict[str, int] | None
     return natural_mesh(piece)
 
 
-def read_options(
-    size: float, one_way: bool, in_network: bool, filled: float, picks: int | None
-) -> Options:
-    """How the collective is done; `picks` says how many experts each token picks among the `size` chips."""
+def read_options(size: float, one_way: bool, in_network: bool, filled: float, picks: int | None) -> Options:
+    """How the collective is done; `picks` says how many experts each token picks among the `size`
+    chips."""
     if not 0 < filled <= 1:
         raise InputError(f"--filled is {filled}; it is a part of the whole, above 0 and at most 1.")
     if picks is not None and picks < 1:
@@ -122,7 +124,8 @@ def read_options(
 def collective_report(
     kind: str, volume: float, axes: tuple[str, ...], mesh: Mesh, options: Options, on: str
 ) -> CollectiveReport:
-    """The exact bound, the book's first-order time, the expectation of an efficiency profile, and the inside."""
+    """The exact bound, the book's first-order time, the expectation of an efficiency profile, and
+    the inside."""
     from dragonscale.reports.expectation import expected_collective
 
     group = mesh.group(axes)
@@ -171,13 +174,12 @@ def _link_rate(group: Group, tiers: list[TierFacts], options: Options) -> float:
 
 
 def _threshold(cost: Seconds, volume: float) -> float:
-    """The size at which both terms are equal: the bandwidth term grows with the bytes, latency does not."""
+    """The size at which both terms are equal: the bandwidth term grows with the bytes, latency does
+    not."""
     return float(cost.latency * volume / cost.bandwidth) if cost.bandwidth else 0.0
 
 
-def _ring_facts(
-    kind: str, volume: float, group: Group, cost: Seconds, options: Options
-) -> RingFacts | None:
+def _ring_facts(kind: str, volume: float, group: Group, cost: Seconds, options: Options) -> RingFacts | None:
     """Hops and link traffic, for a collective over one axis of a torus."""
     rings = [ring for ring in group.axes if ring.size > 1] if isinstance(group, Rings) else []
     if len(rings) != 1 or not isinstance(group, Rings) or kind == "permute":
@@ -227,7 +229,8 @@ def _advice(report: CollectiveReport) -> str:
 
 
 class TransferReport(msgspec.Struct):
-    """One message over a torus: from a chip to another over every way that shares no link, or from all chips to one."""
+    """One message over a torus: from a chip to another over every way that shares no link, or from
+    all chips to one."""
 
     kind: str
     on: str
@@ -250,9 +253,7 @@ def read_position(text: str, piece: Slice, flag: str) -> tuple[int, ...]:
     return tuple(int(part[:9]) for part in parts)
 
 
-def transfer_report(
-    kind: str, volume: float, piece: Slice | None, source: str, target: str
-) -> TransferReport:
+def transfer_report(kind: str, volume: float, piece: Slice | None, source: str, target: str) -> TransferReport:
     """`send` from a chip to another, or `gather` to one chip what all of a slice hold."""
     if piece is None or not isinstance(piece.chip.network, Torus):
         raise InputError(f"A {kind} between chips needs a slice of a torus, such as --on v5e:4x4.")
@@ -266,15 +267,12 @@ def transfer_report(
         cost = transfer_time(volume, piece, start, to)
         paths, far, total = disjoint_paths(piece, start, to), hops(piece, start, to), cost.upper
     bandwidth, latency = float(cost.bandwidth), float(cost.latency)
-    return TransferReport(
-        kind, str(piece), list(start), list(to), volume, paths, far, bandwidth, latency, float(total)
-    )
+    return TransferReport(kind, str(piece), list(start), list(to), volume, paths, far, bandwidth, latency, float(total))
 
 
-def size_sweep(
-    kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options
-) -> list[dict[str, float | str]]:
-    """The time over message sizes from 1 kB to 10 GB: the two terms and their bound, for a chart."""
+def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -> list[dict[str, float | str]]:
+    """The time over message sizes from 1 kB to 10 GB: the two terms and their bound, for a
+    chart."""
     import numpy
 
     volumes = numpy.logspace(3, 10, 57)

@@ -1,7 +1,9 @@
-"""What a sharded einsum needs: local shapes, collectives, bytes and times, in every legal way, forward and backward.
+"""What a sharded einsum needs: local shapes, collectives, bytes and times, in every legal way,
+forward and backward.
 
-A strategy asks three resources for time: the matrix unit, HBM and the network. The slowest is the lower bound and is
-named. Collectives are counted exactly, as `dscale collective` does; the book's first-order figure stands beside.
+A strategy asks three resources for time: the matrix unit, HBM and the network. The slowest is the
+lower bound and is named. Collectives are counted exactly, as `dscale collective` does; the book's
+first-order figure stands beside.
 """
 
 from typing import Any
@@ -30,7 +32,8 @@ Value = float | str
 
 
 class ArrayRow(msgspec.Struct):
-    """One array: as laid out, what each chip holds of it, what all chips hold, and how many copies those make."""
+    """One array: as laid out, what each chip holds of it, what all chips hold, and how many copies
+    those make."""
 
     array: str
     local_shape: list[int | str]
@@ -40,7 +43,8 @@ class ArrayRow(msgspec.Struct):
 
 
 class MoveRow(msgspec.Struct):
-    """One collective; `when` is before or after the einsum, `book_s` the time without the (N-1)/N."""
+    """One collective; `when` is before or after the einsum, `book_s` the time without the
+    (N-1)/N."""
 
     when: str
     collective: str
@@ -54,7 +58,8 @@ class MoveRow(msgspec.Struct):
 
 
 class StrategyRow(msgspec.Struct):
-    """One way to do it: its collectives in order, the local einsum, and the time of each resource."""
+    """One way to do it: its collectives in order, the local einsum, and the time of each
+    resource."""
 
     collectives: list[MoveRow]
     free_slices: list[str]
@@ -134,9 +139,7 @@ def _check_axes(line: Einsum, mesh: Mesh) -> None:
         )
 
 
-def line_report(
-    planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, most: int
-) -> LineReport:
+def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, most: int) -> LineReport:
     """One einsum on a mesh."""
     line = planned.line
     arrays = (*line.operands, line.output)
@@ -183,9 +186,7 @@ def _moves_before(planned: list[PlannedEinsum]) -> list[Step]:
     return [step for line in planned for step in line.best.before]
 
 
-def _rows(
-    steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[Step]
-) -> list[MoveRow]:
+def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[Step]) -> list[MoveRow]:
     """Collectives in order, each with its exact and its first-order time."""
     rows: list[MoveRow] = []
     for step in steps:
@@ -197,11 +198,7 @@ def _rows(
         sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))
         when = "before" if step in before else "after"
         array, result = str(step.before), str(step.after)
-        rows.append(
-            MoveRow(
-                when, step.kind, list(step.axes), array, result, shown(volume), shown(sent), *times
-            )
-        )
+        rows.append(MoveRow(when, step.kind, list(step.axes), array, result, shown(volume), shown(sent), *times))
     return rows
 
 

@@ -1,4 +1,5 @@
-"""What a slice is: chips, hosts, the rings or tiers that join them, and what all of it adds up to."""
+"""What a slice is: chips, hosts, the rings or tiers that join them, and what all of it adds up
+to."""
 
 import math
 
@@ -10,8 +11,8 @@ from dragonscale.hardware.slices import AXIS_NAMES
 
 
 class AxisRow(msgspec.Struct):
-    """One axis of a torus: whether it closes, what a chip sends and receives along it at once, the hops to the farthest
-    chip, and what crosses the middle one way."""
+    """One axis of a torus: whether it closes, what a chip sends and receives along it at once, the
+    hops to the farthest chip, and what crosses the middle one way."""
 
     axis: str
     size: int
@@ -22,8 +23,9 @@ class AxisRow(msgspec.Struct):
 
 
 class TierRow(msgspec.Struct):
-    """One tier of switches: groups of so many children, what one child and one chip get, what crosses between halves of
-    a group one way, and how many switches that takes (None where the catalogue has no switch that fits)."""
+    """One tier of switches: groups of so many children, what one child and one chip get, what
+    crosses between halves of a group one way, and how many switches that takes (None where the
+    catalogue has no switch that fits)."""
 
     tier: str
     groups: int
@@ -57,8 +59,8 @@ class SliceReport(msgspec.Struct):
 
 
 def slice_report(piece: Slice) -> SliceReport:
-    """The facts of one slice. Bisection is of the weakest axis, or of the top tier that is used; across pods it is what
-    half of them send over the data-centre network."""
+    """The facts of one slice. Bisection is of the weakest axis, or of the top tier that is used;
+    across pods it is what half of them send over the data-centre network."""
     chip, count = piece.chip, piece.chips
     axes, (tiers, tree) = _axes(piece), _tiers(piece)
     weakest = min([row.bisection_bytes_per_s for row in axes], default=0.0)
@@ -106,7 +108,8 @@ def _axes(piece: Slice) -> list[AxisRow]:
 
 
 def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
-    """The tiers that a slice under switches uses, with their switches where the catalogue knows them."""
+    """The tiers that a slice under switches uses, with their switches where the catalogue knows
+    them."""
     chip, network = piece.chip, piece.chip.network
     if not isinstance(network, Tree):
         return [], None

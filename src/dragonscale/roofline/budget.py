@@ -1,9 +1,10 @@
 """FLOPs by the book's rule of thumb: 2 per parameter and token forward, 6 for training.
 
-Every parameter of a matrix is multiplied and added once per token: 2 FLOPs. The backward pass does it twice, once for the
-gradient of the activations and once for that of the weights. Hence 2·params·tokens forward and 6·params·tokens for
-training. What it leaves out are attention's dot products, T/(8D) of the rest for a plain Transformer, and it counts an
-embedding's rows only if `params` does. Recomputing the forward pass in the backward pass (rematerialisation) adds 2.
+Every parameter of a matrix is multiplied and added once per token: 2 FLOPs. The backward pass does
+it twice, once for the gradient of the activations and once for that of the weights. Hence
+2·params·tokens forward and 6·params·tokens for training. What it leaves out are attention's dot
+products, T/(8D) of the rest for a plain Transformer, and it counts an embedding's rows only if
+`params` does. Recomputing the forward pass in the backward pass (rematerialisation) adds 2.
 """
 
 from dragonscale.numbers import Number
@@ -12,8 +13,8 @@ from dragonscale.numbers import Number
 def model_flops(active_params: Number, tokens: Number, training: bool = True, recomputed: Number = 0) -> Number:
     """FLOPs of `tokens` tokens through a model that uses `active_params` parameters for each.
 
-    `recomputed` is the part of the forward pass that is done again in the backward pass: 1 if only the inputs of blocks
-    are kept. It is work, but not useful work: leave it out of a utilisation.
+    `recomputed` is the part of the forward pass that is done again in the backward pass: 1 if only
+    the inputs of blocks are kept. It is work, but not useful work: leave it out of a utilisation.
 
     >>> model_flops(37e9, 14.8e12)
     3.2856e+24

@@ -1,9 +1,10 @@
 """Sharded einsums: which collectives they need, in every legal way, and what each way costs.
 
-One rule covers every case of the book. *Give each mesh axis to at most one index of the einsum.* Whatever operand is
-laid out otherwise must be gathered or moved first; an axis given to a summed index leaves a partial sum, to be reduced
-or scattered; an axis given to no index repeats the work. The choices follow from the layouts alone, so they are derived
-once, and the cheapest is chosen for the sizes at hand.
+One rule covers every case of the book. *Give each mesh axis to at most one index of the einsum.*
+Whatever operand is laid out otherwise must be gathered or moved first; an axis given to a summed
+index leaves a partial sum, to be reduced or scattered; an axis given to no index repeats the work.
+The choices follow from the layouts alone, so they are derived once, and the cheapest is chosen for
+the sizes at hand.
 
 >>> from dragonscale.notation import parse_einsum
 >>> mesh = Mesh({"X": 4})
@@ -32,8 +33,9 @@ from dragonscale.sharding.reshard import Step, reshard
 
 MAX_STRATEGIES = 4096
 FLOPS_PER_BYTE = 2500
-"""What chips compute in bf16 while they send one byte along a mesh axis: 2,189 on a v5e, 2,200 on an
-H100 in its node, 2,550 on a v5p, 3,056 on a v4. Weighs FLOPs against bytes where no chip is given."""
+"""What chips compute in bf16 while they send one byte along a mesh axis: 2,189 on a v5e, 2,200 on
+an H100 in its node, 2,550 on a v5p, 3,056 on a v4. Weighs FLOPs against bytes where no chip is
+given."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +126,14 @@ def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = BOOK) 
 
 
 def plain_sizes(sizes: Sizes) -> Sizes:
-    """The sizes with large numbers in place of symbols and arrays, for choosing among strategies."""
-    return {
-        name: 8192 if is_symbolic(size) or is_array(size) else size for name, size in sizes.items()
-    }
+    """The sizes with large numbers in place of symbols and arrays, for choosing among
+    strategies."""
+    return {name: 8192 if is_symbolic(size) or is_array(size) else size for name, size in sizes.items()}
 
 
 def rank(strategy: Strategy, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> tuple[float, ...]:
-    """What strategies are compared by: the lower bound, the sum of its parts, the number of collectives."""
+    """What strategies are compared by: the lower bound, the sum of its parts, the number of
+    collectives."""
     if mesh.chip is None:
         flops, sent = strategy.flops(sizes, mesh), strategy.wire_bytes(sizes, mesh)
         parts = [float(flops), float(sent) * FLOPS_PER_BYTE]
@@ -165,7 +167,8 @@ def _choices(line: Einsum, axis: str) -> list[str]:
 
 
 def _orders(line: Einsum, assignment: dict[str, str], mesh: Mesh, prefer: str) -> list[Strategy]:
-    """One strategy for each order in which the arrays list the axes of an index (they rarely differ)."""
+    """One strategy for each order in which the arrays list the axes of an index (they rarely
+    differ)."""
     arrays = (*line.operands, line.output)
     options: dict[str, list[tuple[str, ...]]] = {}
     for index in dict.fromkeys(assignment.values()):
@@ -209,8 +212,8 @@ def _reshard_only(line: Einsum, mesh: Mesh, prefer: str) -> Strategy:
 def book_case(line: Einsum) -> int:
     """Which of the book's four cases a matmul falls under.
 
-    1: no summed dim is split and no axis is used twice. 2: one operand's summed dim is split. 3: both are, over the same
-    axes. 4: one axis splits different kept dims of the operands.
+    1: no summed dim is split and no axis is used twice. 2: one operand's summed dim is split. 3:
+    both are, over the same axes. 4: one axis splits different kept dims of the operands.
     """
     kept = {(axis, dim.name) for array in line.operands for dim in array.dims for axis in dim.axes}
     kept = {(axis, index) for axis, index in kept if index not in line.contracted}
@@ -225,7 +228,8 @@ def book_case(line: Einsum) -> int:
 def backward(line: Einsum) -> list[Einsum]:
     """The einsums of the backward pass: the gradient of each operand, laid out like the operand.
 
-    The gradient of the output is laid out like the output; where the forward pass left partial sums, it is whole.
+    The gradient of the output is laid out like the output; where the forward pass left partial
+    sums, it is whole.
 
     >>> from dragonscale.notation import parse_einsum
     >>> for gradient in backward(parse_einsum("A[I_X, J] @ B[J, K_Y] -> C[I_X, K_Y]")):

@@ -1,8 +1,8 @@
 """Several sharded einsums in a row, forward and backward, with the collectives of each pass.
 
-The layouts of intermediates are free: those are chosen that make the whole chain cheapest. Within a pass, an array that
-two lines need in the same form is moved once. For the book's mixed FSDP and tensor parallelism this gives its eleven
-collectives:
+The layouts of intermediates are free: those are chosen that make the whole chain cheapest. Within a
+pass, an array that two lines need in the same form is moved once. For the book's mixed FSDP and
+tensor parallelism this gives its eleven collectives:
 
 >>> from dragonscale.notation import parse_chain
 >>> lines = parse_chain("In[B_X, D_Y] · W_in[D_X, F_Y] · W_out[F_Y, D_X] -> Out[B_X, D_Y]")
@@ -58,7 +58,8 @@ def collectives(planned: list[PlannedEinsum]) -> list[Step]:
 
 
 def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> list[Einsum]:
-    """The chain with a layout for each intermediate, such that the cheapest strategies of all lines are cheapest together."""
+    """The chain with a layout for each intermediate, such that the cheapest strategies of all lines
+    are cheapest together."""
     if len(lines) == 1:
         return lines
     plain = plain_sizes(sizes)
@@ -80,8 +81,9 @@ def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh, options:
 
 
 def _layouts(line: Einsum, axes: tuple[str, ...]) -> list[Array]:
-    """Layouts an intermediate could have: each dim as one of the operands splits it, over one axis of the chain, or
-    whole; no axis twice. Where a chain has many axes, those of the line's own operands are enough to look through."""
+    """Layouts an intermediate could have: each dim as one of the operands splits it, over one axis
+    of the chain, or whole; no axis twice. Where a chain has many axes, those of the line's own
+    operands are enough to look through."""
     single = [(axis,) for axis in axes] if len(axes) <= MOST_AXES else []
     choices: list[list[tuple[str, ...]]] = []
     for dim in line.output.dims:

@@ -1,4 +1,5 @@
-"""Rooflines, collectives, sharded einsums and models explained: the functions behind each answer, run on letters."""
+"""Rooflines, collectives, sharded einsums and models explained: the functions behind each answer,
+run on letters."""
 
 from dataclasses import replace
 from typing import Any
@@ -45,10 +46,9 @@ def _rate(name: str, taken: Any) -> Any:
     return symbol(f"{name}_chip" if name in taken else name)
 
 
-def explain_roofline(
-    expression: str, chip: Chip, sizes: dict[str, int], level: str = "hbm"
-) -> Explanation:
-    """Why an operation takes as long as it does: both times, the intensity, and every crossover as a formula."""
+def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: str = "hbm") -> Explanation:
+    """Why an operation takes as long as it does: both times, the intensity, and every crossover as
+    a formula."""
     import sympy
 
     asked = parse_operation(expression)
@@ -77,10 +77,9 @@ def explain_roofline(
     return Explanation(str(asked), lines, [told(line) for line in found], [note], found)
 
 
-def _crossings(
-    what: str, math: Any, other: Any, letters: dict[str, Any], values: Values
-) -> list[FormulaLine]:
-    """Where two times are equal, in each letter: positive solutions, as formulas where the times have no maximum."""
+def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values: Values) -> list[FormulaLine]:
+    """Where two times are equal, in each letter: positive solutions, as formulas where the times
+    have no maximum."""
     import sympy
 
     found: list[FormulaLine] = []
@@ -97,8 +96,8 @@ def _crossings(
 
 
 def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tuple[Group, Values, list[str]]:
-    """A group with letters for its rates and, where mesh axes are whole hardware axes, for its sizes; what the letters
-    stand for; and that in words."""
+    """A group with letters for its rates and, where mesh axes are whole hardware axes, for its
+    sizes; what the letters stand for; and that in words."""
     if isinstance(group, Stacked):
         inner, values, notes = lettered(group.inner, {}, ())
         outer, more, others = lettered(group.outer, {}, ())
