@@ -6,6 +6,8 @@ waves; no attention is shorter than (a part of) its longest tile. Queries, keys,
 With a causal mask a row sees half of the keys on average, and half a tile more than it needs; a window caps what it sees.
 """
 
+from functools import partial
+
 from dragonscale.kernels.blocks import evaluate
 from dragonscale.kernels.dtypes import FORMATS, format_name
 from dragonscale.kernels.profile import FlashAttention, KernelProfile
@@ -16,19 +18,10 @@ MEASURED_HEAD = 128
 
 
 def attention_seconds(
-    batch: Number,
-    queries: Number,
-    keys: Number,
-    q_heads: Number,
-    kv_heads: Number,
-    head_dim: Number,
-    dtype: str,
-    profile: KernelProfile,
-    *,
-    causal: bool = True,
-    window: Number = None,
-    write_cache: bool = False,
-) -> Number:
+    batch: Number, queries: Number, keys: Number, q_heads: Number, kv_heads: Number,
+    head_dim: Number, dtype: str, profile: KernelProfile, *, causal: bool = True,
+    window: Number = None, write_cache: bool = False,
+) -> Number:  # fmt: skip
     """Seconds of the forward pass on one chip; heads are those of this chip, `dtype` is that of the keys and values.
 
     The queries are the last of the keys, so `keys - queries` were there before. `window` is how many keys a query may
@@ -43,26 +36,15 @@ def attention_seconds(
     name = format_name(dtype)
     table = profile.attention.of(name)
     seen = keys if window is None else window
-
-    def formula(*sizes: Number) -> Number:
-        return _seconds(*sizes, name=name, table=table, profile=profile, causal=causal, write=write_cache)
-
+    formula = partial(_seconds, name=name, table=table, profile=profile, causal=causal, write=write_cache)
     return evaluate(formula, batch, queries, keys, q_heads, kv_heads, head_dim, seen)
 
 
 def attention_backward_seconds(
-    batch: Number,
-    queries: Number,
-    keys: Number,
-    q_heads: Number,
-    kv_heads: Number,
-    head_dim: Number,
-    dtype: str,
-    profile: KernelProfile,
-    *,
-    causal: bool = True,
+    batch: Number, queries: Number, keys: Number, q_heads: Number, kv_heads: Number,
+    head_dim: Number, dtype: str, profile: KernelProfile, *, causal: bool = True,
     window: Number = None,
-) -> Number:
+) -> Number:  # fmt: skip
     """Seconds of the backward pass: five matmuls where the forward pass has two, at a lower rate."""
     forward = attention_seconds(
         batch, queries, keys, q_heads, kv_heads, head_dim, dtype, profile, causal=causal, window=window
@@ -84,20 +66,10 @@ def keys_seen(queries: Number, keys: Number, window: Number, causal: bool) -> Nu
 
 
 def _seconds(
-    batch: Number,
-    queries: Number,
-    keys: Number,
-    q_heads: Number,
-    kv_heads: Number,
-    head_dim: Number,
-    window: Number,
-    *,
-    name: str,
-    table: FlashAttention,
-    profile: KernelProfile,
-    causal: bool,
-    write: bool,
-) -> Number:
+    batch: Number, queries: Number, keys: Number, q_heads: Number, kv_heads: Number,
+    head_dim: Number, window: Number, *, name: str, table: FlashAttention, profile: KernelProfile,
+    causal: bool, write: bool,
+) -> Number:  # fmt: skip
     peak, cores = profile.peak(name), profile.cores
     group = q_heads / kv_heads
     rows = queries * group if table.packed else queries

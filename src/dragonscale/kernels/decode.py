@@ -6,6 +6,8 @@ among them and joined. In a model, other layers have passed through the last-lev
 read, so they come from memory; a benchmark that repeats one kernel finds them there (`warm=True`).
 """
 
+from functools import partial
+
 from dragonscale.kernels.blocks import evaluate
 from dragonscale.kernels.dtypes import FORMATS, format_name
 from dragonscale.kernels.profile import Decode, KernelProfile
@@ -16,16 +18,9 @@ SPLIT = 128
 
 
 def decode_attention_seconds(
-    batch: Number,
-    keys: Number,
-    q_heads: Number,
-    kv_heads: Number,
-    head_dim: Number,
-    dtype: str,
-    profile: KernelProfile,
-    *,
-    warm: bool = False,
-) -> Number:
+    batch: Number, keys: Number, q_heads: Number, kv_heads: Number, head_dim: Number, dtype: str,
+    profile: KernelProfile, *, warm: bool = False,
+) -> Number:  # fmt: skip
     """Seconds of one decoding step's attention in one layer; heads are those of this chip, `dtype` that of the cache.
 
     >>> from dragonscale.kernels.profile_file import kernel_profile_for
@@ -36,24 +31,14 @@ def decode_attention_seconds(
     """
     name = format_name(dtype)
     table = profile.decode.of(name)
-
-    def formula(batch: Number, keys: Number, q_heads: Number, kv_heads: Number, head_dim: Number) -> Number:
-        return _seconds(batch, keys, q_heads, kv_heads, head_dim, FORMATS[name].weight, table, profile, warm)
-
+    formula = partial(_seconds, element=FORMATS[name].weight, table=table, profile=profile, warm=warm)
     return evaluate(formula, batch, keys, q_heads, kv_heads, head_dim)
 
 
 def _seconds(
-    batch: Number,
-    keys: Number,
-    q_heads: Number,
-    kv_heads: Number,
-    head_dim: Number,
-    element: float,
-    table: Decode,
-    profile: KernelProfile,
-    warm: bool,
-) -> Number:
+    batch: Number, keys: Number, q_heads: Number, kv_heads: Number, head_dim: Number,
+    element: float, table: Decode, profile: KernelProfile, warm: bool,
+) -> Number:  # fmt: skip
     blocks = batch * kv_heads
     per_core = blocks / profile.cores
     waves = ceil(per_core) * table.quantum + per_core * (1 - table.quantum)

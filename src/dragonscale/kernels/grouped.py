@@ -6,6 +6,8 @@ rows pays for a whole tile. The library is taken to choose the best height of ti
 bandwidth. Never faster than the weights of the active experts and their FLOPs at the datasheet's rates.
 """
 
+from functools import partial
+
 from dragonscale.errors import unknown
 from dragonscale.kernels.blocks import evaluate
 from dragonscale.kernels.dtypes import FORMATS, format_name
@@ -15,20 +17,10 @@ from dragonscale.numbers import Number, ceil, maximum, minimum
 
 
 def grouped_matmul_seconds(
-    tokens: Number,
-    hidden: Number,
-    inner: Number,
-    picks: Number,
-    experts: Number,
-    dtype: str,
-    profile: KernelProfile,
-    *,
-    chips: Number = 1,
-    tensor: Number = 1,
-    routing: Routing = "random",
-    gated: bool = True,
-    implementation: str = "",
-) -> Number:
+    tokens: Number, hidden: Number, inner: Number, picks: Number, experts: Number, dtype: str,
+    profile: KernelProfile, *, chips: Number = 1, tensor: Number = 1, routing: Routing = "random",
+    gated: bool = True, implementation: str = "",
+) -> Number:  # fmt: skip
     """Seconds of the experts' part of one layer on the busiest of `chips` chips that share the experts.
 
     `tokens` are those of all these chips together, each of which goes to `picks` experts of size hidden x inner (`inner`
@@ -46,27 +38,14 @@ def grouped_matmul_seconds(
     if implementation and implementation not in tables:
         raise unknown(f"implementation of {name} experts on {profile.chip.title}", implementation, tables)
     table = tables[implementation or next(iter(tables))]
-
-    def formula(*sizes: Number) -> Number:
-        return _seconds(*sizes, name=name, table=table, profile=profile, routing=routing, gated=gated)
-
+    formula = partial(_seconds, name=name, table=table, profile=profile, routing=routing, gated=gated)
     return evaluate(formula, tokens, hidden, inner / tensor, picks, experts, chips)
 
 
 def _seconds(
-    tokens: Number,
-    hidden: Number,
-    inner: Number,
-    picks: Number,
-    experts: Number,
-    chips: Number,
-    *,
-    name: str,
-    table: Grouped,
-    profile: KernelProfile,
-    routing: Routing,
-    gated: bool,
-) -> Number:
+    tokens: Number, hidden: Number, inner: Number, picks: Number, experts: Number, chips: Number, *,
+    name: str, table: Grouped, profile: KernelProfile, routing: Routing, gated: bool,
+) -> Number:  # fmt: skip
     kind, peak, cores = FORMATS[name], profile.peak(name), profile.cores
     load = route(tokens, picks, experts, chips, routing)
     into = 2 * inner if gated else inner

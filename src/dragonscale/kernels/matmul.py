@@ -12,6 +12,7 @@ memory hides behind the longer but for `unhidden`. Never faster than the rooflin
 """
 
 from dataclasses import replace
+from functools import partial
 
 from dragonscale.kernels.blocks import evaluate
 from dragonscale.kernels.dtypes import FORMATS, format_name
@@ -20,15 +21,9 @@ from dragonscale.numbers import Number, ceil, ceil_to, maximum, minimum, where
 
 
 def matmul_seconds(
-    m: Number,
-    n: Number,
-    k: Number,
-    dtype: str,
-    profile: KernelProfile,
-    batch: Number = 1,
-    out_bytes: float = 2,
-    replayed: bool = False,
-) -> Number:
+    m: Number, n: Number, k: Number, dtype: str, profile: KernelProfile, batch: Number = 1,
+    out_bytes: float = 2, replayed: bool = False,
+) -> Number:  # fmt: skip
     """Seconds of `batch` independent matmuls of m x k by k x n in one kernel, activations already in their format.
 
     `out_bytes` are those of an element of the result. `replayed` from a graph, a kernel that was only measured under the
@@ -44,10 +39,7 @@ def matmul_seconds(
     table = profile.matmul.of(name)
     if replayed and table.dispatch:
         table = replace(table, launch=min(table.launch, profile.matmul.of("fp8").launch))
-
-    def formula(m: Number, n: Number, k: Number, batch: Number) -> Number:
-        return _seconds(m, n, k, batch, name, table, profile, out_bytes)
-
+    formula = partial(_seconds, name=name, table=table, profile=profile, out_bytes=out_bytes)
     return evaluate(formula, m, n, k, batch)
 
 

@@ -52,7 +52,6 @@ class Attention(Written):
         return {"n": self.n_heads, "k": self.n_kv_heads, "h": size, "g": self.v_head_dim or size}
 
     def lines(self) -> list[str]:
-        """The program of this attention."""
         sinks = "; w_sinks[n]" if self.sinks else ""
         lines = [*self._project(), *self._norm()]
         lines += ["attention: cache(K[b,s,k,h], V[b,s,k,g])"] if self.kv != "borrowed" else []

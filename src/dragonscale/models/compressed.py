@@ -52,7 +52,6 @@ class CompressedAttention(Written):
         return dims
 
     def lines(self) -> list[str]:
-        """The program of this attention."""
         keys = "C[b,s,h], Z[b,m,h]" if self.ratio is not None else "C[b,s,h]"
         return [
             "attention: Cq[b,t,q] = X[b,t,d] · Wqa[d,q]",

@@ -28,7 +28,6 @@ class Mlp(Written):
         return {"f": self.d_ff} | ({"a": self.act_weights} if self.act_weights else {})
 
     def lines(self) -> list[str]:
-        """The program of this MLP."""
         learnt = "; w_act[a]" if self.act_weights else ""
         norm = ["mlp: H[b,t,f] = norm(H[b,t,f]; w_hidden[f])"] if self.norm else []
         return [*_widened("mlp", "f", self.gated, self.bias, learnt=learnt), *norm, *_narrowed("mlp", "f", self.bias)]
@@ -92,7 +91,6 @@ class Moe(Written):
         return dims | ({"dl": self.latent} if self.latent else {})
 
     def lines(self) -> list[str]:
-        """The program of these experts."""
         return [*self._route(), *self._experts(), *(self._shared() if self.shared_d_ff else [])]
 
     def _route(self) -> list[str]:

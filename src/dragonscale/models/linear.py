@@ -34,7 +34,6 @@ class DeltaAttention(Written):
         return dims | ({"r": self.rank} if self.rank else {})
 
     def lines(self) -> list[str]:
-        """The program of this mixer."""
         lines = [
             "linear: Q[b,t,k,h] = X[b,t,d] · Wq[d,k,h]",
             "linear: K[b,t,k,h] = X[b,t,d] · Wk[d,k,h]",
@@ -75,7 +74,6 @@ class LightningAttention(Written):
         return {"n": self.n_heads, "h": self.head_dim, "g": self.head_dim}
 
     def lines(self) -> list[str]:
-        """The program of this mixer."""
         return [
             "linear: Q[b,t,n,h] = X[b,t,d] · Wq[d,n,h]",
             "linear: K[b,t,n,h] = X[b,t,d] · Wk[d,n,h]",

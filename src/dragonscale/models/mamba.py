@@ -67,7 +67,6 @@ class Mamba(Written):
         return dims | {"w": self.kernel, "wm": self.kernel - 1}
 
     def lines(self) -> list[str]:
-        """The program of this mixer."""
         conv_bias = ", w_conv_bias[f1]" if self.conv_bias else ""
         v_bias, e_bias, o_bias = ("w_v[f1]", "w_e[f1]", "w_o[d]") if self.proj_bias else ("", "", "")
         lines = projected("mamba", "V[b,t,f1]", "X[b,t,d]", "Wv[d,f1]", v_bias)
@@ -107,7 +106,6 @@ class ShortConv(Written):
         return {"d1": self.width, "w": self.kernel, "wm": self.kernel - 1}
 
     def lines(self) -> list[str]:
-        """The program of this mixer."""
         lines: list[str] = []
         for name in ("B", "C", "V"):
             tag = name.lower()

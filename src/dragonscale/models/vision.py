@@ -9,14 +9,9 @@ from dragonscale.models.transformer import layer_section
 
 
 def patches(
-    d_model: int,
-    pixels: int,
-    bias: bool = False,
-    positions: int = 0,
-    class_token: bool = False,
-    norm: bool = False,
-    norm_bias: bool = False,
-) -> Section:
+    d_model: int, pixels: int, bias: bool = False, positions: int = 0, class_token: bool = False,
+    norm: bool = False, norm_bias: bool = False,
+) -> Section:  # fmt: skip
     """Patches of `pixels` numbers each, projected to the tower's width."""
     lines = ["vision: R[b,t,d] = I[b,t,i] · W_patch[i,d]"]
     lines += ["vision: R[b,t,d] = bias(R[b,t,d]; w_patch[d])"] if bias else []
@@ -41,13 +36,9 @@ def norm(d_model: int, name: str, bias: bool) -> Section:
 
 
 def bridge(
-    sizes: tuple[int, ...],
-    name: str = "bridge",
-    bias: bool = True,
-    norm_size: int = 0,
-    norm_bias: bool = True,
-    repeat: int = 1,
-) -> Section:
+    sizes: tuple[int, ...], name: str = "bridge", bias: bool = True, norm_size: int = 0,
+    norm_bias: bool = True, repeat: int = 1,
+) -> Section:  # fmt: skip
     """Matrices in a row, of these widths from first to last, after a norm over `norm_size` if there is one."""
     dims = {f"j{number}": size for number, size in enumerate(sizes)} | {"m0": norm_size}
     lines: list[str] = []

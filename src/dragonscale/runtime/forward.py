@@ -129,13 +129,9 @@ def through(program: Program, stretch: Stretch, setting: PassSetting, positions:
 
 
 def forward(
-    params: Tree,
-    program: Program,
-    tokens: jax.Array,
-    setting: PassSetting,
-    length: int | None = None,
-    remat: Callable[[Any], Any] | None = None,
-) -> jax.Array:
+    params: Tree, program: Program, tokens: jax.Array, setting: PassSetting,
+    length: int | None = None, remat: Callable[[Any], Any] | None = None,
+) -> jax.Array:  # fmt: skip
     """Logits [b, t, v] of whole sequences of `length` tokens (where chips have parts of them, longer than `tokens`)."""
     positions = jnp.arange(length or tokens.shape[1])[None]
     residual = embed(params, program, tokens, positions, setting)

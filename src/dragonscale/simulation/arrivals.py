@@ -50,7 +50,6 @@ class Poisson:
         _check_rate(self.rate)
 
     def times(self, random: numpy.random.Generator) -> Iterator[float]:
-        """Times in order, without end."""
         return _summed(random.exponential(1 / self.rate, CHUNK) for _ in repeat(None))
 
 
@@ -67,7 +66,6 @@ class Gamma:
             raise InputError(f"A coefficient of variation of {self.cv} is not above 0; 1 is Poisson.")
 
     def times(self, random: numpy.random.Generator) -> Iterator[float]:
-        """Times in order, without end."""
         shape = self.cv**-2
         return _summed(random.gamma(shape, 1 / (self.rate * shape), CHUNK) for _ in repeat(None))
 
@@ -86,7 +84,6 @@ class Diurnal:
             raise InputError("A diurnal rate swings by a share from 0 to 1 of its mean, over a period above 0 seconds.")
 
     def times(self, random: numpy.random.Generator) -> Iterator[float]:
-        """Times in order, without end."""
         peak, turn = 1 + self.swing, 2 * math.pi / self.period_s
         now = 0.0
         while True:
@@ -101,6 +98,5 @@ class AtOnce:
     """Everything at time 0."""
 
     def times(self, random: numpy.random.Generator) -> Iterator[float]:
-        """Times in order, without end."""
         del random
         return repeat(0.0)

@@ -42,15 +42,10 @@ def cache_tokens(deployment: Deployment, longest: int) -> int:
 
 
 def pool_for(
-    deployment: Deployment,
-    longest: int,
-    replicas: int = 1,
-    draft: int = 0,
-    acceptance: float = 0.0,
-    draft_part: float = 0.0,
-    drafter: Deployment | None = None,
+    deployment: Deployment, longest: int, replicas: int = 1, draft: int = 0,
+    acceptance: float = 0.0, draft_part: float = 0.0, drafter: Deployment | None = None,
     **more: Any,
-) -> Pool:
+) -> Pool:  # fmt: skip
     """Replicas of a deployment for requests of up to `longest` tokens; `more` goes to `Pool` (router, autoscale …)."""
     small = StepTable(drafter, longest=longest) if drafter is not None else None
     table = StepTable(deployment, longest=longest, drafter=small, draft_part=draft_part)

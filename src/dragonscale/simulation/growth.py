@@ -85,14 +85,12 @@ class UnevenGrowth:
         return sequence.joined - (-(full + 1 - sequence.base) * sequence.steps // sequence.left)
 
     def add(self, sequence: Sequence) -> None:
-        """A sequence joins."""
         self.members[sequence.order] = sequence
         self.pace += sequence.left / sequence.steps
         full = -(-sequence.base // self.page) * self.page
         heapq.heappush(self.heap, (self._next(sequence, full), sequence.order, full))
 
     def remove(self, sequence: Sequence) -> None:
-        """A sequence leaves."""
         del self.members[sequence.order]
         self.pace -= sequence.left / sequence.steps
         if len(self.heap) > 64 + 4 * len(self.members):
@@ -115,19 +113,15 @@ class UnevenGrowth:
         return taken, until
 
     def pages(self, step: int, steps: int) -> int:
-        """Pages taken in the `steps` steps after `step`."""
         return self._take(self.heap.copy(), step + steps, None)[0]
 
     def next(self, step: int) -> int:
-        """Pages taken in the step after `step`."""
         return self.pages(step, 1)
 
     def advance(self, step: int, steps: int) -> int:
-        """Pages taken in the `steps` steps after `step`, which are over."""
         return self._take(self.heap, step + steps, None)[0]
 
     def steps(self, step: int, room: int, limit: int) -> int:
-        """The most steps, up to `limit`, whose pages fit into `room`."""
         if self.pace * limit / self.page + 2 * len(self.members) <= room:  # more than they can take
             return limit
         return self._take(self.heap.copy(), step + limit, room)[1] - step

@@ -38,7 +38,6 @@ class Fixed:
         _check(self.tokens)
 
     def draw(self, random: numpy.random.Generator) -> Iterator[int]:
-        """An endless stream of lengths."""
         del random
         return repeat(self.tokens)
 
@@ -62,7 +61,6 @@ class Uniform:
         return cls(max(int(ratio * tokens), 1), tokens)
 
     def draw(self, random: numpy.random.Generator) -> Iterator[int]:
-        """An endless stream of lengths."""
         while True:
             yield from random.integers(self.least, self.most + 1, CHUNK).tolist()
 
@@ -82,7 +80,6 @@ class Lognormal:
             raise InputError(f"A coefficient of variation of {self.cv} is negative.")
 
     def draw(self, random: numpy.random.Generator) -> Iterator[int]:
-        """An endless stream of lengths."""
         variance = numpy.log1p(self.cv**2)
         middle = numpy.log(self.mean) - variance / 2
         while True:
@@ -102,7 +99,6 @@ class Empirical:
         _check(min(self.seen))
 
     def draw(self, random: numpy.random.Generator) -> Iterator[int]:
-        """An endless stream of lengths."""
         seen = numpy.array(self.seen)
         while True:
             yield from random.choice(seen, CHUNK).tolist()

@@ -30,12 +30,7 @@ class Router:
     def __init__(self, kind: str) -> None:
         self.turn = 0
         self.homes: OrderedDict[int, int] = OrderedDict()
-        self.choose: Choose = {
-            "round_robin": self.round_robin,
-            "least_loaded": self.least_loaded,
-            "prefix_affinity": self.prefix_affinity,
-            "slo_aware": self.slo_aware,
-        }[kind]
+        self.choose: Choose = getattr(self, kind)
 
     def round_robin(self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float) -> Replica:
         """The next."""

@@ -57,20 +57,16 @@ class Scheduler:
         for name in ("sequences", "tokens", "page_tokens"):
             if getattr(self, name) < 1:
                 raise InputError(f"An engine's {name} is {getattr(self, name)}; it must be at least 1.")
-        if not 0 <= self.watermark < 1:
-            raise InputError(
-                f"An engine's watermark is {self.watermark}; it is a share of the pages, from 0 to below 1."
-            )
-        if self.draft < 0:
-            raise InputError(f"An engine's draft length is {self.draft}; it is 0 (no speculation) or more.")
-        if not 0 <= self.acceptance <= 1:
-            raise InputError(f"An engine's acceptance is {self.acceptance}; it is a probability, from 0 to 1.")
-        if self.ahead < 0 or self.poll < 1:
-            raise InputError(
-                "An engine settles 0 or more iterations ahead and looks for requests every 1 or more of them."
-            )
-        if self.patience_s < 0:
-            raise InputError(f"An engine's patience is {self.patience_s} s; it cannot be negative.")
+        for name, holds, wanted in (
+            ("watermark", 0 <= self.watermark < 1, "a share of the pages, from 0 to below 1"),
+            ("draft", self.draft >= 0, "0 (no speculation) or more tokens"),
+            ("acceptance", 0 <= self.acceptance <= 1, "a probability, from 0 to 1"),
+            ("ahead", self.ahead >= 0, "0 or more iterations"),
+            ("poll", self.poll >= 1, "1 or more iterations"),
+            ("patience_s", self.patience_s >= 0, "0 or more seconds"),
+        ):
+            if not holds:
+                raise InputError(f"An engine's {name} is {getattr(self, name)}; it is {wanted}.")
 
     @property
     def beside(self) -> bool:

@@ -155,7 +155,6 @@ class Replay:
             raise InputError(f"A trace cannot be replayed at {self.speed} times its speed.")
 
     def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
-        """Requests in order of arrival; none follow."""
         del seed
         stream = (request._replace(arrival_s=request.arrival_s / self.speed) for request in self.read())
         return islice(stream, self.requests), _nothing

@@ -162,24 +162,19 @@ def _nemotron_parts(f: Fields) -> dict:  # pyright: ignore[reportMissingTypeArgu
         f.must_be("mlp_bias", False)
         return routed(f, shared_d_ff=shared, gated=False, score_bias=True, latent=latent)
 
-    def mamba() -> Mamba2:
-        return Mamba2(
-            n_heads=f.count("mamba_num_heads"),
-            head_dim=f.count("mamba_head_dim"),
-            state=f.count("ssm_state_size"),
-            n_groups=f.count("mamba_n_groups", "n_groups"),
-            kernel=f.count("mamba_d_conv", "conv_kernel"),
-            conv_bias=f.flag("mamba_conv_bias", "use_conv_bias"),
-            proj_bias=f.flag("use_bias"),
-            out_bias=f.flag("use_bias"),
-        )
-
     return {
-        "linear_attention": mamba,
+        "linear_attention": lambda: _plain_mamba2(f, "mamba_num_heads", "mamba_head_dim", "ssm_state_size"),
         "full_attention": lambda: biased_attention(f, window=f.optional("sliding_window")),
         "mlp": lambda: mlp(f, gated=False, bias=f.flag("mlp_bias")),
         "moe": experts,
     }
+
+
+def _plain_mamba2(f: Fields, heads: str, size: str, state: str) -> Mamba2:
+    """Mamba-2 with one flag for all biases of its projections."""
+    groups, kernel = f.count("mamba_n_groups", "n_groups"), f.count("mamba_d_conv", "conv_kernel")
+    conv_bias, bias = f.flag("mamba_conv_bias", "use_conv_bias"), f.flag("use_bias")
+    return Mamba2(f.count(heads), f.count(size), f.count(state), groups, kernel, conv_bias, bias, bias)
 
 
 def mamba1(f: Fields) -> Transformer:
@@ -200,16 +195,7 @@ def mamba1(f: Fields) -> Transformer:
 
 def mamba2(f: Fields) -> Transformer:
     """Mamba-2 alone."""
-    mixer = Mamba2(
-        n_heads=f.count("num_heads"),
-        head_dim=f.count("head_dim"),
-        state=f.count("state_size"),
-        n_groups=f.count("n_groups"),
-        kernel=f.count("conv_kernel"),
-        conv_bias=f.flag("use_conv_bias"),
-        proj_bias=f.flag("use_bias"),
-        out_bias=f.flag("use_bias"),
-    )
+    mixer = _plain_mamba2(f, "num_heads", "head_dim", "state_size")
     f.skip("expand", "time_step_rank", "rms_norm", "norm_before_gate")
     return decoder(f, [Layer(mixer, None)] * f.n_layers())
 

@@ -22,11 +22,17 @@ def _block(f: Fields, d: int, n_heads: int, mlp: Mlp, bias: bool = True, norm_bi
     return Layer(Attention(n_heads, n_heads, size, qkv_bias=bias, out_bias=bias), mlp, norm_bias=norm_bias)
 
 
+def _pixels(v: Fields) -> int:
+    """Numbers in one of Qwen's patches, which span some frames."""
+    side = v.count("patch_size", "spatial_patch_size")
+    return v.count("in_channels", "in_chans") * v.count("temporal_patch_size") * side**2
+
+
 def qwen3_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """Qwen3-VL and Qwen 3.5: learnt positions, layer norms, a merger, and further mergers for deep features."""
     d, merge = v.count("hidden_size"), v.count("spatial_merge_size") ** 2
     out = v.count("out_hidden_size")
-    pixels = v.count("in_channels") * v.count("temporal_patch_size") * v.count("patch_size") ** 2
+    pixels = _pixels(v)
     mlp = Mlp(v.count("intermediate_size"), gated=False, bias=True)
     deep = len(v.numbers("deepstack_visual_indexes") or [])
     tower = (
@@ -42,11 +48,7 @@ def qwen3_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
 def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """Qwen2.5-VL: RMS norms and a gated MLP."""
     d, merge = v.count("hidden_size"), v.count("spatial_merge_size") ** 2
-    pixels = (
-        v.count("in_channels", "in_chans")
-        * v.count("temporal_patch_size")
-        * v.count("patch_size", "spatial_patch_size") ** 2
-    )
+    pixels = _pixels(v)
     v.skip("tokens_per_second", "window_size", "fullatt_block_indexes")
     mlp = Mlp(v.count("intermediate_size"), bias=True)
     return (
@@ -59,11 +61,7 @@ def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
 def qwen2_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """Qwen2-VL: the tower's width is `embed_dim`, the text's `hidden_size`."""
     d, merge = v.count("embed_dim"), v.count("spatial_merge_size") ** 2
-    pixels = (
-        v.count("in_channels", "in_chans")
-        * v.count("temporal_patch_size")
-        * v.count("patch_size", "spatial_patch_size") ** 2
-    )
+    pixels = _pixels(v)
     mlp = Mlp(v.count("mlp_ratio") * d, gated=False, bias=True)
     return (
         patches(d, pixels),

@@ -67,7 +67,7 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
         pool,
         prefill and pool_for(prefill, traffic.longest, question.prefill_replicas, router="least_loaded"),
         tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
-        overhead_s=deployment.engine.host.request_s,
+        overhead_s=deployment.engine.host.front_s(traffic.prompt),
         queue_limit=question.queue_limit or None,
     )
     options = SimulationOptions(

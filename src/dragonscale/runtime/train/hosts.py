@@ -35,7 +35,7 @@ def found_host(environ: Mapping[str, str]) -> Host | None:
     >>> found_host({}) is None
     True
     """
-    for reader in (_jax, _slurm, _jobset, _jaxjob, _indexed, _tpu, _torchrun):
+    for reader in (_jax, _slurm, _jobset, _coordinated, _tpu, _torchrun):
         host = reader(environ)
         if host is not None:
             return _checked(host) if host.count > 1 else None
@@ -44,9 +44,10 @@ def found_host(environ: Mapping[str, str]) -> Host | None:
 
 def _checked(host: Host) -> Host:
     if not 0 <= host.index < host.count:
+        last = host.count - 1
         raise InputError(
-            f"The environment ({host.source}) says that this is process {host.index} of {host.count}; they count from 0 to "
-            f"{host.count - 1}."
+            f"The environment ({host.source}) says that this is process {host.index} of {host.count}; they count from 0 "
+            f"to {last}."
         )
     return host
 
@@ -109,26 +110,18 @@ def _jobset(environ: Mapping[str, str]) -> Host | None:
     return Host(address, count, index, source="kubernetes")
 
 
-def _jaxjob(environ: Mapping[str, str]) -> Host | None:
-    """Kubeflow's JAXJob, and any pod that is given these three."""
-    if not _has(environ, "COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_ID"):
-        return None
-    address = environ["COORDINATOR_ADDRESS"]
-    address = address if ":" in address else f"{address}:{_port(environ)}"
-    return Host(address, _number(environ, "NUM_PROCESSES"), _number(environ, "PROCESS_ID"), source="kubernetes")
-
-
-def _indexed(environ: Mapping[str, str]) -> Host | None:
-    """An indexed Job: the pod's number is there; how many there are and where they meet, its author must say."""
-    if not _has(environ, "KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"):
-        return None
+def _coordinated(environ: Mapping[str, str]) -> Host | None:
+    """Kubeflow's JAXJob and any pod that is told its process; or an indexed Job, which knows its pod's number, and whose author
+    must say how many there are and where they meet."""
     if not _has(environ, "COORDINATOR_ADDRESS", "NUM_PROCESSES"):
         return None
+    indexed = _has(environ, "KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX")
+    own = "PROCESS_ID" if _has(environ, "PROCESS_ID") else "JOB_COMPLETION_INDEX" if indexed else ""
+    if not own:
+        return None
     address = environ["COORDINATOR_ADDRESS"]
     address = address if ":" in address else f"{address}:{_port(environ)}"
-    return Host(
-        address, _number(environ, "NUM_PROCESSES"), _number(environ, "JOB_COMPLETION_INDEX"), source="kubernetes"
-    )
+    return Host(address, _number(environ, "NUM_PROCESSES"), _number(environ, own), source="kubernetes")
 
 
 def _tpu(environ: Mapping[str, str]) -> Host | None:

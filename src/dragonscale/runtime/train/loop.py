@@ -105,14 +105,9 @@ def _errors() -> Iterator[None]:
 
 
 def _run(
-    order: Order,
-    model: Transformer,
-    tokens: Tokens,
-    trainer: Trainer,
-    kept: Checkpoints | None,
-    stop: Stop,
-    watch: Watch,
-) -> TrainResult:
+    order: Order, model: Transformer, tokens: Tokens, trainer: Trainer, kept: Checkpoints | None,
+    stop: Stop, watch: Watch,
+) -> TrainResult:  # fmt: skip
     begun = kept.newest if kept is not None else None
     state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)
     done = first = begun or 0
