@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from dragonscale.evidence.kernels import KernelCase, buckets, kind_of, predict_alike, read_case, read_cases, sizes_of
-from dragonscale.evidence.rows import Skip
+from dragonscale.evidence.kernels import KernelCase, buckets, forms, predict_alike, read_cases, sizes_of
+from dragonscale.evidence.rows import attempt
 from dragonscale.kernels import kernel_profile_for, profile_file
 from dragonscale.kernels.profile import KernelProfile, Tables
 
@@ -220,7 +220,7 @@ def sample(cases: Sequence[KernelCase], per_group: int, files: Sequence[str]) ->
     for file in files:
         with open(file, encoding="utf-8", newline="") as opened:
             header, *rows = csv.reader(opened)
-        kept = [row for row, case in _with_cases(file, header, rows) if case in chosen]
+        kept = [row for row, case in _with_cases(header, rows) if case in chosen]
         if kept:
             target = SAMPLES / f"sample_{Path(file).stem}.csv"
             with open(target, "w", encoding="utf-8", newline="") as opened:
@@ -228,15 +228,10 @@ def sample(cases: Sequence[KernelCase], per_group: int, files: Sequence[str]) ->
             print(f"Wrote {len(kept)} rows to {target.name}.")
 
 
-def _with_cases(file: str, header: list[str], rows: list[list[str]]) -> list[tuple[list[str], str]]:
-    kind = kind_of(header, file)
-    found = []
-    for row in rows:
-        try:
-            found.append((row, read_case(kind, dict(zip(header, row, strict=True))).id))
-        except Skip:
-            continue
-    return found
+def _with_cases(header: list[str], rows: list[list[str]]) -> list[tuple[list[str], str]]:
+    form = next(form for form in forms().values() if set(form.columns) <= set(header))
+    read = attempt(rows, lambda row: form.read(dict(zip(header, row, strict=True)), 0), [])
+    return [(row, case.id) for row, case in read]
 
 
 def main() -> None:

@@ -87,21 +87,15 @@ def described(row: Row, place: int) -> dict[str, Any]:
     }
 
 
-@functools.lru_cache(maxsize=256)
-def _model(row: Described) -> Transformer:
-    blocks = tuple(map(Layer, _mixers(row), _feeds(row)))
-    if row.parallel:
-        blocks = tuple(replace(block, parallel=True, norms="pre-shared") for block in blocks)
-    extras = mtp_sections([blocks[-1]], row.d_model, row.vocab, 1, own_head=True) if row.mtp else ()
-    return Transformer(row.model, row.d_model, row.vocab, blocks, tied=row.tied, extras=extras)
-
-
 def model_of(row: Described) -> Transformer:
     """The model of a row, or a `Skip` that names the missing dims."""
-    for column in ("layers", "d_model", "vocab"):
-        _dim(row, column)
-    names = (*DIMS, "model", "gated_mlp", "tied", "mtp", "parallel", "attention")
-    return _model(Described(id="", **{name: getattr(row, name) for name in names}))
+    _, d_model, vocab = (_dim(row, column) for column in ("layers", "d_model", "vocab"))
+    feeds, mixers = _feeds(row), _mixers(row)
+    blocks = tuple(map(Layer, mixers, feeds))
+    if row.parallel:
+        blocks = tuple(replace(block, parallel=True, norms="pre-shared") for block in blocks)
+    extras = mtp_sections([blocks[-1]], d_model, vocab, 1, own_head=True) if row.mtp else ()
+    return Transformer(row.model, d_model, vocab, blocks, tied=row.tied, extras=extras)
 
 
 def _dim(row: Described, column: str) -> int:

@@ -11,8 +11,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
 from dragonscale.evidence.described import Described, chip_of, described, machine, model_of, slice_of
 from dragonscale.evidence.dialect import hint, meaning, words
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, typed
@@ -100,7 +98,9 @@ def published_case(row: Row, place: int) -> InferenceRow:
         raise Skip("throughput includes prompts found in a cache")
     where = machine(row, chip, chips)
     first, each = limits_of(row["model"], scenario)
-    noted = {name: int(hint(row, name) or 0) for name in ("requests", "cache_length", "tokens_per_pass")}
+    noted: dict[str, Any] = {
+        name: int(hint(row, name) or 0) for name in ("requests", "cache_length", "tokens_per_pass")
+    }
     batch = needed(row, "batch") if latency else count(row, "batch")
     return InferenceRow(
         **shared, **where, **formats, **noted, inferred="; ".join((*guessed, *assumed, *more)), scenario=scenario,
@@ -123,16 +123,12 @@ def _model_columns(row: Row, place: int) -> dict[str, Any]:
     notes."""
     if count(row, "layers") > MOST_LAYERS:
         raise Skip("more layers than any model has")
-    shared = Described(**described(row, place) | {"tied": False})
-    model, stated = model_of(shared), number(row.get("total_params"))
-    tied = False
+    shared: dict[str, Any] = described(row, place) | {"tied": False}
+    model, stated = model_of(Described(**shared)), number(row.get("total_params"))
     if stated:
-        own, both = (abs(count_parameters(one).total - stated) for one in (model, replace(model, tied=True)))
-        tied = both < own
-    parallel = bool(hint(row, "parallel_model") or hint(row, "parallel_notes"))
-    columns = ("chip", "chips", "node", "egress", "transport", "shape", "pods", "inferred")
-    found = msgspec.structs.asdict(shared) | {"tied": tied, "parallel": parallel}
-    return {name: value for name, value in found.items() if name not in columns}
+        own, tied = (abs(count_parameters(one).total - stated) for one in (model, replace(model, tied=True)))
+        shared["tied"] = tied < own
+    return shared | {"parallel": bool(hint(row, "parallel_model") or hint(row, "parallel_notes"))}
 
 
 def engine_of(source: str, notes: str = "", alone: bool = False) -> tuple[str, tuple[str, ...]]:
@@ -150,7 +146,7 @@ def limits_of(model: str, scenario: str) -> tuple[float, float]:
     return words("limits").get(f"{name} {scenario}", (0.0, 0.0))
 
 
-def dtypes_of(row: Row) -> dict[str, str]:
+def dtypes_of(row: Row) -> dict[str, Any]:
     """Formats of the stored weights, of the matmuls and of the cache; what follows wide ones
     without being stated is as wide. DeepSeek and its kin scale fp8 by blocks."""
     found: list[str] = []

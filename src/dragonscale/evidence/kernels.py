@@ -7,12 +7,13 @@ format; block-scaled ones were timed without graphs, so the host's time is a flo
 attention includes writing the cache; decoding repeats one kernel, so a small cache is found in the
 last-level cache; experts are timed on the busiest chip."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonscale.errors import InputError, shorten
+from dragonscale.errors import InputError
 from dragonscale.evidence import collectives
 from dragonscale.evidence.dialect import meaning, words
 from dragonscale.evidence.rows import Form, Row, Skip, number, read_measured, read_table
@@ -67,27 +68,7 @@ class KernelCase:
     seconds: float
 
 
-def kind_of(header: Sequence[str], shown: str) -> str:
-    """The kind of kernels in a file with these columns."""
-    kinds = {kind: table["columns"] for kind, table in words("kernels").items()}
-    every = kinds | {"collectives": words("collectives")["kernels"]}
-    found = next((kind for kind, columns in every.items() if set(columns) <= set(header)), "")
-    if found:
-        return found
-    if {"comm_backend", "phase"} <= set(header):
-        raise InputError(
-            f"The file {shown} holds exchanges of tokens between the chips that share experts, which have no model of "
-            f"kernels; known kinds are {', '.join(kinds)} and collectives."
-        )
-    closest = max(kinds, key=lambda kind: len(set(kinds[kind]) & set(header)))
-    missing = [name for name in kinds[closest] if name not in header]
-    raise InputError(
-        f"The file {shown} is not one of measured kernels: as {closest} it lacks the columns {', '.join(missing)}; "
-        f"known kinds are {', '.join(kinds)}."
-    )
-
-
-def read_case(kind: str, row: Row) -> KernelCase:
+def read_case(kind: str, row: Row, _place: int = 0) -> KernelCase:
     """A row of a file of one kind."""
     table = words("kernels")[kind]
     try:
@@ -153,18 +134,19 @@ def buckets(cases: Sequence[KernelCase]) -> dict[KernelKey, list[int]]:
 def predict_alike(key: KernelKey, sizes: Sequence[Any], profile: KernelProfile) -> Any:
     """Seconds that the model expects for cases of one key; `sizes` are arrays, one for each size of
     the kind."""
+    common: dict[str, Any] = {"dtype": key.dtype, "profile": profile}
     if key.kind == "gemm":
         m, n, k = sizes
-        taken = matmul_seconds(m, n, k, key.dtype, profile) + quantise_seconds(m, k, key.dtype, profile)
-        return maximum(taken, dispatch_seconds(m, key.dtype, profile))
+        taken = matmul_seconds(m, n, k, **common) + quantise_seconds(m, k, **common)
+        return maximum(taken, dispatch_seconds(m, **common))
     if key.kind == "prefill":
         batch, tokens, *heads = sizes
-        return attention_seconds(batch, tokens, tokens, *heads, key.dtype, profile, write_cache=True)
+        return attention_seconds(batch, tokens, tokens, *heads, **common, write_cache=True)
     if key.kind == "decode":
-        return decode_attention_seconds(*sizes, key.dtype, profile, warm=True)
+        return decode_attention_seconds(*sizes, **common, warm=True)
     *experts, chips, tensor = sizes
     return grouped_matmul_seconds(
-        *experts, key.dtype, profile, chips=chips, tensor=tensor, routing=key.routing, gated=key.gated,
+        *experts, **common, chips=chips, tensor=tensor, routing=key.routing, gated=key.gated,
         implementation=key.implementation,
     )  # fmt: skip
 
@@ -186,17 +168,22 @@ def predict(cases: Sequence[KernelCase]) -> list[float]:
     return found
 
 
+def forms() -> dict[str, Form[KernelCase]]:
+    """The kinds of files, each with what reads its rows."""
+    return {
+        kind: Form(table["columns"], functools.partial(read_case, kind)) for kind, table in words("kernels").items()
+    }
+
+
 def read_cases(path: str | Path) -> tuple[list[KernelCase], list[str]]:
     """The rows of a file that can be predicted, and the reason for each one that cannot."""
-    kind = kind_of(read_table(path)[0], shorten(str(path)))
-    form = Form(words("kernels")[kind]["columns"], lambda row, _: read_case(kind, row))
-    return read_measured(path, "kernels", [form])
+    return read_measured(path, "kernels", [*forms().values()])
 
 
 def validate(path: str | Path) -> ScoreReport:
     """Score every row of a file of measured kernels; one of single-node collectives goes to their
     own model."""
-    if kind_of(read_table(path)[0], shorten(str(path))) == "collectives":
+    if set(words("collectives")["kernels"]) <= set(read_table(path)[0]):
         return collectives.validate(path)
     cases, reasons = read_cases(path)
     scored = [

@@ -44,23 +44,22 @@ def validate(path: str | Path) -> ScoreReport:
     """Score every row of a file of measured training runs."""
     runs, reasons = training_runs(path)
     judged = attempt(runs, predict, reasons)
-    scored: list[Scored] = []
+    pairs: list[tuple[MeasuredRun, Scored]] = []
     memory: list[Scored] = []
     for run, (_, verdict) in judged:
-        row, chip = run.row, run.job.piece.chip.name
-        scored.append(Scored(row.id, row.source, row.step_s, first(verdict.seconds), f"{row.stack} {chip}"))
+        row, label = run.row, f"{run.row.stack} {run.job.piece.chip.name}"
+        pairs.append((run, Scored(row.id, row.source, row.step_s, first(verdict.seconds), label)))
         if row.peak_bytes:
-            memory.append(replace(scored[-1], measured=row.peak_bytes, predicted=first(verdict.hbm_bytes)))
-    stated = [run.remat_known for run, _ in judged]
-    marks = Counter(mark for run, _ in judged for mark in run.row.marks if mark != RECOMPUTE)
+            memory.append(Scored(row.id, row.source, row.peak_bytes, first(verdict.hbm_bytes), label))
+    marks = Counter(mark for run, _ in pairs for mark in run.row.marks if mark != RECOMPUTE)
     return report_of(
-        scored,
+        [row for _, row in pairs],
         reasons,
         "stack",
-        recompute_chosen=statistics_of([row for row, known in zip(scored, stated, strict=True) if not known]),
-        recompute_stated=statistics_of([row for row, known in zip(scored, stated, strict=True) if known]),
+        recompute_chosen=statistics_of([row for run, row in pairs if not run.remat_known]),
+        recompute_stated=statistics_of([row for run, row in pairs if run.remat_known]),
         assumed=dict(marks),
         memory={"mape": None} | statistics_of(memory) | {"worst": worst_of(memory)},
         fits={"rows": len(judged), "fit": sum(fits(*done) for _, done in judged)},
-        choices=summary(choices([(run, first(verdict.seconds)) for run, (_, verdict) in judged])),
+        choices=summary(choices((run, row.predicted) for run, row in pairs)),
     )
