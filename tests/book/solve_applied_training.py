@@ -6,9 +6,11 @@ from dragonscale.hardware.slices import chips_to_hold
 from dragonscale.models import count_parameters, load_model
 from dragonscale.roofline.budget import model_flops
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.training.crossovers import power_splits, rank_splits
-from dragonscale.training.rooflines import layer_times, ring_mesh
-from dragonscale.training.rules_of_thumb import (
+from tests.book.casebook import load, plain, solves
+from tests.book.closed_forms.chip_parts import available_flops
+from tests.book.closed_forms.crossovers import power_splits, rank_splits
+from tests.book.closed_forms.rooflines import layer_times, ring_mesh
+from tests.book.closed_forms.rules_of_thumb import (
     DAY,
     YEAR,
     checkpoint_bytes,
@@ -17,9 +19,7 @@ from dragonscale.training.rules_of_thumb import (
     sequences,
     state_bytes,
 )
-from dragonscale.training.schemes import read_scheme
-from tests.book.casebook import load, plain, solves
-from tests.book.closed_forms.chip_parts import available_flops
+from tests.book.closed_forms.schemes import read_scheme
 from tests.book.solve_training_mixed import (
     D_MODEL,
     MIXED,

@@ -13,7 +13,6 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.roofline import Rates, rates_of, symbol
 from dragonscale.roofline.budget import model_flops
 from dragonscale.serving.space import smallest_slice
-from tests.book.closed_forms.rooflines import axis_bandwidth, wire_intensity
 from tests.book.casebook import solves
 from tests.book.closed_forms.decode_floor import (
     attention_intensity,
@@ -24,6 +23,7 @@ from tests.book.closed_forms.decode_floor import (
     linear_cost,
     throughput,
 )
+from tests.book.closed_forms.rooflines import axis_bandwidth, wire_intensity
 from tests.book.closed_forms.serving_fleet import free_bytes, largest_batch
 
 DTYPES = {16: "bf16", 8: "int8", 4: "int4"}

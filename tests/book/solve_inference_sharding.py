@@ -12,7 +12,6 @@ from dragonscale.sharding.algebra import strategies
 from dragonscale.sharding.layout import check_layout, replicated_over
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.step import Step
-from dragonscale.sharding.wording import BOOK_NAMES
 from tests.book.casebook import solves
 from tests.book.closed_forms.serving_splits import (
     axis_rate,
@@ -27,6 +26,7 @@ from tests.book.closed_forms.serving_splits import (
     two_axes,
 )
 from tests.book.solve_inference_rooflines import v5e
+from tests.sharding.wording import BOOK_NAMES
 
 DIMS = load_model("llama3-70b").program().sections[1].dims
 SIZES = {"B": 32, "D": DIMS["d"], "F": DIMS["f"]}

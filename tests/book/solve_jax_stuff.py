@@ -8,9 +8,9 @@ import pytest
 from dragonscale.notation import Array, Einsum, parse_array, parse_einsum
 from dragonscale.roofline import Cost, Rates, Roofline, einsum_cost, roofline
 from dragonscale.sharding import Mesh, local_bytes, local_shape, replicated_over, strategies
-from dragonscale.sharding.wording import BOOK_NAMES
 from tests.book.casebook import solves
 from tests.runtime.conftest import use_virtual_devices
+from tests.sharding.wording import BOOK_NAMES
 
 AUTO = parse_einsum("In[B_X, D_Y] @ W[D_Y, F] -> Out[B_X, F]")
 UP = parse_einsum("In[B_X, D_Y] @ W_in[D, F_Y] -> Tmp[B_X, F_Y]")

@@ -9,10 +9,10 @@ from dragonscale.roofline import Cost, rates_of, roofline
 from dragonscale.sharding.algebra import Strategy, book_case, derive, strategies
 from dragonscale.sharding.layout import block_of, local_bytes, local_shape, replicated_over, total_bytes
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.wording import BOOK_NAMES, told, words
 from tests.book import solve_sharding_collectives, solve_sharding_questions  # noqa: F401  (they register their solvers)
 from tests.book.casebook import solves
 from tests.sharding.readings import natural_output
+from tests.sharding.wording import BOOK_NAMES, told, words
 from tests.sharding.xla.moves import moves
 
 DTYPES = {1: "int8", 2: "bf16", 4: "fp32"}

@@ -14,9 +14,9 @@ from dragonscale.roofline import solve_equal, symbol
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh, make_mesh
 from dragonscale.sharding.reshard import Step, reshard
-from dragonscale.sharding.wording import BOOK_NAMES
 from tests.book.casebook import NOT_COMPUTED, Both, solves
 from tests.book.closed_forms.operators import as_matrix, transpose_of
+from tests.sharding.wording import BOOK_NAMES
 
 V, X, N, W, W_BIDI, W_ONEWAY, T_MIN = (symbol(name) for name in ("V", "X", "N", "W", "W_bidi", "W_oneway", "T_min"))
 NOT_COMPUTED["sharding.empirical_allgather_v5e:fraction_of_peak"] = (

@@ -14,10 +14,10 @@ from dragonscale.sharding.chain import passes
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh, natural_mesh
 from dragonscale.sharding.reshard import Step, reshard
-from dragonscale.sharding.wording import BOOK_NAMES, words
 from tests.book.casebook import Both, solves
 from tests.book.closed_forms.spread import spread_gather
 from tests.book.solve_sharding_collectives import with_rates
+from tests.sharding.wording import BOOK_NAMES, words
 
 LETTERS = {name: symbol(name) for name in "BDFIJKXYCW"}
 

@@ -6,7 +6,8 @@ from typing import Any
 from dragonscale.hardware import Chip, load_chip, parse_slice
 from dragonscale.roofline import symbol
 from dragonscale.sharding.mesh import make_mesh
-from dragonscale.training.crossovers import (
+from tests.book.casebook import solves
+from tests.book.closed_forms.crossovers import (
     best_mixture,
     exponent,
     least_tokens,
@@ -15,9 +16,8 @@ from dragonscale.training.crossovers import (
     rank_splits,
     span_of,
 )
-from dragonscale.training.rooflines import LayerTimes, layer_times, letters, ring_mesh, spanned_axes
-from dragonscale.training.schemes import read_scheme
-from tests.book.casebook import solves
+from tests.book.closed_forms.rooflines import LayerTimes, layer_times, letters, ring_mesh, spanned_axes
+from tests.book.closed_forms.schemes import read_scheme
 from tests.book.solve_training_rules import FSDP, TP, limit, pod_limit, some, v5p
 
 MIXED = read_scheme("fsdp+tp")

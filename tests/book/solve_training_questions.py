@@ -4,10 +4,10 @@ from typing import Any
 
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model, saved_tensors
-from dragonscale.training.crossovers import least_tokens
-from dragonscale.training.rooflines import ring_mesh
-from dragonscale.training.rules_of_thumb import checkpoint_bytes, sequences, state_bytes
 from tests.book.casebook import solves
+from tests.book.closed_forms.crossovers import least_tokens
+from tests.book.closed_forms.rooflines import ring_mesh
+from tests.book.closed_forms.rules_of_thumb import checkpoint_bytes, sequences, state_bytes
 from tests.book.solve_training_rules import FSDP, v5p
 
 

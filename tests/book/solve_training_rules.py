@@ -7,16 +7,16 @@ import sympy
 
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.notation import parse_array, parse_einsum
+from dragonscale.plan.reader import Move
 from dragonscale.roofline import array_bytes, solve_equal, symbol
 from dragonscale.sharding.algebra import derive
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.training.crossovers import exponent, find_rules, numbers_of
-from dragonscale.training.reading import Move
-from dragonscale.training.rooflines import axis_bandwidth, layer_times, letters, ring_mesh, wire_intensity
-from dragonscale.training.rules_of_thumb import largest_model, stage_utilisation, state_bytes
-from dragonscale.training.schemes import Scheme, read_scheme, told, waits
 from tests.book.casebook import solves
+from tests.book.closed_forms.crossovers import exponent, find_rules, numbers_of
+from tests.book.closed_forms.rooflines import axis_bandwidth, layer_times, letters, ring_mesh, wire_intensity
+from tests.book.closed_forms.rules_of_thumb import largest_model, stage_utilisation, state_bytes
+from tests.book.closed_forms.schemes import Scheme, read_scheme, told, waits
 
 DTYPES = {1: "int8", 2: "bf16", 4: "fp32"}
 DP, FSDP, TP = (read_scheme(name) for name in ("dp", "fsdp", "tp"))

@@ -21,11 +21,11 @@ from dragonscale.roofline.budget import model_flops
 from dragonscale.sharding.algebra import backward
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
-from dragonscale.sharding.wording import BOOK_NAMES
 from tests.book.casebook import Both, solves
 from tests.book.closed_forms.chip_parts import utilisation
 from tests.book.closed_forms.costs import attention_cost
 from tests.book.closed_forms.softmax import Partial, combine
+from tests.sharding.wording import BOOK_NAMES
 
 B, G, H, K, S, T = (symbol(name) for name in "BGHKST")
 

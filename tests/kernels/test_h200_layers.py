@@ -5,30 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from dragonscale.hardware import load_chip
+from dragonscale.hardware import parse_slice
 from dragonscale.models import Attention, Layer, Mlp, Transformer
-from dragonscale.sharding import Mesh
-from dragonscale.training.cost import section_work
-from dragonscale.training.reading import read_section
-from dragonscale.training.rules import Rules
-from dragonscale.training.stack import load_stack
-from dragonscale.training.timers import expected_timer
+from dragonscale.training.evaluation import judge_one, make_job
+from dragonscale.training.plan import Plan
 
 ROWS = Path(__file__).parents[2] / "docs" / "data" / "h200_training_kernels.jsonl"
+KERNELS = ("matmul", "attention", "elementwise")
 LAYERS = [row for row in map(json.loads, ROWS.read_text().splitlines()) if row["kind"] == "layer"]
-ALONE = Mesh({"data": 1, "fsdp": 1, "expert": 1, "context": 1, "tensor": 1})
 
 
 def predicted(row: dict) -> tuple[float, float]:
     """Expected seconds of the forward pass, and of both passes."""
     attention = Attention(row["n_heads"], row["n_kv_heads"], row["head_dim"])
     model = Transformer("layer", row["d_model"], 1000, (Layer(attention, Mlp(row["d_ff"])),))
-    section = model.program().sections[1]
-    sizes = section.dims | {"b": float(row["batch"]), "t": float(row["seq"]), "s": float(row["seq"])}
-    timer = expected_timer(load_chip("h200"), "bf16", load_stack("generic"))
-    work = section_work(read_section(section, Rules()), sizes, ALONE, timer)
-    forward = float(work.total("forward"))
-    return forward, forward + float(work.total("dgrad", "wgrad"))
+    job = make_job(model, parse_slice("h200:1"), row["batch"], row["seq"])
+    lines = judge_one(job, Plan(microbatch=row["batch"])).ledger.lines
+    kernels = [line for line in lines if line.section == "block" and line.kind in KERNELS]
+    forward = sum(line.total("expected_s") for line in kernels if line.phase == "forward")
+    return forward, sum(line.total("expected_s") for line in kernels)
 
 
 @pytest.mark.parametrize("row", LAYERS, ids=lambda row: f"{row['name']}-{row['batch']}x{row['seq']}")

@@ -32,9 +32,14 @@ def seconds(verdict: Verdict) -> float:
 
 def term(verdict: Verdict, name: str) -> float:
     """Seconds of a term that show in the step."""
-    return first(verdict.expected.terms[name].exposed)
+    return verdict.ledger.by("term", "exposed_s").get(name, 0.0)
+
+
+def sent(verdict: Verdict, name: str) -> float:
+    """Bytes that a term sends."""
+    return verdict.ledger.by("term", "wire_bytes").get(name, 0.0)
 
 
 def held(verdict: Verdict, name: str = "") -> float:
     """Bytes of a part of its memory, or of all."""
-    return first(verdict.expected.memory[name]) if name else first(verdict.hbm_bytes)
+    return verdict.ledger.memory.get(name, 0.0) if name else first(verdict.hbm_bytes)

@@ -1,5 +1,6 @@
 """The planner's bounds and the book's closed forms are the same numbers, from two readings of the same shardings."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -14,9 +15,11 @@ from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models.ffn import Mlp
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
-from dragonscale.reports.explain.train import Setting, explain_train
 from dragonscale.sharding.mesh import make_mesh
-from dragonscale.training.crossovers import (
+from dragonscale.training.evaluation import Job, judge_one, make_job
+from dragonscale.training.plan import Plan
+from dragonscale.training.stack import change
+from tests.book.closed_forms.crossovers import (
     best_mixture,
     find_rules,
     least_tokens,
@@ -25,10 +28,8 @@ from dragonscale.training.crossovers import (
     rank_splits,
     span_of,
 )
-from dragonscale.training.evaluation import first, judge_one, make_job
-from dragonscale.training.plan import Plan
-from dragonscale.training.rooflines import layer_times, letters, ring_mesh
-from dragonscale.training.schemes import SCHEMES, read_scheme, told, waits
+from tests.book.closed_forms.rooflines import layer_times, letters, ring_mesh
+from tests.book.closed_forms.schemes import SCHEMES, read_scheme, told, waits
 
 EXACT = Options(exact=True)
 LAYERS = 2
@@ -43,10 +44,15 @@ def feed_forward(d_model: int, d_ff: int) -> Transformer:
 
 
 def judged(plan: Plan, batch: int, d_model: int, d_ff: int, piece: Any = CUBE) -> dict[str, float]:
-    """The terms of the planner's bound, per layer."""
-    job = make_job(feed_forward(d_model, d_ff), piece, batch, SEQUENCE)
-    terms = judge_one(job, plan).bound.terms
-    return {name: first(term.seconds) / LAYERS for name, term in terms.items()}
+    """The terms of the ledger at datasheet rates, per layer."""
+    found = blocks(make_job(feed_forward(d_model, d_ff), piece, batch, SEQUENCE), plan)
+    return {name: seconds / LAYERS for name, seconds in found.items()}
+
+
+def blocks(job: Job, plan: Plan) -> dict[str, float]:
+    """The terms of the blocks' lines at datasheet rates, gradients in bf16 as the book has them."""
+    book = replace(job, stack=change(job.stack, "state", scatter_bytes=2.0, reduce_bytes=2.0))
+    return judge_one(book, plan).ledger.by("term", "bound_s", lambda line: line.section == "block")
 
 
 sizes = st.tuples(st.sampled_from([4096, 8192, 16384]), st.sampled_from([16384, 32768, 53248]))
@@ -62,7 +68,7 @@ def test_mixed_fsdp_and_tensor_parallelism(ways: dict[str, int], dims: tuple[int
     book = layer_times(MIXED, {"B": batch * SEQUENCE, "D": dims[0], "F": dims[1]}, mesh, "both", EXACT)
     assert terms["mlp matmuls"] == pytest.approx(book.math, rel=1e-9)
     assert terms.get("tensor collectives", 0.0) == pytest.approx(book.comms["Y",], rel=1e-9)
-    assert terms["fsdp collectives"] == pytest.approx(book.comms["X",], rel=1e-9)
+    assert terms.get("fsdp collectives", 0.0) == pytest.approx(book.comms["X",], rel=1e-9)
 
 
 @settings(max_examples=6, deadline=None)
@@ -73,8 +79,7 @@ def test_data_parallelism(dims: tuple[int, int], each: int) -> None:
     sizes_of = {"B": 64 * each * SEQUENCE, "D": dims[0], "F": dims[1]}
     book = layer_times(read_scheme("dp"), sizes_of, mesh, "both", EXACT)
     assert terms["mlp matmuls"] == pytest.approx(book.math, rel=1e-9)
-    # The planner also reduces the gradients of norms, embedding and head, once a step.
-    assert terms["gradient reduction"] > book.comms["X",]
+    assert terms["gradient reduction"] == pytest.approx(book.comms["X",], rel=1e-9)
 
 
 def test_the_planner_turns_from_network_to_compute_where_the_rule_says() -> None:
@@ -85,20 +90,15 @@ def test_the_planner_turns_from_network_to_compute_where_the_rule_says() -> None
     assert turn == pytest.approx(850 * 63 / 64)
     model = feed_forward(8192, 32768)
     for length, bound in ((int(turn * 0.95), "fsdp collectives"), (int(turn * 1.05), "mlp matmuls")):
-        terms = judge_one(make_job(model, CUBE, 64, length), Plan(fsdp=64)).bound.terms
-        assert max(("mlp matmuls", "fsdp collectives"), key=lambda name: first(terms[name].seconds)) == bound
+        terms = blocks(make_job(model, CUBE, 64, length), Plan(fsdp=64))
+        assert max(("mlp matmuls", "fsdp collectives"), key=lambda name: terms[name]) == bound
 
 
 def test_a_gate_costs_compute_and_weights_but_no_activations() -> None:
     """The third matrix of a gated layer reads what the second gathered: tensor parallelism goes 1.5 times as far."""
     plan = Plan(fsdp=16, tensor=4)
-    both = [
-        judge_one(
-            make_job(Transformer("one", 8192, 32768, (Layer(None, Mlp(32768, gated=gated)),)), CUBE, 16, 4096), plan
-        )
-        for gated in (False, True)
-    ]
-    plain, gated = ({name: first(term.seconds) for name, term in verdict.bound.terms.items()} for verdict in both)
+    models = (Transformer("one", 8192, 32768, (Layer(None, Mlp(32768, gated=gated)),)) for gated in (False, True))
+    plain, gated = (blocks(make_job(model, CUBE, 16, 4096), plan) for model in models)
     assert gated["mlp matmuls"] == pytest.approx(1.5 * plain["mlp matmuls"])
     assert gated["fsdp collectives"] == pytest.approx(1.5 * plain["fsdp collectives"])
     assert gated["tensor collectives"] == pytest.approx(plain["tensor collectives"])
@@ -179,61 +179,3 @@ def test_two_dimensional_weight_stationary() -> None:
 def test_wrong_schemes_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_scheme(text)
-
-
-# Explanations.
-
-
-def test_an_explanation_says_what_the_times_are() -> None:
-    lengths = {"B": 2**22, "D": 8192, "F": 28672}
-    told_of = explain_train("fsdp+tp", CUBE.chip, None, {"X": 2048, "Y": 4}, lengths, {"X": 2, "Y": 1})
-    lines = {line.name.partition(" (")[0]: line for line in told_of.lines}
-    assert lines["forward: T_X"].formula == "4*D*F/(M_X*W*Y)"
-    assert lines["fewest tokens per chip there"].value == "113"
-    assert any("Y < F*M_Y*W/C = 11.24; here 4, so it hides" in rule for rule in told_of.crossovers)
-    assert told_of.notes[-1].startswith("Bound by compute")
-
-
-def test_an_explanation_on_a_slice_finds_the_split_itself() -> None:
-    piece = parse_slice("v5p:4x4x4")
-    found = explain_train("fsdp+tp", piece.chip, piece, {}, {"B": 49152, "D": 8192, "F": 32768})
-    assert any("X=16, Y=4; M_X = 2, M_Y = 1" in note for note in found.notes)
-
-
-def test_a_rule_needs_no_sizes() -> None:
-    found = explain_train("fsdp", CUBE.chip, None, {}, {}, {"X": 3})
-    assert found.crossovers == ["forward pass over X hides under compute if B/X > C/(M_X*W) = 850"]
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_formulas_with_numbers_in_are_the_times_on_a_real_slice(name: str) -> None:
-    """Shared axes, lines and pods included; a GPU's switches too."""
-    lengths = {"B": 2**22, "D": 8192, "F": 28672}
-    scheme = read_scheme(name)
-    for target, ways in (("v5p:8x8x8*2", (2, 128, 4)), ("v5e:4x8*2", (2, 8, 4)), ("h100:1024", (2, 64, 8))):
-        piece = parse_slice(target)
-        axes = dict(zip(("P", "X", "Y"), ways, strict=True))
-        rest = [axis for axis in axes if axis not in scheme.axes]
-        one = {axis: size for axis, size in axes.items() if axis in scheme.axes}
-        largest = next(axis for axis in ("X", "Y") if axis in one)
-        for axis in rest:
-            one[largest] *= axes[axis]
-        mesh = make_mesh(one, piece.chip, piece)
-        setting = Setting(scheme, piece.chip, lengths, mesh, "max", {})
-        for phase in ("forward", "backward"):
-            real, formulas = layer_times(scheme, lengths, mesh, phase), layer_times(scheme, *setting.letters, phase)
-            for key, seconds in real.comms.items():
-                assert float(formulas.comms[key].subs(setting.values)) == pytest.approx(seconds, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("axes", "lengths", "message"),
-    [
-        ({"X": 4}, {}, "also has the mesh axis Y"),
-        ({"X": 4, "Z": 4}, {}, "called"),
-        ({"X": 4, "Y": 4}, {"Q": 4}, "called"),
-    ],
-)
-def test_wrong_numbers_are_refused(axes: dict[str, int], lengths: dict[str, int], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        explain_train("fsdp+tp", CUBE.chip, None, axes, lengths)

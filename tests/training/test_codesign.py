@@ -7,7 +7,7 @@ import pytest
 from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import load_model
 from dragonscale.training.codesign import knobs, loss_shrinks, raised, sensitivity, smallest_change
-from dragonscale.training.evaluation import Job, first, judge_one, make_job, problems
+from dragonscale.training.evaluation import Job, judge_one, make_job, problems
 from dragonscale.training.inverse import deeper, fewest_chips, largest_batch, largest_model, least_chips
 from dragonscale.training.plan import Plan
 from dragonscale.training.scaling import SCHEMES, around, crossover, parts_of, scheme_curve, slice_sizes
@@ -48,11 +48,11 @@ def test_nothing_gets_slower(job: Job) -> None:
 def test_the_smallest_change_removes_the_loss(job: Job) -> None:
     plan = Plan(fsdp=4, tensor=8, remat="block")
     verdict = judge_one(job, plan)
-    share = first(verdict.expected.terms["tensor collectives"].exposed) / first(verdict.seconds)
+    share = verdict.ledger.by("term", "exposed_s")["tensor collectives"] / verdict.seconds
     change = smallest_change(job, plan, loss_shrinks("tensor collectives", 0.8 * share))
     assert change is not None
     assert change.knob.title == "NVLink bandwidth"
-    assert change.seconds < first(verdict.seconds)
+    assert change.seconds < verdict.seconds
 
 
 def test_fewest_chips_is_the_first_that_fits(job: Job) -> None:
@@ -60,8 +60,8 @@ def test_fewest_chips_is_the_first_that_fits(job: Job) -> None:
     fit = fewest_chips(job, chip, QUICK)
     assert fit is not None
     assert not problems(fit.job, fit.best.plan, judge_one(fit.job, fit.best.plan))
-    for piece in slice_sizes(chip, fit.job.piece.chips - 1, fine=True):
-        assert not search(replace(job, piece=piece), QUICK, 1).best
+    for piece in slice_sizes(chip, fit.job.slice.chips - 1, fine=True):
+        assert not search(replace(job, slice=piece), QUICK, 1).best
 
 
 def test_a_deadline_needs_more_chips(job: Job) -> None:
@@ -70,19 +70,19 @@ def test_a_deadline_needs_more_chips(job: Job) -> None:
     assert loose is not None
     assert tight is not None
     assert tight.seconds <= 1.0
-    assert tight.job.piece.chips > loose.job.piece.chips
-    assert least_chips(job, chip, 1.0, None) <= tight.job.piece.chips
+    assert tight.job.slice.chips > loose.job.slice.chips
+    assert least_chips(job, chip, 1.0, None) <= tight.job.slice.chips
 
 
 def test_the_largest_batch_fits_and_twice_as_much_does_not(job: Job) -> None:
-    small = replace(job, piece=parse_slice("h100:8"))
+    small = replace(job, slice=parse_slice("h100:8"))
     fit = largest_batch(small, QUICK)
     assert fit is not None
     assert fit.best.plan.replicas * fit.best.plan.microbatch == fit.job.batch
 
 
 def test_the_largest_model(job: Job) -> None:
-    small = replace(job, piece=parse_slice("h100:8"))
+    small = replace(job, slice=parse_slice("h100:8"))
     fit = largest_model(small, replace(QUICK, remat=("block",), fixed={"microbatch": 1}))
     assert fit is not None
     assert fit.job.model.n_layers >= small.model.n_layers

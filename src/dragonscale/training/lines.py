@@ -204,7 +204,8 @@ def attention_flops(kernel: Kernel, reading: Reading, sizes: dict[str, Number], 
             op_flops(section, kernel.op, Workload(sizes["b"], sizes["t"], sizes["s"])) / ways * (2 if backward else 1)
         )
     key, value = attention_sizes(kernel, sizes)
-    pairs = 2.0 * sizes["b"] * sizes["t"] * sizes["s"] * sizes["n"] / ways
+    heads = product(sizes[name] for name in query.names[2:-1])
+    pairs = 2.0 * sizes["b"] * sizes["t"] * sizes["s"] * heads / ways
     return pairs * (3 * key + 2 * value if backward else key + value)
 
 

@@ -79,7 +79,7 @@ def section_bytes(
         gathered=used * width if sharded else 0 * used,
         activations=sum((size for _, size in saved_bytes(section, sizes, mesh, plan, rules, stack)), 0.0 * used),
         working=_alive(section, sizes, mesh, rules, "none")
-        + _whole_residuals(section, sizes, mesh, rules)
+        + _whole_residuals(sizes, mesh, rules)
         + _whole_keys(section, sizes, mesh, rules),
         logits=_logits(section, sizes, mesh, rules),
         parameters=state,
@@ -126,7 +126,7 @@ def _alive(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules,
     return sum((size for _, size in kept_tensors(section, sizes, mesh, rules, policy)), 0.0)
 
 
-def _whole_residuals(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules) -> Number:
+def _whole_residuals(sizes: dict[str, Number], mesh: Mesh, rules: Rules) -> Number:
     """A layer's input gathered over `tensor`, its gradient before it is scattered, and the next one's: three whole."""
     if not rules.spread:
         return 0.0
@@ -163,12 +163,12 @@ def saved_bytes(
         # Matmuls that run again free their own outputs, about half of what is kept.
         more = -0.5 * stack.recompute.selective_matmuls * maximum(total - least, 0.0)
     if not stack.kernels.flash and plan.remat == "none":
-        more = more + _squares(section, sizes, mesh)
+        more = more + _squares(sizes, mesh)
     yield from kept
     yield "copies and scores", more + (total + more - least) * (stack.memory.kept_copies - 1)
 
 
-def _squares(section: Section, sizes: dict[str, Number], mesh: Mesh) -> Number:
+def _squares(sizes: dict[str, Number], mesh: Mesh) -> Number:
     """Scores, their softmax and dropout's mask, where attention writes them out: 5 bytes a score."""
     heads = sizes.get("n", 0) / mesh.size("tensor")
     sequences = sizes["b"] / mesh.size("data", "fsdp", "expert")

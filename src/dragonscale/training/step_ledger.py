@@ -116,13 +116,12 @@ def _rerun(
     """A forward line that runs again. Where attention multiplies the whole square in one block, the rerun has just found the scores, and
     the backward pass need not."""
     flops = line.flops * share
-    ring, kernels = step.setting.plan.ring, step.setting.stack.kernels
-    apart = ring or (tokens > ATTENTION_BLOCK and tokens % ATTENTION_BLOCK == 0)
-    if line.kind == "attention" and kernels.masked_square and not apart:
+    if line.kind == "attention" and step.setting.stack.kernels.masked_square and not step.setting.plan.ring:
         section = next(one for one in step.setting.sections if one.name == line.section)
         kernel = next(one for one in step.setting.reading(section).kernels if one.line == line.ops[0][0])
         key, value = attention_sizes(kernel, section.dims)
-        flops = flops * value / (key + value)
+        together = (tokens <= ATTENTION_BLOCK) | (tokens % ATTENTION_BLOCK != 0)
+        flops = where(together, flops * value / (key + value), flops)
     seconds = line.expected_s * share
     return _booked(
         line, phase="recompute", times=line.times * often, term=term_of(line) if line.moves else "recompute", flops=flops,

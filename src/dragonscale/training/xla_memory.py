@@ -121,7 +121,7 @@ def _score_block(query: Array, rules: Rules, sizes: dict[str, Number], mesh: Mes
     whole = (tokens <= ATTENTION_BLOCK) | (tokens % ATTENTION_BLOCK != 0)
     block = where(whole, tokens, ATTENTION_BLOCK)
     batch = sizes["b"] / mesh.size(*laid.dim("b").axes)
-    heads = sizes["n"] / mesh.size(*laid.dim("n").axes) if "n" in laid.names else 1.0
+    heads = product(sizes[dim.name] / mesh.size(*dim.axes) for dim in laid.dims[2:-1])
     return batch * heads * block * sizes["s"] * FP32
 
 

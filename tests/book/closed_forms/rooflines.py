@@ -23,9 +23,9 @@ from dragonscale.collectives import BOOK, Options, Ring, collective_time
 from dragonscale.errors import unknown
 from dragonscale.hardware import Chip, Torus
 from dragonscale.numbers import Number, maximum
+from dragonscale.plan.reader import Move
 from dragonscale.sharding.layout import Sizes
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.plan.reader import Move
 from tests.book.closed_forms.schemes import Scheme
 
 OVERLAPS = ("max", "sum")

@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.notation import Array, Einsum, parse_chain, subscript
+from dragonscale.plan.reader import Move
 from dragonscale.sharding.algebra import Strategy, backward, derive
 from dragonscale.sharding.chain import PlannedEinsum, collectives
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.wording import BOOK_NAMES
-from dragonscale.plan.reader import Move
+from tests.sharding.wording import BOOK_NAMES
 
 SCHEMES = {
     "dp": "In[B_X, D] · W_in[D, F] · W_out[F, D] -> Out[B_X, D]",

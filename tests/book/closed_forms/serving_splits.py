@@ -12,7 +12,7 @@ chips on a 3D torus. `W` is both directions of an axis; `wire` the format of act
 (26.2, 49.2)
 >>> round(prefill_ways(16384, v5e), 2), round(chips_for_2d(4), 6)
 (7.49, 72.0)
->>> from dragonscale.sharding.wording import words
+>>> from tests.sharding.wording import words
 >>> [words(step) for step in decode_attention_moves("batch")]
 ['AllToAll_Z(Q)', 'AllToAll_Z(O)', 'AllReduce_YZ(X)']
 """

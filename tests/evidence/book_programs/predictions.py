@@ -28,9 +28,9 @@ from dragonscale.sharding.layout import Sizes, local_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from dragonscale.sharding.step import Step
-from dragonscale.sharding.wording import words
-from dragonscale.training.schemes import read_scheme
+from tests.book.closed_forms.schemes import read_scheme
 from tests.evidence.book_programs.cases import Case
+from tests.sharding.wording import words
 
 
 @dataclass(frozen=True)

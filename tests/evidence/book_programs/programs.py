@@ -25,7 +25,7 @@ from dragonscale.runtime.place import Place
 from dragonscale.runtime.ring_attention import ring_attend
 from dragonscale.runtime.weight_stationary import weight_stationary_mlp
 from dragonscale.sharding.partition_spec import to_partition_spec
-from dragonscale.training.schemes import read_scheme
+from tests.book.closed_forms.schemes import read_scheme
 from tests.evidence.book_programs.cases import Case
 from tests.evidence.book_programs.predictions import attention_section
 from tests.sharding.xla.einsum_worker import formula_of

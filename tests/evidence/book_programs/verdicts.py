@@ -25,10 +25,10 @@ from dragonscale.evidence.xla import compiler, tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange, read_compiled
 from dragonscale.notation import subscript
 from dragonscale.plan.ledger import LedgerLine
-from dragonscale.sharding.wording import BOOK_NAMES
-from dragonscale.training.schemes import SCHEMES
+from tests.book.closed_forms.schemes import SCHEMES
 from tests.evidence.book_programs.cases import Case, case_named
 from tests.evidence.book_programs.predictions import Way, ways
+from tests.sharding.wording import BOOK_NAMES
 
 PADDING = 0.03
 """What filling up to whole tiles may add to the bytes of a scatter."""
