@@ -118,8 +118,8 @@ def test_a_users_model_may_be_written_in_letters(tmp_path):
         ('base = "nothing"\n', "There is no model"),
         ("base = 3\n", "not a name"),
         ('base = "llama3-8b"\nwings = 2\n', "wings"),
-        ("= 4", "is not TOML"),
-        ("\x00", "is not TOML"),
+        ("= 4", "is not valid TOML"),
+        ("\x00", "is not valid TOML"),
         ("d_model=7\nd_ff=8\nn_layers=1\nn_heads=2\nvocab=9", "split over 2 heads"),
     ],
 )

@@ -63,5 +63,5 @@ def test_every_decode_step_an_event_gives_the_same():
 def test_nonsense_is_refused():
     with pytest.raises(InputError, match="ahead"):
         Scheduler("chunked", ahead=-1)
-    with pytest.raises(InputError, match="looks for requests"):
+    with pytest.raises(InputError, match="poll"):
         Scheduler("chunked", poll=0)

@@ -26,7 +26,7 @@ from dragonscale.kernels.profile import (
     Stream,
     Tables,
 )
-from dragonscale.tables import SourceFile, Strict, read_table
+from dragonscale.tables import SourceFile, Strict, built_in, checked, read_table
 from dragonscale.units import parse
 
 _DIRECTORY = resources.files("dragonscale.kernels") / "profiles"
@@ -54,10 +54,7 @@ class ProfileFile(Strict, frozen=True):
 
 def read_profile(table: dict[str, Any], origin: str) -> ProfileFile:
     """Check a table against `ProfileFile`."""
-    try:
-        file = msgspec.convert(table, ProfileFile)
-    except msgspec.ValidationError as error:
-        raise InputError(f"The kernel profile {shorten(origin)} is not right: {error}.") from None
+    file = checked(table, ProfileFile, "kernel profile", origin)
     for path, raw in tables_of(file).items():
         source = raw.get("rests_on", {}).get("source")
         if source not in file.sources:
@@ -94,14 +91,7 @@ def make_table(raw: dict[str, Any], record: type[_Record], where: str) -> _Recor
 @functools.cache
 def profile_files() -> dict[str, ProfileFile]:
     """The built-in profiles by name."""
-    import tomllib
-
-    found: dict[str, ProfileFile] = {}
-    for entry in sorted(_DIRECTORY.iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(".toml"):
-            table = tomllib.loads(entry.read_text(encoding="utf-8"))
-            found[entry.name.removesuffix(".toml")] = read_profile(table, entry.name)
-    return found
+    return {name: read_profile(table, f"{name}.toml") for name, table in built_in(_DIRECTORY).items()}
 
 
 def choose(chip: Chip) -> str:

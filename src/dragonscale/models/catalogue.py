@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.tables import read_table
 
 if TYPE_CHECKING:
     from dragonscale.models.transformer import Transformer
 
 PRESETS = Path(__file__).with_name("presets")
-MOST_BYTES = 4_000_000
 _HEADER = re.compile(r'^\[("?)([^"\[\]]+)\1\]$', re.MULTILINE)
 _ALIASES = re.compile(r"^aliases = (\[.*\])$", re.MULTILINE)
 _ENDINGS = re.compile(r"(?:-(?:instruct|chat|base|hf|it|pt|fp8|bf16|nvfp4|mxfp4|2507|preview))+$")
@@ -118,17 +118,7 @@ def _from_table(table: Mapping[str, Any]) -> "Transformer":
 
 def _from_toml(path: Path) -> "Transformer":
     """A user's own model: fields of a `config.json`, the book's letters, or a base with some of either changed."""
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise InputError(f"{shorten(str(path))} is larger than {MOST_BYTES:,} bytes, too large for a model.")
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{shorten(str(path))} cannot be read: {error.strerror or error}.") from None
-    except InputError:
-        raise
-    except (ValueError, RecursionError):
-        raise InputError(f"{shorten(str(path))} is not TOML.") from None
-    table = {"name": path.stem} | table
+    table = {"name": path.stem} | read_table(path, "Model file")
     if not isinstance(table["name"], str):
         raise InputError(f"{shorten(str(path))} has a name of {shorten(table['name'])}, which is not text.")
     if "base" in table:

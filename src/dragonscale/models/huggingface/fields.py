@@ -41,23 +41,22 @@ class Fields:
     def _wrong(self, name: str, value: object, wanted: str) -> InputError:
         return InputError(f"{self.what} has {name} = {shorten(value)}, which is not {wanted}.")
 
+    def _whole(self, name: str, value: object, least: int, most: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self._wrong(name, value, f"a whole number from {least} to {most:,}")
+        return value
+
     def natural(self, *names: str, at_most: int = MOST) -> int:
         """A whole number, 0 if null or absent."""
         value = self.value(*names)
-        if value is None:
-            return 0
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= at_most:
-            raise self._wrong(names[0], value, f"a whole number from 0 to {at_most:,}")
-        return value
+        return 0 if value is None else self._whole(names[0], value, 0, at_most)
 
     def count(self, *names: str, at_most: int = MOST) -> int:
         """A whole number of at least one, which must be known."""
         value = self.value(*names)
         if value is None:
             raise InputError(f"{self.what} lacks {names[0]}, which is needed to count the model.")
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= at_most:
-            raise self._wrong(names[0], value, f"a whole number from 1 to {at_most:,}")
-        return value
+        return self._whole(names[0], value, 1, at_most)
 
     def optional(self, *names: str) -> int | None:
         """A whole number of at least one, or None if null, absent or 0."""

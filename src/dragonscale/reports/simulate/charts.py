@@ -26,34 +26,14 @@ def latency_chart(report: SimulateReport, result: SimulationResult) -> dict[str,
     ]
     rules = [{"seconds": limit, "what": _LATENCIES[name]} for name, limit in report.slo.items()]
     x = {"field": "seconds", "type": "quantitative", "scale": {"type": "log"}, "title": "seconds"}
+    share = {"field": "share", "type": "quantitative", "title": "share of requests", "axis": {"format": "%"}}
     colour = {"field": "what", "type": "nominal", "title": None}
-    return {
-        "$schema": _SCHEMA,
-        "title": f"{report.model}: latencies",
-        "width": 560,
-        "height": 320,
-        "layer": [
-            {
-                "data": {"values": rows},
-                "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
-                "encoding": {
-                    "x": x,
-                    "y": {
-                        "field": "share",
-                        "type": "quantitative",
-                        "title": "share of requests",
-                        "axis": {"format": "%"},
-                    },
-                    "color": colour,
-                },
-            },
-            {
-                "data": {"values": rules},
-                "mark": {"type": "rule", "strokeDash": [4, 3]},
-                "encoding": {"x": x, "color": colour},
-            },
-        ],
-    }
+    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 2}
+    curves = {"data": {"values": rows}, "mark": line, "encoding": {"x": x, "y": share, "color": colour}}
+    rule = {"type": "rule", "strokeDash": [4, 3]}
+    targets = {"data": {"values": rules}, "mark": rule, "encoding": {"x": x, "color": colour}}
+    title = f"{report.model}: latencies"
+    return {"$schema": _SCHEMA, "title": title, "width": 560, "height": 320, "layer": [curves, targets]}
 
 
 def occupancy_chart(report: SimulateReport, result: SimulationResult) -> dict[str, Any]:
