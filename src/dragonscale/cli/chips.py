@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json
-from dragonscale.cli.show import amount, emit_json, say, table
+from dragonscale.cli.show import amount, emit_json, record_table, say, table
 
 
 def run(
@@ -62,34 +62,26 @@ def _slice(report) -> str:
     head = f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}; {report.hosts:,} host{'s' * (report.hosts > 1)} of {host}"
     lines = [head, ""]
     if report.axes:
-        rows = [
-            [
-                row.axis,
-                row.size,
-                "ring" if row.wraps else "line",
-                amount(row.chip_bytes_per_s, "bytes/s"),
-                row.farthest_hops,
-                amount(row.bisection_bytes_per_s, "bytes/s"),
-            ]
-            for row in report.axes
-        ]
-        header = ["axis", "chips", "", "out of a chip", "farthest hops", "bisection, one way"]
-        lines += [table(header, rows, right=[1, 3, 4, 5]), ""]
+        columns = {
+            "axis": "axis",
+            "chips": "size",
+            "": lambda row: "ring" if row.wraps else "line",
+            "out of a chip": ("chip_bytes_per_s", "bytes/s"),
+            "farthest hops": "farthest_hops",
+            "bisection, one way": ("bisection_bytes_per_s", "bytes/s"),
+        }
+        lines += [record_table(report.axes, columns), ""]
     if report.tiers:
-        rows = [
-            [
-                row.tier,
-                row.groups,
-                row.children,
-                amount(row.child_bytes_per_s, "bytes/s"),
-                amount(row.chip_bytes_per_s, "bytes/s"),
-                amount(row.bisection_bytes_per_s, "bytes/s"),
-                row.switches,
-            ]
-            for row in report.tiers
-        ]
-        header = ["tier", "groups", "children", "out of a child", "of a chip", "bisection, one way", "switches"]
-        lines += [table(header, rows, right=[1, 2, 3, 4, 5, 6]), ""]
+        columns = {
+            "tier": "tier",
+            "groups": "groups",
+            "children": "children",
+            "out of a child": ("child_bytes_per_s", "bytes/s"),
+            "of a chip": ("chip_bytes_per_s", "bytes/s"),
+            "bisection, one way": ("bisection_bytes_per_s", "bytes/s"),
+            "switches": "switches",
+        }
+        lines += [record_table(report.tiers, columns), ""]
     totals = {
         "bf16": amount(report.bf16_flops_per_s, "FLOP/s"),
         "HBM": f"{amount(report.hbm_bytes, 'bytes')} at {amount(report.hbm_bytes_per_s, 'bytes/s')}",
@@ -119,20 +111,16 @@ def _weakest(report) -> str:
 
 
 def _listing(reports: list) -> str:
-    rows = [
-        [
-            report.name,
-            amount(report.bf16_flops_per_s, "FLOP/s"),
-            amount(report.hbm_bytes, "bytes"),
-            amount(report.hbm_bytes_per_s, "bytes/s"),
-            f"{report.critical_intensity_flops_per_byte:.0f}",
-            report.network.split(",")[0],
-            amount(report.price_usd_per_h, "USD/h"),
-        ]
-        for report in reports
-    ]
-    header = ["chip", "bf16", "HBM", "HBM rate", "FLOP/B", "network", "price"]
-    text = table(header, rows, right=[1, 2, 3, 4, 6])
+    columns = {
+        "chip": "name",
+        "bf16": ("bf16_flops_per_s", "FLOP/s"),
+        "HBM": ("hbm_bytes", "bytes"),
+        "HBM rate": ("hbm_bytes_per_s", "bytes/s"),
+        "FLOP/B": lambda report: round(report.critical_intensity_flops_per_byte),
+        "network": lambda report: report.network.split(",")[0],
+        "price": ("price_usd_per_h", "USD/h"),
+    }
+    text = record_table(reports, columns)
     return f"{text}\n\nFLOP/B: the intensity below which HBM binds. `dscale chips NAME` shows every number's source."
 
 

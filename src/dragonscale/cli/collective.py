@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json, MeshText, On, Plot
-from dragonscale.cli.show import amount, emit_json, note, say, table
+from dragonscale.cli.show import amount, emit_json, note, record_table, say, table
 
 OneWay = Annotated[bool, Parameter(negative="", help="Send around rings in one direction only.")]
 InNetwork = Annotated[bool, Parameter(negative="", help="Let switches add (SHARP, NVLS).")]
@@ -104,19 +104,15 @@ def _text(report) -> str:
 def _inside(report) -> list[str]:
     """What goes on in the ring or on the tiers."""
     if report.tiers:
-        rows = [
-            [
-                tier.tier,
-                f"{tier.children:g}",
-                amount(tier.link_bytes_per_s, "bytes/s"),
-                amount(tier.seconds, "s"),
-                amount(tier.ingress_bytes, "bytes"),
-                amount(tier.egress_bytes, "bytes"),
-            ]
-            for tier in report.tiers
-        ]
-        header = ["tier", "children", "link of each", "time", "into its switches", "out of them"]
-        return [table(header, rows, right=[1, 2, 3, 4, 5]), ""]
+        columns = {
+            "tier": "tier",
+            "children": lambda tier: round(tier.children),
+            "link of each": ("link_bytes_per_s", "bytes/s"),
+            "time": ("seconds", "s"),
+            "into its switches": ("ingress_bytes", "bytes"),
+            "out of them": ("egress_bytes", "bytes"),
+        }
+        return [record_table(report.tiers, columns), ""]
     if report.ring is None:
         return []
     ring, where = report.ring, "ring" if report.ring.wraps else "line"

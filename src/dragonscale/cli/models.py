@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json
-from dragonscale.cli.show import amount, bar, emit_json, say, table
+from dragonscale.cli.show import amount, bar, emit_json, record_table, say, table
 
 
 def run(
@@ -44,22 +44,15 @@ def run(
 
 
 def _listing(rows: list) -> str:
-    cells = [
-        [
-            row.name,
-            amount(row.parameters, "count"),
-            amount(row.active_parameters, "count"),
-            row.n_layers,
-            row.d_model,
-            amount(row.kv_bytes_per_token, "bytes"),
-        ]
-        for row in rows
-    ]
-    header = ["model", "parameters", "active", "layers", "d_model", "KV/token"]
-    return (
-        table(header, cells, right=[1, 2, 3, 4, 5])
-        + "\n\n`dscale models NAME` counts by part; a config.json path works too."
-    )
+    columns = {
+        "model": "name",
+        "parameters": ("parameters", "count"),
+        "active": ("active_parameters", "count"),
+        "layers": "n_layers",
+        "d_model": "d_model",
+        "KV/token": ("kv_bytes_per_token", "bytes"),
+    }
+    return record_table(rows, columns) + "\n\n`dscale models NAME` counts by part; a config.json path works too."
 
 
 def _details(report) -> str:

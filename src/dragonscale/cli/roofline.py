@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json, On, Plot, Sizes, read_sizes
-from dragonscale.cli.show import amount, bar, emit_json, note, say, table
+from dragonscale.cli.show import amount, bar, emit_json, note, record_table, say, table
 
 EXPRESSION = (
     "An einsum such as 'bf16[B,8192] @ bf16[8192,28672]', attention 'attend(Q[b,t,n,h], K[b,s,k,h], V[b,s,k,h])', or an "
@@ -85,14 +85,11 @@ def _counts(report) -> list[str]:
 
 def _curve(report) -> str:
     """The samples over the free dim."""
-    rows = [
-        [
-            f"{sample.value:,.0f}",
-            amount(sample.lower_s, "s"),
-            amount(sample.upper_s, "s"),
-            amount(sample.attainable_flops_per_s, "FLOP/s"),
-            sample.bound_by,
-        ]
-        for sample in report.samples
-    ]
-    return table([report.free[0], "lower", "upper", "attainable", "bound by"], rows, right=[0, 1, 2, 3])
+    columns = {
+        report.free[0]: lambda sample: int(sample.value),
+        "lower": ("lower_s", "s"),
+        "upper": ("upper_s", "s"),
+        "attainable": ("attainable_flops_per_s", "FLOP/s"),
+        "bound by": "bound_by",
+    }
+    return record_table(report.samples, columns)

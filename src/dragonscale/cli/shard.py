@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json, MeshText, On, Sizes, read_sizes
-from dragonscale.cli.show import amount, emit_json, note, say, table
+from dragonscale.cli.show import amount, emit_json, note, record_table, say
 
 
 def run(
@@ -52,18 +52,14 @@ def _text(report, backward: bool) -> str:
 
 
 def _arrays(line) -> list[str]:
-    rows = [
-        [
-            row.array,
-            " x ".join(map(str, row.local_shape)),
-            amount(row.local_bytes, "bytes"),
-            amount(row.total_bytes, "bytes"),
-            row.replicas,
-        ]
-        for row in line.arrays
-    ]
-    header = ["array", "each chip holds", "bytes", "all chips", "replicas"]
-    return [table(header, rows, right=[2, 3, 4], indent=2)]
+    columns = {
+        "array": "array",
+        "each chip holds": lambda row: " x ".join(map(str, row.local_shape)),
+        "bytes": ("local_bytes", "bytes"),
+        "all chips": ("total_bytes", "bytes"),
+        "replicas": "replicas",
+    }
+    return [record_table(line.arrays, columns, indent=2)]
 
 
 def _ways(line) -> list[str]:

@@ -54,6 +54,28 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[
     return "\n".join(lines)
 
 
+def record_table(records: Sequence[Any], columns: dict[str, Any], indent: int = 0) -> str:
+    """A table of records: each column's title, and a field, a field with its unit, or a function of the record. Numbers
+    stand flush right.
+
+    >>> from types import SimpleNamespace as Row
+    >>> print(record_table([Row(name="v5e", hbm=16e9)], {"chip": "name", "HBM": ("hbm", "bytes")}))
+    chip   HBM
+    v5e   16GB
+    """
+
+    def shown(record: Any, column: Any) -> Any:
+        if isinstance(column, tuple):
+            return amount(getattr(record, column[0]), column[1])
+        return column(record) if callable(column) else getattr(record, column)
+
+    rows = [[shown(record, column) for column in columns.values()] for record in records]
+    numbers = [place for place, column in enumerate(columns.values()) if isinstance(column, tuple)]
+    numbers += [place for place, value in enumerate(rows[0] if rows else ()) if isinstance(value, int)]
+    cells = [[f"{value:,}" if isinstance(value, int) else value for value in row] for row in rows]
+    return table(list(columns), cells, right=numbers, indent=indent)
+
+
 def bar(part: float, width: int = 24) -> str:
     """A bar for a fraction.
 

@@ -28,6 +28,8 @@ from dragonscale.collectives import (
     sent_bytes,
     transfer_time,
 )
+from dragonscale.collectives.profile import expected_time
+from dragonscale.collectives.profile_file import profile_for
 from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
 from dragonscale.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.errors import InputError, unknown
@@ -126,8 +128,7 @@ def collective_report(
 ) -> CollectiveReport:
     """The exact bound, the book's first-order time, the expectation of an efficiency profile, and
     the inside."""
-    from dragonscale.reports.expectation import expected_collective
-
+    assert mesh.chip is not None
     group = mesh.group(axes)
     true = collective_time(kind, volume, group, replace(options, exact=True))
     size = mesh.size(*axes)
@@ -152,7 +153,7 @@ def collective_report(
         link_bytes_per_s=_link_rate(group, tiers, options),
         bus_bandwidth_bytes_per_s=float(bus_bandwidth(kind, volume, size, lower)) if lower else 0.0,
         latency_bound_below_bytes=_threshold(true, volume),
-        expected_s=expected_collective(kind, volume, group, mesh, options),
+        expected_s=float(expected_time(kind, volume, group, profile_for(mesh.chip), options)),
         ring=_ring_facts(kind, volume, group, true, options),
         tiers=tiers,
         advice="",

@@ -31,16 +31,6 @@ class Roofline:
         return sum(self.seconds.values())
 
     @property
-    def math(self) -> Number:
-        """Seconds of the busiest compute unit."""
-        return maximum(0.0, *(seconds for name, seconds in self.seconds.items() if name in COMPUTE))
-
-    @property
-    def comms(self) -> Number:
-        """Seconds of the busiest memory or network."""
-        return maximum(0.0, *(seconds for name, seconds in self.seconds.items() if name not in COMPUTE))
-
-    @property
     def bound_by(self) -> str:
         """The resource that binds (plain numbers only; `binding` answers for arrays)."""
         return max(self.seconds, key=lambda name: self.seconds[name])
@@ -61,11 +51,6 @@ class Roofline:
     def flops_per_second(self) -> Number:
         """The rate that the lower bound allows."""
         return self.cost.total_flops / self.lower
-
-    @property
-    def utilisation(self) -> Number:
-        """The part of the lower bound for which the matrix unit is busy."""
-        return self.seconds.get("matrix", 0.0) / self.lower
 
 
 def roofline(cost: Cost, rates: Rates) -> Roofline:

@@ -34,22 +34,12 @@ def roofline_chart(
 ) -> dict[str, Any]:
     """A Vega-Lite chart of a chip's roofs and some operations, each (name, intensity, FLOP/s)."""
     x = {"field": "intensity", "type": "quantitative", "scale": {"type": "log"}, "title": "intensity (FLOPs per byte)"}
-    y = {
-        "field": "flops_per_s",
-        "type": "quantitative",
-        "scale": {"type": "log"},
-        "title": "FLOP/s",
-        "axis": {"format": "~s"},
-    }
+    y = x | {"field": "flops_per_s", "title": "FLOP/s", "axis": {"format": "~s"}}
     points = [{"name": name, "intensity": i, "flops_per_s": rate} for name, i, rate in operations]
     tooltip = [{"field": field} for field in ("name", "intensity", "flops_per_s")]
-    return {
-        "$schema": _SCHEMA,
-        "title": f"{chip.title}, {dtype}",
-        "width": 560,
-        "height": 360,
-        "config": {"axis": {"gridColor": "#eeeeee"}},
-        "layer": [
+    return _framed(
+        f"{chip.title}, {dtype}",
+        layer=[
             {
                 "data": {"values": roof(chip, dtype, levels)},
                 "mark": {"type": "line", "strokeWidth": 2},
@@ -66,7 +56,7 @@ def roofline_chart(
                 "encoding": {"x": x, "y": y, "text": {"field": "name"}},
             },
         ],
-    }
+    )
 
 
 def line_chart(rows: list[dict[str, Any]], x: str, y: str, colour: str, title: str) -> dict[str, Any]:
@@ -75,16 +65,14 @@ def line_chart(rows: list[dict[str, Any]], x: str, y: str, colour: str, title: s
     def axis(field: str) -> dict[str, Any]:
         return {"field": field, "type": "quantitative", "scale": {"type": "log"}, "axis": {"format": "~s"}}
 
-    return {
-        "$schema": _SCHEMA,
-        "title": title,
-        "width": 560,
-        "height": 360,
-        "config": {"axis": {"gridColor": "#eeeeee"}},
-        "data": {"values": rows},
-        "mark": {"type": "line", "strokeWidth": 2, "tooltip": True},
-        "encoding": {"x": axis(x), "y": axis(y), "color": {"field": colour, "type": "nominal"}},
-    }
+    encoding = {"x": axis(x), "y": axis(y), "color": {"field": colour, "type": "nominal"}}
+    mark = {"type": "line", "strokeWidth": 2, "tooltip": True}
+    return _framed(title, data={"values": rows}, mark=mark, encoding=encoding)
+
+
+def _framed(title: str, **content: Any) -> dict[str, Any]:
+    config = {"axis": {"gridColor": "#eeeeee"}}
+    return {"$schema": _SCHEMA, "title": title, "width": 560, "height": 360, "config": config} | content
 
 
 def save_chart(chart: dict[str, Any], path: str) -> None:
