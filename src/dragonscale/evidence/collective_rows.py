@@ -20,7 +20,7 @@ from dragonscale.collectives.profile import Profile
 from dragonscale.collectives.profile_file import implementations, profile_for
 from dragonscale.errors import InputError
 from dragonscale.evidence.dialect import StatedNetwork, hint, meaning, read_network, read_torus, words
-from dragonscale.evidence.rows import Form, Row, Skip, count, number, typed
+from dragonscale.evidence.rows import Form, Row, Skip, count, number, skip_if, typed
 from dragonscale.hardware import Chip, Torus, load_chip
 from dragonscale.hardware.slices import wraparound
 
@@ -101,8 +101,7 @@ def _torus_group(row: CollectiveRow, chip: Chip) -> Group:
 
 def published_case(row: Row, place: int) -> CollectiveRow:
     """A row of published measurements as a typed one."""
-    if row["kind"] not in ("collective", "p2p", ""):
-        raise Skip(f"not a collective: {row['kind'][:40]}")
+    skip_if(row["kind"] not in ("collective", "p2p", ""), f"not a collective: {row['kind'][:40]}")
     kind, chip = kind_of(row["collective"]), _chip(row["chip"])
     stated = read_network(row["interconnect"])
     shared = {"id": row.get("id") or f"row {place}", "source": row["source"], "chip": chip.name, "collective": kind}
@@ -129,13 +128,10 @@ def database_case(row: Row, _place: int) -> CollectiveRow:
     size, message, latency = count(row, "num_gpus"), number(row["bytes"]), number(row["latency_us"])
     if not size or message is None or latency is None:
         raise Skip("number of GPUs, bytes or latency not a number")
-    if size < 2:
-        raise Skip("a single rank")
-    if size > chip.network.levels[0].degree:
-        raise Skip(f"more ranks than a node of {chip.title} holds")
+    skip_if(size < 2, "a single rank")
+    skip_if(size > chip.network.levels[0].degree, f"more ranks than a node of {chip.title} holds")
     library = re.sub(r"[_-]?\d[\w.]*$", "", row["impl"].lower()) or "nccl"
-    if library not in (*implementations(), "nccl"):
-        raise Skip(f"no model of the library {row['impl'][:40]!r}")
+    skip_if(library not in (*implementations(), "nccl"), f"no model of the library {row['impl'][:40]!r}")
     labels = (row["system"], row["impl"], row["op_name"], row["dtype"], str(size), row["bytes"])
     return CollectiveRow(
         id="/".join(labels), source=row["impl"], chip=chip.name, collective=kind, library=library, ranks=size,
@@ -154,8 +150,7 @@ FORMS = (
 def kind_of(name: str) -> str:
     """The collective that a source means by a name."""
     kind = meaning(words("collectives")["names"], re.sub(r"[\s-]+", "_", name.strip().lower()))
-    if not kind:
-        raise Skip(f"no model of the collective {name[:40]!r}" if name else "collective not stated")
+    skip_if(not kind, f"no model of the collective {name[:40]!r}" if name else "collective not stated")
     return kind
 
 
@@ -191,12 +186,9 @@ def _seconds(row: Row, sent: float, gbps: float | None) -> float:
 def _ranks(row: Row) -> int:
     nodes, local = count(row, "n_nodes"), count(row, "ranks_per_node")
     size = count(row, "n_ranks") or nodes * local
-    if not size:
-        raise Skip("number of ranks not stated")
-    if size < 2:
-        raise Skip("a single rank")
-    if nodes and local and nodes * local != size:
-        raise Skip("ranks, nodes and ranks per node disagree")
+    skip_if(not size, "number of ranks not stated")
+    skip_if(size < 2, "a single rank")
+    skip_if(nodes and local and nodes * local != size, "ranks, nodes and ranks per node disagree")
     return size
 
 
@@ -209,13 +201,10 @@ def _nodes(row: Row, chip: Chip, size: int, stated: StatedNetwork) -> dict[str, 
         # A rack of trays is one domain: its trays are not nodes of the network.
         local = math.ceil(size / math.ceil(size / node.degree))
     if nodes == 1 or local >= size:
-        if size > node.degree:
-            raise Skip(f"more ranks than a node of {chip.title} holds")
+        skip_if(size > node.degree, f"more ranks than a node of {chip.title} holds")
         return {"ranks": size}
-    if local > node.degree:
-        raise Skip(f"more ranks in a node than a node of {chip.title} holds")
-    if not fabric:
-        raise Skip(f"no network between nodes known for {chip.title}")
+    skip_if(local > node.degree, f"more ranks in a node than a node of {chip.title} holds")
+    skip_if(not fabric, f"no network between nodes known for {chip.title}")
     egress = stated.egress(local) or fabric[0].bandwidth * local / node.degree
     return {"ranks": size, "local": local, "egress": egress}
 
@@ -233,8 +222,7 @@ def _on_torus(row: Row, chip: Chip, kind: str) -> dict[str, Any]:
     text = f"{row['collective']} {row['interconnect']}".lower()
     message = _message(row)
     wide = "dcn" in text or "multislice" in text
-    if wide and count(row, "n_nodes") < 2:
-        raise Skip("number of slices not stated")
+    skip_if(wide and count(row, "n_nodes") < 2, "number of slices not stated")
     where = {"slices": count(row, "n_nodes")} if wide else _rings(row, chip)
     size = where["slices"] if wide else where["ranks"]
     volume = message
@@ -252,8 +240,7 @@ def _on_torus(row: Row, chip: Chip, kind: str) -> dict[str, Any]:
 
 def _rings(row: Row, chip: Chip) -> dict[str, Any]:
     shape, size = read_torus(row["interconnect"]), count(row, "n_ranks")
-    if not shape:
-        raise Skip("topology of the torus not stated")
+    skip_if(not shape, "topology of the torus not stated")
     chips = math.prod(shape)
     if not size or size == chips * int(chip.structure.get("cores", 1)):
         size = chips
@@ -269,9 +256,8 @@ def _exchange(row: Row, chip: Chip, stated: StatedNetwork) -> dict[str, Any]:
     """Tokens to and from their experts, as DeepEP reports them: an AllToAll. Low-latency kernels
     send each token to each of its experts; the others send it once to each node and let the node
     pass it on, both at the same time."""
-    tokens, hidden, picks, groups = (number(hint(row, name)) for name in ("tokens", "hidden", "picks", "groups"))
-    if not (tokens and hidden and picks):
-        raise Skip("tokens, hidden size or experts per token not stated")
+    tokens, hidden, picks, groups = (number(hint(row, name)) or 0.0 for name in ("tokens", "hidden", "picks", "groups"))
+    skip_if(not (tokens and hidden and picks), "tokens, hidden size or experts per token not stated")
     size = _ranks(row)
     where = _nodes(row, chip, size, stated)
     token = hidden * _token_bytes(row["collective"].lower(), row["dtype"].lower())

@@ -15,7 +15,7 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.dialect import hint, read_network, read_torus, words
-from dragonscale.evidence.rows import Row, Skip, count
+from dragonscale.evidence.rows import Row, Skip, count, skip_if
 from dragonscale.hardware import Chip, Slice, Torus, load_chip
 from dragonscale.hardware.slices import possible_shapes
 from dragonscale.models.attention import Attention
@@ -99,8 +99,7 @@ def model_of(row: Described) -> Transformer:
 
 
 def _dim(row: Described, column: str) -> int:
-    if not getattr(row, column):
-        raise Skip(f"{column} not stated")
+    skip_if(not getattr(row, column), f"{column} not stated")
     return getattr(row, column)
 
 
@@ -125,11 +124,9 @@ def _mixers(row: Described) -> list[Component]:
     if latent := said["latent"]:
         q_rank, kv_rank, plain, rotary, value = map(int, latent.groups())
         return [LatentAttention(heads, q_rank, kv_rank, plain, rotary, value)] * row.layers
-    if "mla" in text.lower():
-        raise Skip("ranks of the latent attention not stated")
+    skip_if("mla" in text.lower(), "ranks of the latent attention not stated")
     kv_heads, size = row.n_kv_heads or heads, row.head_dim or row.d_model // heads
-    if heads % kv_heads:
-        raise Skip("KV heads do not divide the heads")
+    skip_if(heads % kv_heads, "KV heads do not divide the heads")
     full = Attention(heads, kv_heads, size)
     if found := said["alternating"]:
         # Alternating windows of this kind are GPT-OSS's, with sinks in the softmax and biases everywhere.
@@ -142,8 +139,7 @@ def _mixers(row: Described) -> list[Component]:
     if found := said["global"]:
         near, wide = replace(full, window=int(found[1])), Attention(heads, int(found[3]), int(found[2]))
         return [wide if number % GEMMA_PERIOD == GEMMA_PERIOD - 1 else near for number in range(row.layers)]
-    if said["unread"]:
-        raise Skip(f"no reading of the attention {text[:60]!r}")
+    skip_if(said["unread"], f"no reading of the attention {text[:60]!r}")
     return [full] * row.layers
 
 
@@ -167,8 +163,7 @@ def machine(row: Row, chip: Chip, chips: int) -> dict[str, Any]:
     node = own
     if chips > own and chips % own:
         node = next((size for size in (64, 32, 16, 8, 4) if size <= own and chips % size == 0), 0)
-    if not node:
-        raise Skip("chips do not fill whole nodes")
+    skip_if(not node, "chips do not fill whole nodes")
     egress = read_network(row["interconnect"]).egress(node)
     return found | {"node": 0 if node == own else node, "egress": egress}
 
@@ -176,16 +171,14 @@ def machine(row: Row, chip: Chip, chips: int) -> dict[str, Any]:
 def _torus(row: Row, chip: Chip, chips: int) -> dict[str, Any]:
     assert isinstance(chip.network, Torus)
     pods = int(hint(row, "slices") or 1)
-    if not pods or chips % pods:
-        raise Skip("slices do not divide the chips")
+    skip_if(not pods or chips % pods, "slices do not divide the chips")
     limit = math.prod(chip.network.pod)
     while chips // pods > limit or (chips // pods > 256 and chip.network.axes == 2):
         pods *= 2
     shape = read_torus(row["interconnect"])
     if math.prod(shape or (0,)) != chips // pods or len(shape) != chip.network.axes:
         shapes = [shape for shape in possible_shapes(chip) if math.prod(shape) == chips // pods]
-        if not shapes:
-            raise Skip("no slice of this many chips")
+        skip_if(not shapes, "no slice of this many chips")
         shape = min(shapes, key=lambda shape: max(shape) / min(shape))
     return {"shape": "x".join(map(str, shape)), "pods": pods}
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from dragonscale.evidence.inference_rows import InferenceCase, InferenceRow
-from dragonscale.evidence.rows import Skip
+from dragonscale.evidence.rows import skip_if
 from dragonscale.hardware import Torus
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
@@ -137,8 +137,7 @@ def choices(case: InferenceCase) -> list[ServingPlan]:
 def predict(case: InferenceCase) -> float:
     """What is to be expected: seconds, or tokens per second."""
     found = _predicted(case)
-    if not found:
-        raise Skip("does not fit the memory of its chips")
+    skip_if(not found, "does not fit the memory of its chips")
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dragonscale.evidence.described import Described, chip_of, described, machine, model_of, slice_of
 from dragonscale.evidence.dialect import hint, meaning, words
-from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, typed
+from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
 from dragonscale.hardware import Slice
 from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.models.transformer import Transformer, count_parameters
@@ -71,8 +71,7 @@ class InferenceCase:
 
 def case_of(row: InferenceRow) -> InferenceCase:
     """A typed row as a case."""
-    if row.scenario not in LATENCIES + RATES:
-        raise Skip(f"no model of the scenario {row.scenario[:40]!r}")
+    skip_if(row.scenario not in LATENCIES + RATES, f"no model of the scenario {row.scenario[:40]!r}")
     plan = parse_serving_plan(row.plan) if row.plan else None
     return InferenceCase(row, model_of(row), slice_of(row), plan, load_engine(row.engine))
 
@@ -92,10 +91,8 @@ def published_case(row: Row, place: int) -> InferenceRow:
     plan, assumed = plan_of(row, chips, formats, latency)
     chip = chip_of(row["chip"])
     prompt, output, more = _lengths(row)
-    if hint(row, "suspect"):
-        raise Skip("the source's labels are suspected to be wrong")
-    if hint(row, "cache_hits"):
-        raise Skip("throughput includes prompts found in a cache")
+    skip_if(hint(row, "suspect"), "the source's labels are suspected to be wrong")
+    skip_if(hint(row, "cache_hits"), "throughput includes prompts found in a cache")
     where = machine(row, chip, chips)
     first, each = limits_of(row["model"], scenario)
     noted: dict[str, Any] = {
@@ -121,8 +118,7 @@ def _model_columns(row: Row, place: int) -> dict[str, Any]:
     """The model of a row. Its embedding is tied if that fits the stated number of parameters
     better; blocks whose halves run side by side are known by the model's name or said in the
     notes."""
-    if count(row, "layers") > MOST_LAYERS:
-        raise Skip("more layers than any model has")
+    skip_if(count(row, "layers") > MOST_LAYERS, "more layers than any model has")
     shared: dict[str, Any] = described(row, place) | {"tied": False}
     model, stated = model_of(Described(**shared)), number(row.get("total_params"))
     if stated:
@@ -153,10 +149,8 @@ def dtypes_of(row: Row) -> dict[str, Any]:
     for column in ("weight_dtype", "act_dtype", "kv_dtype"):
         text = row[column].lower() or ("bf16" if found and found[-1] == "bf16" else "")
         name = words("inference")["dtypes"].get(text, text)
-        if not text:
-            raise Skip(f"{column} not stated")
-        if name not in DTYPE_BYTES:
-            raise Skip(f"no model of serving in {text[:20]!r}")
+        skip_if(not text, f"{column} not stated")
+        skip_if(name not in DTYPE_BYTES, f"no model of serving in {text[:20]!r}")
         found.append(name)
     block = row["mla"] and row["act_dtype"].lower() == "fp8"
     return {"weights": found[0], "compute": "fp8_block" if block else found[1], "kv": found[2]}
@@ -189,8 +183,7 @@ def plan_of(
     if hint(row, "attention_data"):
         tensor, data = 1, tensor * data
     plan = ServingPlan(tensor=tensor, data=data, expert=expert, pipe=pipe, **formats)
-    if plan.chips != chips:
-        raise Skip("parallel sizes do not multiply to the number of chips")
+    skip_if(plan.chips != chips, "parallel sizes do not multiply to the number of chips")
     return plan, ("tensor parallelism",) if hint(row, "presumed") else ()
 
 
@@ -199,14 +192,12 @@ def _lengths(row: Row) -> tuple[int, int, tuple[str, ...]]:
     prompt, output, scenario = count(row, "isl"), count(row, "osl"), row["scenario"]
     if hint(row, "conversations") and not prompt and not output:
         known = words("inference")["conversations"].get(hint(row, "longest") or "1024")
-        if not known:
-            raise Skip("lengths of ShareGPT cut at this limit not known")
+        skip_if(not known, "lengths of ShareGPT cut at this limit not known")
         return *known, ("lengths as in ShareGPT",)
     prompt = needed(row, "isl")
     if not output and scenario in ("decode_throughput", "decode_only"):
         return prompt, 1, ("a cache no longer than the prompt",)
-    if not output and scenario not in ("prefill_throughput", "prefill_only"):
-        raise Skip("osl not stated")
+    skip_if(not output and scenario not in ("prefill_throughput", "prefill_only"), "osl not stated")
     return prompt, output or 1, ()
 
 
@@ -218,7 +209,6 @@ def _measured(row: Row, chips: int) -> float:
         value = number(row[column])
         if value is not None:
             return value * scales.get(scale, scale)
-    if row["scenario"] in LATENCIES:
-        raise Skip("latency not stated")
+    skip_if(row["scenario"] in LATENCIES, "latency not stated")
     side = "input" if row["scenario"] == "prefill_throughput" else "output"
     raise Skip(f"{side} tokens per second not stated")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dragonscale.errors import InputError
 from dragonscale.evidence import collectives
 from dragonscale.evidence.dialect import meaning, words
-from dragonscale.evidence.rows import Form, Row, Skip, number, read_measured, read_table
+from dragonscale.evidence.rows import Form, Row, Skip, number, read_measured, read_table, skip_if
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
 from dragonscale.hardware import load_chip
 from dragonscale.kernels import (
@@ -103,8 +103,7 @@ def _whole(row: Row, column: str) -> float:
 
 def _experts(row: Row, chip: str, dtype: str, sizes: tuple[float, ...]) -> KernelKey:
     _, hidden, inner, picks, experts, chips, _ = sizes
-    if picks > experts or chips > experts:
-        raise Skip("more experts per token, or chips, than experts")
+    skip_if(picks > experts or chips > experts, "more experts per token, or chips, than experts")
     known = words("experts")
     implementation = meaning(known["implementations"], row["kernel_source"].lower().replace("_", ""))
     if implementation not in kernel_profile_for(chip).grouped.of(dtype):

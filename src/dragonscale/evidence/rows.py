@@ -28,6 +28,12 @@ class Skip(Exception):
     """A row that cannot be scored; the message is the reason."""
 
 
+def skip_if(lacking: object, reason: str) -> None:
+    """Leave a row out for a reason, where something is wrong with it."""
+    if lacking:
+        raise Skip(reason)
+
+
 @dataclass(frozen=True)
 class Form(Generic[T]):
     """Columns that a file may have, and what reads its rows; a row comes with the line it stands

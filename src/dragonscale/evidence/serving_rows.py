@@ -21,7 +21,7 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.dialect import words
-from dragonscale.evidence.rows import Form, Row, Skip, count, number, typed
+from dragonscale.evidence.rows import Form, Row, Skip, count, number, skip_if, typed
 from dragonscale.evidence.serving_recipes import Recipe, recipe_of, recipes
 from dragonscale.hardware import load_chip
 from dragonscale.models import Transformer, load_model
@@ -84,8 +84,7 @@ class ServedRun:
 
 def run_of(row: ServingRow) -> ServedRun:
     """A typed row as a run."""
-    if row.recipe not in recipes():
-        raise Skip(f"no recipe called {row.recipe[:40]!r}")
+    skip_if(row.recipe not in recipes(), f"no recipe called {row.recipe[:40]!r}")
     plan = parse_serving_plan(row.plan)
     return ServedRun(row, _model(row.model), plan, recipes()[row.recipe], load_engine(row.engine))
 
@@ -117,8 +116,7 @@ def split_of(row: Row, mixture: bool, clients: int) -> tuple[int, int, int]:
         return (dealt, 1, dealt) if data == 1 else (1, dealt, dealt)
     if tensor == data > 1 and sliced == 1 and dealt == tensor * data:
         return tensor, 1, tensor
-    if tensor * data != sliced * dealt:
-        raise Skip("the splits of attention and experts do not agree")
+    skip_if(tensor * data != sliced * dealt, "the splits of attention and experts do not agree")
     return tensor, data, dealt
 
 
@@ -140,17 +138,14 @@ def formats_of(model: str, published: str, precision: str, chip: str) -> dict[st
 def published_run(row: Row, place: int) -> ServingRow:
     """A row of published runs as a typed one."""
     engine, version = row["backend"].lower(), row["backend_version"]
-    if engine not in words("serving")["engines"]:
-        raise Skip(f"no constants for the engine {row['backend'][:20]!r}")
+    skip_if(engine not in words("serving")["engines"], f"no constants for the engine {row['backend'][:20]!r}")
     try:
         model, chip = _model(row["model_path"]), load_chip(row["system"].removesuffix("_sxm"))
     except InputError as error:
         raise Skip(str(error)) from None
-    if count(row, "pp_size") > 1:
-        raise Skip("pipeline parallelism is not read yet")
+    skip_if(count(row, "pp_size") > 1, "pipeline parallelism is not read yet")
     clients = count(row, "concurrency") or count(row, "batch_size")
-    if not clients:
-        raise Skip("the number of clients is not stated")
+    skip_if(not clients, "the number of clients is not stated")
     tensor, data, expert = split_of(row, is_mixture(model), clients)
     source = "inferencex" if row["attention_dp_size"] else "aiconfigurator"
     prompt, output = count(row, "isl"), count(row, "osl")
@@ -161,8 +156,7 @@ def published_run(row: Row, place: int) -> ServingRow:
     }  # fmt: skip
     name = recipe_of(said, row["measured"])
     recipe = recipes()[name]
-    if recipe.unclear:
-        raise Skip(recipe.unclear)
+    skip_if(recipe.unclear, recipe.unclear)
     plan = ServingPlan(tensor=tensor, data=data, expert=expert, kv=recipe.kv)
     plan = replace(plan, **formats_of(model.name, row["model_path"], row["precision"], chip.name))
     labels = (place, engine, version, model.name, chip.name, f"{tensor}x{data}", f"{prompt}/{output}x{clients}")

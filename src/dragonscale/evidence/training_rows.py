@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from dragonscale.evidence.described import Described, chip_of, described, machine, model_of, slice_of
 from dragonscale.evidence.dialect import hint, meaning, words
-from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, typed
+from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
 from dragonscale.hardware import Chip, Torus
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan import Plan, parse_plan
@@ -51,18 +51,15 @@ class MeasuredRun:
 def run_of(row: TrainingRow) -> MeasuredRun:
     """A typed row as a run."""
     plan = parse_plan(row.plan)
-    if plan.chips != row.chips:
-        raise Skip("parallel sizes do not multiply to the number of chips")
-    if row.batch % (plan.replicas * plan.microbatch):
-        raise Skip("batch does not divide into the micro-batches")
+    skip_if(plan.chips != row.chips, "parallel sizes do not multiply to the number of chips")
+    skip_if(row.batch % (plan.replicas * plan.microbatch), "batch does not divide into the micro-batches")
     job = make_job(model_of(row), slice_of(row), row.batch, row.seq, row.stack)
     return MeasuredRun(row, replace(job, transport=row.transport), plan)
 
 
 def published_run(row: Row, place: int) -> TrainingRow:
     """A row of published runs as a typed one."""
-    if hint(row, "adapters"):
-        raise Skip("only adapters are trained (LoRA)")
+    skip_if(hint(row, "adapters"), "only adapters are trained (LoRA)")
     shared = described(row, place)
     model_of(Described(**shared))
     chips, seq, batch = (needed(row, name) for name in ("n_chips", "seq_len", "global_batch"))
@@ -94,8 +91,7 @@ def stack_of(source: str, notes: str = "") -> str:
     """The software stack of a source, with the mode that the notes name."""
     known = words("training")
     stack = meaning(known["stacks"], source)
-    if not stack:
-        raise Skip(f"no software stack known for the source {source[:60]!r}")
+    skip_if(not stack, f"no software stack known for the source {source[:60]!r}")
     return meaning(known["modes"].get(stack, ()), notes) or stack
 
 
@@ -104,19 +100,15 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
     devices = 2 if chip.name == "tpu7x" else 1
     tensor, context, pipe, virtual = (count(row, name) for name in ("tp", "cp", "pp", "vpp"))
     tensor, context = tensor or 1, context or 1
-    if not pipe or not row["tp"]:
-        raise Skip("tp or pp not stated")
-    if not virtual and pipe > 1 and "vpp" in row.get("missing_inputs", ""):
-        raise Skip("pp without vpp stated")
+    skip_if(not pipe or not row["tp"], "tp or pp not stated")
+    skip_if(not virtual and pipe > 1 and "vpp" in row.get("missing_inputs", ""), "pp without vpp stated")
     copies, shards = _copies(row, needed(row, "n_chips") * devices, tensor * context * pipe)
     expert = _expert(row, tensor, context, copies)
     microbatch = count(row, "micro_batch")
     if not microbatch and count(row, "grad_accum"):
         microbatch = needed(row, "global_batch") // (copies * count(row, "grad_accum"))
-    if not microbatch:
-        raise Skip("micro_batch not stated")
-    if pipe > 1 and hint(row, "local_batch"):
-        raise Skip("micro-batch of the pipeline not stated")
+    skip_if(not microbatch, "micro_batch not stated")
+    skip_if(pipe > 1 and hint(row, "local_batch"), "micro-batch of the pipeline not stated")
     fsdp = shards // math.gcd(shards, expert) if shards > 1 else copies // expert
     return Plan(
         data=copies // (fsdp * expert),
@@ -139,13 +131,11 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
 def _copies(row: Row, chips: int, model_ways: int) -> tuple[int, int]:
     """How many ways the batch is split, and how many ways state is sharded over them (FSDP; 1 if it
     is not)."""
-    if chips % model_ways:
-        raise Skip("parallel sizes do not multiply to the number of chips")
+    skip_if(chips % model_ways, "parallel sizes do not multiply to the number of chips")
     copies = chips // model_ways
     sizes = re.sub(r"\(.*", "", row["fsdp"]).split("x")
     shards = math.prod(int(size) for size in sizes if size.isdigit())
-    if shards > 1 and copies % shards:
-        raise Skip("fsdp does not divide the copies")
+    skip_if(shards > 1 and copies % shards, "fsdp does not divide the copies")
     return copies, shards
 
 
@@ -156,8 +146,7 @@ def _expert(row: Row, tensor: int, context: int, copies: int) -> int:
     experts = count(row, "experts") or expert
     sliced = hint(row, "expert_tensor") or (expert * tensor > experts and copies % expert == 0)
     folded = expert if sliced else expert // math.gcd(expert, tensor * context)
-    if copies % folded:
-        raise Skip("ep does not divide the copies")
+    skip_if(copies % folded, "ep does not divide the copies")
     return folded
 
 
@@ -171,8 +160,6 @@ def _zero(row: Row, sharded: bool, stack: str) -> int:
 
 
 def _dtype(text: str) -> str:
-    if text in ("", "unknown"):
-        raise Skip("dtype not stated")
-    if text not in words("training")["dtypes"]:
-        raise Skip(f"no model of training in {text[:20]!r}")
+    skip_if(text in ("", "unknown"), "dtype not stated")
+    skip_if(text not in words("training")["dtypes"], f"no model of training in {text[:20]!r}")
     return words("training")["dtypes"][text]
