@@ -40,7 +40,9 @@ def run(
     chip, piece = parse_target(on)
     volume = parse(size, "bytes", "the size")
     if kind in ("send", "gather"):
-        sent = reports.transfer_report(kind, volume, piece, source, target)
+        from dragonscale.reports.transfer import transfer_report
+
+        sent = transfer_report(kind, volume, piece, source, target)
         emit_json(sent) if json else say(_transfer(sent))
         return 0
     name, layout = reports.find_kind(kind), reports.collective_mesh(chip, piece, parse_mesh(mesh))

@@ -3,8 +3,7 @@ goes on inside.
 
 The lower bound counts bytes exactly; the book's first-order figure, which drops the (N-1)/N, stands
 beside it. Inside a ring the answer is hops and what each link carries; under switches it is a time
-for each tier. A message from one chip of a torus to another, or from all to one, is answered by
-`transfer_report`.
+for each tier.
 """
 
 from dataclasses import replace
@@ -23,17 +22,15 @@ from dragonscale.collectives import (
     Wide,
     bus_bandwidth,
     collective_time,
-    gather_time,
     ragged_fill,
     sent_bytes,
-    transfer_time,
 )
 from dragonscale.collectives.profile import expected_time
 from dragonscale.collectives.profile_file import profile_for
 from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
 from dragonscale.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.errors import InputError, unknown
-from dragonscale.hardware import Chip, Slice, Torus, disjoint_paths, hops, links_of
+from dragonscale.hardware import Chip, Slice
 from dragonscale.sharding.mesh import Mesh, make_mesh, natural_mesh
 from dragonscale.units import render
 
@@ -227,48 +224,6 @@ def _advice(report: CollectiveReport) -> str:
     if report.tiers:
         where = f"the {max(report.tiers, key=lambda tier: tier.seconds).tier} tier"
     return f"Bound by the bandwidth of {where}; messages below {threshold} would be bound by latency."
-
-
-class TransferReport(msgspec.Struct):
-    """One message over a torus: from a chip to another over every way that shares no link, or from
-    all chips to one."""
-
-    kind: str
-    on: str
-    source: list[int]
-    target: list[int]
-    bytes: float
-    paths: int
-    hops: int
-    bandwidth_s: float
-    latency_s: float
-    total_s: float
-
-
-def read_position(text: str, piece: Slice, flag: str) -> tuple[int, ...]:
-    """`0,3` as the place of a chip of a slice."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts):
-        example = ",".join("0" for _ in piece.shape)
-        raise InputError(f"{flag} is {text!r}; write the place of a chip of {piece}, such as {example}.")
-    return tuple(int(part[:9]) for part in parts)
-
-
-def transfer_report(kind: str, volume: float, piece: Slice | None, source: str, target: str) -> TransferReport:
-    """`send` from a chip to another, or `gather` to one chip what all of a slice hold."""
-    if piece is None or not isinstance(piece.chip.network, Torus):
-        raise InputError(f"A {kind} between chips needs a slice of a torus, such as --on v5e:4x4.")
-    to = read_position(target, piece, "--to")
-    if kind == "gather":
-        cost, paths = gather_time(volume, piece, to), links_of(piece, to)
-        far = round(float(cost.latency / piece.chip.network.hop_latency))
-        start, total = to, cost.lower
-    else:
-        start = read_position(source, piece, "--from")
-        cost = transfer_time(volume, piece, start, to)
-        paths, far, total = disjoint_paths(piece, start, to), hops(piece, start, to), cost.upper
-    bandwidth, latency = float(cost.bandwidth), float(cost.latency)
-    return TransferReport(kind, str(piece), list(start), list(to), volume, paths, far, bandwidth, latency, float(total))
 
 
 def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -> list[dict[str, float | str]]:
