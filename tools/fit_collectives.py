@@ -25,7 +25,7 @@ from scipy.optimize import least_squares
 from dragonscale.collectives import profile_file
 from dragonscale.collectives.group import Switches
 from dragonscale.collectives.profile import Path, Profile, Tier, expected_time
-from dragonscale.evidence.collective_rows import CollectiveCase
+from dragonscale.evidence.collective_case import CollectiveCase
 from dragonscale.evidence.collectives import LARGE, predict, read_cases
 from dragonscale.units import render
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.evidence.verify.records import Report as VerifyReport
+from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
 from dragonscale.reports.chips import ChipReport
 from dragonscale.reports.collective import CollectiveReport
 from dragonscale.reports.explain.formulas import Explanation

@@ -3,19 +3,20 @@
 import csv
 import gzip
 import io
+import random
 
 import pytest
 
 from dragonscale.evidence import collectives, inference, serving, training
-from dragonscale.evidence.collective_rows import CollectiveRow
+from dragonscale.evidence.collective_case import CollectiveRow
 from dragonscale.evidence.inference_rows import InferenceRow
-from dragonscale.evidence.rows import read_table, typed
+from dragonscale.evidence.rows import read_cases, read_table, typed
 from dragonscale.evidence.serving_rows import ServingRow
 from dragonscale.evidence.training_rows import FORMS, TrainingRow
 from tools.convert_measured import KINDS, convert
 from tools.refit import MEASURED
 
-from .measured import DATA, by_id, write_rows
+from .measured import DATA, by_id, rows_of, write_rows
 
 MODULES = {"training": training, "inference": inference, "serving": serving, "collectives": collectives}
 
@@ -77,3 +78,22 @@ def test_a_typed_row_that_is_not_one_is_counted(tmp_path):
         ]
     )
     assert [form.read.__name__ for form in FORMS] == ["published_run", "read"]
+
+
+JUNK = ["", "nan", "1e400", "-1", "0", "x" * 5000, "∞", "3.7", "1,024", "[]", "2x2x2x2", "unknown", "true"]
+READ = {"training": training.run_of, "inference": inference.case_of, "serving": serving.run_of}
+
+
+@pytest.mark.parametrize("kind", READ)
+@pytest.mark.parametrize("form", ["published", "typed"])
+def test_garbage_in_cells_never_breaks(kind, form, tmp_path):
+    """Any cell may hold anything: the row becomes a run, or a reason."""
+    rows = rows_of(kind)
+    if form == "typed":
+        rows = list(csv.DictReader(io.StringIO(convert(kind, [DATA / f"{kind}.csv"])[0])))
+    chance = random.Random(7)
+    mixed = [{**row, chance.choice(list(row)): chance.choice(JUNK)} for row in rows for _ in range(20)]
+    found, reasons = read_cases(write_rows(tmp_path / "junk.csv", mixed), kind, KINDS[kind], READ[kind])
+    assert len(found) + len(reasons) == len(mixed)
+    assert len(found) > len(mixed) / 3
+    assert all("\n" not in reason for reason in reasons)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from dragonscale.collectives.profile import expected_time
 from dragonscale.evidence import rows
-from dragonscale.evidence.collective_rows import FORMS, CollectiveCase, case_of
+from dragonscale.evidence.collective_case import CollectiveCase, case_of
+from dragonscale.evidence.collective_rows import FORMS
 from dragonscale.evidence.score import Scored, ScoreReport, report_of
 
 LARGE = 2**20

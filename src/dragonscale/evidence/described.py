@@ -187,6 +187,7 @@ def slice_of(row: Described) -> Slice:
     """The chips of a typed row and the wires between them."""
     chip = chip_of(row.chip)
     if isinstance(chip.network, Torus):
+        skip_if(not re.fullmatch(r"\d+(x\d+)*", row.shape), "shape of the slice not stated")
         return Slice(chip, tuple(int(size) for size in row.shape.split("x")), row.pods)
     node, *above = chip.network.levels
     degree = row.node or node.degree
