@@ -172,9 +172,10 @@ def test_explanations_have_the_limits_solved(capsys: pytest.CaptureFixture[str])
         "bf16",
     ]
     text = printed([*arguments, "--plan", "tensor=16", "--batch", "32"], capsys)
-    assert "B*S*c/(N*W) + Max(P/(N*W), 2*A*B/(C*N))" in text
-    assert "critical batch: C/(2*W) = 120.1" in text
-    assert "largest batch by bytes" in text
+    assert "= 3*D*F*L/(W_hbm*tensor)" in text  # the MLP of a decode step waits for its weights
+    assert "critical batch (sequences from which U+G is bound by compute" in text
+    assert "C/(2*W_hbm) = 120.1" in text
+    assert "largest batch" in text
     assert "times its bound" in text
     assert main(["explain", "serve", "llama3.1-405b", "--on", "v5e:1x1"]) == 2
     assert "does not fit" in capsys.readouterr().err

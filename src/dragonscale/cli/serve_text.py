@@ -100,12 +100,16 @@ def best_lines(report: Any, best: Any) -> list[str]:
     lines.append(_bounds(best))
     lines += ["", *_stacked("prefill", [(row.name, row.expected_s) for row in best.prefill_terms])]
     lines += ["", *_memory(best), "", *_costs(report, best)]
-    error = report.expected_error
-    lines.append(
-        f"median error of expectations: steps {error.latency:.0%}, throughput {error.throughput:.0%}, under load TPOT "
-        f"{error.tpot:.0%} and TTFT {error.ttft:.0%}"
-    )
-    return lines
+    return [*lines, _error(report.expected_error)]
+
+
+def _error(error: Any) -> str:
+    """How far such expectations have been from measurements."""
+    parts = {"steps": error.latency, "throughput": error.throughput, "TPOT": error.tpot, "TTFT": error.ttft}
+    known = [f"{name} {value:.0%}" for name, value in parts.items() if value is not None]
+    if not known:
+        return f"error of expectations: unknown, {error.source}"
+    return f"median error of expectations: {', '.join(known)} ({error.source})"
 
 
 def _bounds(best: Any) -> str:
@@ -209,10 +213,15 @@ def frontier_table(frontier: Sequence[Any]) -> str:
     )
 
 
+def _short(formula: str) -> str:
+    """A formula that fits beside its name and number, or where to read it."""
+    return formula if len(formula) <= WIDTH - 36 else "see `dscale explain serve`"
+
+
 def limit_lines(limits: Sequence[Any]) -> list[str]:
     """Solved limits at datasheet rates."""
     rows = [
-        [row.name, f"{row.value:,.4g}" if row.value < 1e4 else amount(row.value, "count"), row.formula]
+        [row.name, f"{row.value:,.4g}" if row.value < 1e4 else amount(row.value, "count"), _short(row.formula)]
         for row in limits
     ]
     return [

@@ -24,7 +24,7 @@ class Capacity:
     """
 
     hbm: float
-    usable: float
+    usable: Number
     weights: Number
     working: Number
     reserve: float
@@ -88,16 +88,18 @@ def capacity(deployment: Deployment) -> Capacity:
     hbm = memory_bytes(deployment.chip)
     far = 2.0**20
     slope = (cache_per_chip(deployment, 2 * far) - cache_per_chip(deployment, far)) / far
-    mesh = Mesh(deployment.axes)
-    ideal = engine.name == "ideal"
+    weights = bytes_of(weight_lines(deployment))
+    working = 0.0 if engine.name == "ideal" else bytes_of(workspace_lines(deployment))
+    memory = engine.memory
+    free = hbm - weights - working - memory.reserve_bytes
     return Capacity(
         hbm=hbm,
-        usable=hbm * engine.memory.share,
-        weights=bytes_of(weight_lines(deployment)),
-        working=0.0 if ideal else bytes_of(workspace_lines(deployment)),
-        reserve=engine.memory.reserve_bytes,
+        usable=hbm - free * (1 - memory.share) if memory.share_of == "free" else hbm * memory.share,
+        weights=weights,
+        working=working,
+        reserve=memory.reserve_bytes,
         per_token=slope,
         fixed=cache_per_chip(deployment, far) - slope * far,
-        page=engine.memory.page,
-        places=mesh.size("data"),
+        page=memory.page,
+        places=Mesh(deployment.axes).size("data"),
     )

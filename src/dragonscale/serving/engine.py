@@ -98,6 +98,8 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Exposed for each token prefilled."""
     request_s: float = 0.0
     """What a request spends in front of the engine (parsing, tokenising, streaming)."""
+    tokenise_s: float = 0.0
+    """Of the tokeniser in front of the engine, for each token of a prompt."""
     stream_s: float = 0.0
     """Of the process that streams tokens out, for each token: iterations cannot come faster."""
     sample_s: float = 0.0
@@ -105,12 +107,18 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample_bytes: float = 12.0
     """Sampling, bytes moved for each logit."""
 
+    def front_s(self, prompt: float) -> float:
+        """What passes between a client's sending a prompt and the engine's knowing."""
+        return self.request_s + self.tokenise_s * prompt
+
 
 class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What of HBM it uses."""
 
     share: float = 0.9
-    """The part of HBM that it uses."""
+    """The part of HBM that it uses, or of what the weights and the workspace leave free: see `share_of`."""
+    share_of: str = "hbm"
+    """Whether `share` is a part of all (`hbm`) or of what is left beside weights, workspace and reserve (`free`)."""
     reserve_bytes: float = 2e9
     """What of that it keeps for itself."""
     page: int = 16
@@ -233,11 +241,29 @@ def engines() -> dict[str, Engine]:
 
 
 def load_engine(name: str) -> Engine:
-    """An engine by name.
+    """An engine by name, with settings of the launch if they are given: those of its groups, as `validate` has them from the
+    published scripts of each run.
 
     >>> load_engine("vllm").scheduling.scheduler
     'chunked'
+    >>> load_engine("vllm,scheduling.max_sequences=256,memory.share=0.85").scheduling.max_sequences
+    256
     """
+    name, *settings = (part.strip() for part in name.split(","))
     if name not in engines():
         raise unknown("serving engine", name, engines())
-    return engines()[name]
+    groups: dict[str, Any] = {}
+    for setting in settings:
+        path, equals, value = (part.strip() for part in setting.partition("="))
+        group, dot, key = path.partition(".")
+        if not (equals and dot):
+            raise InputError(f"An engine's setting is {setting!r}; write it as 'memory.share=0.85'.")
+        groups.setdefault(group, {})[key] = _read_value(value)
+    return adjust(engines()[name], **groups) if groups else engines()[name]
+
+
+def _read_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

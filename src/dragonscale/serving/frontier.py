@@ -154,7 +154,8 @@ def _judged(
     prefill, added = _prefill(wide, engine, ask, batch, keys, step)
     plain = numpy.broadcast_to(step.expected, batch.shape)
     taken, drafts = (plain, 0) if draft is None else loop_seconds(wide, draft, batch, keys, plain)
-    state = steady_state(batch, taken, prefill, added, ask.output, engine.host.request_s)
+    front = engine.host.front_s(ask.prompt)
+    state = steady_state(batch, taken, prefill, added, ask.output, front)
     held = room.weights + room.working + room.reserve
     held = numpy.broadcast_to(held, (len(lot),))[places] + batch * (
         ceil_to(float(ask.prompt + ask.output), room.page) * numpy.broadcast_to(room.per_token, (len(lot),))[places]
@@ -166,7 +167,7 @@ def _judged(
 
     columns = [
         numpy.broadcast_to(value, batch.shape).tolist()
-        for value in (batch, state.decode, prefill, added, float(ask.output), state.waiting, engine.host.request_s)
+        for value in (batch, state.decode, prefill, added, float(ask.output), state.waiting, front)
     ]
     lower, heavy, step_s, drafted = (
         numpy.broadcast_to(value, batch.shape).tolist() for value in (step.lower, held, plain, drafts)

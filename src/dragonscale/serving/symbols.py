@@ -43,7 +43,7 @@ BOOK = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e
 
 
 @dataclass
-class Letters:
+class LetterValues:
     """Which number each letter stands for."""
 
     values: dict[Any, float] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class LetteredDeployment(Deployment):
     sections: tuple[Section, ...] = ()  # pyright: ignore[reportIncompatibleVariableOverride]
     kernels: KernelProfile = field(default=None)  # pyright: ignore
     wires: Any = None
-    letters: Letters = field(default_factory=Letters)
+    letters: LetterValues = field(default_factory=LetterValues)
 
     @property
     def chip(self) -> Chip:
@@ -129,7 +129,7 @@ class LetteredDeployment(Deployment):
 
     def at(self, variable: Any, value: float) -> "LetteredDeployment":
         """The same with another number for a letter."""
-        return replace(self, letters=Letters(self.letters.values | {variable: value}))
+        return replace(self, letters=LetterValues(self.letters.values | {variable: value}))
 
     def number(self, formula: Any) -> Any:
         """A formula with the numbers put in: a float, or an array where a letter stands for one."""
@@ -193,7 +193,7 @@ def round_to(value: Any) -> float:
 
 def letter(deployment: Deployment, opened: tuple[str, ...] = ()) -> LetteredDeployment:
     """The same deployment, with letters; mesh axes of one chip are left out unless they are `opened`."""
-    letters = Letters()
+    letters = LetterValues()
     axes = {
         name: letters.new(name, _number(size)) if _number(size) > 1 or name in opened else 1
         for name, size in deployment.axes.items()
@@ -208,7 +208,7 @@ def letter(deployment: Deployment, opened: tuple[str, ...] = ()) -> LetteredDepl
     )  # fmt: skip
 
 
-def _sections(deployment: Deployment, letters: Letters) -> Iterator[Section]:
+def _sections(deployment: Deployment, letters: LetterValues) -> Iterator[Section]:
     for section in deployment.sections:
         suffix = "e" if "e" in section.dims else section.name
         dims: dict[str, Number] = {}
@@ -218,7 +218,7 @@ def _sections(deployment: Deployment, letters: Letters) -> Iterator[Section]:
         yield replace(section, dims=dims, repeat=repeat)  # pyright: ignore[reportArgumentType]
 
 
-def _chip(deployment: Deployment, letters: Letters) -> Chip:
+def _chip(deployment: Deployment, letters: LetterValues) -> Chip:
     chip, plan = deployment.chip, deployment.plan
     main = chip.peak(FORMATS[part_format(plan, "mlp")].compute)
     rates = {}

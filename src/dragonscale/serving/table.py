@@ -34,7 +34,7 @@ def _geometric(first: float, last: float, ratio: float) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Line:
+class StepCurve:
     """A function of one number by its knots, linear between them and beyond the last."""
 
     knots: list[float]
@@ -52,9 +52,9 @@ class Sheet:
     """A function of two numbers: a line in the second for every knot of the first."""
 
     knots: list[float]
-    lines: list[Line]
+    lines: list[StepCurve]
 
-    def at(self, first: float) -> Line:
+    def at(self, first: float) -> StepCurve:
         """The line in the second number at a value of the first."""
         place = min(max(bisect_right(self.knots, first) - 1, 0), len(self.knots) - 2)
         low, high = self.knots[place], self.knots[place + 1]
@@ -62,7 +62,7 @@ class Sheet:
         left, right = self.lines[place], self.lines[place + 1]
         if part == 0.0:
             return left
-        return Line(left.knots, [a + (b - a) * part for a, b in zip(left.values, right.values, strict=True)])
+        return StepCurve(left.knots, [a + (b - a) * part for a, b in zip(left.values, right.values, strict=True)])
 
 
 @dataclass
@@ -74,8 +74,8 @@ class StepTable:
     longest: int = 32768
     drafter: "StepTable | None" = None
     draft_part: float = 0.0
-    _lines: dict[int, Line] = field(default_factory=dict, repr=False)
-    _steps: dict[tuple[int, int], tuple[float, float, Line, float]] = field(default_factory=dict, repr=False)
+    _lines: dict[int, StepCurve] = field(default_factory=dict, repr=False)
+    _steps: dict[tuple[int, int], tuple[float, float, StepCurve, float]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         engine = self.deployment.engine
@@ -107,7 +107,7 @@ class StepTable:
             + engine.host.token_s * tokens
         )
 
-    def _line(self, decodes: int) -> Line:
+    def _line(self, decodes: int) -> StepCurve:
         """Attention of so many decoding sequences against the tokens each holds."""
         found = self._lines.get(decodes)
         if found is None:
@@ -145,7 +145,7 @@ class StepTable:
                 .terms["scores"]
                 .expected
             )
-            self._lines[key] = Line([0.0, 1.0], [float(both[1] / both[0])] * 2)
+            self._lines[key] = StepCurve([0.0, 1.0], [float(both[1] / both[0])] * 2)
         return self._lines[key](0.0)
 
     def _prompt_attention(self, pieces: Sequence[Piece]) -> float:
@@ -191,7 +191,7 @@ class StepTable:
                 place += 1
         return done, total
 
-    def _pure(self, decodes: int, queries: int) -> tuple[float, float, Line, float]:
+    def _pure(self, decodes: int, queries: int) -> tuple[float, float, StepCurve, float]:
         """A decoding step as a constant, the host's floor, and a line in the tokens each sequence holds."""
         found = self._steps.get((decodes, queries))
         if found is None:
@@ -247,19 +247,19 @@ def _rest(cost: IterationCost) -> Any:
     return inside + sum(wire.expected for wire in cost.wires.values())
 
 
-def _products(deployment: Deployment, tokens: Any, prompt: bool) -> Line:
+def _products(deployment: Deployment, tokens: Any, prompt: bool) -> StepCurve:
     asked = Iteration(prompts=1, tokens=tokens) if prompt else Iteration(decodes=tokens, keys=16)
     values = numpy.broadcast_to(_rest(iteration_cost(deployment, asked, whole=True)), tokens.shape)
-    return Line([float(value) for value in tokens], [float(value) for value in values])
+    return StepCurve([float(value) for value in tokens], [float(value) for value in values])
 
 
-def _head(deployment: Deployment, most: int) -> Line:
+def _head(deployment: Deployment, most: int) -> StepCurve:
     rows = numpy.array(
         sorted({*range(1, 65), *(round(value) for value in _geometric(64, max(most, 128) * 2, 1.1))}), float
     )
     cost = iteration_cost(deployment, Iteration(decodes=rows, keys=16), whole=True)
     values = cost.sampling + cost.terms["head"].expected
-    return Line([float(row) for row in rows], [float(value) for value in values])
+    return StepCurve([float(row) for row in rows], [float(value) for value in values])
 
 
 def _decoding(deployment: Deployment, most: int, longest: int) -> Sheet:
@@ -273,7 +273,7 @@ def _decoding(deployment: Deployment, most: int, longest: int) -> Sheet:
         if term is None
         else numpy.broadcast_to(term.expected, grid[0].size).reshape(grid[0].shape)
     )
-    return Sheet([float(batch) for batch in batches], [Line(keys, [float(v) for v in row]) for row in values])
+    return Sheet([float(batch) for batch in batches], [StepCurve(keys, [float(v) for v in row]) for row in values])
 
 
 def _prompting(deployment: Deployment, most: int, longest: int) -> tuple[list[float], list[Sheet]]:
@@ -289,5 +289,5 @@ def _prompting(deployment: Deployment, most: int, longest: int) -> tuple[list[fl
         if term is None
         else numpy.broadcast_to(term.expected, grid[0].size).reshape(grid[0].shape)
     )
-    sheets = [Sheet(past, [Line(tokens, [float(v) for v in row]) for row in block]) for block in values]
+    sheets = [Sheet(past, [StepCurve(tokens, [float(v) for v in row]) for row in block]) for block in values]
     return counts, sheets

@@ -185,11 +185,12 @@ def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Forma
     length = asked.ask.prompt + asked.ask.output
     need = first(room.held(float(asked.batch or 1), float(length)))
     sequences = f"{asked.batch} sequences" if (asked.batch or 1) > 1 else "one sequence"
-    if need <= room.usable:
+    usable = first(room.usable)
+    if need <= usable:
         return f"No batch of {asked.batch or 1} can be split as {plan} on {where}."
     return (
         f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights and {sequences} of "
-        f"{length:,} tokens, {(need - room.usable) / 1e9:.1f} GB more than the {room.usable / 1e9:.1f} GB that {asked.engine.name} uses "
+        f"{length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that {asked.engine.name} uses "
         f"of {room.hbm / 1e9:.0f} GB."
     )
 

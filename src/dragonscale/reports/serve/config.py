@@ -163,7 +163,7 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
         working_bytes=first(room.working),
         reserve_bytes=float(room.reserve),
         free_bytes=first(room.cache) - cache,
-        left_alone_bytes=float(room.hbm - room.usable),
+        left_alone_bytes=first(room.hbm - room.usable),
         page_tokens=page,
         pages=int(first(room.tokens) // page),
         tokens=first(room.tokens),

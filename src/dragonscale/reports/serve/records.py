@@ -184,13 +184,14 @@ class FrontierPoint(msgspec.Struct):
 
 
 class ExpectedError(msgspec.Struct):
-    """How far expectations have been from measurements, as medians of the relative error: latencies of static batches and
-    single steps, throughputs of full servers, and mean TPOT and TTFT of servers under load."""
+    """How far expectations of this engine on this kind of chip have been from measurements, as medians of the relative error:
+    latencies of static batches and single steps, throughputs of full servers, and mean TPOT and TTFT of servers under load; null
+    where nothing was measured."""
 
-    latency: float
-    throughput: float
-    tpot: float
-    ttft: float
+    latency: float | None
+    throughput: float | None
+    tpot: float | None
+    ttft: float | None
     source: str
 
 

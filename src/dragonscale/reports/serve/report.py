@@ -5,19 +5,15 @@ from collections.abc import Sequence
 
 from dragonscale.reports.serve.advice import advice, left_out, missed, unfit
 from dragonscale.reports.serve.config import config_report
+from dragonscale.reports.serve.errors import expected_error
 from dragonscale.reports.serve.limits import limit_rows
 from dragonscale.reports.serve.question import ServeAsked
-from dragonscale.reports.serve.records import ExpectedError, FrontierPoint, ServeReport, ServeRequest
+from dragonscale.reports.serve.records import FrontierPoint, ServeReport, ServeRequest
 from dragonscale.reports.serve.search import Progress, parameter_count, ranked, search
 from dragonscale.reports.serve.variants import disaggregation_report, prefix_report, speculation_report
 from dragonscale.serving.frontier import Config, frontier
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.plan_file import SavedPlan, save_serving_plan
-
-MEASURED = ExpectedError(
-    latency=0.05, throughput=0.09, tpot=0.09, ttft=0.20, source="dscale validate inference, dscale validate serving"
-)
-"""Medians over 651 published runs of many engines and chips (docs/validation-inference.md), and over 1,635 runs under load."""
 
 
 def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
@@ -25,13 +21,15 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     start = time.perf_counter()
     configs = search(asked, progress)
     seconds = time.perf_counter() - start
-    report = ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", MEASURED)
+    error = expected_error(asked.engine.name, asked.targets[0][0].kind)
+    report = ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
     if not configs:
         report.notes = unfit(asked)
         report.advice = "Bound by memory: more chips, chips with more memory, or narrower formats."
         return report
     chosen = ranked(asked, configs)
     best = chosen[0]
+    report.expected_error = expected_error(asked.engine.name, best.piece.chip.kind)
     report.configs = [config_report(asked, one, full=True) for one in chosen]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
     report.frontier_by_chip = _by_chip(configs)
