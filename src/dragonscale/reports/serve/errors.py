@@ -13,8 +13,6 @@ from typing import Any
 
 from dragonscale.reports.serve.records import ExpectedError
 
-MEASURES = ("latency", "throughput", "tpot", "ttft")
-
 
 @functools.cache
 def _tables() -> dict[str, dict[str, Any]]:
@@ -24,7 +22,7 @@ def _tables() -> dict[str, dict[str, Any]]:
 
 def expected_error(engine: str, chip: str) -> ExpectedError:
     """The median errors of an engine on a kind of chip (`gpu`, `tpu`); None where nothing was measured."""
-    found = _tables().get(engine, {}).get(chip)
-    if found is None:
-        return ExpectedError(None, None, None, None, f"no run of {engine} on a {chip.upper()} was measured")
-    return ExpectedError(*(found.get(name) for name in MEASURES), found["source"])
+    found = _tables().get(engine, {}).get(chip, {})
+    source = found.get("source", f"no run of {engine} on a {chip.upper()} was measured")
+    measures = {name: found.get(name) for name in ("latency", "throughput", "tpot", "ttft")}
+    return ExpectedError(**measures, source=source)
