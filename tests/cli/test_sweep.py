@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from dragonscale.cli import main
-from dragonscale.evidence.verify.records import Report
+from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.reports.sweep import pool as sweep_pool
 from dragonscale.reports.sweep import report as sweep_module
 from dragonscale.reports.sweep.answer import answer_entry
@@ -219,7 +219,7 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def in_process(monkeypatch: pytest.MonkeyPatch, reports: dict[str, Report]) -> None:
+def in_process(monkeypatch: pytest.MonkeyPatch, reports: dict[str, VerifyReport]) -> None:
     """Answer verifications here, by their plans, and not in other processes."""
     instead_of_compiling(monkeypatch, lambda request: reports[request.plan])
     monkeypatch.setattr(
@@ -282,10 +282,10 @@ def test_rays_of_a_cluster(tmp_path: Path) -> None:
 
 
 def test_the_committed_grid_can_be_asked() -> None:
-    from dragonscale.reports.verify.question import Question, read_question
+    from dragonscale.reports.verify.question import VerifyQuestion, read_question
 
     entries = read_grid(str(Path(__file__).parents[2] / "docs" / "data" / "verify_sweep.toml"))
-    requests = [read_question(Question(**entry.asks)).request for entry in entries if entry.command == "verify"]
+    requests = [read_question(VerifyQuestion(**entry.asks)).request for entry in entries if entry.command == "verify"]
     assert len({request.key for request in requests}) == len(requests) == len(entries) >= 55
     assert {request.program for request in requests} == {"train", "prefill", "decode"}
     chips = {request.slice.partition(":")[0] for request in requests}

@@ -13,11 +13,11 @@ import pytest
 
 from dragonscale.cli import main
 from dragonscale.cli.verify_text import text_of
-from dragonscale.evidence.verify.records import Line, Report
+from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
 from dragonscale.evidence.verify.request import Request
 from dragonscale.reports.verify.fit import with_fitting_plan
 from dragonscale.reports.verify.html import page
-from dragonscale.reports.verify.question import Question, read_question
+from dragonscale.reports.verify.question import VerifyQuestion, read_question
 from dragonscale.reports.verify.view import axis_rows, totals
 from dragonscale.reports.verify.words import closing
 from dragonscale.training.plan import parse_plan
@@ -36,13 +36,13 @@ EXPLAINED = msgspec.structs.replace(
     ids=lambda one: str(one)[:9],
 )
 def test_how_it_ends(
-    report: Report, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    report: VerifyReport, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     instead_of_compiling(monkeypatch, lambda _: report)
     assert main(ASKED) == code
     assert capsys.readouterr().out == text_of(report) + "\n"
     assert main([*ASKED, "--json"]) == code
-    assert msgspec.json.decode(capsys.readouterr().out, type=Report) == report
+    assert msgspec.json.decode(capsys.readouterr().out, type=VerifyReport) == report
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -174,12 +174,12 @@ def test_flags_become_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     ("batch", "sequences"), [("64Ki", 8), ("65536", 8), ("8seq", 8), ("8 sequences", 8), ("64k", 8), ("4M", 512)]
 )
 def test_a_training_batch_is_read_as_dscale_train_reads_it(batch: str, sequences: int) -> None:
-    question = Question("fsdp=8", "llama3-8b", "h100:8", batch, "8192")
+    question = VerifyQuestion("fsdp=8", "llama3-8b", "h100:8", batch, "8192")
     assert read_question(question).request.batch == sequences
 
 
 def test_a_serving_batch_counts_sequences() -> None:
-    request = read_question(Question("tensor=8", "llama3-8b", "h100:8", "64", "2560", "prefill")).request
+    request = read_question(VerifyQuestion("tensor=8", "llama3-8b", "h100:8", "64", "2560", "prefill")).request
     assert (request.program, request.batch, request.sequence) == ("prefill", 64, 2560)
 
 
@@ -255,7 +255,7 @@ def test_train_verifies_its_best_plan(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main([*arguments, "--verify", "--json"]) == 4
     both = json.loads(capsys.readouterr().out)
     assert set(both) == {*plain, "verification"}
-    assert msgspec.convert(both["verification"], Report) == DIFFERING
+    assert msgspec.convert(both["verification"], VerifyReport) == DIFFERING
     best = plain["plans"][0]["plan"]
     assert compiled[0].program == "train"
     assert (compiled[0].batch, compiled[0].sequence) == (64, 8192)
@@ -309,7 +309,11 @@ def test_a_plan_that_would_fit_is_named(monkeypatch: pytest.MonkeyPatch, capsys:
     pytest.importorskip("jax")
     request = Request("train", "llama3-8b", "h100:8", "data=8", 16, 8192)
     full = msgspec.structs.replace(
-        FULL, request=request, limit_bytes=80e9, advice="", peak=Line("peak", "bytes", 100e9, 110e9, 0.07, "differs")
+        FULL,
+        request=request,
+        limit_bytes=80e9,
+        advice="",
+        peak=VerifyLine("peak", "bytes", 100e9, 110e9, 0.07, "differs"),
     )
     found = with_fitting_plan(full)
     plan, size = re.fullmatch(r"The plan (\S+) would fit, with ([\d.]+)GB on each chip\.", found.advice).groups()  # type: ignore[union-attr]
@@ -337,7 +341,7 @@ def test_without_the_compiler_it_says_what_to_install(
 
 def really(
     arguments: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Report:
+) -> VerifyReport:
     """Verified by the compiler itself, then once more from the cache; nothing else may be said on the way."""
     if importlib.util.find_spec("jax_plugins") is None:
         pytest.skip("XLA's GPU compiler is not installed")
@@ -345,10 +349,10 @@ def really(
     assert main([*arguments, "--json"]) == 0
     told = capfd.readouterr()
     assert told.err == ""
-    report = msgspec.json.decode(told.out, type=Report)
+    report = msgspec.json.decode(told.out, type=VerifyReport)
     assert report.compiled
     assert main([*arguments, "--json"]) == 0
-    assert msgspec.json.decode(capfd.readouterr().out, type=Report) == report
+    assert msgspec.json.decode(capfd.readouterr().out, type=VerifyReport) == report
     return report
 
 

@@ -8,33 +8,33 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from dragonscale.evidence.verify.records import AxisLine, Line, Overlap, Report, Unmatched
+from dragonscale.evidence.verify.records import AxisLine, OverlapLine, Unmatched, VerifyLine, VerifyReport
 from dragonscale.evidence.verify.request import Request
 
 ASKED = Request("train", "llama3-8b", "h100:8", "fsdp=4,tensor=2,remat=block", 16, 8192)
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "jax-cuda12-pjrt": "0.10.2"}
 
-AGREEING = Report(
+AGREEING = VerifyReport(
     request=ASKED,
     versions=VERSIONS,
     seconds=28.4,
     resident_bytes=1.21e9,
     compiled=True,
     verdict="agrees",
-    arguments=Line("arguments", "bytes", 12.05e9, 12.05e9, 0.002, "agrees"),
-    peak=Line("peak", "bytes", 30.1e9, 30.9e9, 0.07, "agrees"),
+    arguments=VerifyLine("arguments", "bytes", 12.05e9, 12.05e9, 0.002, "agrees"),
+    peak=VerifyLine("peak", "bytes", 30.1e9, 30.9e9, 0.07, "agrees"),
     memory={"state": 12.05e9, "checkpoints": 8.6e9, "working set": 9.45e9},
     limit_bytes=80e9,
-    flops=Line("flops", "FLOP", 8.811e14, 8.812e14, 0.01, "agrees"),
+    flops=VerifyLine("flops", "FLOP", 8.811e14, 8.812e14, 0.01, "agrees"),
     axes=(
         AxisLine(
             ("fsdp",),
-            Line("fsdp", "bytes", 18.06e9, 18.11e9, 0.03, "agrees"),
+            VerifyLine("fsdp", "bytes", 18.06e9, 18.11e9, 0.03, "agrees"),
             {"all_gather": (12.04e9, 12.04e9), "reduce_scatter": (6.02e9, 6.07e9)},
         ),
         AxisLine(
             ("tensor",),
-            Line("tensor", "bytes", 41.2e9, 41.2e9, 0.03, "agrees"),
+            VerifyLine("tensor", "bytes", 41.2e9, 41.2e9, 0.03, "agrees"),
             {"all_gather": (20.6e9, 20.6e9), "reduce_scatter": (20.6e9, 20.6e9)},
         ),
     ),
@@ -45,14 +45,14 @@ DIFFERING = msgspec.structs.replace(
     request=msgspec.structs.replace(ASKED, mode="full", slice="v5p:2x2x2"),
     versions={"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"},
     verdict="differs",
-    peak=Line("peak", "bytes", 30.1e9, 33.9e9, 0.07, "differs"),
+    peak=VerifyLine("peak", "bytes", 30.1e9, 33.9e9, 0.07, "differs"),
     axes=(
         AxisLine(
             ("fsdp",),
-            Line("fsdp", "bytes", 18.06e9, 20.4e9, 0.03, "explained", "XLA keeps an AllReduce where a ReduceScatter was planned"),
+            VerifyLine("fsdp", "bytes", 18.06e9, 20.4e9, 0.03, "explained", "XLA keeps an AllReduce where a ReduceScatter was planned"),
             {"all_gather": (12.04e9, 12.04e9), "reduce_scatter": (6.02e9, 3.1e9), "all_reduce": (0.0, 5.26e9)},
         ),
-        AxisLine(("fsdp", "tensor"), Line("both", "bytes", 0.0, 1.2e6, 0.03, "differs"), {"all_reduce": (0.0, 1.2e6)}),
+        AxisLine(("fsdp", "tensor"), VerifyLine("both", "bytes", 0.0, 1.2e6, 0.03, "differs"), {"all_reduce": (0.0, 1.2e6)}),
     ),
     only_planned=(Unmatched("reduce_scatter", ("fsdp",), 2.9e9, 32, "gradient", why="kept as an AllReduce"),),
     only_compiled=(
@@ -61,8 +61,8 @@ DIFFERING = msgspec.structs.replace(
         ),
     ),
     overlap=(
-        Overlap("all_gather", ("fsdp",), "weight", 12.04e9, "hidden", "hidden", True),
-        Overlap("all_gather", ("tensor",), "activation", 20.6e9, "hidden", "exposed", False),
+        OverlapLine("all_gather", ("fsdp",), "weight", 12.04e9, "hidden", "hidden", True),
+        OverlapLine("all_gather", ("tensor",), "activation", 20.6e9, "hidden", "exposed", False),
     ),
     padding_bytes=3.2e7,
     cycles_s=1.42,
@@ -70,7 +70,7 @@ DIFFERING = msgspec.structs.replace(
     algorithms={"ring over 2 torus axes": 64},
 )  # fmt: skip
 
-FULL = Report(
+FULL = VerifyReport(
     request=msgspec.structs.replace(ASKED, slice="v5e:2x4"),
     versions={"jax": "0.10.2", "libtpu": "0.0.42.1"},
     seconds=12.0,
@@ -95,14 +95,17 @@ FAILED = msgspec.structs.replace(
 )
 
 
-def instead_of_compiling(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Request], Report]) -> list[Request]:
+def instead_of_compiling(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Request], VerifyReport]) -> list[Request]:
     """Answer requests without a compiler; returns the list of what was asked."""
     asked: list[Request] = []
 
-    def verify(request: Request, timeout: float, memory: float, cached: bool) -> Report:
+    def verify(
+        request: Request, timeout: float, memory: float, cached: bool, stack: str = "dragonscale"
+    ) -> VerifyReport:
         assert timeout > 0
         assert memory > 0
         assert isinstance(cached, bool)
+        assert stack
         asked.append(request)
         return answer(request)
 

@@ -16,7 +16,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.verify import compiling
 from dragonscale.evidence.verify.compare import compare, verify
 from dragonscale.evidence.verify.planned import plan_of
-from dragonscale.evidence.verify.records import Report
+from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.evidence.verify.request import Made, Request
 
 MADE = Path(__file__).parent / "data" / "verify_made.jsonl.gz"
@@ -30,7 +30,7 @@ class Both(msgspec.Struct):
 
 
 @cache
-def reports() -> list[Report]:
+def reports() -> list[VerifyReport]:
     lines = gzip.decompress(MADE.read_bytes()).splitlines()
     known = [msgspec.json.decode(line, type=Both) for line in lines]
     return [compare(each.request, plan_of(each.request), each.made) for each in known]

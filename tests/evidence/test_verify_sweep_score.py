@@ -3,17 +3,17 @@
 import msgspec
 import pytest
 
-from dragonscale.evidence.verify.records import AxisLine, Line, Report
+from dragonscale.evidence.verify.records import AxisLine, VerifyLine, VerifyReport
 from dragonscale.evidence.verify.request import Request
 from dragonscale.evidence.verify.sweep_score import flat, score
 
 
-def report(peak: float, sent: float, verdict: str = "agrees", planned: float = 1e9, fits: bool = True) -> Report:
+def report(peak: float, sent: float, verdict: str = "agrees", planned: float = 1e9, fits: bool = True) -> VerifyReport:
     """A program whose peak was planned at 10 GB and whose bytes over `fsdp` at `planned`."""
-    axis = Line("fsdp", "bytes", planned, sent, 0.03, verdict)
-    return Report(
+    axis = VerifyLine("fsdp", "bytes", planned, sent, 0.03, verdict)
+    return VerifyReport(
         Request("train", "llama3-8b", "h100:64", "fsdp=64", 64, 8192), {"jax": "1", "jaxlib": "1"}, 20.0, 1e9, True, verdict,
-        peak=Line("peak", "bytes", 10e9, peak, 0.07, "agrees"), axes=(AxisLine(("fsdp",), axis, {}),), fits_compiled=fits,
+        peak=VerifyLine("peak", "bytes", 10e9, peak, 0.07, "agrees"), axes=(AxisLine(("fsdp",), axis, {}),), fits_compiled=fits,
     )  # fmt: skip
 
 

@@ -21,6 +21,9 @@ def run(
     ] = "",
     seq: Annotated[str, Parameter(help="Tokens of a sequence, of a prompt, or that a cache has room for.")] = "",
     program: Annotated[str, Parameter(help="train, prefill or decode; told by the plan without it.")] = "",
+    stack: Annotated[
+        str, Parameter(help="The stack the plan was made for: what it does otherwise than our own program is listed.")
+    ] = "",
     mode: Annotated[
         str, Parameter(help="canonical: plain collectives, quickly; full: overlap and schedule too.")
     ] = "canonical",
@@ -34,9 +37,11 @@ def run(
     json: Json = False,
 ) -> int:
     """Does the real compiler agree with the plan? Memory, FLOPs and every collective, planned and compiled."""
-    from dragonscale.reports.verify.question import Question, read_question
+    from dragonscale.reports.verify.question import VerifyQuestion, read_question
 
-    asked = read_question(Question(plan, model, on, batch, seq, program, mode, timeout, memory, tuple(option)))
+    asked = read_question(
+        VerifyQuestion(plan, model, on, batch, seq, program, mode, timeout, memory, tuple(option), stack)
+    )
     if html is not None and not html.lower().endswith((".html", ".htm")):
         raise InputError(f"--html is {shorten(html)}; the name of a page should end in .html.")
     for text in asked.notes:
@@ -59,7 +64,7 @@ def verified(asked: Any, cached: bool = True) -> Any:
 
     if sys.stderr.isatty():
         note(f"Compiling for {asked.request.slice}; this takes half a minute or more the first time.")
-    return with_fitting_plan(verify_quietly(asked.request, asked.timeout, asked.memory, cached))
+    return with_fitting_plan(verify_quietly(asked.request, asked.timeout, asked.memory, cached, asked.stack))
 
 
 def show(report: Any, json: bool) -> int:

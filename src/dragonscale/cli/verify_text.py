@@ -2,16 +2,17 @@
 
 import re
 import textwrap
+from dataclasses import replace
 
 from dragonscale.cli.show import table
-from dragonscale.evidence.verify.records import Report
+from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.reports.verify import view, words
 
 COLUMNS = 80
 MOST = 12
 
 
-def text_of(report: Report) -> str:
+def text_of(report: VerifyReport) -> str:
     """The whole answer."""
     request = report.request
     parts = ["\n".join(_wrapped(line) for line in (words.title(request), words.work(request), words.effort(report)))]
@@ -21,6 +22,7 @@ def text_of(report: Report) -> str:
     parts.append(_items("only the plan has", view.unmatched_items(report.only_planned)))
     parts.append(_items("only the compiler has", view.unmatched_items(report.only_compiled)))
     parts += [_overlap(report), _items("slowest kernels by the compiler's estimate", view.slowest_items(report))]
+    parts.append(_stack(report))
     parts.append("\n".join(_wrapped(one) for one in view.remarks(report)))
     parts.append(_wrapped(words.closing(report)))
     return "\n\n".join(part for part in parts if part)
@@ -44,7 +46,7 @@ def _path(text: str, indent: int) -> str:
     return "\n".join(" " * indent + line for line in lines)
 
 
-def _comparison(report: Report) -> str:
+def _comparison(report: VerifyReport) -> str:
     """One table: totals of a chip, then bytes by mesh axes with the kinds of collectives beneath."""
     rows = [_cells(row) for row in view.totals(report)]
     for row in view.axis_rows(report):
@@ -59,13 +61,13 @@ def _cells(row: view.Row, before: str = "") -> list[str]:
     return [before + row.name, row.planned, row.compiled, row.ratio, row.verdict]
 
 
-def _reasons(report: Report) -> str:
+def _reasons(report: VerifyReport) -> str:
     """Why numbers differ, where that is known."""
     rows = [*view.totals(report), *view.axis_rows(report)]
     return "\n".join(_wrapped(f"{row.name}: {words.sentence(row.why)}") for row in rows if row.why)
 
 
-def _largest(report: Report) -> str:
+def _largest(report: VerifyReport) -> str:
     return _items("largest buffers", view.largest_items(report))
 
 
@@ -83,7 +85,13 @@ def _items(heading: str, items: list[view.Item]) -> str:
     return "\n".join(lines)
 
 
-def _overlap(report: Report) -> str:
+def _stack(report: VerifyReport) -> str:
+    """What the stack of the plan does otherwise, the largest lines of each switch."""
+    items = [replace(one, about=one.about[:4]) for one in view.stack_items(report)]
+    return _items(f"{report.stack} differs from the program compiled here (--json has every line)", items)
+
+
+def _overlap(report: VerifyReport) -> str:
     found = view.overlap_rows(report.overlap)
     if not found:
         return ""

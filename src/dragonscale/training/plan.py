@@ -141,9 +141,10 @@ def load_plan(path: str) -> Plan:
     return replace(Plan(), **{name: read_field(name, value) for name, value in settings.items()})
 
 
-def save_plan(plan: Plan, path: str, model: str, piece: str) -> None:
+def save_plan(plan: Plan, path: str, model: str, piece: str, stack: str = "") -> None:
     """Write a plan with what it is for."""
-    lines = [f'model = "{model}"', f'slice = "{piece}"', "", "[plan]"]
+    made_for = [f'stack = "{stack}"'] if stack else []
+    lines = [f'model = "{model}"', f'slice = "{piece}"', *made_for, "", "[plan]"]
     for field in fields(plan):
         value = getattr(plan, field.name)
         lines.append(f'{field.name} = "{value}"' if isinstance(value, str) else f"{field.name} = {_written(value)}")

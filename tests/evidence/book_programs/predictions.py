@@ -13,8 +13,6 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from dragonscale.collectives import wire_bytes
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
@@ -100,7 +98,7 @@ def _of_rings(case: Case, mesh: Mesh) -> list[Way]:
     found = []
     for move in best.moves:
         hops = int(mesh.size(*move.axes)) - 1
-        found.append(msgspec.structs.replace(move, kind="permute", wire_bytes=move.wire_bytes / hops, times=hops))
+        found.append(replace(move, kind="permute", wire_bytes=move.wire_bytes / hops, times=hops))
     return [Way(f"{best.words}; each as sends round a ring", tuple(found))]
 
 

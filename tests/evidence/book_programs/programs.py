@@ -123,7 +123,9 @@ def _attention(case: Case, mesh: Mesh) -> Program:
         positions = jnp.arange(sizes["t"])[None]
 
         def attended(value: Any, own: Any) -> Any:
-            run = SectionPass(section, PassSetting(Numerics(), place=place), positions, own, tensors={first.name: value})
+            run = SectionPass(
+                section, PassSetting(Numerics(), place=place), positions, own, tensors={first.name: value}
+            )
             return run_section(run)[last.name]
 
         made, pull = jax.vjp(attended, value, own)

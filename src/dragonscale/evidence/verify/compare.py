@@ -5,8 +5,9 @@ from collections import defaultdict
 from dragonscale.evidence.verify.compiling import compile_apart
 from dragonscale.evidence.verify.matching import axis_lines, unmatched, what_travels
 from dragonscale.evidence.verify.planned import Planned, device_memory, plan_of
-from dragonscale.evidence.verify.records import Line, Overlap, Report
+from dragonscale.evidence.verify.records import OverlapLine, VerifyLine, VerifyReport
 from dragonscale.evidence.verify.request import Made, Request
+from dragonscale.evidence.verify.stack_differences import stack_differences
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange
 from dragonscale.hardware import parse_slice
@@ -15,13 +16,17 @@ ARGUMENTS, PEAK, FLOPS = 0.002, 0.15, 0.01
 """How far the compiler may be from the plan: bytes of arguments, the peak (whose working set is modelled), and FLOPs."""
 
 
-def verify(request: Request, timeout: float = 900.0, memory: float = 8e9, cached: bool = True) -> Report:
-    """Compile a request apart and lay what came out beside its plan."""
+def verify(
+    request: Request, timeout: float = 900.0, memory: float = 8e9, cached: bool = True, stack: str = "dragonscale"
+) -> VerifyReport:
+    """Compile a request apart and lay what came out beside its plan, the ledger of our own program; where the plan was made for
+    another stack, say what that one does otherwise."""
     planned = plan_of(request)
-    return compare(request, planned, compile_apart(request, timeout, memory, cached))
+    report = compare(request, planned, compile_apart(request, timeout, memory, cached))
+    return _with(report, stack=stack, stack_differences=stack_differences(request, stack))
 
 
-def compare(request: Request, planned: Planned, made: Made) -> Report:
+def compare(request: Request, planned: Planned, made: Made) -> VerifyReport:
     """The report of what a compiler made of a plan."""
     limit = device_memory(request)
     fits = not any("per chip" in problem for problem in planned.problems)
@@ -37,7 +42,7 @@ def compare(request: Request, planned: Planned, made: Made) -> Report:
     arguments = _line("arguments", "bytes", planned.arguments_bytes, logical, ARGUMENTS)
     peak = _line("peak memory", "bytes", planned.peak_bytes, memory.peak_bytes, PEAK)
     flops = _flops_line(planned, compiled)
-    return Report(
+    return VerifyReport(
         request,
         made.versions,
         made.seconds,
@@ -64,12 +69,14 @@ def compare(request: Request, planned: Planned, made: Made) -> Report:
     )
 
 
-def _line(name: str, unit: str, planned: float, compiled: float, tolerance: float, why: str = "") -> Line:
+def _line(name: str, unit: str, planned: float, compiled: float, tolerance: float, why: str = "") -> VerifyLine:
     near = abs(compiled - planned) <= tolerance * planned
-    return Line(name, unit, planned, compiled, tolerance, "agrees" if near else "explained" if why else "differs", why)
+    return VerifyLine(
+        name, unit, planned, compiled, tolerance, "agrees" if near else "explained" if why else "differs", why
+    )
 
 
-def _flops_line(planned: Planned, compiled: Compiled) -> Line:
+def _flops_line(planned: Planned, compiled: Compiled) -> VerifyLine:
     why = ""
     if compiled.unknown:
         why = f"{len(compiled.unknown)} calls of the compiled program do not say what they multiply"
@@ -78,13 +85,13 @@ def _flops_line(planned: Planned, compiled: Compiled) -> Line:
     return _line("matmul FLOPs", "FLOPs", planned.flops, compiled.flops, FLOPS, why)
 
 
-def _verdict(lines: list[Line]) -> str:
+def _verdict(lines: list[VerifyLine]) -> str:
     verdicts = {line.verdict for line in lines}
     return next(word for word in ("differs", "explained", "agrees") if word in verdicts)
 
 
-def _without_program(request: Request, planned: Planned, made: Made, limit: float, fits: bool) -> Report:
-    base = Report(
+def _without_program(request: Request, planned: Planned, made: Made, limit: float, fits: bool) -> VerifyReport:
+    base = VerifyReport(
         request, made.versions, made.seconds, made.resident_bytes, False, "differs", memory=planned.memory,
         limit_bytes=limit, fits_planned=fits,
     )  # fmt: skip
@@ -104,7 +111,7 @@ def _without_program(request: Request, planned: Planned, made: Made, limit: floa
     )
 
 
-def _with(report: Report, **changes: object) -> Report:
+def _with(report: VerifyReport, **changes: object) -> VerifyReport:
     import msgspec
 
     return msgspec.structs.replace(report, **changes)
@@ -127,7 +134,7 @@ def _advice(planned: Planned, peak: float, limit: float) -> str:
     return f"{peak / limit - 1:.0%} too large; most of it is {largest}: {cure}."
 
 
-def _overlap(planned: Planned, compiled: Compiled) -> tuple[Overlap, ...]:
+def _overlap(planned: Planned, compiled: Compiled) -> tuple[OverlapLine, ...]:
     """Weights and gradients can travel any time and should hide; activations are waited for, but for those in a ring."""
     sums: dict[tuple[str, tuple[str, ...], str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for each in compiled.collectives:
@@ -139,7 +146,7 @@ def _overlap(planned: Planned, compiled: Compiled) -> tuple[Overlap, ...]:
     for (kind, axes, what), (shown, hidden) in sums.items():
         planner = "hidden" if what != "activation" or kind == "permute" else "exposed"
         compiler = "hidden" if hidden > shown else "exposed"
-        lines.append(Overlap(kind, axes, what, shown + hidden, planner, compiler, planner == compiler))
+        lines.append(OverlapLine(kind, axes, what, shown + hidden, planner, compiler, planner == compiler))
     return tuple(sorted(lines, key=lambda each: -each.total_bytes))
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dragonscale.evidence.verify.records import AxisLine, Line, Unmatched
+from dragonscale.evidence.verify.records import AxisLine, Unmatched, VerifyLine
 from dragonscale.evidence.xla.compiled import Exchange
 from dragonscale.plan.ledger import LedgerLine
 
@@ -55,7 +55,7 @@ def axis_lines(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> tu
         planned, compiled = sum(one.planned.values()), sum(one.compiled.values())
         kinds = {kind: (one.planned[kind], one.compiled[kind]) for kind in {**one.planned, **one.compiled}}
         verdict, why = _verdict(planned, compiled, whole, one)
-        line = Line("·".join(axes) or "none", "bytes", planned, compiled, TOLERANCE, verdict, why)
+        line = VerifyLine("·".join(axes) or "none", "bytes", planned, compiled, TOLERANCE, verdict, why)
         lines.append(AxisLine(axes, line, kinds))
     return tuple(sorted(lines, key=lambda each: -max(each.line.planned, each.line.compiled)))
 

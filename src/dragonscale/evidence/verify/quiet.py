@@ -10,16 +10,18 @@ import tempfile
 from collections.abc import Iterator
 
 from dragonscale.evidence.verify.compiling import check_installed
-from dragonscale.evidence.verify.records import Report
+from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.evidence.verify.request import Request
 
 
-def verify_quietly(request: Request, timeout: float, memory: float, cached: bool) -> Report:
+def verify_quietly(
+    request: Request, timeout: float, memory: float, cached: bool, stack: str = "dragonscale"
+) -> VerifyReport:
     """Compile a request apart and lay what came out beside its plan."""
     check_installed(request)
     with quiet_stderr():
         from dragonscale.evidence.verify.compare import verify
-    return verify(request, timeout, memory, cached)
+    return verify(request, timeout, memory, cached, stack)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import msgspec
 from dragonscale.evidence.verify.request import Request
 
 
-class Line(msgspec.Struct, frozen=True):
+class VerifyLine(msgspec.Struct, frozen=True):
     """One number, planned and compiled. `verdict` is `agrees`, `explained` (they differ for the reason in `why`) or `differs`."""
 
     name: str
@@ -27,7 +27,7 @@ class AxisLine(msgspec.Struct, frozen=True):
     """The bytes that each chip sends over one set of mesh axes, by kind of collective."""
 
     axes: tuple[str, ...]
-    line: Line
+    line: VerifyLine
     kinds: dict[str, tuple[float, float]]
     """For each kind of collective: bytes planned and compiled."""
 
@@ -45,7 +45,7 @@ class Unmatched(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class Overlap(msgspec.Struct, frozen=True):
+class OverlapLine(msgspec.Struct, frozen=True):
     """A collective's place in the schedule (`full` mode): whether the planner would hide it, and whether the compiler does."""
 
     kind: str
@@ -57,7 +57,21 @@ class Overlap(msgspec.Struct, frozen=True):
     agrees: bool
 
 
-class Report(msgspec.Struct, frozen=True):
+class StackDifference(msgspec.Struct, frozen=True):
+    """A line that another stack has otherwise than our own program: FLOPs or bytes of a chip in a step, before and after one of the
+    stack's switches is set, and what that switch means. Differences of several switches add up."""
+
+    switch: str
+    why: str
+    quantity: str
+    section: str
+    phase: str
+    what: str
+    ours: float
+    theirs: float
+
+
+class VerifyReport(msgspec.Struct, frozen=True):
     """A whole verification. `compiled` is False where the compiler gave no program: `trouble` says why, and `largest` names the
     buffers it could not place."""
 
@@ -67,18 +81,18 @@ class Report(msgspec.Struct, frozen=True):
     resident_bytes: float
     compiled: bool
     verdict: str
-    arguments: Line | None = None
-    peak: Line | None = None
+    arguments: VerifyLine | None = None
+    peak: VerifyLine | None = None
     memory: dict[str, float] = {}
     """The planned peak by part, in bytes."""
     limit_bytes: float = 0.0
     fits_planned: bool = True
     fits_compiled: bool = True
-    flops: Line | None = None
+    flops: VerifyLine | None = None
     axes: tuple[AxisLine, ...] = ()
     only_planned: tuple[Unmatched, ...] = ()
     only_compiled: tuple[Unmatched, ...] = ()
-    overlap: tuple[Overlap, ...] = ()
+    overlap: tuple[OverlapLine, ...] = ()
     padding_bytes: float = 0.0
     cycles_s: float | None = None
     """The compiler's estimated cycles as seconds, without anything that travels (TPU, `full` mode)."""
@@ -89,3 +103,7 @@ class Report(msgspec.Struct, frozen=True):
     largest: tuple[tuple[str, float, str], ...] = ()
     advice: str = ""
     """Which plan would fit, where this one does not."""
+    stack: str = "dragonscale"
+    """The stack that the plan was made for."""
+    stack_differences: tuple[StackDifference, ...] = ()
+    """Where that stack's ledger differs from the planned side, which is our own program's."""

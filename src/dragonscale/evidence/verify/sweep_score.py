@@ -5,7 +5,7 @@ from statistics import median
 
 import msgspec
 
-from dragonscale.evidence.verify.records import Line, Report
+from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
 from dragonscale.hardware import parse_slice
 
 WORSE = ("differs", "explained", "agrees")
@@ -64,7 +64,7 @@ class SweepScore(msgspec.Struct, frozen=True):
     wrongly_accepted: int
 
 
-def flat(report: Report) -> VerifyRow:
+def flat(report: VerifyReport) -> VerifyRow:
     """One report as a row."""
     asked = report.request
     lines = [axis.line for axis in report.axes]
@@ -101,12 +101,12 @@ def flat(report: Report) -> VerifyRow:
     )
 
 
-def error(line: Line | None) -> float | None:
+def error(line: VerifyLine | None) -> float | None:
     """Compiled over planned, less one."""
     return None if line is None or line.ratio is None else line.ratio - 1
 
 
-def _signed(line: Line) -> str:
+def _signed(line: VerifyLine) -> str:
     found = error(line)
     return "new" if found is None else f"{found:+.2%}".replace("-0.00%", "+0.00%")
 

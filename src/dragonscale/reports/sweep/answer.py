@@ -44,7 +44,7 @@ def _verify(asks: dict[str, Any], cached: bool) -> Any:
     from dragonscale.evidence.verify.quiet import verify_quietly
 
     words = {**asks, "options": tuple(asks.get("options", ()))}
-    asked = verify_question.read_question(verify_question.Question(**words))
+    asked = verify_question.read_question(verify_question.VerifyQuestion(**words))
     return verify_quietly(asked.request, asked.timeout, asked.memory, cached)
 
 
@@ -57,7 +57,7 @@ def _train(asks: dict[str, Any], _: bool) -> Any:
 def _serve(asks: dict[str, Any], _: bool) -> Any:
     from dragonscale.reports.serve.report import answer
 
-    return answer(serve_question.read_question(serve_question.Question(**asks)))
+    return answer(serve_question.read_question(serve_question.ServeQuestion(**asks)))
 
 
 def main() -> None:

@@ -32,9 +32,9 @@ from dragonscale.tables import read_table
 
 MOST = 100_000
 QUESTIONS: dict[str, Any] = {
-    "verify": verify_question.Question,
+    "verify": verify_question.VerifyQuestion,
     "train": train_question.TrainQuestion,
-    "serve": serve_question.Question,
+    "serve": serve_question.ServeQuestion,
 }
 _WRITTEN = {"slice": "on", "option": "options"}
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.verify.records import Report
+from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.evidence.verify.sweep_score import SweepScore, VerifyRow, flat, score
 from dragonscale.reports.sweep.records import COMMANDS, Answer, Entry, SweepReport
 from dragonscale.training.plan import Plan
@@ -65,7 +65,7 @@ def _flat(answer: Answer) -> dict[str, Any]:
 
 
 def _verify(record: dict[str, Any]) -> dict[str, Any]:
-    return msgspec.to_builtins(flat(msgspec.convert(record, Report)))
+    return msgspec.to_builtins(flat(msgspec.convert(record, VerifyReport)))
 
 
 def _train(record: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _serve(record: dict[str, Any]) -> dict[str, Any]:
 def verify_score(answers: Iterable[Answer]) -> SweepScore | None:
     """The errors over all verifications, or None where there are none."""
     records = [one.answer for one in answers if one.command == "verify" and one.answer is not None]
-    rows: list[VerifyRow] = [flat(msgspec.convert(record, Report)) for record in records]
+    rows: list[VerifyRow] = [flat(msgspec.convert(record, VerifyReport)) for record in records]
     return score(rows) if rows else None
 
 

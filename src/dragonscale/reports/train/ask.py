@@ -72,4 +72,4 @@ def _largest(asked: TrainAsked, progress: Progress | None) -> TrainReport:
 def save_best(report: TrainReport, path: str) -> None:
     """Write the best plan of a report as TOML."""
     words: dict[str, Any] = report.plans[0].plan
-    save_plan(replace(Plan(), **words), path, report.model, report.slice)
+    save_plan(replace(Plan(), **words), path, report.model, report.slice, report.plans[0].stack)

@@ -3,26 +3,32 @@
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.reports.verify.question import Asked, Question, read_question
+from dragonscale.reports.verify.question import VerifyAsked, VerifyQuestion, read_question
 from dragonscale.training.plan import Plan
 
 
-def training_question(asked: Any, report: Any) -> Asked:
+def training_question(asked: Any, report: Any) -> VerifyAsked:
     """A training step of the first plan of a `TrainReport`."""
     if asked.question.largest == "model":
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
     best, work = report.plans[0], report.workload
     return read_question(
-        Question(
-            str(Plan(**best.plan)), asked.question.model, report.slice, f"{work.sequences}seq", str(work.seq), "train"
+        VerifyQuestion(
+            str(Plan(**best.plan)),
+            asked.question.model,
+            report.slice,
+            f"{work.sequences}seq",
+            str(work.seq),
+            "train",
+            stack=best.stack,
         )
     )
 
 
-def serving_question(asked: Any, report: Any) -> Asked:
+def serving_question(asked: Any, report: Any) -> VerifyAsked:
     """A decode step of the first configuration of a `ServeReport`: one copy of the model, room for prompts and answers."""
     best, work = report.configs[0], report.workload
     room = work.prompt + work.output
     return read_question(
-        Question(best.plan, asked.question.model, best.copy_slice, str(best.batch), str(room), "decode")
+        VerifyQuestion(best.plan, asked.question.model, best.copy_slice, str(best.batch), str(room), "decode")
     )

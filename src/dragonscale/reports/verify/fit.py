@@ -7,7 +7,7 @@ weighs memory, with the compiler's excess over that on top.
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.verify.records import Report
+from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.reports.verify.words import sentence
@@ -20,7 +20,7 @@ SPACE = "pipe=1,zero=3,schedule=1f1b"
 """What a plan to fall back on may look like: everything but pipelines."""
 
 
-def with_fitting_plan(report: Report) -> Report:
+def with_fitting_plan(report: VerifyReport) -> VerifyReport:
     """The report, its advice completed by a plan that would fit; as it is where it fits, or where nothing would."""
     if report.fits_compiled or report.request.program != "train":
         return report
@@ -32,7 +32,7 @@ def with_fitting_plan(report: Report) -> Report:
     return msgspec.structs.replace(report, advice=f"{sentence(report.advice)} {said}".strip())
 
 
-def fitting_plan(report: Report) -> tuple[str, float] | None:
+def fitting_plan(report: VerifyReport) -> tuple[str, float] | None:
     """The fastest plan that would fit, and the bytes it would take; None where there is none."""
     from dragonscale.evidence.verify.planned import plan_of
 

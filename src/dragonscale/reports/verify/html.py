@@ -7,12 +7,12 @@ from html import escape
 from pathlib import Path
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.verify.records import Report
+from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.reports.verify import view, words
 from dragonscale.reports.verify.page_style import STYLE
 
 
-def save_page(report: Report, path: str) -> None:
+def save_page(report: VerifyReport, path: str) -> None:
     """Write the page to a file."""
     try:
         Path(path).write_text(page(report), encoding="utf-8")
@@ -20,7 +20,7 @@ def save_page(report: Report, path: str) -> None:
         raise InputError(f"The page cannot be written to {shorten(path)}: {error.strerror}.") from None
 
 
-def page(report: Report) -> str:
+def page(report: VerifyReport) -> str:
     """The whole page."""
     parts = [
         _head(report),
@@ -44,7 +44,7 @@ def page(report: Report) -> str:
     )
 
 
-def _head(report: Report) -> str:
+def _head(report: VerifyReport) -> str:
     request = report.request
     found = words.outcome(report)
     kind = found if found in (words.AGREES, words.EXPLAINED, words.DIFFERS) else "no"
@@ -116,7 +116,7 @@ def _about(text: str) -> str:
     return escape(text) if " " in text else f"<code>{escape(text)}</code>"
 
 
-def _overlap(report: Report) -> str:
+def _overlap(report: VerifyReport) -> str:
     rows = view.overlap_rows(report.overlap)
     if not rows:
         return ""

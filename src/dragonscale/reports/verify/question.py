@@ -2,7 +2,9 @@
 
 The plan is written out, or a file as `dscale train --save` and `dscale serve --save` write them; flags come before the file.
 
->>> asked = read_question(Question("fsdp=8,remat=block", model="llama3-8b", on="h100:8", batch="64Ki", seq="8192"))
+>>> asked = read_question(
+...     VerifyQuestion("fsdp=8,remat=block", model="llama3-8b", on="h100:8", batch="64Ki", seq="8192")
+... )
 >>> asked.request.program, asked.request.batch, asked.request.sequence
 ('train', 8, 8192)
 """
@@ -21,16 +23,17 @@ from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.plan import read_setting as read_serving_setting
 from dragonscale.tables import read_table
 from dragonscale.training.plan import Plan, parse_plan, read_field
+from dragonscale.training.stack import load_stack
 from dragonscale.units import parse, parse_count
 
 PROGRAMS = ("train", "prefill", "decode")
 _SERVING_ONLY = ("spread", "weights", "kv", "compute", "attention", "width")
-_ENTRIES = ("model", "slice", "engine", "batch", "plan", "run")
+_ENTRIES = ("model", "slice", "stack", "engine", "batch", "plan", "run")
 _LONGEST, _SMALLEST = 86400.0, 1e8
 
 
 @dataclass(frozen=True)
-class Question:
+class VerifyQuestion:
     """The flags as they were written; what is empty is taken from the plan file, or from what the rest implies."""
 
     plan: str
@@ -43,19 +46,22 @@ class Question:
     timeout: str = "900s"
     memory: str = "8GB"
     options: tuple[str, ...] = ()
+    stack: str = ""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The flags understood: what to compile, the seconds and the bytes that may take, and what the user should know."""
+class VerifyAsked:
+    """The flags understood: what to compile, the seconds and the bytes that may take, what the user should know, and the stack that the
+    plan was made for."""
 
     request: Request
     timeout: float
     memory: float
     notes: tuple[str, ...] = ()
+    stack: str = "dragonscale"
 
 
-def read_question(question: Question) -> Asked:
+def read_question(question: VerifyQuestion) -> VerifyAsked:
     """Check every flag; what cannot be used is refused in one sentence, before anything is compiled."""
     table = _plan_table(question.plan)
     program = _program(question, table)
@@ -78,7 +84,9 @@ def read_question(question: Question) -> Asked:
         program=cast(Any, program), model=model, slice=where if ".toml" in where else str(piece), plan=str(plan), batch=batch, sequence=sequence,
         mode=cast(Any, question.mode), capacity=_capacity(table), options=_options(question.options),
     )  # fmt: skip
-    return Asked(request, _timeout(question.timeout), _memory(question.memory), notes)
+    stack = question.stack or _word(table, "stack", question.plan) or "dragonscale"
+    load_stack(stack)
+    return VerifyAsked(request, _timeout(question.timeout), _memory(question.memory), notes, stack)
 
 
 def _plan_table(text: str) -> dict[str, Any]:
@@ -107,7 +115,7 @@ def _word(table: dict[str, Any], name: str, path: str) -> str:
     return value
 
 
-def _program(question: Question, table: dict[str, Any]) -> str:
+def _program(question: VerifyQuestion, table: dict[str, Any]) -> str:
     """What was said; without that a decode step of a serving plan, a training step of any other."""
     if question.program:
         if question.program not in PROGRAMS:
@@ -118,7 +126,7 @@ def _program(question: Question, table: dict[str, Any]) -> str:
     return "decode" if serving else "train"
 
 
-def _plan(question: Question, table: dict[str, Any], program: str) -> Plan | ServingPlan:
+def _plan(question: VerifyQuestion, table: dict[str, Any], program: str) -> Plan | ServingPlan:
     if not table:
         return parse_plan(question.plan) if program == "train" else parse_serving_plan(question.plan)
     settings = {name: value for name, value in table["plan"].items() if value != ""}
@@ -137,7 +145,7 @@ def _check_chips(plan: Plan | ServingPlan, piece: Slice) -> None:
         )
 
 
-def _sizes(question: Question, table: dict[str, Any], program: str) -> tuple[int, int, tuple[str, ...]]:
+def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tuple[int, int, tuple[str, ...]]:
     """Sequences, their tokens, and what has to be said about how they were read."""
     run = table.get("run", {})
     written = question.seq or str(run.get("seq", ""))

@@ -5,7 +5,7 @@ Numbers become text here and nowhere else, so no two faces can disagree about on
 
 from dataclasses import dataclass
 
-from dragonscale.evidence.verify.records import AxisLine, Line, Overlap, Report, Unmatched
+from dragonscale.evidence.verify.records import AxisLine, OverlapLine, Unmatched, VerifyLine, VerifyReport
 from dragonscale.reports.verify.words import over
 from dragonscale.units import render
 
@@ -61,20 +61,20 @@ def quantity(value: float, unit: str) -> str:
     return render(value, {"FLOPs": "FLOP"}.get(unit, unit), DIGITS)
 
 
-def totals(report: Report) -> list[Row]:
+def totals(report: VerifyReport) -> list[Row]:
     """What the program holds and does on one chip."""
     rows: list[Row] = []
     for name, line, scale in (
         ("arguments", report.arguments, report.limit_bytes),
         ("peak memory", report.peak, report.limit_bytes),
-        ("FLOPs of products", report.flops, 0.0),
+        ("matmul FLOPs", report.flops, 0.0),
     ):
         if line is not None:
             rows.append(_row(name, line, max(scale, line.planned, line.compiled)))
     return rows
 
 
-def axis_rows(report: Report) -> list[Row]:
+def axis_rows(report: VerifyReport) -> list[Row]:
     """Bytes that each chip sends, by the mesh axes they travel over, and by kind of collective below."""
     scale = max((max(one.line.planned, one.line.compiled) for one in report.axes), default=0.0)
     return [_axis_row(one, scale) for one in report.axes]
@@ -98,7 +98,7 @@ def _part(name: str, planned: float, compiled: float, unit: str, scale: float) -
     )
 
 
-def _row(name: str, line: Line, scale: float, below: tuple[Row, ...] = ()) -> Row:
+def _row(name: str, line: VerifyLine, scale: float, below: tuple[Row, ...] = ()) -> Row:
     part = _part(name, line.planned, line.compiled, line.unit, scale)
     return Row(
         name, part.planned, part.compiled, part.ratio, line.verdict, line.why, part.planned_share, part.compiled_share,
@@ -124,7 +124,7 @@ def unmatched_items(found: tuple[Unmatched, ...]) -> list[Item]:
     return items
 
 
-def overlap_rows(found: tuple[Overlap, ...]) -> list[tuple[str, str, str, str, str, bool]]:
+def overlap_rows(found: tuple[OverlapLine, ...]) -> list[tuple[str, str, str, str, str, bool]]:
     """Collective, what travels, bytes, hidden or exposed as planned and as compiled, and whether that agrees."""
     return [
         (f"{one.kind} over {over(one.axes)}", one.what, quantity(one.total_bytes, "bytes"), one.planned, one.compiled, one.agrees)
@@ -132,23 +132,45 @@ def overlap_rows(found: tuple[Overlap, ...]) -> list[tuple[str, str, str, str, s
     ]  # fmt: skip
 
 
-def memory_items(report: Report) -> list[Item]:
+def memory_items(report: VerifyReport) -> list[Item]:
     """The planned peak by part, largest first."""
     parts = sorted(report.memory.items(), key=lambda part: -part[1])
     return [Item(name, quantity(size, "bytes")) for name, size in parts if size > 0]
 
 
-def slowest_items(report: Report) -> list[Item]:
+def stack_items(report: VerifyReport) -> list[Item]:
+    """What the plan's own stack does otherwise than the program that was compiled: by switch, the lines it changes."""
+    items: list[Item] = []
+    for switch in dict.fromkeys(one.switch for one in report.stack_differences):
+        found = [one for one in report.stack_differences if one.switch == switch]
+        lines = [
+            f"{one.section}, {one.phase}: {one.what} {_amount(one.ours, one.quantity)} -> {_amount(one.theirs, one.quantity)}"
+            for one in sorted(found, key=lambda one: -abs(one.theirs - one.ours))
+        ]
+        sums = []
+        for quantity, words in (("flops", "FLOPs"), ("wire_bytes", "sent"), ("hbm_bytes", "held")):
+            change = sum(one.theirs - one.ours for one in found if one.quantity == quantity)
+            if change:
+                sums.append(f"{_amount(abs(change), quantity)} {'more' if change > 0 else 'less'} {words}")
+        items.append(Item(f"{switch}: {found[0].why}", ", ".join(sums) or "moved", tuple(lines)))
+    return items
+
+
+def _amount(size: float, name: str) -> str:
+    return quantity(size, "FLOPs" if name == "flops" else "bytes")
+
+
+def slowest_items(report: VerifyReport) -> list[Item]:
     """The kernels that the compiler believes to take longest."""
     return [Item(name, quantity(seconds, "s")) for name, seconds in report.slowest]
 
 
-def largest_items(report: Report) -> list[Item]:
+def largest_items(report: VerifyReport) -> list[Item]:
     """The buffers for which there was no room, largest first."""
     return [Item(name, quantity(size, "bytes"), (about,) if about else ()) for name, size, about in report.largest]
 
 
-def remarks(report: Report) -> list[str]:
+def remarks(report: VerifyReport) -> list[str]:
     """Facts beside the comparison."""
     said: list[str] = []
     if report.limit_bytes and (report.compiled or not report.fits_compiled):

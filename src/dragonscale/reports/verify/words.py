@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dragonscale.evidence.verify.records import Line, Report
+from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
 from dragonscale.evidence.verify.request import Request
 from dragonscale.units import render
 
@@ -11,14 +11,14 @@ OK, INFEASIBLE, MISSED = 0, 3, 4
 _PROGRAMS = {"train": "training step", "prefill": "prefill", "decode": "decode step"}
 
 
-def outcome(report: Report) -> str:
+def outcome(report: VerifyReport) -> str:
     """The whole verification in one word or two."""
     if not report.fits_compiled:
         return NO_ROOM
     return report.verdict if report.compiled else FAILED
 
 
-def exit_code(report: Report) -> int:
+def exit_code(report: VerifyReport) -> int:
     """0: agrees, or every difference is explained; 3: the compiler has no room for it; 4: it differs, or did not compile."""
     return {AGREES: OK, EXPLAINED: OK, NO_ROOM: INFEASIBLE}.get(outcome(report), MISSED)
 
@@ -45,7 +45,7 @@ def work(request: Request) -> str:
     return f"{many} of {request.sequence:,} tokens"
 
 
-def effort(report: Report) -> str:
+def effort(report: VerifyReport) -> str:
     """Which compiler, how it was asked, and what it took."""
     names = [f"{name} {version}" for name, version in report.versions.items() if name not in ("jax", "jaxlib")]
     by = ", ".join(names or [f"{name} {version}" for name, version in report.versions.items()]) or "XLA"
@@ -73,12 +73,12 @@ def over(axes: tuple[str, ...]) -> str:
     return " and ".join(axes) or "no mesh axis"
 
 
-def change(line: Line) -> str:
+def change(line: VerifyLine) -> str:
     """By how much the compiler's number differs.
 
     >>> (
-    ...     change(Line("peak", "bytes", 100.0, 112.0, 0.07, "differs")),
-    ...     change(Line("sent", "bytes", 0.0, 5.0, 0.0, "differs")),
+    ...     change(VerifyLine("peak", "bytes", 100.0, 112.0, 0.07, "differs")),
+    ...     change(VerifyLine("sent", "bytes", 0.0, 5.0, 0.0, "differs")),
     ... )
     ('+12%', 'not planned')
     """
@@ -88,7 +88,7 @@ def change(line: Line) -> str:
     return f"{part:+.0f}%" if abs(part) >= 10 else f"{part:+.1f}%"
 
 
-def judged(report: Report) -> Iterator[tuple[str, Line]]:
+def judged(report: VerifyReport) -> Iterator[tuple[str, VerifyLine]]:
     """Every line that has a verdict, with its name in a sentence."""
     for name, line in (("arguments", report.arguments), ("peak memory", report.peak), ("FLOPs", report.flops)):
         if line is not None:
@@ -97,7 +97,7 @@ def judged(report: Report) -> Iterator[tuple[str, Line]]:
         yield f"bytes over {over(axis.axes)}", axis.line
 
 
-def closing(report: Report) -> str:
+def closing(report: VerifyReport) -> str:
     """The verdict and what to change, in a sentence or two."""
     found = outcome(report)
     if found == NO_ROOM:
@@ -115,7 +115,7 @@ def closing(report: Report) -> str:
     return f"The plan holds: all {len(lines)} numbers agree. {_next(report)}"
 
 
-def _look(report: Report) -> str:
+def _look(report: VerifyReport) -> str:
     if report.unknown:
         return f"The compiler emitted something that could not be read ({report.unknown[0]}): report it."
     for one in report.only_compiled:
@@ -132,7 +132,7 @@ def _look(report: Report) -> str:
     return "Trust the compiler's numbers for this plan."
 
 
-def _next(report: Report) -> str:
+def _next(report: VerifyReport) -> str:
     """What to do with a plan that holds."""
     if report.request.mode == "canonical":
         return "--mode full adds what hides under what."
@@ -146,7 +146,7 @@ def _next(report: Report) -> str:
     )
 
 
-def _no_room(report: Report) -> str:
+def _no_room(report: VerifyReport) -> str:
     said = "as the planner said" if not report.fits_planned else "though the planner had accepted it"
     advice = (
         sentence(report.advice)
