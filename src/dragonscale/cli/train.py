@@ -49,6 +49,9 @@ def run(
         bool, Parameter(negative="", help="Show every term and part of memory of the best plan.")
     ] = False,
     save: Annotated[str | None, Parameter(help="Write the best plan to this TOML file.")] = None,
+    timeline: Annotated[
+        str | None, Parameter(help="Write the best plan's step as a timeline to this file (opens in Perfetto).")
+    ] = None,
     verify: Verify = False,
     plot: Plot = None,
     chart: Annotated[str, Parameter(help="What --plot draws: scaling, roofline, memory or time.")] = "time",
@@ -69,7 +72,7 @@ def run(
     if report is None:
         return code
     if report.plans:
-        _write_files(asked, report, save, plot, chart)
+        _write_files(asked, report, save, plot, chart, timeline)
     ask = partial(_best_plan, asked, report) if verify and report.plans else None
     compared = conclude(report, partial(_say, report, explain), ask, json)
     return code or compared
@@ -88,15 +91,20 @@ def _best_plan(asked: Any, report: Any) -> Any:
     return training_question(asked, report)
 
 
-def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, chart: str) -> None:
-    """The best plan and the chart, where they were asked for."""
-    from dragonscale.reports.train.ask import save_best
+def _write_files(
+    asked: Any, report: Any, save: str | None, plot: str | None, chart: str, timeline: str | None
+) -> None:
+    """The best plan, the chart and the timeline, where they were asked for."""
+    from dragonscale.reports.train.ask import save_best, save_step
     from dragonscale.reports.train.charts import draw
     from dragonscale.roofline.chart import save_chart
 
     if save is not None:
         save_best(report, save)
         note(f"Wrote {save}.")
+    if timeline is not None:
+        save_step(asked, report, timeline)
+        note(f"Wrote {timeline}; open it at https://ui.perfetto.dev.")
     if plot is not None:
         save_chart(draw(chart, asked, report), plot)
         note(f"Wrote {plot}.")

@@ -5,6 +5,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.hardware import parse_slice
+from dragonscale.plan.timeline import save_timeline
 from dragonscale.reports.train.best import best_report
 from dragonscale.reports.train.extras import (
     batch_rows,
@@ -19,9 +20,11 @@ from dragonscale.reports.train.extras import (
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.reports.train.report import single_report
+from dragonscale.training.evaluation import judge_one
 from dragonscale.training.plan import Plan, save_plan
 from dragonscale.training.scaling import parts_of
 from dragonscale.training.search import Progress
+from dragonscale.training.step_timeline import step_timeline
 
 
 def answer(
@@ -67,6 +70,14 @@ def _largest(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     if asked.piece is None:
         raise InputError(f"--largest needs a slice to fit; --on is {shorten(asked.question.on)}, write e.g. h100:64.")
     return largest_report(asked, progress)
+
+
+def save_step(asked: TrainAsked, report: TrainReport, path: str) -> None:
+    """Write the step of the best plan of a report as a timeline."""
+    job, plan = asked.job(parse_slice(report.slice)), Plan(**report.plans[0].plan)
+    many = job.batch / (plan.replicas * plan.microbatch)
+    title = f"{report.model} on {report.slice}: {plan}"
+    save_timeline(step_timeline(judge_one(job, plan).ledger, many, title), path)
 
 
 def save_best(report: TrainReport, path: str) -> None:

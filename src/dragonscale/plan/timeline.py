@@ -1,0 +1,82 @@
+"""A ledger as a timeline that Perfetto opens: what a chip does after what, and what travels beside it.
+
+Time runs along the exposed seconds of the lines, so a timeline is as long as its step or iteration. Slices nest: a pass, a section of the
+model (all its layers together), a line. Collectives lie on tracks of their own, one for each set of mesh axes, as long as
+they are expected to take: what sticks out under compute is hidden. Load the file at https://ui.perfetto.dev or chrome://tracing.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.plan.ledger import LedgerLine
+
+CHIP, MICRO = 1, 1e6
+"""The process of the trace, and microseconds in a second."""
+
+
+@dataclass(frozen=True)
+class TimelinePass:
+    """Lines that run one after the other under one name, as often as `share` of all their times."""
+
+    name: str
+    lines: tuple[LedgerLine, ...]
+    share: float = 1.0
+
+
+def timeline(passes: Iterable[TimelinePass], title: str) -> dict[str, Any]:
+    """The trace of some passes in order, in the format of Chrome's trace viewer."""
+    events: list[dict[str, Any]] = []
+    tracks: dict[str, int] = {"compute": 1}
+    now = 0.0
+    for one in passes:
+        start = now
+        for section in dict.fromkeys(line.section for line in one.lines):
+            begin = now
+            for line in one.lines:
+                if line.section == section:
+                    now = _draw(line, one.share, now, tracks, events)
+            if now > begin:
+                events.append(_slice(section, begin, now - begin, 1, {}))
+        if now > start:
+            events.append(_slice(one.name, start, now - start, 1, {}))
+    names = [_name("process_name", 0, title)] + [_name("thread_name", track, name) for name, track in tracks.items()]
+    # Outer slices come before the inner ones that begin with them.
+    return {"displayTimeUnit": "ms", "traceEvents": [*names, *sorted(events, key=lambda event: (event["ts"], -event["dur"]))]}
+
+
+def _draw(line: LedgerLine, share: float, now: float, tracks: dict[str, int], events: list[dict[str, Any]]) -> float:
+    exposed, expected = (float(line.total(name)) * share for name in ("exposed_s", "expected_s"))
+    facts = {
+        "phase": line.phase, "kind": line.kind, "term": line.term, "times": float(line.times) * share,
+        "flops": float(line.total("flops")) * share, "hbm_bytes": float(line.total("hbm_bytes")) * share,
+        "sent_bytes": float(line.total("wire_bytes")) * share, "bound_s": float(line.total("bound_s")) * share,
+        "expected_s": expected, "exposed_s": exposed,
+    }  # fmt: skip
+    name = f"{line.kind} {line.what}" if line.what else line.kind
+    if line.moves and line.axes and expected > 0:
+        where = "+".join(line.axes)
+        track = tracks.setdefault(f"network: {where}", len(tracks) + 1)
+        events.append(_slice(name, now, expected, track, facts))
+    if exposed > 0:
+        events.append(_slice(name, now, exposed, 1, facts))
+    return now + exposed
+
+
+def _slice(name: str, start: float, length: float, track: int, facts: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "ph": "X", "pid": CHIP, "tid": track, "ts": start * MICRO, "dur": length * MICRO, "args": facts}
+
+
+def _name(what: str, track: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": CHIP, "tid": track, "args": {"name": name}}
+
+
+def save_timeline(trace: dict[str, Any], path: str) -> None:
+    """Write a trace to a file."""
+    try:
+        Path(path).write_text(json.dumps(trace), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"The timeline cannot be written to {shorten(path)}: {error.strerror}.") from None
