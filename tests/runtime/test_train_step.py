@@ -62,8 +62,8 @@ def test_the_state_weighs_what_the_planner_counts(name: str, plan: str, eight: l
     model, settled = load_model(name), parse_plan(plan)
     order = Order(name, "h100:8", settled, RunSettings(steps=1, batch=8, seq=4096, dtype="bf16"))
     trainer = make_trainer(order, model.program(), read_numerics(config_of(name)), mesh_of(settled, eight))
-    verdict = judge_one(make_job(model, parse_slice("h100:8"), 8, 4096), settled)
-    assert held_bytes(trainer.shape) == pytest.approx(first(verdict.expected.memory["optimizer"]), rel=2e-3)
+    verdict = judge_one(make_job(model, parse_slice("h100:8"), 8, 4096, "dragonscale"), settled)
+    assert held_bytes(trainer.shape) == pytest.approx(first(verdict.ledger.memory["weights and optimizer"]), rel=2e-3)
 
 
 def kept_bytes(config: dict[str, Any], policy: str, shape: tuple[int, int]) -> int:
