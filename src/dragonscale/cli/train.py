@@ -91,9 +91,7 @@ def _best_plan(asked: Any, report: Any) -> Any:
     return training_question(asked, report)
 
 
-def _write_files(
-    asked: Any, report: Any, save: str | None, plot: str | None, chart: str, timeline: str | None
-) -> None:
+def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, chart: str, timeline: str | None) -> None:
     """The best plan, the chart and the timeline, where they were asked for."""
     from dragonscale.reports.train.ask import save_best, save_step
     from dragonscale.reports.train.charts import draw

@@ -16,22 +16,6 @@ from dragonscale.collectives.group import Group, Ring, Rings, Stacked, Switches,
 from dragonscale.collectives.transfer import gather_time, transfer_time
 
 __all__ = [
-    "BOOK",
-    "EXACT",
-    "KINDS",
-    "Group",
-    "Options",
-    "Ring",
-    "Rings",
-    "Seconds",
-    "Stacked",
-    "Switches",
-    "Wide",
-    "bus_bandwidth",
-    "collective_time",
-    "gather_time",
-    "ragged_fill",
-    "sent_bytes",
-    "transfer_time",
-    "wire_bytes",
-]
+    "BOOK", "EXACT", "KINDS", "Group", "Options", "Ring", "Rings", "Seconds", "Stacked", "Switches", "Wide",
+    "bus_bandwidth", "collective_time", "gather_time", "ragged_fill", "sent_bytes", "transfer_time", "wire_bytes",
+]  # fmt: skip

@@ -1,17 +1,15 @@
 """What each collective costs: a bandwidth term and a latency term, from datasheet numbers alone.
 
-`volume` is always the bytes of the whole array as one group sees it: what each chip holds after an
-AllGather, before a ReduceScatter, before and after an AllReduce; for an AllToAll, the sum of what
-the chips hold; for a permute, what each chip sends. If other mesh axes split the array too, it is
-already divided by them.
+`volume` is always the bytes of the whole array as one group sees it: what each chip holds after an AllGather, before a
+ReduceScatter, before and after an AllReduce; for an AllToAll, the sum of what the chips hold; for a permute, what each
+chip sends. If other mesh axes split the array too, it is already divided by them.
 
-On a ring of N chips (book, chapter 3): an AllGather lets every byte pass every link once in one of
-two directions, so it takes V/W whatever N is, with W both directions of the axis; several axes
-share the work. A ReduceScatter is the same backwards, an AllReduce is both. An AllToAll moves a
-quarter: the bisection of the longest axis must carry V/4 each way. Without wraparound the end chips
-receive (N−1)/N of V through a single link. Under switches (book, chapter on GPUs) a tier with D
-children takes V·(D−1)/D over the bandwidth of one child's link, and the slowest tier binds;
-switches that add (SHARP) let an AllReduce send V only once.
+On a ring of N chips (book, chapter 3): an AllGather lets every byte pass every link once in one of two directions, so
+it takes V/W whatever N is, with W both directions of the axis; several axes share the work. A ReduceScatter is the same
+backwards, an AllReduce is both. An AllToAll moves a quarter: the bisection of the longest axis must carry V/4 each way.
+Without wraparound the end chips receive (N−1)/N of V through a single link. Under switches (book, chapter on GPUs) a
+tier with D children takes V·(D−1)/D over the bandwidth of one child's link, and the slowest tier binds; switches that
+add (SHARP) let an AllReduce send V only once.
 """
 
 from collections.abc import Callable
@@ -57,11 +55,10 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Options:
-    """How a collective is done. `exact` keeps the (N−1)/N that the book drops to first order: with
-    it the bandwidth term is a true lower bound, without it the book's figure (lines of a torus keep
-    it either way); `one_way` sends around a ring in one direction only; `in_network` lets switches
-    add where they can (SHARP, NVLS); `filled` is the part of an AllToAll's pieces that are not
-    empty (a ragged AllToAll)."""
+    """How a collective is done. `exact` keeps the (N−1)/N that the book drops to first order: with it the bandwidth
+    term is a true lower bound, without it the book's figure (lines of a torus keep it either way); `one_way` sends
+    around a ring in one direction only; `in_network` lets switches add where they can (SHARP, NVLS); `filled` is the
+    part of an AllToAll's pieces that are not empty (a ragged AllToAll)."""
 
     exact: bool = False
     one_way: bool = False
@@ -148,9 +145,8 @@ def _under_switches(kind: str, volume: Number, group: Switches, options: Options
 
 
 def _leaving(span: Span, number: int, options: Options) -> Number:
-    """The part of an AllToAll's bytes that leaves one child: what is bound for the child's
-    neighbours in a node, and on higher tiers for any other child. To first order, all that the
-    child holds."""
+    """The part of an AllToAll's bytes that leaves one child: what is bound for the child's neighbours in a node, and on
+    higher tiers for any other child. To first order, all that the child holds."""
     if not options.exact:
         return present(span.fan) / span.children
     return (span.fan - 1 if number == 0 else span.children - 1) / span.children**2
@@ -182,8 +178,7 @@ def _stacked(kind: str, volume: Number, group: Stacked, options: Options) -> Sec
 
 
 def wire_bytes(kind: str, volume: Number, size: Number) -> Number:
-    """Bytes that each chip sends (and receives) with the best algorithm on any network: the
-    compiler's measure.
+    """Bytes that each chip sends (and receives) with the best algorithm on any network: the compiler's measure.
 
     >>> wire_bytes("all_gather", 64, 8), wire_bytes("all_reduce", 64, 8), wire_bytes("all_to_all", 64, 8)
     (56.0, 112.0, 7.0)
@@ -210,11 +205,10 @@ def sent_bytes(kind: str, volume: Number, group: Group, options: Options = BOOK)
 
 
 def ragged_fill(picks: Number, shards: Number, random: bool = True) -> Number:
-    """The part of an AllToAll's pieces that are not empty when each token goes to `picks` experts
-    on `shards` chips.
+    """The part of an AllToAll's pieces that are not empty when each token goes to `picks` experts on `shards` chips.
 
-    With `random` picks, some fall on the same chip: 1 − ((Z−1)/Z)^k of the shards are hit. The
-    book's simpler estimate (`random=False`) is min(k/Z, 1).
+    With `random` picks, some fall on the same chip: 1 − ((Z−1)/Z)^k of the shards are hit. The book's simpler estimate
+    (`random=False`) is min(k/Z, 1).
 
     >>> ragged_fill(2, 8, random=False)
     0.25
@@ -223,6 +217,5 @@ def ragged_fill(picks: Number, shards: Number, random: bool = True) -> Number:
 
 
 def bus_bandwidth(kind: str, volume: Number, size: Number, seconds: Number) -> Number:
-    """NCCL's "bus bandwidth": the wire bytes of each chip per second, comparable with a link's
-    rate."""
+    """NCCL's "bus bandwidth": the wire bytes of each chip per second, comparable with a link's rate."""
     return wire_bytes(kind, volume, size) / seconds

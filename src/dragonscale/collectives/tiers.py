@@ -1,8 +1,7 @@
-"""A collective under switches, tier by tier: how long each tier needs, which one binds, and what
-its switches see.
+"""A collective under switches, tier by tier: how long each tier needs, which one binds, and what its switches see.
 
-`collective_time` answers with the slowest tier alone. Here every tier answers for itself, as if the
-others were infinitely fast, and the bytes that enter and leave one switch are counted.
+`collective_time` answers with the slowest tier alone. Here every tier answers for itself, as if the others were
+infinitely fast, and the bytes that enter and leave one switch are counted.
 
 >>> from dragonscale.hardware import load_chip
 >>> superpod = Switches(1024, load_chip("h100").network.levels)
@@ -34,8 +33,7 @@ def tier_seconds(kind: str, volume: Number, group: Switches, options: Options = 
 
 @dataclass(frozen=True)
 class SwitchTraffic:
-    """Bytes that enter and leave the switches of one group of a tier, from below and above
-    together."""
+    """Bytes that enter and leave the switches of one group of a tier, from below and above together."""
 
     ingress: Number
     egress: Number
@@ -44,10 +42,9 @@ class SwitchTraffic:
 def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: int = 0) -> SwitchTraffic:
     """What the switches of one group see, if every byte passes them only once.
 
-    `fans` are the children that take part at each tier, lowest first: (8,) is a node alone, (8, 32)
-    a scalable unit. The switches copy what several children want (multicast) and add what several
-    children send (SHARP), so an AllGather enters a switch once and leaves it towards each child,
-    and a ReduceScatter is the reverse.
+    `fans` are the children that take part at each tier, lowest first: (8,) is a node alone, (8, 32) a scalable unit.
+    The switches copy what several children want (multicast) and add what several children send (SHARP), so an AllGather
+    enters a switch once and leaves it towards each child, and a ReduceScatter is the reverse.
 
     >>> switch_traffic("all_gather", 1e9, (8, 32), tier=0), switch_traffic("all_gather", 1e9, (8, 32), tier=1)
     (SwitchTraffic(ingress=1000000000.0, egress=8000000000.0), SwitchTraffic(ingress=1000000000.0, egress=31000000000.0))

@@ -6,21 +6,6 @@ from dragonscale.hardware.paths import axis_diameter, disjoint_paths, eccentrici
 from dragonscale.hardware.slices import Slice, hops, links_of, parse_slice, parse_target, wraparound
 
 __all__ = [
-    "Chip",
-    "Level",
-    "Memory",
-    "Slice",
-    "Torus",
-    "Tree",
-    "axis_diameter",
-    "chip_names",
-    "disjoint_paths",
-    "dtype_bytes",
-    "eccentricity",
-    "hops",
-    "links_of",
-    "load_chip",
-    "parse_slice",
-    "parse_target",
-    "wraparound",
-]
+    "Chip", "Level", "Memory", "Slice", "Torus", "Tree", "axis_diameter", "chip_names", "disjoint_paths",
+    "dtype_bytes", "eccentricity", "hops", "links_of", "load_chip", "parse_slice", "parse_target", "wraparound",
+]  # fmt: skip

@@ -20,15 +20,7 @@ DTYPE_BYTES: dict[str, float] = {
 _COMPUTED_AS = {
     "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4",
 }  # fmt: skip
-_WIDER = {
-    "fp4": "fp8",
-    "fp6": "fp8",
-    "fp8": "bf16",
-    "int4": "int8",
-    "int8": "bf16",
-    "fp16": "bf16",
-    "bf16": "fp16",
-}
+_WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
 
 
 def dtype_bytes(dtype: str) -> float:

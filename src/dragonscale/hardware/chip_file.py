@@ -123,10 +123,7 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
         written[f"memory.{name}.bandwidth"] = (memory.bandwidth, "bytes/s")
     for key, value in file.structure.items():
         text = value.value if isinstance(value, QuantityFile) else value
-        written[f"structure.{key}"] = (
-            value,
-            "Hz" if isinstance(text, str) and text.endswith("Hz") else "count",
-        )
+        written[f"structure.{key}"] = (value, "Hz" if isinstance(text, str) and text.endswith("Hz") else "count")
     if file.host:
         written |= {"host.chips": (file.host.chips, "count"), "host.shape": (file.host.shape, "count")}
     if file.dcn:

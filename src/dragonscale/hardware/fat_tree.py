@@ -123,8 +123,7 @@ class SwitchTier:
 
     @property
     def limit(self) -> str:
-        """`links` if the children's cables bind, `switches` if the switches do, `both` where they
-        are equal."""
+        """`links` if the children's cables bind, `switches` if the switches do, `both` where they are equal."""
         if self.link_bandwidth == self.switch_bandwidth:
             return "both"
         return "links" if self.link_bandwidth < self.switch_bandwidth else "switches"
@@ -140,8 +139,7 @@ class SwitchTier:
         return self.bandwidth / self.chips
 
     def bisection(self, both_ways: bool = True) -> Number:
-        """Bytes per second between any two halves of the children, in both directions together or
-        in one."""
+        """Bytes per second between any two halves of the children, in both directions together or in one."""
         return self.bandwidth if both_ways else self.bandwidth / 2
 
 
@@ -161,8 +159,7 @@ class FatTree:
 
     @property
     def per_node(self) -> Number:
-        """The bandwidth that every node has to any other, one way: that of the thinnest tier above
-        the nodes."""
+        """The bandwidth that every node has to any other, one way: that of the thinnest tier above the nodes."""
         above = [tier.bandwidth * tier.groups / self.nodes for tier in self.tiers[1:]]
         return minimum(*above) if len(above) > 1 else above[0]
 
@@ -196,8 +193,7 @@ def node_tier(chip: Chip, switch: Switch | None = None, groups: int = 1) -> Swit
 
 
 def switch_for(chip: Chip) -> Switch | None:
-    """The InfiniBand switch with one port for each chip's share of its node's bandwidth, if there
-    is one.
+    """The InfiniBand switch with one port for each chip's share of its node's bandwidth, if there is one.
 
     >>> switch_for(load_chip("h100")).name, switch_for(load_chip("a100")).name
     ('ndr', 'hdr')
@@ -213,13 +209,11 @@ def switch_for(chip: Chip) -> Switch | None:
 def fat_tree(
     chip: Chip, switch: Switch, chips: int, spines: int | None = None, cores: int | None = None, node_links: int = 0
 ) -> FatTree:
-    """The tree that gives `chips` chips full bisection, or what becomes of it with other numbers of
-    spines and cores.
+    """The tree that gives `chips` chips full bisection, or what becomes of it with other numbers of spines and cores.
 
-    Nodes have as many links as their network bandwidth takes (8 of 400 Gb/s on an H100 node) unless
-    `node_links` says otherwise. A third tier is added where the spines have too few ports to reach
-    every leaf. Spines are as few as carry the traffic while every leaf has equally many cables to
-    each.
+    Nodes have as many links as their network bandwidth takes (8 of 400 Gb/s on an H100 node) unless `node_links` says
+    otherwise. A third tier is added where the spines have too few ports to reach every leaf. Spines are as few as carry
+    the traffic while every leaf has equally many cables to each.
 
     >>> sizes = [fat_tree(load_chip("h100"), load_switch("ndr"), chips) for chips in (256, 512, 768, 1024, 2048)]
     >>> [(tree.tier("leaf").total, tree.tier("spine").total) for tree in sizes]
@@ -260,6 +254,5 @@ def fat_tree(
 
 
 def _even(least: int, cables: int) -> int:
-    """The smallest number of switches, at least `least`, over which `cables` cables spread
-    evenly."""
+    """The smallest number of switches, at least `least`, over which `cables` cables spread evenly."""
     return next((count for count in range(max(least, 1), cables + 1) if cables % count == 0), least)

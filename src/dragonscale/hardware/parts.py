@@ -1,10 +1,9 @@
 """The parts of a chip, counted, and the peak rates that follow from them.
 
-A GPU is a hundred small cores (SMs) and a TPU one or two large ones, but each has the same organs:
-cores with vector units made of ALUs, matrix units, a scratchpad and registers, around one main
-memory. A rate of a datasheet should follow from the counts and a clock, and where it does not, one
-of the two is misread: the v6e and the TPU7x publish twice what their two MXUs a core would give
-(see the notes in their files).
+A GPU is a hundred small cores (SMs) and a TPU one or two large ones, but each has the same organs: cores with vector
+units made of ALUs, matrix units, a scratchpad and registers, around one main memory. A rate of a datasheet should
+follow from the counts and a clock, and where it does not, one of the two is misread: the v6e and the TPU7x publish
+twice what their two MXUs a core would give (see the notes in their files).
 
 >>> from dragonscale.hardware.catalogue import load_chip
 >>> alus(load_chip("h100")), alus(load_chip("v5p"))
@@ -54,8 +53,7 @@ def cores(chip: Chip) -> int:
 
 
 def vector_units(chip: Chip) -> int:
-    """Vector instructions that the chip issues in one cycle, each over its own lanes: warp
-    schedulers, or VPU slots."""
+    """Vector instructions that the chip issues in one cycle, each over its own lanes: warp schedulers, or VPU slots."""
     return cores(chip) * _count(chip, "schedulers_per_sm" if chip.kind == "gpu" else "alus_per_lane")
 
 
@@ -71,8 +69,7 @@ def matrix_units(chip: Chip) -> int:
 
 
 def matrix_tile(chip: Chip) -> tuple[int, ...]:
-    """The sides of one MXU: every cell multiplies and adds once a cycle, and smaller weights are
-    padded up to it.
+    """The sides of one MXU: every cell multiplies and adds once a cycle, and smaller weights are padded up to it.
 
     >>> from dragonscale.hardware.catalogue import load_chip
     >>> matrix_tile(load_chip("v5e")), matrix_tile(load_chip("v6e"))

@@ -63,12 +63,7 @@ def read_quantity(written: Written, dimension: str, where: str, default_source: 
     if not isinstance(written, QuantityFile):
         return Quantity(_value(written, dimension, where), dimension, default_source)
     main = Quantity(
-        _value(written.value, dimension, where),
-        dimension,
-        written.source,
-        written.per,
-        written.direction,
-        written.note,
+        _value(written.value, dimension, where), dimension, written.source, written.per, written.direction, written.note
     )
     others = tuple(
         replace(main, value=_value(other.value, dimension, where), source=other.source, note=other.note)

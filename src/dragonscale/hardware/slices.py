@@ -74,8 +74,7 @@ class Slice:
 
 
 def chips_to_hold(chip: Chip, size: Number, whole: int = 1) -> Number:
-    """Chips whose main memory holds `size` bytes, rounded up to a multiple of `whole` (a node,
-    say).
+    """Chips whose main memory holds `size` bytes, rounded up to a multiple of `whole` (a node, say).
 
     >>> chips_to_hold(load_chip("h100"), 700e9), chips_to_hold(load_chip("h100"), 700e9, whole=8)
     (9, 16)
@@ -100,8 +99,7 @@ def wraparound(chip: Chip, shape: tuple[int, ...]) -> tuple[bool, ...]:
 
 
 def parse_slice(text: str) -> Slice:
-    """Read `CHIP:TOPOLOGY[*PODS]`, where CHIP is a name or the path of a TOML file, and check that
-    it can exist."""
+    """Read `CHIP:TOPOLOGY[*PODS]`, where CHIP is a name or the path of a TOML file, and check that it can exist."""
     chip, shape, pods = _split(text)
     if shape is None:
         if not chip.default_slice:
@@ -256,7 +254,6 @@ def hops(piece: Slice, source: tuple[int, ...], target: tuple[int, ...]) -> int:
 
 
 def links_of(piece: Slice, position: tuple[int, ...]) -> int:
-    """Links that a chip at this position of a torus really has: fewer at the edge of an axis that
-    does not wrap."""
+    """Links that a chip at this position of a torus really has: fewer at the edge of an axis that does not wrap."""
     axes = zip(piece.shape, piece.wrap, position, strict=True)
     return sum(2 if wraps else (place > 0) + (place < size - 1) for size, wraps, place in axes)

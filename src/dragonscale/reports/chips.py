@@ -28,8 +28,7 @@ class Fact(msgspec.Struct):
 
 
 class PartRow(msgspec.Struct):
-    """So many of one part on the chip, and the peak rate that they and the clock give, where they
-    give one."""
+    """So many of one part on the chip, and the peak rate that they and the clock give, where they give one."""
 
     part: str
     count: int

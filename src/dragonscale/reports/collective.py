@@ -1,9 +1,7 @@
-"""How long one collective takes over mesh axes of a slice, whether bytes or hops decide, and what
-goes on inside.
+"""How long one collective takes over mesh axes of a slice, whether bytes or hops decide, and what goes on inside.
 
-The lower bound counts bytes exactly; the book's first-order figure, which drops the (N-1)/N, stands
-beside it. Inside a ring the answer is hops and what each link carries; under switches it is a time
-for each tier.
+The lower bound counts bytes exactly; the book's first-order figure, which drops the (N-1)/N, stands beside it. Inside a
+ring the answer is hops and what each link carries; under switches it is a time for each tier.
 """
 
 from dataclasses import replace
@@ -110,8 +108,7 @@ def collective_mesh(chip: Chip, piece: Slice | None, axes: dict[str, int] | None
 
 
 def read_options(size: float, one_way: bool, in_network: bool, filled: float, picks: int | None) -> Options:
-    """How the collective is done; `picks` says how many experts each token picks among the `size`
-    chips."""
+    """How the collective is done; `picks` says how many experts each token picks among the `size` chips."""
     if not 0 < filled <= 1:
         raise InputError(f"--filled is {filled}; it is a part of the whole, above 0 and at most 1.")
     if picks is not None and picks < 1:
@@ -123,8 +120,7 @@ def read_options(size: float, one_way: bool, in_network: bool, filled: float, pi
 def collective_report(
     kind: str, volume: float, axes: tuple[str, ...], mesh: Mesh, options: Options, on: str
 ) -> CollectiveReport:
-    """The exact bound, the book's first-order time, the expectation of an efficiency profile, and
-    the inside."""
+    """The exact bound, the book's first-order time, the expectation of an efficiency profile, and the inside."""
     assert mesh.chip is not None
     group = mesh.group(axes)
     true = collective_time(kind, volume, group, replace(options, exact=True))
@@ -172,8 +168,7 @@ def _link_rate(group: Group, tiers: list[TierFacts], options: Options) -> float:
 
 
 def _threshold(cost: Seconds, volume: float) -> float:
-    """The size at which both terms are equal: the bandwidth term grows with the bytes, latency does
-    not."""
+    """The size at which both terms are equal: the bandwidth term grows with the bytes, latency does not."""
     return float(cost.latency * volume / cost.bandwidth) if cost.bandwidth else 0.0
 
 
@@ -227,8 +222,7 @@ def _advice(report: CollectiveReport) -> str:
 
 
 def size_sweep(kind: str, axes: tuple[str, ...], mesh: Mesh, options: Options) -> list[dict[str, float | str]]:
-    """The time over message sizes from 1 kB to 10 GB: the two terms and their bound, for a
-    chart."""
+    """The time over message sizes from 1 kB to 10 GB: the two terms and their bound, for a chart."""
     import numpy
 
     volumes = numpy.logspace(3, 10, 57)

@@ -1,8 +1,7 @@
 """Where each element of a tiled array lies in memory: `f32[3,5]{1,0:T(2,2)}`.
 
-A TPU keeps arrays in tiles: the minor dims are rounded up to whole tiles, tiles follow each other
-row by row, and so do the elements inside a tile. What is rounded up is padding, which takes memory
-and bandwidth like the rest.
+A TPU keeps arrays in tiles: the minor dims are rounded up to whole tiles, tiles follow each other row by row, and so do
+the elements inside a tile. What is rounded up is padding, which takes memory and bandwidth like the rest.
 
 >>> report = layout_report("f32[3,5]{1,0:T(2,2)}")
 >>> report.places
@@ -23,8 +22,7 @@ MOST = 4096
 
 
 class LayoutReport(msgspec.Struct):
-    """`places[i][j]` is the position in memory of the element (i, j), all major dims flattened into
-    rows."""
+    """`places[i][j]` is the position in memory of the element (i, j), all major dims flattened into rows."""
 
     layout: str
     elements: int
@@ -53,8 +51,7 @@ def layout_report(text: str) -> LayoutReport:
 
 
 def _place(array: Placed, index: tuple[int, ...]) -> int:
-    """The position of one element: tile by tile in the order of the dims, then inside the tile,
-    level by level."""
+    """The position of one element: tile by tile in the order of the dims, then inside the tile, level by level."""
     order = list(reversed(array.minor_to_major))
     sizes, at = [array.shape.dims[dim] for dim in order], [index[dim] for dim in order]
     for tile in array.tiles:

@@ -48,8 +48,7 @@ def model_report(
 ) -> ModelReport:
     """Everything countable about a model at one sequence length.
 
-    `cache_bytes_reserved` is what an engine sets aside: whole pages, and the full sequence even in
-    windowed layers.
+    `cache_bytes_reserved` is what an engine sets aside: whole pages, and the full sequence even in windowed layers.
     """
     program = model.program()
     counts = count_parameters(model)

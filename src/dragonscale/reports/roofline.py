@@ -1,5 +1,4 @@
-"""How long an operation takes at best, what bounds it, and where that changes; or, without a chip,
-what it counts."""
+"""How long an operation takes at best, what bounds it, and where that changes; or, without a chip, what it counts."""
 
 import msgspec
 
@@ -14,8 +13,7 @@ NAMES = {"matrix": "compute", "vector": "vector unit"}
 
 
 class Resource(msgspec.Struct):
-    """What one resource does for the operation: seconds if every size is known, and the formula if
-    not."""
+    """What one resource does for the operation: seconds if every size is known, and the formula if not."""
 
     name: str
     formula: str
@@ -41,8 +39,7 @@ class Sample(msgspec.Struct):
 
 
 class RooflineReport(msgspec.Struct):
-    """Counts always; rates, times and crossovers only on a chip, and numbers only where every size
-    is known."""
+    """Counts always; rates, times and crossovers only on a chip, and numbers only where every size is known."""
 
     expression: str
     chip: str | None
@@ -95,9 +92,8 @@ def roofline_report(
 ) -> RooflineReport:
     """The roofline of an operation such as `bf16[B,8192] @ bf16[8192,28672]` on one chip.
 
-    `level` is the memory (or `pcie`, `dcn`) the operands come from. `weights_only` counts only the
-    bytes of the last operand, the book's approximation for small batches. `per_element` are the
-    FLOPs of an elementwise function.
+    `level` is the memory (or `pcie`, `dcn`) the operands come from. `weights_only` counts only the bytes of the last
+    operand, the book's approximation for small batches. `per_element` are the FLOPs of an elementwise function.
     """
     asked = parse_operation(expression)
     if asked.line.axes:
@@ -167,8 +163,7 @@ def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
 
 
 def _crossovers(at, names: list[str]) -> list[CrossoverRow]:
-    """In each of these dims, with the others as given. A dim need not change every time, only some
-    of them."""
+    """In each of these dims, with the others as given. A dim need not change every time, only some of them."""
     rows: list[CrossoverRow] = []
     for name in names:
         variable = symbol(name)
@@ -219,8 +214,7 @@ def advice(report: RooflineReport) -> str:
 
 
 def chart_points(report: RooflineReport) -> list[tuple[str, float, float]]:
-    """The operation as points for a roofline chart: one, or one for each sample that stands apart
-    from the last."""
+    """The operation as points for a roofline chart: one, or one for each sample that stands apart from the last."""
     if report.intensity_flops_per_byte is not None and report.attainable_flops_per_s is not None:
         return [(report.expression, report.intensity_flops_per_byte, report.attainable_flops_per_s)]
     points: list[tuple[str, float, float]] = []

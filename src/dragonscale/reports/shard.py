@@ -1,9 +1,7 @@
-"""What a sharded einsum needs: local shapes, collectives, bytes and times, in every legal way,
-forward and backward.
+"""What a sharded einsum needs: local shapes, collectives, bytes and times, in every legal way, forward and backward.
 
-A strategy asks three resources for time: the matrix unit, HBM and the network. The slowest is the
-lower bound and is named. Collectives are counted exactly, as `dscale collective` does; the book's
-first-order figure stands beside.
+A strategy asks three resources for time: the matrix unit, HBM and the network. The slowest is the lower bound and is
+named. Collectives are counted exactly, as `dscale collective` does; the book's first-order figure stands beside.
 """
 
 from typing import Any
@@ -17,13 +15,7 @@ from dragonscale.numbers import Number, is_symbolic
 from dragonscale.reports.roofline import prepare
 from dragonscale.sharding.algebra import Strategy, book_case
 from dragonscale.sharding.chain import PlannedEinsum, collectives, passes
-from dragonscale.sharding.layout import (
-    check_layout,
-    local_bytes,
-    local_shape,
-    replicated_over,
-    total_bytes,
-)
+from dragonscale.sharding.layout import check_layout, local_bytes, local_shape, replicated_over, total_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import Step
 
@@ -32,8 +24,7 @@ Value = float | str
 
 
 class ArrayRow(msgspec.Struct):
-    """One array: as laid out, what each chip holds of it, what all chips hold, and how many copies
-    those make."""
+    """One array: as laid out, what each chip holds of it, what all chips hold, and how many copies those make."""
 
     array: str
     local_shape: list[int | str]
@@ -43,8 +34,7 @@ class ArrayRow(msgspec.Struct):
 
 
 class MoveRow(msgspec.Struct):
-    """One collective; `when` is before or after the einsum, `book_s` the time without the
-    (N-1)/N."""
+    """One collective; `when` is before or after the einsum, `book_s` the time without the (N-1)/N."""
 
     when: str
     collective: str
@@ -58,8 +48,7 @@ class MoveRow(msgspec.Struct):
 
 
 class StrategyRow(msgspec.Struct):
-    """One way to do it: its collectives in order, the local einsum, and the time of each
-    resource."""
+    """One way to do it: its collectives in order, the local einsum, and the time of each resource."""
 
     collectives: list[MoveRow]
     free_slices: list[str]

@@ -1,5 +1,4 @@
-"""What a slice is: chips, hosts, the rings or tiers that join them, and what all of it adds up
-to."""
+"""What a slice is: chips, hosts, the rings or tiers that join them, and what all of it adds up to."""
 
 import math
 
@@ -23,9 +22,8 @@ class AxisRow(msgspec.Struct):
 
 
 class TierRow(msgspec.Struct):
-    """One tier of switches: groups of so many children, what one child and one chip get, what
-    crosses between halves of a group one way, and how many switches that takes (None where the
-    catalogue has no switch that fits)."""
+    """One tier of switches: groups of so many children, what one child and one chip get, what crosses between halves of
+    a group one way, and how many switches that takes (None where the catalogue has no switch that fits)."""
 
     tier: str
     groups: int
@@ -108,8 +106,7 @@ def _axes(piece: Slice) -> list[AxisRow]:
 
 
 def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
-    """The tiers that a slice under switches uses, with their switches where the catalogue knows
-    them."""
+    """The tiers that a slice under switches uses, with their switches where the catalogue knows them."""
     chip, network = piece.chip, piece.chip.network
     if not isinstance(network, Tree):
         return [], None

@@ -8,8 +8,7 @@ from dragonscale.hardware import Slice, Torus, disjoint_paths, eccentricity, hop
 
 
 class TransferReport(msgspec.Struct):
-    """One message over a torus: from a chip to another over every way that shares no link, or from
-    all chips to one."""
+    """One message over a torus: from a chip to another over every way that shares no link, or from all chips to one."""
 
     kind: str
     on: str

@@ -3,24 +3,9 @@
 from dragonscale.roofline.bounds import Roofline, attainable, roofline
 from dragonscale.roofline.cost import Cost, Rates, rates_of
 from dragonscale.roofline.crossover import Crossover, crossovers, solve_equal, symbol
-from dragonscale.roofline.operations import (
-    array_bytes,
-    compute_dtype,
-    einsum_cost,
-)
+from dragonscale.roofline.operations import array_bytes, compute_dtype, einsum_cost
 
 __all__ = [
-    "Cost",
-    "Crossover",
-    "Rates",
-    "Roofline",
-    "array_bytes",
-    "attainable",
-    "compute_dtype",
-    "crossovers",
-    "einsum_cost",
-    "rates_of",
-    "roofline",
-    "solve_equal",
-    "symbol",
-]
+    "Cost", "Crossover", "Rates", "Roofline", "array_bytes", "attainable", "compute_dtype", "crossovers",
+    "einsum_cost", "rates_of", "roofline", "solve_equal", "symbol",
+]  # fmt: skip

@@ -1,10 +1,9 @@
 """FLOPs by the book's rule of thumb: 2 per parameter and token forward, 6 for training.
 
-Every parameter of a matrix is multiplied and added once per token: 2 FLOPs. The backward pass does
-it twice, once for the gradient of the activations and once for that of the weights. Hence
-2·params·tokens forward and 6·params·tokens for training. What it leaves out are attention's dot
-products, T/(8D) of the rest for a plain Transformer, and it counts an embedding's rows only if
-`params` does. Recomputing the forward pass in the backward pass (rematerialisation) adds 2.
+Every parameter of a matrix is multiplied and added once per token: 2 FLOPs. The backward pass does it twice, once for
+the gradient of the activations and once for that of the weights. Hence 2·params·tokens forward and 6·params·tokens for
+training. What it leaves out are attention's dot products, T/(8D) of the rest for a plain Transformer, and it counts an
+embedding's rows only if `params` does. Recomputing the forward pass in the backward pass (rematerialisation) adds 2.
 """
 
 from dragonscale.numbers import Number

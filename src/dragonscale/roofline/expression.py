@@ -26,8 +26,7 @@ _CALL = re.compile(r"\s*(?P<name>[a-z_]\w*)\s*\((?P<inside>.*)\)\s*(?:(?:->|→)
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation on whole arrays; `function` is empty for an einsum, `attend`, or an elementwise
-    function's name."""
+    """An operation on whole arrays; `function` is empty for an einsum, `attend`, or an elementwise function's name."""
 
     line: Einsum
     function: str = ""
@@ -43,8 +42,7 @@ class Operation:
 
     @property
     def varied(self) -> list[str]:
-        """The dims worth varying alone: the heads of attention are not, for query heads share KV
-        heads."""
+        """The dims worth varying alone: the heads of attention are not, for query heads share KV heads."""
         heads = [array.names[-2] for array in self.line.operands if self.function == "attend" and len(array.dims) > 2]
         return [name for name in self.indices if name not in heads]
 
@@ -108,8 +106,7 @@ def _key_dims(queries: Array, keys: Array) -> list[str]:
 
 
 def _attention_flops(line: Einsum, sizes: dict[str, Number]) -> Number:
-    """Scores and their sum over the values, for every pair of a query and a key: no mask, softmax
-    left out."""
+    """Scores and their sum over the values, for every pair of a query and a key: no mask, softmax left out."""
     queries, keys, values = line.operands
     pairs = product(sizes[name] for name in queries.names[:-1]) * sizes[_key_dims(queries, keys)[0]]
     return 2 * pairs * (sizes[queries.names[-1]] + sizes[values.names[-1]])

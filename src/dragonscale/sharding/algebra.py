@@ -1,10 +1,9 @@
 """Sharded einsums: which collectives they need, in every legal way, and what each way costs.
 
-One rule covers every case of the book. *Give each mesh axis to at most one index of the einsum.*
-Whatever operand is laid out otherwise must be gathered or moved first; an axis given to a summed
-index leaves a partial sum, to be reduced or scattered; an axis given to no index repeats the work.
-The choices follow from the layouts alone, so they are derived once, and the cheapest is chosen for
-the sizes at hand.
+One rule covers every case of the book. *Give each mesh axis to at most one index of the einsum.* Whatever operand is
+laid out otherwise must be gathered or moved first; an axis given to a summed index leaves a partial sum, to be reduced
+or scattered; an axis given to no index repeats the work. The choices follow from the layouts alone, so they are derived
+once, and the cheapest is chosen for the sizes at hand.
 
 >>> from dragonscale.notation import parse_einsum
 >>> mesh = Mesh({"X": 4})
@@ -33,9 +32,8 @@ from dragonscale.sharding.reshard import Step, reshard
 
 MAX_STRATEGIES = 4096
 FLOPS_PER_BYTE = 2500
-"""What chips compute in bf16 while they send one byte along a mesh axis: 2,189 on a v5e, 2,200 on
-an H100 in its node, 2,550 on a v5p, 3,056 on a v4. Weighs FLOPs against bytes where no chip is
-given."""
+"""What chips compute in bf16 while they send one byte along a mesh axis: 2,189 on a v5e, 2,200 on an H100 in its node,
+2,550 on a v5p, 3,056 on a v4. Weighs FLOPs against bytes where no chip is given."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +109,8 @@ class Strategy:
 def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> list[Strategy]:
     """Every legal strategy, cheapest first.
 
-    Cheapest is the least lower bound of the time, then the least sum of its parts; without a chip,
-    FLOPs and bytes are weighed by `FLOPS_PER_BYTE`. Sizes that are symbols are ranked as if they
-    were all equal and large.
+    Cheapest is the least lower bound of the time, then the least sum of its parts; without a chip, FLOPs and bytes are
+    weighed by `FLOPS_PER_BYTE`. Sizes that are symbols are ranked as if they were all equal and large.
     """
     for array in (*line.operands, line.output):
         check_layout(array, sizes, mesh)
@@ -126,14 +123,12 @@ def strategies(line: Einsum, sizes: Sizes, mesh: Mesh, options: Options = BOOK) 
 
 
 def plain_sizes(sizes: Sizes) -> Sizes:
-    """The sizes with large numbers in place of symbols and arrays, for choosing among
-    strategies."""
+    """The sizes with large numbers in place of symbols and arrays, for choosing among strategies."""
     return {name: 8192 if is_symbolic(size) or is_array(size) else size for name, size in sizes.items()}
 
 
 def rank(strategy: Strategy, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> tuple[float, ...]:
-    """What strategies are compared by: the lower bound, the sum of its parts, the number of
-    collectives."""
+    """What strategies are compared by: the lower bound, the sum of its parts, the number of collectives."""
     if mesh.chip is None:
         flops, sent = strategy.flops(sizes, mesh), strategy.wire_bytes(sizes, mesh)
         parts = [float(flops), float(sent) * FLOPS_PER_BYTE]
@@ -167,8 +162,7 @@ def _choices(line: Einsum, axis: str) -> list[str]:
 
 
 def _orders(line: Einsum, assignment: dict[str, str], mesh: Mesh, prefer: str) -> list[Strategy]:
-    """One strategy for each order in which the arrays list the axes of an index (they rarely
-    differ)."""
+    """One strategy for each order in which the arrays list the axes of an index (they rarely differ)."""
     arrays = (*line.operands, line.output)
     options: dict[str, list[tuple[str, ...]]] = {}
     for index in dict.fromkeys(assignment.values()):
@@ -228,8 +222,7 @@ def book_case(line: Einsum) -> int:
 def backward(line: Einsum) -> list[Einsum]:
     """The einsums of the backward pass: the gradient of each operand, laid out like the operand.
 
-    The gradient of the output is laid out like the output; where the forward pass left partial
-    sums, it is whole.
+    The gradient of the output is laid out like the output; where the forward pass left partial sums, it is whole.
 
     >>> from dragonscale.notation import parse_einsum
     >>> for gradient in backward(parse_einsum("A[I_X, J] @ B[J, K_Y] -> C[I_X, K_Y]")):

@@ -81,9 +81,8 @@ def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh, options:
 
 
 def _layouts(line: Einsum, axes: tuple[str, ...]) -> list[Array]:
-    """Layouts an intermediate could have: each dim as one of the operands splits it, over one axis
-    of the chain, or whole; no axis twice. Where a chain has many axes, those of the line's own
-    operands are enough to look through."""
+    """Layouts an intermediate could have: each dim as one of the operands splits it, over one axis of the chain, or
+    whole; no axis twice. Where a chain has many axes, those of the line's own operands are enough to look through."""
     single = [(axis,) for axis in axes] if len(axes) <= MOST_AXES else []
     choices: list[list[tuple[str, ...]]] = []
     for dim in line.output.dims:

@@ -1,8 +1,7 @@
 """The formula behind a number, the numbers put in, and where the answer changes.
 
-Explanations are made by running the very functions that computed the number, on symbols instead of
-floats: they can never disagree with it. Rates stay letters (`C`, `W`, `W_leaf`), so that a formula
-can be read.
+Explanations are made by running the very functions that computed the number, on symbols instead of floats: they can
+never disagree with it. Rates stay letters (`C`, `W`, `W_leaf`), so that a formula can be read.
 """
 
 import re
@@ -13,13 +12,11 @@ import msgspec
 from dragonscale.units import render
 
 LONGEST = 10**5
-"""Whole numbers above and below a fraction bar that are still written out; others are rounded to
-four digits."""
+"""Whole numbers above and below a fraction bar that are still written out; others are rounded to four digits."""
 
 
 class FormulaLine(msgspec.Struct):
-    """One quantity: its formula, the formula with numbers in, the value as text, and the exact
-    value in its unit."""
+    """One quantity: its formula, the formula with numbers in, the value as text, and the exact value in its unit."""
 
     name: str
     formula: str
@@ -40,8 +37,7 @@ class Explanation(msgspec.Struct):
 
 
 def formula_text(expression: Any) -> str:
-    """An expression as a person writes it: short fractions as they are, long numbers to four
-    digits.
+    """An expression as a person writes it: short fractions as they are, long numbers to four digits.
 
     >>> import sympy
     >>> v = sympy.Symbol("V")

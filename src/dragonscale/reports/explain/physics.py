@@ -1,5 +1,4 @@
-"""Rooflines, collectives, sharded einsums and models explained: the functions behind each answer,
-run on letters."""
+"""Rooflines, collectives, sharded einsums and models explained: the functions behind each answer, run on letters."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,14 +22,7 @@ from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.notation import parse_chain
 from dragonscale.numbers import Number, maximum
-from dragonscale.reports.explain.formulas import (
-    Explanation,
-    FormulaLine,
-    formula_line,
-    tidy,
-    told,
-    value_of,
-)
+from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, tidy, told, value_of
 from dragonscale.reports.roofline import open_sizes, prepare
 from dragonscale.roofline import compute_dtype, solve_equal, symbol
 from dragonscale.roofline.expression import parse_operation
@@ -47,8 +39,7 @@ def _rate(name: str, taken: Any) -> Any:
 
 
 def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: str = "hbm") -> Explanation:
-    """Why an operation takes as long as it does: both times, the intensity, and every crossover as
-    a formula."""
+    """Why an operation takes as long as it does: both times, the intensity, and every crossover as a formula."""
     import sympy
 
     asked = parse_operation(expression)
@@ -78,8 +69,7 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
 
 
 def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values: Values) -> list[FormulaLine]:
-    """Where two times are equal, in each letter: positive solutions, as formulas where the times
-    have no maximum."""
+    """Where two times are equal, in each letter: positive solutions, as formulas where the times have no maximum."""
     import sympy
 
     found: list[FormulaLine] = []

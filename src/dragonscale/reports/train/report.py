@@ -15,14 +15,7 @@ from dragonscale.training.space import misfits
 def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
     parameters = count_parameters(job.model).total
     return TrainWorkload(
-        job.tokens,
-        job.batch,
-        job.sequence,
-        tokens,
-        parameters,
-        words.dtype,
-        words.optimizer,
-        job.stack.name,
+        job.tokens, job.batch, job.sequence, tokens, parameters, words.dtype, words.optimizer, job.stack.name
     )
 
 
