@@ -290,9 +290,9 @@ def _once(setting: Setting, parts: Parts) -> list[tuple[str, Number]]:
 
 
 def reduced_often(plan: Plan) -> tuple[str, ...]:
-    """Buckets of gradients that travel with every microbatch: ZeRO-3 and ZeRO-2 scatter them as they are found, and ZeRO-2, which has
-    nowhere else to add them up, sums them over replicas too."""
-    return {3: ("scatter",), 2: ("scatter", "reduce")}.get(plan.zero, ())
+    """Buckets of gradients that travel with every microbatch: ZeRO-3 and ZeRO-2 scatter them as they are found. The sum over replicas
+    is made once a step (XLA takes it out of the loop over microbatches, too)."""
+    return ("scatter",) if plan.zero >= 2 else ()
 
 
 def reduced_once(plan: Plan) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ seconds of all lines add up to the step.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dragonscale.numbers import Number, maximum, where
@@ -74,6 +74,9 @@ def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
             yield _reduced(line, step, once)
             continue
         run = backward if line.phase != "forward" else forward
+        if line.phase == "gradient" and setting.plan.zero == 2 and setting.stack.state.sums_everywhere:
+            yield _plain(_stack(line, layers), parts.microbatches, run)
+            continue
         yield _plain(line, often, run)
         share = rerun_share(line, reading, remat, setting.stack)
         if not isinstance(share, float) or share:
@@ -130,16 +133,19 @@ def _rerun(
     )  # fmt: skip
 
 
+def _stack(line: PassLine, layers: Number) -> PassLine:
+    """A line of all layers in one message."""
+    sizes = {name: getattr(line, name) * layers for name in ("wire_bytes", "bound_s", "expected_s")}
+    return replace(line, **sizes)
+
+
 def _reduced(line: PassLine, step: Stepped, layers: Number) -> LedgerLine:
     """What travels once a step; a program that keeps its layers in one stack sends them in one message."""
     total, exposed = step.time.reduction if step.time is not None else (0.0, 0.0)
     share = where(total > 0, exposed / maximum(total, 1e-300), 0.0)
-    stacked = step.setting.stack.state.sums_everywhere
-    size, times = (layers, 1) if stacked else (1, layers)
-    return _booked(
-        line, times=line.times * times, term="gradient reduction", wire_bytes=line.wire_bytes * size,
-        bound_s=line.bound_s * size, expected_s=line.expected_s * size, exposed_s=line.expected_s * size * share,
-    )  # fmt: skip
+    if step.setting.stack.state.sums_everywhere:
+        line, layers = _stack(line, layers), 1
+    return _booked(line, times=line.times * layers, term="gradient reduction", exposed_s=line.expected_s * share)
 
 
 def _overheads(

@@ -8,7 +8,10 @@ from dragonscale.plan.timeline import TimelinePass, timeline
 
 SHOWN = 8
 """Microbatches that are drawn one by one; the rest of them are one slice."""
-_BEFORE, _AFTER = ("pipeline bubble",), ("gradient reduction", "optimizer", "stragglers", "uneven stages", "bound at datasheet rates")
+_BEFORE, _AFTER = (
+    ("pipeline bubble",),
+    ("gradient reduction", "optimizer", "stragglers", "uneven stages", "bound at datasheet rates"),
+)
 
 
 def step_timeline(ledger: Ledger, microbatches: float, title: str) -> dict[str, Any]:
@@ -34,4 +37,7 @@ def _of(lines: list[LedgerLine], terms: tuple[str, ...]) -> tuple[LedgerLine, ..
 
 
 def _both(forward: list[LedgerLine], backward: list[LedgerLine], name: str, share: float) -> list[TimelinePass]:
-    return [TimelinePass(f"{name}: forward", tuple(forward), share), TimelinePass(f"{name}: backward", tuple(backward), share)]
+    return [
+        TimelinePass(f"{name}: forward", tuple(forward), share),
+        TimelinePass(f"{name}: backward", tuple(backward), share),
+    ]

@@ -104,15 +104,8 @@ def _named(found: _Formulas, name: str) -> Iterator[FormulaLine]:
     seen: dict[str, None] = {}
     count = 0
     for line in found.verdict.ledger.lines:
-        names = (
-            line.what,
-            line.kind,
-            line.term,
-            line.part,
-            line.phase,
-            "+".join(sorted(line.axes)),
-            *line.what.split("+"),
-        )
+        axes = "+".join(sorted(line.axes))
+        names = (line.what, line.kind, line.term, line.part, line.phase, axes, *line.axes, *line.what.split("+"))
         seen |= dict.fromkeys(one for one in names if one)
         if name not in names:
             continue

@@ -1,0 +1,28 @@
+"""A plan made for another stack: every difference from the compiled program has a switch, and they add up."""
+
+import pytest
+
+pytest.importorskip("jax")
+
+from dragonscale.evidence.verify.planned import plan_of, training_job
+from dragonscale.evidence.verify.request import Request
+from dragonscale.evidence.verify.stack_differences import REASONS, stack_differences
+from dragonscale.training.evaluation import judge_one
+from dragonscale.training.plan import parse_plan
+from dragonscale.training.stack import load_stack, stacks
+
+REQUEST = Request("train", "qwen3-30b-a3b", "h100:64", "fsdp=4,expert=8,tensor=2,remat=block", 64, 4096)
+
+
+@pytest.mark.parametrize("name", sorted(stacks()))
+def test_differences_add_up_to_the_other_ledger(name: str) -> None:
+    planned = plan_of(REQUEST)
+    other = judge_one(training_job(REQUEST, load_stack(name)), parse_plan(REQUEST.plan))
+    found = stack_differences(REQUEST, name)
+    ours = {"flops": planned.flops, "wire_bytes": planned.ledger.total("wire_bytes"), "hbm_bytes": planned.peak_bytes}
+    theirs = {"flops": other.flops, "wire_bytes": other.ledger.total("wire_bytes"), "hbm_bytes": other.hbm_bytes}
+    for quantity, size in ours.items():
+        more = sum(one.theirs - one.ours for one in found if one.quantity == quantity)
+        assert size + more == pytest.approx(theirs[quantity], rel=1e-5), quantity
+    assert {one.switch for one in found} <= set(REASONS)
+    assert (not found) == (name == "dragonscale")
