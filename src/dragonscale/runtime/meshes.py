@@ -17,7 +17,7 @@ from dragonscale.plan.rules import SERVING, Rules, serving_rules, training_rules
 from dragonscale.runtime.parameters import shardings
 from dragonscale.runtime.place import Place
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.rules import mesh_axes
+from dragonscale.serving.mesh import mesh_axes
 from dragonscale.training.plan import AXES, Plan
 
 

@@ -87,7 +87,8 @@ def capacity(deployment: Deployment) -> Capacity:
     engine = deployment.engine
     hbm = memory_bytes(deployment.chip)
     far = 2.0**20
-    slope = (cache_per_chip(deployment, 2 * far) - cache_per_chip(deployment, far)) / far
+    near = cache_per_chip(deployment, far)
+    slope = (cache_per_chip(deployment, 2 * far) - near) / far
     weights = bytes_of(weight_lines(deployment))
     working = 0.0 if engine.name == "ideal" else bytes_of(workspace_lines(deployment))
     memory = engine.memory
@@ -99,7 +100,7 @@ def capacity(deployment: Deployment) -> Capacity:
         working=working,
         reserve=memory.reserve_bytes,
         per_token=slope,
-        fixed=cache_per_chip(deployment, far) - slope * far,
+        fixed=near - slope * far,
         page=memory.page,
         places=Mesh(deployment.axes).size("data"),
     )

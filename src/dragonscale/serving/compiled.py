@@ -13,11 +13,11 @@ import numpy
 from dragonscale.collectives import wire_bytes
 from dragonscale.models.program import Section
 from dragonscale.numbers import Number, maximum, product
+from dragonscale.plan.reader import Kernel, Move
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.fitted import ways
 from dragonscale.serving.lines import ServingLine
-from dragonscale.serving.reading import ForwardKernel, ForwardMove
-from dragonscale.serving.rules import HEADS
+from dragonscale.serving.mesh import HEADS
 
 WIDTH = 2.0
 """Bytes of a bf16 number."""
@@ -32,7 +32,7 @@ def capacity_rows(tokens: Number, bench: KernelBench) -> int:
     return max(1, math.ceil(int(routed * bench.engine.program.expert_capacity) / dims["e"]))
 
 
-def capacity_flops(kernels: Iterable[ForwardKernel], tokens: Number, bench: KernelBench) -> float:
+def capacity_flops(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> float:
     """FLOPs of a layer's experts on the rows they have room for."""
     dims, sizes = bench.section.dims, bench.axis_sizes
     rows = capacity_rows(tokens, bench) * (ways(("data",), sizes) if bench.exchange else 1)
@@ -57,7 +57,7 @@ def masked_flops(
     return 2.0 * batch * rows * keys * size
 
 
-def expert_volume(move: ForwardMove, tokens: Number, bench: KernelBench) -> Number:
+def expert_volume(move: Move, tokens: Number, bench: KernelBench) -> Number:
     """Bytes of tokens on their way to experts, or back, as a group sees them: all the rows there is room for."""
     dims = bench.section.dims
     return capacity_rows(tokens, bench) * dims["e"] * dims["d"] * WIDTH * ways(move.step.axes, bench.axis_sizes)

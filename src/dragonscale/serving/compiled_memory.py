@@ -60,7 +60,7 @@ def program_lines(deployment: Deployment, iteration: Iteration) -> Iterator[Held
     head = sections[-1]
     logits = head.ops[-1].output
     assert logits is not None
-    split = ways(fit(step.rules.laid(logits), head.dims, step.sizes).dim("v").axes, step.sizes)
+    split = ways(fit(step.rules.at_rest(logits), head.dims, step.sizes).dim("v").axes, step.sizes)
     yield HeldLine("tokens", "tokens", 4.0 * step.own * (step.tokens + 1))
     found = {
         "FFN hidden": alive.hidden * hidden,
@@ -79,7 +79,7 @@ def _weights(section: Section, step: _Step) -> Iterator[HeldLine]:
         for array in op.weights:
             if array.name not in seen and not (array.name in section.shared and section.name == "head"):
                 seen.add(array.name)
-                laid = fit(step.rules.laid(array), section.dims, step.sizes)
+                laid = fit(step.rules.at_rest(array), section.dims, step.sizes)
                 held = section.repeat * WIDTH * weight_size(section, array) / ways(laid.axes, step.sizes)
                 yield HeldLine("weights", array.name, held, section=section.name)
 
@@ -105,7 +105,7 @@ def _scores(section: Section, op: Op, step: _Step) -> float:
 def _hidden(section: Section, op: Op, step: _Step) -> float:
     """What a nonlinearity makes: of every token, or of the rows that experts have room for."""
     assert op.output is not None
-    laid = fit(step.rules.laid(op.output), section.dims, step.sizes)
+    laid = fit(step.rules.at_rest(op.output), section.dims, step.sizes)
     if "x" not in op.output.names:
         dims = step.dims(section)
         return WIDTH * float(product(dims[dim.name] / ways(dim.axes, step.sizes) for dim in laid.dims))

@@ -15,10 +15,12 @@ from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.numbers import is_symbolic
+from dragonscale.plan.reader import Reading
+from dragonscale.plan.rules import SERVING, Rules, serving_rules
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.engine import Engine, load_engine
+from dragonscale.serving.mesh import mesh_axes
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
-from dragonscale.serving.rules import MESH, ServingRules, mesh_axes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires, lay_wires
 
@@ -79,9 +81,14 @@ class Deployment:
         return mesh_axes(self.plan, self.kv_heads)
 
     @cached_property
+    def readings(self) -> dict[tuple[str, bool], Reading]:
+        """Sections that were read already, for prompts or for single tokens."""
+        return {}
+
+    @cached_property
     def wires(self) -> Wires:
         """The wires of each mesh axis."""
-        return lay_wires(self.axes, self.piece, MESH)
+        return lay_wires(self.axes, self.piece, SERVING)
 
     @cached_property
     def kernels(self) -> KernelProfile:
@@ -129,9 +136,9 @@ class Deployment:
         mesh, timed = Mesh(self.axes), not self.symbolic
         return KernelBench(self.kernels, self.engine, self.plan, mesh, section, phase, self.exchanges, timed)
 
-    def rules(self, prompt: bool) -> ServingRules:
+    def rules(self, prompt: bool) -> Rules:
         """The layouts of prompts or of single tokens."""
-        return ServingRules(self.plan.spread, prompt, self.exchanges)
+        return serving_rules(self.plan.spread, prompt, self.exchanges)
 
 
 def filling(plan: ServingPlan, piece: Slice) -> ServingPlan:

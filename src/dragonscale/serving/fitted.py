@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from dragonscale.notation import Array
-from dragonscale.serving.reading import ForwardMove, ForwardReading
-from dragonscale.serving.rules import HEADS
+from dragonscale.plan.reader import Move, Reading
+from dragonscale.serving.mesh import HEADS
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from dragonscale.sharding.step import Step
@@ -52,17 +52,17 @@ def _steps(before: Array, after: Array, axes: tuple[str, ...]) -> tuple[Step, ..
     return tuple(step for step in reshard(before, after, Mesh(dict(zip(axes, _PRIMES, strict=False)))) if not step.free)
 
 
-def fitted(reading: ForwardReading, sizes: AxisSizes) -> ForwardReading:
+def fitted(reading: Reading, sizes: AxisSizes) -> Reading:
     """A section's reading with layouts that fit; moves are derived anew between them."""
     dims = reading.section.dims
     kernels = tuple(
         replace(kernel, arrays=tuple(fit(array, dims, sizes) for array in kernel.arrays)) for kernel in reading.kernels
     )
-    moves: list[ForwardMove] = []
+    moves: list[Move] = []
     for move in reading.moves:
         if move.step.kind == "all_to_all":
             moves += [move] if any(axis in sizes for axis in move.step.axes) else []
             continue
         before, after = (fit(array, dims, sizes) for array in (move.step.before, move.step.after))
         moves += [replace(move, step=step) for step in _steps(before, after, tuple(sizes))]
-    return ForwardReading(reading.section, kernels, tuple(moves))
+    return replace(reading, kernels=kernels, moves=tuple(moves))

@@ -32,7 +32,7 @@ def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
                         continue
                     seen.add(weight.name)
                 ways: Number = 1.0
-                for dim in rules.weight(weight).dims:
+                for dim in rules.used(weight).dims:
                     size = section.dims[dim.name]
                     ways = ways * (size / local_size(dim.name, size, mesh.size(*dim.axes)))
                 held = weight_size(section, weight) / ways * weight_bytes(deployment.plan, op.part) * layers

@@ -23,11 +23,11 @@ from dragonscale.kernels.routing import Load, route
 from dragonscale.models.flops import Workload, op_flops
 from dragonscale.models.program import Section
 from dragonscale.numbers import Number, maximum, minimum, product, where
+from dragonscale.plan.reader import Kernel
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import capacity_flops, masked_flops
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.lines import ServingLine
-from dragonscale.serving.reading import ForwardKernel
 from dragonscale.sharding.pieces import local_elements, local_sizes, matmul_dims
 
 EXPERT_KERNELS = 6.0
@@ -51,12 +51,12 @@ class AttendedSequences:
     keys: Number
 
 
-def kernel_names(kernels: Iterable[ForwardKernel]) -> str:
+def kernel_names(kernels: Iterable[Kernel]) -> str:
     """What some kernels make, by the names of the program."""
     return "+".join(kernel.op.output.name for kernel in kernels if kernel.op.output is not None)
 
 
-def matmul_line(kernels: list[ForwardKernel], sizes: dict[str, Number], bench: KernelBench) -> ServingLine:
+def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBench) -> ServingLine:
     """Matmuls that read the same tensor, as one."""
     first = kernels[0]
     rows, _, summed, batch, _ = matmul_dims(first.arrays)
@@ -81,9 +81,7 @@ def matmul_line(kernels: list[ForwardKernel], sizes: dict[str, Number], bench: K
     )  # fmt: skip
 
 
-def expert_line(
-    kernels: list[ForwardKernel], tokens: Number, sizes: dict[str, Number], bench: KernelBench
-) -> ServingLine:
+def expert_line(kernels: list[Kernel], tokens: Number, sizes: dict[str, Number], bench: KernelBench) -> ServingLine:
     """All matmuls of a layer's experts, with the routing and adding up around them; `tokens` are those of all chips."""
     weight = kernels[0].arrays[-2]
     wide = next(name for name in weight.names if name in ("d", "dl"))
@@ -135,7 +133,7 @@ class _Heads:
     result_size: Number
 
 
-def _heads(kernel: ForwardKernel, bench: KernelBench, sizes: dict[str, Number]) -> _Heads:
+def _heads(kernel: Kernel, bench: KernelBench, sizes: dict[str, Number]) -> _Heads:
     query, *cached, result = kernel.arrays
     several = local_sizes(kernel.arrays, sizes, bench.mesh)
     q_heads = product(several[name] for name in query.names[2:-1])
@@ -146,7 +144,7 @@ def _heads(kernel: ForwardKernel, bench: KernelBench, sizes: dict[str, Number]) 
     return _Heads(q_heads, kv_heads, maximum(*by_dim), dims[query.names[-1]], dims.get(result.names[-1], 0))
 
 
-def seen_keys(section: Section, kernel: ForwardKernel, keys: Number) -> Number:
+def seen_keys(section: Section, kernel: Kernel, keys: Number) -> Number:
     """Cached keys that one new token reads: all, those of its window or chunk, or those an indexer keeps."""
     names = {name for array in kernel.arrays[1:-1] for name in array.names}
     caps = [cap for cap in (section.span, section.chunk) if cap is not None]
@@ -159,7 +157,7 @@ def seen_keys(section: Section, kernel: ForwardKernel, keys: Number) -> Number:
 
 
 def decode_attention_line(
-    kernel: ForwardKernel, seen: AttendedSequences, sizes: dict[str, Number], bench: KernelBench
+    kernel: Kernel, seen: AttendedSequences, sizes: dict[str, Number], bench: KernelBench
 ) -> ServingLine:
     """Attention of a few new tokens of each sequence against its cache."""
     heads = _heads(kernel, bench, sizes)
@@ -228,7 +226,7 @@ def _cache_format(dtype: str) -> str:
 
 
 def prefill_attention_line(
-    kernel: ForwardKernel, seen: AttendedSequences, sizes: dict[str, Number], bench: KernelBench
+    kernel: Kernel, seen: AttendedSequences, sizes: dict[str, Number], bench: KernelBench
 ) -> ServingLine:
     """Attention of the new tokens of prompts against themselves and what was cached before."""
     section, profile = bench.section, bench.profile
@@ -282,7 +280,7 @@ def _unfused(batch: Number, queries: Number, keys: Number, heads: _Heads, profil
 
 
 def recurrent_line(
-    kernel: ForwardKernel, tokens: Number, sequences: Number, sizes: dict[str, Number], bench: KernelBench
+    kernel: Kernel, tokens: Number, sequences: Number, sizes: dict[str, Number], bench: KernelBench
 ) -> ServingLine:
     """A recurrence: its state is read and written once for every sequence, its tokens pass through."""
     *inputs, _ = kernel.arrays
@@ -308,7 +306,7 @@ FUSED = ("add", "bias", "route", "dispatch", "combine", "join", "pool")
 """Lines that need no kernel of their own: sums ride on the norm after them, biases on matmuls, routing on the experts."""
 
 
-def elementwise_line(kernel: ForwardKernel, sizes: dict[str, Number], bench: KernelBench) -> ServingLine | None:
+def elementwise_line(kernel: Kernel, sizes: dict[str, Number], bench: KernelBench) -> ServingLine | None:
     """Norms, nonlinearities, convolutions, rotary embeddings with the writing of the cache; none where it is fused."""
     if kernel.function in FUSED:
         return None

@@ -17,6 +17,7 @@ from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.kernels import memory_seconds
 from dragonscale.models.program import Section
 from dragonscale.numbers import Number, is_symbolic, where
+from dragonscale.plan.reader import Kernel, Move, Reading, read_forward
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import expert_volume, routing_lines
 from dragonscale.serving.deployment import Deployment
@@ -34,7 +35,6 @@ from dragonscale.serving.kernel_lines import (
     recurrent_line,
 )
 from dragonscale.serving.lines import IterationCost, ServingLine
-from dragonscale.serving.reading import ForwardKernel, ForwardMove, ForwardReading, read_forward
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_size
 
@@ -108,9 +108,12 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
     return cost
 
 
-def _reading(deployment: Deployment, section: Section, prompt: bool) -> ForwardReading:
-    reading = read_forward(section, deployment.rules(prompt))
-    return fitted(reading, deployment.axis_sizes) if deployment.engine.program.divided else reading
+def _reading(deployment: Deployment, section: Section, prompt: bool) -> Reading:
+    known, key = deployment.readings, (section.name, prompt)
+    if key not in known:
+        found = read_forward(section, deployment.rules(prompt))
+        known[key] = fitted(found, deployment.axis_sizes) if deployment.engine.program.divided else found
+    return known[key]
 
 
 def _dims(section: Section, deployment: Deployment) -> dict[str, Number]:
@@ -120,11 +123,11 @@ def _dims(section: Section, deployment: Deployment) -> dict[str, Number]:
 
 
 def _kernel_lines(
-    reading: ForwardReading, sizes: dict[str, Number], known: dict[str, Any], tokens: Number, bench: KernelBench,
+    reading: Reading, sizes: dict[str, Number], known: dict[str, Any], tokens: Number, bench: KernelBench,
     prompt: bool,
 ) -> list[ServingLine]:  # fmt: skip
     lines: list[ServingLine | None] = []
-    matmuls: dict[tuple[object, ...], list[ForwardKernel]] = {}
+    matmuls: dict[tuple[object, ...], list[Kernel]] = {}
     sequences = known["prompts"] if prompt else known["decodes"] * known["queries"]  # guesses keep a state each
     for kernel in reading.kernels:
         if kernel.function == "matmul":
@@ -175,11 +178,11 @@ def _where(some: Any, line: ServingLine) -> ServingLine:
 
 
 def _move_lines(
-    deployment: Deployment, reading: ForwardReading, sizes: dict[str, Number], bench: KernelBench
+    deployment: Deployment, reading: Reading, sizes: dict[str, Number], bench: KernelBench
 ) -> list[ServingLine]:
     """Collectives. Those of one kind that partial sums over the same width leave behind travel as one message."""
     mesh, program = bench.mesh, deployment.engine.program
-    bundles: dict[tuple[object, ...], tuple[ForwardMove, Number]] = {}
+    bundles: dict[tuple[object, ...], tuple[Move, Number]] = {}
     for number, move in enumerate(reading.moves):
         width = move.step.axes == ("width",)
         fixed = program.expert_capacity and move.step.kind == "all_to_all"
@@ -202,9 +205,7 @@ def _move_lines(
     return lines
 
 
-def _move_line(
-    deployment: Deployment, move: ForwardMove, volume: Number, group: Group, bench: KernelBench
-) -> ServingLine:
+def _move_line(deployment: Deployment, move: Move, volume: Number, group: Group, bench: KernelBench) -> ServingLine:
     step, size, section = move.step, bench.mesh.size(*move.step.axes), bench.section
     sent, count = wire_bytes(step.kind, volume, size), 1.0
     lower = taken = collective_time(step.kind, volume, group, EXACT).bandwidth
@@ -227,7 +228,7 @@ def _within_node(group: Group) -> bool:
     return not isinstance(group, Switches) or bool(numpy.all(group.size * group.stride <= group.levels[0].degree))
 
 
-def _volume(move: ForwardMove, sizes: dict[str, Number], bench: KernelBench) -> Number:
+def _volume(move: Move, sizes: dict[str, Number], bench: KernelBench) -> Number:
     """Bytes of a move's array as one group sees it, dims never split below one element."""
     step, mesh = move.step, bench.mesh
     array = step.after if step.kind in ("all_gather", "permute") else step.before

@@ -33,10 +33,10 @@ from dragonscale.kernels import KernelProfile
 from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.models.program import Section
 from dragonscale.numbers import Number, ceil, exp, floor, maximum, minimum, product
+from dragonscale.plan.rules import SERVING
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.iteration import Iteration, decode, prefill
-from dragonscale.serving.rules import MESH
 
 BOOK = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e": "E", "x": "k"}
 """Dims of programs by the book's letters; others keep their names."""
@@ -75,7 +75,7 @@ class LetteredWires:
             return self._ideal(size)
         found = self.concrete.wires.group(names)
         if isinstance(found, Switches):
-            order = [name for name in MESH if name in self.axes]
+            order = [name for name in SERVING if name in self.axes]
             slowest = min(order.index(name) for name in names)
             faster = product(self.axes[name] for name in order[slowest + 1 :] if name not in names)
             return Switches(size, self.chip.network.levels, faster)  # pyright: ignore[reportAttributeAccessIssue]
