@@ -10,9 +10,10 @@ t(c) = t(shipped) + Σ over constants j of [t_j(c_j) − t(shipped)]         t_j
 its values
 
 With this table any subset of the runs is fitted in milliseconds: the mean |log(predicted /
-measured)| is minimised one constant at a time, over and over, with a weak pull towards the shipped
-value (it decides what the runs leave open). The constants fitted on all runs are then put into the
-model itself; the error reported for them is exact.
+measured)| is minimised one constant at a time, over and over, with a weak pull towards neutral
+values (it decides what the runs leave open). The shipped constants are neither where a search
+begins nor what pulls, since they were settled with all runs in sight. The constants fitted on all
+runs are then put into the model itself; the error reported for them is exact.
 
 Held-out errors are those of runs that the fit did not see: every second run, all runs of one chip,
 all of one source. Nothing here changes what is shipped."""
@@ -34,7 +35,7 @@ MEASURED = ROOT / "docs" / "data" / "measured"
 POINTS = 33
 SWEEPS = 6
 PULL = 0.01
-"""Added to the error for a constant that moves from the shipped value across its whole range."""
+"""Added to the error for a constant that moves from its neutral value across its whole range."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class Responses:
     rows: tuple[FitRow, ...]
     free: tuple[FreeConstant, ...]
     shipped: tuple[float, ...]
+    neutral: tuple[float, ...]
+    """Those of software of which nothing is known: the record's own defaults, within the bounds."""
     base: np.ndarray
     values: tuple[np.ndarray, ...]
     table: tuple[np.ndarray, ...]
@@ -124,7 +127,9 @@ def responses_of(
     values = [np.array([tried[place][one.path] for place in some]) for one, some in zip(free, where, strict=True)]
     shipped = tuple(get(record, one.path) for one in free)
     parts = tuple(times[:, some] for some in where)
-    return Responses(tuple(rows), tuple(free), shipped, times[:, 0], tuple(values), parts)
+    plain = type(record)()
+    neutral = tuple(min(max(get(plain, one.path), one.low), one.high) for one in free)
+    return Responses(tuple(rows), tuple(free), shipped, neutral, times[:, 0], tuple(values), parts)
 
 
 def predicted(responses: Responses, constants: Sequence[float], where: np.ndarray) -> np.ndarray:
@@ -153,24 +158,34 @@ def errors(responses: Responses, constants: Sequence[float], where: np.ndarray) 
 
 def fit(responses: Responses, where: np.ndarray) -> tuple[float, ...]:
     """The constants with the least mean |log error| on some runs, one constant at a time until none
-    moves."""
-    constants = list(responses.shipped)
+    moves; the best of two searches, from the neutral constants and from the middle of their ranges.
+    The shipped ones, which were settled with all runs in sight, are not looked at."""
+    centres = tuple((free.low + free.high) / 2 for free in responses.free)
 
     def loss(trial: Sequence[float]) -> float:
         moved = sum(
             abs(value - start) / (free.high - free.low)
-            for value, start, free in zip(trial, responses.shipped, responses.free, strict=True)
+            for value, start, free in zip(trial, responses.neutral, responses.free, strict=True)
         )
         return float(np.abs(np.log1p(errors(responses, trial, where))).mean()) + PULL * moved
 
+    found = [_descend(start, responses.free, loss) for start in (responses.neutral, centres)]
+    return min(found, key=loss)
+
+
+def _descend(
+    start: Sequence[float], free: Sequence[FreeConstant], loss: Callable[[Sequence[float]], float]
+) -> tuple[float, ...]:
+    constants = list(start)
     for _ in range(SWEEPS):
         before = list(constants)
-        for place, free in enumerate(responses.free):
-            tried = [*np.linspace(free.low, free.high, POINTS), responses.shipped[place], constants[place]]
-            constants[place] = min(tried, key=lambda value: loss([*constants[:place], value, *constants[place + 1 :]]))
+        for place, one in enumerate(free):
+            tried = [*np.linspace(one.low, one.high, POINTS), constants[place]]
+            trials = [[*constants[:place], float(value), *constants[place + 1 :]] for value in tried]
+            constants = min(trials, key=loss)
         if constants == before:
             break
-    return tuple(float(value) for value in constants)
+    return tuple(constants)
 
 
 def held_out(responses: Responses, label: Callable[[int, FitRow], str]) -> np.ndarray:

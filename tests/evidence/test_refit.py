@@ -1,6 +1,7 @@
 """Refits: constants are found again where runs determine them, left alone where they do not, and scored on runs unseen."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,9 +29,9 @@ from tools.refit import (
 FREE = (FreeConstant("host.step_s", 0.0, 1.0), FreeConstant("host.token_s", 0.0, 1.0))
 
 
-def made(rows: int, truth: tuple[float, float]):
+def made(rows: int, truth: tuple[float, float], shipped: tuple[float, float] = (0.5, 0.5)):
     """Runs of an engine whose time is 1 + step + (a size) x token, measured with known constants."""
-    engine = put(load_engine("generic"), {"host.step_s": 0.5, "host.token_s": 0.5})
+    engine = put(load_engine("generic"), {"host.step_s": shipped[0], "host.token_s": shipped[1]})
     sizes = np.linspace(0.1, 4.0, rows)
     tried = to_try(engine, FREE, 3)
 
@@ -56,9 +57,19 @@ def test_constants_are_found_again():
     assert "| `made` | 12 |" in errors_table([found])
 
 
-def test_what_runs_leave_open_stays():
-    responses, _ = made(12, (0.5, 0.5))
-    assert fit(responses, np.arange(12)) == responses.shipped
+def test_the_shipped_constants_do_not_sway_the_fit():
+    places = np.arange(0, 12, 2)
+    one, other = made(12, (0.25, 0.75))[0], made(12, (0.25, 0.75), shipped=(1.0, 0.0))[0]
+    assert one.neutral == other.neutral == (0.0, 0.0)
+    assert fit(one, places) == pytest.approx(fit(other, places))
+
+
+def test_what_runs_leave_open_stays_neutral():
+    responses, _ = made(12, (0.25, 0.75))
+    flat = replace(
+        responses, table=tuple(np.repeat(part[:, :1] * 0 + responses.base[:, None], 3, 1) for part in responses.table)
+    )
+    assert fit(flat, np.arange(12)) == flat.neutral
 
 
 def test_labels_that_are_all_the_same_leave_nothing_to_score():
