@@ -22,28 +22,21 @@ def run(
     """What do we know about chips, and from where? What is a slice of them?"""
     from dragonscale.hardware import parse_target
     from dragonscale.reports.chips import chip_report, chips_report
+    from dragonscale.reports.layout import layout_report
+    from dragonscale.reports.slices import slice_report
 
-    if layout:
-        from dragonscale.reports.layout import layout_report
-
-        placed = layout_report(layout)
-        emit_json(placed) if json else say(_places(placed))
-        return 0
-    if name is None:
-        reports = chips_report()
-        emit_json(reports) if json else say(_listing(reports))
-        return 0
-    chip, piece = parse_target(name)
-    if source:
+    chip, piece = parse_target(name) if name and not layout else (None, None)
+    if chip and source:
         chip = chip.reading(source)
-    if piece is not None:
-        from dragonscale.reports.slices import slice_report
-
-        facts = slice_report(replace(piece, chip=chip))
-        emit_json(facts) if json else say(_slice(facts))
-        return 0
-    report = chip_report(chip)
-    emit_json(report) if json else say(_details(report))
+    if layout:
+        report, text = layout_report(layout), _places
+    elif chip is None:
+        report, text = chips_report(), _listing
+    elif piece is not None:
+        report, text = slice_report(replace(piece, chip=chip)), _slice
+    else:
+        report, text = chip_report(chip), _details
+    emit_json(report) if json else say(text(report))
     return 0
 
 
@@ -59,8 +52,8 @@ def _slice(report) -> str:
     host = "x".join(map(str, report.host_shape)) or str(report.host_chips)
     cores = f", {report.cores:,} cores" if report.cores else ""
     pods = f" in {report.pods} pods" if report.pods > 1 else ""
-    head = f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}; {report.hosts:,} host{'s' * (report.hosts > 1)} of {host}"
-    lines = [head, ""]
+    hosts = f"{report.hosts:,} host{'s' * (report.hosts > 1)} of {host}"
+    lines = [f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}; {hosts}", ""]
     if report.axes:
         columns = {
             "axis": "axis",
@@ -110,7 +103,7 @@ def _weakest(report) -> str:
     return f"Without wraparound, {', '.join(lines)} gives collectives half the bandwidth of a ring."
 
 
-def _listing(reports: list) -> str:
+def _listing(reports) -> str:
     columns = {
         "chip": "name",
         "bf16": ("bf16_flops_per_s", "FLOP/s"),
@@ -129,15 +122,10 @@ def _value(value: float | list[float], unit: str) -> str:
 
 
 def _details(report) -> str:
-    rows = [
-        [
-            fact.path,
-            _value(fact.value, fact.unit),
-            ", ".join(part for part in (f"per {fact.per}", fact.direction) if part),
-            fact.source,
-        ]
-        for fact in report.facts
-    ]
+    rows = []
+    for fact in report.facts:
+        about = ", ".join(part for part in (f"per {fact.per}", fact.direction) if part)
+        rows.append([fact.path, _value(fact.value, fact.unit), about, fact.source])
     header, *body = table(["what", "value", "", "source"], rows).splitlines()
     lines = [f"{report.title} ({report.name}), {report.released}: {report.network}; {report.largest}", "", header]
     for fact, line in zip(report.facts, body, strict=True):
@@ -145,14 +133,12 @@ def _details(report) -> str:
         if fact.also:
             others = ", ".join(f"{_value(other.value, fact.unit)} ({other.source})" for other in fact.also)
             lines.append(f"    also {others}")
-    if report.parts:
-        counts = [f"{row.count:,} {row.part}s" + _follows(row) for row in report.parts]
-        lines += ["", "Parts: " + ", ".join(counts)]
+    counts = []
+    for row in report.parts:
+        rate = "" if row.flops_per_s is None else f" ({amount(row.flops_per_s, 'FLOP/s')} at their clock)"
+        counts.append(f"{row.count:,} {row.part}s{rate}")
+    lines += ["", "Parts: " + ", ".join(counts)] if counts else []
     lines += ["", "Sources", *(f"  {key}: {text}" for key, text in report.sources.items())]
     price = f" at {amount(report.price_usd_per_h, 'USD/h')}" if report.price_usd_per_h else ""
     lines += ["", f"Compute binds above {report.critical_intensity_flops_per_byte:.0f} FLOPs per byte of HBM{price}."]
     return "\n".join(lines)
-
-
-def _follows(row) -> str:
-    return "" if row.flops_per_s is None else f" ({amount(row.flops_per_s, 'FLOP/s')} at their clock)"

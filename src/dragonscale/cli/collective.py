@@ -34,14 +34,13 @@ def run(
     """How long does a collective take, and do its hops or its bytes decide?"""
     from dragonscale.hardware import parse_target
     from dragonscale.reports import collective as reports
+    from dragonscale.reports.transfer import transfer_report
     from dragonscale.sharding.mesh import parse_mesh
     from dragonscale.units import parse
 
     chip, piece = parse_target(on)
     volume = parse(size, "bytes", "the size")
     if kind in ("send", "gather"):
-        from dragonscale.reports.transfer import transfer_report
-
         sent = transfer_report(kind, volume, piece, source, target)
         emit_json(sent) if json else say(_transfer(sent))
         return 0
@@ -67,9 +66,9 @@ def read_axes(text: str, known: dict) -> tuple[str, ...]:
     if not text.strip():
         return tuple(known)
     joined = text.strip()
-    names = tuple(part.strip() for part in joined.split(",")) if "," in joined else (joined,)
-    if len(names) == 1 and joined not in known:
-        names = tuple(joined) if all(letter in known for letter in joined) else names
+    names = tuple(part.strip() for part in joined.split(","))
+    if joined not in known and all(letter in known for letter in joined):
+        names = tuple(joined)
     for name in names:
         if name not in known:
             raise unknown("mesh axis", name, known)
@@ -80,14 +79,14 @@ def read_axes(text: str, known: dict) -> tuple[str, ...]:
 
 def _text(report) -> str:
     mesh = ", ".join(f"{name}={size}" for name, size in report.mesh.items())
-    rows = [
-        ["bandwidth", amount(report.bandwidth_s, "s"), "exact bytes over links"],
-        ["latency", amount(report.latency_s, "s"), "hops"],
-        ["lower bound", amount(report.lower_s, "s"), "the larger of the two"],
-        ["book", amount(report.book_s, "s"), "to first order, without the (N-1)/N"],
-    ]
-    if report.expected_s is not None:
-        rows.append(["expected", amount(report.expected_s, "s"), "through the measured efficiency profile"])
+    terms = {
+        "bandwidth": (report.bandwidth_s, "exact bytes over links"),
+        "latency": (report.latency_s, "hops"),
+        "lower bound": (report.lower_s, "the larger of the two"),
+        "book": (report.book_s, "to first order, without the (N-1)/N"),
+        "expected": (report.expected_s, "through the measured efficiency profile"),
+    }
+    rows = [[name, amount(time, "s"), about] for name, (time, about) in terms.items() if time is not None]
     head = f"{report.collective} of {amount(report.bytes, 'bytes')} over {', '.join(report.axes)}"
     lines = [f"{head} ({report.chips} chips) on {report.on}; mesh {mesh}", ""]
     if report.filled < 1:
@@ -96,9 +95,8 @@ def _text(report) -> str:
     lines += _inside(report)
     sent, links = amount(report.wire_bytes_per_chip, "bytes"), amount(report.link_bytes_per_s, "bytes/s")
     algorithm = amount(report.algorithm_bandwidth_bytes_per_s, "bytes/s")
-    wires = "a chip's links carry"
-    if report.tiers:
-        wires = f"a {max(report.tiers, key=lambda tier: tier.seconds).tier} link carries"
+    binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
+    wires = f"a {binding.tier} link carries" if binding else "a chip's links carry"
     lines.append(f"each chip sends {sent}; algorithm bandwidth {algorithm}, where {wires} {links}")
     return "\n".join([*lines, report.advice])
 
@@ -132,6 +130,5 @@ def _transfer(sent) -> str:
         ways = f"through the {sent.paths} links of {places[1]}: {bandwidth}; {sent.hops} hops: {latency}"
         return f"gather of {size} to {places[1]} of {sent.on}\n\n{ways}\n\n{amount(sent.total_s, 's')}, the larger."
     ways = f"{sent.paths} ways that share no link: {bandwidth}; {sent.hops} hops: {latency}"
-    return (
-        f"send of {size} from {places[0]} to {places[1]} of {sent.on}\n\n{ways}\n\n{amount(sent.total_s, 's')} in all."
-    )
+    way = f"send of {size} from {places[0]} to {places[1]} of {sent.on}"
+    return f"{way}\n\n{ways}\n\n{amount(sent.total_s, 's')} in all."

@@ -12,12 +12,9 @@ from dragonscale.cli.show import emit_json, say
 def build() -> App:
     """The explain command and what it explains."""
     app = App(name="explain", help="The formula behind any number, with the numbers put in, and the crossover solved.")
-    app.command(explain_roofline, name="roofline")
-    app.command(explain_collective, name="collective")
-    app.command(explain_shard, name="shard")
-    app.command(explain_model, name="model")
-    app.command(explain_train, name="train")
-    app.command(explain_serve, name="serve")
+    every = explain_roofline, explain_collective, explain_shard, explain_model, explain_train, explain_serve
+    for command in every:
+        app.command(command, name=command.__name__.removeprefix("explain_"))
     return app
 
 
@@ -101,12 +98,17 @@ def explain_train(
     on: On,
     batch: Annotated[str, Parameter(help="Tokens of a step (4M), or sequences (512seq).")] = "4Mi",
     seq: Annotated[str, Parameter(help="Tokens of a sequence.")] = "8192",
-    stack: Annotated[str, Parameter(help="The software: generic, megatron, torchtitan, maxtext, dragonscale …")] = "generic",
+    stack: Annotated[
+        str, Parameter(help="The software: generic, megatron, torchtitan, maxtext, dragonscale …")
+    ] = "generic",
     dtype: Annotated[str, Parameter(help="What matrices are multiplied in: bf16, fp8, int8 …")] = "bf16",
     line: Annotated[
-        str, Parameter(help="One line, term, tensor or part of memory: U+G, 'mlp matmuls', tensor, all_gather, optimizer …")
+        str,
+        Parameter(help="One line, term, tensor or part of memory: U+G, 'mlp matmuls', tensor, all_gather, optimizer …"),
     ] = "",
-    solve: Annotated[str, Parameter(help="Solve crossovers for batch, seq, chips or a mesh axis; several with commas.")] = "",
+    solve: Annotated[
+        str, Parameter(help="Solve crossovers for batch, seq, chips or a mesh axis; several with commas.")
+    ] = "",
     json: Json = False,
 ) -> int:
     """Where a step's time, bytes, FLOPs and memory come from, and where it becomes bound by the network."""
@@ -153,15 +155,11 @@ def explain_serve(
 
 
 def _show(explanation, json: bool) -> int:
-    if json:
-        emit_json(explanation)
-        return 0
     lines = [explanation.subject, ""]
     for line in explanation.lines:
         lines += [f"{line.name} = {line.value}", f"    = {line.formula}"]
-        if line.numbers != line.formula:
-            lines.append(f"    = {line.numbers}")
+        lines += [f"    = {line.numbers}"] if line.numbers != line.formula else []
     if explanation.crossovers:
         lines += ["", "crossovers", *(f"  {text}" for text in explanation.crossovers)]
-    say("\n".join([*lines, "", *explanation.notes]))
+    emit_json(explanation) if json else say("\n".join([*lines, "", *explanation.notes]))
     return 0

@@ -36,10 +36,7 @@ def run(
     if length < 1:
         raise InputError("--seq is 0; a sequence has at least one token.")
     report = model_report(load_model(name), length, kv_dtype, causal=not full)
-    if json:
-        emit_json(report)
-    else:
-        say(report.program if program else _details(report))
+    emit_json(report) if json else say(report.program if program else _details(report))
     return 0
 
 
@@ -61,31 +58,18 @@ def _details(report) -> str:
         f"({report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,})",
         "",
     ]
-    rows = []
+    rows, flops = [], report.forward_flops_per_token_by_part
     for part, size in sorted(report.parameters_by_part.items(), key=lambda item: -item[1]):
-        flops = report.forward_flops_per_token_by_part.get(part, 0.0)
-        rows.append(
-            [
-                part,
-                f"{size:,}",
-                f"{size / report.parameters:.1%}",
-                bar(size / report.parameters, 16),
-                amount(flops, "FLOP"),
-            ]
-        )
-    scores = report.forward_flops_per_token_by_part.get("scores")
-    if scores:
-        rows.append(["scores", "0", "", "", amount(scores, "FLOP")])
+        share = size / report.parameters
+        rows.append([part, f"{size:,}", f"{share:.1%}", bar(share, 16), amount(flops.get(part, 0.0), "FLOP")])
+    if flops.get("scores"):
+        rows.append(["scores", "0", "", "", amount(flops["scores"], "FLOP")])
     lines += [table(["part", "parameters", "share", "", "forward/token"], rows, right=[1, 2, 4]), ""]
     for part, size in report.extra_parameters.items():
         lines.append(f"the checkpoint also holds {part}: {size:,} parameters")
     what = "causal" if report.causal else "full"
-    forward, training = (
-        amount(flops, "FLOP") for flops in (report.forward_flops_per_token, report.training_flops_per_token)
-    )
-    six_n = [
-        amount(flops, "FLOP") for flops in (report.six_n_flops_per_token, report.six_n_with_embedding_flops_per_token)
-    ]
+    keys = ("forward", "training", "six_n", "six_n_with_embedding")
+    forward, training, *six_n = (amount(getattr(report, f"{key}_flops_per_token"), "FLOP") for key in keys)
     weights = ", ".join(f"{amount(size, 'bytes')} in {dtype}" for dtype, size in report.weight_bytes.items())
     lines += [
         f"weights: {weights}",

@@ -35,7 +35,9 @@ def run(
         note(f"A roofline is of one chip: using one {piece.chip.title} of {piece}.")
     if per_element <= 0:
         raise InputError(f"--per-element is {per_element}; an element takes at least some FLOPs.")
-    report = roofline_report(expression, chip, read_sizes(sizes), memory, weights_only, per_element)
+    report = roofline_report(
+        expression, chip, read_sizes(sizes), memory, weights_only=weights_only, per_element=per_element
+    )
     if plot and chip is None:
         raise InputError("A roofline is drawn for a chip; say which with --on.")
     if plot and chip is not None:

@@ -55,8 +55,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[
 
 
 def record_table(records: Sequence[Any], columns: dict[str, Any], indent: int = 0) -> str:
-    """A table of records: each column's title, and a field, a field with its unit, or a function of the record. Numbers
-    stand flush right.
+    """A table of records: each column's title, and a field or a function of the record, alone or with its unit. Numbers
+    and what has a unit (be it "") stand flush right.
 
     >>> from types import SimpleNamespace as Row
     >>> print(record_table([Row(name="v5e", hbm=16e9)], {"chip": "name", "HBM": ("hbm", "bytes")}))
@@ -66,7 +66,7 @@ def record_table(records: Sequence[Any], columns: dict[str, Any], indent: int = 
 
     def shown(record: Any, column: Any) -> Any:
         if isinstance(column, tuple):
-            return amount(getattr(record, column[0]), column[1])
+            return amount(shown(record, column[0]), column[1])
         return column(record) if callable(column) else getattr(record, column)
 
     rows = [[shown(record, column) for column in columns.values()] for record in records]

@@ -32,6 +32,7 @@ def run(
     json: Json = False,
 ) -> int:
     """Many questions at once: resumable, one bad entry never stops the rest."""
+    from dragonscale.cli.sweep_text import text_of
     from dragonscale.reports.sweep.report import sweep
     from dragonscale.reports.sweep.table import check_table, save_table
 
@@ -44,12 +45,7 @@ def run(
     for path in table:
         save_table(report, path)
         note(f"Wrote {path}.")
-    if json:
-        emit_json(report)
-    else:
-        from dragonscale.cli.sweep_text import text_of
-
-        print(text_of(report))
+    emit_json(report) if json else print(text_of(report))
     if report.stopped:
         return INTERRUPTED
     differing = report.verify is not None and "differs" in report.verify.verdicts

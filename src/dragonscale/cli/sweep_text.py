@@ -5,7 +5,7 @@ from typing import Any
 
 from dragonscale.cli.show import table
 from dragonscale.reports.sweep.records import COMMANDS, SweepReport
-from dragonscale.reports.sweep.table import SHORT, failures, head, shown
+from dragonscale.reports.sweep.table import SHORT, failures, head, shown, spread_rows
 
 COLUMNS = 80
 MOST = 40
@@ -19,24 +19,17 @@ _LEFT_OUT = {
 
 def text_of(report: SweepReport) -> str:
     """The whole answer."""
-    parts = [
-        f"{report.entries} entries: {report.known} known before, {report.answered} answered now, {report.failed} failed"
-    ]
+    counts = f"{report.known} known before, {report.answered} answered now, {report.failed} failed"
+    parts = [f"{report.entries} entries: {counts}"]
     for command in COMMANDS:
         rows = [row for row in report.rows if row["command"] == command and not row["failed"]]
         if rows:
             parts.append(_rows(command, rows))
     if report.verify is not None:
-        spreads = [
-            [one.name, one.rows, _share(one.median), _share(one.worst), one.worst_row] for one in report.verify.spreads
-        ]
-        parts.append(table(["error", "programs", "median", "worst", "where"], spreads, right=[1, 2, 3]))
+        heads = ["error", "programs", "median", "worst", "where"]
+        parts.append(table(heads, spread_rows(report.verify), right=[1, 2, 3]))
     parts += [_failures(report), _closing(report)]
     return "\n\n".join(part for part in parts if part)
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2%}"
 
 
 def _rows(command: str, rows: list[dict[str, Any]]) -> str:
@@ -47,28 +40,19 @@ def _rows(command: str, rows: list[dict[str, Any]]) -> str:
     others = [place for place, name in enumerate(names) if name != "plan"]
     taken = sum(2 + max(len(line[place]) for line in [heads, *body]) for place in others)
     room = max(NARROWEST, COLUMNS - taken)
-    body = [
-        [_short(text, room) if name == "plan" else text for name, text in zip(names, line, strict=True)]
-        for line in body
-    ]
+    for line in body if "plan" in names else []:
+        place = names.index("plan")
+        line[place] = line[place] if len(line[place]) <= room else line[place][: room - 1] + "…"
     numbers = [place for place, name in enumerate(names) if name.endswith(("_error", "_s", "mfu", "_chip", "_mtok"))]
     text = f"{command}\n" + table(heads, body, right=numbers)
     return text + (f"\nand {len(rows) - MOST} more (--table has all)" if len(rows) > MOST else "")
 
 
-def _short(text: str, widest: int) -> str:
-    return text if len(text) <= widest else text[: widest - 1] + "…"
-
-
 def _failures(report: SweepReport) -> str:
     """Each reason once, with how many entries it stopped."""
-    said = [f"{len(which)} failed: {reason}" for reason, which in failures(report.rows).items()]
-    return "\n".join(
-        textwrap.fill(
-            textwrap.shorten(one, 300, placeholder=" …"), COLUMNS, subsequent_indent="  ", break_on_hyphens=False
-        )
-        for one in said[:MOST]
-    )
+    said = [f"{len(which)} failed: {reason}" for reason, which in failures(report.rows).items()][:MOST]
+    short = [textwrap.shorten(one, 300, placeholder=" …") for one in said]
+    return "\n".join(textwrap.fill(one, COLUMNS, subsequent_indent="  ", break_on_hyphens=False) for one in short)
 
 
 def _closing(report: SweepReport) -> str:
@@ -81,8 +65,7 @@ def _closing(report: SweepReport) -> str:
         said = "Every entry is answered."
     else:
         differ = report.verify.verdicts.get("differs", 0)
-        said = (
-            f"Every entry is answered; {differ or 'no'} verification{'s' * (differ != 1)} differ{'s' * (differ == 1)}"
-        )
+        which = f"verification{'s' * (differ != 1)} differ{'s' * (differ == 1)}"
+        said = f"Every entry is answered; {differ or 'no'} {which}"
         said += ": run `dscale verify` on one to see where." if differ else "."
     return textwrap.fill(said, COLUMNS)

@@ -58,7 +58,10 @@ def run(
     json: Json = False,
 ) -> int:
     """How should a training run be split over chips, how long does a step take, what bounds it, what does it cost?"""
+    from dragonscale.cli.train_text import text_of
+    from dragonscale.reports.train.ask import answer
     from dragonscale.reports.train.question import TrainQuestion, read_question
+    from dragonscale.reports.verify.best import training_question
 
     asked = read_question(
         TrainQuestion(
@@ -68,27 +71,13 @@ def run(
     )  # fmt: skip
     for text in asked.notes:
         note(text)
-    report, code = _answer(asked, scaling, codesign)
-    if report is None:
-        return code
+    with Bar("plans") as bar:
+        report = answer(asked, bar.step, scaling, codesign)
     if report.plans:
         _write_files(asked, report, save, plot, chart, timeline)
-    ask = partial(_best_plan, asked, report) if verify and report.plans else None
-    compared = conclude(report, partial(_say, report, explain), ask, json)
-    return code or compared
-
-
-def _say(report: Any, explain: bool) -> None:
-    from dragonscale.cli.train_text import text_of
-
-    print(text_of(report, explain))
-
-
-def _best_plan(asked: Any, report: Any) -> Any:
-    """What to compile: the best plan, or the one that was given."""
-    from dragonscale.reports.verify.best import training_question
-
-    return training_question(asked, report)
+    ask = partial(training_question, asked, report) if verify and report.plans else None
+    compared = conclude(report, lambda: print(text_of(report, explain)), ask, json)
+    return compared if report.plans and report.plans[0].feasible else INFEASIBLE
 
 
 def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, chart: str, timeline: str | None) -> None:
@@ -106,13 +95,3 @@ def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, ch
     if plot is not None:
         save_chart(draw(chart, asked, report), plot)
         note(f"Wrote {plot}.")
-
-
-def _answer(asked: Any, scaling: bool, codesign: bool) -> tuple[Any, int]:
-    """The report, with a progress bar on stderr where a person is watching."""
-    from dragonscale.reports.train.ask import answer
-
-    with Bar("plans") as bar:
-        report = answer(asked, bar.step, scaling, codesign)
-    feasible = bool(report.plans) and report.plans[0].feasible
-    return report, 0 if feasible else INFEASIBLE

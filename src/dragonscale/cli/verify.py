@@ -69,14 +69,10 @@ def verified(asked: Any, cached: bool = True) -> Any:
 
 def show(report: Any, json: bool) -> int:
     """Print a report; returns the exit code it stands for."""
+    from dragonscale.cli.verify_text import text_of
     from dragonscale.reports.verify.words import exit_code
 
-    if json:
-        emit_json(report)
-    else:
-        from dragonscale.cli.verify_text import text_of
-
-        print(text_of(report))
+    emit_json(report) if json else print(text_of(report))
     return exit_code(report)
 
 

@@ -14,26 +14,21 @@ MOST = 12
 
 def text_of(report: VerifyReport) -> str:
     """The whole answer."""
-    request = report.request
+    request, lists = report.request, view.lists(report)
+    buffers, planned, compiled, slowest = [_items(heading, items) for heading, items in list(lists.items())[1:]]
     parts = ["\n".join(_wrapped(line) for line in (words.title(request), words.work(request), words.effort(report)))]
-    if report.trouble:
-        parts.append(_wrapped(words.sentence(report.trouble)))
-    parts += [_comparison(report), _reasons(report), _largest(report)]
-    parts.append(_items("only the plan has", view.unmatched_items(report.only_planned)))
-    parts.append(_items("only the compiler has", view.unmatched_items(report.only_compiled)))
-    parts += [_overlap(report), _items("slowest kernels by the compiler's estimate", view.slowest_items(report))]
-    parts.append(_stack(report))
-    parts.append("\n".join(_wrapped(one) for one in view.remarks(report)))
-    parts.append(_wrapped(words.closing(report)))
+    parts += [_wrapped(words.sentence(report.trouble))] if report.trouble else []
+    parts += [_comparison(report), _reasons(report), buffers, planned, compiled, _overlap(report), slowest]
+    stack = [replace(one, about=one.about[:4]) for one in view.stack_items(report)]
+    parts.append(_items(f"{report.stack} differs from the program compiled here (--json has every line)", stack))
+    parts += ["\n".join(_wrapped(one) for one in view.remarks(report)), _wrapped(words.closing(report))]
     return "\n\n".join(part for part in parts if part)
 
 
 def _wrapped(text: str, indent: int = 0, first: str | None = None) -> str:
-    blank = " " * indent
+    blank, said = " " * indent, " ".join(text.split())
     start = blank if first is None else first
-    return textwrap.fill(
-        " ".join(text.split()), COLUMNS, initial_indent=start, subsequent_indent=blank, break_on_hyphens=False
-    )
+    return textwrap.fill(said, COLUMNS, initial_indent=start, subsequent_indent=blank, break_on_hyphens=False)
 
 
 def _path(text: str, indent: int) -> str:
@@ -48,27 +43,19 @@ def _path(text: str, indent: int) -> str:
 
 def _comparison(report: VerifyReport) -> str:
     """One table: totals of a chip, then bytes by mesh axes with the kinds of collectives beneath."""
-    rows = [_cells(row) for row in view.totals(report)]
-    for row in view.axis_rows(report):
-        rows.append(_cells(row, "sent over "))
-        rows += [["  " + part.name, part.planned, part.compiled, part.ratio, ""] for part in row.below]
-    if not rows:
-        return ""
-    return table(["on each chip", "planned", "compiled", "ratio", "verdict"], rows, right=[1, 2, 3])
-
-
-def _cells(row: view.Row, before: str = "") -> list[str]:
-    return [before + row.name, row.planned, row.compiled, row.ratio, row.verdict]
+    rows: list[list[str]] = []
+    for before, found in (("", view.totals(report)), ("sent over ", view.axis_rows(report))):
+        for row in found:
+            rows.append([before + row.name, row.planned, row.compiled, row.ratio, row.verdict])
+            rows += [["  " + part.name, part.planned, part.compiled, part.ratio, ""] for part in row.below]
+    heads = ["on each chip", "planned", "compiled", "ratio", "verdict"]
+    return table(heads, rows, right=[1, 2, 3]) if rows else ""
 
 
 def _reasons(report: VerifyReport) -> str:
     """Why numbers differ, where that is known."""
     rows = [*view.totals(report), *view.axis_rows(report)]
     return "\n".join(_wrapped(f"{row.name}: {words.sentence(row.why)}") for row in rows if row.why)
-
-
-def _largest(report: VerifyReport) -> str:
-    return _items("largest buffers", view.largest_items(report))
 
 
 def _items(heading: str, items: list[view.Item]) -> str:
@@ -85,18 +72,8 @@ def _items(heading: str, items: list[view.Item]) -> str:
     return "\n".join(lines)
 
 
-def _stack(report: VerifyReport) -> str:
-    """What the stack of the plan does otherwise, the largest lines of each switch."""
-    items = [replace(one, about=one.about[:4]) for one in view.stack_items(report)]
-    return _items(f"{report.stack} differs from the program compiled here (--json has every line)", items)
-
-
 def _overlap(report: VerifyReport) -> str:
-    found = view.overlap_rows(report.overlap)
-    if not found:
-        return ""
-    rows = [
-        [name, what, size, planned, compiled, "" if agrees else "differs"]
-        for name, what, size, planned, compiled, agrees in found
-    ]
-    return table(["hidden or exposed", "what", "sent", "planned", "compiled", ""], rows[:MOST], right=[2])
+    rows = [[*texts, "" if agrees else "differs"] for *texts, agrees in view.overlap_rows(report.overlap)]
+    return (
+        table(["hidden or exposed", "what", "sent", "planned", "compiled", ""], rows[:MOST], right=[2]) if rows else ""
+    )

@@ -85,7 +85,8 @@ def collective_time(kind: str, volume: Number, group: Group, options: Options = 
     if kind not in KINDS:
         raise unknown("collective", kind, KINDS)
     if isinstance(group, Stacked):
-        return _stacked(kind, volume, group, options)
+        parts = [collective_time(what, size, on, options) * n for n, what, size, on in stages(kind, volume, group)]
+        return sum(parts[1:], parts[0])
     formulas: Callable[..., Seconds] = {Rings: _on_rings, Switches: _under_switches, Wide: _over_dcn}[type(group)]
     cost = formulas(kind, volume, group, options)
     if is_symbolic(group.size):
@@ -118,12 +119,11 @@ def _all_to_all_on_rings(volume: Number, group: Rings, options: Options) -> Numb
     if options.one_way:
         # Every piece travels d = 1 … N−1 links the same way: V/N² · N(N−1)/2 bytes over each link.
         return filled * (group.size - 1) / (2 * group.size * group.link)
-    others = [group.size / axis.size for axis in group.axes]
-    crossing = [
-        filled / 4 / (other * positive(axis.links) * group.link) for axis, other in zip(group.axes, others, strict=True)
+    cost = [
+        present(axis.size) * filled / 4 / (group.size / axis.size * positive(axis.links) * group.link)
+        for axis in group.axes
     ]
-    sized = [present(axis.size) * cost for axis, cost in zip(group.axes, crossing, strict=True)]
-    return maximum(*sized) if len(sized) > 1 else sized[0]
+    return maximum(*cost) if len(cost) > 1 else cost[0]
 
 
 def _under_switches(kind: str, volume: Number, group: Switches, options: Options) -> Seconds:
@@ -162,19 +162,15 @@ def _over_dcn(kind: str, volume: Number, group: Wide, options: Options) -> Secon
     return Seconds(passes * volume * crossed / group.egress, passes * group.latency)
 
 
-def _stacked(kind: str, volume: Number, group: Stacked, options: Options) -> Seconds:
-    """Hierarchically: the outer wiring only ever carries one chip's part of the array."""
-    inner, outer = group.inner, group.outer
-    part = volume / inner.size
+def stages(kind: str, volume: Number, group: Stacked) -> list[tuple[int, str, Number, Group]]:
+    """A collective over two wirings, hierarchically: how often, what, of how many bytes and over which; the outer wiring
+    only ever carries one chip's part of the array."""
+    inner, outer, part = group.inner, group.outer, volume / group.inner.size
     if kind == "all_reduce":
-        inside = collective_time("reduce_scatter", volume, inner, options) * 2
-        return inside + collective_time("all_reduce", part, outer, options)
-    if kind == "all_to_all":
-        inside = collective_time("all_to_all", volume / outer.size, inner, options)
-        return inside + collective_time("all_to_all", part, outer, options)
+        return [(2, "reduce_scatter", volume, inner), (1, kind, part, outer)]
     if kind == "permute":
-        return collective_time("permute", volume, outer, options)
-    return collective_time(kind, volume, inner, options) + collective_time(kind, part, outer, options)
+        return [(1, kind, volume, outer)]
+    return [(1, kind, volume / outer.size if kind == "all_to_all" else volume, inner), (1, kind, part, outer)]
 
 
 def wire_bytes(kind: str, volume: Number, size: Number) -> Number:
@@ -184,14 +180,7 @@ def wire_bytes(kind: str, volume: Number, size: Number) -> Number:
     (56.0, 112.0, 7.0)
     """
     part = (size - 1) / size
-    factors = {
-        "all_gather": part,
-        "reduce_scatter": part,
-        "all_reduce": 2 * part,
-        "all_to_all": part / size,
-        "permute": 1,
-    }
-    return volume * factors[kind]
+    return volume * {"all_reduce": 2 * part, "all_to_all": part / size, "permute": 1}.get(kind, part)
 
 
 def sent_bytes(kind: str, volume: Number, group: Group, options: Options = BOOK) -> Number:

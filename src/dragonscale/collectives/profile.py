@@ -33,7 +33,7 @@ An AllReduce takes the fastest of those allowed. On a torus the bound's own algo
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from dragonscale.collectives.cost import BOOK, KINDS, Options, collective_time
+from dragonscale.collectives.cost import BOOK, KINDS, Options, collective_time, stages
 from dragonscale.collectives.group import Group, Rings, Span, Stacked, Switches, Wide, present
 from dragonscale.errors import unknown
 from dragonscale.numbers import Number, is_symbolic, log2, maximum, minimum, sqrt, where
@@ -101,7 +101,8 @@ def expected_time(kind: str, volume: Number, group: Group, profile: Profile, opt
     if kind not in KINDS:
         raise unknown("collective", kind, KINDS)
     if isinstance(group, Stacked):
-        return _stacked(kind, volume, group, profile, options)
+        parts = stages(kind, volume, group)
+        return sum(times * expected_time(what, size, on, profile, options) for times, what, size, on in parts)
     if isinstance(group, Switches):
         seconds = _under_switches(kind, volume, group, profile, options)
     else:
@@ -122,31 +123,9 @@ def _as_bound(kind: str, volume: Number, group: Rings | Wide, profile: Profile, 
     """Tori and data-centre networks: the bound's algorithm and hops, at the bandwidth that is reached."""
     bound = collective_time(kind, volume, group, replace(options, exact=True))
     tier = profile.torus if isinstance(group, Rings) else profile.wide
-    path = profile.path(tier, _algorithm(kind, tier))
+    ring = "all_reduce" if kind == "all_reduce" and "all_reduce" in tier.paths else "ring"
+    path = profile.path(tier, "direct" if kind in ("all_to_all", "permute") else ring)
     return path.seconds(0, bound.bandwidth) + bound.latency
-
-
-def _algorithm(kind: str, tier: Tier) -> str:
-    if kind in ("all_to_all", "permute"):
-        return "direct"
-    return "all_reduce" if kind == "all_reduce" and "all_reduce" in tier.paths else "ring"
-
-
-def _stacked(kind: str, volume: Number, group: Stacked, profile: Profile, options: Options) -> Number:
-    """Hierarchically, one wiring after the other, as the bound does it."""
-    inner, outer = group.inner, group.outer
-    part = volume / inner.size
-
-    def on(which: Group, what: str, size: Number) -> Number:
-        return expected_time(what, size, which, profile, options)
-
-    if kind == "all_reduce":
-        return 2 * on(inner, "reduce_scatter", volume) + on(outer, "all_reduce", part)
-    if kind == "all_to_all":
-        return on(inner, kind, volume / outer.size) + on(outer, kind, part)
-    if kind == "permute":
-        return on(outer, kind, volume)
-    return on(inner, kind, volume) + on(outer, kind, part)
 
 
 @dataclass(frozen=True)
@@ -186,19 +165,15 @@ class _Layout:
         slowest: Number = 0.0
         for place, span in enumerate(self.spans):
             fraction = path.fraction if place == 0 else self.between(across, "fraction")
-            carried = inside if place == 0 else between
-            used = _spanned(span.fan)
-            slowest = maximum(slowest, used * carried * span.sharing / (fraction * self.link(place)))
+            carried = _spanned(span.fan) * (inside if place == 0 else between)
+            slowest = maximum(slowest, carried * span.sharing / (fraction * self.link(place)))
         return slowest
 
     def total(self, path: Path, inner: Number, outer: Number, moving: Number, part: Number = 0.0) -> Number:
         """Seconds for `inner` steps inside nodes and `outer` between them; `part` is the bytes that stay on a chip."""
         across = self.across
-        lead = (
-            path.launch
-            + path.hop * inner
-            + across * (self.between("ring", "launch") + self.between("ring", "hop") * outer)
-        )
+        between = self.between("ring", "launch") + self.between("ring", "hop") * outer
+        lead = path.launch + path.hop * inner + across * between
         ramp = path.ramp + across * self.between("ring", "ramp")
         copied = part / path.copy if path.copy else 0.0
         stalled = where(part > path.switch, (1 - across) * path.stall * inner, 0.0) if path.switch else 0.0
@@ -264,13 +239,10 @@ def _direct(kind: str, volume: Number, group: Switches, layout: _Layout, profile
     """Every pair at once: the bound on links of the bandwidth that is reached."""
     path = profile.path(layout.domain, "direct")
     between = profile.fabric.implementations.get(profile.implementation, {}).get("direct")
+    outside = between.fraction if between else layout.between("ring", "fraction")
+    fractions = [path.fraction, *[outside] * (len(group.levels) - 1)]
     levels = tuple(
-        replace(
-            level,
-            bandwidth=layout.link(place)
-            * (path.fraction if place == 0 else between.fraction if between else layout.between("ring", "fraction")),
-        )
-        for place, level in enumerate(group.levels)
+        replace(level, bandwidth=layout.link(place) * fractions[place]) for place, level in enumerate(group.levels)
     )
     moving = collective_time(kind, volume, replace(group, levels=levels), replace(options, exact=True)).bandwidth
     staying = volume * options.filled / group.size**2 if kind == "all_to_all" else 0.0

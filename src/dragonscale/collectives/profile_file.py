@@ -72,40 +72,27 @@ def read_tier(table: dict[str, Any], origin: str) -> TierFile:
         raise unknown("tier", file.tier, TIERS)
     everything = [*file.paths.items(), *(pair for own in file.implementations.values() for pair in own.items())]
     for name, path in everything:
-        if path.rests_on.source not in file.sources:
-            raise InputError(
-                f"The network profile {shorten(origin)} rests {name} on {path.rests_on.source!r}, which [sources] does not list."
-            )
+        at, source = f"The network profile {shorten(origin)}", path.rests_on.source
+        if source not in file.sources:
+            raise InputError(f"{at} rests {name} on {source!r}, which [sources] does not list.")
         if not 0 < path.fraction <= 1:
-            raise InputError(
-                f"The network profile {shorten(origin)} gives {name} the fraction {path.fraction}; it lies in (0, 1]."
-            )
+            raise InputError(f"{at} gives {name} the fraction {path.fraction}; it lies in (0, 1].")
     return file
 
 
 def make_path(file: PathFile) -> Path:
     """The constants in seconds and bytes per second."""
-    return Path(
-        launch=parse(file.launch, "s", "launch"),
-        hop=parse(file.hop, "s", "hop"),
-        fraction=file.fraction,
-        ramp=parse(file.ramp, "s", "ramp"),
-        copy=parse(file.copy, "bytes/s", "copy") if file.copy else None,
-        stall=parse(file.stall, "s", "stall"),
-        switch=parse(file.switch, "bytes", "switch"),
-    )
+    units = {"launch": "s", "hop": "s", "ramp": "s", "stall": "s", "switch": "bytes", "copy": "bytes/s"}
+    read = {name: parse(text, unit, name) for name, unit in units.items() if (text := getattr(file, name))}
+    return Path(fraction=file.fraction, **read)
 
 
 def make_tier(file: TierFile) -> Tier:
     """The tier that a file describes."""
-    return Tier(
-        file.name,
-        file.title,
-        {name: make_path(path) for name, path in file.paths.items()},
-        {who: {name: make_path(path) for name, path in own.items()} for who, own in file.implementations.items()},
-        file.peers,
-        parse(file.egress, "bytes/s", "egress") if file.egress else None,
-    )
+    own = {who: {name: make_path(path) for name, path in them.items()} for who, them in file.implementations.items()}
+    egress = parse(file.egress, "bytes/s", "egress") if file.egress else None
+    paths = {name: make_path(path) for name, path in file.paths.items()}
+    return Tier(file.name, file.title, paths, own, file.peers, egress)
 
 
 @functools.cache
@@ -132,17 +119,12 @@ def choose(tier: str, chip: str, transport: str = "") -> str:
     ('nvlink4', 'ici', 'generic-domain')
     """
 
-    def fit(file: TierFile) -> tuple[bool, bool]:
-        return (chip in file.chips, transport in file.transports)
-
-    files = [
-        file
-        for file in tier_files().values()
-        if file.tier == tier
-        and (not file.chips or chip in file.chips)
-        and (not file.transports or transport in file.transports)
-    ]
-    return max(files, key=fit).name
+    found: dict[tuple[bool, bool], str] = {}
+    for file in tier_files().values():
+        on, over = chip in file.chips, transport in file.transports
+        if file.tier == tier and (on or not file.chips) and (over or not file.transports):
+            found.setdefault((on, over), file.name)
+    return found[max(found)]
 
 
 @functools.cache

@@ -55,20 +55,14 @@ def switch_traffic(kind: str, volume: Number, fans: tuple[Number, ...], tier: in
         raise unknown("collective", kind, KINDS)
     if not 0 <= tier < len(fans):
         raise InputError(f"There is no tier {tier}; the group crosses {len(fans)}, counted from 0.")
-    total, children = product(fans), fans[tier]
-    child = product(fans[:tier]) / total
-    own = child * children
-    top = tier == len(fans) - 1
-    if kind == "all_gather":
-        above = 0 if top else volume * own
-        return SwitchTraffic(children * volume * child + (0 if top else volume * (1 - own)), children * volume * (1 - child) + above)  # fmt: skip
-    if kind == "reduce_scatter":
-        gathered = switch_traffic("all_gather", volume, fans, tier)
-        return SwitchTraffic(gathered.egress, gathered.ingress)
-    if kind == "all_reduce":
-        both = children * volume + (0 if top else volume)
-        return SwitchTraffic(both, both)
-    if kind == "all_to_all":
-        through = volume * children * child * (1 - child) + (0 if top else volume * own * (1 - own))
-        return SwitchTraffic(through, through)
-    return SwitchTraffic(children * volume, children * volume)
+    children, child = fans[tier], product(fans[:tier]) / product(fans)
+    own, top = child * children, tier == len(fans) - 1
+    ingress = egress = children * volume
+    if kind in ("all_gather", "reduce_scatter"):
+        ingress = children * volume * child + (0 if top else volume * (1 - own))
+        egress = children * volume * (1 - child) + (0 if top else volume * own)
+    elif kind == "all_reduce":
+        ingress = egress = children * volume + (0 if top else volume)
+    elif kind == "all_to_all":
+        ingress = egress = volume * children * child * (1 - child) + (0 if top else volume * own * (1 - own))
+    return SwitchTraffic(egress, ingress) if kind == "reduce_scatter" else SwitchTraffic(ingress, egress)

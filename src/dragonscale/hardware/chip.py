@@ -123,15 +123,13 @@ class Chip:
         """
         rates = self.matrix if unit == "matrix" else self.vector
         dtype_bytes(dtype)
-        name = _COMPUTED_AS.get(dtype, dtype)
-        seen = {name}
+        name, seen = _COMPUTED_AS.get(dtype, dtype), set()
         while name not in rates:
+            seen.add(name)
             name = "fp32" if unit == "vector" else _WIDER.get(name, "")
             if not name or (name in seen and name not in rates):
-                raise InputError(
-                    f"{self.title} has no known {unit} rate for {dtype}; known: {', '.join(sorted(rates))}."
-                )
-            seen.add(name)
+                known = ", ".join(sorted(rates))
+                raise InputError(f"{self.title} has no known {unit} rate for {dtype}; known: {known}.")
         return rates[name]
 
     def bandwidth(self, level: str) -> float:
@@ -160,11 +158,8 @@ class Chip:
         wrong = [path for path in changes if path not in self.facts]
         if wrong:
             raise unknown(f"fact of {self.title} called", wrong[0], self.facts)
-        facts = {
-            path: replace(fact, value=changes[path], source="what-if") if path in changes else fact
-            for path, fact in self.facts.items()
-        }
-        return assemble(self, facts)
+        changed = {path: replace(self.facts[path], value=value, source="what-if") for path, value in changes.items()}
+        return assemble(self, self.facts | changed)
 
 
 def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
@@ -176,27 +171,14 @@ def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
     def under(prefix: str) -> dict[str, Any]:
         return {path[len(prefix) :]: fact.value for path, fact in facts.items() if path.startswith(prefix)}
 
-    levels = {path.split(".")[1] for path in facts if path.startswith("memory.")}
-    memory = {
-        name: Memory(value(f"memory.{name}.capacity", 0.0), value(f"memory.{name}.bandwidth"))
-        for name in sorted(levels)
-    }
+    levels = sorted({path.split(".")[1] for path in facts if path.startswith("memory.")})
+    memory = {name: Memory(value(f"memory.{name}.capacity", 0.0), value(f"memory.{name}.bandwidth")) for name in levels}
     if isinstance(chip.network, Torus):
-        pod = tuple(int(size) for size in value("ici.pod"))
-        network: Torus | Tree = replace(
-            chip.network, axes=len(pod), link=value("ici.link"), hop_latency=value("ici.hop_latency"), pod=pod
-        )
+        pod, link, hop = tuple(int(size) for size in value("ici.pod")), value("ici.link"), value("ici.hop_latency")
+        network: Torus | Tree = replace(chip.network, axes=len(pod), link=link, hop_latency=hop, pod=pod)
     else:
-        network = Tree(
-            tuple(
-                replace(
-                    level,
-                    bandwidth=value(f"levels.{level.name}.bandwidth"),
-                    latency=value(f"levels.{level.name}.latency"),
-                )
-                for level in chip.network.levels
-            )
-        )
+        rates = [under(f"levels.{level.name}.") for level in chip.network.levels]
+        network = Tree(tuple(replace(level, **rate) for level, rate in zip(chip.network.levels, rates, strict=True)))
     return replace(
         chip,
         matrix=under("matrix."),

@@ -81,26 +81,19 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def read_chip(table: dict[str, Any], origin: str) -> Chip:
     """Check a table against `ChipFile` and assemble the chip."""
     file = checked(table, ChipFile, "chip file", origin)
-    strange = [dtype for dtype in (*file.matrix, *file.vector) if dtype not in DTYPE_BYTES]
-    if strange:
-        raise InputError(f"The chip file {shorten(origin)} gives a rate for {strange[0]!r}, which is no dtype.")
-    if "hbm" not in file.memory:
-        raise InputError(f"The chip file {shorten(origin)} has no [memory.hbm].")
-    if (file.ici is None) == (not file.levels):
-        raise InputError(f"The chip file {shorten(origin)} must have either [ici] (a torus) or [[levels]] (switches).")
-    blank = Chip(
-        name=file.name,
-        title=file.title,
-        kind=file.kind,
-        matrix={},
-        vector={},
-        memory={},
-        network=_network_shape(file),
-        aliases=tuple(file.aliases),
-        released=file.released,
-        default_slice=file.default_slice,
-        sources={key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()},
+    strange, at = (
+        [one for one in (*file.matrix, *file.vector) if one not in DTYPE_BYTES],
+        f"The chip file {shorten(origin)}",
     )
+    if strange:
+        raise InputError(f"{at} gives a rate for {strange[0]!r}, which is no dtype.")
+    if "hbm" not in file.memory:
+        raise InputError(f"{at} has no [memory.hbm].")
+    if (file.ici is None) == (not file.levels):
+        raise InputError(f"{at} must have either [ici] (a torus) or [[levels]] (switches).")
+    sources = {key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()}
+    words = {"aliases": tuple(file.aliases), "released": file.released, "default_slice": file.default_slice}
+    blank = Chip(file.name, file.title, file.kind, {}, {}, {}, _network_shape(file), **words, sources=sources)
     return assemble(blank, _facts(file, origin))
 
 
@@ -123,7 +116,8 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
         written[f"memory.{name}.bandwidth"] = (memory.bandwidth, "bytes/s")
     for key, value in file.structure.items():
         text = value.value if isinstance(value, QuantityFile) else value
-        written[f"structure.{key}"] = (value, "Hz" if isinstance(text, str) and text.endswith("Hz") else "count")
+        unit = "Hz" if isinstance(text, str) and text.endswith("Hz") else "count"
+        written[f"structure.{key}"] = (value, unit)
     if file.host:
         written |= {"host.chips": (file.host.chips, "count"), "host.shape": (file.host.shape, "count")}
     if file.dcn:
@@ -142,8 +136,7 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
     }
     for path, fact in facts.items():
         for reading in (fact, *fact.also):
-            if file.sources and reading.source not in file.sources and reading.source != origin:
-                raise InputError(
-                    f"{path} in {shorten(origin)} names the source {reading.source!r}, which [sources] does not list."
-                )
+            if file.sources and reading.source not in (*file.sources, origin):
+                names = f"{path} in {shorten(origin)} names the source {reading.source!r}"
+                raise InputError(f"{names}, which [sources] does not list.")
     return facts

@@ -59,16 +59,12 @@ class Switch:
 @functools.cache
 def _switches() -> dict[str, Switch]:
     table = tomllib.loads((resources.files("dragonscale.hardware") / "switches.toml").read_text(encoding="utf-8"))
-    files = msgspec.convert(table["switches"], dict[str, SwitchFile])
-    return {
-        name: Switch(
-            name,
-            file.title,
-            int(read_quantity(file.ports, "count", f"{name}.ports", "switches.toml").value),
-            read_quantity(file.link, "bytes/s", f"{name}.link", "switches.toml").value,
-        )
-        for name, file in files.items()
-    }
+    switches: dict[str, Switch] = {}
+    for name, file in msgspec.convert(table["switches"], dict[str, SwitchFile]).items():
+        ports = read_quantity(file.ports, "count", f"{name}.ports", "switches.toml").value
+        link = read_quantity(file.link, "bytes/s", f"{name}.link", "switches.toml").value
+        switches[name] = Switch(name, file.title, int(ports), link)
+    return switches
 
 
 def load_switch(name: str) -> Switch:
@@ -221,20 +217,18 @@ def fat_tree(
     """
     half = switch.ports // 2
     if half < 2 or switch.ports % 2:
-        raise InputError(
-            f"A fat tree needs switches with an even number of ports, 4 or more; {switch.title} has {switch.ports}."
-        )
+        need = "A fat tree needs switches with an even number of ports, 4 or more"
+        raise InputError(f"{need}; {switch.title} has {switch.ports}.")
     if chips < 1:
         raise InputError(f"A tree of {chips} chips makes no sense; give at least one.")
-    node = node_tier(chip)
-    nodes = math.ceil(chips / int(node.chips))
+    nodes = math.ceil(chips / int(node_tier(chip).chips))
+    first = node_tier(chip, groups=nodes)
     links = node_links or round(_levels(chip)[1].bandwidth / switch.link)
     units = math.ceil(nodes / max(min(half, half * half // links), 1))
     per_unit = math.ceil(nodes / units)
     leaves = math.ceil(per_unit * links / half)
     up = math.ceil(per_unit * links / leaves)
-    in_unit = per_unit * int(node.chips)
-    first = node_tier(chip, groups=nodes)
+    in_unit = per_unit * int(first.chips)
     leaf = SwitchTier("leaf", per_unit, links, switch.link, leaves, half, up, units, in_unit)
     if leaves * units <= switch.ports and cores is None:
         count = spines or _even(math.ceil(leaves * units * up / switch.ports), up)
@@ -242,9 +236,8 @@ def fat_tree(
         return FatTree((first, leaf, spine), nodes)
     pods = math.ceil(units / max(half // leaves, 1))
     if pods > switch.ports:
-        raise InputError(
-            f"{chips} chips of {chip.title} need more than three tiers of switches with {switch.ports} ports."
-        )
+        need = f"{chips} chips of {chip.title} need more than three tiers"
+        raise InputError(f"{need} of switches with {switch.ports} ports.")
     in_pod = math.ceil(units / pods)
     count = spines / pods if spines else _even(math.ceil(leaves * in_pod * up / half), up)
     spine = SwitchTier("spine", in_pod, leaves * up, switch.link, count, half, half, pods, in_pod * in_unit)

@@ -12,27 +12,21 @@ twice what their two MXUs a core would give (see the notes in their files).
 (196608000000000.0, 197000000000000.0)
 """
 
+import math
+
 from dragonscale.errors import InputError
 from dragonscale.hardware.chip import Chip
 
 PARTS: dict[str, dict[str, str]] = {
     "gpu": {
-        "core": "SM",
-        "vector unit": "Warp Scheduler",
-        "ALU": "CUDA Core",
-        "scratchpad": "SMEM",
-        "matrix unit": "Tensor Core",
-        "main memory": "HBM",
+        "core": "SM", "vector unit": "Warp Scheduler", "ALU": "CUDA Core", "scratchpad": "SMEM",
+        "matrix unit": "Tensor Core", "main memory": "HBM",
     },
     "tpu": {
-        "core": "TensorCore",
-        "vector unit": "VPU",
-        "ALU": "VPU ALU",
-        "scratchpad": "VMEM",
-        "matrix unit": "MXU",
+        "core": "TensorCore", "vector unit": "VPU", "ALU": "VPU ALU", "scratchpad": "VMEM", "matrix unit": "MXU",
         "main memory": "HBM",
     },
-}
+}  # fmt: skip
 """What each kind of chip calls its parts, by what they do."""
 
 
@@ -40,10 +34,7 @@ def _count(chip: Chip, *names: str) -> int:
     missing = [name for name in names if name not in chip.structure]
     if missing:
         raise InputError(f"The file of {chip.title} does not say structure.{missing[0]}.")
-    result = 1
-    for name in names:
-        result *= int(chip.structure[name])
-    return result
+    return math.prod(int(chip.structure[name]) for name in names)
 
 
 def cores(chip: Chip) -> int:

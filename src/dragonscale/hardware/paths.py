@@ -53,9 +53,6 @@ def check_position(piece: Slice, position: tuple[int, ...]) -> None:
     """Refuse a position that the slice does not have, and slices without positions."""
     if not isinstance(piece.chip.network, Torus):
         raise InputError(f"{piece} hangs on switches; only the chips of a torus have a position.")
-    inside = len(position) == len(piece.shape) and all(
-        0 <= at < size for at, size in zip(position, piece.shape, strict=True)
-    )
-    if not inside:
-        last = tuple(size - 1 for size in piece.shape)
+    last = tuple(size - 1 for size in piece.shape)
+    if len(position) != len(last) or not all(0 <= at <= end for at, end in zip(position, last, strict=True)):
         raise InputError(f"{piece} has no chip at {position}; positions go from {(0,) * len(last)} to {last}.")

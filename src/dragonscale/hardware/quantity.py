@@ -62,14 +62,10 @@ def read_quantity(written: Written, dimension: str, where: str, default_source: 
     """
     if not isinstance(written, QuantityFile):
         return Quantity(_value(written, dimension, where), dimension, default_source)
-    main = Quantity(
-        _value(written.value, dimension, where), dimension, written.source, written.per, written.direction, written.note
-    )
-    others = tuple(
-        replace(main, value=_value(other.value, dimension, where), source=other.source, note=other.note)
-        for other in written.also
-    )
-    return replace(main, also=others)
+    words = written.source, written.per, written.direction, written.note
+    main = Quantity(_value(written.value, dimension, where), dimension, *words)
+    others = [(_value(other.value, dimension, where), other) for other in written.also]
+    return replace(main, also=tuple(replace(main, value=v, source=o.source, note=o.note) for v, o in others))
 
 
 def _value(value: str | float | list[float], dimension: str, where: str) -> Any:

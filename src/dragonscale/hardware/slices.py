@@ -135,11 +135,9 @@ def _canonical(text: str) -> str:
         count = max(count // 2, 1)
     shapes = [shape for shape in possible_shapes(chip) if math.prod(shape) == count]
     if not shapes:
-        sizes = sorted({math.prod(shape) for shape in possible_shapes(chip)})
-        close = sorted(sizes, key=lambda size: abs(size - count))[:3]
-        raise InputError(
-            f"{shorten(text)} is {count} chips, of which no slice is made; nearest: {', '.join(map(str, sorted(close)))}."
-        )
+        sizes = {math.prod(shape) for shape in possible_shapes(chip)}
+        close = ", ".join(map(str, sorted(sorted(sizes, key=lambda size: (abs(size - count), size))[:3])))
+        raise InputError(f"{shorten(text)} is {count} chips, of which no slice is made; nearest: {close}.")
     return f"{name}:{_x(min(shapes, key=sum))}"
 
 
@@ -151,9 +149,8 @@ def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
     if ":" in match["chip"] and not match["chip"].endswith(".toml"):
         name, _, shape = match["chip"].partition(":")
         load_chip(name)
-        raise InputError(
-            f"{shorten(text)} has the topology {shorten(shape)}; write sizes joined by x, such as 'v5e:4x4'."
-        )
+        wrong = f"{shorten(text)} has the topology {shorten(shape)}"
+        raise InputError(f"{wrong}; write sizes joined by x, such as 'v5e:4x4'.")
     shape = tuple(int(size[:9]) for size in match["shape"].split("x")) if match["shape"] else None
     pods = int(match["pods"][:9]) if match["pods"] else 1
     if pods == 0 or (shape and 0 in shape):
@@ -167,8 +164,7 @@ def _example(chip: Chip) -> str:
 
 def check_slice(piece: Slice) -> Slice:
     """The slice itself if it can exist; otherwise the reason and the nearest that can."""
-    reason = _impossible(piece)
-    if reason:
+    if reason := _impossible(piece):
         options = ", ".join(map(str, nearest_slices(piece)))
         raise InputError(f"{piece} cannot be had: {reason}. Possible: {options}.")
     return piece
@@ -246,11 +242,9 @@ def hops(piece: Slice, source: tuple[int, ...], target: tuple[int, ...]) -> int:
     >>> hops(parse_slice("v5e:4x4"), (0, 0), (3, 3)), hops(parse_slice("v5e:16x16"), (0, 0), (15, 15))
     (6, 2)
     """
-    total = 0
-    for size, wraps, start, end in zip(piece.shape, piece.wrap, source, target, strict=True):
-        apart = abs(start - end)
-        total += min(apart, size - apart) if wraps else apart
-    return total
+    axes = zip(piece.shape, piece.wrap, source, target, strict=True)
+    apart = [(abs(start - end), size, wraps) for size, wraps, start, end in axes]
+    return sum(min(way, size - way) if wraps else way for way, size, wraps in apart)
 
 
 def links_of(piece: Slice, position: tuple[int, ...]) -> int:

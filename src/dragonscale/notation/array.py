@@ -113,20 +113,18 @@ def parse_axes(text: str, whole: str) -> tuple[str, ...]:
     >>> parse_axes("XY", ""), parse_axes("{data,fsdp}", ""), parse_axes("data", "")
     (('X', 'Y'), ('data', 'fsdp'), ('data',))
     """
+    at = f"In {shorten(whole)} the"
     if text.startswith("{") and text.endswith("}"):
         axes = tuple(part.strip() for part in text[1:-1].split(","))
         if not all(re.fullmatch(r"[A-Za-z]\w*", axis) for axis in axes):
-            raise InputError(
-                f"In {shorten(whole)} the axes {shorten(text)} are not names separated by commas, as in '_{{data,fsdp}}'."
-            )
+            raise InputError(f"{at} axes {shorten(text)} are not names separated by commas, as in '_{{data,fsdp}}'.")
         return axes
     if _LETTERS.fullmatch(text):
         return tuple(re.findall(r"[A-Z]\d*", text))
     if _WORD.fullmatch(text):
         return (text,)
-    raise InputError(
-        f"In {shorten(whole)} the subscript {shorten('_' + text)} is not mesh axes; write '_XY', '_data' or '_{{data,fsdp}}'."
-    )
+    wrong = shorten("_" + text)
+    raise InputError(f"{at} subscript {wrong} is not mesh axes; write '_XY', '_data' or '_{{data,fsdp}}'.")
 
 
 def split_top(text: str, separators: str) -> Iterator[str]:
@@ -146,22 +144,18 @@ def split_top(text: str, separators: str) -> Iterator[str]:
 
 def _parse_dim(text: str, whole: str) -> Dim:
     text = text.strip()
-    match = _DIM.fullmatch(text)
+    match, at = _DIM.fullmatch(text), f"In {shorten(whole)} the dim {shorten(text)}"
     if not text or match is None or not (match["name"] or match["size"]):
-        raise InputError(
-            f"In {shorten(whole)} the dim {shorten(text)} is not a name or size with mesh axes, such as 'B', 'D_XY' or '8192_X'."
-        )
+        raise InputError(f"{at} is not a name or size with mesh axes, such as 'B', 'D_XY' or '8192_X'.")
     if match["name"] and match["size"] and not match["eq"]:
-        raise InputError(
-            f"In {shorten(whole)} the dim {shorten(text)} mixes a name and a size; write {match['name']}={match['size']}."
-        )
+        raise InputError(f"{at} mixes a name and a size; write {match['name']}={match['size']}.")
     size = None
     if match["size"]:
         from dragonscale.units import parse_count
 
         size = parse_count(match["size"], f"the dim {shorten(text)} in {shorten(whole)}")
         if size == 0:
-            raise InputError(f"In {shorten(whole)} the dim {shorten(text)} has size 0; a dim has at least one element.")
+            raise InputError(f"{at} has size 0; a dim has at least one element.")
     axes = () if match["axes"] is None else parse_axes(match["axes"], whole)
     return Dim(match["name"] or "", size, axes, match["select"] or "")
 
@@ -170,9 +164,8 @@ def _parse_partial(text: str | None, whole: str) -> tuple[str, ...]:
     if text is None:
         return ()
     if not text.strip().startswith("U_"):
-        raise InputError(
-            f"In {shorten(whole)} the braces hold {shorten(text)}; partial sums over X are written '{{U_X}}'."
-        )
+        held = f"In {shorten(whole)} the braces hold {shorten(text)}"
+        raise InputError(f"{held}; partial sums over X are written '{{U_X}}'.")
     return parse_axes(text.strip()[2:], whole)
 
 
@@ -182,9 +175,8 @@ def parse_array(text: str) -> Array:
         raise InputError(f"The array {shorten(text)} is {len(text)} characters long; {MAX_LENGTH} are allowed.")
     match = _ARRAY.fullmatch(text)
     if match is None:
-        raise InputError(
-            f"{shorten(text)} is not an array; write a name or dtype and its dims, such as 'A[I_X, J]' or 'bf16[B, 8192]'."
-        )
+        ask = "write a name or dtype and its dims, such as 'A[I_X, J]' or 'bf16[B, 8192]'."
+        raise InputError(f"{shorten(text)} is not an array; {ask}")
     name, dtype = match["head"] or "", match["dtype"] or ""
     if dtype and dtype not in DTYPE_NAMES:
         raise unknown("dtype", dtype, DTYPE_NAMES)
@@ -200,16 +192,11 @@ def parse_array(text: str) -> Array:
 
 
 def _check(array: Array, whole: str) -> None:
-    used: set[str] = set()
-    for axis in (*array.axes, *array.partial):
-        if axis in used:
-            raise InputError(
-                f"In {shorten(whole)} the mesh axis {axis} is used twice; an axis can split an array only once."
-            )
-        used.add(axis)
-    names = [dim.name for dim in array.dims if dim.name]
+    axes, names = [*array.axes, *array.partial], [dim.name for dim in array.dims if dim.name]
+    at = f"In {shorten(whole)} the"
+    for axis in axes:
+        if axes.count(axis) > 1:
+            raise InputError(f"{at} mesh axis {axis} is used twice; an axis can split an array only once.")
     for name in names:
         if names.count(name) > 1:
-            raise InputError(
-                f"In {shorten(whole)} the dim {name} appears twice; a diagonal is not an einsum of the book's kind."
-            )
+            raise InputError(f"{at} dim {name} appears twice; a diagonal is not an einsum of the book's kind.")

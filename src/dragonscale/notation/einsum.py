@@ -69,9 +69,8 @@ def parse_einsum(text: str) -> Einsum:
     left, arrow, right = text.replace("→", "->").partition("->")
     parts = list(split_top(left.replace(" . ", " @ "), "@·*×,"))
     if not left.strip() or not all(part.strip() for part in parts):
-        raise InputError(
-            f"{shorten(text)} is not an einsum; write arrays joined by '@', such as 'A[I_X, J] @ B[J, K] -> C[I_X, K]'."
-        )
+        ask = "write arrays joined by '@', such as 'A[I_X, J] @ B[J, K] -> C[I_X, K]'."
+        raise InputError(f"{shorten(text)} is not an einsum; {ask}")
     operands = [parse_array(part) for part in parts]
     if "->" in right:
         raise InputError(f"{shorten(text)} has two arrows; one output is allowed.")
@@ -103,10 +102,8 @@ def parse_chain(text: str) -> list[Einsum]:
         natural = _matmul_output([left, right], text)
         output = whole.output if last else replace(natural, name=f"T{number}").with_layout({})
         if last and set(natural.names) != set(output.names):
-            kept = ", ".join(natural.names)
-            raise InputError(
-                f"In {shorten(text)} the chain leaves the dims {kept}, but the output has {', '.join(output.names)}."
-            )
+            kept, wanted = ", ".join(natural.names), ", ".join(output.names)
+            raise InputError(f"In {shorten(text)} the chain leaves the dims {kept}, but the output has {wanted}.")
         lines.append(Einsum((left, right), output))
         left = output
     return lines
@@ -124,29 +121,22 @@ def _name_sizes(operands: list[Array], output: Array | None, text: str) -> tuple
                 continue
             before = named[-1].dims[-1] if position and place == 0 and named[-1].dims else None
             if before and before.size is not None and before.size != dim.size:
-                raise InputError(
-                    f"In {shorten(text)} a dim of {before.size} meets one of {dim.size}; they must be equal to be summed."
-                )
+                met = f"In {shorten(text)} a dim of {before.size} meets one of {dim.size}"
+                raise InputError(f"{met}; they must be equal to be summed.")
             after = operands[position + 1].dims[:1] if place == len(dims) - 1 and position + 1 < len(operands) else ()
-            joined = before.name if before else (after[0].name if after and after[0].name else "")
-            dims[place] = replace(dim, name=joined or _next(fresh, text))
+            joined = before.name if before else (after[0].name if after and after[0].name else next(fresh, ""))
+            if not joined:
+                raise InputError(f"{shorten(text)} has too many dims without names; name them.")
+            dims[place] = replace(dim, name=joined)
         named.append(replace(array, dims=tuple(dims)))
     if output is None or all(dim.name for dim in output.dims):
         return named, output
     free = _matmul_output(named, text).dims
     if len(free) != len(output.dims):
-        raise InputError(
-            f"In {shorten(text)} the output has {len(output.dims)} dims without names where {len(free)} are left; name them."
-        )
+        has = f"In {shorten(text)} the output has {len(output.dims)} dims without names where {len(free)} are left"
+        raise InputError(f"{has}; name them.")
     dims = tuple(dim if dim.name else replace(dim, name=kept.name) for dim, kept in zip(output.dims, free, strict=True))
     return named, replace(output, dims=dims)
-
-
-def _next(fresh: object, text: str) -> str:
-    name = next(fresh, None)  # pyright: ignore[reportCallIssue, reportArgumentType]
-    if name is None:
-        raise InputError(f"{shorten(text)} has too many dims without names; name them.")
-    return name  # pyright: ignore[reportReturnType]
 
 
 def _matmul_output(operands: list[Array], text: str) -> Array:
@@ -154,10 +144,9 @@ def _matmul_output(operands: list[Array], text: str) -> Array:
     kept: list[Dim] = list(operands[0].dims)
     for array in operands[1:]:
         if not kept or kept[-1].name not in array.names:
-            last = kept[-1].name if kept else "nothing"
-            raise InputError(
-                f"In {shorten(text)} the last dim on the left, {last}, is not a dim of {shorten(str(array))}; give the output with '->'."
-            )
+            last = f"the last dim on the left, {kept[-1].name if kept else 'nothing'},"
+            lacks = f"In {shorten(text)} {last} is not a dim of {shorten(str(array))}"
+            raise InputError(f"{lacks}; give the output with '->'.")
         summed = kept.pop().name
         present = {dim.name for dim in kept}
         kept += [dim for dim in array.dims if dim.name != summed and dim.name not in present]
@@ -175,9 +164,8 @@ def _check(line: Einsum, text: str) -> None:
     for array in (*line.operands, line.output):
         for dim in array.dims:
             if dim.size is not None and sizes.setdefault(dim.name, dim.size) != dim.size:
-                raise InputError(
-                    f"In {shorten(text)} the dim {dim.name} has two sizes, {sizes[dim.name]} and {dim.size}."
-                )
+                two = f"{sizes[dim.name]} and {dim.size}"
+                raise InputError(f"In {shorten(text)} the dim {dim.name} has two sizes, {two}.")
     known = {name for array in line.operands for name in array.names}
     known |= {dim.select for array in line.operands for dim in array.dims if dim.select}
     for dim in line.output.dims:

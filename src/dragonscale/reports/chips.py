@@ -56,17 +56,10 @@ def _plain(value: object) -> float | list[float]:
     return [float(item) for item in value] if isinstance(value, tuple) else float(value)  # pyright: ignore[reportArgumentType]
 
 
-def _fact(path: str, quantity: Quantity) -> Fact:
-    return Fact(
-        path,
-        _plain(quantity.value),
-        quantity.dimension,
-        quantity.per,
-        quantity.direction,
-        quantity.source,
-        quantity.note,
-        [OtherReading(_plain(other.value), other.source, other.note) for other in quantity.also],
-    )
+def _fact(path: str, fact: Quantity) -> Fact:
+    others = [OtherReading(_plain(other.value), other.source, other.note) for other in fact.also]
+    words = fact.dimension, fact.per, fact.direction, fact.source, fact.note
+    return Fact(path, _plain(fact.value), *words, others)
 
 
 def network_text(chip: Chip) -> tuple[str, str]:
@@ -75,10 +68,8 @@ def network_text(chip: Chip) -> tuple[str, str]:
     if isinstance(network, Torus):
         shape = "x".join(map(str, network.pod))
         return f"{network.axes}D torus, {network.link / 1e9:g} GB/s per link one way", f"pod of {shape}"
-    first = network.levels[0]
-    return f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way", " → ".join(
-        level.name for level in network.levels
-    )
+    first, names = network.levels[0], " → ".join(level.name for level in network.levels)
+    return f"{first.degree} per {first.name}, {first.bandwidth / 1e9:g} GB/s each one way", names
 
 
 def _parts(chip: Chip) -> list[PartRow]:
@@ -98,7 +89,6 @@ def _parts(chip: Chip) -> list[PartRow]:
 def chip_report(chip: Chip) -> ChipReport:
     """One chip."""
     network, largest = network_text(chip)
-    bandwidth = chip.bandwidth("hbm")
     return ChipReport(
         name=chip.name,
         title=chip.title,
@@ -106,7 +96,7 @@ def chip_report(chip: Chip) -> ChipReport:
         released=chip.released,
         bf16_flops_per_s=chip.peak("bf16"),
         hbm_bytes=chip.hbm.capacity,
-        hbm_bytes_per_s=bandwidth,
+        hbm_bytes_per_s=chip.bandwidth("hbm"),
         critical_intensity_flops_per_byte=chip.intensity("bf16"),
         network=network,
         largest=largest,
@@ -119,7 +109,5 @@ def chip_report(chip: Chip) -> ChipReport:
 
 def chips_report() -> list[ChipReport]:
     """Every built-in chip: TPUs first, each family in order of release."""
-    chips = sorted(
-        (load_chip(name) for name in chip_names()), key=lambda chip: (chip.kind != "tpu", chip.released, chip.name)
-    )
+    chips = sorted(map(load_chip, chip_names()), key=lambda chip: (chip.kind != "tpu", chip.released, chip.name))
     return [chip_report(chip) for chip in chips]

@@ -8,21 +8,8 @@ from dataclasses import replace
 
 import msgspec
 
-from dragonscale.collectives import (
-    KINDS,
-    Group,
-    Options,
-    Ring,
-    Rings,
-    Seconds,
-    Stacked,
-    Switches,
-    Wide,
-    bus_bandwidth,
-    collective_time,
-    ragged_fill,
-    sent_bytes,
-)
+from dragonscale.collectives import Group, Rings, Seconds, Stacked, Switches, Wide
+from dragonscale.collectives.cost import KINDS, Options, bus_bandwidth, collective_time, ragged_fill, sent_bytes
 from dragonscale.collectives.profile import expected_time
 from dragonscale.collectives.profile_file import profile_for
 from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
@@ -122,10 +109,8 @@ def collective_report(
 ) -> CollectiveReport:
     """The exact bound, the book's first-order time, the expectation of an efficiency profile, and the inside."""
     assert mesh.chip is not None
-    group = mesh.group(axes)
+    group, size = mesh.group(axes), mesh.size(*axes)
     true = collective_time(kind, volume, group, replace(options, exact=True))
-    size = mesh.size(*axes)
-    sent = float(sent_bytes(kind, volume, group, options))
     lower, tiers = float(true.lower), _tier_facts(kind, volume, group, options)
     report = CollectiveReport(
         collective=kind,
@@ -135,7 +120,7 @@ def collective_report(
         chips=int(size),
         bytes=volume,
         filled=float(options.filled),
-        wire_bytes_per_chip=sent,
+        wire_bytes_per_chip=float(sent_bytes(kind, volume, group, options)),
         bandwidth_s=float(true.bandwidth),
         latency_s=float(true.latency),
         lower_s=lower,
@@ -145,7 +130,8 @@ def collective_report(
         algorithm_bandwidth_bytes_per_s=volume / lower if lower else 0.0,
         link_bytes_per_s=_link_rate(group, tiers, options),
         bus_bandwidth_bytes_per_s=float(bus_bandwidth(kind, volume, size, lower)) if lower else 0.0,
-        latency_bound_below_bytes=_threshold(true, volume),
+        # The bandwidth term grows with the bytes and the latency does not: here both are equal.
+        latency_bound_below_bytes=float(true.latency * volume / true.bandwidth) if true.bandwidth else 0.0,
         expected_s=float(expected_time(kind, volume, group, profile_for(mesh.chip), options)),
         ring=_ring_facts(kind, volume, group, true, options),
         tiers=tiers,
@@ -167,30 +153,21 @@ def _link_rate(group: Group, tiers: list[TierFacts], options: Options) -> float:
     return float(group.link * links)
 
 
-def _threshold(cost: Seconds, volume: float) -> float:
-    """The size at which both terms are equal: the bandwidth term grows with the bytes, latency does not."""
-    return float(cost.latency * volume / cost.bandwidth) if cost.bandwidth else 0.0
-
-
 def _ring_facts(kind: str, volume: float, group: Group, cost: Seconds, options: Options) -> RingFacts | None:
     """Hops and link traffic, for a collective over one axis of a torus."""
     rings = [ring for ring in group.axes if ring.size > 1] if isinstance(group, Rings) else []
     if len(rings) != 1 or not isinstance(group, Rings) or kind == "permute":
         return None
-    ring: Ring = rings[0]
-    passes = 2 if kind == "all_reduce" else 1
-    way = options.one_way or not ring.closed
-    link = group.link * ring.share
-    count = ring_hops(ring.size, way) * passes
-    carried = float(cost.bandwidth * link)
+    [ring] = rings
+    way, link = options.one_way or not ring.closed, group.link * ring.share
+    count = ring_hops(ring.size, way) * (2 if kind == "all_reduce" else 1)
     if kind == "all_to_all":
-        piece = all_to_all_piece(volume, ring.size)
-        sends = all_to_all_sends(ring.size, way)
-        seconds = max(float(group.hop), float(piece / link))
-        return RingFacts(bool(ring.closed), float(count), float(piece), seconds, carried, float(sends))
-    each = float(hop_bytes(volume, ring.size, way))
-    seconds = float(hop_seconds(volume, ring.size, link, group.hop))
-    return RingFacts(bool(ring.closed), float(count), each, seconds, carried, float(count))
+        each, sends = all_to_all_piece(volume, ring.size), all_to_all_sends(ring.size, way)
+        seconds = max(float(group.hop), float(each / link))
+    else:
+        each, sends = hop_bytes(volume, ring.size, way), count
+        seconds = float(hop_seconds(volume, ring.size, link, group.hop))
+    return RingFacts(bool(ring.closed), float(count), float(each), seconds, float(cost.bandwidth * link), float(sends))
 
 
 def _tier_facts(kind: str, volume: float, group: Group, options: Options) -> list[TierFacts]:
@@ -201,10 +178,9 @@ def _tier_facts(kind: str, volume: float, group: Group, options: Options) -> lis
     fans = tuple(float(span.fan) for span in crossed)
     rows: list[TierFacts] = []
     for place, span in enumerate(crossed):
-        seen = switch_traffic(kind, volume, fans, place)
-        name, rate = span.level.name, float(span.level.bandwidth)
-        entering, leaving = float(seen.ingress), float(seen.egress)
-        rows.append(TierFacts(name, fans[place], rate, float(seconds[name]), entering, leaving))
+        seen, level = switch_traffic(kind, volume, fans, place), span.level
+        traffic = float(seconds[level.name]), float(seen.ingress), float(seen.egress)
+        rows.append(TierFacts(level.name, fans[place], float(level.bandwidth), *traffic))
     return rows
 
 
@@ -215,9 +191,8 @@ def _advice(report: CollectiveReport) -> str:
     if report.regime == "latency":
         latency = render(report.latency_s, "s")
         return f"Bound by the latency of {latency}; messages above {threshold} are bound by bandwidth."
-    where = ", ".join(report.axes)
-    if report.tiers:
-        where = f"the {max(report.tiers, key=lambda tier: tier.seconds).tier} tier"
+    binding = max(report.tiers, key=lambda tier: tier.seconds, default=None)
+    where = f"the {binding.tier} tier" if binding else ", ".join(report.axes)
     return f"Bound by the bandwidth of {where}; messages below {threshold} would be bound by latency."
 
 

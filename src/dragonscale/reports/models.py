@@ -94,12 +94,11 @@ def model_report(
 
 
 def _advice(report: ModelReport) -> str:
-    largest = max(report.parameters_by_part, key=lambda part: report.parameters_by_part[part])
-    share = report.parameters_by_part[largest] / report.parameters
+    largest, size = max(report.parameters_by_part.items(), key=lambda item: item[1])
     scores = report.forward_flops_per_token_by_part.get("scores", 0.0) / report.forward_flops_per_token
     return (
-        f"{share:.0%} of the parameters are {largest}; at {report.sequence:,} tokens the attention's dot products are "
-        f"{scores:.0%} of the FLOPs."
+        f"{size / report.parameters:.0%} of the parameters are {largest}; at {report.sequence:,} tokens the attention's "
+        f"dot products are {scores:.0%} of the FLOPs."
     )
 
 

@@ -1,12 +1,15 @@
 """How long an operation takes at best, what bounds it, and where that changes; or, without a chip, what it counts."""
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip
 from dragonscale.notation import Einsum, parse_einsum
 from dragonscale.numbers import Number
-from dragonscale.roofline import Roofline, crossovers, rates_of, roofline, symbol
+from dragonscale.roofline import Cost, Roofline, crossovers, rates_of, roofline, symbol
 from dragonscale.roofline.expression import Operation, parse_operation
 
 NAMES = {"matrix": "compute", "vector": "vector unit"}
@@ -83,32 +86,31 @@ def open_sizes(asked: Operation, sizes: dict[str, int]) -> tuple[dict[str, Numbe
 
 
 def roofline_report(
-    expression: str,
-    chip: Chip | None,
-    sizes: dict[str, int] | None = None,
-    level: str = "hbm",
-    weights_only: bool = False,
-    per_element: float = 1,
+    expression: str, chip: Chip | None, sizes: dict[str, int] | None = None, level: str = "hbm", **counting: Any
 ) -> RooflineReport:
     """The roofline of an operation such as `bf16[B,8192] @ bf16[8192,28672]` on one chip.
 
-    `level` is the memory (or `pcie`, `dcn`) the operands come from. `weights_only` counts only the bytes of the last
-    operand, the book's approximation for small batches. `per_element` are the FLOPs of an elementwise function.
+    `level` is the memory (or `pcie`, `dcn`) the operands come from; `counting` is what `Operation.cost` takes:
+    `weights_only` for the bytes of the last operand alone, the book's approximation for small batches, and
+    `per_element`, the FLOPs of an elementwise function.
     """
     asked = parse_operation(expression)
     if asked.line.axes:
-        raise InputError(
-            f"{expression!r} is sharded over {', '.join(asked.line.axes)}; `dscale shard` answers for that, a roofline is of one chip."
-        )
+        axes = ", ".join(asked.line.axes)
+        answers = "`dscale shard` answers for that, a roofline is of one chip"
+        raise InputError(f"{expression!r} is sharded over {axes}; {answers}.")
     all_sizes, free = open_sizes(asked, sizes or {})
-    report = _counted(asked, all_sizes, free, level, weights_only, per_element)
+
+    def count(changed: dict[str, Number]) -> Cost:
+        return asked.cost(all_sizes | changed, level, **counting)
+
+    report = _counted(asked, count, all_sizes, free, level)
     if chip is None:
         report.advice = "Add --on CHIP for times and what bounds them."
         return report
 
     def at(changed: dict[str, Number]) -> Roofline:
-        cost = asked.cost(all_sizes | changed, level, weights_only, per_element)
-        return roofline(cost, rates_of(chip))
+        return roofline(count(changed), rates_of(chip))
 
     _timed(report, at({}), chip)
     report.crossovers = _crossovers(at, free or asked.varied) if len(free) < 2 else []
@@ -118,14 +120,13 @@ def roofline_report(
 
 
 def _counted(
-    asked: Operation, sizes: dict[str, Number], free: list[str], level: str, weights_only: bool, per_element: float
+    asked: Operation, count: Callable[..., Cost], sizes: dict[str, Number], free: list[str], level: str
 ) -> RooflineReport:
     """What needs no chip: FLOPs and bytes, as formulas and as numbers."""
     import sympy
 
-    whole = not free
-    cost = asked.cost(sizes, level, weights_only, per_element)
-    letters = asked.cost({name: symbol(name) for name in asked.indices}, level, weights_only, per_element)
+    whole, cost = not free, count({})
+    letters = count({name: symbol(name) for name in asked.indices})
     (unit, dtype), _ = next(iter(cost.flops.items()))
     flops, moved = sympy.sympify(letters.total_flops), sympy.expand(letters.bytes[level])
     return RooflineReport(
@@ -182,27 +183,16 @@ def _samples(at, free: str, level: str) -> list[Sample]:
     values = numpy.array([4.0**power for power in range(10)])
     result = at({free: values})
     names = [NAMES.get(name, name) for name in result.seconds]
-    columns = (
-        values,
-        result.lower,
-        result.upper,
-        result.binding(),
-        result.flops_per_second,
-        result.cost.intensity(level),
-    )
-    rows = zip(*(numpy.broadcast_to(column, values.shape).tolist() for column in columns), strict=True)
-    return [
-        Sample(value, lower, upper, names[binding], rate, intensity)
-        for value, lower, upper, binding, rate, intensity in rows
-    ]
+    times = result.lower, result.upper, result.binding(), result.flops_per_second, result.cost.intensity(level)
+    rows = zip(values.tolist(), *(numpy.broadcast_to(one, values.shape).tolist() for one in times), strict=True)
+    return [Sample(value, low, high, names[binding], *rest) for value, low, high, binding, *rest in rows]
 
 
 def advice(report: RooflineReport) -> str:
     """What bounds the answer and what to change."""
-    first = report.crossovers[0] if report.crossovers else None
-    change = (
-        f"{first.variable} = {first.value:,.4g} is where {first.above} takes over from {first.below}" if first else ""
-    )
+    change = ""
+    for first in report.crossovers[:1]:
+        change = f"{first.variable} = {first.value:,.4g} is where {first.above} takes over from {first.below}"
     if report.bound_by is not None:
         return f"Bound by {report.bound_by}; {change or 'no single dim changes that'}."
     if change:

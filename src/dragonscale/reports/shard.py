@@ -10,12 +10,12 @@ import msgspec
 
 from dragonscale.collectives import BOOK, EXACT, collective_time, wire_bytes
 from dragonscale.errors import InputError
-from dragonscale.notation import Einsum, parse_chain
+from dragonscale.notation import parse_chain
 from dragonscale.numbers import Number, is_symbolic
 from dragonscale.reports.roofline import prepare
 from dragonscale.sharding.algebra import Strategy, book_case
 from dragonscale.sharding.chain import PlannedEinsum, collectives, passes
-from dragonscale.sharding.layout import check_layout, local_bytes, local_shape, replicated_over, total_bytes
+from dragonscale.sharding.layout import local_bytes, local_shape, replicated_over, total_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import Step
 
@@ -103,7 +103,11 @@ def shard_report(
 ) -> ShardReport:
     """Everything about `A[I_X, J] @ B[J_X, K] -> C[I, K]` on a mesh."""
     line, all_sizes, free = prepare(expression, sizes or {})
-    _check_axes(line, mesh)
+    missing = next((axis for axis in line.axes if axis not in mesh.axes), None)
+    if missing is not None:
+        has = ", ".join(f"{name}={size}" for name, size in mesh.axes.items()) or "no axes"
+        uses = f"The expression uses the mesh axis {missing}, but the mesh has {has}"
+        raise InputError(f"{uses}; add {missing}=… to --mesh.")
     there, back = passes(parse_chain(expression), all_sizes, mesh, EXACT)
     forward = [line_report(planned, all_sizes, mesh, most) for planned in there]
     return ShardReport(
@@ -113,37 +117,21 @@ def shard_report(
         free=free,
         forward=forward,
         backward=[line_report(planned, all_sizes, mesh, most) for planned in back],
-        forward_collectives=_rows(collectives(there), all_sizes, mesh, _moves_before(there)),
-        backward_collectives=_rows(collectives(back), all_sizes, mesh, _moves_before(back)),
+        forward_collectives=_pass(there, all_sizes, mesh),
+        backward_collectives=_pass(back, all_sizes, mesh),
         advice=_advice(forward, free, on),
     )
-
-
-def _check_axes(line: Einsum, mesh: Mesh) -> None:
-    missing = [axis for axis in line.axes if axis not in mesh.axes]
-    if missing:
-        listed = ", ".join(f"{name}={size}" for name, size in mesh.axes.items()) or "no axes"
-        raise InputError(
-            f"The expression uses the mesh axis {missing[0]}, but the mesh has {listed}; add {missing[0]}=… to --mesh."
-        )
 
 
 def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, most: int) -> LineReport:
     """One einsum on a mesh."""
     line = planned.line
     arrays = (*line.operands, line.output)
+    rows: list[ArrayRow] = []
     for array in arrays:
-        check_layout(array, sizes, mesh)
-    rows = [
-        ArrayRow(
-            str(array),
-            [size if isinstance(size, int) else str(size) for size in local_shape(array, sizes, mesh)],
-            shown(local_bytes(array, sizes, mesh)),
-            shown(total_bytes(array, sizes, mesh)),
-            int(mesh.size(*replicated_over(array, mesh))),
-        )
-        for array in arrays
-    ]
+        shape = [size if isinstance(size, int) else str(size) for size in local_shape(array, sizes, mesh)]
+        held, every = shown(local_bytes(array, sizes, mesh)), shown(total_bytes(array, sizes, mesh))
+        rows.append(ArrayRow(str(array), shape, held, every, int(mesh.size(*replicated_over(array, mesh)))))
     ways = [_strategy_row(strategy, sizes, mesh) for strategy in planned.ways[:most]]
     return LineReport(str(line), book_case(line), rows, ways)
 
@@ -171,8 +159,9 @@ def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> S
     )
 
 
-def _moves_before(planned: list[PlannedEinsum]) -> list[Step]:
-    return [step for line in planned for step in line.best.before]
+def _pass(planned: list[PlannedEinsum], sizes: dict[str, Number], mesh: Mesh) -> list[MoveRow]:
+    """The collectives of a whole pass."""
+    return _rows(collectives(planned), sizes, mesh, [step for line in planned for step in line.best.before])
 
 
 def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[Step]) -> list[MoveRow]:
@@ -182,12 +171,10 @@ def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[
         volume, times = step.volume(sizes, mesh), [None, None]
         if mesh.chip is not None:
             group = mesh.group(step.axes)
-            costs = [collective_time(step.kind, volume, group, how).lower for how in (EXACT, BOOK)]
-            times = [shown(cost) for cost in costs]
+            times = [shown(collective_time(step.kind, volume, group, how).lower) for how in (EXACT, BOOK)]
         sent = wire_bytes(step.kind, volume, mesh.size(*step.axes))
-        when = "before" if step in before else "after"
-        array, result = str(step.before), str(step.after)
-        rows.append(MoveRow(when, step.kind, list(step.axes), array, result, shown(volume), shown(sent), *times))
+        move = step.kind, list(step.axes), str(step.before), str(step.after), shown(volume), shown(sent)
+        rows.append(MoveRow("before" if step in before else "after", *move, *times))
     return rows
 
 
@@ -199,19 +186,14 @@ def _advice(lines: list[LineReport], free: list[str], on: str) -> str:
         return f"{needed}; add --on CHIP for times."
     if free:
         return f"{needed}; give sizes (--sizes {free[0]}=…) to see what bounds it."
-    times = {
-        "compute": sum(float(way.math_s or 0) for way in best),
-        "HBM": sum(float(way.hbm_s or 0) for way in best),
-        "the network": sum(float(way.comms_s or 0) for way in best),
-    }
-    bound = max(times, key=lambda name: times[name])
     if not any(way.computes for way in best):
         return f"{needed}; a reshard computes nothing, so the network alone takes the time."
+    fields = {"compute": "math_s", "HBM": "hbm_s", "the network": "comms_s"}
+    times = {name: sum(float(getattr(way, field) or 0) for way in best) for name, field in fields.items()}
+    bound = max(times, key=lambda name: times[name])
     if bound == "compute":
         return f"{needed}; bound by compute, under which everything else can hide."
-    times_compute = f"{times[bound] / times['compute']:.3g}x the compute time" if times["compute"] else "no FLOPs"
-    change = {
-        "HBM": "larger kept dims reuse what is read, narrower dtypes read less",
-        "the network": "larger kept dims or fewer chips per axis help",
-    }[bound]
-    return f"{needed}; bound by {bound}, {times_compute}: {change}."
+    against = f"{times[bound] / times['compute']:.3g}x the compute time" if times["compute"] else "no FLOPs"
+    larger = "larger kept dims reuse what is read, narrower dtypes read less"
+    change = larger if bound == "HBM" else "larger kept dims or fewer chips per axis help"
+    return f"{needed}; bound by {bound}, {against}: {change}."

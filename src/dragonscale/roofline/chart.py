@@ -14,7 +14,7 @@ from dragonscale.hardware import Chip
 from dragonscale.roofline.bounds import attainable
 
 FORMATS = (".png", ".svg", ".json", ".html")
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 
 
 def roof(chip: Chip, dtype: str, levels: Sequence[str] = ("hbm",)) -> list[dict[str, Any]]:
@@ -37,26 +37,17 @@ def roofline_chart(
     y = x | {"field": "flops_per_s", "title": "FLOP/s", "axis": {"format": "~s"}}
     points = [{"name": name, "intensity": i, "flops_per_s": rate} for name, i, rate in operations]
     tooltip = [{"field": field} for field in ("name", "intensity", "flops_per_s")]
-    return _framed(
-        f"{chip.title}, {dtype}",
-        layer=[
-            {
-                "data": {"values": roof(chip, dtype, levels)},
-                "mark": {"type": "line", "strokeWidth": 2},
-                "encoding": {"x": x, "y": y, "color": {"field": "level", "type": "nominal", "title": "memory"}},
-            },
-            {
-                "data": {"values": points},
-                "mark": {"type": "point", "filled": True, "size": 70, "color": "#c0392b"},
-                "encoding": {"x": x, "y": y, "tooltip": tooltip},
-            },
-            {
-                "data": {"values": points},
-                "mark": {"type": "text", "align": "left", "dx": 7, "dy": -5, "fontSize": 11},
-                "encoding": {"x": x, "y": y, "text": {"field": "name"}},
-            },
-        ],
-    )
+    at, marked = {"x": x, "y": y}, {"values": points}
+    colour = {"color": {"field": "level", "type": "nominal", "title": "memory"}}
+    line = {"type": "line", "strokeWidth": 2}
+    point = {"type": "point", "filled": True, "size": 70, "color": "#c0392b"}
+    text = {"type": "text", "align": "left", "dx": 7, "dy": -5, "fontSize": 11}
+    layers = [
+        {"data": {"values": roof(chip, dtype, levels)}, "mark": line, "encoding": at | colour},
+        {"data": marked, "mark": point, "encoding": at | {"tooltip": tooltip}},
+        {"data": marked, "mark": text, "encoding": at | {"text": {"field": "name"}}},
+    ]
+    return _framed(f"{chip.title}, {dtype}", layer=layers)
 
 
 def line_chart(rows: list[dict[str, Any]], x: str, y: str, colour: str, title: str) -> dict[str, Any]:
@@ -72,7 +63,7 @@ def line_chart(rows: list[dict[str, Any]], x: str, y: str, colour: str, title: s
 
 def _framed(title: str, **content: Any) -> dict[str, Any]:
     config = {"axis": {"gridColor": "#eeeeee"}}
-    return {"$schema": _SCHEMA, "title": title, "width": 560, "height": 360, "config": config} | content
+    return {"$schema": SCHEMA, "title": title, "width": 560, "height": 360, "config": config} | content
 
 
 def save_chart(chart: dict[str, Any], path: str) -> None:
@@ -92,9 +83,8 @@ def _encoded(chart: dict[str, Any], suffix: str) -> bytes:
     try:
         import vl_convert
     except ImportError:
-        raise InputError(
-            "Plots as PNG, SVG or HTML need the extra: pip install 'dragonscale[plot]'; .json needs nothing."
-        ) from None
+        extra = "pip install 'dragonscale[plot]'; .json needs nothing."
+        raise InputError(f"Plots as PNG, SVG or HTML need the extra: {extra}") from None
     if suffix == ".png":
         return vl_convert.vegalite_to_png(chart, scale=2)
     if suffix == ".svg":

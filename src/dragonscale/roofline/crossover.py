@@ -4,6 +4,7 @@ The times of a roofline are formulas; a crossover is where two of them are equal
 (most matmul rooflines are linear fractions in every variable); for the rest the sign change is bracketed and bisected.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -85,17 +86,13 @@ def crossovers(result: Roofline, variable: Any) -> list[Crossover]:
 
     free = set().union(*(sympy.sympify(seconds).free_symbols for seconds in result.seconds.values()))
     if variable not in free:
-        raise InputError(
-            f"The times do not depend on {variable}; they depend on: {', '.join(sorted(map(str, free))) or 'nothing'}."
-        )
+        others = ", ".join(sorted(map(str, free))) or "nothing"
+        raise InputError(f"The times do not depend on {variable}; they depend on: {others}.")
     if free != {variable}:
         others = ", ".join(sorted(str(other) for other in free - {variable}))
         raise InputError(f"To find where the bound changes in {variable}, give a size to: {others}.")
-    names = list(result.seconds)
-    points: set[Any] = set()
-    for place, first in enumerate(names):
-        for second in names[place + 1 :]:
-            points.update(solve_equal(result.seconds[first], result.seconds[second], variable))
+    pairs = itertools.combinations(result.seconds.values(), 2)
+    points: set[Any] = {point for first, second in pairs for point in solve_equal(first, second, variable)}
     found: list[Crossover] = []
     for point in sorted(points, key=float):
         below, above = (_binding(result, variable, float(point) * (1 + nudge)) for nudge in (-1e-6, 1e-6))

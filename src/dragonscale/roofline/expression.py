@@ -95,9 +95,8 @@ def _attended(operands: tuple[Array, ...], text: str) -> Array:
         raise InputError(f"{shorten(text)} is not attention; write queries, keys and values, such as {example}.")
     queries, keys, values = operands
     if queries.dims[-1].name != keys.dims[-1].name or not _key_dims(queries, keys):
-        raise InputError(
-            f"In {shorten(text)} the keys {keys} must end in the queries' {queries.dims[-1].name} and have a dim of their own."
-        )
+        ends = f"In {shorten(text)} the keys {keys} must end in the queries' {queries.dims[-1].name}"
+        raise InputError(f"{ends} and have a dim of their own.")
     return replace(queries, name="", dims=(*queries.dims[:-1], values.dims[-1]))
 
 

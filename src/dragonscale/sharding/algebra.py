@@ -66,10 +66,8 @@ class Strategy:
 
     def step_seconds(self, sizes: Sizes, mesh: Mesh, options: Options) -> list[Seconds]:
         """The time of each collective on the mesh's wires."""
-        return [
-            collective_time(step.kind, step.volume(sizes, mesh), mesh.group(step.axes), options)
-            for step in self.collectives
-        ]
+        moves = [(step.kind, step.volume(sizes, mesh), mesh.group(step.axes)) for step in self.collectives]
+        return [collective_time(*move, options) for move in moves]
 
     def comms_seconds(self, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> Number:
         """Time of all collectives, one after the other."""
@@ -172,10 +170,8 @@ def _orders(line: Einsum, assignment: dict[str, str], mesh: Mesh, prefer: str) -
             held = [axis for dim in array.dims if dim.name == index for axis in dim.axes if axis in mine]
             orders.append((*held, *(axis for axis in mine if axis not in held)))
         options[index] = list(dict.fromkeys(orders))
-    return [
-        _strategy(line, dict(zip(options, chosen, strict=True)), mesh, prefer)
-        for chosen in itertools.product(*options.values())
-    ]
+    every = itertools.product(*options.values())
+    return [_strategy(line, dict(zip(options, chosen, strict=True)), mesh, prefer) for chosen in every]
 
 
 def _strategy(line: Einsum, split: dict[str, tuple[str, ...]], mesh: Mesh, prefer: str) -> Strategy:

@@ -66,10 +66,8 @@ def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh, options:
 
     def chain(chosen: tuple[Array, ...]) -> list[Einsum]:
         inputs, outputs = [lines[0].operands[0], *chosen], [*chosen, lines[-1].output]
-        return [
-            Einsum((source, *line.operands[1:]), output)
-            for line, source, output in zip(lines, inputs, outputs, strict=True)
-        ]
+        each = zip(lines, inputs, outputs, strict=True)
+        return [Einsum((source, *line.operands[1:]), output) for line, source, output in each]
 
     def cost(einsums: list[Einsum]) -> tuple[float, ...]:
         ranks = [rank(strategies(line, plain, mesh, options)[0], plain, mesh, options) for line in einsums]

@@ -19,10 +19,8 @@ def check_layout(array: Array, sizes: Sizes, mesh: Mesh) -> None:
     for dim in array.dims:
         size, ways = sizes.get(dim.name), mesh.size(*dim.axes)
         if isinstance(size, int) and isinstance(ways, int) and size % ways:
-            axes = subscript(dim.axes)[1:]
-            raise InputError(
-                f"The dim {dim.name}={size} of {array} does not divide into {ways} parts (mesh axes {axes})."
-            )
+            what = f"The dim {dim.name}={size} of {array}"
+            raise InputError(f"{what} does not divide into {ways} parts (mesh axes {subscript(dim.axes)[1:]}).")
 
 
 def local_shape(array: Array, sizes: Sizes, mesh: Mesh) -> tuple[Number, ...]:

@@ -55,9 +55,8 @@ class Mesh:
         return Switches(self.size(*names), network.levels, stride)
 
     def _on_torus(self, names: tuple[str, ...], network: Torus) -> Group:
-        rings = tuple(
-            ring for name in names for ring in self.rings.get(name, (Ring(self.axes[name]),) if not self.slice else ())
-        )
+        own = {} if self.slice else {name: (Ring(self.axes[name]),) for name in names}
+        rings = tuple(ring for name in names for ring in self.rings.get(name, own.get(name, ())))
         inner = Rings(rings or (Ring(1),), network.link, network.hop_latency)
         pods = math.prod(self.pods.get(name, 1) for name in names)
         if pods == 1:
@@ -84,9 +83,8 @@ def parse_mesh(text: str) -> dict[str, int]:
             raise InputError(f"In the mesh {shorten(text)} the axis {name} appears twice.")
         axes[name] = parse_count(size.strip(), f"the size of mesh axis {name}")
         if axes[name] < 1:
-            raise InputError(
-                f"In the mesh {shorten(text)} the axis {name} has size 0; a mesh axis has at least one chip."
-            )
+            has = f"In the mesh {shorten(text)} the axis {name} has size 0"
+            raise InputError(f"{has}; a mesh axis has at least one chip.")
     return axes
 
 
@@ -94,11 +92,10 @@ def make_mesh(axes: dict[str, Number], chip: Chip | None = None, piece: Slice | 
     """Lay a mesh over a slice, or over the ideal wires of a chip."""
     if piece is None:
         return Mesh(dict(axes), chip)
-    if math.prod(axes.values()) != piece.chips:
+    total = math.prod(axes.values())
+    if total != piece.chips:
         sizes = " x ".join(f"{name}={size}" for name, size in axes.items())
-        raise InputError(
-            f"The mesh {sizes} has {math.prod(axes.values())} chips and {piece} has {piece.chips}; they must agree."
-        )
+        raise InputError(f"The mesh {sizes} has {total} chips and {piece} has {piece.chips}; they must agree.")
     if not isinstance(piece.chip.network, Torus):
         return Mesh(dict(axes), piece.chip, piece)
     pods = _take_pods(axes, piece.pods)

@@ -38,9 +38,8 @@ def to_partition_spec(array: Array) -> "PartitionSpec":
     try:
         return make(*dims, unreduced=frozenset(array.partial))
     except TypeError:
-        raise InputError(
-            f"This JAX cannot write the partial sums of {array}: its PartitionSpec has no `unreduced`; JAX 0.8 has it."
-        ) from None
+        lacks = "its PartitionSpec has no `unreduced`; JAX 0.8 has it."
+        raise InputError(f"This JAX cannot write the partial sums of {array}: {lacks}") from None
 
 
 def from_partition_spec(spec: "PartitionSpec", names: Iterable[str], dtype: str = "", name: str = "") -> Array:

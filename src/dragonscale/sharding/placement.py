@@ -83,7 +83,4 @@ def _lay_one(row: Any, piece: Slice, order: tuple[str, ...]) -> Any:
 
 def _nth(mesh: Any, name: str, place: int) -> tuple[float, float, float]:
     rings = () if mesh is None else mesh.rings[name]
-    if place >= len(rings):
-        return (1.0, 0.0, 1.0)
-    ring = rings[place]
-    return (float(ring.size), float(ring.closed), float(ring.share))
+    return next(((float(one.size), float(one.closed), float(one.share)) for one in rings[place:]), (1.0, 0.0, 1.0))

@@ -84,7 +84,9 @@ def _walk(source: Array, target: Array, mesh: Mesh, prefer: str) -> tuple[Step, 
     walk = _Walk(source, layout_of(target), mesh, [])
     _reduce(walk, target.partial, scatter=prefer == "move")
     while walk.now != walk.target:
-        if not (_slice(walk) or _permute(walk) or (prefer == "move" and _rearrange(walk))):
+        if not (
+            _slice(walk) or _permute(walk) or (prefer == "move" and (_swap(walk) or _exchange(walk) or _reorder(walk)))
+        ):
             _gather(walk)
     return tuple(_merged(walk.steps))
 
@@ -134,16 +136,9 @@ def _permute(walk: _Walk) -> bool:
     return _send(walk, walk.target)
 
 
-def _rearrange(walk: _Walk) -> bool:
-    """Avoid gathering what is wanted elsewhere."""
-    return _swap(walk) or _exchange(walk) or _reorder(walk)
-
-
 def _divides(now: tuple[str, ...], wanted: tuple[str, ...], mesh: Mesh) -> bool:
     """Whether blocks split over `wanted` lie within blocks split over `now`, whatever the sizes of the axes they share."""
-    parts, whole = [
-        mesh.size(*(axis for axis in axes if axis not in other)) for axes, other in ((now, wanted), (wanted, now))
-    ]
+    parts, whole = (mesh.size(*set(one) - set(other)) for one, other in ((now, wanted), (wanted, now)))
     if isinstance(parts, int) and isinstance(whole, int):
         return whole % parts == 0
     return all(axis in wanted for axis in now)
@@ -238,10 +233,6 @@ def _independent(first: Step, second: Step) -> bool:
     if first.kind != "all_to_all":
         return False
     before, after = layout_of(first.before), layout_of(second.after)
-    gives = [
-        dim
-        for step in (first, second)
-        for dim, axes in layout_of(step.after).items()
-        if len(axes) < len(layout_of(step.before)[dim])
-    ]
+    moves = [(layout_of(step.before), layout_of(step.after)) for step in (first, second)]
+    gives = [dim for held, left in moves for dim in left if len(left[dim]) < len(held[dim])]
     return all(after[dim] == before[dim][: len(after[dim])] for dim in gives)

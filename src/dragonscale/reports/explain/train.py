@@ -42,7 +42,7 @@ def read_scheme(text: str, piece: Slice) -> Plan:
         if "=" not in text and not text.strip().endswith(".toml"):
             raise unknown("parallelism called", next(name for name in names if name not in SCHEMES), SCHEMES)
         return parse_plan(text)
-    sizes = {SCHEMES[name]: INNER for name in names[1:]}
+    sizes: dict[str, Any] = {SCHEMES[name]: INNER for name in names[1:]}
     left = piece.chips
     for size in sizes.values():
         left //= size
@@ -50,7 +50,8 @@ def read_scheme(text: str, piece: Slice) -> Plan:
         raise InputError(
             f"{shorten(text)} needs at least {INNER ** (len(names) - 1)} chips and {piece} has {piece.chips}."
         )
-    return Plan(**{SCHEMES[names[0]]: left}, **sizes, zero=3 if "fsdp" in names else 1)
+    sizes |= {SCHEMES[names[0]]: left, "zero": 3 if "fsdp" in names else 1}
+    return Plan(**sizes)
 
 
 @dataclass(frozen=True)

@@ -26,17 +26,14 @@ class Task(msgspec.Struct, frozen=True):
 
 def answer_entry(entry: Entry, cached: bool = True) -> Answer:
     """What the entry's command would print as JSON, or why it cannot."""
-    start = time.monotonic()
+    start, failed, found = time.monotonic(), "", None
     try:
         found = {"verify": _verify, "train": _train, "serve": _serve}[entry.command](entry.asks, cached)
     except InputError as error:
-        return _row(entry, start, failed=str(error))
+        failed = str(error)
     except Exception as error:  # one bad entry must not end a sweep of hundreds
-        return _row(entry, start, failed=f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
-    return _row(entry, start, answer=msgspec.to_builtins(found))
-
-
-def _row(entry: Entry, start: float, failed: str = "", answer: dict[str, Any] | None = None) -> Answer:
+        failed = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+    answer = None if failed else msgspec.to_builtins(found)
     return Answer(entry.key, entry.command, entry.asks, time.monotonic() - start, failed, answer)
 
 

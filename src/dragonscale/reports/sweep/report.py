@@ -1,14 +1,14 @@
 """The answer to `dscale sweep`: every entry of a grid answered, on this machine's cores or on a Ray cluster."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from dragonscale.errors import InputError
 from dragonscale.reports.sweep.file import append_answers, read_answers
 from dragonscale.reports.sweep.grid import read_grid
 from dragonscale.reports.sweep.pool import cores, pooled
 from dragonscale.reports.sweep.ray import on_ray
-from dragonscale.reports.sweep.records import Answer, Entry, SweepReport
+from dragonscale.reports.sweep.records import Answer, SweepReport
 from dragonscale.reports.sweep.table import flat_rows, verify_score
 
 MOST_JOBS = 1024
@@ -29,7 +29,8 @@ def sweep(
     entries = read_grid(grid)
     known = read_answers(out) if out else {}
     answers = {entry.key: known[entry.key] for entry in entries if entry.key in known}
-    open_ones = [entry for entry in entries if _open(answers.get(entry.key), retry)]
+    done_ones = {key for key, answer in answers.items() if not (retry and answer.failed)}
+    open_ones = [entry for entry in entries if entry.key not in done_ones]
     before, start, stopped = len(entries) - len(open_ones), time.monotonic(), False
 
     def note(answer: Answer) -> None:
@@ -40,7 +41,7 @@ def sweep(
 
     done: list[Answer] = []
     try:
-        found = _answers(open_ones, jobs or cores(), ray, cached)
+        found = on_ray(open_ones, ray, cached) if ray and open_ones else pooled(open_ones, jobs or cores(), cached)
         if out and open_ones:
             append_answers(out, found, note)
         else:
@@ -53,13 +54,3 @@ def sweep(
         grid, len(entries), before, len(done), sum(bool(row["failed"]) for row in rows), time.monotonic() - start, rows,
         verify_score(answers[entry.key] for entry in entries if entry.key in answers), stopped,
     )  # fmt: skip
-
-
-def _open(answer: Answer | None, retry: bool) -> bool:
-    return answer is None or (retry and bool(answer.failed))
-
-
-def _answers(entries: Sequence[Entry], jobs: int, ray: str, cached: bool) -> Iterator[Answer]:
-    if not entries:
-        return iter(())
-    return on_ray(entries, ray, cached) if ray else pooled(entries, jobs, cached)

@@ -22,32 +22,14 @@ _SERVE = (
 )  # fmt: skip
 SHORT: dict[str, tuple[str, ...]] = {
     "verify": (
-        "program",
-        "model",
-        "slice",
-        "plan",
-        "batch",
-        "seq",
-        "mode",
-        "arguments_error",
-        "peak_error",
-        "flops_error",
-        "wire",
-        "verdict",
-        "compile_s",
+        "program", "model", "slice", "plan", "batch", "seq", "mode", "arguments_error", "peak_error", "flops_error",
+        "wire", "verdict", "compile_s",
     ),
     "train": ("model", "slice", "batch", "seq", "plan", "feasible", "step_s", "mfu", "bound_by"),
     "serve": (
-        "model",
-        "slice",
-        "plan",
-        "batch",
-        "ttft_s",
-        "tpot_s",
-        "output_tokens_per_s_per_chip",
-        "cost_usd_per_mtok",
+        "model", "slice", "plan", "batch", "ttft_s", "tpot_s", "output_tokens_per_s_per_chip", "cost_usd_per_mtok",
     ),
-}
+}  # fmt: skip
 """What is shown of each command's rows where there is not room for all."""
 
 
@@ -59,26 +41,17 @@ def flat_rows(entries: Sequence[Entry], answers: dict[str, Answer]) -> list[dict
 def _flat(answer: Answer) -> dict[str, Any]:
     asks = {("slice" if name == "on" else name): value for name, value in answer.asks.items() if value not in ("", [])}
     row: dict[str, Any] = {"command": answer.command, **asks}
-    if answer.answer is not None:
-        row |= {"verify": _verify, "train": _train, "serve": _serve}[answer.command](answer.answer)
+    record = answer.answer
+    if record is not None and answer.command == "verify":
+        row |= msgspec.to_builtins(flat(msgspec.convert(record, VerifyReport)))
+    elif record is not None and answer.command == "train":
+        best = next(iter(record["plans"]), None)
+        where = best and {"slice": record["slice"], "plan": str(Plan(**best["plan"]))}
+        row |= {**where, **{name: best[name] for name in _TRAIN}} if best and where else {"feasible": False}
+    elif record is not None:
+        best = next(iter(record["configs"]), None)
+        row |= {name: best[name] for name in _SERVE} if best else {"meets_slo": False}
     return {**row, "answer_s": answer.seconds, "failed": answer.failed}
-
-
-def _verify(record: dict[str, Any]) -> dict[str, Any]:
-    return msgspec.to_builtins(flat(msgspec.convert(record, VerifyReport)))
-
-
-def _train(record: dict[str, Any]) -> dict[str, Any]:
-    if not record["plans"]:
-        return {"feasible": False}
-    best = record["plans"][0]
-    return {"slice": record["slice"], "plan": str(Plan(**best["plan"])), **{name: best[name] for name in _TRAIN}}
-
-
-def _serve(record: dict[str, Any]) -> dict[str, Any]:
-    if not record["configs"]:
-        return {"meets_slo": False}
-    return {name: record["configs"][0][name] for name in _SERVE}
 
 
 def verify_score(answers: Iterable[Answer]) -> SweepScore | None:
@@ -177,11 +150,9 @@ def markdown(report: SweepReport) -> str:
     for command in COMMANDS:
         rows = [row for row in report.rows if row["command"] == command and not row["failed"]]
         if rows:
-            parts.append(
-                _pipes(
-                    [head(n) for n in SHORT[command]], [[shown(n, row.get(n)) for n in SHORT[command]] for row in rows]
-                )
-            )
+            names = SHORT[command]
+            cells = [[shown(name, row.get(name)) for name in names] for row in rows]
+            parts.append(_pipes([head(name) for name in names], cells))
     if report.failed:
         rows = [[reason, str(len(found)), ", ".join(found)] for reason, found in failures(report.rows).items()]
         parts.append("Not answered:\n\n" + _pipes(["why", "entries", "which"], rows))
@@ -200,7 +171,7 @@ def failures(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
 
 def score_markdown(found: SweepScore) -> str:
     """The medians and the worst, as a table."""
-    rows = [[one.name, str(one.rows), _share(one.median), _share(one.worst), one.worst_row] for one in found.spreads]
+    rows = spread_rows(found)
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in found.verdicts.items())
     said = (
         f"Of {found.rows} programs {found.compiled} compiled: {verdicts}. The bytes of every set of mesh axes agree, or the difference is explained, in "
@@ -209,12 +180,16 @@ def score_markdown(found: SweepScore) -> str:
     return f"{said}\n\n{_pipes(['', 'programs', 'median error', 'worst', 'where'], rows)}"
 
 
+def spread_rows(found: SweepScore) -> list[list[str]]:
+    """A line for each number: its median error and the worst, with the program that has it."""
+    return [[one.name, str(one.rows), _share(one.median), _share(one.worst), one.worst_row] for one in found.spreads]
+
+
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.2%}"
 
 
 def _pipes(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(
-        "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
-    )
+    lines = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in line] for line in [header, *rows]]
+    lines.insert(1, ["---"] * len(header))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

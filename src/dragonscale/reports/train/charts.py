@@ -6,10 +6,9 @@ from dragonscale.errors import InputError
 from dragonscale.hardware import parse_slice
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import TrainReport
-from dragonscale.roofline.chart import line_chart, roofline_chart
+from dragonscale.reports.train.scaling import scaling_rows
+from dragonscale.roofline.chart import SCHEMA, line_chart, roofline_chart
 from dragonscale.training.plan import Plan
-
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 
 
 def draw(kind: str, asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
@@ -18,47 +17,34 @@ def draw(kind: str, asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     return makers[kind](asked, report)
 
 
-def _bars(rows: list[dict[str, Any]], value: str, title: str, unit: str) -> dict[str, Any]:
-    """A stacked bar for each plan."""
-    return {
-        "$schema": _SCHEMA,
-        "title": title,
-        "width": 560,
-        "data": {"values": rows},
-        "mark": {"type": "bar", "tooltip": True},
-        "encoding": {
-            "y": {"field": "plan", "type": "nominal", "sort": None, "axis": {"labelLimit": 320}},
-            "x": {"field": value, "type": "quantitative", "title": unit},
-            "color": {"field": "part", "type": "nominal", "sort": None},
-        },
+def _bars(rows: list[tuple[str, str, float]], value: str, title: str, unit: str) -> dict[str, Any]:
+    """A stacked bar for each plan: rows of the plan, the part and its value."""
+    encoding = {
+        "y": {"field": "plan", "type": "nominal", "sort": None, "axis": {"labelLimit": 320}},
+        "x": {"field": value, "type": "quantitative", "title": unit},
+        "color": {"field": "part", "type": "nominal", "sort": None},
     }
+    values = [{"plan": plan, "part": part, value: number} for plan, part, number in rows]
+    marks = {"data": {"values": values}, "mark": {"type": "bar", "tooltip": True}, "encoding": encoding}
+    return {"$schema": SCHEMA, "title": title, "width": 560} | marks
 
 
-def _named(plan: dict[str, Any], number: int) -> str:
-    return f"{number}: {Plan(**plan)}"
+def _named(report: TrainReport) -> list[tuple[str, Any]]:
+    return [(f"{number}: {Plan(**one.plan)}", one) for number, one in enumerate(report.plans, 1)]
 
 
 def time_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """Exposed seconds of each plan by term."""
-    rows = [
-        {"plan": _named(one.plan, number), "part": term.name, "seconds": term.exposed_s}
-        for number, one in enumerate(report.plans, 1)
-        for term in one.terms
-    ]
+    rows = [(name, term.name, term.exposed_s) for name, one in _named(report) for term in one.terms]
     return _bars(rows, "seconds", f"{asked.model.name} on {report.slice}: a step", "seconds")
 
 
 def memory_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """Gigabytes of each plan by part, with the chip's limit as a line."""
-    rows = [
-        {"plan": _named(one.plan, number), "part": part.name, "gigabytes": part.bytes / 1e9}
-        for number, one in enumerate(report.plans, 1)
-        for part in one.memory
-    ]
-    limit = report.plans[0].hbm_limit_bytes / 1e9
+    rows = [(name, part.name, part.bytes / 1e9) for name, one in _named(report) for part in one.memory]
     bars = _bars(rows, "gigabytes", f"{asked.model.name} on {report.slice}: memory of a chip", "GB")
     line = {
-        "data": {"values": [{"limit": limit}]},
+        "data": {"values": [{"limit": report.plans[0].hbm_limit_bytes / 1e9}]},
         "mark": {"type": "rule", "color": "#c0392b", "strokeWidth": 2},
         "encoding": {"x": {"field": "limit", "type": "quantitative"}},
     }
@@ -68,18 +54,13 @@ def memory_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
 
 def scaling_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """Seconds of a step against chips: expected, and what perfect scaling would give."""
-    from dragonscale.reports.train.extras import scaling_rows
-
     rows = report.scaling or scaling_rows(asked, parse_slice(report.slice), None)
-    known = [row for row in rows if row.step_s is not None]
+    known = [(row.chips, row.step_s) for row in rows if row.step_s is not None]
     if not known:
         raise InputError("There is no scaling to draw: nothing fits on any of the slices.")
-    start = known[0]
-    values = [{"chips": row.chips, "seconds": row.step_s, "what": "best plan"} for row in known]
-    values += [
-        {"chips": row.chips, "seconds": (start.step_s or 0.0) * start.chips / row.chips, "what": "perfect scaling"}
-        for row in known
-    ]
+    work = known[0][0] * known[0][1]
+    curves = {"best plan": known, "perfect scaling": [(chips, work / chips) for chips, _ in known]}
+    values = [{"chips": chips, "seconds": s, "what": what} for what, points in curves.items() for chips, s in points]
     return line_chart(values, "chips", "seconds", "what", f"{asked.model.name}: strong scaling on {report.slice}")
 
 
@@ -87,6 +68,5 @@ def layer_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """The matrix multiplications of one layer under the best plan, as points under the chip's roof."""
     from dragonscale.training.layer_rooflines import layer_points
 
-    job = asked.job(parse_slice(report.slice))
-    plan = Plan(**report.plans[0].plan)
+    job, plan = asked.job(parse_slice(report.slice)), Plan(**report.plans[0].plan)
     return roofline_chart(job.slice.chip, layer_points(job, plan), plan.dtype)

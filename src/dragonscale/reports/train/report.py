@@ -4,19 +4,19 @@ from typing import Any
 
 from dragonscale.models.transformer import count_parameters
 from dragonscale.reports.train.advice import advice, bound_by, memory_advice
+from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, TermRow, TrainReport, TrainWorkload
-from dragonscale.training.budget import Budget, run_budget
+from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
 from dragonscale.training.plan import Plan, unrunnable
-from dragonscale.training.search import Candidate, Found
+from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.space import misfits
 
 
 def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
-    parameters = count_parameters(job.model).total
-    return TrainWorkload(
-        job.tokens, job.batch, job.sequence, tokens, parameters, words.dtype, words.optimizer, job.stack.name
-    )
+    """What is trained, in numbers."""
+    sizes = job.tokens, job.batch, job.sequence, tokens, count_parameters(job.model).total
+    return TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name)
 
 
 ERROR = 0.15
@@ -26,6 +26,8 @@ PLAN_KEYS = (
     "data", "fsdp", "tensor", "context", "expert", "pipe", "microbatch", "virtual", "remat", "zero", "dtype", "schedule",
     "sequence", "ring", "optimizer",
 )  # fmt: skip
+RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
+"""What is told of a run whose tokens are known."""
 
 
 def plan_table(plan: Plan) -> dict[str, Any]:
@@ -38,9 +40,7 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport
     verdict = judge_one(job, plan)
     broken = [*problems(job, plan, verdict), *misfits(job, plan)]
     chip, step = job.slice.chip, first(verdict.seconds)
-    budget = None
-    if tokens is not None:
-        budget = run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
+    budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
     memory = [MemoryRow(name, float(size)) for name, size in verdict.ledger.memory.items()]
     full = first(verdict.hbm_bytes) > chip.hbm.capacity
@@ -66,20 +66,8 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport
         flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
         advice=memory_advice(memory) if full else advice(job, plan, terms),
-        **_run(budget),
+        **{name: getattr(budget, name, None) for name in RUN_KEYS},
     )
-
-
-def _run(budget: Budget | None) -> dict[str, Any]:
-    if budget is None:
-        return {"days": None, "cost_usd": None, "steps": None, "chip_hours": None, "energy_kwh": None}
-    return {
-        "days": budget.days,
-        "cost_usd": budget.cost_usd,
-        "steps": budget.steps,
-        "chip_hours": budget.chip_hours,
-        "energy_kwh": budget.energy_kwh,
-    }
 
 
 def term_rows(verdict: Verdict) -> list[TermRow]:
@@ -108,22 +96,20 @@ def search_report(job: Job, found: Found, words: Plan, tokens: float | None = No
     )
 
 
+def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None) -> TrainReport:
+    """The best plans on one slice; without any, the notes say why."""
+    found = search(job, asked.space, asked.question.top, progress)
+    report = search_report(job, found, asked.space.words, asked.tokens)
+    if not found.best:
+        report.notes.append(nearest_sentence(job, found.nearest, found))
+    return report
+
+
 def single_report(job: Job, plan: Plan, tokens: float | None = None) -> TrainReport:
     """One given plan, feasible or not."""
-    report = plan_report(job, plan, tokens)
+    report, work = plan_report(job, plan, tokens), workload_of(job, plan, tokens)
     front = [FrontRow(plan_table(plan), plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
-    return TrainReport(
-        job.model.name,
-        str(job.slice),
-        workload_of(job, plan, tokens),
-        1,
-        0.0,
-        [report],
-        int(report.feasible),
-        {},
-        front,
-        [],
-    )
+    return TrainReport(job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, [])
 
 
 def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:

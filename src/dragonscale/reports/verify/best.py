@@ -12,23 +12,13 @@ def training_question(asked: Any, report: Any) -> VerifyAsked:
     if asked.question.largest == "model":
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
     best, work = report.plans[0], report.workload
-    return read_question(
-        VerifyQuestion(
-            str(Plan(**best.plan)),
-            asked.question.model,
-            report.slice,
-            f"{work.sequences}seq",
-            str(work.seq),
-            "train",
-            stack=best.stack,
-        )
-    )
+    plan, batch = str(Plan(**best.plan)), f"{work.sequences}seq"
+    asks = plan, asked.question.model, report.slice, batch, str(work.seq), "train"
+    return read_question(VerifyQuestion(*asks, stack=best.stack))
 
 
 def serving_question(asked: Any, report: Any) -> VerifyAsked:
     """A decode step of the first configuration of a `ServeReport`: one copy of the model, room for prompts and answers."""
     best, work = report.configs[0], report.workload
-    room = work.prompt + work.output
-    return read_question(
-        VerifyQuestion(best.plan, asked.question.model, best.copy_slice, str(best.batch), str(room), "decode")
-    )
+    room, model = work.prompt + work.output, asked.question.model
+    return read_question(VerifyQuestion(best.plan, model, best.copy_slice, str(best.batch), str(room), "decode"))

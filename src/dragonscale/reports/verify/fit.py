@@ -24,12 +24,9 @@ def with_fitting_plan(report: VerifyReport) -> VerifyReport:
     """The report, its advice completed by a plan that would fit; as it is where it fits, or where nothing would."""
     if report.fits_compiled or report.request.program != "train":
         return report
-    found = fitting_plan(report)
-    if found is None:
-        return report
-    plan, size = found
+    plan, size = fitting_plan(report) or ("", 0.0)
     said = f"The plan {plan} would fit, with {render(size, 'bytes')} on each chip."
-    return msgspec.structs.replace(report, advice=f"{sentence(report.advice)} {said}".strip())
+    return msgspec.structs.replace(report, advice=f"{sentence(report.advice)} {said}".strip()) if plan else report
 
 
 def fitting_plan(report: VerifyReport) -> tuple[str, float] | None:

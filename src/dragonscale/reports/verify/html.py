@@ -22,25 +22,30 @@ def save_page(report: VerifyReport, path: str) -> None:
 
 def page(report: VerifyReport) -> str:
     """The whole page."""
-    parts = [
-        _head(report),
-        _section("On each chip", "".join(_card(row) for row in view.totals(report))),
-        _section("Bytes each chip sends, by mesh axes", "".join(_card(row) for row in view.axis_rows(report))),
-        _section("The planned peak, by part", _list(view.memory_items(report))),
-        _section("Largest buffers", _list(view.largest_items(report))),
-        _section("Only the plan has", _list(view.unmatched_items(report.only_planned))),
-        _section("Only the compiler has", _list(view.unmatched_items(report.only_compiled))),
-        _section("Hidden or exposed", _overlap(report)),
-        _section("Slowest kernels by the compiler's estimate", _list(view.slowest_items(report))),
-        _section("Beside the comparison", "".join(f"<p>{escape(one)}</p>" for one in view.remarks(report))),
-        f"<footer>{escape(words.effort(report))}. Made by <code>dscale verify --html</code>; "
-        f"<code>--json</code> has the same numbers.</footer>",
+    lists = {heading: _list(items) for heading, items in view.lists(report).items()}
+    slowest = lists.popitem()
+    sections = {
+        "On each chip": "".join(_card(row) for row in view.totals(report)),
+        "Bytes each chip sends, by mesh axes": "".join(_card(row) for row in view.axis_rows(report)),
+        **lists,
+        "Hidden or exposed": _overlap(report),
+        slowest[0]: slowest[1],
+        "Beside the comparison": "".join(f"<p>{escape(one)}</p>" for one in view.remarks(report)),
+    }
+    told = [
+        f"<section><h2>{escape(heading[0].upper() + heading[1:])}</h2>{inside}</section>\n"
+        for heading, inside in sections.items()
+        if inside
     ]
+    foot = (
+        f"<footer>{escape(words.effort(report))}. Made by <code>dscale verify --html</code>; "
+        f"<code>--json</code> has the same numbers.</footer>"
+    )
     title = escape(words.title(report.request))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
-        f"<style>{STYLE}</style></head>\n<body><main>\n{''.join(parts)}\n</main></body></html>\n"
+        f"<style>{STYLE}</style></head>\n<body><main>\n{_head(report)}{''.join(told)}{foot}\n</main></body></html>\n"
     )
 
 
@@ -58,26 +63,17 @@ def _head(report: VerifyReport) -> str:
     )
 
 
-def _section(heading: str, inside: str) -> str:
-    return f"<section><h2>{escape(heading)}</h2>{inside}</section>\n" if inside else ""
-
-
 def _card(row: view.Row) -> str:
     """A number: its verdict and ratio, a bar for the plan and one for the compiler, its parts and why they differ."""
     parts = "".join(_part(part) for part in row.below)
     below = f'<div class="parts">{parts}</div>' if parts else ""
     why = f'<p class="why">{escape(row.why)}</p>' if row.why else ""
+    sides = (("planned", row.planned_share, row.planned), ("compiled", row.compiled_share, row.compiled))
+    pair = "".join(f'<span class="who">{who}</span>{_bar(part, who)}<span>{text}</span>' for who, part, text in sides)
     return (
         f'<div class="card tone-{escape(row.verdict)}"><div class="top"><b>{escape(row.name)}</b>'
         f'<span class="{escape(row.verdict)}"><span class="ratio">{_times(row.ratio)}</span> {escape(row.verdict)}</span></div>'
-        f"{_pair(row)}{why}{below}</div>\n"
-    )
-
-
-def _pair(row: view.Row) -> str:
-    return (
-        f'<div class="pair"><span class="who">planned</span>{_bar(row.planned_share, "planned")}<span>{row.planned}</span>'
-        f'<span class="who">compiled</span>{_bar(row.compiled_share, "compiled")}<span>{row.compiled}</span></div>'
+        f'<div class="pair">{pair}</div>{why}{below}</div>\n'
     )
 
 
@@ -100,33 +96,22 @@ def _bar(share: float, kind: str) -> str:
 
 
 def _list(items: list[view.Item]) -> str:
-    if not items:
-        return ""
     lines = []
     for one in items:
-        about = "".join(f'<div class="soft">{_about(text)}</div>' for text in one.about)
-        lines.append(
-            f'<li><div class="top"><span>{escape(one.name)}</span><b>{escape(one.amount)}</b></div>{about}</li>'
-        )
-    return f"<ul>{''.join(lines)}</ul>"
-
-
-def _about(text: str) -> str:
-    """A name of an operation or a place in the source is set as code, a sentence as a sentence."""
-    return escape(text) if " " in text else f"<code>{escape(text)}</code>"
+        # A name of an operation or a place in the source is set as code, a sentence as a sentence.
+        texts = [escape(text) if " " in text else f"<code>{escape(text)}</code>" for text in one.about]
+        about = "".join(f'<div class="soft">{text}</div>' for text in texts)
+        head = f'<div class="top"><span>{escape(one.name)}</span><b>{escape(one.amount)}</b></div>'
+        lines.append(f"<li>{head}{about}</li>")
+    return f"<ul>{''.join(lines)}</ul>" if lines else ""
 
 
 def _overlap(report: VerifyReport) -> str:
-    rows = view.overlap_rows(report.overlap)
-    if not rows:
-        return ""
     lines = []
-    for name, what, size, planned, compiled, agrees in rows:
-        cells = "".join(f"<td>{escape(text)}</td>" for text in (name, what))
+    for *texts, agrees in view.overlap_rows(report.overlap):
+        name, what, size, planned, compiled = map(escape, texts)
         kind = "agrees" if agrees else "differs"
-        lines.append(
-            f'<tr>{cells}<td class="n">{escape(size)}</td><td>{escape(planned)}</td>'
-            f'<td class="{kind}">{escape(compiled)}</td></tr>'
-        )
+        cells = f'<td>{name}</td><td>{what}</td><td class="n">{size}</td><td>{planned}</td>'
+        lines.append(f'<tr>{cells}<td class="{kind}">{compiled}</td></tr>')
     heads = '<tr><th>collective</th><th>what</th><th class="n">sent</th><th>planned</th><th>compiled</th></tr>'
-    return f'<div class="scroll"><table>{heads}{"".join(lines)}</table></div>'
+    return f'<div class="scroll"><table>{heads}{"".join(lines)}</table></div>' if lines else ""

@@ -70,9 +70,8 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     if not model:
         raise InputError("The plan does not say its model; give --model llama3-8b, or write it in the plan file.")
     if not where:
-        raise InputError(
-            "The plan does not say its slice; give --on h100:8 or --on v5p:4x4x4, or write it in the plan file."
-        )
+        ask = "give --on h100:8 or --on v5p:4x4x4, or write it in the plan file."
+        raise InputError(f"The plan does not say its slice; {ask}")
     load_model(model)
     piece = parse_slice(where)
     plan = _plan(question, table, program)
@@ -86,7 +85,12 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     )  # fmt: skip
     stack = question.stack or _word(table, "stack", question.plan) or "dragonscale"
     load_stack(stack)
-    return VerifyAsked(request, _timeout(question.timeout), _memory(question.memory), notes, stack)
+    seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory, "bytes", "--memory")
+    if not 1 <= seconds <= _LONGEST:
+        raise InputError(f"--timeout is {shorten(question.timeout)}; give the compiler from one second to a day.")
+    if size < _SMALLEST:
+        raise InputError(f"--memory is {shorten(question.memory)}; no compiler runs in less than 100 MB.")
+    return VerifyAsked(request, seconds, size, notes, stack)
 
 
 def _plan_table(text: str) -> dict[str, Any]:
@@ -191,17 +195,3 @@ def _options(written: tuple[str, ...]) -> dict[str, str]:
             raise InputError(f"--option is {shorten(text)}; write an option of XLA as name=value.")
         found[name] = value
     return found
-
-
-def _timeout(text: str) -> float:
-    seconds = parse(text, "s", "--timeout")
-    if not 1 <= seconds <= _LONGEST:
-        raise InputError(f"--timeout is {shorten(text)}; give the compiler from one second to a day.")
-    return seconds
-
-
-def _memory(text: str) -> float:
-    size = parse(text, "bytes", "--memory")
-    if size < _SMALLEST:
-        raise InputError(f"--memory is {shorten(text)}; no compiler runs in less than 100 MB.")
-    return size

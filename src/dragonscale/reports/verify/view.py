@@ -3,9 +3,9 @@
 Numbers become text here and nowhere else, so no two faces can disagree about one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dragonscale.evidence.verify.records import AxisLine, OverlapLine, Unmatched, VerifyLine, VerifyReport
+from dragonscale.evidence.verify.records import OverlapLine, Unmatched, VerifyLine, VerifyReport
 from dragonscale.reports.verify.words import over
 from dragonscale.units import render
 
@@ -35,7 +35,6 @@ class Item:
     name: str
     amount: str
     about: tuple[str, ...] = ()
-    good: bool = True
 
 
 def ratio_text(planned: float, compiled: float) -> str:
@@ -63,65 +62,60 @@ def quantity(value: float, unit: str) -> str:
 
 def totals(report: VerifyReport) -> list[Row]:
     """What the program holds and does on one chip."""
-    rows: list[Row] = []
-    for name, line, scale in (
-        ("arguments", report.arguments, report.limit_bytes),
-        ("peak memory", report.peak, report.limit_bytes),
-        ("matmul FLOPs", report.flops, 0.0),
-    ):
-        if line is not None:
-            rows.append(_row(name, line, max(scale, line.planned, line.compiled)))
-    return rows
+    room = report.limit_bytes
+    lines = {
+        "arguments": (report.arguments, room),
+        "peak memory": (report.peak, room),
+        "matmul FLOPs": (report.flops, 0),
+    }
+    return [_row(name, line, max(scale, line.planned, line.compiled)) for name, (line, scale) in lines.items() if line]
 
 
 def axis_rows(report: VerifyReport) -> list[Row]:
     """Bytes that each chip sends, by the mesh axes they travel over, and by kind of collective below."""
     scale = max((max(one.line.planned, one.line.compiled) for one in report.axes), default=0.0)
-    return [_axis_row(one, scale) for one in report.axes]
-
-
-def _axis_row(one: AxisLine, scale: float) -> Row:
-    below = tuple(
-        _part(kind, planned, compiled, one.line.unit, scale) for kind, (planned, compiled) in one.kinds.items()
-    )
-    return _row(over(one.axes), one.line, scale, below)
+    rows: list[Row] = []
+    for one in report.axes:
+        below = [_part(kind, *sizes, one.line.unit, scale) for kind, sizes in one.kinds.items()]
+        rows.append(replace(_row(over(one.axes), one.line, scale), below=tuple(below)))
+    return rows
 
 
 def _part(name: str, planned: float, compiled: float, unit: str, scale: float) -> Row:
-    return Row(
-        name,
-        quantity(planned, unit),
-        quantity(compiled, unit),
-        ratio_text(planned, compiled),
-        planned_share=planned / scale if scale else 0.0,
-        compiled_share=compiled / scale if scale else 0.0,
-    )
+    texts = quantity(planned, unit), quantity(compiled, unit), ratio_text(planned, compiled)
+    shares = (planned / scale, compiled / scale) if scale else (0.0, 0.0)
+    return Row(name, *texts, planned_share=shares[0], compiled_share=shares[1])
 
 
-def _row(name: str, line: VerifyLine, scale: float, below: tuple[Row, ...] = ()) -> Row:
+def _row(name: str, line: VerifyLine, scale: float) -> Row:
     part = _part(name, line.planned, line.compiled, line.unit, scale)
-    return Row(
-        name, part.planned, part.compiled, part.ratio, line.verdict, line.why, part.planned_share, part.compiled_share,
-        below,
-    )  # fmt: skip
+    return replace(part, verdict=line.verdict, why=line.why)
 
 
-def unmatched_items(found: tuple[Unmatched, ...]) -> list[Item]:
-    """Collectives that only one side has, with the place in the program they come from and why."""
-    items: list[Item] = []
-    for one in found:
-        times = f", {one.times:,} times" if one.times > 1 else ""
-        about = tuple(text for text in (one.op_name, one.source, one.why) if text)
-        what = f" ({one.what})" if one.what else ""
-        items.append(
-            Item(
-                f"{one.kind} over {over(one.axes)}{what}",
-                quantity(one.total_bytes, "bytes") + times,
-                about,
-                bool(one.why),
-            )
-        )
-    return items
+def lists(report: VerifyReport) -> dict[str, list[Item]]:
+    """What is told as lists, by heading: buffers without room, collectives that one side lacks, slow kernels."""
+    return {
+        "the planned peak, by part": [
+            Item(name, quantity(size, "bytes"))
+            for name, size in sorted(report.memory.items(), key=lambda part: -part[1])
+            if size > 0
+        ],
+        "largest buffers": [
+            Item(name, quantity(size, "bytes"), *[(said,)] * bool(said)) for name, size, said in report.largest
+        ],
+        "only the plan has": [_unmatched(one) for one in report.only_planned],
+        "only the compiler has": [_unmatched(one) for one in report.only_compiled],
+        "slowest kernels by the compiler's estimate": [
+            Item(name, quantity(took, "s")) for name, took in report.slowest
+        ],
+    }
+
+
+def _unmatched(one: Unmatched) -> Item:
+    """A collective that only one side has, with the place in the program it comes from and why."""
+    times, what = f", {one.times:,} times" * (one.times > 1), f" ({one.what})" * bool(one.what)
+    about = tuple(text for text in (one.op_name, one.source, one.why) if text)
+    return Item(f"{one.kind} over {over(one.axes)}{what}", quantity(one.total_bytes, "bytes") + times, about)
 
 
 def overlap_rows(found: tuple[OverlapLine, ...]) -> list[tuple[str, str, str, str, str, bool]]:
@@ -130,12 +124,6 @@ def overlap_rows(found: tuple[OverlapLine, ...]) -> list[tuple[str, str, str, st
         (f"{one.kind} over {over(one.axes)}", one.what, quantity(one.total_bytes, "bytes"), one.planned, one.compiled, one.agrees)
         for one in found
     ]  # fmt: skip
-
-
-def memory_items(report: VerifyReport) -> list[Item]:
-    """The planned peak by part, largest first."""
-    parts = sorted(report.memory.items(), key=lambda part: -part[1])
-    return [Item(name, quantity(size, "bytes")) for name, size in parts if size > 0]
 
 
 def stack_items(report: VerifyReport) -> list[Item]:
@@ -158,16 +146,6 @@ def stack_items(report: VerifyReport) -> list[Item]:
 
 def _amount(size: float, name: str) -> str:
     return quantity(size, "FLOPs" if name == "flops" else "bytes")
-
-
-def slowest_items(report: VerifyReport) -> list[Item]:
-    """The kernels that the compiler believes to take longest."""
-    return [Item(name, quantity(seconds, "s")) for name, seconds in report.slowest]
-
-
-def largest_items(report: VerifyReport) -> list[Item]:
-    """The buffers for which there was no room, largest first."""
-    return [Item(name, quantity(size, "bytes"), (about,) if about else ()) for name, size, about in report.largest]
 
 
 def remarks(report: VerifyReport) -> list[str]:

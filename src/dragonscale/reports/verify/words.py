@@ -101,7 +101,9 @@ def closing(report: VerifyReport) -> str:
     """The verdict and what to change, in a sentence or two."""
     found = outcome(report)
     if found == NO_ROOM:
-        return _no_room(report)
+        said = "as the planner said" if not report.fits_planned else "though the planner had accepted it"
+        usual = "Split the state over more chips, recompute more (remat=block), or take a smaller batch."
+        return f"The program does not fit the memory of a chip, {said}. {sentence(report.advice) or usual}"
     if found == FAILED:
         return "The compiler gave no program: nothing was compared. Take another plan, or report the message above."
     lines = list(judged(report))
@@ -125,10 +127,9 @@ def _look(report: VerifyReport) -> str:
     for one in report.only_planned:
         if not one.why:
             return f"Start with the {one.kind} over {over(one.axes)} that was planned and is not there."
-    differing = [one for one in report.overlap if not one.agrees]
-    if differing:
-        one = differing[0]
-        return f"Start with the {one.kind} over {over(one.axes)}: planned {one.planned}, compiled {one.compiled}."
+    for one in report.overlap:
+        if not one.agrees:
+            return f"Start with the {one.kind} over {over(one.axes)}: planned {one.planned}, compiled {one.compiled}."
     return "Trust the compiler's numbers for this plan."
 
 
@@ -140,16 +141,5 @@ def _next(report: VerifyReport) -> str:
     if wrong is None:
         return "Change nothing."
     size = render(wrong.total_bytes, "bytes")
-    return (
-        f"In its times count the {wrong.kind} over {over(wrong.axes)} ({wrong.what}, {size}) as {wrong.compiled}: "
-        f"it was planned {wrong.planned}."
-    )
-
-
-def _no_room(report: VerifyReport) -> str:
-    said = "as the planner said" if not report.fits_planned else "though the planner had accepted it"
-    advice = (
-        sentence(report.advice)
-        or "Split the state over more chips, recompute more (remat=block), or take a smaller batch."
-    )
-    return f"The program does not fit the memory of a chip, {said}. {advice}"
+    moved = f"{wrong.kind} over {over(wrong.axes)} ({wrong.what}, {size})"
+    return f"In its times count the {moved} as {wrong.compiled}: it was planned {wrong.planned}."

@@ -1,0 +1,82 @@
+"""The planner asked backwards: the fewest chips, the cheapest slice, the largest batch or model."""
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.hardware import parse_slice
+from dragonscale.models.transformer import count_parameters
+from dragonscale.reports.train.question import TrainAsked
+from dragonscale.reports.train.records import TrainReport
+from dragonscale.reports.train.report import best_report, plan_report, workload_of
+from dragonscale.training.evaluation import Job
+from dragonscale.training.inverse import Fit, cheapest_slice, fewest_chips, fits, largest_batch, largest_model
+from dragonscale.training.scaling import parts_of, slice_sizes
+from dragonscale.training.search import Progress
+from dragonscale.units import render
+
+
+def _of_fit(asked: TrainAsked, fit: Fit, sentence: str, progress: Progress | None) -> TrainReport:
+    """A full report on the slice that was found."""
+    report = best_report(asked, fit.job, progress)
+    report.notes.append(sentence)
+    return report
+
+
+def _nothing(asked: TrainAsked, job: Job, sentence: str) -> TrainReport:
+    work = workload_of(job, asked.space.words, asked.tokens)
+    return TrainReport(asked.model.name, asked.question.on, work, 0, 0.0, [], 0, {}, [], [sentence])
+
+
+def fewest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+    """`--on h100`: the smallest slice that holds the job, or meets the deadline."""
+    chip = asked.chip
+    assert chip is not None
+    job = asked.job(slice_sizes(chip, 10**6)[0])
+    fit = fewest_chips(job, chip, asked.space, asked.deadline, asked.tokens, progress)
+    goal = "hold the job" if asked.deadline is None else f"meet the deadline of {asked.question.deadline}"
+    if fit is None:
+        return _nothing(asked, job, f"No slice of {chip.title} that was tried can {goal}.")
+    return _of_fit(asked, fit, f"{fit.job.slice} is the smallest slice of {chip.title} that can {goal}.", progress)
+
+
+def cheapest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+    """`--on any`: the cheapest slice of the catalogue."""
+    if asked.tokens is None and asked.deadline is None:
+        raise InputError("--on any looks for the cheapest slice; say for which run with --tokens 15T.")
+    job = asked.job(parse_slice("v5e:4x4"))
+    ranked = cheapest_slice(job, deadline=asked.deadline, tokens=asked.tokens, progress=progress)
+    if not ranked:
+        return _nothing(asked, job, "No slice of any chip with a known price can do this run.")
+    each = (f"{fit.job.slice} ${(fit.cost or 0) / 1e6:,.2f}M in {render(fit.seconds, 's')}" for fit in ranked[:6])
+    return _of_fit(asked, ranked[0], f"Cheapest by chip, at list prices: {'; '.join(each)}.", progress)
+
+
+def cheapest_part(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+    """`--rank cost`: the slice or a part of it, whichever costs least for each token."""
+    job = asked.job()
+    every = list(fits(job, [*parts_of(job.slice), job.slice], asked.space, None, progress))
+    if not every:
+        return best_report(asked, job, progress)
+    best = min(every, key=lambda fit: fit.best.seconds * fit.job.slice.chips)
+    spent = best.best.seconds * best.job.slice.chips / 3600 / (best.job.tokens / 1e6)
+    price = job.slice.chip.price
+    worth = f"${spent * price:.4f}" if price is not None else f"{spent:.5f} chip-hours"
+    sentence = f"Of {job.slice} and its parts, {best.job.slice} costs least: {worth} for a million tokens."
+    return _of_fit(asked, best, sentence, progress)
+
+
+def largest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
+    """`--largest batch` or `--largest model`."""
+    if asked.piece is None:
+        raise InputError(f"--largest needs a slice to fit; --on is {shorten(asked.question.on)}, write e.g. h100:64.")
+    job, batches = asked.job(), asked.question.largest == "batch"
+    fit = (largest_batch if batches else largest_model)(job, asked.space, progress)
+    if fit is None:
+        return best_report(asked, job, progress)
+    if batches:
+        held = f"{fit.job.batch:,} sequences ({fit.job.tokens:,} tokens)"
+        sentence = f"At most {held} fit {job.slice} in one pass; larger batches take several."
+    else:
+        held = f"{fit.job.model.n_layers} layers and {count_parameters(fit.job.model).total / 1e9:,.0f}B parameters"
+        sentence = f"The deepest {asked.model.name} that trains on {job.slice} has {held}."
+    report = plan_report(fit.job, fit.best.plan, asked.tokens)
+    work = workload_of(fit.job, asked.space.words, asked.tokens)
+    return TrainReport(fit.job.model.name, str(job.slice), work, 0, 0.0, [report], 1, {}, [], [sentence])
