@@ -20,11 +20,42 @@ MOST_PARTS = 64
 """Fractions with larger denominators are written as decimals."""
 
 
+def _arithmetic(operation: Callable[[Any, Any], Any], swapped: bool = False) -> Callable[..., Any]:
+    def done(self: Any, other: Any) -> Any:
+        try:
+            value, expr = _both(other)
+        except (TypeError, ValueError):
+            return NotImplemented
+        if swapped:
+            return Formula(operation(value, self.value), operation(expr, self.expr))
+        return Formula(operation(self.value, value), operation(self.expr, expr))
+
+    return done
+
+
+def _comparison(operation: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+    def asked(self: Any, other: Any) -> Any:
+        try:
+            return operation(self.value, float(other))
+        except (TypeError, ValueError):
+            return NotImplemented
+
+    return asked
+
+
 class Formula:
     """A value, and the expression it came from."""
 
     __slots__ = ("expr", "value")
     __array_ufunc__ = None  # NumPy's numbers leave arithmetic to this class
+
+    __add__, __radd__ = _arithmetic(operator.add), _arithmetic(operator.add, swapped=True)
+    __sub__, __rsub__ = _arithmetic(operator.sub), _arithmetic(operator.sub, swapped=True)
+    __mul__, __rmul__ = _arithmetic(operator.mul), _arithmetic(operator.mul, swapped=True)
+    __truediv__, __rtruediv__ = _arithmetic(operator.truediv), _arithmetic(operator.truediv, swapped=True)
+    __pow__, __rpow__ = _arithmetic(operator.pow), _arithmetic(operator.pow, swapped=True)
+    __lt__, __le__, __gt__, __ge__ = map(_comparison, (operator.lt, operator.le, operator.gt, operator.ge))
+    __eq__, __ne__ = map(_comparison, (operator.eq, operator.ne))
 
     def __init__(self, value: Any, expr: Any) -> None:
         self.value = float(value)
@@ -101,41 +132,6 @@ def written(value: Any) -> Any:
         return sympy.Integer(int(number))
     top, bottom = number.as_integer_ratio() if math.isfinite(number) else (0, MOST_PARTS + 1)
     return sympy.Rational(top, bottom) if bottom <= MOST_PARTS else sympy.Float(number)
-
-
-def _arithmetic(operation: Callable[[Any, Any], Any], swapped: bool = False) -> Callable[[Formula, Any], Any]:
-    def done(self: Formula, other: Any) -> Any:
-        try:
-            value, expr = _both(other)
-        except (TypeError, ValueError):
-            return NotImplemented
-        if swapped:
-            return Formula(operation(value, self.value), operation(expr, self.expr))
-        return Formula(operation(self.value, value), operation(self.expr, expr))
-
-    return done
-
-
-def _comparison(operation: Callable[[Any, Any], bool]) -> Callable[[Formula, Any], Any]:
-    def asked(self: Formula, other: Any) -> Any:
-        try:
-            return operation(self.value, float(other))
-        except (TypeError, ValueError):
-            return NotImplemented
-
-    return asked
-
-
-for _name in ("add", "sub", "mul", "truediv", "pow"):
-    setattr(Formula, f"__{_name}__", _arithmetic(getattr(operator, _name)))
-    setattr(Formula, f"__r{_name}__", _arithmetic(getattr(operator, _name), swapped=True))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Formula, f"__{_name}__", _comparison(getattr(operator, _name)))
-
-
-def value_of(number: Any) -> float:
-    """A number's value."""
-    return float(number)
 
 
 def expression(number: Any) -> Any:

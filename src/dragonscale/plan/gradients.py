@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dragonscale.models.program import Op, Section
 from dragonscale.notation import Array
-from dragonscale.plan.reader import Reading, Walk, read_forward
+from dragonscale.plan.reader import Kernel, Move, Reading, Walk, read_forward
 from dragonscale.plan.rules import TRAINING, Rules
 from dragonscale.sharding.step import Step
 
@@ -36,7 +36,7 @@ def read_training(section: Section, rules: Rules) -> Reading:
     return Reading(section, *_READ[key], rules)
 
 
-_READ: dict[tuple[object, ...], tuple] = {}
+_READ: dict[tuple[object, ...], tuple[tuple[Kernel, ...], tuple[Move, ...]]] = {}
 
 
 def _slope(array: Array) -> Array:

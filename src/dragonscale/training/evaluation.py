@@ -23,19 +23,10 @@ from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires, lay_wires
 from dragonscale.training.memory import fullest_rank, ranks_held, section_bytes
 from dragonscale.training.plan import AXES, Plan
+from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes
 from dragonscale.training.stack import Stack, load_stack
 from dragonscale.training.stages import StageLayers, held_microbatches, stage_layers
-from dragonscale.training.step import (
-    Parts,
-    Setting,
-    bound_passes,
-    costed_section,
-    layer_passes,
-    offload_seconds,
-    pass_sizes,
-    section_sums,
-    step_time,
-)
+from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
 from dragonscale.training.step_ledger import WIRES, Stepped, matmul_flops, step_lines
 from dragonscale.training.timers import expected_timer
 from dragonscale.training.travel import Network

@@ -20,18 +20,9 @@ from dragonscale.training.memory import Held, fullest_bytes, ranks_held, section
 from dragonscale.training.passes import LayerPass, SectionSums, sum_lines
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.rows import SHAPE, STATE, Chosen, Rows, take
+from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes
 from dragonscale.training.stages import held_microbatches
-from dragonscale.training.step import (
-    Parts,
-    Setting,
-    bound_passes,
-    costed_section,
-    layer_passes,
-    lower_seconds,
-    offload_seconds,
-    pass_sizes,
-    step_time,
-)
+from dragonscale.training.step import Parts, bound_passes, layer_passes, lower_seconds, step_time
 from dragonscale.training.xla_memory import section_parts, xla_held
 
 

@@ -15,8 +15,8 @@ from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires, lay_wires
 from dragonscale.training.evaluation import Job, make_setting
 from dragonscale.training.plan import AXES, Plan
+from dragonscale.training.setting import Setting
 from dragonscale.training.stages import StageLayers, stage_layers
-from dragonscale.training.step import Setting
 
 SHAPE = ("expert", "context", "tensor", "microbatch")
 """What decides the shapes that are left on a chip."""

@@ -5,130 +5,20 @@ gradients' reduction over replicas hides under the last backward pass; the optim
 of the state. The same functions take one plan (floats), a space of plans (arrays) or formulas.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.hardware import Slice
-from dragonscale.models.program import Program, Section
+from dragonscale.models.program import Program
 from dragonscale.numbers import Number, maximum, minimum, where
-from dragonscale.plan.gradients import read_training
-from dragonscale.plan.reader import Move, Reading
-from dragonscale.plan.rules import Rules, training_rules
-from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
-from dragonscale.training.lines import Costing, PassLine, section_lines
+from dragonscale.training.lines import PassLine
 from dragonscale.training.memory import Held
 from dragonscale.training.passes import WAITED, LayerPass, SectionSums, backward_pass, forward_pass, sum_lines
 from dragonscale.training.plan import Plan
-from dragonscale.training.stack import Stack
+from dragonscale.training.setting import Setting
 from dragonscale.training.stages import StageLayers, bubble
-from dragonscale.training.timers import Timer
-from dragonscale.training.travel import Network, bound_time, travel_time
-
-Undivided = frozenset[tuple[str, tuple[str, ...]]]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is the same for every plan of a batch: the model, the machine, the work, and the choices that are words (`plan`).
-    `folded` spreads experts over `tensor`; `undivided` are the dims of each section that the mesh does not divide."""
-
-    program: Program
-    slice: Slice
-    batch: Number
-    sequence: Number
-    plan: Plan
-    stack: Stack
-    timer: Timer | None
-    network: Network
-    folded: bool = True
-    undivided: dict[str, Undivided] = field(default_factory=dict)
-    detail: bool = True
-
-    def rules(self, section: Section) -> Rules:
-        """The layouts that the plan asks for."""
-        rules = training_rules(self.plan.sequence, self.plan.zero, self.folded, self.plan.ring)
-        exact = {
-            "sums_everywhere": self.stack.state.sums_everywhere,
-            "undivided": self.undivided.get(section.name, frozenset()),
-        }
-        return replace(rules, **exact)
-
-    def reading(self, section: Section) -> Reading:
-        """A section under the rules."""
-        return read_training(section, self.rules(section))
-
-    @property
-    def costing(self) -> Costing:
-        """What lines are costed with."""
-        return Costing(self.plan, self.stack, self.slice.chip, self.timer, self.network, self.detail)
-
-    @property
-    def ends(self) -> tuple[Section, ...]:
-        """What the last stage has beside its layers: the head, and modules that predict further tokens."""
-        more = [section for section in self.program.extras if section.name.startswith("mtp")]
-        return (self.program.sections[-1], *(more if self.stack.further_tokens else ()))
-
-    @property
-    def sections(self) -> tuple[Section, ...]:
-        """Every section once."""
-        return (*self.program.sections[:-1], *self.ends)
-
-
-def pass_sizes(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> dict[str, Number]:
-    """Dims with the microbatch. KV heads are shared where there are fewer than tensor shards: each chip works on one."""
-    tokens = float(setting.sequence) if isinstance(setting.sequence, int) else setting.sequence
-    sizes: dict[str, Number] = section.dims | {
-        "b": microbatch * mesh.size("data", "fsdp", "expert"),
-        "t": tokens,
-        "s": tokens,
-    }
-    if "k" in sizes:
-        whole = ("k", ("tensor",)) in setting.undivided.get(section.name, ())
-        sizes["k"] = 1 if whole else maximum(sizes["k"], mesh.size("tensor"))
-    if section.compress is not None:
-        sizes["m"] = sizes["s"] / section.compress
-    return sizes
-
-
-ALL = ("kernels", "activations", "state")
-
-
-def costed_section(
-    setting: Setting, section: Section, microbatch: Number, wires: Wires, chosen: tuple[str, ...] = ALL
-) -> list[PassLine]:
-    """A section's lines in one microbatch, or those of kernels, of moves of activations, of moves of weights and gradients."""
-    reading, sizes = setting.reading(section), pass_sizes(setting, section, microbatch, Mesh(wires.axes))
-    later = [move for move in reading.moves if _stacked(move, setting)]
-    moves = [move for move in reading.moves if _kind(move) in chosen and move not in later]
-    few = replace(reading, kernels=reading.kernels if "kernels" in chosen else (), moves=tuple(moves))
-    lines = section_lines(few, sizes, wires, setting.costing)
-    if later and "state" in chosen:
-        # Of KV heads that chips share, what is summed outside the pass has all of them.
-        few = replace(reading, kernels=(), moves=tuple(later))
-        costing = replace(setting.costing, statistics=False)
-        lines += section_lines(few, sizes | {"k": section.dims.get("k", 1)}, wires, costing)
-    return lines
-
-
-def _kind(move: Move) -> str:
-    return "activations" if move.what in ("activation", "expert") else "state"
-
-
-def _stacked(move: Move, setting: Setting) -> bool:
-    """Whether a move of all layers at once is made outside the scan over layers."""
-    scattered = setting.plan.zero == 3 and move.step.kind == "reduce_scatter"
-    outside = move.phase == "update" or (move.phase == "gradient" and not scattered)
-    return outside and setting.stack.state.sums_everywhere
-
-
-def offload_seconds(setting: Setting, section: Section, sizes: dict[str, Number], mesh: Mesh) -> Number:
-    """What sending a block's input to the host takes, one way, should the plan ask for it."""
-    if "block" not in section.name:
-        return 0.0
-    entry = setting.rules(section).activation(section.ops[0].inputs[0])
-    return local_bytes(entry, sizes, mesh) / setting.slice.chip.host_link
+from dragonscale.training.travel import bound_time, travel_time
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,8 @@ from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
 from dragonscale.training.lines import ATTENTION_BLOCK, PassLine, attention_sizes
 from dragonscale.training.passes import LayerPass, bucket, rerun_share
-from dragonscale.training.step import (
-    Parts,
-    Setting,
-    StepTime,
-    reduced_often,
-    send_bytes,
-    updated_bytes,
-)
+from dragonscale.training.setting import Setting
+from dragonscale.training.step import Parts, StepTime, reduced_often, send_bytes, updated_bytes
 from dragonscale.training.travel import bound_time
 
 TERMS = {"tensor": "tensor collectives", "context": "context collectives", "expert": "expert all-to-all"}

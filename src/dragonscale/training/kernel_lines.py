@@ -1,0 +1,190 @@
+"""The kernels of a pass through a section: matmuls, attention, elementwise passes and the loss, on one chip's share.
+
+Matmuls that read the same tensor run as one: queries, keys and values; the two halves of a gated MLP.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dragonscale.hardware.chip import dtype_bytes
+from dragonscale.models.flops import Workload, op_flops
+from dragonscale.numbers import Number, product
+from dragonscale.plan.reader import Kernel, Reading
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.pieces import local_elements, local_sizes, matmul_dims
+from dragonscale.training.pass_line import (
+    LAUNCHES,
+    NARROW_PARTS,
+    Costing,
+    PassLine,
+)
+from dragonscale.training.stack import Stack
+from dragonscale.training.timers import AttentionShape
+
+
+@dataclass
+class _Matmul:
+    """Matmuls that read the same tensor, as one: sizes on one chip."""
+
+    kernel: Kernel
+    m: Number
+    n: Number
+    k: Number
+    batch: Number
+    groups: Number | None
+    ops: list[tuple[int, Number]]
+    names: list[str]
+
+    def join(self, other: "_Matmul") -> None:
+        """Side by side: more columns, or for the gradient of what they read, a longer sum."""
+        if self.kernel.phase == "dgrad":
+            self.k = self.k + other.k
+        else:
+            self.n = self.n + other.n
+        self.ops += other.ops
+        self.names += other.names
+
+
+def _matmul_of(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh, room: Number) -> _Matmul:
+    local = local_sizes(kernel.arrays, sizes, mesh)
+    rows, columns, summed, batch, experts = matmul_dims(kernel.arrays)
+    m, n, k = (product(local[name] for name in names) for names in (rows, columns, summed))
+    many = product(local[name] for name in batch)
+    groups = product(local[name] for name in experts) if experts else None
+    if groups is not None and kernel.phase == "wgrad":
+        k = k * room
+    elif groups is not None:
+        m = m * room
+    name = (kernel.op.output or kernel.arrays[-1]).name if kernel.phase == "forward" else kernel.arrays[-1].name
+    if kernel.phase == "wgrad":
+        name = f"d{name}"
+    return _Matmul(kernel, m, n, k, many, groups, [(kernel.line, 2 * m * n * k * many)], [name])
+
+
+def kernel_lines(
+    reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing, room: Number
+) -> Iterator[PassLine]:
+    matmuls: dict[tuple[object, ...], _Matmul] = {}
+    for kernel in reading.kernels:
+        if kernel.function == "matmul":
+            one = _matmul_of(kernel, sizes, mesh, room)
+            key = (kernel.phase, kernel.part, *(array.name for array in kernel.op.inputs))
+            matmuls[key].join(one) if key in matmuls else matmuls.setdefault(key, one)
+        elif kernel.function in ("attend", "score"):
+            yield _attention_line(kernel, reading, sizes, mesh, costing)
+        else:
+            yield _elementwise_line(kernel, reading, sizes, mesh, costing)
+    for one in matmuls.values():
+        yield _matmul_line(one, reading.section.name, costing)
+    if reading.section.name == "head" and reading.kernels:
+        yield from _loss_lines(reading, sizes, mesh, costing)
+
+
+def _matmul_line(one: _Matmul, section: str, costing: Costing) -> PassLine:
+    kernel, timer = one.kernel, costing.timer
+    narrow = kernel.part in NARROW_PARTS
+    seconds: Number = 0.0
+    if timer is not None:
+        cast = timer.cast(one.m * one.k * one.batch, narrow) if kernel.phase != "wgrad" else 0.0
+        if one.groups is None:
+            seconds = timer.matmul(one.m, one.n, one.k, one.batch, narrow) + cast
+        else:
+            wide = kernel.phase == "wgrad"
+            rows, other, inner = (one.k, one.m, one.n) if wide else (one.m, one.n, one.k)
+            seconds = timer.grouped(rows, other, inner, one.groups, narrow) + cast
+    flops, held = 0.0, 0.0
+    if costing.detail:
+        flops = sum(done for _, done in one.ops)
+        weights = one.n * one.k if one.groups is None else one.n * one.k * one.groups
+        held = 2.0 * one.batch * (one.m * one.k + weights + one.m * one.n)
+    return PassLine(
+        section, kernel.phase, "+".join(one.names), "matmul" if one.groups is None else "grouped matmul",
+        part=kernel.part, flops=flops, hbm_bytes=held, bound_s=flops / costing.peak(kernel.part) if costing.detail else 0.0,
+        expected_s=seconds, ops=tuple(one.ops), launches=1.0, experts=0.0 if one.groups is None else one.groups,
+    )  # fmt: skip
+
+
+def _attention_line(
+    kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing
+) -> PassLine:
+    section, query = reading.section, kernel.arrays[0]
+    local = local_sizes(kernel.arrays, sizes, mesh)
+    heads = local.get("n", local.get("i", 1))
+    pieces = sizes["t"] / section.chunk if section.chunk is not None and section.chunk < sizes["t"] else 1
+    shape = AttentionShape(
+        batch=local["b"] * pieces,
+        tokens=sizes["t"] / pieces,
+        heads=heads,
+        kv_heads=local.get("k", heads),
+        head_dim=sizes.get("h", sizes.get("j", 128)),
+        v_head_dim=sizes.get("g", sizes.get("h", 128)),
+        context=mesh.size("context"),
+        window=section.span,
+    )
+    backward = kernel.phase == "dgrad"
+    flops = attention_flops(kernel, reading, sizes, mesh, costing.stack) if costing.detail else 0.0
+    seconds = costing.timer.attention(shape, backward) if costing.timer is not None else 0.0
+    read = 2.0 * sum(local_elements(array, sizes, mesh) for array in kernel.arrays) if costing.detail else 0.0
+    return PassLine(
+        section.name, kernel.phase, query.name if not backward else f"d{query.name}", "attention", part="scores",
+        flops=flops, hbm_bytes=read, bound_s=flops / costing.chip.peak("bf16"), expected_s=seconds,
+        ops=((kernel.line, flops),), launches=LAUNCHES.get(kernel.function, 1.0),
+    )  # fmt: skip
+
+
+def attention_flops(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, stack: Stack) -> Number:
+    """FLOPs of one pass of attention on a chip: of the pairs that are not masked, backward twice forward; or of the whole square,
+    whose backward pass finds the scores again."""
+    backward, query = kernel.phase == "dgrad", kernel.arrays[0]
+    ways = mesh.size(*query.axes)
+    if not stack.kernels.masked_square or kernel.function != "attend":
+        section = replace(reading.section, dims=reading.section.dims | sizes)
+        return (
+            op_flops(section, kernel.op, Workload(sizes["b"], sizes["t"], sizes["s"])) / ways * (2 if backward else 1)
+        )
+    key, value = attention_sizes(kernel, sizes)
+    heads = product(sizes[name] for name in query.names[2:-1])
+    pairs = 2.0 * sizes["b"] * sizes["t"] * sizes["s"] * heads / ways
+    return pairs * (3 * key + 2 * value if backward else key + value)
+
+
+def attention_sizes(kernel: Kernel, sizes: dict[str, Number]) -> tuple[Number, Number]:
+    """Elements of a key and of a value of one head."""
+    assert kernel.op.output is not None
+    return sizes[kernel.op.inputs[0].names[-1]], sizes[kernel.op.output.names[-1]]
+
+
+def _elementwise_line(
+    kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing
+) -> PassLine:
+    arrays = tuple(array for array in kernel.arrays if "b" in array.names)
+    local = local_sizes(arrays, sizes, mesh)
+    moved = sum(
+        product(local[dim.name] for dim in array.dims if dim.name in local) * dtype_bytes(array.dtype or "bf16")
+        for array in arrays
+    )
+    backward = kernel.phase == "dgrad"
+    routing = kernel.function in ("dispatch", "combine")
+    moved = moved * (1.5 if backward and not routing else 1)
+    seconds: Number = 0.0
+    if costing.timer is not None:
+        seconds = costing.timer.route(moved) if routing else costing.timer.memory(moved)
+    name = kernel.op.output.name if kernel.op.output is not None else kernel.function
+    return PassLine(
+        reading.section.name, kernel.phase, f"d{name}" if backward else name, "elementwise", part="elementwise",
+        hbm_bytes=moved, expected_s=seconds, ops=((kernel.line, 0.0),), launches=LAUNCHES.get(kernel.function, 1.0),
+    )  # fmt: skip
+
+
+def _loss_lines(reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> Iterator[PassLine]:
+    """The cross-entropy over this chip's logits, forward and backward."""
+    logits = reading.section.ops[-1].output
+    assert logits is not None
+    count = local_elements(reading.rules.activation(logits), sizes, mesh)
+    both = costing.timer.loss(count) if costing.timer is not None else 0.0
+    moved = count * costing.stack.kernels.loss_bytes / 2
+    for phase in ("forward", "dgrad"):
+        yield PassLine(
+            reading.section.name, phase, "loss", "elementwise", part="elementwise", hbm_bytes=moved, expected_s=both / 2,
+            launches=4.0,
+        )  # fmt: skip

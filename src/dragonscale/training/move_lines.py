@@ -1,0 +1,153 @@
+"""The moves of a pass through a section: bytes on the wire and seconds of every collective.
+
+Gathers of a layer's weights, and reductions of its gradients, travel in one message each. What goes round a ring goes hop by hop.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dragonscale.collectives import wire_bytes
+from dragonscale.hardware.chip import dtype_bytes
+from dragonscale.numbers import Number, maximum
+from dragonscale.plan.reader import Move, Reading
+from dragonscale.sharding.layout import local_bytes
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.pieces import local_elements
+from dragonscale.sharding.placement import Wires
+from dragonscale.training.pass_line import (
+    STATISTIC_BYTES,
+    Costing,
+    PassLine,
+)
+from dragonscale.training.stack import Stack
+from dragonscale.training.travel import bound_time, sent_once, travel_time
+
+
+def move_lines(
+    reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing, room: Number
+) -> Iterator[PassLine]:
+    bundles: dict[tuple[object, ...], list[tuple[Move, Number, Number]]] = {}
+    mesh = Mesh(wires.axes)
+    for move in reading.moves:
+        if _still_there(move, reading, costing.stack):
+            continue
+        if move.ring:
+            yield from _ring_lines(move, reading, sizes, wires, costing)
+            continue
+        volume = move.step.volume(sizes, mesh) * _width(move, costing)
+        if move.step.kind == "all_to_all":
+            volume = volume * room * (sent_once(sizes, wires, move.step.axes) if costing.stack.experts.dedup else 1.0)
+        sent = wire_bytes(move.step.kind, volume, mesh.size(*move.step.axes)) if costing.detail else 0.0
+        if move.what in ("activation", "expert"):
+            yield _move_line(move, reading, volume, sent, wires, costing)
+        else:
+            key = (move.phase, move.what, move.step.axes, move.step.kind)
+            bundles.setdefault(key, []).append((move, volume, sent))
+    for several in bundles.values():
+        yield from _bundle_lines(several, reading, wires, costing)
+
+
+def _still_there(move: Move, reading: Reading, stack: Stack) -> bool:
+    """Whether a program that keeps what it gathered for the head and the embedding does not move this again; a head that shares the
+    embedding's weight only scatters its own part of the gradient."""
+    section, name = reading.section, move.step.before.name
+    if "block" in section.name or stack.recompute.whole:
+        return False
+    tied = section.name == "head" and name.removeprefix("d") in section.shared
+    scattered = reading.rules.zero == 3 and move.step.kind == "reduce_scatter"
+    return (move.phase == "backward" and not name.startswith("d")) or (tied and not scattered)
+
+
+def _width(move: Move, costing: Costing) -> float:
+    """Bytes of an element on the wire over those of bf16."""
+    state = costing.stack.state
+    if move.what == "weight":
+        return (min(2.0, dtype_bytes(costing.plan.dtype)) if state.narrow_gathers else 2.0) / 2
+    if move.what == "gradient":
+        scattered = costing.plan.zero == 3 and move.step.kind == "reduce_scatter"
+        return (state.scatter_bytes if scattered else state.reduce_bytes) / 2
+    return 1.0
+
+
+def _move_line(
+    move: Move, reading: Reading, volume: Number, sent: Number, wires: Wires, costing: Costing, times: Number = 1
+) -> PassLine:
+    kind, axes = move.step.kind, move.step.axes
+    return PassLine(
+        reading.section.name, move.phase, move.step.before.name, kind, axes, times, part=move.part,
+        carries="activation" if move.what == "expert" else move.what, wire_bytes=sent,
+        bound_s=bound_time(kind, volume, axes, wires) if costing.detail else 0.0,
+        expected_s=travel_time(kind, volume, axes, wires, costing.network), ops=((move.place, 0.0),),
+    )  # fmt: skip
+
+
+def _bundle_lines(
+    several: list[tuple[Move, Number, Number]], reading: Reading, wires: Wires, costing: Costing
+) -> Iterator[PassLine]:
+    """Moves that travel as one message: its seconds are shared out by bytes, or given to the first where only sums are kept."""
+    volume = sum(one for _, one, _ in several)
+    whole = _move_line(several[0][0], reading, volume, sum(sent for _, _, sent in several), wires, costing)
+    if not costing.detail:
+        yield whole
+        return
+    for move, own, sent in several:
+        part = own / maximum(volume, 1e-300)
+        yield replace(
+            whole, what=move.step.before.name, part=move.part, wire_bytes=sent,
+            bound_s=whole.bound_s * part, expected_s=whole.expected_s * part, ops=((move.place, 0.0),),
+        )  # fmt: skip
+
+
+def _ring_lines(
+    move: Move, reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing
+) -> Iterator[PassLine]:
+    """Keys and values round a ring instead of a gather: all but one of the pieces pass each chip; their gradients go all the way
+    home. The positions of the keys travel along."""
+    mesh, step = Mesh(wires.axes), move.step
+    gradient = step.kind == "reduce_scatter"
+    ring = mesh.size(*step.axes)
+    hops = (ring if gradient else ring - 1) * (ring > 1)
+    piece = local_bytes(step.after if gradient else step.before, sizes, mesh)
+    piece = piece * (costing.stack.state.ring_gradient_bytes / 2 if gradient else 1.0)
+    hop = replace(move, step=replace(step, kind="permute"))
+    line = _move_line(hop, reading, piece, piece, wires, costing, hops)
+    yield line
+    keys = step.before.name == next((op.inputs[1].name for op in reading.section.ops if op.function == "attend"), "")
+    if keys and not gradient and costing.detail:
+        tokens = sizes["b"] / mesh.size(*reading.rules.batch) * sizes["t"] / ring
+        yield replace(line, what="positions", carries="statistic", wire_bytes=tokens * 4, bound_s=0.0, expected_s=0.0)
+
+
+def statistics(reading: Reading, sizes: dict[str, Number], mesh: Mesh, room: Number) -> Iterator[PassLine]:
+    """Small things that go with the tokens: the router's weights of the rows sent to experts, and the sums of a softmax over a
+    split vocabulary (each token's maximum and two sums forward, one sum of their gradients backward)."""
+    rules, section = reading.rules, reading.section
+    sends = next((line for line, op in enumerate(section.ops) if op.function == "dispatch"), None)
+    if sends is not None and rules.exchange:
+        routed = section.ops[sends].output
+        assert routed is not None
+        ways = mesh.size(*rules.exchange)
+        rows = local_elements(rules.activation(routed), sizes, mesh, without=("d",)) * room
+        sent = wire_bytes("all_to_all", rows * STATISTIC_BYTES * ways, ways)
+        for phase in ("forward", "backward"):
+            yield PassLine(
+                section.name, phase, "P", "all_to_all", rules.exchange, part="experts", carries="statistic", wire_bytes=sent,
+                ops=((sends, 0.0),),
+            )  # fmt: skip
+    logits = section.ops[-1].output
+    if section.name == "head" and logits is not None:
+        split = rules.activation(logits).dim("v").axes
+        tokens = sizes["b"] / mesh.size(*rules.batch) * sizes["t"] / mesh.size(*rules.tokens)
+        sent = wire_bytes("all_reduce", tokens * STATISTIC_BYTES, mesh.size(*split))
+        for phase, times in (("forward", 3), ("backward", 1)):
+            yield PassLine(
+                section.name,
+                phase,
+                "loss",
+                "all_reduce",
+                split,
+                times,
+                part="head",
+                carries="statistic",
+                wire_bytes=sent,
+            )

@@ -1,0 +1,60 @@
+"""A kernel or a move in one microbatch, and what it is costed with."""
+
+from dataclasses import dataclass
+
+from dragonscale.hardware import Chip
+from dragonscale.numbers import Number, ceil, floor, maximum
+from dragonscale.plan.ledger import LedgerLine
+from dragonscale.plan.reader import Reading
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.pieces import local_elements
+from dragonscale.training.plan import Plan
+from dragonscale.training.stack import Stack
+from dragonscale.training.timers import Timer
+from dragonscale.training.travel import Network
+
+NARROW_PARTS = ("attention", "mlp", "experts", "shared")
+"""Parts whose matmuls run in the plan's dtype; the head, the router and an indexer stay in bf16."""
+LAUNCHES = {"route": 12.0, "dispatch": 8.0, "combine": 8.0, "attend": 2.0}
+"""Kernels that a line stands for, where it is more than one: choosing experts, counting and sorting tokens."""
+ATTENTION_BLOCK = 512
+"""Queries that our own program's attention takes at once where it has no flash kernel."""
+STATISTIC_BYTES = 4.0
+"""Sums, maxima and the router's weights travel in fp32, in the same messages as what they belong to."""
+
+
+@dataclass(frozen=True)
+class PassLine(LedgerLine):
+    """A line in one microbatch. `ops` are the places of the ops it computes, with their FLOPs; `launches` counts kernels, `experts`
+    those of a grouped matmul."""
+
+    ops: tuple[tuple[int, Number], ...] = ()
+    launches: float = 0.0
+    experts: Number = 0.0
+
+
+@dataclass(frozen=True)
+class Costing:
+    """What lines are costed with. Without a `timer` nothing is expected; `detail` asks for FLOPs, bytes and bounds too, `statistics` for the
+    small things that travel along."""
+
+    plan: Plan
+    stack: Stack
+    chip: Chip
+    timer: Timer | None
+    network: Network
+    detail: bool = True
+    statistics: bool = True
+
+    def peak(self, part: str) -> Number:
+        """FLOP/s of a part's matmuls at best."""
+        return self.chip.peak(self.plan.dtype if part in NARROW_PARTS else "bf16")
+
+
+def expert_room(reading: Reading, sizes: dict[str, Number], mesh: Mesh, stack: Stack) -> Number:
+    """What experts compute over what is routed to them: where they have room for their share, that is a whole number of rows."""
+    routed = next((op.output for op in reading.section.ops if op.function == "dispatch"), None)
+    if routed is None or not stack.experts.capacity:
+        return 1.0
+    rows = local_elements(reading.rules.activation(routed), sizes, mesh, without=("d",))
+    return maximum(1, ceil(floor(rows * stack.experts.capacity) / sizes["e"])) * sizes["e"] / rows
