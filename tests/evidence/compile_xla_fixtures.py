@@ -1,6 +1,6 @@
 """Compile the small GPU programs whose texts are kept in `data/xla`: python -m tests.evidence.compile_xla_fixtures FOLDER [NAME...].
 
-Run with the environment of `dragonscale.evidence.xla.compiler.ENVIRONMENT`. Each program is for eight H100s as a mesh of
+Run with the environment of `dragonscale.evidence.xla.gpu_target.ENVIRONMENT`. Each program is for eight H100s as a mesh of
 `fsdp=2, tensor=4`; none of them is there.
 """
 
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from dragonscale.evidence.xla.compiler import devices
+from dragonscale.evidence.xla.gpu_target import devices
 from dragonscale.hardware import load_chip
 from tests.evidence.xla_fixtures import BATCH, GPU_MESH, HEAD, HIDDEN, LAYERS, MODEL, TOKENS
 

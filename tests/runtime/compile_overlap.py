@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy
 from jax.sharding import Mesh, NamedSharding
 
-from dragonscale.evidence.xla.compiler import devices
+from dragonscale.evidence.xla.gpu_target import devices
 from dragonscale.hardware import load_chip
 from dragonscale.notation import parse_einsum
 from dragonscale.runtime.collective_matmul import collective_matmul

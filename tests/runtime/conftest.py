@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dragonscale.evidence.xla.compiler import virtual_devices
+from tests.own_process import virtual_devices
 
 DEVICES = 8
 

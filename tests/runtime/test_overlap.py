@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("jax_cuda12_plugin", reason="the GPU compiler's wheel is not installed")
 
-from dragonscale.evidence.xla.compiler import ENVIRONMENT, run_worker
+from dragonscale.evidence.xla.gpu_target import ENVIRONMENT
 from dragonscale.evidence.xla.hlo_text import read_module
+from tests.own_process import run_worker
 from tests.runtime.test_collective_matmul import LINES
 
 WORKER = Path(__file__).with_name("compile_overlap.py")

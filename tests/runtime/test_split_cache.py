@@ -9,7 +9,8 @@ import jax.numpy as jnp  # noqa: E402
 from jax.sharding import AxisType, NamedSharding, PartitionSpec  # noqa: E402
 
 from dragonscale.evidence.xla.compiled import read_compiled  # noqa: E402
-from dragonscale.runtime.attention import Reach, attend_cached, attend_split_cache  # noqa: E402
+from dragonscale.runtime.attention import Reach, attend_cached  # noqa: E402
+from tests.runtime.split_cache import attend_split_cache  # noqa: E402
 
 B, S, N, K, H, V = 3, 32, 4, 2, 8, 12
 SCALE = H**-0.5

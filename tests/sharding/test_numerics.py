@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from dragonscale.evidence.xla.compiler import run_worker, virtual_devices
 from dragonscale.notation import Einsum, parse_einsum
 from dragonscale.sharding import backward
+from tests.own_process import run_worker, virtual_devices
 from tests.sharding.random_cases import draw_cases
 from tests.sharding.xla.einsum_worker import Case
 

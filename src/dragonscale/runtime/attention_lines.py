@@ -44,12 +44,11 @@ def _absorbed_inputs(run: SectionPass) -> tuple[jax.Array, jax.Array, jax.Array]
 
 
 def attend(op: Op, run: SectionPass) -> None:
-    assert op.output is not None
     dims, numerics = run.section.dims, run.numerics
     if "l" in op.inputs[0].names:  # queries over latents: absorbed
         query, key, value = _absorbed_inputs(run)
         scale = numerics.attention_scale or (dims["p"] + dims["r"]) ** -0.5
-        return run.put(op.output, attend_cached(query, key, value, run.positions, Reach(run.section.span), scale))
+        return run.put(op, attend_cached(query, key, value, run.positions, Reach(run.section.span), scale))
     query, key, value = (run.operand(array, op) for array in op.inputs)
     first = dims["p"] if "r" in dims and "p" in dims else 0
     held = run.held(op.inputs[0])
@@ -69,7 +68,7 @@ def attend(op: Op, run: SectionPass) -> None:
         made = ring_attend(query, key, value, _of_batch(at, query), *shared)
     else:
         made = attend_causally(query, key, value, _of_batch(at, query), _of_batch(run.positions, query), *shared)
-    return run.put(op.output, made)
+    return run.put(op, made)
 
 
 def _of_batch(positions: jax.Array, query: jax.Array) -> jax.Array:

@@ -6,6 +6,7 @@ may have different lengths: each has its own position, and what lies beyond it i
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Program, Section
 from dragonscale.notation import Array
-from dragonscale.runtime.forward import Stretch, embed, head, layer_weights, over_layers, stretches
+from dragonscale.runtime.forward import embed, head, layer_weights, over_layers, stretches
 from dragonscale.runtime.lines import PassSetting, SectionPass, Tensors, run_section
 from dragonscale.runtime.parameters import Tree
 
@@ -25,11 +26,11 @@ Cache = list[list[Tensors]]
 def empty_cache(program: Program, batch: int, length: int, dtype: Any = jnp.bfloat16, listed: bool = False) -> Cache:
     """Room for sequences of up to `length` tokens; `listed` has an array for each layer, to go with unstacked weights."""
 
-    def room(shape: tuple[int, ...], times: int) -> Any:
+    def room(section: Section, array: Array, times: int) -> Any:
+        shape = tuple({**section.dims, "b": batch, "s": length}[name] for name in array.names)
         return [jnp.zeros(shape, dtype) for _ in range(times)] if listed else jnp.zeros((times, *shape), dtype)
 
-    sizes = {"b": batch, "s": length}
-    return cache_of(program, lambda section, array, times: room(_shape(section, array, sizes), times))
+    return cache_of(program, room)
 
 
 def cache_of(program: Program, make: Callable[[Section, Array, int], Any]) -> Cache:
@@ -49,10 +50,6 @@ def cached(section: Section) -> list[Array]:
     return [array for op in section.ops if op.function == "cache" for array in op.inputs]
 
 
-def _shape(section: Section, array: Array, sizes: dict[str, int]) -> tuple[int, ...]:
-    return tuple({**section.dims, **sizes}[name] for name in array.names)
-
-
 def _layers(
     params: Tree, program: Program, residual: jax.Array, positions: jax.Array, cache: Cache, setting: PassSetting,
     decoding: bool,
@@ -62,47 +59,37 @@ def _layers(
     sections = {section.name: absorbed(section) if decoding else section for section in program.sections}
     new: Cache = []
 
-    def one(
-        pattern: tuple[str, ...], carry: jax.Array, weights: list[Tensors], stored: list[Tensors]
-    ) -> tuple[jax.Array, list[Tensors]]:
+    def one(name: str, carry: jax.Array, own: Tensors, there: Tensors) -> tuple[jax.Array, Tensors]:
+        stored = there if decoding else None
+        run = SectionPass(sections[name], setting, positions, own, stored=stored, tensors={"R": carry})
+        carry = run_section(run)["R"]
+        return carry, run.kept if decoding else {name: _put(there[name], value) for name, value in run.kept.items()}
+
+    def listed(carry: jax.Array, both: Any, pattern: tuple[str, ...]) -> tuple[jax.Array, list[Tensors]]:
         kept: list[Tensors] = []
-        for name, own, there in zip(pattern, weights, stored, strict=True):
-            run = SectionPass(
-                sections[name], setting, positions, own, stored=there if decoding else None, tensors={"R": carry}
-            )
-            carry = run_section(run)["R"]
-            kept.append(run.kept if decoding else {n: _put(there[n], value) for n, value in run.kept.items()})
+        for name, own, there in zip(pattern, *both, strict=True):
+            carry, written = one(name, carry, own, there)
+            kept.append(written)
         return carry, kept
 
-    def body(stretch: Stretch) -> Any:
-        def layer(carry: Any, both: tuple[list[Tensors], jax.Array]) -> tuple[Any, None]:
-            residual, stacks = carry
-            weights, place = both
-            written: list[Tensors] = []
-            for name, own, stack in zip(stretch.pattern, weights, stacks, strict=True):
-                stored = jax.tree.map(lambda each: jax.lax.dynamic_index_in_dim(each, place, keepdims=False), stack)
-                residual, kept = one((name,), residual, [own], [stored])
-                written.append(
-                    jax.tree.map(
-                        lambda old, new: jax.lax.dynamic_update_index_in_dim(old, new, place, 0), stack, kept[0]
-                    )
-                )
-            return (residual, written), None
-
-        return layer
+    def stacked(carry: Any, both: Any, pattern: tuple[str, ...]) -> tuple[Any, None]:
+        (residual, stacks), (weights, place) = carry, both
+        written: list[Tensors] = []
+        for name, own, stack in zip(pattern, weights, stacks, strict=True):
+            there = jax.tree.map(lambda each: jax.lax.dynamic_index_in_dim(each, place, keepdims=False), stack)
+            residual, kept = one(name, residual, own, there)
+            put = partial(jax.lax.dynamic_update_index_in_dim, index=place, axis=0)
+            written.append(jax.tree.map(put, stack, kept))
+        return (residual, written), None
 
     for stretch, stored in zip(stretches(program.order), cache, strict=True):
         weights = layer_weights(params, stretch)
         if any(isinstance(each, list) for layer in stored for each in layer.values()):
-            residual, kept = over_layers(
-                lambda carry, both, pattern=stretch.pattern: one(pattern, carry, *both),
-                residual,
-                (weights, stored),
-                stretch.times,
-            )
+            layer = partial(listed, pattern=stretch.pattern)
+            residual, kept = over_layers(layer, residual, (weights, stored), stretch.times)
         else:
-            carry = (residual, stored)
-            (residual, kept), _ = jax.lax.scan(body(stretch), carry, (weights, jnp.arange(stretch.times)))
+            layer = partial(stacked, pattern=stretch.pattern)
+            (residual, kept), _ = jax.lax.scan(layer, (residual, stored), (weights, jnp.arange(stretch.times)))
         new.append(kept)
     return residual, new
 

@@ -39,7 +39,7 @@ def run_section(run: SectionPass) -> Tensors:
         maker(op, run)
     last = run.section.ops[-1].output
     if last is not None and run.layouts[last.name].partial:  # what leaves a section is whole
-        rest = run.place.fit(run.place.at_rest(last), run.section.dims)
+        rest = run.at_rest(last)
         run.tensors[last.name] = run.place.bring(run.tensors[last.name], run.held(last), rest)
     return run.tensors
 
@@ -62,7 +62,6 @@ def subscripts(op: Op) -> str:
 
 
 def _einsum(op: Op, run: SectionPass) -> None:
-    assert op.output is not None
     for array in op.inputs:
         if array.name not in run.tensors:
             _take_channels(array, run)
@@ -73,10 +72,8 @@ def _einsum(op: Op, run: SectionPass) -> None:
     weights = [run.weight(array, op, dtype) for array in op.weights]
     multiply = _wide_einsum if op.part == "head" else jnp.einsum
     value = multiply(subscripts(op), *operands, *weights)
-    forms = tuple(
-        run.place.for_line(array, run.held(array), op, run.section.dims) for array in (*op.inputs, *op.weights)
-    )
-    return run.put(op.output, value, run.place.of_line(op, forms, run.section.dims))
+    forms = (*(run.wanted(array, op) for array in op.inputs), *(run.used(array, op) for array in op.weights))
+    return run.put(op, value, run.place.of_line(op, forms, run.section.dims))
 
 
 def _take_channels(array: Array, run: SectionPass) -> None:
@@ -107,7 +104,6 @@ _wide_einsum.defvjp(_wide_forward, _wide_backward)
 
 
 def _norm(op: Op, run: SectionPass) -> None:
-    assert op.output is not None
     x = run.operand(op.inputs[0], op)
     names = [array for array in op.weights if not array.name.endswith("_bias")]
     axes = tuple(range(-len(names[0].dims), 0)) if names else (-1,)
@@ -127,19 +123,18 @@ def _norm(op: Op, run: SectionPass) -> None:
     for array in op.weights:
         if array.name.endswith("_bias"):
             wide = wide + run.weight(array, op, jnp.float32)
-    run.put(op.output, wide.astype(x.dtype), held)
+    run.put(op, wide.astype(x.dtype), held)
 
 
 def _bias(op: Op, run: SectionPass) -> None:
-    assert op.output is not None
     x = run.tensors[op.inputs[0].name]
     if isinstance(x, experts.ExpertRows):
         own = run.weight(op.weights[0], op, x.values.dtype)
-        return run.put(op.output, x.having(x.values + own[x.experts]))
+        return run.put(op, x.having(x.values + own[x.experts]))
     x = run.operand(op.inputs[0], op)
     for array in op.weights:
         x = x + run.weight(array, op, x.dtype)
-    return run.put(op.output, x, run.wanted(op.inputs[0], op))
+    return run.put(op, x, run.wanted(op.inputs[0], op))
 
 
 def _act(op: Op, run: SectionPass) -> None:
@@ -148,7 +143,7 @@ def _act(op: Op, run: SectionPass) -> None:
     function = ACTS[run.numerics.act]
     if isinstance(first, experts.ExpertRows):
         gated = function(first.values) * rest[0].values if rest else function(first.values)
-        return run.put(op.output, first.having(gated))
+        return run.put(op, first.having(gated))
     if not rest:
         made = function(first)
     elif op.part in ("mlp", "experts", "shared") and "d" not in op.output.names:  # a hidden layer behind its gate
@@ -156,21 +151,20 @@ def _act(op: Op, run: SectionPass) -> None:
     else:
         gate = jax.nn.sigmoid(rest[0].astype(jnp.float32)).astype(first.dtype)
         made = first * gate.reshape(*gate.shape, *[1] * (first.ndim - gate.ndim))
-    return run.put(op.output, made, run.wanted(op.inputs[0], op))
+    return run.put(op, made, run.wanted(op.inputs[0], op))
 
 
 def _add(op: Op, run: SectionPass) -> None:
-    assert op.output is not None
     first, *others = [run.held(array) for array in op.inputs]
     if first.partial and all(layout_of(one) == layout_of(first) and one.partial == first.partial for one in others):
         parts = [run.tensors[array.name] for array in op.inputs]
-        return run.put(op.output, sum(parts[1:], parts[0]), first)
+        return run.put(op, sum(parts[1:], parts[0]), first)
     total = run.operand(op.inputs[0], op)
     for array in op.inputs[1:]:
         total = total + run.operand(array, op)
     for array in op.weights:  # learnt positions
         total = total + run.weight(array, op, total.dtype)[run.positions_of(run.held(op.inputs[0]))]
-    return run.put(op.output, total, run.wanted(op.inputs[0], op))
+    return run.put(op, total, run.wanted(op.inputs[0], op))
 
 
 def _lookup(op: Op, run: SectionPass) -> None:
@@ -179,8 +173,7 @@ def _lookup(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     array = op.weights[0]
     table = run.weight(array, op, run.setting.dtype)
-    held = run.place.fit(run.place.at_rest(array), run.section.dims)
-    split = run.place.for_line(array, held, op, run.section.dims).dims[0].axes
+    split = run.used(array, op).dims[0].axes
     scale = jnp.asarray(run.numerics.embed_scale, table.dtype)
     if split:
         at = run.tokens - run.place.index(split) * table.shape[0]
@@ -188,35 +181,22 @@ def _lookup(op: Op, run: SectionPass) -> None:
         found = jnp.where(mine[..., None], table[jnp.where(mine, at, 0)], 0)
     else:
         found = table[run.tokens]
-    run.put(op.output, found * scale, run.place.looked_up(op.output, split))
+    run.put(op, found * scale, run.place.looked_up(op.output, split))
 
 
 def _join(op: Op, run: SectionPass) -> None:
     """Tensors end to end along their last dim; those without heads are copied to all."""
-    assert op.output is not None
     parts = [run.operand(array, op) for array in op.inputs]
     most = max(part.ndim for part in parts)
     shape = next(part.shape for part in parts if part.ndim == most)
-    wide = [
-        part
-        if part.ndim == most
-        else jnp.broadcast_to(part[..., None, :], (*part.shape[:-1], shape[-2], part.shape[-1]))
-        for part in parts
-    ]
-    run.put(op.output, jnp.concatenate(wide, -1))
+
+    def wide(part: jax.Array) -> jax.Array:
+        return jnp.broadcast_to(part[..., None, :], (*part.shape[:-1], shape[-2], part.shape[-1]))
+
+    run.put(op, jnp.concatenate([part if part.ndim == most else wide(part) for part in parts], -1))
 
 
 COMPUTED: dict[str, Callable[[Op, SectionPass], None]] = {
-    "einsum": _einsum,
-    "norm": _norm,
-    "bias": _bias,
-    "act": _act,
-    "add": _add,
-    "lookup": _lookup,
-    "cache": cache,
-    "join": _join,
-    "attend": attend,
-    "route": route,
-    "dispatch": dispatch,
-    "combine": combine,
-}
+    "einsum": _einsum, "norm": _norm, "bias": _bias, "act": _act, "add": _add, "lookup": _lookup, "cache": cache,
+    "join": _join, "attend": attend, "route": route, "dispatch": dispatch, "combine": combine,
+}  # fmt: skip

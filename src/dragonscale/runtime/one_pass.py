@@ -71,19 +71,18 @@ class SectionPass:
     forms: dict[tuple[str, Array], jax.Array] = field(default_factory=dict)
     routed: Routed | None = None
 
-    @property
-    def numerics(self) -> Numerics:
-        return self.setting.numerics
+    def __post_init__(self) -> None:
+        self.numerics, self.place = self.setting.numerics, self.setting.place
 
-    @property
-    def place(self) -> Place:
-        return self.setting.place
+    def at_rest(self, array: Array) -> Array:
+        """How a weight, or what comes from elsewhere, lies between the lines that use it."""
+        return self.place.fit(self.place.at_rest(array), self.section.dims)
 
     def held(self, array: Array) -> Array:
         """How a tensor lies, in the names that this line gives its dims; what comes from elsewhere lies at rest."""
         known = self.layouts.get(array.name)
         if known is None:
-            return self.place.fit(self.place.at_rest(array), self.section.dims)
+            return self.at_rest(array)
         layout = {dim.name: old.axes for dim, old in zip(array.dims, known.dims, strict=True)}
         return array.with_layout(layout, known.partial)
 
@@ -110,13 +109,18 @@ class SectionPass:
             if dim.name == "k" and (axes := self.place.copied("k", self.section.dims)):
                 mine = self.place.index(axes) * value.shape[place] // self.place.ways(axes)
                 value = jax.lax.dynamic_slice_in_dim(value, mine, 1, place)
-        held = self.place.fit(self.place.at_rest(array), self.section.dims)
-        return self.place.bring(value, held, self.place.for_line(array, held, op, self.section.dims))
+        return self.place.bring(value, self.at_rest(array), self.used(array, op))
 
-    def put(self, array: Array, value: Any, made: Array | None = None) -> None:
+    def used(self, weight: Array, op: Op) -> Array:
+        """How a line has a weight before it."""
+        return self.place.for_line(weight, self.at_rest(weight), op, self.section.dims)
+
+    def put(self, op: Op, value: Any, made: Array | None = None) -> None:
         """A line's result, brought to where it rests."""
+        array = op.output
+        assert array is not None
         if isinstance(value, jax.Array):
-            made = self.place.fit(self.place.at_rest(array), self.section.dims) if made is None else made
+            made = self.at_rest(array) if made is None else made
             rest = self.place.after_line(made, self.section.dims)
             value = self.setting.note(self.place.bring(value, made, rest), array.name)
             self.layouts[array.name] = rest

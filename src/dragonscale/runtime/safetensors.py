@@ -78,25 +78,3 @@ class SafeTensors(Mapping[str, numpy.ndarray]):
 
     def __len__(self) -> int:
         return len(self._places)
-
-
-def write_safetensors(tensors: Mapping[str, Any], path: str | Path) -> None:
-    """Write tensors to one file."""
-    names = {numpy.dtype(dtype): name for name, dtype in DTYPES.items()}
-    table: dict[str, Any] = {}
-    place = 0
-    arrays = {name: numpy.ascontiguousarray(value) for name, value in tensors.items()}
-    for name, array in arrays.items():
-        table[name] = {
-            "dtype": names[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [place, place + array.nbytes],
-        }
-        place += array.nbytes
-    header = json.dumps(table).encode()
-    header += b" " * (-len(header) % 8)
-    with open(path, "wb") as file:
-        file.write(len(header).to_bytes(8, "little"))
-        file.write(header)
-        for array in arrays.values():
-            file.write(array.tobytes())

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dragonscale.hardware import dtype_bytes
 from dragonscale.models.program import is_weight
 from dragonscale.notation import Array, Einsum, parse_array, parse_einsum
-from dragonscale.runtime.attention import Reach, attend_split_cache
+from dragonscale.runtime.attention import Reach
 from dragonscale.runtime.expert_exchange import Sending, back, send
 from dragonscale.runtime.experts import ExpertRows, multiply
 from dragonscale.runtime.lines import PassSetting, SectionPass, run_section
@@ -28,6 +28,7 @@ from dragonscale.sharding.partition_spec import to_partition_spec
 from tests.book.closed_forms.schemes import read_scheme
 from tests.evidence.book_programs.cases import Case
 from tests.evidence.book_programs.predictions import attention_section
+from tests.runtime.split_cache import attend_split_cache
 from tests.sharding.xla.einsum_worker import formula_of
 
 Program = tuple[Any, tuple[Any, ...]]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.compiling import PYTHON
-from dragonscale.evidence.xla import compiler, tpu_target
+from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.evidence.xla.compiled import Compiled, Exchange, read_compiled
 from dragonscale.notation import subscript
 from dragonscale.plan.ledger import LedgerLine
@@ -55,7 +55,7 @@ class Judged:
 
 def compile_cases(kind: str, names: Sequence[str] = (), timeout: float = 900.0) -> list[tuple[Case, str, str]]:
     """Cases on all their slices of `gpu` or `tpu`, compiled in a process of its own: case, slice, HLO text."""
-    environment = compiler.ENVIRONMENT if kind == "gpu" else tpu_target.ENVIRONMENT
+    environment = gpu_target.ENVIRONMENT if kind == "gpu" else tpu_target.ENVIRONMENT
     command = [os.environ.get(PYTHON) or sys.executable, "-m", "tests.evidence.book_programs.worker", kind, *names]
     for name in names:
         case_named(name)

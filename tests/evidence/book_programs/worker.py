@@ -10,7 +10,7 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-from dragonscale.evidence.xla import compiler, tpu_target
+from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.hardware import parse_slice
 from tests.evidence.book_programs.cases import CASES, Case
 
@@ -18,7 +18,7 @@ from tests.evidence.book_programs.cases import CASES, Case
 @lru_cache
 def _devices(piece: str) -> list[Any]:
     found = parse_slice(piece)
-    return compiler.devices(found.chip, found.chips) if found.chip.kind == "gpu" else tpu_target.devices(found)
+    return gpu_target.devices(found.chip, found.chips) if found.chip.kind == "gpu" else tpu_target.devices(found)
 
 
 def case_text(case: Case, piece: str) -> str:

@@ -8,17 +8,29 @@ been run and compared, exactly, with the unsharded one on small whole numbers.
 import json
 import math
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from dragonscale.evidence.xla.compiler import ENVIRONMENT, compiled_text, devices, run_worker, virtual_devices
+from dragonscale.evidence.xla.gpu_target import ENVIRONMENT, devices
 from dragonscale.hardware import load_chip
 from dragonscale.notation import Array, Einsum, parse_einsum
 from dragonscale.sharding.partition_spec import to_partition_spec
+from tests.own_process import run_worker, virtual_devices
 
 BATCH = 200
 """Cases given to one process."""
+
+
+def compiled_text(function: Callable[..., Any], shapes: Sequence[Any], in_shardings: Any, out_shardings: Any) -> str:
+    """The optimised HLO text of a function on abstract arguments; shardings are JAX's."""
+    import jax
+
+    jitted = jax.jit(function, in_shardings=in_shardings, out_shardings=out_shardings)
+    text = jitted.lower(*shapes).compile().as_text()
+    assert text is not None
+    return text
 
 
 @dataclass(frozen=True)

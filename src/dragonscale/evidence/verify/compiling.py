@@ -19,7 +19,7 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.request import Made, Request
-from dragonscale.evidence.xla import compiler, tpu_target
+from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.hardware import parse_slice
 
 PYTHON = "DRAGONSCALE_COMPILER_PYTHON"
@@ -105,8 +105,8 @@ def _found(module: str) -> bool:
 def _environment(request: Request) -> dict[str, str]:
     if parse_slice(request.slice).chip.kind == "tpu":
         return tpu_target.ENVIRONMENT
-    flags = compiler.GPU if request.mode == "canonical" else ("--xla_gpu_autotune_level=0",)
-    return {**compiler.ENVIRONMENT, "XLA_FLAGS": " ".join(flags)}
+    flags = gpu_target.GPU if request.mode == "canonical" else ("--xla_gpu_autotune_level=0",)
+    return {**gpu_target.ENVIRONMENT, "XLA_FLAGS": " ".join(flags)}
 
 
 def _run(request: Request, timeout: float, memory: float) -> Made:

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.request import Request
-from dragonscale.evidence.xla import tpu_target
-from dragonscale.evidence.xla.compiler import devices as gpu_devices
+from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.hardware import Slice, parse_slice
 from dragonscale.models import load_model
 from dragonscale.runtime.meshes import exchanges, mesh_of, serving_sizes
@@ -21,13 +20,6 @@ from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.training.plan import AXES, Plan, parse_plan
 
 
-def slice_devices(piece: Slice) -> list[Any]:
-    """The devices of a slice, in the order in which meshes are laid over them."""
-    if piece.chip.kind == "gpu":
-        return gpu_devices(piece.chip, piece.chips)
-    return tpu_target.devices(piece)
-
-
 def mesh_sizes(request: Request) -> dict[str, int]:
     """The mesh axes of a request's plan."""
     if request.program != "train":
@@ -38,7 +30,9 @@ def mesh_sizes(request: Request) -> dict[str, int]:
 
 def lower(request: Request) -> Any:
     """The request's program, traced and lowered."""
-    devices = slice_devices(parse_slice(request.slice))
+    piece = parse_slice(request.slice)
+    gpu = piece.chip.kind == "gpu"
+    devices = gpu_target.devices(piece.chip, piece.chips) if gpu else tpu_target.devices(piece)
     return lower_training(request, devices) if request.program == "train" else lower_serving(request, devices)
 
 

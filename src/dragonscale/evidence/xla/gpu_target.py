@@ -1,39 +1,35 @@
 """The GPU that XLA compiles for, described instead of present.
 
-XLA's GPU compiler asks the driver what the GPU is like; given a *target config* it does not need one. The text below is
-made from the chip's own file (SMs, clock, memory) and from the limits that CUDA's programming guide lists for its
-compute capability, which are the same for every chip of that capability.
+The `jax-cuda12-plugin` wheel holds the whole compiler. It asks the driver what the GPU is like; given a *target config* it needs
+neither a GPU nor a driver. That text is made from the chip's own file (SMs, clock, memory) and from the limits that CUDA's
+programming guide lists for its compute capability. JAX reads its environment once, so a process that compiles starts with
+`ENVIRONMENT` and stays apart from others.
 """
 
-from dataclasses import dataclass
+import math
+from typing import Any
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip
 
-
-@dataclass(frozen=True)
-class Capability:
-    """CUDA's limits for one compute capability; shared memory in bytes."""
-
-    major: int
-    minor: int
-    shared_per_sm: int
-    threads_per_sm: int = 2048
-    shared_per_block: int = 48 * 1024
-    reserved_shared: int = 1024
-    """What the runtime keeps of an SM's shared memory for each block."""
-    threads_per_block: int = 1024
-    warp: int = 32
-    registers: int = 64 * 1024
-    grid_x: int = 2**31 - 1
-    grid_yz: int = 2**16 - 1
-
-
-CAPABILITIES = {
-    "a100": Capability(8, 0, 164 * 1024),
-    "h100": Capability(9, 0, 228 * 1024),
-    "h200": Capability(9, 0, 228 * 1024),
-}
+FAST = ("--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true")
+"""Kernels compiled quickly and badly; collectives do not change."""
+GPU = (
+    "--xla_gpu_autotune_level=0",  # autotuning would need the GPU
+    "--xla_gpu_enable_triton_gemm=false",  # also only for speed
+    *FAST,
+)
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": " ".join(GPU), "TF_CPP_MIN_LOG_LEVEL": "3"}
+CAPABILITIES = {"a100": (8, 0, 164 * 1024), "h100": (9, 0, 228 * 1024), "h200": (9, 0, 228 * 1024)}
+"""The compute capability, major and minor, and the bytes of shared memory of an SM."""
+LIMITS = {
+    "threads_per_block_limit": 1024, "threads_per_warp": 32, "shared_memory_per_block": 48 * 1024,
+    "threads_per_core_limit": 2048, "block_dim_limit_x": 2**31 - 1, "block_dim_limit_y": 2**16 - 1,
+    "block_dim_limit_z": 2**16 - 1, "registers_per_core_limit": 64 * 1024, "registers_per_block_limit": 64 * 1024,
+}  # fmt: skip
+"""What is the same for all these capabilities."""
+RESERVED = 1024
+"""Bytes that the runtime keeps of an SM's shared memory for each block."""
 CUDNN, CUDA = (9, 8), (12, 9)
 """The library versions the compiler may assume; any recent ones do, they choose no collectives."""
 
@@ -49,31 +45,38 @@ def target_config(chip: Chip) -> str:
         raise InputError(f"XLA's GPU compiler cannot compile for {chip.title}; choose a GPU.")
     if chip.name not in CAPABILITIES:
         raise unknown("GPU that XLA can be told about", chip.name, CAPABILITIES)
-    limits = CAPABILITIES[chip.name]
-    device = {
-        "threads_per_block_limit": limits.threads_per_block,
-        "threads_per_warp": limits.warp,
-        "shared_memory_per_block": limits.shared_per_block,
-        "shared_memory_per_core": limits.shared_per_sm,
-        "shared_memory_per_block_optin": limits.shared_per_sm - limits.reserved_shared,
-        "threads_per_core_limit": limits.threads_per_sm,
+    major, minor, shared = CAPABILITIES[chip.name]
+    device = LIMITS | {
+        "shared_memory_per_core": shared,
+        "shared_memory_per_block_optin": shared - RESERVED,
         "core_count": int(chip.structure["sms"]),
         "fpus_per_core": int(chip.structure["alus_per_sm"]),
-        "block_dim_limit_x": limits.grid_x,
-        "block_dim_limit_y": limits.grid_yz,
-        "block_dim_limit_z": limits.grid_yz,
         "memory_bandwidth": int(chip.hbm.bandwidth or 0),
         "l2_cache_size": int(chip.memory["l2"].capacity),
         "clock_rate_ghz": chip.structure["clock"] / 1e9,
         "device_memory_size": int(chip.hbm.capacity),
-        "registers_per_core_limit": limits.registers,
-        "registers_per_block_limit": limits.registers,
     }
     fields = "\n".join(f"  {name}: {value}" for name, value in device.items())
-    capability = f"  cuda_compute_capability {{ major: {limits.major} minor: {limits.minor} }}"
     return (
-        f"gpu_device_info {{\n{fields}\n{capability}\n}}\n"
+        f"gpu_device_info {{\n{fields}\n  cuda_compute_capability {{ major: {major} minor: {minor} }}\n}}\n"
         f'platform_name: "CUDA"\ndevice_description_str: "{chip.title}"\n'
         f"dnn_version_info {{ major: {CUDNN[0]} minor: {CUDNN[1]} }}\n"
         f"runtime_version {{ major: {CUDA[0]} minor: {CUDA[1]} }}\n"
     )
+
+
+def devices(chip: Chip, count: int) -> list[Any]:
+    """As many GPUs to compile for, in whole nodes."""
+    try:
+        from jax.experimental import topologies
+    except ImportError:
+        raise InputError("Compiling needs JAX; install dragonscale[gpu-compiler].") from None
+    node = min(count, chip.host_chips)
+    shape = f"1x{math.ceil(count / node)}x{node}"
+    try:
+        found = topologies.get_topology_desc("", "cuda", target_config=target_config(chip), topology=shape)
+    except Exception as error:
+        raise InputError(
+            f"XLA's GPU compiler did not start ({error}); install dragonscale[gpu-compiler] and start with {ENVIRONMENT}."
+        ) from error
+    return list(found.devices[:count])

@@ -116,7 +116,9 @@ def read_order(plan: str, model: str = "", on: str = "", changes: Mapping[str, A
 def _check_names(table: dict[str, Any], path: str) -> None:
     for name in table:
         if name not in ("model", "slice", "stack", "plan", "run"):
-            raise unknown(f"part of the plan file {shorten(path)} called", name, ("model", "slice", "stack", "plan", "run"))
+            raise unknown(
+                f"part of the plan file {shorten(path)} called", name, ("model", "slice", "stack", "plan", "run")
+            )
     for name in ("plan", "run"):
         if not isinstance(table.get(name, {}), dict):
             raise InputError(f"In the plan file {shorten(path)} {name!r} is not a table of settings.")
