@@ -41,8 +41,8 @@ def shown(name: str, report: PlanReport, measured: float | None) -> str:
 def compare(run: PublishedRun) -> None:
     """Print a run, its plan as the planner judges it, and the planner's own."""
     job = make_job(load_model(run.model), parse_slice(run.on), run.sequences, run.seq, run.stack)
-    measured = run.step_s or job.model_flops / ((run.flops_per_s or 1.0) * job.piece.chips)
-    mfu = job.model_flops / (measured * job.piece.flops)
+    measured = run.step_s or job.model_flops / ((run.flops_per_s or 1.0) * job.slice.chips)
+    mfu = job.model_flops / (measured * job.slice.flops)
     print(f"\n{run.title}\n  {run.source}")
     print(f"  measured: {measured:.2f} s, MFU {mfu:.1%}  ({run.plan})")
     print(shown("predicted", plan_report(job, parse_plan(run.plan)), measured))

@@ -51,7 +51,7 @@ def test_the_record(report, runs):
     assert found["memory"]["rows"] == 5
     assert found["memory"]["median_ape"] <= 0.08
     fitting = sum(
-        first(verdict.hbm_bytes) <= run.job.piece.chip.hbm.capacity for run, verdict in map(predict, runs.values())
+        first(verdict.hbm_bytes) <= run.job.slice.chip.hbm.capacity for run, verdict in map(predict, runs.values())
     )
     assert found["fits"] == {"rows": 21, "fit": fitting}
     assert 0 < fitting < 21
@@ -71,19 +71,19 @@ def test_plans_of_rows(runs):
     two = runs["TR-TPUR-034"].plan
     assert (two.fsdp, two.microbatch) == (64, 4)  # JAX devices are half a chip
     assert runs["TR-MBRIDGE-008"].plan.expert == 8
-    assert runs["TR-MXT5E-014"].job.piece.pods == 2
+    assert runs["TR-MXT5E-014"].job.slice.pods == 2
     assert not runs["TR-DGXC-004"].remat_known
 
 
 def test_chip_variants(runs):
-    chip = runs["TR-TITAN-002"].job.piece.chip
+    chip = runs["TR-TITAN-002"].job.slice.chip
     assert chip.power == 500
     assert chip.hbm.capacity == 96e9
     assert chip.bandwidth("hbm") == 2.4e12
 
 
 def test_networks_of_rows(runs):
-    leaf = runs["TR-SC21-006"].job.piece.chip.network.levels[1]
+    leaf = runs["TR-SC21-006"].job.slice.chip.network.levels[1]
     assert leaf.bandwidth == 200e9
 
 
@@ -144,7 +144,7 @@ def test_step_time_from_tokens(rows):
 def test_unknown_recomputation_takes_the_fastest_that_fits(runs):
     chosen, verdict = predict(runs["TR-DGXC-004"])
     assert chosen.plan.remat == "none"
-    assert first(verdict.hbm_bytes) <= chosen.job.piece.chip.hbm.capacity
+    assert first(verdict.hbm_bytes) <= chosen.job.slice.chip.hbm.capacity
 
 
 def test_stacks():

@@ -37,7 +37,7 @@ def predict(run: MeasuredRun) -> tuple[MeasuredRun, Verdict]:
 
 def fits(run: MeasuredRun, verdict: Verdict) -> bool:
     """Whether the run's memory has room for what the planner expects it to hold."""
-    return first(verdict.hbm_bytes) <= run.job.piece.chip.hbm.capacity
+    return first(verdict.hbm_bytes) <= run.job.slice.chip.hbm.capacity
 
 
 def validate(path: str | Path) -> ScoreReport:
@@ -47,7 +47,7 @@ def validate(path: str | Path) -> ScoreReport:
     pairs: list[tuple[MeasuredRun, Scored]] = []
     memory: list[Scored] = []
     for run, (_, verdict) in judged:
-        row, label = run.row, f"{run.row.stack} {run.job.piece.chip.name}"
+        row, label = run.row, f"{run.row.stack} {run.job.slice.chip.name}"
         pairs.append((run, Scored(row.id, row.source, row.step_s, first(verdict.seconds), label)))
         if row.peak_bytes:
             memory.append(Scored(row.id, row.source, row.peak_bytes, first(verdict.hbm_bytes), label))

@@ -49,7 +49,7 @@ def choices(judged: Iterable[tuple[MeasuredRun, float]]) -> list[Choice]:
     groups: dict[tuple[Any, ...], list[tuple[MeasuredRun, float]]] = {}
     for run, seconds in judged:
         job, software = run.job, run.row.stack.partition("-")[0]
-        key = (job.model.name.lower(), str(job.piece), job.sequence, job.model.n_layers, software)
+        key = (job.model.name.lower(), str(job.slice), job.sequence, job.model.n_layers, software)
         groups.setdefault(key, []).append((run, seconds))
     alternatives = [members for members in groups.values() if len({run.plan for run, _ in members}) > 1]
     return [

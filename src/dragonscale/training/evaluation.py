@@ -47,10 +47,6 @@ class Job:
     transport: str = "ib"
 
     @property
-    def piece(self) -> Slice:
-        return self.slice
-
-    @property
     def tokens(self) -> int:
         """Tokens of a step."""
         return self.batch * self.sequence
