@@ -1,7 +1,7 @@
 """LLaMA-3 70B on TPU v5e as the book serves it (chapter 8: sequences of 8,192 tokens, answers of 512), beside 8B and 405B.
 
 For each format: the smallest slice that holds the weights and twice as many chips, the batch that fits, a decode step at
-best (the book's formula: products or weights, then caches) and as expected of an engine, and what a million output
+best (the book's bound, kernel by kernel: matmuls or weights, then caches) and as expected of an engine, and what a million output
 tokens cost. The book's own figures for 70B stand beside them.
 """
 
@@ -13,8 +13,7 @@ from dragonscale.cli import main
 from dragonscale.hardware import Slice, dtype_bytes, load_chip
 from dragonscale.hardware.slices import possible_shapes
 from dragonscale.models import load_model
-from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
-from dragonscale.roofline import rates_of
+from dragonscale.models.transformer import count_parameters
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.economics import usd_per_million
@@ -42,16 +41,15 @@ class Row:
 
 
 def judge(name: str, piece: Slice, dtype: str) -> Row | None:
-    """The largest batch of full sequences on a slice, weights and cache in one format, products in bf16."""
+    """The largest batch of full sequences on a slice, weights and cache in one format, matmuls in bf16."""
     model = load_model(name)
     plan = f"weights={dtype},kv={dtype},spread=batch"
     batch = int(numpy.ravel(capacity(deploy(model, piece, plan, IDEAL)).sequences(CONTEXT))[0])
     if batch < 1:
         return None
-    cache = kv_bytes_per_token(model, dtype) * CONTEXT
-    bound = decode_times(batch, cache, count_parameters(model).total, piece.chips, rates_of(V5E), weights=dtype)
+    bound = iteration_cost(deploy(model, piece, plan, IDEAL), decode(batch, CONTEXT)).roofline
     expected = iteration_cost(deploy(model, piece, plan, "jetstream"), decode(batch, CONTEXT)).expected
-    return Row(piece, batch, float(bound.lower) * 1e3, float(numpy.ravel(expected)[0]) * 1e3)
+    return Row(piece, batch, float(numpy.ravel(bound)[0]) * 1e3, float(numpy.ravel(expected)[0]) * 1e3)
 
 
 def slices(name: str, dtype: str) -> list[Slice]:
