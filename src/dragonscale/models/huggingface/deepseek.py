@@ -1,4 +1,4 @@
-"""Readers of DeepSeek's line and those built on it: latent attention, sparse indexers, V4's compressed attention."""
+"""Readers of what is built on DeepSeek's line: GLM 5's shared indexers, V4's compressed attention."""
 
 from dataclasses import replace
 
@@ -6,59 +6,28 @@ from dragonscale.models.compressed import CompressedAttention
 from dragonscale.models.ffn import Moe
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.moe import SPARSE, routed, with_shared
-from dragonscale.models.huggingface.parts import Reader, alike, d_model, decoder, latent_attention, mlp, qkv_biased
-from dragonscale.models.latent import LatentAttention
-from dragonscale.models.layer import Component, Layer
+from dragonscale.models.huggingface.parts import Reader, d_model, decoder, latent_attention, mlp
+from dragonscale.models.layer import Layer
 from dragonscale.models.mtp import mtp_sections
 from dragonscale.models.program import Section, parsed
 from dragonscale.models.transformer import Transformer
 
 
-def _layers(f: Fields, mixer: Component, moe: Moe, bias: bool = False) -> list[Layer]:
-    """Dense layers first, then experts (every `moe_layer_freq`-th in some)."""
+def glm_dsa(f: Fields) -> Transformer:
+    """GLM 5: an indexer, which some layers share with the one before, and a multi-token module without tables of its own."""
+    heads, dim, top = (f.count(name) for name in ("index_n_heads", "index_head_dim", "index_topk"))
+    own = latent_attention(f, index_heads=heads, index_dim=dim, index_top=top)
+    reused, moe = replace(own, index_own=False), with_shared(f, score_bias=True)
     n_layers, first = f.n_layers(), f.natural("first_k_dense_replace")
     step = f.natural("moe_layer_freq") or 1
     sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: i >= first and i % step == 0)
-    return [Layer(mixer, moe if each else mlp(f, bias=bias)) for each in sparse]
-
-
-def _modules(f: Fields, mixer: Component, moe: Moe, copies: bool) -> tuple[Section, ...]:
-    modules = f.natural("num_nextn_predict_layers")
-    return mtp_sections([Layer(mixer, moe)], d_model(f), f.count("vocab_size"), modules, copies, copies)
-
-
-def deepseek_v2(f: Fields) -> Transformer:
-    """DeepSeek V2 and V2-Lite."""
-    bias = f.flag("mlp_bias")
-    return decoder(f, _layers(f, latent_attention(f), with_shared(f, shared_bias=bias), bias))
-
-
-def deepseek_v3(f: Fields) -> Transformer:
-    """DeepSeek V3, R1, Kimi K2, and V3.2 with its indexer. The files hold copies of the embedding and head for the
-    multi-token module."""
-    indexed = f.text("model_type") == "deepseek_v32"
-    mixer, moe = _indexed(f) if indexed else latent_attention(f), with_shared(f, score_bias=True)
-    return decoder(f, _layers(f, mixer, moe), extras=_modules(f, mixer, moe, copies=True))
-
-
-def _indexed(f: Fields) -> LatentAttention:
-    return latent_attention(
-        f,
-        index_heads=f.count("index_n_heads"),
-        index_dim=f.count("index_head_dim"),
-        index_top=f.count("index_topk"),
-    )
-
-
-def glm_dsa(f: Fields) -> Transformer:
-    """GLM 5: an indexer, which some layers share with the one before, and a multi-token module without tables of its own."""
-    own, moe = _indexed(f), with_shared(f, score_bias=True)
     layers = [
-        replace(layer, mixer=own if kind == "full" else replace(own, index_own=False))
-        for layer, kind in zip(_layers(f, own, moe), _indexers(f), strict=True)
+        Layer(own if kind == "full" else reused, moe if each else mlp(f))
+        for kind, each in zip(_indexers(f), sparse, strict=True)
     ]
-    f.must_be("layer_types", None, ["indexed_attention"] * len(layers))
-    return decoder(f, layers, extras=_modules(f, own, moe, copies=False))
+    f.must_be("layer_types", None, ["indexed_attention"] * n_layers)
+    modules = f.natural("num_nextn_predict_layers")
+    return decoder(f, layers, extras=mtp_sections([Layer(own, moe)], d_model(f), f.count("vocab_size"), modules))
 
 
 def _indexers(f: Fields) -> list[str]:
@@ -74,16 +43,6 @@ def _indexers(f: Fields) -> list[str]:
         return "full" if max(number - skipped + 1, 0) % freq == 0 else "shared"
 
     return f.kinds("indexer_types", f.n_layers(), ("full", "shared"), otherwise)
-
-
-def glm4_lite(f: Fields) -> Transformer:
-    """GLM 4.7 Flash: latent attention, few experts, its first layer dense."""
-    mixer, moe = latent_attention(f), with_shared(f, score_bias=True)
-    f.must_be("first_k_dense_replace", 1)
-    f.must_be("moe_layer_freq", 1)
-    sparse = f.either("mlp_layer_types", f.n_layers(), SPARSE, lambda i: i > 0)
-    layers = [Layer(mixer, moe if each else mlp(f)) for each in sparse]
-    return decoder(f, layers, extras=_modules(f, mixer, moe, copies=True))
 
 
 _RATIO_KINDS = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
@@ -151,18 +110,4 @@ def _compressed(f: Fields, ratio: int) -> CompressedAttention:
     )
 
 
-FAMILIES: dict[str, Reader] = {
-    # DeepSeek MoE 16B: full attention, dense first layers, shared experts
-    "deepseek": lambda f: decoder(f, _layers(f, qkv_biased(f), with_shared(f))),
-    "deepseek_v2": deepseek_v2,
-    **dict.fromkeys(("deepseek_v3", "kimi_k2", "deepseek_v32"), deepseek_v3),
-    "deepseek_v4": deepseek_v4,
-    "glm_moe_dsa": glm_dsa,
-    "glm4_moe_lite": glm4_lite,
-    # MiniCPM 3 and Youtu: latent attention over a dense MLP
-    **dict.fromkeys(
-        ("minicpm3", "youtu"), alike(lambda f: Layer(latent_attention(f), mlp(f, bias=f.flag("mlp_bias"))))
-    ),
-    # Mistral 4: latent attention, a shared expert, no correction to the routing scores
-    "mistral4": lambda f: decoder(f, _layers(f, latent_attention(f), with_shared(f))),
-}
+FAMILIES: dict[str, Reader] = {"deepseek_v4": deepseek_v4, "glm_moe_dsa": glm_dsa}

@@ -1,21 +1,117 @@
-"""Every model type that can be read, and the one function that reads it."""
+"""Every model type that can be read, and the function that reads it.
 
-from collections.abc import Callable
+Most families differ in a few fields: they are rows of `families.toml`, which says what a row may hold. Those with a form
+of their own are functions, by kind of model in a file each.
+"""
 
-from dragonscale.models.huggingface import classic, deepseek, dense, dense_first, hybrid, moe, statespace
+import tomllib
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dragonscale.models.ffn import Mlp, Moe
+from dragonscale.models.huggingface import deepseek, dense, hybrid, moe, statespace
 from dragonscale.models.huggingface.fields import Fields
+from dragonscale.models.huggingface.parts import Reader, attention, d_model, decoder, full_heads, latent_attention
+from dragonscale.models.huggingface.windows import RULES, all_but_every, windows
+from dragonscale.models.layer import Component, Layer
+from dragonscale.models.mtp import mtp_sections
 from dragonscale.models.transformer import Transformer
 
-FAMILIES: dict[str, Callable[[Fields], Transformer]] = {
+Row = dict[str, Any]
+
+
+def _value(f: Fields, text: Any) -> Any:
+    """A row's value: itself, a word or true where a flag is on (else None), or a number of the config."""
+    if not isinstance(text, str):
+        return text
+    word, conditional, flags = text.partition("?")
+    if conditional:
+        on = [f.flag(name) for name in flags.split("|")]  # all of them are read
+        return (int(word) if word.isdigit() else word or True) if any(on) else None
+    if not text.startswith("#"):
+        return text
+    names, known, otherwise = text[1:].partition(":")
+    return (f.natural(*names.split("|")) or int(otherwise)) if known else f.count(*names.split("|"))
+
+
+def _options(f: Fields, given: Row) -> Row:
+    """The options that are on."""
+    found = {name: _value(f, text) for name, text in given.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _mixer(f: Fields, row: Row, window: int | None = None) -> Component:
+    if "latent" in row:
+        return latent_attention(f, **_options(f, row["latent"]))
+    options = _options(f, row.get("full_heads", row.get("attention", {})))
+    bias = options.pop("bias", False)
+    options = {"qkv_bias": bias, "out_bias": bias, "window": window} | options
+    return full_heads(f, **options) if "full_heads" in row else attention(f, **options)
+
+
+def _mlp(f: Fields, row: Row) -> Mlp:
+    options = _options(f, {"d_ff": "#intermediate_size"} | row.get("mlp", {}))
+    return Mlp(options.pop("d_ff") or 4 * d_model(f), **options)
+
+
+def _experts(f: Fields, row: Row) -> Moe:
+    options = _options(f, {"d_ff": "#moe_intermediate_size"} | row["moe"])
+    if "shared" in options:
+        options["shared_d_ff"] = options.pop("shared") * options["d_ff"]
+    return moe.routed(f, **options)
+
+
+def _spans(f: Fields, row: Row, n_layers: int) -> list[int | None]:
+    rule = _value(f, row.get("window"))
+    if rule is None:
+        return [None] * n_layers
+    return RULES[rule](f, n_layers) if isinstance(rule, str) else windows(f, n_layers, all_but_every(rule))
+
+
+def _sparse(f: Fields, row: Row, n_layers: int) -> list[bool]:
+    """Which layers have experts: by a list in the config, or from a layer on, every so many."""
+    if "sparse" not in row:
+        return ["moe" in row] * n_layers
+    if row["sparse"] == "qwen":
+        return moe.is_sparse(f)
+    rule = {"every": 1, "listed": True} | _options(f, row["sparse"])
+    chosen = lambda i: i >= rule["from"] and i % rule["every"] == 0  # noqa: E731
+    if not rule["listed"]:
+        return [chosen(number) for number in range(n_layers)]
+    return f.either("mlp_layer_types", n_layers, moe.SPARSE, chosen)
+
+
+def read_row(row: Row, f: Fields) -> Transformer:
+    """The model that a config describes, as its family's row says to read it."""
+    f.skip(*row.get("skip", ()))
+    for name, wanted in row.get("must", {}).items():
+        f.must_be(name, _value(f, wanted))
+    n_layers = f.n_layers(*row.get("layers", ()))
+    experts = _experts(f, row) if "moe" in row else None
+    options = _options(f, row.get("layer", {}))
+    layers = [
+        Layer(_mixer(f, row, span), experts if sparse else _mlp(f, row), **options)
+        for span, sparse in zip(_spans(f, row, n_layers), _sparse(f, row, n_layers), strict=True)
+    ]
+    frame = _options(f, row.get("frame", {}))
+    if "mtp" in row:
+        module, modules = Layer(_mixer(f, row), experts or _mlp(f, row)), f.natural("num_nextn_predict_layers")
+        copies = (row["mtp"], row["mtp"])
+        frame["extras"] = mtp_sections([module], d_model(f), f.count("vocab_size"), modules, *copies)
+    return decoder(f, layers, **frame)
+
+
+def _rows() -> dict[str, Reader]:
+    rows: dict[str, Row] = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
+    return {name: partial(read_row, rows.get(row.get("like", ""), {}) | row) for name, row in rows.items()}
+
+
+FAMILIES: dict[str, Reader] = {
+    **_rows(),
     **dense.FAMILIES,
-    **classic.FAMILIES,
     **moe.FAMILIES,
-    **dense_first.FAMILIES,
     **deepseek.FAMILIES,
     **hybrid.FAMILIES,
     **statespace.FAMILIES,
-    "qwen2_vl_text": dense.qwen2,
-    "qwen2_5_vl_text": dense.qwen2,
-    "qwen3_vl_text": dense.qwen3,
-    "qwen3_vl_moe_text": moe.qwen3_moe,
 }

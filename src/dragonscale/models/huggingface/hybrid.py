@@ -2,7 +2,7 @@
 
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.moe import SPARSE, full_size, is_sparse, routed, with_shared
+from dragonscale.models.huggingface.moe import SPARSE, is_sparse, routed, with_shared
 from dragonscale.models.huggingface.parts import (
     Reader,
     attention,
@@ -11,7 +11,6 @@ from dragonscale.models.huggingface.parts import (
     decoder,
     latent_attention,
     mlp,
-    window_everywhere,
 )
 from dragonscale.models.layer import Layer
 from dragonscale.models.linear import DeltaAttention, LightningAttention
@@ -92,11 +91,11 @@ def minimax(f: Fields) -> Transformer:
     softmax = f.either(
         "layer_types", n_layers, LINEAR, lambda i: listed[i] if listed and i < len(listed) else (i + 1) % 2
     )
-    full = attention(f, window=window_everywhere(f))
+    full = attention(f, window=f.optional("sliding_window"))
     linear = LightningAttention(full.n_heads, full.head_dim)
     f.must_be("shared_intermediate_size", 0)
     f.must_be("postnorm", True)
-    moe = full_size(f)
+    moe = routed(f, f.count("intermediate_size"))
     return decoder(f, [Layer(full if each else linear, moe) for each in softmax])
 
 

@@ -1,23 +1,12 @@
-"""Readers of MoE models over grouped-query attention, every layer alike or nearly so."""
+"""Experts, and readers of MoE models over grouped-query attention whose form is no row of `families.toml`."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from dragonscale.models.ffn import Moe
+from dragonscale.errors import InputError
+from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.parts import (
-    Reader,
-    alike,
-    all_but_every,
-    attention,
-    biased_attention,
-    decoder,
-    mlp,
-    qkv_biased,
-    window_everywhere,
-    windowed,
-    windows,
-)
+from dragonscale.models.huggingface.parts import Reader, attention, biased_attention, decoder, mlp
+from dragonscale.models.huggingface.windows import SLIDING, windows
 from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 
@@ -36,18 +25,13 @@ def routed(f: Fields, d_ff: int | None = None, **options: Any) -> Moe:
     return Moe(f.count(*names), f.count(*chosen), d_ff, **options)
 
 
-def full_size(f: Fields, **options: Any) -> Moe:
-    """Experts of the MLP's full size."""
-    return routed(f, f.count("intermediate_size"), **options)
-
-
 def with_shared(f: Fields, **options: Any) -> Moe:
     """Experts beside shared ones of the same size."""
     shared = f.natural("n_shared_experts", "num_shared_experts") * f.count("moe_intermediate_size")
     return routed(f, shared_d_ff=shared, **options)
 
 
-def is_sparse(f: Fields) -> Sequence[bool]:
+def is_sparse(f: Fields) -> list[bool]:
     """Qwen's rule: every `decoder_sparse_step`-th layer has experts unless it is among `mlp_only_layers`."""
     step, dense = f.natural("decoder_sparse_step"), f.numbers("mlp_only_layers") or []
     experts = f.natural("num_experts")
@@ -56,38 +40,7 @@ def is_sparse(f: Fields) -> Sequence[bool]:
     ]
 
 
-def qwen2_moe(f: Fields) -> Transformer:
-    """Qwen 1.5 and 2 MoE: a large shared expert behind a gate."""
-    used, first = f.flag("use_sliding_window"), f.natural("max_window_layers")
-    n_layers = f.n_layers()
-    spans = windows(f, n_layers, lambda i: used and i % 2 == 0 and i < first)
-    spans = spans if used else [None] * n_layers
-    shared = f.count("shared_expert_intermediate_size")
-    f.must_be("qkv_bias", True)
-    moe = routed(f, shared_d_ff=shared, shared_gate=True)
-    layers = [
-        Layer(attention(f, qkv_bias=True, window=span), moe if sparse else mlp(f))
-        for span, sparse in zip(spans, is_sparse(f), strict=True)
-    ]
-    return decoder(f, layers)
-
-
-def qwen3_moe(f: Fields) -> Transformer:
-    """Qwen 3 MoE: many small experts, none shared."""
-    window = window_everywhere(f) if f.flag("use_sliding_window") else None
-    f.skip("sliding_window", "max_window_layers")
-    moe = routed(f)
-    mixer = biased_attention(f, qk_norm="head", window=window)
-    return decoder(f, [Layer(mixer, moe if sparse else mlp(f)) for sparse in is_sparse(f)])
-
-
-def phimoe(f: Fields) -> Transformer:
-    """Phi 3.5 MoE: layer norms with biases, a bias on the head."""
-    layer = Layer(biased_attention(f, window=window_everywhere(f)), full_size(f), norm_bias=True)
-    return decoder(f, [layer] * f.n_layers(), head_bias=f.flag("lm_head_bias"), final_norm_bias=True)
-
-
-def dbrx(f: Fields) -> Layer:
+def dbrx(f: Fields) -> Transformer:
     """DBRX: its attention and experts are described in objects of their own; layer norms without biases."""
     attn = f.inner("attn_config") or Fields({}, {}, f"attn_config of {f.what}")
     ffn = f.inner("ffn_config") or Fields({}, {}, f"ffn_config of {f.what}")
@@ -100,31 +53,10 @@ def dbrx(f: Fields) -> Layer:
     layer = Layer(attention(f, n_kv_heads=attn.optional("kv_n_heads") or 1), moe)
     attn.refuse_unread()
     ffn.refuse_unread()
-    return layer
+    return decoder(f, [layer] * f.n_layers("n_layers"))
 
 
-def solar_open(f: Fields) -> Layer:
-    """Solar Open: every layer has experts and a shared one."""
-    f.must_be("first_k_dense_replace", 0)
-    f.must_be("use_qk_norm", False)
-    return Layer(qkv_biased(f), with_shared(f, score_bias=True))
-
-
-def minimax_m2(f: Fields) -> Layer:
-    """MiniMax M2: norms over all queries and keys, a correction to the routing scores.
-
-    The config names multi-token modules (`num_mtp_modules`), which the released files do not hold.
-    """
-    f.skip("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
-    f.must_be("qk_norm_type", "per_layer")
-    f.must_be("use_qk_norm", True)
-    f.must_be("use_routing_bias", True)
-    f.skip("attn_type_list", "layernorm_full_attention_beta")
-    moe = full_size(f, shared_d_ff=f.natural("shared_intermediate_size"), score_bias=True)
-    return Layer(attention(f, qk_norm="all"), moe)
-
-
-def hunyuan_moe(f: Fields) -> Layer:
+def hunyuan_moe(f: Fields) -> Transformer:
     """Hunyuan A13B: experts in every layer beside one shared MLP of the same size."""
     for name, value in (("use_qk_norm", True), ("use_mixed_mlp_moe", True), ("num_shared_expert", 1)):
         given = f.given.get(name)
@@ -139,7 +71,7 @@ def hunyuan_moe(f: Fields) -> Layer:
     f.skip("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "cla_share_factor")
     chosen = _one(f, "moe_topk") or f.count("num_experts_per_tok")
     moe = Moe(f.count("num_experts", "num_local_experts"), chosen, d_ff, shared_d_ff=d_ff)
-    return Layer(biased_attention(f, qk_norm="head"), moe)
+    return decoder(f, [Layer(biased_attention(f, qk_norm="head"), moe)] * f.n_layers())
 
 
 def _one(f: Fields, name: str) -> int:
@@ -150,39 +82,89 @@ def _one(f: Fields, name: str) -> int:
     return f.natural(name)
 
 
-def grok1(f: Fields) -> Layer:
-    """Grok-1: norms around both halves; written as in the community's port of the released weights."""
-    f.skip("attn_output_multiplier", "max_attn_value", "embedding_multiplier_scale", "output_multiplier_scale")
-    return Layer(attention(f), full_size(f), "sandwich")
+def _dense_first(f: Fields, n_layers: int, first: int) -> list[bool]:
+    return f.either("mlp_layer_types", n_layers, SPARSE, lambda i: i >= first)
 
 
-def _granite(f: Fields) -> Layer:
-    """Granite 3 MoE, with a shared MLP in some."""
-    return Layer(biased_attention(f), full_size(f, shared_d_ff=f.natural("shared_intermediate_size")))
+def ernie_moe(f: Fields) -> Transformer:
+    """ERNIE 4.5 MoE: experts between two layer numbers, biases of their own for the shared experts and the head."""
+    n_layers, bias = f.n_layers(), f.flag("use_bias")
+    first, step = f.natural("moe_layer_start_index"), f.natural("moe_layer_interval") or 1
+    end = f.value("moe_layer_end_index")
+    last = n_layers - 1 if end in (None, -1) else f.natural("moe_layer_end_index")
+    d_ff = f.count("moe_intermediate_size")
+    shared = f.natural("moe_num_shared_experts") * d_ff
+    moe = routed(f, d_ff, shared_d_ff=shared, score_bias=True, shared_bias=bias)
+    f.must_be("moe_use_aux_free", True)
+    f.skip("moe_gate", "moe_capacity", "num_nextn_predict_layers", "rope_3d", "freq_allocation")
+    mixer = attention(f, qkv_bias=bias, out_bias=bias)
+    layers = [
+        Layer(mixer, moe if first <= i <= last and (i + 1) % step == 0 else mlp(f, bias=bias)) for i in range(n_layers)
+    ]
+    return decoder(f, layers, head_bias=bias)
 
 
-def _gpt_oss(f: Fields, span: int | None) -> Layer:
-    """gpt-oss: biases everywhere, sinks, a window on every other layer."""
-    return Layer(biased_attention(f, sinks=True, window=span), full_size(f, bias=True, router_bias=True))
+def mimo_v2(f: Fields) -> Transformer:
+    """MiMo V2 Flash: windowed layers have sinks and twice the KV heads of the full ones."""
+    n_layers = f.n_layers()
+    window = f.optional("sliding_window")
+    windowed = f.either("layer_types", n_layers, SLIDING, lambda i: i and (i + 1) % 6)
+    sparse = _dense_first(f, n_layers, 1)
+    v_head_dim, kv, bias = f.optional("v_head_dim"), f.count("num_key_value_heads"), f.flag("attention_bias")
+    full = attention(f, v_head_dim=v_head_dim, qkv_bias=bias)
+    local = attention(f, v_head_dim=v_head_dim, qkv_bias=bias, sinks=True, window=window, n_kv_heads=2 * kv)
+    moe = routed(f, score_bias=True)
+    layers = [
+        Layer(local if near else full, moe if choice else mlp(f)) for near, choice in zip(windowed, sparse, strict=True)
+    ]
+    return decoder(f, layers)
 
 
-_LAYERS: dict[str, Callable[[Fields], Layer]] = {
-    "mixtral": lambda f: Layer(attention(f, window=window_everywhere(f)), full_size(f)),
-    # norms over all queries and keys; FlexOlmo has OLMo 2's norms after each half too
-    "olmoe": lambda f: Layer(biased_attention(f, qk_norm="all"), full_size(f)),
-    "flex_olmo": lambda f: Layer(biased_attention(f, qk_norm="all"), full_size(f), "post"),
-    "granitemoe": _granite,
-    "granitemoeshared": _granite,
-    "solar_open": solar_open,
-    "minimax_m2": minimax_m2,
-    "hunyuan_v1_moe": hunyuan_moe,
-    "grok-1": grok1,
-}
+def llama4(f: Fields) -> Transformer:
+    """Llama 4's language model: chunked attention where positions rotate, full where they do not; experts on every
+    `interleave_moe_layer_step`-th layer, with a shared expert as large as a routed one."""
+    n_layers, chunk = f.n_layers(), f.optional("attention_chunk_size")
+    step = f.natural("no_rope_layer_interval") or 4
+    rotates = f.numbers("no_rope_layers") or [int((i + 1) % step != 0) for i in range(n_layers)]
+    kinds = ("full_attention", "chunked_attention")
+    chunked = f.either("layer_types", n_layers, kinds, lambda i: i < len(rotates) and rotates[i])
+    every = f.count("interleave_moe_layer_step")
+    sparse = f.numbers("moe_layers")
+    sparse = list(range(every - 1, n_layers, every)) if sparse is None else sparse
+    d_ff = f.count("intermediate_size")
+    moe, dense = routed(f, d_ff, shared_d_ff=d_ff), Mlp(f.count("intermediate_size_mlp"))
+    norm = "plain" if f.flag("use_qk_norm") else ""
+    f.skip("for_llm_compressor", "rope_interleaved")
+    layers = [
+        Layer(biased_attention(f, chunk=chunk if cut else None, qk_norm=norm), moe if number in sparse else dense)
+        for number, cut in enumerate(chunked)
+    ]
+    return decoder(f, layers)
+
+
+def laguna(f: Fields) -> Transformer:
+    """Laguna: a gate per head, more heads in the windowed layers."""
+    n_layers = f.n_layers()
+    spans = windows(f, n_layers, lambda _: False)
+    sparse = _dense_first(f, n_layers, 1)
+    f.must_be("gating", True)
+    listed = f.numbers("num_attention_heads_per_layer") or [f.count("num_attention_heads")] * n_layers
+    if len(listed) != n_layers or 0 in listed:
+        raise InputError(f"{f.what} has {len(listed)} entries in num_attention_heads_per_layer for {n_layers} layers.")
+    shared = f.natural("shared_expert_intermediate_size")
+    moe = routed(f, shared_d_ff=shared, score_bias=True)
+    layers = [
+        Layer(attention(f, n_heads=heads, qk_norm="head", gate="head", window=span), moe if kind else mlp(f))
+        for heads, span, kind in zip(listed, spans, sparse, strict=True)
+    ]
+    return decoder(f, layers)
+
+
 FAMILIES: dict[str, Reader] = {
-    **{name: alike(layer) for name, layer in _LAYERS.items()},
-    "dbrx": alike(dbrx, "n_layers"),
-    "gpt_oss": windowed(all_but_every(2), _gpt_oss),
-    "qwen2_moe": qwen2_moe,
-    "qwen3_moe": qwen3_moe,
-    "phimoe": phimoe,
+    "dbrx": dbrx,
+    "hunyuan_v1_moe": hunyuan_moe,
+    "ernie4_5_moe": ernie_moe,
+    "mimo_v2_flash": mimo_v2,
+    "llama4_text": llama4,
+    "laguna": laguna,
 }

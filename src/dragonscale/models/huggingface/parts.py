@@ -1,8 +1,4 @@
-"""What most families share: readers of heads, windows, MLPs and the frame around the layers.
-
-A family whose layers are all alike is one line: how to read a layer (`alike`). So is one in which only the sliding window
-changes from layer to layer (`windowed`).
-"""
+"""What most families share: readers of heads, windows, MLPs and the frame around the layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +12,6 @@ from dragonscale.models.layer import Layer
 from dragonscale.models.transformer import Transformer
 
 Reader = Callable[[Fields], Transformer]
-SLIDING = ("full_attention", "sliding_attention")
 
 
 def d_model(f: Fields) -> int:
@@ -44,15 +39,18 @@ def attention(f: Fields, **options: Any) -> Attention:
     return Attention(**(heads(f) | options))
 
 
+def full_heads(f: Fields, **options: Any) -> Attention:
+    """Attention with as many KV heads as heads, unless said otherwise, that share the width evenly."""
+    n_heads = f.count("num_attention_heads", "n_head", "n_heads", "num_heads")
+    size = split_evenly(f, d_model(f), n_heads, "a hidden size")
+    frame: dict[str, Any] = {"n_heads": n_heads, "n_kv_heads": n_heads, "head_dim": size}
+    return Attention(**(frame | options))
+
+
 def biased_attention(f: Fields, **options: Any) -> Attention:
     """Attention whose `attention_bias` puts a bias on all four projections."""
     bias = f.flag("attention_bias")
     return attention(f, qkv_bias=bias, out_bias=bias, **options)
-
-
-def qkv_biased(f: Fields, **options: Any) -> Attention:
-    """Attention whose `attention_bias` leaves the output projection without one."""
-    return attention(f, qkv_bias=f.flag("attention_bias"), **options)
 
 
 def mlp(f: Fields, **options: Any) -> Mlp:
@@ -75,27 +73,6 @@ def latent_attention(f: Fields, **options: Any) -> LatentAttention:
     )
 
 
-def window_everywhere(f: Fields) -> int | None:
-    """One sliding window for all layers, if any."""
-    return f.optional("sliding_window")
-
-
-def windows(f: Fields, n_layers: int, otherwise: Callable[[int], bool]) -> list[int | None]:
-    """Each layer's window by `layer_types`; without that field, `otherwise` says which layers have one."""
-    window = f.optional("sliding_window")
-    local = f.either("layer_types", n_layers, SLIDING, lambda number: window and otherwise(number))
-    return [window if each else None for each in local]
-
-
-def all_but_every(step: int) -> Callable[[int], bool]:
-    """True for layers that are not the last of each `step`.
-
-    >>> [all_but_every(3)(number) for number in range(4)]
-    [True, True, False, True]
-    """
-    return lambda number: step > 0 and (number + 1) % step != 0
-
-
 def decoder(f: Fields, layers: Sequence[Layer], **options: Any) -> Transformer:
     """The frame: embedding, layers, final norm and head."""
     spelt = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
@@ -109,13 +86,3 @@ def decoder(f: Fields, layers: Sequence[Layer], **options: Any) -> Transformer:
         "context": context,
     }
     return Transformer(layers=tuple(layers), **(frame | options))
-
-
-def alike(layer: Callable[[Fields], Layer], *counts: str, **frame: Any) -> Reader:
-    """The reader of a model whose layers are all as `layer` reads one; `counts` are the names of their number."""
-    return lambda f: decoder(f, [layer(f)] * f.n_layers(*counts), **frame)
-
-
-def windowed(has_window: Callable[[int], bool], layer: Callable[[Fields, int | None], Layer]) -> Reader:
-    """The reader of a model whose layers differ in their sliding window; `has_window` says which have one by default."""
-    return lambda f: decoder(f, [layer(f, span) for span in windows(f, f.n_layers(), has_window)])

@@ -4,7 +4,7 @@ from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.hybrid import LINEAR
-from dragonscale.models.huggingface.moe import full_size, routed
+from dragonscale.models.huggingface.moe import routed
 from dragonscale.models.huggingface.parts import (
     attention,
     biased_attention,
@@ -38,7 +38,7 @@ def jamba(f: Fields) -> Transformer:
     )
     experts = f.natural("num_experts", "num_local_experts")
     f.skip("num_experts_per_tok", "mamba_inner_layernorms", "sliding_window")
-    moe = full_size(f) if experts > 1 else mlp(f)
+    moe = routed(f, f.count("intermediate_size")) if experts > 1 else mlp(f)
     layers = [
         Layer(attention(f) if i % period == offset else mamba, moe if i % every == start else mlp(f))
         for i in range(n_layers)
@@ -87,7 +87,7 @@ def granite_hybrid(f: Fields) -> Transformer:
     shared = f.natural("shared_intermediate_size")
     ffn: Component
     if f.natural("num_local_experts") > 0:
-        ffn = full_size(f, shared_d_ff=shared)
+        ffn = routed(f, f.count("intermediate_size"), shared_d_ff=shared)
     else:
         ffn = Mlp(f.count("shared_intermediate_size"))
         f.skip("intermediate_size", "num_experts_per_tok")
