@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
+
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.formula import expression
 from dragonscale.hardware import Slice
@@ -38,20 +40,17 @@ def read_scheme(text: str, piece: Slice) -> Plan:
     fsdp=64,tensor=8 | data=64
     """
     names = text.strip().lower().split("+")
-    if "=" in text or text.strip().endswith(".toml") or any(name not in SCHEMES for name in names):
-        if "=" not in text and not text.strip().endswith(".toml"):
-            raise unknown("parallelism called", next(name for name in names if name not in SCHEMES), SCHEMES)
+    if "=" in text or text.strip().endswith(".toml"):
         return parse_plan(text)
-    sizes: dict[str, Any] = {SCHEMES[name]: INNER for name in names[1:]}
-    left = piece.chips
-    for size in sizes.values():
-        left //= size
+    for name in names:
+        if name not in SCHEMES:
+            raise unknown("parallelism called", name, SCHEMES)
+    sizes = {SCHEMES[name]: INNER for name in names[1:]}
+    left = piece.chips // INNER ** len(sizes)
     if left < 1:
-        raise InputError(
-            f"{shorten(text)} needs at least {INNER ** (len(names) - 1)} chips and {piece} has {piece.chips}."
-        )
-    sizes |= {SCHEMES[names[0]]: left, "zero": 3 if "fsdp" in names else 1}
-    return Plan(**sizes)
+        least = INNER ** (len(names) - 1)
+        raise InputError(f"{shorten(text)} needs at least {least} chips and {piece} has {piece.chips}.")
+    return Plan(**{SCHEMES[names[0]]: left}, **sizes, zero=3 if "fsdp" in names else 1)
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,9 @@ class _Formulas:
 
     @property
     def values(self) -> dict[Any, float]:
-        import sympy
-
         return {sympy.Symbol(name, positive=True): value for name, value in self.letters.values.items()}
 
     def say(self, name: str, number: Any, unit: str) -> FormulaLine:
-        import sympy
-
         return formula_line(name, sympy.factor_terms(expression(number)), self.values, unit)
 
 
@@ -80,9 +75,8 @@ def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "") -> Expl
     wanted = [name.strip() for name in solve.split(",")] if solve else ["batch"]
     solved = crossings(found.verdict, found.letters, wanted, plan)
     lines = [*_named(found, line)] if line else [*_overview(found)]
-    subject = (
-        f"{job.model.name} on {job.slice}, {plan}, {job.batch} sequences of {job.sequence:,} tokens, {job.stack.name}"
-    )
+    work = f"{job.batch} sequences of {job.sequence:,} tokens"
+    subject = f"{job.model.name} on {job.slice}, {plan}, {work}, {job.stack.name}"
     solutions = [_solution(one) for one in solved if one.value is not None]
     return Explanation(subject, lines, [_told(one) for one in solved], _notes(found), solutions)
 
@@ -136,50 +130,35 @@ def _solution(one: Crossing) -> FormulaLine:
 def _told(one: Crossing) -> str:
     """A crossover in words."""
     if one.value is None:
-        return (
-            f"{one.term} {'hide' if one.hides == 'always' else 'never hide'} under compute whatever the {one.variable}"
-        )
+        hides = "hide" if one.hides == "always" else "never hide"
+        return f"{one.term} {hides} under compute whatever the {one.variable}"
     sign = ">" if one.hides == "above" else "<"
     unit = {"batch": " tokens", "seq": " tokens"}.get(one.variable, "")
-    hidden = (one.here > one.value) == (one.hides == "above")
+    do = "do" if (one.here > one.value) == (one.hides == "above") else "do not"
     formula = f"{formula_text(one.formula)} = " if one.formula is not None else ""
-    return (
-        f"{one.term} hide under compute if {one.variable} {sign} {formula}{one.value:,.4g}{unit}; here {one.here:,.6g}, so they "
-        f"{'do' if hidden else 'do not'}"
-    )
+    limit = f"{one.term} hide under compute if {one.variable} {sign} {formula}{one.value:,.4g}{unit}"
+    return f"{limit}; here {one.here:,.6g}, so they {do}"
 
 
 def _notes(found: _Formulas) -> list[str]:
     real = judge_one(found.job, found.plan)
-    compute, wires = (
-        float(real.compute_s),
-        {term: float(value) for term, value in real.wires_s.items() if float(value) > 0},
-    )
-    notes = [
-        f"At datasheet rates the step takes {render(float(real.lower), 's')} if everything overlaps (compute {render(compute, 's')}"
-        + "".join(f", {term} {render(value, 's')}" for term, value in wires.items())
-        + f"), {render(float(real.upper), 's')} if nothing does; expected {render(float(real.seconds), 's')}.",
-        "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the model's dims, L its layers; "
-        "mesh axes by their names; "
-        + ", ".join(
-            f"{name} = {_rate(name, value)}"
-            for name, value in found.letters.values.items()
-            if name[0] in "CW" and _used(found, name)
-        )
-        + ".",
+    compute = float(real.compute_s)
+    wires = {term: float(value) for term, value in real.wires_s.items() if float(value) > 0}
+    parts = {"compute": compute} | wires
+    overlapped = ", ".join(f"{term} {render(value, 's')}" for term, value in parts.items())
+    lower, upper, expected = (render(float(value), "s") for value in (real.lower, real.upper, real.seconds))
+    used = {letter.name for line in found.verdict.ledger.lines for letter in expression(line.bound_s).free_symbols}
+    rates = [
+        f"{name} = {render(value, 'FLOP/s' if name.startswith('C') else 'bytes/s')}"
+        for name, value in found.letters.values.items()
+        if name[0] in "CW" and name in used
     ]
     largest = max(WIRES, key=lambda term: wires.get(term, 0.0))
     bound = largest if wires.get(largest, 0.0) > compute else "compute"
-    notes.append(f"Bound by {bound} at datasheet rates.")
-    return notes
-
-
-def _used(found: _Formulas, name: str) -> bool:
-    import sympy
-
-    letter = sympy.Symbol(name, positive=True)
-    return any(letter in expression(line.bound_s).free_symbols for line in found.verdict.ledger.lines)
-
-
-def _rate(name: str, value: float) -> str:
-    return render(value, "FLOP/s" if name.startswith("C") else "bytes/s")
+    return [
+        f"At datasheet rates the step takes {lower} if everything overlaps ({overlapped}), {upper} if nothing does; "
+        f"expected {expected}.",
+        "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the model's dims, "
+        f"L its layers; mesh axes by their names; {', '.join(rates)}.",
+        f"Bound by {bound} at datasheet rates.",
+    ]
