@@ -45,12 +45,12 @@ def read_scheme(text: str, piece: Slice) -> Plan:
     for name in names:
         if name not in SCHEMES:
             raise unknown("parallelism called", name, SCHEMES)
-    sizes = {SCHEMES[name]: INNER for name in names[1:]}
+    sizes: dict[str, Any] = {SCHEMES[name]: INNER for name in names[1:]}
     left = piece.chips // INNER ** len(sizes)
     if left < 1:
         least = INNER ** (len(names) - 1)
         raise InputError(f"{shorten(text)} needs at least {least} chips and {piece} has {piece.chips}.")
-    return Plan(**{SCHEMES[names[0]]: left}, **sizes, zero=3 if "fsdp" in names else 1)
+    return Plan(**({SCHEMES[names[0]]: left} | sizes), zero=3 if "fsdp" in names else 1)
 
 
 @dataclass(frozen=True)
@@ -129,15 +129,16 @@ def _solution(one: Crossing) -> FormulaLine:
 
 def _told(one: Crossing) -> str:
     """A crossover in words."""
+    hides, they = ("hide", "they do") if one.term.endswith("s") else ("hides", "it does")
     if one.value is None:
-        hides = "hide" if one.hides == "always" else "never hide"
-        return f"{one.term} {hides} under compute whatever the {one.variable}"
+        size = one.variable if one.variable in ("batch", "seq", "chips") else f"{one.variable} degree"
+        return f"{one.term} {'' if one.hides == 'always' else 'never '}{hides} under compute whatever the {size}"
     sign = ">" if one.hides == "above" else "<"
     unit = {"batch": " tokens", "seq": " tokens"}.get(one.variable, "")
-    do = "do" if (one.here > one.value) == (one.hides == "above") else "do not"
+    here = "" if (one.here > one.value) == (one.hides == "above") else " not"
     formula = f"{formula_text(one.formula)} = " if one.formula is not None else ""
-    limit = f"{one.term} hide under compute if {one.variable} {sign} {formula}{one.value:,.4g}{unit}"
-    return f"{limit}; here {one.here:,.6g}, so they {do}"
+    limit = f"{one.term} {hides} under compute if {one.variable} {sign} {formula}{one.value:,.4g}{unit}"
+    return f"{limit}; here {one.here:,.6g}, so {they}{here}"
 
 
 def _notes(found: _Formulas) -> list[str]:
