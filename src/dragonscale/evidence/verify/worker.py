@@ -11,13 +11,8 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiled import read_compiled
-from dragonscale.evidence.xla.memory import parse_oom
+from dragonscale.evidence.xla.memory import DEVICE, parse_oom
 from dragonscale.hardware import parse_slice
-
-_MEMORY = (
-    "argument_size_in_bytes", "output_size_in_bytes", "alias_size_in_bytes", "temp_size_in_bytes", "peak_memory_in_bytes",
-    "generated_code_size_in_bytes",
-)  # fmt: skip
 
 
 def versions(request: Request) -> dict[str, str]:
@@ -48,7 +43,7 @@ def compile_request(request: Request) -> Made:
             return Made(known, time.monotonic() - start, _resident(), failed=str(error)[:2000])
         return Made(known, time.monotonic() - start, _resident(), out_of_memory=full)
     text, memory = compiled.as_text(), compiled.memory_analysis()
-    numbers = {name: int(getattr(memory, name)) for name in _MEMORY}
+    numbers = {name: int(getattr(memory, name)) for name in DEVICE}
     if folder := os.environ.get("DRAGONSCALE_KEEP_HLO"):
         with open(f"{folder}/{request.key}.hlo", "w", encoding="utf-8") as file:
             file.write(text)

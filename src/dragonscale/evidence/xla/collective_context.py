@@ -5,7 +5,7 @@ from functools import lru_cache
 from dragonscale.evidence.xla.call_graph import only_caller
 from dragonscale.evidence.xla.collective_sites import Site, done_of
 from dragonscale.evidence.xla.hlo_text import Instruction, Module
-from dragonscale.evidence.xla.matmuls import instruction_flops
+from dragonscale.evidence.xla.matmuls import instruction_flops, may_multiply
 from dragonscale.evidence.xla.replica_groups import source_target_pairs
 
 _WINDOWED = "windowed_dot_general_body"
@@ -61,12 +61,8 @@ def is_decomposed(module: Module, site: Site) -> bool:
 @lru_cache(maxsize=1)
 def matmul_names(module: Module) -> frozenset[str]:
     """Where in the user's program the module's matmuls come from."""
-    return frozenset(
-        each.op_name
-        for computation in module.computations.values()
-        for each in computation.instructions
-        if each.opcode in ("dot", "convolution", "custom-call") and each.op_name
-    )
+    every = (each for computation in module.computations.values() for each in computation.instructions)
+    return frozenset(each.op_name for each in every if may_multiply(each) and each.op_name)
 
 
 @lru_cache(maxsize=1024)

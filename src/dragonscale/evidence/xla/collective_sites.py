@@ -20,15 +20,10 @@ from dragonscale.evidence.xla.call_graph import callers
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 
 KINDS = {
-    "all-gather": "all_gather",
-    "all-reduce": "all_reduce",
-    "reduce-scatter": "reduce_scatter",
-    "all-to-all": "all_to_all",
-    "ragged-all-to-all": "all_to_all",
-    "collective-permute": "permute",
-    "send": "permute",
-    "recv": "permute",
-}
+    "all-gather": "all_gather", "all-reduce": "all_reduce", "reduce-scatter": "reduce_scatter",
+    "all-to-all": "all_to_all", "ragged-all-to-all": "all_to_all", "collective-permute": "permute",
+    "send": "permute", "recv": "permute",
+}  # fmt: skip
 REFUSED = ("collective-broadcast",)
 _NAMES = "|".join(sorted([*KINDS, *REFUSED], key=len, reverse=True))
 _COLLECTIVE = re.compile(rf"(?P<kind>{_NAMES})(?P<part>-start|-done)?")

@@ -23,13 +23,12 @@ from dragonscale.collectives import wire_bytes
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.collective_context import algorithm, is_decomposed, origin_of, window_of
 from dragonscale.evidence.xla.collective_sites import KINDS, Site, collective_sites
-from dragonscale.evidence.xla.executions import executions
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.replica_groups import Groups, replica_groups, source_target_pairs
 from dragonscale.evidence.xla.shapes import Shape
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.evidence.xla.transfers import TRANSFERS, read_transfer
-from dragonscale.evidence.xla.trip_counts import UNKNOWN
+from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
 
 
 @dataclass(frozen=True)

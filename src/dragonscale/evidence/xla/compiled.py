@@ -20,7 +20,7 @@ True
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -154,15 +154,13 @@ def read_parameters(module: Module) -> list[Parameter]:
     return [found[place] for place in sorted(found)]
 
 
-def read_loops(module: Module) -> list[Loop]:
+def read_loops(module: Module) -> Iterator[Loop]:
     """Every loop of the module."""
-    found: list[Loop] = []
     for computation in module.computations.values():
         for each in computation.instructions:
             if each.opcode == "while":
                 trips = trip_count(module, computation.name, each)
-                found.append(Loop(each.name, each.op_name, None if trips == UNKNOWN else trips))
-    return found
+                yield Loop(each.name, each.op_name, None if trips == UNKNOWN else trips)
 
 
 def _exchange(each: Collective, axes: dict[str, int], inside: int) -> Exchange:

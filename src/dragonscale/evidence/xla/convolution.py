@@ -28,6 +28,10 @@ from dragonscale.evidence.xla.shapes import Shape
 _LABELS = re.compile(r"(?P<lhs>[\w?]+)_(?P<rhs>[\w?]+)->(?P<out>[\w?]+)")
 
 
+_WINDOW = {"size": "size", "stride": "stride", "low": "pad", "lhs_dilate": "lhs_dilate", "rhs_dilate": "rhs_dilate"}
+"""Our names for the fields of a window, and HLO's."""
+
+
 @dataclass(frozen=True)
 class Window:
     """How one spatial dim is walked."""
@@ -45,16 +49,14 @@ def convolution_flops(lhs: Shape, rhs: Shape, out: Shape, labels: str, window: s
     if match is None:
         raise InputError(f"The convolution's dim labels {shorten(labels)} are in no form this reader knows.")
     sizes = {
-        **{("lhs", label): size for label, size in zip(match["lhs"], lhs.dims, strict=True)},
-        **{("rhs", label): size for label, size in zip(match["rhs"], rhs.dims, strict=True)},
-        **{("out", label): size for label, size in zip(match["out"], out.dims, strict=True)},
+        (side, label): size
+        for side, shape in (("lhs", lhs), ("rhs", rhs), ("out", out))
+        for label, size in zip(match[side], shape.dims, strict=True)
     }
     spatial = sorted(label for label in match["out"] if label.isdigit())
     walks = _windows(window, len(spatial))
-    positions = math.prod(
-        valid_positions(sizes["lhs", label], sizes["out", label], walk)
-        for label, walk in zip(spatial, walks, strict=True)
-    )
+    pairs = zip(spatial, walks, strict=True)
+    positions = math.prod(valid_positions(sizes["lhs", each], sizes["out", each], walk) for each, walk in pairs)
     # `i` is what one output feature sums over: with feature groups it is already a group's share.
     return 2.0 * sizes["out", "b"] * sizes["out", "f"] * sizes["rhs", "i"] * positions
 
@@ -66,19 +68,11 @@ def _windows(text: str, count: int) -> list[Window]:
     if any(len(values) != count for values in columns.values()) or (count and "size" not in columns):
         raise InputError(f"The convolution's window {shorten(text)} does not have {count} dims.")
 
-    def number(name: str, place: int, default: int) -> int:
-        return int(columns[name][place].split("_")[0]) if name in columns else default
+    def walk(place: int) -> Window:
+        numbers = {name: int(values[place].split("_")[0]) for name, values in columns.items()}
+        return Window(**{own: numbers[name] for own, name in _WINDOW.items() if name in numbers})
 
-    return [
-        Window(
-            number("size", place, 1),
-            number("stride", place, 1),
-            number("pad", place, 0),
-            number("lhs_dilate", place, 1),
-            number("rhs_dilate", place, 1),
-        )
-        for place in range(count)
-    ]
+    return [walk(place) for place in range(count)]
 
 
 @lru_cache(maxsize=4096)

@@ -19,6 +19,7 @@ an error, because a reader that skips what it does not know gives wrong sums wit
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -73,15 +74,13 @@ class Instruction:
         """Attributes as text, by name."""
         found: dict[str, str] = {}
         last = ""
-        for part in split_outside(self.text):
-            match = _ATTRIBUTE.fullmatch(part.strip())
-            if match is None or (match[1] == "device_ids" and found.get(last, "").startswith("mesh[")):
-                if not last:
-                    continue
-                found[last] += f", {part.strip()}"  # the mesh form of replica_groups has commas of its own
-            else:
+        for part in map(str.strip, split_outside(self.text)):
+            match = _ATTRIBUTE.fullmatch(part)
+            if match and (match[1] != "device_ids" or not found.get(last, "").startswith("mesh[")):
                 last = match[1]
                 found[last] = match[2]
+            elif last:
+                found[last] += f", {part}"  # the mesh form of replica_groups has commas of its own
         return found
 
     @cached_property
@@ -171,41 +170,30 @@ class Module:
         return next(computation for computation in self.computations.values() if computation.is_entry)
 
 
+def _brackets(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
+    """Brackets and commas, each with the depth after it; not those in a quoted text or a list of devices."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        if len(token[0]) == 1:
+            depth += (token[0] in "([{") - (token[0] in ")]}")
+            yield token, depth
+
+
 def split_outside(text: str) -> list[str]:
     """Split at commas outside brackets and quotes.
 
     >>> split_outside('a={1,2}, b="x,y"')
     ['a={1,2}', ' b="x,y"']
     """
-    parts: list[str] = []
-    depth, start = 0, 0
-    for token in _TOKEN.finditer(text):
-        found = token[0]
-        if len(found) > 1:  # a quoted text or a list of devices
-            continue
-        if found in "([{":
-            depth += 1
-        elif found in ")]}":
-            depth -= 1
-        elif found == "," and depth == 0:
-            parts.append(text[start : token.start()])
-            start = token.end()
-    parts.append(text[start:])
-    return parts
+    cuts = [token.start() for token, depth in _brackets(text) if token[0] == "," and depth == 0]
+    return [text[start + 1 : end] for start, end in zip([-1, *cuts], [*cuts, len(text)], strict=True)]
 
 
 def _balanced(text: str, start: int) -> int:
     """The position after the bracket that closes the one at `start`."""
-    depth = 0
-    for token in _TOKEN.finditer(text, start):
-        if len(token[0]) > 1:
-            continue
-        if token[0] in "([{":
-            depth += 1
-        elif token[0] in ")]}":
-            depth -= 1
-            if depth == 0:
-                return token.end()
+    for token, depth in _brackets(text, start):
+        if depth == 0:
+            return token.end()
     raise InputError(f"The HLO text {shorten(text)} has a bracket that never closes.")
 
 

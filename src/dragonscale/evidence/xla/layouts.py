@@ -22,10 +22,7 @@ from dragonscale.evidence.xla.shapes import BITS, Shape, read_shapes
 
 HBM, VMEM, HOST = 0, 1, 5
 """Memory spaces of XLA's TPU compiler that readers of its layouts meet (2 and 3 are flags and other small memories)."""
-_ARRAY = re.compile(
-    r"(?P<dtype>[a-z]\w*)\[(?P<dims>[^\]]*)\]"
-    r"(?:\{(?P<order>[\d,]*)(?::(?P<rest>[^{}]*))?\})?"
-)
+_ARRAY = re.compile(r"(?P<dtype>[a-z]\w*)\[[^\]]*\](?:\{(?P<order>[\d,]*)(?::(?P<rest>[^{}]*))?\})?")
 _TILES = re.compile(r"(?<![A-Z])T((?:\([\d,*]*\))+)")
 _SPACE = re.compile(r"(?<![A-Z])S\((\d+)\)")
 _ELEMENT = re.compile(r"(?<![A-Z])E\((\d+)\)")
@@ -64,16 +61,11 @@ def read_arrays(text: str) -> tuple[Placed, ...]:
         groups = re.findall(r"\(([\d,*]*)\)", tiles[1]) if tiles else []
         if any("*" in group for group in groups):
             raise InputError(f"The layout of {shorten(text)} joins dims in its tiles, which this reader does not know.")
+        order = order if len(order) == len(shape.dims) else tuple(range(len(shape.dims)))[::-1]
+        parts = tuple(tuple(int(part) for part in group.split(",") if part) for group in groups)
         space, element = _SPACE.search(rest), _ELEMENT.search(rest)
-        found.append(
-            Placed(
-                shape,
-                order if len(order) == len(shape.dims) else tuple(range(len(shape.dims)))[::-1],
-                tuple(tuple(int(part) for part in group.split(",") if part) for group in groups),
-                int(space[1]) if space else HBM,
-                int(element[1]) if element else BITS[match["dtype"]],
-            )
-        )
+        bits = int(element[1]) if element else BITS[match["dtype"]]
+        found.append(Placed(shape, order, parts, int(space[1]) if space else HBM, bits))
     return tuple(found)
 
 

@@ -39,7 +39,9 @@ def library_flops(call: Instruction, operands: Sequence[Shape]) -> float | None:
     target = call.attribute("custom_call_target").strip('"')
     try:
         if target.startswith("__cublas$"):
-            return _gemm(call, operands)
+            dims: dict[str, Any] = call.config["gemm_backend_config"]["dot_dimension_numbers"]
+            summed = math.prod(operands[0].dims[int(dim)] for dim in dims["lhs_contracting_dimensions"])
+            return 2.0 * math.prod(call.shapes[0].dims) * summed
         if target in _CUDNN_ROLES:
             lhs, rhs, out = (call.shapes[0] if role < 0 else operands[role] for role in _CUDNN_ROLES[target])
             return convolution_flops(lhs, rhs, out, call.attribute("dim_labels"), call.attribute("window"))
@@ -54,12 +56,6 @@ def library_flops(call: Instruction, operands: Sequence[Shape]) -> float | None:
             f"The call {call.name} of {target} has a configuration this reader cannot read ({error!r})."
         ) from None
     return None
-
-
-def _gemm(call: Instruction, operands: Sequence[Shape]) -> float:
-    dims: dict[str, Any] = call.config["gemm_backend_config"]["dot_dimension_numbers"]
-    summed = math.prod(operands[0].dims[int(dim)] for dim in dims["lhs_contracting_dimensions"])
-    return 2.0 * math.prod(call.shapes[0].dims) * summed
 
 
 def _attention(call: Instruction, operands: Sequence[Shape], backward: bool) -> float:

@@ -21,7 +21,6 @@ executions is not known, are listed as `Unknown`: work that is there and has no 
 
 import math
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
@@ -29,12 +28,11 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import BRANCHES, callers_first
 from dragonscale.evidence.xla.convolution import convolution_flops
-from dragonscale.evidence.xla.executions import executions
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.library_calls import HARMLESS, library_flops
 from dragonscale.evidence.xla.shapes import Shape
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
-from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
+from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions, trip_count
 
 
 class CompiledMatmul(msgspec.Struct, frozen=True):
@@ -90,7 +88,8 @@ def operand_shapes(computation: Computation, instruction: Instruction) -> list[S
         raise InputError(f"The instruction {instruction.name} uses {missing}, which its computation lacks.") from None
 
 
-def _may_multiply(instruction: Instruction) -> bool:
+def may_multiply(instruction: Instruction) -> bool:
+    """Whether an instruction is, or may be, a matmul."""
     return instruction.opcode in ("dot", "convolution", "custom-call")
 
 
@@ -110,7 +109,7 @@ def instruction_flops(module: Module, computation: Computation, instruction: Ins
 
 
 def _flops(module: Module, computation: Computation, instruction: Instruction, whole: dict[str, float]) -> float:
-    if _may_multiply(instruction):
+    if may_multiply(instruction):
         return flops_of(computation, instruction) or 0.0
     branches = [whole[name] for role, name in instruction.callees if role in BRANCHES]
     if branches:
@@ -120,21 +119,15 @@ def _flops(module: Module, computation: Computation, instruction: Instruction, w
     return called * (1 if trips == UNKNOWN else trips)
 
 
-def dearest_branches(module: Module) -> dict[str, str]:
-    """The branch of each conditional with the most FLOPs, by the conditional's name."""
-    whole = whole_flops(module)
-    found = {
-        each.name: [callee for role, callee in each.callees if role in BRANCHES]
-        for name in callers_first(module)
-        for each in module.computations[name].instructions
-    }
-    return {name: max(branches, key=whole.__getitem__) for name, branches in found.items() if branches}
-
-
 @lru_cache(maxsize=1)
 def upper_executions(module: Module) -> dict[str, int]:
-    """How often each computation runs where every conditional takes its dearest branch."""
-    return executions(module, dearest_branches(module))
+    """How often each computation runs where every conditional takes its dearest branch, the one with the most FLOPs."""
+    whole, dearest = whole_flops(module), dict[str, str]()
+    for name in callers_first(module):
+        for each in module.computations[name].instructions:
+            if branches := [callee for role, callee in each.callees if role in BRANCHES]:
+                dearest[each.name] = max(branches, key=whole.__getitem__)
+    return executions(module, dearest)
 
 
 def read_matmuls(module: Module) -> tuple[list[CompiledMatmul], list[Unknown]]:
@@ -146,7 +139,7 @@ def read_matmuls(module: Module) -> tuple[list[CompiledMatmul], list[Unknown]]:
     for computation in module.computations.values():
         times = counts[computation.name]
         for each in computation.instructions if times else ():
-            flops = flops_of(computation, each) if _may_multiply(each) else None
+            flops = flops_of(computation, each) if may_multiply(each) else None
             if flops is None and not _is_hidden(each):
                 continue
             what = each.attribute("custom_call_target").strip('"') or each.opcode
@@ -154,7 +147,7 @@ def read_matmuls(module: Module) -> tuple[list[CompiledMatmul], list[Unknown]]:
             if flops is not None and times != UNKNOWN:
                 matmuls.append(CompiledMatmul(each.name, what, each.op_name, source, flops, times))
             else:
-                shapes = f"{_shapes_text(computation, each)} -> {each.result}"
+                shapes = f"{', '.join(computation.named[name].result for name in each.operands)} -> {each.result}"
                 unknown.append(Unknown(each.name, what, each.op_name, source, times, shapes))
     return matmuls, unknown
 
@@ -164,8 +157,3 @@ def _is_hidden(instruction: Instruction) -> bool:
     if instruction.opcode != "custom-call":
         return instruction.opcode == "ragged-dot"
     return instruction.attribute("custom_call_target").strip('"') not in HARMLESS
-
-
-def _shapes_text(computation: Computation, instruction: Instruction) -> str:
-    results: Iterable[str] = (computation.named[name].result for name in instruction.operands)
-    return ", ".join(results)

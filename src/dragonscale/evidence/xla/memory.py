@@ -18,18 +18,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-_FIELDS = {
-    "arguments_bytes": "argument_size_in_bytes",
-    "outputs_bytes": "output_size_in_bytes",
-    "aliased_bytes": "alias_size_in_bytes",
-    "temp_bytes": "temp_size_in_bytes",
-    "peak_bytes": "peak_memory_in_bytes",
-    "code_bytes": "generated_code_size_in_bytes",
-    "host_arguments_bytes": "host_argument_size_in_bytes",
-    "host_outputs_bytes": "host_output_size_in_bytes",
-    "host_temp_bytes": "host_temp_size_in_bytes",
-}
-"""Our names and those of JAX's `memory_analysis()`."""
+DEVICE = (
+    "argument_size_in_bytes", "output_size_in_bytes", "alias_size_in_bytes", "temp_size_in_bytes", "peak_memory_in_bytes",
+    "generated_code_size_in_bytes",
+)  # fmt: skip
+HOST = ("host_argument_size_in_bytes", "host_output_size_in_bytes", "host_temp_size_in_bytes")
+"""JAX's names, in `memory_analysis()`, of the fields below."""
 
 
 class ProgramMemory(msgspec.Struct, frozen=True):
@@ -48,7 +42,7 @@ class ProgramMemory(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, analysis: Mapping[str, int]) -> "ProgramMemory":
         """From the numbers of JAX's `memory_analysis()`, by its names."""
-        return cls(**{ours: int(analysis.get(theirs, 0)) for ours, theirs in _FIELDS.items()})
+        return cls(*(int(analysis.get(name, 0)) for name in (*DEVICE, *HOST)))
 
 
 class Buffer(msgspec.Struct, frozen=True):

@@ -24,12 +24,7 @@ from dragonscale.evidence.xla.replica_groups import Groups, source_target_pairs
 _SLICE = 100_000
 """What the network's runtime counts from one slice to the next; the first is 1."""
 TRANSFERS = ("send", "recv")
-_TYPES = {
-    "ALL_REDUCE": "all_reduce",
-    "ALL_GATHER": "all_gather",
-    "REDUCE_SCATTER": "reduce_scatter",
-    "ALL_TO_ALL": "all_to_all",
-}
+_TYPES = ("ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL")
 _ATTRIBUTE = re.compile(r'(_xla_[\w]+)="((?:[^"\\]|\\.)*)"')
 _PAIRS = re.compile(r'_xla_send_recv_source_target_pairs="?(\{[\d{},\s]*\})')
 _SLICE_PAIRS = re.compile(r"_xla_megascale_target=(\{(?:\{\d+->\d+\},?)+\})")
@@ -60,7 +55,7 @@ def read_transfer(half: Instruction) -> Transfer | None:
         return Transfer("permute", slice_pairs(pairs[1]), between_slices=True)
     if kind not in _TYPES:
         raise InputError(f"The transfer {half.name} is a {kind} to {shorten(target)}, which this reader does not know.")
-    return Transfer(_TYPES[kind], slice_groups(target), between_slices=True)
+    return Transfer(kind.lower(), slice_groups(target), between_slices=True)
 
 
 def slice_groups(target: str) -> Groups:

@@ -1,9 +1,12 @@
-"""How often a loop runs, worked out from the loop itself.
+"""How often each computation of a compiled module runs, and each loop, worked out from the loop itself.
 
 XLA's GPU compiler writes a loop's trip count beside it; its TPU compiler does not. But loops that come from a scan count: the
 condition compares one element of the loop's state with a constant, the body adds a constant to that element, and it starts
 from a constant. Each of the three is followed through the copies, tuples, fusions and calls that the compiler wraps around
 it. A loop whose end depends on data has no trip count to find: `UNKNOWN`.
+
+The entry runs once; a fusion, a call or an asynchronous start runs what it calls each time it runs itself. Which branch of a
+conditional runs is known only when it runs: its branches are `UNKNOWN`, unless the caller picks the branch to be counted.
 
 >>> trips("LT", start=0, step=1, bound=80), trips("LE", 1, 1, 80), trips("LT", 0, 2, 15), trips("GT", 7, -1, 0)
 (80, 80, 8, 7)
@@ -12,10 +15,11 @@ True
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.call_graph import Call, only_caller
+from dragonscale.evidence.xla.call_graph import BRANCHES, Call, callers_first, only_caller
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 
 UNKNOWN = -1
@@ -71,44 +75,43 @@ def frame_of(module: Module, computation: Computation) -> Frame:
     return Frame(module, computation, None if is_loop else call)
 
 
+def _source(frame: Frame, name: str) -> tuple[Frame, Instruction]:
+    """The instruction that a value comes from, through the copies, fusions, calls and parameters around it."""
+    found = frame.computation.named[name]
+    if found.opcode in _SAME:
+        return _source(frame, found.operands[0])
+    further = frame.inside(found) if found.opcode in ("fusion", "call") else None
+    further = frame.outside(found) if found.opcode == "parameter" else further
+    return _source(*further) if further else (frame, found)
+
+
 def value(frame: Frame, name: str) -> Value:
     """What an integer instruction is."""
-    found = frame.computation.named[name]
+    frame, found = _source(frame, name)
     if found.opcode == "constant":
         return int(found.arguments) if _INTEGER.fullmatch(found.arguments.strip()) else None
-    if found.opcode in _SAME:
-        return value(frame, found.operands[0])
     if found.opcode == "get-tuple-element":
         return element(frame, found.operands[0], int(found.attribute("index")))
     if found.opcode in ("add", "subtract"):
         return _sum(value(frame, found.operands[0]), value(frame, found.operands[1]), found.opcode == "subtract")
-    if found.opcode in ("fusion", "call"):
-        inside = frame.inside(found)
-        return value(*inside) if inside else None
-    if found.opcode == "parameter":
-        outside = frame.outside(found)
-        return value(*outside) if outside else None
     return None
 
 
 def element(frame: Frame, name: str, index: int) -> Value:
     """What one element of a tuple is; at a loop's own state, the element itself."""
-    found = frame.computation.named[name]
+    frame, found = _source(frame, name)
     if found.opcode == "tuple":
         return value(frame, found.operands[index])
-    if found.opcode in _SAME:
-        return element(frame, found.operands[0], index)
-    if found.opcode in ("fusion", "call"):
-        inside = frame.inside(found)
-        return element(*inside, index) if inside else None
     if found.opcode == "while":  # an inner loop may hand the element through
-        body = Frame(frame.module, frame.module.computations[found.attribute("body").lstrip("%")])
-        kept = element(body, body.computation.root, index) == Element(index)
+        kept = _after(frame.module, found, index) == Element(index)
         return element(frame, found.operands[0], index) if kept else None
-    if found.opcode == "parameter":
-        outside = frame.outside(found)
-        return element(*outside, index) if outside else Element(index)
-    return None
+    return Element(index) if found.opcode == "parameter" else None
+
+
+def _after(module: Module, loop: Instruction, index: int) -> Value:
+    """What an element of a loop's state is after an iteration."""
+    body = Frame(module, module.computations[loop.attribute("body").lstrip("%")])
+    return element(body, body.computation.root, index)
 
 
 def _sum(left: Value, right: Value, minus: bool) -> Value:
@@ -129,32 +132,20 @@ def trip_count(module: Module, where: str, loop: Instruction) -> int:
         except (KeyError, TypeError, ValueError):
             raise InputError(f"The loop {loop.name} has a trip count this reader cannot read: {written}.") from None
     condition = Frame(module, module.computations[loop.attribute("condition").lstrip("%")])
-    compared = _comparison(condition, condition.computation.root)
-    if compared is None:
+    frame, found = _source(condition, condition.computation.root)
+    if found.opcode != "compare":
         return UNKNOWN
-    direction, left, right = compared
+    direction, left, right = found.attribute("direction"), *(value(frame, name) for name in found.operands)
     if not isinstance(left, Element):
         direction, left, right = _MIRRORED.get(direction, ""), right, left
     if isinstance(right, Element):
         right = _unchanged(module, where, loop, right)
     if not isinstance(left, Element) or not isinstance(right, int):
         return UNKNOWN
-    body = Frame(module, module.computations[loop.attribute("body").lstrip("%")])
-    after = element(body, body.computation.root, left.index)
-    start = start_value(module, where, loop, left.index)
+    after, start = _after(module, loop, left.index), start_value(module, where, loop, left.index)
     if not isinstance(after, Element) or after.index != left.index or start is None:
         return UNKNOWN
     return trips(direction, start + left.offset, after.offset, right)
-
-
-def _comparison(frame: Frame, name: str) -> tuple[str, Value, Value] | None:
-    found = frame.computation.named[name]
-    if found.opcode == "compare":
-        return found.attribute("direction"), value(frame, found.operands[0]), value(frame, found.operands[1])
-    if found.opcode in _SAME:
-        return _comparison(frame, found.operands[0])
-    inside = frame.inside(found) if found.opcode in ("fusion", "call") else None
-    return _comparison(*inside) if inside else None
 
 
 def start_value(module: Module, where: str, loop: Instruction, index: int) -> int | None:
@@ -171,8 +162,7 @@ def start_value(module: Module, where: str, loop: Instruction, index: int) -> in
 
 def _unchanged(module: Module, where: str, loop: Instruction, kept: Element) -> int | None:
     """The value of an element of a loop's state that its body hands on as it is."""
-    body = Frame(module, module.computations[loop.attribute("body").lstrip("%")])
-    if element(body, body.computation.root, kept.index) != Element(kept.index):
+    if _after(module, loop, kept.index) != Element(kept.index):
         return None
     start = start_value(module, where, loop, kept.index)
     return None if start is None else start + kept.offset
@@ -187,3 +177,34 @@ def trips(direction: str, start: int, step: int, bound: int) -> int:
     if direction not in ("LT", "LE") or step <= 0:
         return UNKNOWN
     return max(0, -((start - bound - (direction == "LE")) // step))
+
+
+def executions(module: Module, picked: Mapping[str, str] | None = None) -> dict[str, int]:
+    """How often each computation runs; `UNKNOWN` where the compiler does not say.
+
+    `picked` names a branch for conditionals; that one counts as run each time, the others as never.
+    """
+    counts = dict.fromkeys(module.computations, 0)
+    counts[module.entry.name] = 1
+    for name in callers_first(module):
+        if counts[name] == 0:
+            continue
+        for instruction in module.computations[name].instructions:
+            for callee, times in _runs(module, name, instruction, picked or {}):
+                known = counts[name] >= 0 and times >= 0 and counts[callee] >= 0
+                if times:
+                    counts[callee] = counts[callee] + counts[name] * times if known else UNKNOWN
+    return counts
+
+
+def _runs(module: Module, where: str, instruction: Instruction, picked: Mapping[str, str]) -> list[tuple[str, int]]:
+    """What an instruction runs and how often, each time it runs itself."""
+    found = instruction.callees
+    if instruction.opcode == "while":
+        trips = trip_count(module, where, instruction)
+        return [(name, trips if trips == UNKNOWN or role == "body" else trips + 1) for role, name in found]
+    runs: list[tuple[str, int]] = []
+    for role, name in found:
+        branch = picked.get(instruction.name) if role in BRANCHES else name
+        runs.append((name, UNKNOWN if branch is None else int(branch == name)))
+    return runs
