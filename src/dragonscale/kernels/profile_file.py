@@ -16,16 +16,7 @@ import msgspec
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware.chip import Chip
 from dragonscale.kernels.dtypes import FORMATS
-from dragonscale.kernels.profile import (
-    Decode,
-    FittedOn,
-    FlashAttention,
-    Grouped,
-    KernelProfile,
-    Matmul,
-    Stream,
-    Tables,
-)
+from dragonscale.kernels.profile import Decode, FittedOn, FlashAttention, Grouped, KernelProfile, Matmul, Stream, Tables
 from dragonscale.tables import SourceFile, Strict, built_in, checked, read_table
 from dragonscale.units import parse
 

@@ -12,11 +12,7 @@ from dragonscale.numbers import Number, ceil_to, minimum
 
 
 def cache_bytes(
-    sections: Iterable[Section],
-    tokens: Number,
-    dtype: str = "bf16",
-    page: int | None = None,
-    hybrid: bool = True,
+    sections: Iterable[Section], tokens: Number, dtype: str = "bf16", page: int | None = None, hybrid: bool = True
 ) -> dict[str, Number]:
     """Bytes that one sequence of `tokens` keeps while decoding, by section.
 

@@ -126,8 +126,5 @@ class Moe(Written):
         lines = _widened("shared", "z", self.gated, self.shared_bias, "s")
         lines += _narrowed("shared", "z", self.shared_bias, "s")
         if self.shared_gate:
-            lines += [
-                "shared: Ps[b,t] = X[b,t,d] · W_sgate[d]",
-                "shared: Ms[b,t,d] = act(Ms[b,t,d], Ps[b,t])",
-            ]
+            lines += ["shared: Ps[b,t] = X[b,t,d] · W_sgate[d]", "shared: Ms[b,t,d] = act(Ms[b,t,d], Ps[b,t])"]
         return [*lines, "shared: M[b,t,d] = add(M[b,t,d], Ms[b,t,d])"]

@@ -34,10 +34,7 @@ class MlpAndMoe(Component):
             *renamed([router], {"X": "X3"}),
             *renamed(sparse, {"X": "X2"}),
             *parsed(
-                [
-                    "norm: M[b,t,d] = norm(M[b,t,d]; w_experts_after[d])",
-                    "residual: M[b,t,d] = add(M[b,t,d], M0[b,t,d])",
-                ]
+                ["norm: M[b,t,d] = norm(M[b,t,d]; w_experts_after[d])", "residual: M[b,t,d] = add(M[b,t,d], M0[b,t,d])"]
             ),
         )
 

@@ -26,11 +26,7 @@ class Both(Component):
         """Both programs; all arrays of the second but the block's input get a 2 after their names."""
         second = self.second.ops()
         names = {array.name: f"{array.name}2" for op in second for array in op.arrays if array.name != "X"}
-        return (
-            *self.first.ops(),
-            *renamed(second, names),
-            *parsed(["residual: A[b,t,d] = add(A[b,t,d], A2[b,t,d])"]),
-        )
+        return (*self.first.ops(), *renamed(second, names), *parsed(["residual: A[b,t,d] = add(A[b,t,d], A2[b,t,d])"]))
 
 
 Norms = Literal["pre", "post", "sandwich", "pre-shared"]

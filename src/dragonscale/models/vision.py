@@ -3,9 +3,7 @@
 A tower's tokens are patches, not words, so its sections stand apart from the model's own and are counted apart.
 """
 
-from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section, parsed
-from dragonscale.models.transformer import layer_section
 
 
 def patches(
@@ -21,11 +19,6 @@ def patches(
         weights = "w_entry[d], w_entry_bias[d]" if norm_bias else "w_entry[d]"
         lines.append(f"vision: R[b,t,d] = norm(R[b,t,d]; {weights})")
     return Section("vision.patches", parsed(lines), {"d": d_model, "i": pixels, "o": positions or 1})
-
-
-def blocks(layer: Layer, d_model: int, depth: int) -> Section:
-    """The tower's layers."""
-    return layer_section(layer, d_model, "vision.blocks", depth)
 
 
 def norm(d_model: int, name: str, bias: bool) -> Section:

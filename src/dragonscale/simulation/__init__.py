@@ -8,10 +8,18 @@
 (80, 0.42)
 """
 
-from dragonscale.simulation.arrivals import AtOnce, Diurnal, Gamma, Poisson
+from dragonscale.simulation.distributions import (
+    AtOnce,
+    Diurnal,
+    Empirical,
+    Fixed,
+    Gamma,
+    Lognormal,
+    Poisson,
+    Uniform,
+)  # fmt: skip
 from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool
 from dragonscale.simulation.histogram import Estimate, Histogram, Summary
-from dragonscale.simulation.lengths import Empirical, Fixed, Lognormal, Uniform
 from dragonscale.simulation.linear import LinearTimes
 from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.perfetto import write_trace

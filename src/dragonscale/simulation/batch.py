@@ -74,10 +74,6 @@ class Batch:
         """Pages the next step takes."""
         return self.growth.next(self.step) if self.grows else 0
 
-    def steps_in(self, room: int, limit: int) -> int:
-        """The most steps, up to a limit, whose pages fit into a room."""
-        return self.growth.steps(self.step, room, limit) if self.grows else limit
-
     def join(self, sequence: Sequence, seed: int, tally: Tally) -> None:
         """A sequence whose context is in the cache begins to decode."""
         scheduler, request = self.scheduler, sequence.request

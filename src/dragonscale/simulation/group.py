@@ -43,19 +43,15 @@ class Group:
             self.active.remove(replica)
         self.shared.series.add("up", replica.since, now, 1)
 
-    def retire_drained(self, now: float) -> None:
-        """Let go of replicas that were asked to leave and have nothing left to do."""
-        for replica in self.replicas:
-            if replica.alive and replica.draining and not replica.busy and not replica.load and not replica.sending:
-                replica.alive = False
-                self.close(replica, now)
-
     def scale(self, now: float, index: int) -> Replica | None:
         """Compare the load with the target: the number of replicas to start now is booked in `starting`, by the caller
         one at a time (the returned one is dormant until opened); surplus ones are asked to leave, newest first."""
         rule = self.pool.autoscale
         assert rule is not None
-        self.retire_drained(now)
+        for replica in self.replicas:  # those who were asked to leave and have nothing left to do
+            if replica.alive and replica.draining and not replica.busy and not replica.load and not replica.sending:
+                replica.alive = False
+                self.close(replica, now)
         load = sum(replica.load for replica in self.active) + len(self.parked)
         wanted = min(max(math.ceil(load / rule.target), rule.least), rule.most)
         there = len(self.active) + self.starting

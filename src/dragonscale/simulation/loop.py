@@ -5,13 +5,12 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from dragonscale.simulation.events import ARRIVE, DELIVER, END, FAIL, RETURN, SCALE, WAKE
 from dragonscale.simulation.fleet import Fleet
 from dragonscale.simulation.group import Group
 from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.perfetto import Recorder
 from dragonscale.simulation.replica import Replica
-from dragonscale.simulation.replica_state import Shared
+from dragonscale.simulation.replica_state import ARRIVE, DELIVER, END, FAIL, RETURN, SCALE, WAKE, Shared
 from dragonscale.simulation.request import Sequence, SimulatedRequest
 from dragonscale.simulation.series import Series
 from dragonscale.simulation.tally import Tally
@@ -46,7 +45,9 @@ class Simulation:
             self.front = Group(fleet.prefill, self.shared, fleet.pool.replicas, True)
             self.groups.append(self.front)
         self.places: list[tuple[Group, Replica]] = [(g, r) for g in self.groups for r in g.replicas]
-        self._book_failures()
+        for failure in fleet.failures:
+            offset = fleet.pool.replicas if failure.pool == "prefill" else 0
+            self._push(failure.at_s, FAIL, offset + failure.replica, failure.for_s)
         self.ticks = 0  # looks of autoscalers in the calendar
         for place, group in enumerate(self.groups):
             if group.pool.autoscale:
@@ -58,11 +59,6 @@ class Simulation:
     def _tick(self, time: float, place: int) -> None:
         self.ticks += 1
         self._push(time, SCALE, place)
-
-    def _book_failures(self) -> None:
-        for failure in self.fleet.failures:
-            offset = self.fleet.pool.replicas if failure.pool == "prefill" else 0
-            self._push(failure.at_s, FAIL, offset + failure.replica, failure.for_s)
 
     def mark(self) -> tuple[float, float, float, float]:
         """The time, requests finished and their prompts' tokens, output tokens produced, by now."""
@@ -136,17 +132,15 @@ class Simulation:
         longest = request.input_tokens + request.output_tokens - 1
         if -(-longest // pool.scheduler.page_tokens) > pool.pages:
             self._refuse(request, TOO_LONG, now)
-        elif limit is not None and self._waiting() >= limit and not self._idle():
+        elif limit is not None and self._full(limit):
             self._refuse(request, QUEUE_FULL, now)
         else:
             self._route(Sequence(request), now)
 
-    def _waiting(self) -> int:
-        group = self.front
-        return sum(len(replica.waiting) for replica in group.active) + len(group.parked)
-
-    def _idle(self) -> bool:
-        return any(not replica.busy and not replica.waiting for replica in self.front.active)
+    def _full(self, limit: int) -> bool:
+        active = self.front.active
+        waiting = sum(len(replica.waiting) for replica in active) + len(self.front.parked)
+        return waiting >= limit and all(replica.busy or replica.waiting for replica in active)
 
     def _route(self, sequence: Sequence, now: float) -> None:
         pool = self.front.pool

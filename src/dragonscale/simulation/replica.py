@@ -10,8 +10,7 @@ import heapq
 from math import inf, nextafter
 
 from dragonscale.simulation.admission import admit, can_admit
-from dragonscale.simulation.events import END
-from dragonscale.simulation.replica_state import ReplicaState
+from dragonscale.simulation.replica_state import END, ReplicaState
 from dragonscale.simulation.request import Sequence
 
 
@@ -107,7 +106,8 @@ class Replica(ReplicaState):
         steps = self.batch.steps_to_end() if limit is None else limit
         if self.waiting and self.waiting[0].seen > self.iterations:
             steps = min(steps, int(self.waiting[0].seen - self.iterations))
-        return self.batch.steps_in(self.pages.room, steps)
+        batch = self.batch
+        return batch.growth.steps(batch.step, self.pages.room, steps) if batch.grows else steps
 
     def _cut(self, steps: int) -> None:
         """End a run of decode steps after so many of them."""

@@ -7,12 +7,16 @@ from math import inf
 from typing import Any
 
 from dragonscale.simulation.batch import Batch
-from dragonscale.simulation.events import WAKE
 from dragonscale.simulation.fleet import Pool
 from dragonscale.simulation.pages import Pages
 from dragonscale.simulation.request import Sequence
 from dragonscale.simulation.series import Series
 from dragonscale.simulation.tally import Tally
+
+FAIL, RETURN, ARRIVE, DELIVER, END, WAKE, SCALE = range(7)
+"""Kinds of events, in the order in which those of one moment are handled: what comes from outside before an iteration that
+ends at the same moment decides on its successor, and an idle replica wakes after everything else of the moment, so that
+requests that arrive together are batched together."""
 
 Leave = Callable[[Sequence, Any, float], None]
 """A sequence, the replica it leaves, and when."""

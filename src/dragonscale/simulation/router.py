@@ -10,7 +10,7 @@ Ties go round, so that equal replicas share the work.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dragonscale.simulation.replica import Replica
 from dragonscale.simulation.request import SimulatedRequest
@@ -21,48 +21,31 @@ BUSIER, MORE = 1.5, 32
 """A prefix does not hold a request on a replica with 1.5 times and 32 requests more than the least loaded has; SGLang's
 router's defaults are balance_rel_threshold 1.5 and balance_abs_threshold 64 (32 in older versions)."""
 
-Choose = Callable[[Sequence[Replica], SimulatedRequest, int, float], Replica]
-
 
 class Router:
     """Remembers whose turn it is and where prefixes went."""
 
     def __init__(self, kind: str) -> None:
+        self.kind = kind
         self.turn = 0
         self.homes: OrderedDict[int, int] = OrderedDict()
-        self.choose: Choose = getattr(self, kind)
 
-    def round_robin(self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float) -> Replica:
-        """The next."""
-        del request, tokens, now
-        self.turn += 1
-        return replicas[(self.turn - 1) % len(replicas)]
-
-    def least_loaded(self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float) -> Replica:
-        """The one with the fewest requests, the next in turn among equals."""
-        del request, tokens, now
-        return self._best(replicas, [replica.load for replica in replicas])
-
-    def prefix_affinity(
-        self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float
-    ) -> Replica:
-        """The home of its longest known prefix."""
-        del tokens, now
-        home, _ = self._home(replicas, request)
+    def choose(self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float) -> Replica:
+        """Whoever gets a request of which `tokens` are to be prefilled."""
+        if self.kind == "round_robin":
+            self.turn += 1
+            return replicas[(self.turn - 1) % len(replicas)]
         loads = [replica.load for replica in replicas]
-        least = min(loads)
-        if home is None or (home.load > BUSIER * least and home.load > least + MORE):
+        if self.kind == "least_loaded":
+            return self._best(replicas, loads)
+        home, known = self._home(replicas, request)
+        if self.kind == "slo_aware":
+            wanted = [max(tokens - known, 1) if replica is home else tokens for replica in replicas]
+            home = self._best(replicas, [one.predict(want, now) for one, want in zip(replicas, wanted, strict=True)])
+        elif home is None or (home.load > BUSIER * min(loads) and home.load > min(loads) + MORE):
             home = self._best(replicas, loads)
         self._remember(request, home)
         return home
-
-    def slo_aware(self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float) -> Replica:
-        """The one that promises the earliest first token."""
-        home, known = self._home(replicas, request)
-        waits = [replica.predict(max(tokens - known, 1) if replica is home else tokens, now) for replica in replicas]
-        best = self._best(replicas, waits)
-        self._remember(request, best)
-        return best
 
     def _best(self, replicas: Sequence[Replica], scores: Sequence[float]) -> Replica:
         least, count = min(scores), len(replicas)

@@ -20,7 +20,9 @@ class Series:
         if end <= start or value == 0:
             return
         while end > self.width * BINS:
-            self._widen()
+            for each, bins in self.areas.items():
+                self.areas[each] = [bins[i] + bins[i + 1] for i in range(0, BINS, 2)] + [0.0] * (BINS // 2)
+            self.width *= 2
         bins, width = self.areas[name], self.width
         first, last = int(start / width), min(int(end / width), BINS - 1)
         if first >= last:
@@ -40,12 +42,6 @@ class Series:
         else:
             for name, value in values.items():
                 self.add(name, start, end, value)
-
-    def _widen(self) -> None:
-        for name, bins in self.areas.items():
-            joined = [bins[i] + bins[i + 1] for i in range(0, BINS, 2)]
-            self.areas[name] = joined + [0.0] * (BINS // 2)
-        self.width *= 2
 
     def area(self, name: str) -> float:
         """Value x seconds over the whole run."""

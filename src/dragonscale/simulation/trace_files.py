@@ -23,7 +23,7 @@ from typing import TextIO
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.simulation.lengths import Empirical
+from dragonscale.simulation.distributions import Empirical
 from dragonscale.simulation.request import SimulatedRequest
 from dragonscale.simulation.traffic import Replay
 
@@ -151,6 +151,8 @@ def _rows(path: Path, kind: str) -> Iterator[SimulatedRequest]:
             start = time if start is None else start
             yield SimulatedRequest(number, time - start, tokens, output, blocks, size if blocks else 0)
             number += 1
+    if not number:
+        raise InputError(f"The trace {path.name} has no request in it that has a prompt and an output.")
 
 
 def read_trace(path: Path | str, speed: float = 1.0) -> Replay:
@@ -158,15 +160,10 @@ def read_trace(path: Path | str, speed: float = 1.0) -> Replay:
     path = Path(path)
     kind = trace_format(path)
     count = sum(1 for _ in _rows(path, kind))
-    if not count:
-        raise InputError(f"The trace {path.name} has no request in it that has a prompt and an output.")
     return Replay(lambda: _rows(path, kind), count, speed)
 
 
 def trace_lengths(path: Path | str) -> tuple[Empirical, Empirical]:
     """Prompt and output lengths of a trace as distributions to draw from, each by itself."""
-    path = Path(path)
-    requests = list(_rows(path, trace_format(path)))
-    if not requests:
-        raise InputError(f"The trace {path.name} has no request in it that has a prompt and an output.")
+    requests = list(read_trace(path).read())
     return Empirical(tuple(r.input_tokens for r in requests)), Empirical(tuple(r.output_tokens for r in requests))

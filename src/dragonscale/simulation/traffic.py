@@ -13,8 +13,7 @@ from typing import Protocol
 import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.simulation.arrivals import Arrivals
-from dragonscale.simulation.lengths import CHUNK, Lengths
+from dragonscale.simulation.distributions import CHUNK, Arrivals, Lengths
 from dragonscale.simulation.request import SimulatedRequest
 
 After = Callable[[SimulatedRequest, float], SimulatedRequest | None]

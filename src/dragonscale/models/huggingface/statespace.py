@@ -5,13 +5,7 @@ from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.hybrid import LINEAR
 from dragonscale.models.huggingface.moe import routed
-from dragonscale.models.huggingface.parts import (
-    attention,
-    biased_attention,
-    d_model,
-    decoder,
-    mlp,
-)
+from dragonscale.models.huggingface.parts import attention, biased_attention, d_model, decoder, mlp
 from dragonscale.models.layer import Both, Component, Layer
 from dragonscale.models.mamba import Mamba, Mamba2
 from dragonscale.models.mtp import mtp_sections
@@ -121,12 +115,7 @@ def nemotron_h(f: Fields) -> Transformer:
     count = len(pattern) or (len(given) if isinstance(given, list) else f.n_layers())
     name = "layers_block_type" if "layers_block_type" in f.given else "layer_types"
     cycle = list(_PATTERN.values())
-    kinds = f.kinds(
-        name,
-        count,
-        (*cycle, *aliases),
-        lambda i: _PATTERN[pattern[i]] if pattern else cycle[i % 4],
-    )
+    kinds = f.kinds(name, count, (*cycle, *aliases), lambda i: _PATTERN[pattern[i]] if pattern else cycle[i % 4])
     f.skip("num_hidden_layers", "layers_block_type", "layer_types")
     parts = _nemotron_parts(f)
     layers = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention
@@ -10,50 +11,53 @@ from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.parts import split_evenly
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section
-from dragonscale.models.transformer import Transformer
-from dragonscale.models.vision import blocks, bridge, norm, patches
+from dragonscale.models.transformer import Transformer, layer_section
+from dragonscale.models.vision import bridge, norm, patches
 
 Tower = Callable[[Fields, Fields, int], tuple[Section, ...]]
 """Reads a tower from `vision_config`, the outer config and the text model's width."""
 
 
-def _block(f: Fields, d: int, n_heads: int, mlp: Mlp, bias: bool = True, norm_bias: bool = True) -> Layer:
-    size = split_evenly(f, d, n_heads, "a tower")
-    return Layer(Attention(n_heads, n_heads, size, qkv_bias=bias, out_bias=bias), mlp, norm_bias=norm_bias)
+def _blocks(v: Fields, d: int, depth: int, heads: int, mlp: Mlp, bias: bool = True, norm_bias: bool = True) -> Section:
+    """The tower's layers."""
+    mixer = Attention(heads, heads, split_evenly(v, d, heads, "a tower"), qkv_bias=bias, out_bias=bias)
+    return layer_section(Layer(mixer, mlp, norm_bias=norm_bias), d, "vision.blocks", depth)
 
 
-def _pixels(v: Fields) -> int:
-    """Numbers in one of Qwen's patches, which span some frames."""
+def _plain_blocks(v: Fields, d: int) -> Section:
+    """The most common form: layer norms and an MLP without a gate, biases everywhere."""
+    mlp = Mlp(v.count("vt_intermediate_size", "intermediate_size"), gated=False, bias=True)
+    heads = v.count("vt_num_attention_heads", "num_attention_heads", "num_heads")
+    return _blocks(v, d, v.count("vt_num_hidden_layers", "num_hidden_layers", "depth"), heads, mlp)
+
+
+def _qwen_patches(v: Fields, d: int, **options: Any) -> Section:
+    """Qwen's patches span some frames."""
     side = v.count("patch_size", "spatial_patch_size")
-    return v.count("in_channels", "in_chans") * v.count("temporal_patch_size") * side**2
+    pixels = v.count("in_channels", "in_chans") * v.count("temporal_patch_size") * side**2
+    return patches(d, pixels, **options)
 
 
 def qwen3_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """Qwen3-VL and Qwen 3.5: learnt positions, layer norms, a merger, and further mergers for deep features."""
-    d, merge = v.count("hidden_size"), v.count("spatial_merge_size") ** 2
-    out = v.count("out_hidden_size")
-    pixels = _pixels(v)
-    mlp = Mlp(v.count("intermediate_size"), gated=False, bias=True)
-    deep = len(v.numbers("deepstack_visual_indexes") or [])
-    tower = (
-        patches(d, pixels, bias=True, positions=v.count("num_position_embeddings")),
-        blocks(_block(v, d, v.count("num_heads"), mlp), d, v.count("depth")),
-        bridge((merge * d, merge * d, out), norm_size=d),
+    d, merge, out = v.count("hidden_size"), v.count("spatial_merge_size") ** 2, v.count("out_hidden_size")
+    deep, sizes = len(v.numbers("deepstack_visual_indexes") or []), (merge * d, merge * d, out)
+    return (
+        _qwen_patches(v, d, bias=True, positions=v.count("num_position_embeddings")),
+        _plain_blocks(v, d),
+        bridge(sizes, norm_size=d),
+        *([bridge(sizes, "deep", norm_size=merge * d, repeat=deep)] if deep else []),
     )
-    if not deep:
-        return tower
-    return (*tower, bridge((merge * d, merge * d, out), "deep", norm_size=merge * d, repeat=deep))
 
 
 def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """Qwen2.5-VL: RMS norms and a gated MLP."""
     d, merge = v.count("hidden_size"), v.count("spatial_merge_size") ** 2
-    pixels = _pixels(v)
     v.skip("tokens_per_second", "window_size", "fullatt_block_indexes")
     mlp = Mlp(v.count("intermediate_size"), bias=True)
     return (
-        patches(d, pixels),
-        blocks(_block(v, d, v.count("num_heads"), mlp, norm_bias=False), d, v.count("depth")),
+        _qwen_patches(v, d),
+        _blocks(v, d, v.count("depth"), v.count("num_heads"), mlp, norm_bias=False),
         bridge((merge * d, merge * d, v.count("out_hidden_size")), norm_size=d, norm_bias=False),
     )
 
@@ -61,11 +65,10 @@ def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
 def qwen2_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     """Qwen2-VL: the tower's width is `embed_dim`, the text's `hidden_size`."""
     d, merge = v.count("embed_dim"), v.count("spatial_merge_size") ** 2
-    pixels = _pixels(v)
     mlp = Mlp(v.count("mlp_ratio") * d, gated=False, bias=True)
     return (
-        patches(d, pixels),
-        blocks(_block(v, d, v.count("num_heads"), mlp), d, v.count("depth")),
+        _qwen_patches(v, d),
+        _blocks(v, d, v.count("depth"), v.count("num_heads"), mlp),
         bridge((merge * d, merge * d, v.count("hidden_size")), norm_size=d),
     )
 
@@ -75,10 +78,9 @@ def siglip_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     d, patch = v.count("hidden_size"), v.count("patch_size")
     v.must_be("vision_use_head", False)
     side = split_evenly(v, v.count("image_size"), patch, "an image")
-    mlp = Mlp(v.count("intermediate_size"), gated=False, bias=True)
     return (
         patches(d, v.count("num_channels") * patch**2, bias=True, positions=side**2),
-        blocks(_block(v, d, v.count("num_attention_heads"), mlp), d, v.count("num_hidden_layers")),
+        _plain_blocks(v, d),
         norm(d, "after", bias=True),
         bridge((d, text), bias=False, norm_size=d, norm_bias=False),
     )
@@ -93,10 +95,10 @@ def pixtral_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     bias = outer.flag("multimodal_projector_bias")
     outer.must_be("vision_feature_layer", -1)
     outer.skip("projector_hidden_act")
-    block = _block(v, d, n_heads, Mlp(v.count("intermediate_size")), bias=False, norm_bias=False)
+    depth, mlp = v.count("num_hidden_layers"), Mlp(v.count("intermediate_size"))
     return (
         patches(d, v.count("num_channels") * patch**2, norm=True),
-        blocks(block, d, v.count("num_hidden_layers")),
+        _blocks(v, d, depth, n_heads, mlp, bias=False, norm_bias=False),
         bridge((merge * d, d), "merger", bias=False),
         bridge((d, text, text), bias=bias, norm_size=d, norm_bias=False),
     )
@@ -111,12 +113,11 @@ def llama4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     out = v.count("projector_output_dim")
     v.must_be("projector_input_dim", out)
     bias = v.flag("multi_modal_projector_bias")
-    mlp = Mlp(v.count("intermediate_size"), gated=False, bias=True)
     return (
         patches(
             d, v.count("num_channels") * patch**2, positions=side**2 + 1, class_token=True, norm=True, norm_bias=True
         ),
-        blocks(_block(v, d, v.count("num_attention_heads"), mlp), d, v.count("num_hidden_layers")),
+        _plain_blocks(v, d),
         norm(d, "after", bias=True),
         bridge((v.count("intermediate_size"), out, out), "adapter", bias=False),
         bridge((v.count("vision_output_dim"), text), bias=bias),
@@ -138,12 +139,10 @@ def moonvit_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     outer.must_be("projection_hidden_size", d)
     outer.skip("projection_layer_norm_eps", "projection_hidden_act")
     v.skip("init_pos_emb_time", "pos_emb_time", "projector_hidden_act", "projector_ln_eps", "text_hidden_size")
-    mlp = Mlp(v.count("vt_intermediate_size", "intermediate_size"), gated=False, bias=True)
-    heads = v.count("vt_num_attention_heads", "num_attention_heads")
     wide = merge[0] * merge[1] * d
     return (
         patches(d, 3 * v.count("patch_size") ** 2, bias=True, positions=sides),
-        blocks(_block(v, d, heads, mlp), d, v.count("vt_num_hidden_layers", "num_hidden_layers")),
+        _plain_blocks(v, d),
         norm(d, "after", bias=True),
         bridge((wide, wide, text), norm_size=d),
     )
@@ -167,7 +166,7 @@ def gemma4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     layer = Layer(mixer, Mlp(v.count("intermediate_size")), "sandwich")
     return (
         patches(d, 3 * patch**2, positions=2 * v.count("position_embedding_size")),
-        blocks(layer, d, v.count("num_hidden_layers")),
+        layer_section(layer, d, "vision.blocks", v.count("num_hidden_layers")),
         bridge((d, text), bias=False),
     )
 

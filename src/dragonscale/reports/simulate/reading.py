@@ -15,10 +15,19 @@ from dragonscale.serving.engine import load_engine
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
 from dragonscale.serving.speculation import head_part
-from dragonscale.simulation.arrivals import Arrivals, AtOnce, Diurnal, Gamma, Poisson
 from dragonscale.simulation.deployed import pool_for
+from dragonscale.simulation.distributions import (
+    Arrivals,
+    AtOnce,
+    Diurnal,
+    Fixed,
+    Gamma,
+    Lengths,
+    Lognormal,
+    Poisson,
+    Uniform,
+)  # fmt: skip
 from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool
-from dragonscale.simulation.lengths import Fixed, Lengths, Lognormal, Uniform
 from dragonscale.simulation.options import SimulationOptions
 from dragonscale.simulation.trace_files import read_trace
 from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, TrafficSource

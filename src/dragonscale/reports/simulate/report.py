@@ -6,14 +6,7 @@ from typing import Any
 
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.reports.simulate.reading import SimulateAsked
-from dragonscale.reports.simulate.records import (
-    Analytic,
-    Latency,
-    PoolRow,
-    ReplicaRow,
-    SimulatedRates,
-    SimulateReport,
-)
+from dragonscale.reports.simulate.records import Analytic, Latency, PoolRow, ReplicaRow, SimulatedRates, SimulateReport
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.frontier import Ask, Config, judge

@@ -1,0 +1,195 @@
+"""When requests come, if they do not wait for outputs (open loop), and how long prompts and outputs are.
+
+- `Poisson`: independent arrivals at a rate.
+- `Gamma`: the same rate with gaps of another coefficient of variation; above 1 is bursty, below 1 is even.
+- `Diurnal`: Poisson whose rate swings as a sine by `swing` around its mean, once a `period_s` (thinned from the peak).
+- `AtOnce`: everything at time 0, as offline work.
+
+Times and lengths are endless streams, drawn in blocks of a few thousand, so that drawing costs next to nothing and memory
+does not depend on how many are drawn.
+
+>>> import itertools, numpy
+>>> list(itertools.islice(Fixed(128).draw(numpy.random.default_rng(0)), 3))
+[128, 128, 128]
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Protocol
+
+import numpy
+from numpy.random import Generator
+
+from dragonscale.errors import InputError
+
+CHUNK = 4096
+
+
+class Arrivals(Protocol):
+    """A process of arrivals."""
+
+    def times(self, random: Generator) -> Iterator[float]:
+        """Times in order, without end."""
+        ...
+
+
+class Lengths(Protocol):
+    """A distribution of whole numbers of tokens, at least 1."""
+
+    def draw(self, random: Generator) -> Iterator[int]:
+        """An endless stream of lengths."""
+        ...
+
+
+def _endless(block: Callable[[], numpy.ndarray]) -> Iterator[Any]:
+    while True:
+        yield from block().tolist()
+
+
+def _summed(gaps: Callable[[], numpy.ndarray]) -> Iterator[numpy.ndarray]:
+    now = 0.0
+    while True:
+        times = now + numpy.cumsum(gaps())
+        now = float(times[-1])
+        yield times
+
+
+def _check_rate(rate: float) -> None:
+    if not 0 < rate < math.inf:
+        raise InputError(f"An arrival rate of {rate} requests a second is not above 0.")
+
+
+def _check_length(tokens: float) -> None:
+    if tokens < 1:
+        raise InputError(f"A length of {tokens} tokens is too short; prompts and outputs have at least 1.")
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Independent arrivals, `rate` a second."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+
+    def times(self, random: Generator) -> Iterator[float]:
+        return _endless(_summed(lambda: random.exponential(1 / self.rate, CHUNK)).__next__)
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """Gaps of gamma distribution with this coefficient of variation."""
+
+    rate: float
+    cv: float
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+        if not 0 < self.cv < math.inf:
+            raise InputError(f"A coefficient of variation of {self.cv} is not above 0; 1 is Poisson.")
+
+    def times(self, random: Generator) -> Iterator[float]:
+        shape = self.cv**-2
+        return _endless(_summed(lambda: random.gamma(shape, 1 / (self.rate * shape), CHUNK)).__next__)
+
+
+@dataclass(frozen=True)
+class Diurnal:
+    """A mean `rate` that swings by a share `swing` of itself, with a period of a day or another."""
+
+    rate: float
+    swing: float = 0.5
+    period_s: float = 86400.0
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate)
+        if not 0 <= self.swing <= 1 or self.period_s <= 0:
+            raise InputError("A diurnal rate swings by a share from 0 to 1 of its mean, over a period above 0 seconds.")
+
+    def times(self, random: Generator) -> Iterator[float]:
+        peak, turn = 1 + self.swing, 2 * math.pi / self.period_s
+        for times in _summed(lambda: random.exponential(1 / (self.rate * peak), CHUNK)):
+            chance = (1 + self.swing * numpy.sin(turn * times)) / peak
+            yield from times[random.random(CHUNK) < chance].tolist()
+
+
+@dataclass(frozen=True)
+class AtOnce:
+    """Everything at time 0."""
+
+    def times(self, random: Generator) -> Iterator[float]:  # noqa: ARG002
+        return repeat(0.0)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Always the same."""
+
+    tokens: int
+
+    def __post_init__(self) -> None:
+        _check_length(self.tokens)
+
+    def draw(self, random: Generator) -> Iterator[int]:  # noqa: ARG002
+        return repeat(self.tokens)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every length from `least` to `most` is as likely. vLLM's benchmark with `--random-range-ratio r` of the older kind
+    draws from r * L to L: `Uniform.below(L, r)`."""
+
+    least: int
+    most: int
+
+    def __post_init__(self) -> None:
+        _check_length(self.least)
+        if self.most < self.least:
+            raise InputError(f"Lengths from {self.least} to {self.most} tokens are no range.")
+
+    @classmethod
+    def below(cls, tokens: int, ratio: float) -> "Uniform":
+        """From ratio * tokens to tokens."""
+        return cls(max(int(ratio * tokens), 1), tokens)
+
+    def draw(self, random: Generator) -> Iterator[int]:
+        return _endless(lambda: random.integers(self.least, self.most + 1, CHUNK))
+
+
+@dataclass(frozen=True)
+class Lognormal:
+    """Lognormal with this mean and coefficient of variation, no longer than `most`."""
+
+    mean: float
+    cv: float
+    most: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        _check_length(min(self.mean, self.most))
+        if self.cv < 0:
+            raise InputError(f"A coefficient of variation of {self.cv} is negative.")
+
+    def draw(self, random: Generator) -> Iterator[int]:
+        variance = numpy.log1p(self.cv**2)
+        middle, spread = numpy.log(self.mean) - variance / 2, numpy.sqrt(variance)
+        lengths = lambda: numpy.rint(random.lognormal(middle, spread, CHUNK))  # noqa: E731
+        return _endless(lambda: numpy.clip(lengths(), 1, self.most).astype(int))
+
+
+@dataclass(frozen=True)
+class Empirical:
+    """Drawn from lengths that were seen."""
+
+    seen: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.seen:
+            raise InputError("An empirical distribution of lengths needs at least one length.")
+        _check_length(min(self.seen))
+
+    def draw(self, random: Generator) -> Iterator[int]:
+        seen = numpy.array(self.seen)
+        return _endless(lambda: random.choice(seen, CHUNK))
