@@ -33,17 +33,9 @@ Every command takes --json. Text goes to stdout, notes to stderr. Exit codes: 0 
 
 
 COMMANDS = {
-    "chips": chips.run,
-    "models": models.run,
-    "roofline": roofline.run,
-    "shard": shard.run,
-    "collective": collective.run,
-    "train": train.run,
-    "serve": serve.run,
-    "simulate": simulate.run,
-    "verify": verify.run,
-    "sweep": sweep.run,
-}
+    "chips": chips.run, "models": models.run, "roofline": roofline.run, "shard": shard.run, "collective": collective.run,
+    "train": train.run, "serve": serve.run, "simulate": simulate.run, "verify": verify.run, "sweep": sweep.run,
+}  # fmt: skip
 GROUPS = {"explain": explain.build, "validate": validate.build, "run": run_plan.build}
 """Commands with commands of their own."""
 

@@ -49,69 +49,51 @@ def weights_of(program: Program) -> dict[str, dict[str, Weight]]:
 
 def _weight(section: Section, array: Array) -> Weight:
     shape = tuple(section.dims[dim.name] for dim in array.dims)
-    stacked = _is_layer(section)
+    stacked = section.name not in ("embed", "head")
     summed = [size for dim, size in zip(array.dims, shape, strict=True) if not dim.select]
     fan = max(summed[0], 1) if len(summed) > 1 else 1
     return Weight(array, (section.repeat, *shape) if stacked else shape, stacked, fan)
 
 
-def _is_layer(section: Section) -> bool:
-    return section.name not in ("embed", "head")
+def each_weight(program: Program, make: Callable[[str, Weight], Any]) -> dict[str, dict[str, Any]]:
+    """A tree of what a function makes of every weight and its section's name."""
+    found = weights_of(program).items()
+    return {name: {own: make(name, weight) for own, weight in weights.items()} for name, weights in found}
+
+
+_SCALES = ("norm", "mixer", "ffn", "final", "block", "hidden")
+"""Parts of the names of vectors that multiply (a norm's weight) rather than add."""
 
 
 def initialise(program: Program, key: jax.Array, dtype: Any = jnp.float32) -> Tree:
     """Random weights: norms at one, biases at zero, matrices with a standard deviation of one over the root of their fan-in."""
-    tree: Tree = {}
-    for name, weights in weights_of(program).items():
-        tree[name] = {}
-        for own, weight in weights.items():
-            key, here = jax.random.split(key)
-            tree[name][own] = _random(weight, here, dtype)
-    return tree
 
+    def random(_: str, weight: Weight) -> jax.Array:
+        nonlocal key
+        key, here = jax.random.split(key)
+        name = weight.array.name
+        if name.startswith("w"):
+            one = not name.endswith("_bias") and any(part in name for part in _SCALES)
+            return jnp.ones(weight.shape, dtype) if one else jnp.zeros(weight.shape, dtype)
+        return (jax.random.normal(here, weight.shape, jnp.float32) * weight.fan_in**-0.5).astype(dtype)
 
-def _random(weight: Weight, key: jax.Array, dtype: Any) -> jax.Array:
-    name = weight.array.name
-    if name.startswith("w"):
-        zero = name.endswith("_bias") or not _scales(name)
-        return jnp.zeros(weight.shape, dtype) if zero else jnp.ones(weight.shape, dtype)
-    return (jax.random.normal(key, weight.shape, jnp.float32) * weight.fan_in**-0.5).astype(dtype)
-
-
-_SCALES = ("norm", "mixer", "ffn", "final", "block", "hidden")
-
-
-def _scales(name: str) -> bool:
-    """Whether a vector multiplies (a norm's weight) rather than adds."""
-    return any(part in name for part in _SCALES)
+    return each_weight(program, random)
 
 
 def abstract(program: Program, dtype: Any = jnp.float32) -> Tree:
     """The tree's shapes without its values."""
-    return {
-        name: {own: jax.ShapeDtypeStruct(weight.shape, dtype) for own, weight in weights.items()}
-        for name, weights in weights_of(program).items()
-    }
-
-
-def specs(program: Program, layout: Callable[[Array], Array]) -> dict[str, dict[str, PartitionSpec]]:
-    """Each weight's sharding; `layout` says how an array of the program lies (`Rules.weight`, `Rules.state`)."""
-    tree: dict[str, dict[str, PartitionSpec]] = {}
-    for name, weights in weights_of(program).items():
-        tree[name] = {}
-        for own, weight in weights.items():
-            spec = to_partition_spec(layout(weight.array))
-            tree[name][own] = PartitionSpec(None, *spec) if weight.stacked else spec
-    return tree
+    return each_weight(program, lambda _, weight: jax.ShapeDtypeStruct(weight.shape, dtype))
 
 
 def shardings(program: Program, mesh: Mesh, layout: Callable[[Array], Array]) -> dict[str, dict[str, NamedSharding]]:
-    """The same on a mesh; axes that the mesh does not have split nothing, and dims that do not divide stay whole."""
-    shapes = abstract(program)
-    return {
-        name: {own: NamedSharding(mesh, fitted(spec, mesh, shapes[name][own].shape)) for own, spec in own_specs.items()}
-        for name, own_specs in specs(program, layout).items()
-    }
+    """Each weight's sharding on a mesh; `layout` says how an array of the program lies (`Rules.weight`, `Rules.state`). Axes
+    that the mesh does not have split nothing, and dims that do not divide stay whole."""
+
+    def sharding(_: str, weight: Weight) -> NamedSharding:
+        spec = to_partition_spec(layout(weight.array))
+        return NamedSharding(mesh, fitted(PartitionSpec(None, *spec) if weight.stacked else spec, mesh, weight.shape))
+
+    return each_weight(program, sharding)
 
 
 def fitted(spec: PartitionSpec, mesh: Mesh, shape: tuple[int, ...]) -> PartitionSpec:

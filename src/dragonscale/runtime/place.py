@@ -10,16 +10,16 @@ several chips compute alike is divided by their number, and the gradient of a we
 block is the sum over them.
 """
 
-import functools
 import math
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from dragonscale.errors import InputError
-from dragonscale.models.program import Op, is_weight
+from dragonscale.models.program import Op, Program, is_weight
 from dragonscale.notation import Array
 from dragonscale.plan.rules import Axes, Rules, training_rules
 from dragonscale.sharding.mesh import Mesh
@@ -30,34 +30,29 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
 @lru_cache(maxsize=4096)
-def steps(before: Array, after: Array, axes: tuple[str, ...]) -> tuple[Step, ...]:
+def steps(before: Array, after: Array, axes: Axes) -> tuple[Step, ...]:
     """The moves between two layouts over some mesh axes, whatever their sizes (an exchange that only works between axes of
     equal size is never chosen)."""
     return reshard(before, after, Mesh(dict(zip(axes, _PRIMES, strict=False))))
 
 
-def _gather_matrix(dim: int, axes: tuple[str, ...], value: jax.Array) -> jax.Array:
+def _gather_matrix(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
     """Blocks gathered in front and put in order along a dim."""
     blocks = jax.lax.all_gather(value, axes, axis=0, tiled=False)
     return jnp.moveaxis(blocks, 0, dim).reshape(*value.shape[:dim], -1, *value.shape[dim + 1 :])
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _gather_weight(dim: int, axes: tuple[str, ...], value: jax.Array) -> jax.Array:
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _gather_weight(dim: int, axes: Axes, value: jax.Array) -> jax.Array:
     """The same, whose gradient is scattered along that dim itself. Of what has more than two dims XLA's TPU compiler (libtpu
     0.0.42) would add up the gradient whole if it were turned round as the gather is; of matrices it is the other way about."""
     return _gather_matrix(dim, axes, value)
 
 
-def _gather_forward(dim: int, axes: tuple[str, ...], value: jax.Array) -> tuple[jax.Array, None]:
-    return _gather_weight(dim, axes, value), None
-
-
-def _gather_backward(dim: int, axes: tuple[str, ...], _: None, slope: jax.Array) -> tuple[jax.Array]:
-    return (jax.lax.psum_scatter(slope, axes, scatter_dimension=dim, tiled=True),)
-
-
-_gather_weight.defvjp(_gather_forward, _gather_backward)
+_gather_weight.defvjp(
+    lambda dim, axes, value: (_gather_weight(dim, axes, value), None),
+    lambda dim, axes, _, slope: (jax.lax.psum_scatter(slope, axes, scatter_dimension=dim, tiled=True),),
+)
 
 
 @dataclass(frozen=True)
@@ -104,10 +99,8 @@ class Place:
 
     def computing(self, op: Op, dims: dict[str, int]) -> Layout:
         """The axis given to each index. A dim that does not divide is whole, for every array of the line."""
-        found = self.rules.computing(op)
-        return {
-            name: axes for name, axes in found.items() if dims.get(name) is None or dims[name] % self.ways(axes) == 0
-        }
+        found = self.rules.computing(op).items()
+        return {name: axes for name, axes in found if dims.get(name) is None or dims[name] % self.ways(axes) == 0}
 
     def after_line(self, made: Array, dims: dict[str, int]) -> Array:
         """Where a result is brought at once."""
@@ -149,20 +142,26 @@ class Place:
         """A layout without axes of one chip, and without those by which a dim does not divide."""
         layout: Layout = {}
         for dim in array.dims:
-            axes = tuple(axis for axis in dim.axes if axis in self.sizes)
-            size = dims.get(dim.name)
+            axes, size = self._there(dim.axes), dims.get(dim.name)
             while size is not None and size % self.ways(axes):
                 axes = axes[:-1]
             layout[dim.name] = axes
-        return array.with_layout(layout, tuple(axis for axis in array.partial if axis in self.sizes))
+        return array.with_layout(layout, self._there(array.partial))
 
-    def ways(self, axes: tuple[str, ...]) -> int:
+    def vocabulary(self, program: Program) -> Axes:
+        """The axes that split the vocabulary of a program's logits."""
+        head = program.sections[-1]
+        logits = head.ops[-1].output
+        assert logits is not None
+        return self.fit(self.at_rest(logits), head.dims).dim("v").axes
+
+    def ways(self, axes: Axes) -> int:
         """Chips along some axes."""
-        return Mesh(self.sizes).size(*(axis for axis in axes if axis in self.sizes)) if self.sizes else 1
+        return math.prod(self.sizes.get(axis, 1) for axis in axes)
 
-    def index(self, axes: tuple[str, ...]) -> jax.Array | int:
+    def index(self, axes: Axes) -> jax.Array | int:
         """Which block of a dim split over `axes` this chip holds."""
-        there = tuple(axis for axis in axes if axis in self.sizes)
+        there = self._there(axes)
         return jax.lax.axis_index(there) if there else 0
 
     def bring(self, value: jax.Array, before: Array, after: Array) -> jax.Array:
@@ -179,24 +178,20 @@ class Place:
             return jax.lax.psum(value, step.axes)
         lost = {dim: axes[len(after[dim]) :] for dim, axes in before.items() if len(axes) > len(after[dim])}
         gained = {dim: axes[len(before[dim]) :] for dim, axes in after.items() if len(axes) > len(before[dim])}
-        names = list(before)
+        at = list(before).index
         if step.kind == "all_to_all":
             for (giver, axes), taker in zip(lost.items(), gained, strict=True):
-                value = jax.lax.all_to_all(value, axes, names.index(taker), names.index(giver), tiled=True)
-        elif step.kind == "all_gather":
-            for dim, axes in lost.items():
-                value = self._gather(value, names.index(dim), axes, is_weight(step.before))
-        elif step.kind == "reduce_scatter":
-            for dim, axes in gained.items():
-                value = self._scatter(value, names.index(dim), axes)
-        elif step.kind == "slice":
-            for dim, axes in gained.items():
-                value = self.part(value, names.index(dim), axes)
-        else:
+                value = jax.lax.all_to_all(value, axes, at(taker), at(giver), tiled=True)
+            return value
+        gather = partial(self._gather, weight=is_weight(step.before))
+        moves: dict[str, Any] = {"all_gather": gather, "reduce_scatter": self._scatter, "slice": self.part}
+        if step.kind not in moves:
             raise InputError(f"There is no JAX for the move {step}.")
+        for dim, axes in (lost if step.kind == "all_gather" else gained).items():
+            value = moves[step.kind](value, at(dim), axes)
         return value
 
-    def _gather(self, value: jax.Array, dim: int, axes: tuple[str, ...], weight: bool) -> jax.Array:
+    def _gather(self, value: jax.Array, dim: int, axes: Axes, weight: bool) -> jax.Array:
         """An all-gather, written as the mirror image of `_scatter`: its gradient is one. A weight is gathered along a dim of
         its own in front and put in order afterwards: GPUs gather along major dims only, and of a whole stack of weights that
         is gathered along another, XLA would keep a transposed copy."""
@@ -208,7 +203,7 @@ class Place:
         whole = jax.lax.all_gather(value.reshape(*shape[:dim], 1, *shape[dim:]), axes, axis=dim, tiled=True)
         return whole.reshape(*shape[:dim], -1, *shape[dim + 1 :])
 
-    def _scatter(self, value: jax.Array, dim: int, axes: tuple[str, ...]) -> jax.Array:
+    def _scatter(self, value: jax.Array, dim: int, axes: Axes) -> jax.Array:
         """A reduce-scatter. Along a major dim it is written over a dim of its own with an entry for each chip: of a plain one
         XLA's TPU compiler (libtpu 0.0.42) makes an AllReduce and a slice, which sends twice as much."""
         shape = value.shape
@@ -219,9 +214,9 @@ class Place:
         mine = jax.lax.psum_scatter(blocks, axes, scatter_dimension=dim, tiled=True)
         return mine.reshape(*shape[:dim], shape[dim] // ways, *shape[dim + 1 :])
 
-    def part(self, value: jax.Array, dim: int, axes: tuple[str, ...]) -> jax.Array:
+    def part(self, value: jax.Array, dim: int, axes: Axes) -> jax.Array:
         """This chip's block of a dim that every chip along `axes` has whole."""
-        there = tuple(axis for axis in axes if axis in self.sizes)
+        there = self._there(axes)
         if not there or value.shape[dim] == 1:
             return value
         size = value.shape[dim] // self.ways(there)

@@ -22,7 +22,7 @@ from dragonscale.runtime.decode import cache_of, decode, prefill
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.meshes import serving_place, serving_sizes
 from dragonscale.runtime.numerics import Numerics
-from dragonscale.runtime.parameters import weights_of
+from dragonscale.runtime.parameters import Weight, each_weight
 from dragonscale.runtime.place import Place
 from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.serving.plan import ServingPlan
@@ -78,39 +78,31 @@ def serving_step(
     places = jax.ShapeDtypeStruct((batch,), jnp.int32, sharding=by_batch)
     arguments = (weights, tokens, places, cache)
     specs = jax.tree.map(lambda each: each.sharding.spec, arguments)
-    head = program.sections[-1]
-    logits = head.ops[-1].output
-    assert logits is not None
-    split = place.fit(place.at_rest(logits), head.dims).dim("v").axes
+    logits = PartitionSpec("data", place.vocabulary(program) or None)
     function = prefill if kind == "prefill" else decode
 
     def local(weights: Any, tokens: jax.Array, places: jax.Array, cache: Any) -> Any:
         return function(weights, program, tokens, places, cache, setting)
 
-    mapped = jax.shard_map(
-        local, mesh=mesh, in_specs=specs, out_specs=(PartitionSpec("data", split or None), specs[3]), check_vma=False
-    )
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=(logits, specs[3]), check_vma=False)
     where = jax.tree.map(lambda each: each.sharding, arguments)
     # The compiler chooses how the cache lies in memory: in the usual order it would turn all of it round before the first
     # layer and back after the last, in a second copy.
     chosen = jax.tree.map(lambda each: Format(Layout.AUTO, each), where[3])
-    logits_at = NamedSharding(mesh, PartitionSpec("data", split or None))
-    free = jax.jit(mapped, in_shardings=(*where[:3], chosen), out_shardings=(logits_at, chosen), donate_argnums=3)
+    made = (NamedSharding(mesh, logits), chosen)
+    free = jax.jit(mapped, in_shardings=(*where[:3], chosen), out_shardings=made, donate_argnums=3)
     return ServingProgram(jax.jit(mapped, donate_argnums=3), free, arguments, place)
 
 
 def _weights(program: Program, place: Place, mesh: Mesh, dtype: Any) -> Any:
     sections = {section.name: section for section in program.sections}
 
-    def leaf(name: str, array: Array, shape: tuple[int, ...], stacked: bool) -> jax.ShapeDtypeStruct:
-        spec = to_partition_spec(place.fit(place.at_rest(array), sections[name].dims))
-        where = NamedSharding(mesh, PartitionSpec(None, *spec) if stacked else spec)
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=where)
+    def leaf(name: str, weight: Weight) -> jax.ShapeDtypeStruct:
+        spec = to_partition_spec(place.fit(place.at_rest(weight.array), sections[name].dims))
+        where = NamedSharding(mesh, PartitionSpec(None, *spec) if weight.stacked else spec)
+        return jax.ShapeDtypeStruct(weight.shape, dtype, sharding=where)
 
-    return {
-        name: {own: leaf(name, weight.array, weight.shape, weight.stacked) for own, weight in found.items()}
-        for name, found in weights_of(program).items()
-    }
+    return each_weight(program, leaf)
 
 
 def _cache(program: Program, place: Place, mesh: Mesh, batch: int, length: int, dtype: Any) -> Any:

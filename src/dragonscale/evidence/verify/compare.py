@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 
+from msgspec.structs import replace
+
 from dragonscale.evidence.verify.compiling import compile_apart
 from dragonscale.evidence.verify.matching import axis_lines, unmatched, what_travels
 from dragonscale.evidence.verify.planned import Planned, device_memory, plan_of
@@ -23,7 +25,7 @@ def verify(
     another stack, say what that one does otherwise."""
     planned = plan_of(request)
     report = compare(request, planned, compile_apart(request, timeout, memory, cached))
-    return _with(report, stack=stack, stack_differences=stack_differences(request, stack))
+    return replace(report, stack=stack, stack_differences=stack_differences(request, stack))
 
 
 def compare(request: Request, planned: Planned, made: Made) -> VerifyReport:
@@ -42,38 +44,21 @@ def compare(request: Request, planned: Planned, made: Made) -> VerifyReport:
     arguments = _line("arguments", "bytes", planned.arguments_bytes, logical, ARGUMENTS)
     peak = _line("peak memory", "bytes", planned.peak_bytes, memory.peak_bytes, PEAK)
     flops = _flops_line(planned, compiled)
+    cycles_s, slowest = _times(request, compiled)
     return VerifyReport(
-        request,
-        made.versions,
-        made.seconds,
-        made.resident_bytes,
-        True,
-        _verdict([arguments, peak, flops, *(each.line for each in lines)]),
-        arguments,
-        peak,
-        planned.memory,
-        limit,
-        fits,
-        memory.peak_bytes <= limit,
-        flops,
-        lines,
-        ours,
-        theirs,
-        _overlap(planned, compiled) if request.mode == "full" else (),
-        padded - logical,
-        _seconds(request, compiled),
-        _slowest(request, compiled),
-        _algorithms(compiled),
-        tuple(f"{each.what} ({each.op_name})" for each in compiled.unknown),
+        request, made.versions, made.seconds, made.resident_bytes, True,
+        _verdict([arguments, peak, flops, *(each.line for each in lines)]), arguments, peak, planned.memory, limit, fits,
+        memory.peak_bytes <= limit, flops, lines, ours, theirs,
+        _overlap(planned, compiled) if request.mode == "full" else (), padded - logical, cycles_s, slowest,
+        _algorithms(compiled), tuple(f"{each.what} ({each.op_name})" for each in compiled.unknown),
         advice=_advice(planned, memory.peak_bytes, limit),
-    )
+    )  # fmt: skip
 
 
 def _line(name: str, unit: str, planned: float, compiled: float, tolerance: float, why: str = "") -> VerifyLine:
     near = abs(compiled - planned) <= tolerance * planned
-    return VerifyLine(
-        name, unit, planned, compiled, tolerance, "agrees" if near else "explained" if why else "differs", why
-    )
+    verdict = "agrees" if near else "explained" if why else "differs"
+    return VerifyLine(name, unit, planned, compiled, tolerance, verdict, why)
 
 
 def _flops_line(planned: Planned, compiled: Compiled) -> VerifyLine:
@@ -97,10 +82,10 @@ def _without_program(request: Request, planned: Planned, made: Made, limit: floa
     )  # fmt: skip
     full = made.out_of_memory
     if full is None:
-        return _with(base, trouble=made.failed)
+        return replace(base, trouble=made.failed)
     said = f"the compiler asks for {full.asked_bytes / 2**30:.2f} GiB of the {full.capacity_bytes / 2**30:.2f} GiB there are"
     largest = tuple((each.shape or each.label, each.size_bytes, each.op_name) for each in full.buffers)
-    return _with(
+    return replace(
         base,
         verdict="differs" if fits else "agrees",
         fits_compiled=False,
@@ -109,12 +94,6 @@ def _without_program(request: Request, planned: Planned, made: Made, limit: floa
         largest=largest,
         advice=_advice(planned, full.asked_bytes, limit),
     )
-
-
-def _with(report: VerifyReport, **changes: object) -> VerifyReport:
-    import msgspec
-
-    return msgspec.structs.replace(report, **changes)
 
 
 def _advice(planned: Planned, peak: float, limit: float) -> str:
@@ -155,19 +134,14 @@ def _hidden(each: Exchange) -> bool:
     return each.decomposed or (each.how == "async" and bool(each.window_flops))
 
 
-def _seconds(request: Request, compiled: Compiled) -> float | None:
-    piece = parse_slice(request.slice)
-    if piece.chip.kind != "tpu" or not compiled.cycles.kernels or request.mode != "full":
-        return None
-    return compiled.cycles.total / tpu_target.CLOCKS[tpu_target.generation(piece)]
-
-
-def _slowest(request: Request, compiled: Compiled) -> tuple[tuple[str, float], ...]:
-    piece = parse_slice(request.slice)
+def _times(request: Request, compiled: Compiled) -> tuple[float | None, tuple[tuple[str, float], ...]]:
+    """The compiler's estimated cycles as seconds, of all kernels and of the slowest (TPU, `full` mode)."""
+    piece, kernels = parse_slice(request.slice), compiled.cycles.kernels
     if piece.chip.kind != "tpu" or request.mode != "full":
-        return ()
+        return None, ()
     clock = tpu_target.CLOCKS[tpu_target.generation(piece)]
-    return tuple((kernel.op_name or kernel.source, kernel.cycles / clock) for kernel in compiled.cycles.kernels[:8])
+    slowest = tuple((kernel.op_name or kernel.source, kernel.cycles / clock) for kernel in kernels[:8])
+    return compiled.cycles.total / clock if kernels else None, slowest
 
 
 def _algorithms(compiled: Compiled) -> dict[str, int]:

@@ -88,11 +88,8 @@ def check_installed(request: Request) -> None:
             )
     elif not _found("libtpu"):
         machine = platform.machine()
-        there = (
-            ""
-            if machine in ("x86_64", "AMD64")
-            else f" It exists for x86-64 Linux only, and this machine is {machine}."
-        )
+        only = f" It exists for x86-64 Linux only, and this machine is {machine}."
+        there = "" if machine in ("x86_64", "AMD64") else only
         raise InputError(
             f"Verifying for TPUs needs XLA's TPU compiler: pip install 'dragonscale[tpu]' (no TPU needed).{there}"
         )
@@ -111,14 +108,11 @@ def _environment(request: Request) -> dict[str, str]:
 
 def _run(request: Request, timeout: float, memory: float) -> Made:
     command = [os.environ.get(PYTHON) or sys.executable, "-m", "dragonscale.evidence.verify.worker"]
-    process = subprocess.Popen(
-        command,
-        env=os.environ | _environment(request),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    watch = _Watch(process, memory)
+    environment, pipe = os.environ | _environment(request), subprocess.PIPE
+    process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
+    done, exceeded = threading.Event(), threading.Event()
+    watch = threading.Thread(target=_watch, args=(process, memory, done, exceeded), daemon=True)
+    watch.start()
     try:
         output, notes = process.communicate(msgspec.json.encode(request), timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -128,8 +122,9 @@ def _run(request: Request, timeout: float, memory: float) -> Made:
             f"XLA was still compiling after {timeout:.0f} s; give it more with --timeout, or take a smaller program."
         ) from None
     finally:
-        watch.stop()
-    if watch.exceeded:
+        done.set()
+        watch.join(timeout=2)
+    if exceeded.is_set():
         raise InputError(
             f"XLA took more than {memory / 1e9:.0f} GB of this machine's memory; give it more with --memory."
         )
@@ -143,28 +138,15 @@ def _run(request: Request, timeout: float, memory: float) -> Made:
     return msgspec.json.decode(output, type=Made)
 
 
-class _Watch:
-    """Ends a process that grows beyond a limit."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", most: float) -> None:
-        self.exceeded = False
-        self._process, self._most, self._done = process, most, threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-
-    def _look(self) -> None:
-        page = os.sysconf("SC_PAGE_SIZE")
-        path = Path(f"/proc/{self._process.pid}/statm")
-        while not self._done.wait(0.5):
-            try:
-                resident = int(path.read_text().split()[1]) * page
-            except (OSError, IndexError, ValueError):
-                return
-            if resident > self._most:
-                self.exceeded = True
-                self._process.kill()
-                return
-
-    def stop(self) -> None:
-        self._done.set()
-        self._thread.join(timeout=2)
+def _watch(process: "subprocess.Popen[bytes]", most: float, done: threading.Event, exceeded: threading.Event) -> None:
+    """End a process that grows beyond a limit."""
+    path = Path(f"/proc/{process.pid}/statm")
+    while not done.wait(0.5):
+        try:
+            resident = int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError, ValueError):
+            return
+        if resident > most:
+            exceeded.set()
+            process.kill()
+            return

@@ -8,7 +8,7 @@ instead: a rule explains a difference only if its own arithmetic gives the bytes
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dragonscale.evidence.verify.records import AxisLine, Unmatched, VerifyLine
@@ -71,24 +71,24 @@ def _verdict(planned: float, compiled: float, whole: float, one: Sent) -> tuple[
 
 def explained(one: Sent, planned: float, compiled: float) -> str:
     """The first known rewrite whose arithmetic accounts for the difference, or nothing."""
-    for rule in (_decomposed, _reduced_whole, _widened, _padded, _whole_or_padded, _cast_early, _hoisted):
-        why = rule(one, planned, compiled)
-        if why:
-            return why
-    return ""
+    rules = (_decomposed, _reduced_whole, _widened, _padded, _cast_early, _hoisted)
+    return next((why for rule in rules if (why := rule(one, planned, compiled))), "")
 
 
 def _close(found: float, planned: float) -> bool:
     return math.isclose(found, planned, rel_tol=TOLERANCE)
 
 
+def _total(exchanges: Iterable[Exchange]) -> float:
+    return sum(each.wire_bytes * each.times for each in exchanges)
+
+
 def _decomposed(one: Sent, planned: float, compiled: float) -> str:
     """Gathers and scatters as sends inside a product: n + 1 sends where a ring needs n − 1."""
-    sends = sum(each.wire_bytes * each.times for each in one.exchanges if each.decomposed)
+    sends = _total(each for each in one.exchanges if each.decomposed)
     if not sends:
         return ""
-    rest = compiled - sends
-    moved = planned - rest
+    moved = planned - (compiled - sends)
     if moved <= 0 or not 0.8 < sends / moved < 2.2:
         return ""
     return (
@@ -105,12 +105,8 @@ def _reduced_whole(one: Sent, planned: float, compiled: float) -> str:
     if more <= 0 or less <= 0 or not _close(more, 2 * less) or not _close(compiled, planned + more - less):
         return ""
     gathers = one.planned["all_gather"] - one.compiled["all_gather"] > 0.5 * less
-    what = (
-        "gathers are AllReduces of blocks padded with zeros"
-        if gathers
-        else "an AllReduce is kept where a scatter would do"
-    )
-    return f"{what}: {more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB"
+    padded, kept = "gathers are AllReduces of blocks padded with zeros", "an AllReduce is kept where a scatter would do"
+    return f"{padded if gathers else kept}: {more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB"
 
 
 def _widened(one: Sent, planned: float, compiled: float) -> str:
@@ -124,30 +120,19 @@ def _widened(one: Sent, planned: float, compiled: float) -> str:
 
 
 def _padded(one: Sent, planned: float, compiled: float) -> str:
-    """Blocks filled up to whole tiles, and the sends that put them right."""
-    sends = sum(each.wire_bytes * each.times for each in one.exchanges if each.padding)
+    """Blocks filled up to whole tiles, and the sends that put them right; other scatters may be AllReduces."""
+    sends = _total(each for each in one.exchanges if each.padding)
     if sends and compiled > planned and _close(compiled - sends, planned):
         return f"scattered blocks are filled up to whole tiles: {sends / 1e9:.2f} GB more"
-    return ""
-
-
-def _whole_or_padded(one: Sent, planned: float, compiled: float) -> str:
-    """Some scatters are filled up to whole tiles, others are AllReduces."""
-    sends = sum(each.wire_bytes * each.times for each in one.exchanges if each.padding)
     more = one.compiled["all_reduce"] - one.planned["all_reduce"]
     less = one.planned["reduce_scatter"] - (one.compiled["reduce_scatter"] - sends)
-    if (
-        sends
-        and more > 0
-        and less > 0
-        and _close(more, 2 * less)
-        and _close(compiled - 2 * sends, planned + more - less)
-    ):
-        return (
-            f"an AllReduce is kept where a scatter would do ({more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB), and other "
-            f"scattered blocks are filled up to whole tiles ({2 * sends / 1e9:.2f} GB more)"
-        )
-    return ""
+    kept = sends and more > 0 and less > 0 and _close(more, 2 * less)
+    if not kept or not _close(compiled - 2 * sends, planned + more - less):
+        return ""
+    return (
+        f"an AllReduce is kept where a scatter would do ({more / 1e9:.2f} GB instead of {less / 1e9:.2f} GB), and other "
+        f"scattered blocks are filled up to whole tiles ({2 * sends / 1e9:.2f} GB more)"
+    )
 
 
 def _cast_early(one: Sent, planned: float, compiled: float) -> str:
@@ -168,55 +153,46 @@ def _hoisted(one: Sent, planned: float, compiled: float) -> str:
     if compiled >= planned:
         return ""
     ours, theirs = leftovers(one.moves, one.exchanges)
-    saved = sum(size * times for _, _, size, times, _ in ours)
-    extra = sum(size * times for _, _, size, times, _ in theirs)
+    saved, extra = sum(each.total_bytes for each in ours), sum(each.total_bytes for each in theirs)
     if extra < TOLERANCE * planned and _close(compiled + saved, planned):
         return f"the compiler keeps what was to be moved again: {saved / 1e9:.2f} GB less"
     return ""
 
 
-Leftover = tuple[str, Axes, float, int, object]
-
-
-def leftovers(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> tuple[list[Leftover], list[Leftover]]:
-    """What only the plan has, and what only the compiler has: kind, axes, bytes each time, times, and one of them."""
+def leftovers(moves: Sequence[LedgerLine], exchanges: Sequence[Exchange]) -> tuple[list[Unmatched], list[Unmatched]]:
+    """What only the plan has, and what only the compiler has: the same kind, axes and bytes each time, more often."""
     planned: dict[tuple[str, Axes, int], list[LedgerLine]] = defaultdict(list)
     compiled: dict[tuple[str, Axes, int], list[Exchange]] = defaultdict(list)
     for move in moves:
         planned[move.kind, tuple(sorted(move.axes)), round(move.wire_bytes)].append(move)
     for each in exchanges:
         compiled[each.kind, tuple(sorted(each.axes)), round(each.wire_bytes)].append(each)
-    left: tuple[list[Leftover], list[Leftover]] = ([], [])
+    ours: list[Unmatched] = []
+    theirs: list[Unmatched] = []
     for key in {**planned, **compiled}:
-        difference = sum(move.times for move in planned[key]) - sum(each.times for each in compiled[key])
-        one = planned[key] if difference > 0 else compiled[key]
-        if difference:
-            left[difference < 0].append((*key[:2], float(key[2]), abs(difference), one[0]))
-    return left
+        kind, axes, size = key
+        more = sum(move.times for move in planned[key]) - sum(each.times for each in compiled[key])
+        found = (kind, axes, float(size) * abs(more), int(abs(more)))
+        if more > 0:
+            one = planned[key][0]
+            ours.append(Unmatched(*found, f"{one.carries} {one.what} of {one.section}, {one.phase}"))
+        elif more < 0:
+            one = compiled[key][0]
+            theirs.append(Unmatched(*found, one.name, one.op_name, one.source))
+    return ours, theirs
 
 
 def unmatched(
     moves: Sequence[LedgerLine], exchanges: Sequence[Exchange], most: int = 12
 ) -> tuple[tuple[Unmatched, ...], tuple[Unmatched, ...]]:
-    """The largest leftovers of both sides, as records."""
-    whole = sum(move.total("wire_bytes") for move in moves) or 1.0
+    """The largest leftovers of both sides."""
+    least = NEGLIGIBLE * (sum(move.total("wire_bytes") for move in moves) or 1.0)
+
+    def largest(found: list[Unmatched]) -> tuple[Unmatched, ...]:
+        worth = [each for each in found if each.total_bytes > least]
+        return tuple(sorted(worth, key=lambda each: -each.total_bytes)[:most])
+
     ours, theirs = leftovers(moves, exchanges)
-
-    def worth(each: Leftover) -> bool:
-        return each[2] * each[3] > NEGLIGIBLE * whole
-
-    def record(each: Leftover) -> Unmatched:
-        kind, axes, size, times, one = each
-        if isinstance(one, LedgerLine):
-            what = f"{one.carries} {one.what} of {one.section}, {one.phase}"
-            return Unmatched(kind, axes, size * times, int(times), what)
-        assert isinstance(one, Exchange)
-        return Unmatched(kind, axes, size * times, times, one.name, one.op_name, one.source)
-
-    def largest(found: list[Leftover]) -> tuple[Unmatched, ...]:
-        chosen = sorted(filter(worth, found), key=lambda each: -each[2] * each[3])
-        return tuple(record(each) for each in chosen[:most])
-
     return largest(ours), largest(theirs)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.request import Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
-from dragonscale.hardware import Slice, parse_slice
+from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.runtime.meshes import exchanges, mesh_of, serving_sizes
 from dragonscale.runtime.placed_experts import Mixing
@@ -17,7 +17,7 @@ from dragonscale.runtime.train.model import numerics_of
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.training.plan import AXES, Plan, parse_plan
+from dragonscale.training.plan import AXES, parse_plan
 
 
 def mesh_sizes(request: Request) -> dict[str, int]:
@@ -51,21 +51,17 @@ def lower_serving(request: Request, devices: list[Any]) -> Any:
 def lower_training(request: Request, devices: list[Any]) -> Any:
     """One step of the trainer."""
     plan = parse_plan(request.plan)
-    _check_devices(plan, devices, parse_slice(request.slice))
+    if plan.chips != len(devices):
+        piece = parse_slice(request.slice)
+        cores = len(devices) // piece.chips
+        each = f" ({cores} in each chip)" if cores > 1 else ""
+        raise InputError(f"The plan {plan} is for {plan.chips} devices; XLA sees {len(devices)} in {piece}{each}.")
     run = RunSettings(data=("none",), steps=1, batch=request.batch, seq=request.sequence, dtype="bf16")
     order = check(Order(request.model, request.slice, plan, run))
     mesh = mesh_of(plan, devices)
-    trainer = make_trainer(
-        order, load_model(request.model).program(), numerics_of(request.model), mesh, Mixing(request.capacity)
-    )
+    program = load_model(request.model).program()
+    trainer = make_trainer(order, program, numerics_of(request.model), mesh, Mixing(request.capacity))
     tokens = jax.ShapeDtypeStruct((order.passes, run.batch // order.passes, run.seq), jnp.int32)
     flags = jax.ShapeDtypeStruct((plan.chips,), jnp.int32)
     step: Any = trainer.step
     return step.lower(trainer.shape, tokens, tokens, jax.ShapeDtypeStruct((), jnp.float32), flags)
-
-
-def _check_devices(plan: Plan, devices: list[Any], piece: Slice) -> None:
-    if plan.chips != len(devices):
-        cores = len(devices) // piece.chips
-        each = f" ({cores} in each chip)" if cores > 1 else ""
-        raise InputError(f"The plan {plan} is for {plan.chips} devices; XLA sees {len(devices)} in {piece}{each}.")

@@ -1,6 +1,7 @@
 """Many verifications as a table: one flat row each, and how large the errors are over all of them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 import msgspec
@@ -10,6 +11,10 @@ from dragonscale.hardware import parse_slice
 
 WORSE = ("differs", "explained", "agrees")
 """Verdicts, the worst first."""
+_ERRORS = {
+    "argument bytes": "arguments_error", "peak memory": "peak_error", "FLOPs": "flops_error",
+    "bytes sent": "wire_bytes_error", "bytes, worst axes": "wire_error",
+}  # fmt: skip
 
 
 class VerifyRow(msgspec.Struct, frozen=True):
@@ -70,9 +75,8 @@ def flat(report: VerifyReport) -> VerifyRow:
     lines = [axis.line for axis in report.axes]
     ratios = [(abs(ratio - 1), ratio - 1) for line in lines if (ratio := line.ratio) is not None]
     planned, compiled = sum(line.planned for line in lines), sum(line.compiled for line in lines)
-    reasons = [
-        line.why for line in (report.arguments, report.peak, report.flops, *lines) if line is not None and line.why
-    ]
+    every = (report.arguments, report.peak, report.flops, *lines)
+    reasons = [line.why for line in every if line is not None and line.why]
     agreeing = sum(one.agrees for one in report.overlap)
     return VerifyRow(
         program=asked.program,
@@ -118,28 +122,19 @@ def score(rows: Sequence[VerifyRow]) -> SweepScore:
     True
     """
     compiled = [row for row in rows if row.verdict in ("agrees", "explained", "differs")]
-    verdicts: dict[str, int] = {}
-    for row in rows:
-        verdicts[row.verdict] = verdicts.get(row.verdict, 0) + 1
     fine = [row for row in compiled if row.wire_verdict != "differs"]
     return SweepScore(
         rows=len(rows),
         compiled=len(compiled),
-        verdicts=verdicts,
-        spreads=(
-            _spread("argument bytes", compiled, lambda row: row.arguments_error),
-            _spread("peak memory", compiled, lambda row: row.peak_error),
-            _spread("FLOPs", compiled, lambda row: row.flops_error),
-            _spread("bytes sent", compiled, lambda row: row.wire_bytes_error),
-            _spread("bytes, worst axes", compiled, lambda row: row.wire_error),
-        ),
+        verdicts=dict(Counter(row.verdict for row in rows)),
+        spreads=tuple(_spread(name, compiled, field) for name, field in _ERRORS.items()),
         wire_ok=len(fine) / len(compiled) if compiled else None,
         wrongly_accepted=sum(row.fits_planned and not row.fits_compiled for row in rows),
     )
 
 
-def _spread(name: str, rows: Iterable[VerifyRow], of: Callable[[VerifyRow], float | None]) -> Spread:
-    sizes = [(abs(value), row) for row in rows if (value := of(row)) is not None]
+def _spread(name: str, rows: Iterable[VerifyRow], field: str) -> Spread:
+    sizes = [(abs(value), row) for row in rows if (value := getattr(row, field)) is not None]
     if not sizes:
         return Spread(name, 0, None, None)
     worst, row = max(sizes, key=lambda pair: pair[0])

@@ -39,9 +39,8 @@ def compile_request(request: Request) -> Made:
         compiled = lowered.compile(compiler_options={**canonical, **request.options} or None)
     except jax.errors.JaxRuntimeError as error:
         full = parse_oom(str(error))
-        if full is None:
-            return Made(known, time.monotonic() - start, _resident(), failed=str(error)[:2000])
-        return Made(known, time.monotonic() - start, _resident(), out_of_memory=full)
+        failed = str(error)[:2000] if full is None else ""
+        return Made(known, time.monotonic() - start, _resident(), out_of_memory=full, failed=failed)
     text, memory = compiled.as_text(), compiled.memory_analysis()
     numbers = {name: int(getattr(memory, name)) for name in DEVICE}
     if folder := os.environ.get("DRAGONSCALE_KEEP_HLO"):

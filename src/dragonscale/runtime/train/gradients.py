@@ -89,35 +89,27 @@ def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
     def leaf(name: str, array: Array, lead: tuple[tuple[str, ...], ...]) -> Leaf:
         dims, rules = sections[name].dims, place.rules
         front = tuple(Dim(f"l{place}", None, axes) for place, axes in enumerate(lead))
-        state, rest = (
-            replace(laid, dims=(*front, *laid.dims))
-            for laid in (place.fit(each, dims) for each in (rules.optimizer_state(array), rules.weight(array)))
-        )
+        laid = (place.fit(each, dims) for each in (rules.optimizer_state(array), rules.weight(array)))
+        state, rest = (replace(each, dims=(*front, *each.dims)) for each in laid)
         partial = tuple(axis for axis in place.sizes if axis not in rest.axes)
         return Leaf(state, rest, replace(rest, partial=partial))
 
-    if pipeline is None:
-        return {
-            name: {own: leaf(name, weight.array, ((),) * weight.stacked) for own, weight in weights.items()}
-            for name, weights in weights_of(program).items()
-        }
-    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
     found = weights_of(program)
 
-    def layers(stretch: Any, lead: tuple[tuple[str, ...], ...]) -> Any:
-        return [
-            {own: leaf(name, weight.array, lead) for own, weight in found[name].items()} for name in stretch.pattern
-        ]
+    def all_of(name: str, lead: tuple[tuple[str, ...], ...] | None = None) -> dict[str, Leaf]:
+        weights = found[name].items()
+        return {own: leaf(name, each.array, ((),) * each.stacked if lead is None else lead) for own, each in weights}
 
-    ends = {
-        name: {own: leaf(name, weight.array, ()) for own, weight in found[name].items()} for name in ("embed", "head")
-    }
+    if pipeline is None:
+        return {name: all_of(name) for name in found}
+    parts = pipelined_layers(program, pipeline.size * pipeline.virtual)
+    inside = ((), (pipeline.axis,), ())
     return {
-        "embed": ends["embed"],
-        "before": [layers(each, ((),)) for each in parts.before],
-        "inside": layers(parts.inside, ((), (pipeline.axis,), ())),
-        "after": [layers(each, ((),)) for each in parts.after],
-        "head": ends["head"],
+        "embed": all_of("embed"),
+        "before": [[all_of(name) for name in each.pattern] for each in parts.before],
+        "inside": [all_of(name, inside) for name in parts.inside.pattern],
+        "after": [[all_of(name) for name in each.pattern] for each in parts.after],
+        "head": all_of("head"),
     }
 
 
@@ -126,25 +118,20 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
     is the mean."""
     place, run = setting.place, order.run
     remat = remat_of(program, order.plan.remat)
-    head = program.sections[-1]
-    logits = head.ops[-1].output
-    assert logits is not None
-    split = place.fit(place.at_rest(logits), head.dims).dim("v").axes
-    alike = place.ways(("tensor",))
-    tokens_of_pass = run.batch // order.passes * run.seq
-
+    split = place.vocabulary(program)
+    share = run.batch // order.passes * run.seq * place.ways(("tensor",))
     if pipeline is not None:
         total = pipelined_sum(pipeline, program, setting, order.microbatches, run.seq, split, remat)
 
         def piped(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
             own = {**weights, "inside": jax.tree.map(lambda leaf: leaf[:, 0], weights["inside"])}
-            return total(own, tokens, targets) / (tokens_of_pass * alike)
+            return total(own, tokens, targets) / share
 
         return piped
 
     def cost(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
         logits = forward(weights, program, tokens, setting, run.seq, remat)
-        return losses(logits, targets, place, split).sum() / (tokens_of_pass * alike)
+        return losses(logits, targets, place, split).sum() / share
 
     return cost
 
