@@ -5,7 +5,7 @@ import pytest
 from dragonscale.hardware import load_chip
 from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
-from dragonscale.roofline import rates_of
+from dragonscale.roofline import rates_of, symbol
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.deployment import deploy
 from tests.book.closed_forms.decode_floor import cache_over_flops, critical_batch, decode_times, plateau
@@ -85,4 +85,5 @@ def test_formulas_with_their_letters_put_in_are_the_numbers(model: str, on: str,
     for limit in found:
         assert limit.value > 0
         if limit.formula is not None:
-            assert float(limit.formula.subs(limit.letters)) == pytest.approx(limit.value, rel=1e-6), limit.name
+            values = {symbol(letter): value for letter, value in limit.letters.items()}
+            assert float(limit.formula.subs(values)) == pytest.approx(limit.value, rel=1e-6), limit.name

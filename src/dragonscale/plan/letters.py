@@ -23,15 +23,19 @@ BOOK = {"d": "D", "f": "F", "n": "N", "k": "K", "h": "H", "g": "H", "v": "V", "e
 
 @dataclass
 class Letters:
-    """Which number each letter stands for."""
+    """Which number each letter stands for. Letters that are `given` other numbers have these instead of the plan's; `plain`
+    ones are their numbers alone, which may then be arrays."""
 
     values: dict[str, float] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
+    plain: bool = False
 
-    def new(self, name: str, value: float) -> Formula:
+    def new(self, name: str, value: float) -> Any:
         """A letter for a number. The same number under the same name is the same letter; another number gets a count."""
         for spelled in (name, *(f"{name}{count}" for count in range(2, 99))):
             if self.values.setdefault(spelled, float(value)) == float(value):
-                return Formula.named(spelled, value)
+                number = self.given.get(spelled, value)
+                return number if self.plain else Formula.named(spelled, number)
         raise AssertionError(f"too many sizes called {name}")
 
 
@@ -62,11 +66,11 @@ def _memory(name: str, one: Any, letters: Letters) -> Any:
 
 
 def lettered_axes(axes: dict[str, Any], letters: Letters) -> dict[str, Any]:
-    """Mesh axes of more than one chip by their names."""
+    """Mesh axes of more than one chip by their names, and those that are given other sizes."""
     found = {}
     for name, size in axes.items():
         one = int(numpy.ravel(size)[0])
-        found[name] = letters.new(name, one) if one > 1 else 1
+        found[name] = letters.new(name, one) if one > 1 or name in letters.given else 1
     return found
 
 
@@ -79,14 +83,15 @@ def lettered_wires(wires: Wires, piece: Slice, axes: dict[str, Any]) -> Wires:
         ]
         several = [ring for ring in several if ring.size > 1]
         pods[name] = int(numpy.ravel(wires.pods[name])[0])
-        others = 1.0
+        single, others = pods[name] == 1, 1.0
         for ring in several[1:]:
             others *= ring.size
         if several:
             several[0] = replace(several[0], size=axes[name] / (others * pods[name]))
-        elif pods[name] > 1:
+        elif not single:
             pods[name] = axes[name]
-        rings[name] = tuple(several) or (Ring(1),)
+        # an axis of one chip that is given another size has a ring of its own
+        rings[name] = tuple(several) or (Ring(axes[name] if single else 1),)
     return Wires(piece, axes, rings, pods, bool(numpy.ravel(wires.possible)[0]), wires.order)
 
 

@@ -14,7 +14,6 @@ from dragonscale.models import load_model
 from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
-from dragonscale.numbers import is_symbolic
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import SERVING, Rules, serving_rules
 from dragonscale.serving.bench import KernelBench
@@ -112,10 +111,9 @@ class Deployment:
         )
 
     @cached_property
-    def symbolic(self) -> bool:
-        """Whether sizes of mesh axes, dims or rates are symbols."""
-        dims = [size for section in self.sections for size in section.dims.values()]
-        return is_symbolic(*self.axes.values(), *dims, self.kernels.bandwidth)
+    def timed(self) -> bool:
+        """Whether profiles say how long kernels take; on letters there are bounds only."""
+        return True
 
     @cached_property
     def axis_sizes(self) -> dict[str, int]:
@@ -133,8 +131,8 @@ class Deployment:
     def bench(self, section: Section, prompt: bool) -> KernelBench:
         """What a section's kernels run on."""
         phase = "prefill" if prompt else "decode"
-        mesh, timed = Mesh(self.axes), not self.symbolic
-        return KernelBench(self.kernels, self.engine, self.plan, mesh, section, phase, self.exchanges, timed)
+        mesh = Mesh(self.axes)
+        return KernelBench(self.kernels, self.engine, self.plan, mesh, section, phase, self.exchanges, self.timed)
 
     def rules(self, prompt: bool) -> Rules:
         """The layouts of prompts or of single tokens."""

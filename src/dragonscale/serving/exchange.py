@@ -6,10 +6,8 @@ comes back. Libraries for large expert parallelism do less: tokens leave in fp8 
 places, k experts picked at random are in n·(1 − (1 − 1/n)^k).
 """
 
-import numpy
-
 from dragonscale.collectives.group import Group, Switches
-from dragonscale.numbers import Number, maximum
+from dragonscale.numbers import Number, maximum, where
 from dragonscale.serving.engine import Engine
 from dragonscale.sharding.step import Step
 
@@ -19,7 +17,7 @@ def places(group: Group) -> Number:
     if not isinstance(group, Switches) or not group.levels[0].degree:
         return group.size
     nodes = group.size * group.stride / group.levels[0].degree
-    return numpy.where(numpy.asarray(nodes) > 1, nodes, group.size)
+    return where(nodes > 1, nodes, group.size)
 
 
 def sent_share(step: Step, group: Group, picks: Number, engine: Engine, prompt: bool, plain: float = 2.0) -> Number:

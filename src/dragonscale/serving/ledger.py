@@ -25,12 +25,12 @@ from dragonscale.serving.phases import iteration_cost
 
 
 def iteration_ledger(deployment: Deployment, iteration: Iteration) -> Ledger:
-    """All lines of one iteration of one plan; symbols stay symbols."""
+    """All lines of one iteration of one plan; formulas stay formulas."""
     prompt = bool(numpy.all(iteration.decodes == 0))
     compiled = bool(deployment.engine.program.alive)
     held = program_lines(deployment, iteration) if compiled else _held(deployment, iteration, prompt)
     book = iteration_cost(deployment, iteration).ledger("prefill" if prompt else "decode", held)
-    one = book if deployment.symbolic else at(book, 0)
+    one = at(book, 0)
     return Ledger(present(one.lines, deployment.axes), one.held)
 
 

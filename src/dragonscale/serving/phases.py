@@ -16,7 +16,7 @@ from dragonscale.collectives.profile import expected_time, shared_profile
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.kernels import memory_seconds
 from dragonscale.models.program import Section
-from dragonscale.numbers import Number, is_symbolic, where
+from dragonscale.numbers import Number, is_array, where
 from dragonscale.plan.reader import Kernel, Move, Reading, read_forward
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import expert_volume, routing_lines
@@ -44,17 +44,15 @@ EXACT = Options(exact=True)
 
 
 def iteration_cost(deployment: Deployment, iteration: Iteration, whole: bool = False) -> IterationCost:
-    """The cost of an iteration (or of many: arrays; or of any: symbols) on one copy of the model.
+    """The cost of an iteration (or of many: arrays; or as formulas) on one copy of the model.
 
     With a pipeline the batch is cut into as many parts as there are stages, which follow each other through them; the
     iteration takes as long as one part's way through all layers. With `whole` it is one such part already.
     """
-    known = iteration.one_part(1 if whole else deployment.plan.pipe, deployment.symbolic)
-    if deployment.symbolic or is_symbolic(*known.values()):
-        return _cost(deployment, known, prompt=known["decodes"] == 0)
+    known = iteration.one_part(1 if whole else deployment.plan.pipe, wide=deployment.timed)
     decodes = known["decodes"] > 0
-    if decodes.all() or not decodes.any():
-        return _cost(deployment, known, prompt=not decodes.any())
+    if numpy.all(decodes) or not numpy.any(decodes):
+        return _cost(deployment, known, prompt=not numpy.any(decodes))
     if len(numpy.atleast_1d(deployment.plan.tensor)) > 1:
         raise AssertionError("one structure of iteration at a time for many plans")
     return _merged(deployment, known, decodes)
@@ -102,7 +100,7 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
         cost.lines += _move_lines(deployment, reading, sizes, bench)
         if deployment.engine.program.expert_capacity:
             cost.lines += routing_lines(section, tokens, bench)
-    if not prompt and (is_symbolic(known["prompts"]) or numpy.any(known["prompts"] > 0)):
+    if not prompt and numpy.any(known["prompts"] > 0):
         cost.lines += _beside(deployment, known)
     _add_host(cost, deployment, known, last)
     return cost
@@ -159,7 +157,7 @@ def _beside(deployment: Deployment, known: dict[str, Any]) -> list[ServingLine]:
     """Attention of prompts that share an iteration with decoding sequences."""
     lines: list[ServingLine] = []
     seen = _prompts(known)
-    some = True if is_symbolic(*known.values()) else known["prompts"] > 0
+    some = known["prompts"] > 0
     for section in deployment.sections:
         own = {"b": known["prompts"], "t": known["tokens"], "s": seen.keys, "m": 1.0}
         sizes: dict[str, Number] = {**_dims(section, deployment), **own}
@@ -167,7 +165,7 @@ def _beside(deployment: Deployment, known: dict[str, Any]) -> list[ServingLine]:
         for kernel in _reading(deployment, section, prompt=True).kernels:
             if kernel.function in ("attend", "score"):
                 line = prefill_attention_line(kernel, seen, sizes, bench)
-                lines.append(line if some is True or some.all() else _where(some, line))
+                lines.append(line if numpy.all(some) else _where(some, line))
     return lines
 
 
@@ -209,14 +207,13 @@ def _move_line(deployment: Deployment, move: Move, volume: Number, group: Group,
     step, size, section = move.step, bench.mesh.size(*move.step.axes), bench.section
     sent, count = wire_bytes(step.kind, volume, size), 1.0
     lower = taken = collective_time(step.kind, volume, group, EXACT).bandwidth
-    if not is_symbolic(volume, size, lower):
+    if bench.timed:
         profile = deployment.exchange_network if move.what == "expert" else deployment.network
         slow = deployment.engine.collectives.slowdown if _within_node(group) else 1.0
         taken = expected_time(step.kind, volume, group, shared_profile(profile, group), EXACT) * slow
-        alone = numpy.asarray(size) <= 1
-        lower, taken, sent, volume, count = (
-            numpy.where(alone, 0.0, value) for value in (lower, taken, sent, volume, count)
-        )
+    if is_array(size):
+        alone = size <= 1
+        lower, taken, sent, volume, count = (where(alone, 0.0, one) for one in (lower, taken, sent, volume, count))
     return ServingLine(
         section.name, bench.phase, step.before.name, step.kind, step.axes, section.repeat,
         move.part, "", "activation", 0.0, 0.0, sent, lower, taken, taken, issued=count, volume=volume,
@@ -240,7 +237,7 @@ def _volume(move: Move, sizes: dict[str, Number], bench: KernelBench) -> Number:
 
 def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any], last: Any) -> None:
     """Sampling, what of the host is exposed, and the host's pace where kernels are issued one by one."""
-    if deployment.symbolic or is_symbolic(last):
+    if not deployment.timed:
         return
     engine, host = deployment.engine, deployment.engine.host
     ways = Mesh(deployment.axes).size("data")

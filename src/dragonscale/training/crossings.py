@@ -18,18 +18,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy
-
 from dragonscale.errors import unknown
 from dragonscale.formula import expression
 from dragonscale.plan.letters import Letters
+from dragonscale.plan.roots import linear_root, root
 from dragonscale.training.evaluation import Verdict
 from dragonscale.training.formulas import formula_verdict
 from dragonscale.training.plan import Plan
 
 __all__ = ["Crossing", "crossings", "formula_verdict"]
 
-SMALLEST, LARGEST = 1e-3, 1e15
 LONGEST = 140
 """Characters of a formula that is still read."""
 
@@ -73,10 +71,14 @@ def _crossing(term: str, seconds: Any, verdict: Verdict, letters: Letters, name:
     start = float(values.get(variable, 1.0) if name != "chips" else plan.chips)
     others = {one: value for one, value in values.items() if one != variable}
     function = sympy.lambdify(variable, gap.subs(others), "numpy")
-    root, hides = _root(function, start)
-    formula = _closed(gap, variable, unit) if root is not None else None
+    found = root(function, start)
     scale = float(unit.subs(values)) if hasattr(unit, "subs") else float(unit)
-    return Crossing(term, name, None if root is None else root * scale, start * scale, hides, formula)
+    if found is None:
+        return Crossing(term, name, None, start * scale, "always" if function(start) <= 0 else "never", None)
+    formula = linear_root(gap, variable)
+    formula = None if formula is None or len(str(formula * unit)) > LONGEST else formula * unit
+    hides = "above" if function(found * (1 + 1e-6)) < 0 else "below"
+    return Crossing(term, name, found * scale, start * scale, hides, formula)
 
 
 def _asked(name: str, gap: Any, symbols: dict[str, Any], letters: Letters, plan: Plan) -> tuple[Any, Any, Any]:
@@ -98,44 +100,3 @@ def _asked(name: str, gap: Any, symbols: dict[str, Any], letters: Letters, plan:
         rest = sympy.Integer(plan.chips // getattr(plan, axis))
         return chips, 1, gap.subs(symbols[axis], chips / rest)
     return symbols[name], 1, gap
-
-
-def _root(function: Any, start: float) -> tuple[float | None, str]:
-    """The sign change nearest to where we are, and on which side of it the move is the shorter one."""
-    with numpy.errstate(all="ignore"):
-        grid = numpy.geomspace(SMALLEST, LARGEST, 721)
-        signs = numpy.array([float(function(point)) for point in grid])
-        good = numpy.isfinite(signs)
-        changes = [
-            place for place in range(720) if good[place] and good[place + 1] and signs[place] * signs[place + 1] < 0
-        ]
-        if not changes:
-            here = float(function(start))
-            return None, "always" if here <= 0 else "never"
-        place = min(changes, key=lambda one: abs(numpy.log(grid[one] / start)))
-        low, high = grid[place], grid[place + 1]
-        above = signs[place + 1] < 0
-        for _ in range(200):
-            middle = (low * high) ** 0.5
-            low, high = (low, middle) if float(function(low)) * float(function(middle)) <= 0 else (middle, high)
-    return float((low * high) ** 0.5), "above" if above else "below"
-
-
-def _closed(gap: Any, variable: Any, unit: Any) -> Any:
-    """The root as a formula, where the difference is linear in the variable and the result is short."""
-    import sympy
-
-    above = sympy.fraction(sympy.together(gap))[0]
-    above = sympy.expand(above)
-    try:
-        poly = sympy.Poly(above, variable)
-    except sympy.PolynomialError:
-        return None
-    terms = {power: one for (power,), one in poly.terms()}
-    least = min(terms)
-    if set(terms) - {least, least + 1}:
-        return None
-    found = (
-        sympy.factor_terms(sympy.cancel(-terms[least] / terms.get(least + 1, 1))) * unit if least + 1 in terms else None
-    )
-    return found if found is not None and len(str(found)) <= LONGEST else None

@@ -1,6 +1,6 @@
 """Where the numbers of a serving configuration come from: every line of the real iteration as a formula, and crossovers solved.
 
-The formulas are the lines of the iteration's own ledger over symbols (`dragonscale.serving.symbols`): the kernels, moves and
+The formulas are the lines of the iteration's own ledger over letters (`dragonscale.serving.formulas`): the kernels, moves and
 tensors of this model under this plan, not a simplified layer. What is expected of the deployment, through profiles of kernels
 and the engine's constants, is told beside them.
 """
@@ -12,8 +12,10 @@ from functools import cached_property
 from typing import Any
 
 from dragonscale.errors import InputError, unknown
+from dragonscale.formula import expression
 from dragonscale.numbers import Number
 from dragonscale.plan.ledger import Ledger
+from dragonscale.plan.letters import Letters
 from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, told
 from dragonscale.reports.serve.advice import unfit
 from dragonscale.reports.serve.config import deployed
@@ -22,14 +24,15 @@ from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.search import ranked, search
 from dragonscale.roofline import symbol
 from dragonscale.serving.crossovers import ServingLimit, crossings
+from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
+from dragonscale.serving.formulas import lettered_iteration
 from dragonscale.serving.frontier import Config
-from dragonscale.serving.iteration import Iteration
+from dragonscale.serving.iteration import Iteration, decode, prefill
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.lines import IterationCost
 from dragonscale.serving.phases import iteration_cost
 from dragonscale.serving.steady import steady_state
-from dragonscale.serving.symbols import LetteredDeployment, letter
 from dragonscale.units import render
 
 VARIABLES = {"batch": "B", "context": "S", "prompt": "T"}
@@ -39,27 +42,38 @@ QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes")
 
 @dataclass(frozen=True)
 class _Phase:
-    """A decode step or a prefill of the configuration, on letters."""
+    """A decode step or a prefill of the configuration; `found` and `asked` are its deployment and iteration on letters."""
 
     name: str
-    found: LetteredDeployment
+    deployment: Deployment
     step: Iteration
+    letters: Letters
+    found: Deployment
+    asked: Iteration
 
     @cached_property
     def cost(self) -> IterationCost:
-        return iteration_cost(self.found, self.step)
+        return iteration_cost(self.found, self.asked)
 
     @cached_property
     def ledger(self) -> Ledger:
-        return iteration_ledger(self.found, self.step)
+        return iteration_ledger(self.found, self.asked)
 
     def axes(self, names: tuple[str, ...]) -> str:
         """The mesh axes of more than one chip among some."""
         return "+".join(name for name in names if self.found.axes[name] != 1)
 
-    def say(self, name: str, formula: Number, unit: str) -> FormulaLine:
+    def say(self, name: str, number: Number, unit: str) -> FormulaLine:
         """A quantity as it is for these numbers."""
-        return formula_line(name, self.found.here(formula), self.found.letters.values, unit)
+        import sympy
+
+        values = {symbol(letter): value for letter, value in self.letters.values.items()}
+        return formula_line(name, sympy.factor_terms(expression(number)), values, unit)
+
+
+def _phase(name: str, deployment: Deployment, step: Iteration) -> _Phase:
+    letters = Letters()
+    return _Phase(name, deployment, step, letters, *lettered_iteration(deployment, step, letters))
 
 
 def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explanation:
@@ -83,11 +97,10 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
 
 def _phases(asked: ServeAsked, config: Config) -> list[_Phase]:
     deployment, ask = deployed(asked, config), asked.ask
-    decoding, prompting = letter(deployment), letter(deployment)
-    step = decoding.decode_step(config.batch, ask.prompt + ask.output / 2)
     tokens = min(ask.new, asked.engine.scheduling.max_tokens)
-    prompt = prompting.prefill_step(tokens, config.plan.data * config.plan.pipe, ask.past)
-    found = [_Phase("decode", decoding, step), _Phase("prefill", prompting, prompt)]
+    prompt = prefill(tokens, config.plan.data * config.plan.pipe, ask.past)
+    decoding = _phase("decode", deployment, decode(config.batch, ask.prompt + ask.output / 2))
+    found = [decoding, _phase("prefill", deployment, prompt)]
     return found if ask.output > 1 else found[::-1]
 
 
@@ -98,9 +111,9 @@ def _overview(asked: ServeAsked, config: Config, phases: list[_Phase]) -> Iterat
         terms = {_term_name(name): term.roofline for name, term in phase.cost.terms.items()}
         wires = {f"{phase.axes(axes)} collectives": wire.lower for axes, wire in phase.cost.wires.items()}
         for name, formula in (terms | wires).items():
-            if float(phase.found.number(formula)) > 0:
+            if formula > 0:
                 yield phase.say(f"{phase.name}: {name}", formula, "s")
-        parts = {symbol(name.replace(" ", "_")): float(phase.found.number(term)) for name, term in terms.items()}
+        parts = {symbol(name.replace(" ", "_")): float(term) for name, term in terms.items()}
         total = sum(parts)
         yield formula_line(f"{phase.name}, kernel by kernel at datasheet rates", total, parts, "s")
         seconds[phase.name] = sum(parts.values())
@@ -163,19 +176,17 @@ def _named(phases: list[_Phase], name: str) -> Iterator[FormulaLine]:
 def _crossings(phases: list[_Phase], solve: str) -> Iterator[ServingLimit]:
     """Where any two resources of either iteration take equally long."""
     spelled = VARIABLES.get(solve, solve)
-    known = {str(one): one for phase in phases for one in phase.found.letters.values}
-    if spelled not in known:
+    if not any(spelled in phase.letters.values for phase in phases):
         axes = [axis for axis, size in phases[0].found.axes.items() if size != 1]
         raise unknown("letter to solve for called", solve, [*VARIABLES, *axes])
     for phase in phases:
-        variable = next((one for one in phase.found.letters.values if str(one) == spelled), None)
-        if variable is not None:
-            yield from crossings(phase.found, phase.cost, variable, phase.name)
+        if spelled in phase.letters.values:
+            yield from crossings(phase.deployment, phase.step, spelled, phase.name)
 
 
 def _solution(limit: ServingLimit) -> FormulaLine:
     """A limit as a line: what it counts, its formula, the number."""
-    values = {name: value for name, value in limit.letters.items() if str(name) != limit.variable}
+    values = {symbol(letter): value for letter, value in limit.letters.items() if letter != limit.variable}
     name = f"{limit.name} ({limit.counts})" if limit.counts else limit.name
     if limit.formula is None or limit.text.startswith("where"):
         return FormulaLine(name, limit.text, limit.text, f"{limit.value:,.6g}", limit.value, "count")
@@ -185,9 +196,9 @@ def _solution(limit: ServingLimit) -> FormulaLine:
 
 def _notes(asked: ServeAsked, config: Config, phases: list[_Phase], shown: list[FormulaLine]) -> list[str]:
     state, plan = config.state, config.plan
-    letters = phases[-1].found.letters.values | phases[0].found.letters.values
-    used = {str(one) for line in shown for one in re.findall(r"[A-Za-z_]\w*", line.formula)}
-    rates = [f"{name} = {value:.6g}" for name, value in letters.items() if str(name) in used]
+    letters = phases[-1].letters.values | phases[0].letters.values
+    used = {one for line in shown for one in re.findall(r"[A-Za-z_]\w*", line.formula)}
+    rates = [f"{name} = {value:.6g}" for name, value in letters.items() if name in used]
     expected = (
         f"Expected of {asked.engine.name}: a decode step of {render(config.decode_s, 's')}, "
         f"{config.decode_s / config.lower_s:.2f} times its bound of {render(config.lower_s, 's')} as sharded; TPOT "

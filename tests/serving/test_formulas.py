@@ -1,14 +1,17 @@
-"""One iteration on floats, arrays and symbols: the same FLOPs, bytes, bounds and memory, line by line."""
+"""One iteration on floats, arrays and formulas: the same FLOPs, bytes, bounds and memory, line by line."""
 
 import numpy
 import pytest
+import sympy
 
+from dragonscale.formula import expression
+from dragonscale.plan.letters import Letters
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
+from dragonscale.serving.formulas import lettered_iteration
 from dragonscale.serving.iteration import Iteration, decode, prefill
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.phases import iteration_cost
-from dragonscale.serving.symbols import evaluate, letter
 
 CASES = {
     "grouped queries on a torus": ("llama3-8b", "v5e:2x2", "tensor=4"),
@@ -30,43 +33,57 @@ CASES = {
 QUANTITIES = ("times", "flops", "hbm_bytes", "wire_bytes", "bound_s", "compute_s", "memory_s")
 
 
-def steps(found) -> dict[str, tuple[Iteration, Iteration]]:
-    letters = found.letters
-    both = Iteration(letters.new("B", 64), letters.new("S", 2001) - 1, 1, letters.new("P", 2), letters.new("T", 512), 0)
-    return {
-        "decode": (found.decode_step(64, 2000), decode(64, 2000)),
-        "prefill": (found.prefill_step(4096, 2, 128), prefill(4096, 2, 128)),
-        "both": (both, Iteration(64, 2000, 1, 2, 512, 0)),
-    }
+STEPS = {
+    "decode": decode(64, 2000),
+    "prefill": prefill(4096, 2, 128),
+    "both": Iteration(64, 2000, 1, 2, 512, 0),
+}
 
 
-@pytest.mark.parametrize("phase", ["decode", "prefill", "both"])
+def written_out(number, letters: Letters) -> float:
+    """The number that a formula's expression gives, which is no other than its value."""
+    values = {sympy.Symbol(name, positive=True): value for name, value in letters.values.items()}
+    return float(sympy.sympify(expression(number)).subs(values))
+
+
+@pytest.mark.parametrize("phase", STEPS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_line_is_its_formula(case: str, phase: str) -> None:
-    real = deploy(*CASES[case])
-    found = letter(real)
-    asked, numbers = steps(found)[phase]
-    symbols = iteration_cost(found, asked)
-    floats = iteration_cost(real, numbers)
+    real, letters = deploy(*CASES[case]), Letters()
+    formulas = iteration_cost(*lettered_iteration(real, STEPS[phase], letters))
+    floats = iteration_cost(real, STEPS[phase])
     ran = [line for line in floats.lines if numpy.all(line.issued > 0)]
-    assert [(line.what, line.kind) for line in symbols.lines] == [(line.what, line.kind) for line in ran]
-    for formula, number in zip(symbols.lines, ran, strict=True):
+    assert [(line.what, line.kind) for line in formulas.lines] == [(line.what, line.kind) for line in ran]
+    for formula, number in zip(formulas.lines, ran, strict=True):
         for name in QUANTITIES:
             value = float(numpy.ravel(getattr(number, name))[0])
-            assert float(found.number(getattr(formula, name))) == pytest.approx(value, rel=1e-9), (formula.what, name)
+            found = getattr(formula, name)
+            assert float(found) == pytest.approx(value, rel=1e-9), (formula.what, name)
+            assert written_out(found, letters) == pytest.approx(value, rel=1e-9), (formula.what, name)
     for name in ("compute", "memory", "lower", "roofline", "upper"):
         value = float(numpy.ravel(getattr(floats, name))[0])
-        assert float(found.number(getattr(symbols, name))) == pytest.approx(value, rel=1e-9), name
+        assert float(getattr(formulas, name)) == pytest.approx(value, rel=1e-9), name
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_memory_is_its_formula(case: str) -> None:
-    real = deploy(*CASES[case])
-    found = letter(real)
-    formulas, numbers = capacity(found), capacity(real)
+    real, letters = deploy(*CASES[case]), Letters()
+    formulas, numbers = capacity(lettered_iteration(real, STEPS["decode"], letters)[0]), capacity(real)
     for name in ("weights", "working", "per_token", "fixed", "usable", "cache"):
         value = float(numpy.ravel(getattr(numbers, name))[0])
-        assert float(found.number(getattr(formulas, name))) == pytest.approx(value, rel=1e-9, abs=1e-3), name
+        assert written_out(getattr(formulas, name), letters) == pytest.approx(value, rel=1e-9, abs=1e-3), name
+
+
+@pytest.mark.parametrize("letter", ["B", "S", "tensor", "D"])
+def test_a_letter_given_other_numbers_is_an_array_of_them(letter: str) -> None:
+    """Crossovers are solved over arrays: these are the formulas, each with its own number."""
+    real, values = deploy(*CASES["grouped queries on a torus"]), numpy.array([5.0, 8.0, 300.0])
+    many = iteration_cost(*lettered_iteration(real, STEPS["decode"], Letters({}, {letter: values}, plain=True)))
+    for place, value in enumerate(values):
+        one = iteration_cost(*lettered_iteration(real, STEPS["decode"], Letters({}, {letter: value})))
+        for name in ("compute", "memory", "lower", "upper"):
+            found = numpy.broadcast_to(getattr(many, name), values.shape)[place]
+            assert found == pytest.approx(float(getattr(one, name)), rel=1e-12), name
 
 
 def test_arrays_are_their_floats() -> None:
@@ -77,18 +94,6 @@ def test_arrays_are_their_floats() -> None:
         one = iteration_cost(real, decode(float(batch), 2000))
         for name in ("compute", "memory", "lower", "expected"):
             assert getattr(many, name)[place] == pytest.approx(float(getattr(one, name)[0]), rel=1e-12), name
-
-
-def test_quick_evaluation_is_sympys_own() -> None:
-    found = letter(deploy("mixtral-8x7b", "h100:8", "tensor=4,data=2,expert=2"))
-    cost = iteration_cost(found, found.decode_step(64, 2000))
-    formula = cost.lower + cost.roofline
-    assert evaluate(formula, found.letters.values) == pytest.approx(
-        float(formula.subs(found.letters.values)), rel=1e-12
-    )
-    assert float(found.here(formula).subs(found.letters.values)) == pytest.approx(
-        float(found.number(formula)), rel=1e-9
-    )
 
 
 @pytest.mark.parametrize("step", [decode(64, 2000), prefill(2048, 4), Iteration(64, 2000, 1, 2, 512, 0)])
