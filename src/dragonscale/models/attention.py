@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dragonscale.errors import InputError
-from dragonscale.models.component import Written, projected
+from dragonscale.models.component import Written
 
 
 @dataclass(frozen=True)
@@ -50,43 +50,3 @@ class Attention(Written):
     def dims(self) -> dict[str, int]:
         size = self.head_dim
         return {"n": self.n_heads, "k": self.n_kv_heads, "h": size, "g": self.v_head_dim or size}
-
-    def lines(self) -> list[str]:
-        sinks = "; w_sinks[n]" if self.sinks else ""
-        lines = [*self._project(), *self._norm()]
-        lines += ["attention: cache(K[b,s,k,h], V[b,s,k,g])"] if self.kv != "borrowed" else []
-        lines += [f"attention: O[b,t,n,g] = attend(Q[b,t,n,h], K[b,s,k,h], V[b,s,k,g]{sinks})"]
-        if self.gate:
-            dims = "n,g" if self.gate == "full" else "n"
-            bias = "w_gate[n,g]" if self.qkv_bias and self.gate == "full" else ""
-            lines += projected("attention", f"E[b,t,{dims}]", "X[b,t,d]", f"W_gate[d,{dims}]", bias)
-            lines += [f"attention: O[b,t,n,g] = act(O[b,t,n,g], E[b,t,{dims}])"]
-        lines += ["attention: O[b,t,n,g] = norm(O[b,t,n,g]; w_onorm[n,g])"] if self.out_norm else []
-        bias = "w_o[d]" if self.out_bias else ""
-        return lines + projected("attention", "A[b,t,d]", "O[b,t,n,g]", "Wo[n,g,d]", bias)
-
-    def _project(self) -> list[str]:
-        def project(name: str, dims: str) -> list[str]:
-            tag = name.lower()
-            bias = f"w_{tag}[{dims}]" if self.qkv_bias else ""
-            return projected("attention", f"{name}[b,t,{dims}]", "X[b,t,d]", f"W{tag}[d,{dims}]", bias)
-
-        if self.kv == "borrowed":
-            return project("Q", "n,h")
-        lines = [*project("Q", "n,h"), *project("K", "k,h")]
-        if self.kv == "tied":
-            return [*lines, "attention: V[b,t,k,g] = norm(K[b,t,k,h])"]
-        tail = ["attention: V[b,t,k,g] = norm(V[b,t,k,g])"] if self.v_norm else []
-        return [*lines, *project("V", "k,g"), *tail]
-
-    def _norm(self) -> list[str]:
-        if not self.qk_norm:
-            return []
-        lines: list[str] = []
-        for name, heads in (("Q", "n"), ("K", "k")) if self.kv != "borrowed" else (("Q", "n"),):
-            dims = {"head": "h", "all": f"{heads},h", "plain": ""}[self.qk_norm]
-            weight = f"w_{name.lower()}norm"
-            weights = f"; {weight}[{dims}]" if dims else ""
-            weights += f", {weight}_bias[{dims}]" if dims and self.qk_norm_bias else ""
-            lines.append(f"attention: {name}[b,t,{heads},h] = norm({name}[b,t,{heads},h]{weights})")
-        return lines

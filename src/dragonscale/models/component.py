@@ -1,8 +1,18 @@
 """A part of a block: an attention, an MLP, a state-space mixer. It gives lines of a program and the sizes of their dims."""
 
+import re
+import tomllib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from dragonscale.models.program import Op, parsed
+
+_LINE = re.compile(r"(?:(?P<when>[\w=! ]+)\? )?(?P<line>.+)")
+_PIECE = re.compile(r"\{(?P<when>!?\w+(?:=\w+)?):(?P<text>[^{}]*)\}")
+_BIASED = re.compile(r"(?P<part>\w+): (?P<output>.+?) = (?P<product>.+) \+ (?P<bias>.+)")
 
 
 class Component(ABC):
@@ -19,21 +29,42 @@ class Component(ABC):
 
 
 class Written(Component):
-    """A part whose lines are written out as text."""
+    """A part whose lines stand in `programs.toml` under its name."""
 
-    @abstractmethod
     def lines(self) -> list[str]:
         """The text of its lines."""
+        return written(type(self).__name__, lambda name: getattr(self, name))
 
     def ops(self) -> tuple[Op, ...]:
         return parsed(self.lines())
 
 
-def projected(part: str, output: str, source: str, weight: str, bias: str = "") -> list[str]:
-    """The line `output = source · weight`, and the one that adds a bias where there is one.
+@cache
+def _texts() -> dict[str, str]:
+    return tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8"))
 
-    >>> projected("mlp", "U[b,t,f]", "X[b,t,d]", "Wu[d,f]", "w_u[f]")
+
+def written(name: str, value: Callable[[str], Any]) -> list[str]:
+    """The lines of a text of `programs.toml`, whose head tells the notation; `value` gives that of each name in it.
+
+    >>> written("Mlp", {"gated": False, "bias": True, "act_weights": 0, "norm": False}.get)[:2]
     ['mlp: U[b,t,f] = X[b,t,d] · Wu[d,f]', 'mlp: U[b,t,f] = bias(U[b,t,f]; w_u[f])']
     """
-    lines = [f"{part}: {output} = {source} · {weight}"]
-    return [*lines, f"{part}: {output} = bias({output}; {bias})"] if bias else lines
+
+    def holds(condition: str) -> bool:
+        key, _, word = condition.removeprefix("!").partition("=")
+        found = value(key)
+        return (found == word if word else bool(found)) != condition.startswith("!")
+
+    lines: list[str] = []
+    for match in filter(None, map(_LINE.fullmatch, _texts()[name].splitlines())):
+        if not all(map(holds, (match["when"] or "").split())):
+            continue
+        line = re.sub(r"\{(\w+)\}", lambda found: str(value(found[1])), match["line"])
+        line = _PIECE.sub(lambda piece: piece["text"] if holds(piece["when"]) else "", line)
+        biased = _BIASED.fullmatch(line)
+        lines.append(line if biased is None else line.rpartition(" + ")[0])
+        lines += (
+            [f"{biased['part']}: {biased['output']} = bias({biased['output']}; {biased['bias']})"] if biased else []
+        )
+    return lines

@@ -50,38 +50,3 @@ class CompressedAttention(Written):
         if self.index_heads is not None and self.index_dim is not None:
             dims |= {"i": self.index_heads, "j": self.index_dim, "jj": self.overlap * self.index_dim}
         return dims
-
-    def lines(self) -> list[str]:
-        keys = "C[b,s,h], Z[b,m,h]" if self.ratio is not None else "C[b,s,h]"
-        return [
-            "attention: Cq[b,t,q] = X[b,t,d] · Wqa[d,q]",
-            "attention: Cq[b,t,q] = norm(Cq[b,t,q]; w_qnorm[q])",
-            "attention: Q[b,t,u,y,h] = Cq[b,t,q] · Wqb[q,u,y,h]",
-            "attention: Q[b,t,u,y,h] = norm(Q[b,t,u,y,h])",
-            "attention: C[b,t,h] = X[b,t,d] · Wkv[d,h]",
-            "attention: C[b,t,h] = norm(C[b,t,h]; w_kvnorm[h])",
-            "attention: cache(C[b,s,h])",
-            *(self._pool("attention", "Z", "z", "h", "hh") if self.ratio is not None else []),
-            *(self._indexer() if self.index_heads is not None else []),
-            f"attention: O[b,t,u,y,h] = attend(Q[b,t,u,y,h], {keys}; w_sinks[u,y])",
-            "attention: Ol[b,t,u,l] = O[b,t,u,y,h] · Woa[u,y,h,l]",
-            "attention: A[b,t,d] = Ol[b,t,u,l] · Wob[u,l,d]",
-        ]
-
-    def _pool(self, part: str, name: str, tag: str, dim: str, wide: str) -> list[str]:
-        """Every `ratio` tokens become one key: their projections, weighed by a softmax of gates, added up."""
-        return [
-            f"{part}: {name}c[b,t,{wide}] = X[b,t,d] · W{tag}c[d,{wide}]",
-            f"{part}: {name}g[b,t,{wide}] = X[b,t,d] · W{tag}g[d,{wide}]",
-            f"{part}: {name}[b,m,{dim}] = pool({name}c[b,t,{wide}], {name}g[b,t,{wide}]; w_{tag}place[a,{wide}])",
-            f"{part}: {name}[b,m,{dim}] = norm({name}[b,m,{dim}]; w_{tag}norm[{dim}])",
-            f"{part}: cache({name}[b,m,{dim}], {name}c[b,a,{wide}], {name}g[b,a,{wide}])",
-        ]
-
-    def _indexer(self) -> list[str]:
-        return [
-            "indexer: Qi[b,t,i,j] = Cq[b,t,q] · Wiq[q,i,j]",
-            *self._pool("indexer", "Ki", "i", "j", "jj"),
-            "indexer: Gi[b,t,i] = X[b,t,d] · Wiw[d,i]",
-            "indexer: Si[b,t,m] = score(Qi[b,t,i,j], Ki[b,m,j], Gi[b,t,i])",
-        ]

@@ -49,17 +49,3 @@ class LayerInput(Written):
     @property
     def dims(self) -> dict[str, int]:
         return {"pl": self.width, "h1": 1} if self.width else {"h1": 1}
-
-    def lines(self) -> list[str]:
-        """The lines at the end of the block, on the stream `R`."""
-        scale = "residual: R[b,t,d] = mix(R[b,t,d]; w_scalar[h1])"
-        if not self.width:
-            return [scale]
-        return [
-            "layer_input: Pg[b,t,pl] = R[b,t,d] · W_input_gate[d,pl]",
-            "layer_input: Pg[b,t,pl] = act(Pg[b,t,pl], L[b,t,pl])",
-            "layer_input: Pd[b,t,d] = Pg[b,t,pl] · W_input[pl,d]",
-            "norm: Pd[b,t,d] = norm(Pd[b,t,d]; w_input_after[d])",
-            "residual: R[b,t,d] = add(R[b,t,d], Pd[b,t,d])",
-            scale,
-        ]

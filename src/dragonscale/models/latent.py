@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dragonscale.models.component import Written, projected
+from dragonscale.models.component import Written
 
 
 @dataclass(frozen=True)
@@ -41,45 +41,3 @@ class LatentAttention(Written):
         if self.index_heads is not None and self.index_dim is not None:
             dims |= {"i": self.index_heads, "j": self.index_dim}
         return dims
-
-    def lines(self) -> list[str]:
-        """The program of this attention, keys and values expanded as in training and prefill."""
-        lines = [
-            *self._queries(),
-            *self._project("C[b,t,c]", "X[b,t,d]", "kva", "d,c"),
-            *self._project("Kr[b,t,r]", "X[b,t,d]", "kr", "d,r"),
-            "attention: C[b,t,c] = norm(C[b,t,c]; w_kvnorm[c])",
-            "attention: cache(C[b,s,c], Kr[b,s,r])",
-        ]
-        lines += self._indexer() if self.index_heads is not None and self.index_own else []
-        lines += [
-            "attention: Kp[b,t,n,p] = C[b,t,c] · Wkb[c,n,p]",
-            "attention: V[b,t,n,g] = C[b,t,c] · Wvb[c,n,g]",
-            "attention: K[b,t,n,h] = join(Kp[b,t,n,p], Kr[b,t,r])",
-            "attention: O[b,t,n,g] = attend(Q[b,t,n,h], K[b,s,n,h], V[b,s,n,g])",
-        ]
-        return lines + self._project("A[b,t,d]", "O[b,t,n,g]", "o", "n,g,d")
-
-    def _project(self, output: str, source: str, tag: str, dims: str) -> list[str]:
-        bias = f"w_{tag}[{dims.split(',')[-1]}]" if self.bias else ""
-        return projected("attention", output, source, f"W{tag}[{dims}]", bias)
-
-    def _queries(self) -> list[str]:
-        if self.q_rank is None:
-            return ["attention: Q[b,t,n,h] = X[b,t,d] · Wq[d,n,h]"]
-        return [
-            *self._project("Cq[b,t,q]", "X[b,t,d]", "qa", "d,q"),
-            "attention: Cq[b,t,q] = norm(Cq[b,t,q]; w_qnorm[q])",
-            "attention: Q[b,t,n,h] = Cq[b,t,q] · Wqb[q,n,h]",
-        ]
-
-    def _indexer(self) -> list[str]:
-        source, dim = ("X", "d") if self.q_rank is None else ("Cq", "q")
-        return [
-            f"indexer: Qi[b,t,i,j] = {source}[b,t,{dim}] · Wiq[{dim},i,j]",
-            "indexer: Ki[b,t,j] = X[b,t,d] · Wik[d,j]",
-            "indexer: Ki[b,t,j] = norm(Ki[b,t,j]; w_iknorm[j], w_iknorm_bias[j])",
-            "indexer: Gi[b,t,i] = X[b,t,d] · Wiw[d,i]",
-            "indexer: cache(Ki[b,s,j])",
-            "indexer: Si[b,t,s] = score(Qi[b,t,i,j], Ki[b,s,j], Gi[b,t,i])",
-        ]

@@ -33,33 +33,10 @@ class DeltaAttention(Written):
         dims |= {"w": self.kernel, "wm": self.kernel - 1}
         return dims | ({"r": self.rank} if self.rank else {})
 
-    def lines(self) -> list[str]:
-        lines = [
-            "linear: Q[b,t,k,h] = X[b,t,d] · Wq[d,k,h]",
-            "linear: K[b,t,k,h] = X[b,t,d] · Wk[d,k,h]",
-            "linear: V[b,t,n,g] = X[b,t,d] · Wv[d,n,g]",
-            "linear: B[b,t,n] = X[b,t,d] · Wb[d,n]",
-            "linear: cache(Q[b,k,h,wm], K[b,k,h,wm], V[b,n,g,wm], S:fp32[b,n,h,g])",
-            "linear: Q[b,t,k,h] = conv(Q[b,t,k,h]; w_convq[k,h,w])",
-            "linear: K[b,t,k,h] = conv(K[b,t,k,h]; w_convk[k,h,w])",
-            "linear: V[b,t,n,g] = conv(V[b,t,n,g]; w_convv[n,g,w])",
-        ]
-        source, dim = "X", "d"
-        if self.rank:
-            lines += ["linear: Fa[b,t,r] = X[b,t,d] · Wfa[d,r]", "linear: Ea[b,t,r] = X[b,t,d] · Wea[d,r]"]
-            dim = "r"
-        decay = "n" if self.decay == "head" else "n,h"
-        forget, gate = (source, source) if not self.rank else ("Fa", "Ea")
-        return [
-            *lines,
-            f"linear: F[b,t,{decay}] = {forget}[b,t,{dim}] · Wf[{dim},{decay}]",
-            f"linear: F[b,t,{decay}] = bias(F[b,t,{decay}]; w_dt[{decay}], w_log[n])",
-            f"linear: O[b,t,n,g] = delta(Q[b,t,k,h], K[b,t,k,h], V[b,t,n,g], B[b,t,n], F[b,t,{decay}], S:fp32[b,n,h,g])",
-            "linear: O[b,t,n,g] = norm(O[b,t,n,g]; w_onorm[g])",
-            f"linear: E[b,t,n,g] = {gate}[b,t,{dim}] · We[{dim},n,g]",
-            "linear: O[b,t,n,g] = act(O[b,t,n,g], E[b,t,n,g])",
-            "linear: A[b,t,d] = O[b,t,n,g] · Wo[n,g,d]",
-        ]
+    @property
+    def forget(self) -> str:
+        """The dims of the decay."""
+        return "n" if self.decay == "head" else "n,h"
 
 
 @dataclass(frozen=True)
@@ -72,16 +49,3 @@ class LightningAttention(Written):
     @property
     def dims(self) -> dict[str, int]:
         return {"n": self.n_heads, "h": self.head_dim, "g": self.head_dim}
-
-    def lines(self) -> list[str]:
-        return [
-            "linear: Q[b,t,n,h] = X[b,t,d] · Wq[d,n,h]",
-            "linear: K[b,t,n,h] = X[b,t,d] · Wk[d,n,h]",
-            "linear: V[b,t,n,g] = X[b,t,d] · Wv[d,n,g]",
-            "linear: cache(S:fp32[b,n,h,g])",
-            "linear: O[b,t,n,g] = scan(Q[b,t,n,h], K[b,t,n,h], V[b,t,n,g], S:fp32[b,n,h,g])",
-            "linear: O[b,t,n,g] = norm(O[b,t,n,g]; w_onorm[n,g])",
-            "linear: E[b,t,n,g] = X[b,t,d] · We[d,n,g]",
-            "linear: O[b,t,n,g] = act(O[b,t,n,g], E[b,t,n,g])",
-            "linear: A[b,t,d] = O[b,t,n,g] · Wo[n,g,d]",
-        ]

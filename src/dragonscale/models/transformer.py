@@ -9,6 +9,7 @@ from functools import cached_property
 
 from dragonscale.models import count
 from dragonscale.models.cache import cache_bytes
+from dragonscale.models.component import written
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Program, Section, parsed
 from dragonscale.numbers import Number
@@ -74,43 +75,6 @@ def layer_section(layer: Layer, d_model: int, name: str, repeat: int, more: dict
     )
 
 
-def _embed_lines(model: Transformer, streams: int) -> list[str]:
-    narrow = model.d_embed is not None
-    lines = [f"embed: {'N[b,t,dn]' if narrow else 'R[b,t,d]'} = lookup(; W_embed[v,{'dn' if narrow else 'd'}])"]
-    lines += ["embed: R[b,t,d] = N[b,t,dn] · W_in[dn,d]"] if narrow else []
-    lines += ["embed: R[b,t,d] = add(R[b,t,d]; W_position[o,d])"] if model.positions else []
-    if model.embed_norm:
-        bias = ", w_embed_norm_bias[d]" if model.embed_norm_bias else ""
-        lines.append(f"norm: R[b,t,d] = norm(R[b,t,d]; w_embed_norm[d]{bias})")
-    if model.layer_input:
-        lines += [
-            "embed: L[b,t,lw] = lookup(; W_layers[vl,lw])",
-            "layer_input: Lp[b,t,lw] = R[b,t,d] · W_layers_in[d,lw]",
-            "norm: Lp[b,t,lw] = norm(Lp[b,t,lw]; w_layers_in[pl])",
-            "embed: L[b,t,lw] = add(L[b,t,lw], Lp[b,t,lw])",
-        ]
-    return lines + (["hyper: R[b,t,hs,d] = mix(R[b,t,d])"] if streams > 1 else [])
-
-
-def _head_lines(model: Transformer, streams: int) -> list[str]:
-    lines: list[str] = []
-    if streams > 1:
-        lines += [
-            "hyper: Hp[b,t,hs2] = R[b,t,hs,d] · W_head_hyper[hs2,hs,d]",
-            "hyper: Hp[b,t,hs2] = bias(Hp[b,t,hs2]; w_head_hyper[hs2], w_head_scale[h1])",
-            "hyper: R[b,t,d] = mix(R[b,t,hs,d], Hp[b,t,hs2])",
-        ]
-    if model.final_norm:
-        bias = ", w_final_bias[d]" if model.final_norm_bias else ""
-        weights = f"; w_final[d]{bias}" if model.final_norm_weight else ""
-        lines.append(f"norm: R[b,t,d] = norm(R[b,t,d]{weights})")
-    wide, source = ("dn", "N") if model.d_embed is not None else ("d", "R")
-    lines += ["head: N[b,t,dn] = R[b,t,d] · W_out[d,dn]"] if model.d_embed is not None else []
-    table = "W_embed" if model.tied else "W_head"
-    lines.append(f"head: Y[b,t,v] = {source}[b,t,{wide}] · {table}[v,{wide}]")
-    return lines + (["head: Y[b,t,v] = bias(Y[b,t,v]; w_head[v])"] if model.head_bias else [])
-
-
 def _program(model: Transformer) -> Program:
     streams = max((layer.streams for layer in model.layers), default=1)
     dims = {"d": model.d_model, "v": model.vocab}
@@ -127,11 +91,11 @@ def _program(model: Transformer) -> Program:
     blocks = [
         layer_section(layer, model.d_model, names[layer], repeat, {"v": model.vocab}) for layer, repeat in kinds.items()
     ]
-    shared = ("W_embed",) if model.tied else ()
+    around, shared = vars(model) | {"many": streams > 1}, ("W_embed",) if model.tied else ()
     sections = (
-        Section("embed", parsed(_embed_lines(model, streams)), dims, shared=shared),
+        Section("embed", parsed(written("embed", around.__getitem__)), dims, shared=shared),
         *blocks,
-        Section("head", parsed(_head_lines(model, streams)), dims, shared=shared),
+        Section("head", parsed(written("head", around.__getitem__)), dims, shared=shared),
     )
     return Program(model.name, sections, tuple(names[layer] for layer in model.layers), model.extras)
 

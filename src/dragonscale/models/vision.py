@@ -3,21 +3,14 @@
 A tower's tokens are patches, not words, so its sections stand apart from the model's own and are counted apart.
 """
 
+from dragonscale.models.component import written
 from dragonscale.models.program import Section, parsed
 
 
-def patches(
-    d_model: int, pixels: int, bias: bool = False, positions: int = 0, class_token: bool = False,
-    norm: bool = False, norm_bias: bool = False,
-) -> Section:  # fmt: skip
-    """Patches of `pixels` numbers each, projected to the tower's width."""
-    lines = ["vision: R[b,t,d] = I[b,t,i] · W_patch[i,d]"]
-    lines += ["vision: R[b,t,d] = bias(R[b,t,d]; w_patch[d])"] if bias else []
-    lines += ["vision: R[b,t,d] = join(R[b,t,d]; w_class[d])"] if class_token else []
-    lines += ["vision: R[b,t,d] = add(R[b,t,d]; W_position[o,d])"] if positions else []
-    if norm:
-        weights = "w_entry[d], w_entry_bias[d]" if norm_bias else "w_entry[d]"
-        lines.append(f"vision: R[b,t,d] = norm(R[b,t,d]; {weights})")
+def patches(d_model: int, pixels: int, positions: int = 0, **options: bool) -> Section:
+    """Patches of `pixels` numbers each, projected to the tower's width; `options` are a bias, a class_token, a norm and a
+    norm_bias."""
+    lines = written("patches", (options | {"positions": positions}).get)
     return Section("vision.patches", parsed(lines), {"d": d_model, "i": pixels, "o": positions or 1})
 
 
