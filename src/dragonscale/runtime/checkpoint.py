@@ -73,7 +73,7 @@ FEED: dict[str, Source] = {
     "Wsd": (("mlp.shared_experts.down_proj.weight", "mlp.shared_expert.down_proj.weight"), _matrix("z", "d")),
     "W_sgate": (("mlp.shared_expert_gate.weight",), _as_is("d")),
 }
-EXPERTS: dict[str, tuple[tuple[str, ...], Make]] = {
+EXPERTS: dict[str, Source] = {
     "Wu": (("mlp.experts.{}.up_proj.weight", "block_sparse_moe.experts.{}.w3.weight"), _matrix("d", "f")),
     "Wg": (("mlp.experts.{}.gate_proj.weight", "block_sparse_moe.experts.{}.w1.weight"), _matrix("d", "f")),
     "Wd": (("mlp.experts.{}.down_proj.weight", "block_sparse_moe.experts.{}.w2.weight"), _matrix("f", "d")),
@@ -83,6 +83,8 @@ NORMS: dict[str, Source] = {
     "w_ffn": (("pre_feedforward_layernorm.weight", "post_attention_layernorm.weight"), _as_is("d")),
     "w_mixer_after": (("post_attention_layernorm.weight",), _as_is("d")),
     "w_ffn_after": (("post_feedforward_layernorm.weight",), _as_is("d")),
+    "w_qnorm": (("self_attn.q_norm.weight",), _as_is("h")),
+    "w_qnorm of latents": (("self_attn.q_a_layernorm.weight",), _as_is("q")),
     "w_knorm": (("self_attn.k_norm.weight",), _as_is("h")),
     "w_kvnorm": (("self_attn.kv_a_layernorm.weight",), _as_is("c")),
 }
@@ -104,8 +106,7 @@ def load_weights(tensors: Mapping[str, Any], program: Program, dtype: Any = jnp.
         tree[section.name] = {}
         for name, weight in weights_of(program)[section.name].items():
             if weight.stacked:
-                each = [_layer(tensors, section, weight, number) for number in layers[section.name]]
-                value = numpy.stack(each)
+                value = numpy.stack([_layer(tensors, section, weight, number) for number in layers[section.name]])
             else:
                 value = _found(tensors, ENDS, name, "", section)
             if value.shape != weight.shape:
@@ -117,43 +118,30 @@ def load_weights(tensors: Mapping[str, Any], program: Program, dtype: Any = jnp.
 
 
 def _layer(tensors: Mapping[str, Any], section: Section, weight: Weight, number: int) -> numpy.ndarray:
-    name = weight.array.name
-    prefix = f"model.layers.{number}."
+    name, prefix = weight.array.name, f"model.layers.{number}."
     if any(dim.select for dim in weight.array.dims):
-        names, make = EXPERTS[name]
-        spelt = next((one for one in names if prefix + one.format(0) in tensors), None)
-        if spelt is None:
-            raise _missing(section, name, [prefix + one.format(0) for one in names])
-        return numpy.stack([make(tensors[prefix + spelt.format(e)], section.dims) for e in range(section.dims["e"])])
-    if name == "w_qnorm":
-        latent = "q" in section.dims
-        source: Source = (
-            (("self_attn.q_a_layernorm.weight",), _as_is("q"))
-            if latent
-            else (("self_attn.q_norm.weight",), _as_is("h"))
-        )
-        return _found(tensors, {name: source}, name, prefix, section)
+        return _found(tensors, EXPERTS, name, prefix, section)
+    name = "w_qnorm of latents" if name == "w_qnorm" and "q" in section.dims else name
     return _found(tensors, {**ATTENTION, **FEED, **NORMS}, name, prefix, section)
 
 
 def _found(
     tensors: Mapping[str, Any], sources: dict[str, Source], name: str, prefix: str, section: Section
 ) -> numpy.ndarray:
+    """A weight from the first of its names that is there; of experts, from the tensors of all of them."""
     if name not in sources:
         raise InputError(f"There is no place known in checkpoints for the weight {name} of {section.name}.")
     names, make = sources[name]
-    spelt = next((prefix + one for one in names if prefix + one in tensors), None)
+    spelt = next((prefix + one for one in names if prefix + one.format(0) in tensors), None)
     if spelt is None:
-        raise _missing(section, name, [prefix + one for one in names])
+        asked = shorten(" or ".join(prefix + one.format(0) for one in names), 160)
+        raise InputError(f"The checkpoint lacks the weight {name} of {section.name}: there is no {asked}.")
+    every = [spelt.format(expert) for expert in range(section.dims["e"])] if sources is EXPERTS else [spelt]
     try:
-        return make(numpy.asarray(tensors[spelt]), section.dims)
+        found = [make(numpy.asarray(tensors[each]), section.dims) for each in every]
     except ValueError:
+        shape = tensors[every[0]].shape
         raise InputError(
-            f"The checkpoint's {spelt} has the shape {tensors[spelt].shape}, which is not that of this model."
+            f"The checkpoint's {every[0]} has the shape {shape}, which is not that of this model."
         ) from None
-
-
-def _missing(section: Section, name: str, names: list[str]) -> InputError:
-    return InputError(
-        f"The checkpoint lacks the weight {name} of {section.name}: there is no {shorten(' or '.join(names), 160)}."
-    )
+    return numpy.stack(found) if sources is EXPERTS else found[0]

@@ -147,10 +147,8 @@ def collective_matmul(
     """The overlapped function of whole arrays for a line such as `A[B_X, D_Y] @ W[D, F_Y] -> C[B_X, F_Y]`."""
     line = parse_einsum(text)
     pattern = pattern_of(line)
-    missing = {axis for array in (*line.operands, line.output) for dim in array.dims for axis in dim.axes} - set(
-        mesh.shape
-    )
-    if missing:
+    named = {axis for array in (*line.operands, line.output) for dim in array.dims for axis in dim.axes}
+    if missing := named - set(mesh.shape):
         raise InputError(f"The line '{line}' names the axis {min(missing)}, which the mesh {dict(mesh.shape)} lacks.")
 
     def local(x: jax.Array, weight: jax.Array) -> jax.Array:
@@ -161,9 +159,8 @@ def collective_matmul(
         return matmul_reduce(x, weight, pattern.axis, tiles, both_ways)
 
     def checked(x: jax.Array, weight: jax.Array) -> jax.Array:
-        _check_sizes(
-            line, mesh, (x, weight), tiles * mesh.shape[pattern.axis] if pattern.collective == "all_reduce" else 1
-        )
+        tiled = tiles * mesh.shape[pattern.axis] if pattern.collective == "all_reduce" else 1
+        _check_sizes(line, mesh, (x, weight), tiled)
         return mapped(x, weight)
 
     specs = tuple(to_partition_spec(array) for array in line.operands)

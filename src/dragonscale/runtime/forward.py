@@ -45,10 +45,8 @@ def stretches(order: tuple[str, ...]) -> list[Stretch]:
             if repeats > 1 and size * repeats > best * times:
                 best, times = size, repeats
         pattern = order[at : at + best]
-        starts = []
-        for place, name in enumerate(pattern):
-            starts.append(used.get(name, 0) + pattern[:place].count(name))
-        found.append(Stretch(pattern, times, tuple(starts)))
+        starts = tuple(used.get(name, 0) + pattern[:place].count(name) for place, name in enumerate(pattern))
+        found.append(Stretch(pattern, times, starts))
         for name in pattern:
             used[name] = used.get(name, 0) + times
         at += best * times
@@ -68,12 +66,8 @@ def layer_weights(params: Tree, stretch: Stretch) -> list[Tensors]:
 def unstacked(params: Tree) -> Tree:
     """The same weights with a list of arrays for each stack of layers. A loop over lists reads every weight in place, where a
     scan may copy each layer's out of its stack first: decoding, which does little else than read weights, wants lists."""
-    return {
-        name: own
-        if name in ("embed", "head")
-        else {key: [value[i] for i in range(value.shape[0])] for key, value in own.items()}
-        for name, own in params.items()
-    }
+    ends = {name: params[name] for name in ("embed", "head")}
+    return {name: {key: list(value) for key, value in own.items()} for name, own in params.items()} | ends
 
 
 def _is_list(value: Any) -> bool:
@@ -102,9 +96,8 @@ def head(params: Tree, program: Program, residual: jax.Array, setting: PassSetti
     section = program.sections[-1]
     positions = jnp.zeros((1, residual.shape[1]), jnp.int32)
     shared = {**params["embed"], **params["head"]}
-    logits = run_section(SectionPass(section, setting, positions, shared, tensors={"R": residual}))["Y"].astype(
-        jnp.float32
-    )
+    made = run_section(SectionPass(section, setting, positions, shared, tensors={"R": residual}))
+    logits = made["Y"].astype(jnp.float32)
     cap = setting.numerics.logits_cap
     return cap * jnp.tanh(logits / cap) if cap else logits
 

@@ -91,16 +91,12 @@ def _wide_einsum(text: str, x: jax.Array, weight: jax.Array) -> jax.Array:
     return jnp.einsum(text, x, weight, preferred_element_type=jnp.float32)
 
 
-def _wide_forward(text: str, x: jax.Array, weight: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _wide_einsum(text, x, weight), (x, weight)
-
-
 def _wide_backward(text: str, operands: tuple[jax.Array, jax.Array], slope: jax.Array) -> tuple[jax.Array, ...]:
     _, pull = jax.vjp(functools.partial(jnp.einsum, text), *operands)
     return pull(slope.astype(operands[0].dtype))
 
 
-_wide_einsum.defvjp(_wide_forward, _wide_backward)
+_wide_einsum.defvjp(lambda text, *operands: (_wide_einsum(text, *operands), operands), _wide_backward)
 
 
 def _norm(op: Op, run: SectionPass) -> None:

@@ -154,18 +154,13 @@ def _attention_scale(config: Mapping[str, Any], rope: Rope) -> float | None:
 
 
 def _routing(config: Mapping[str, Any], kind: str) -> Routing:
-    score: Any = (
-        "sigmoid" if config.get("scoring_func") == "sigmoid" or kind in ("deepseek_v3", "kimi_k2") else "softmax"
-    )
     if kind in ("gpt_oss", "mixtral"):
         return Routing("after", normalise=False)
-    return Routing(
-        score,
-        bool(config.get("norm_topk_prob", kind in ("deepseek_v3", "qwen3_moe"))),
-        float(config.get("routed_scaling_factor") or 1.0),
-        int(config.get("n_group") or 1),
-        int(config.get("topk_group") or 1),
-    )
+    sigmoid = config.get("scoring_func") == "sigmoid" or kind in ("deepseek_v3", "kimi_k2")
+    normalise = bool(config.get("norm_topk_prob", kind in ("deepseek_v3", "qwen3_moe")))
+    groups, best = int(config.get("n_group") or 1), int(config.get("topk_group") or 1)
+    scale = float(config.get("routed_scaling_factor") or 1.0)
+    return Routing("sigmoid" if sigmoid else "softmax", normalise, scale, groups, best)
 
 
 def config_of(name: str | Path) -> dict[str, Any]:

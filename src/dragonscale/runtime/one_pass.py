@@ -23,11 +23,6 @@ Tensors = dict[str, Any]
 Note = Callable[[jax.Array, str], jax.Array]
 
 
-def unnoted(value: jax.Array, name: str) -> jax.Array:
-    del name
-    return value
-
-
 @dataclass(frozen=True)
 class PassSetting:
     """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where things
@@ -38,7 +33,7 @@ class PassSetting:
     dtype: Any = None
     place: Place = WHOLE
     mixing: Mixing = field(default_factory=Mixing)
-    note: Note = unnoted
+    note: Note = lambda value, _: value
 
 
 @dataclass

@@ -143,24 +143,19 @@ class _Chip:
     def chunk(self, row: dict[str, jax.Array]) -> Any:
         return jax.tree.map(lambda leaf: leaf[row["chunk"]], self.weights)
 
-    def idle(self, row: Any, given: jax.Array, slope: jax.Array, target: Any, sums: Any) -> Any:
-        del row, slope, target
+    def idle(self, _row: Any, given: jax.Array, _slope: jax.Array, _target: Any, sums: Any) -> Any:
         return jnp.zeros_like(given), jnp.zeros_like(given), sums
 
-    def forward(self, row: Any, given: jax.Array, slope: jax.Array, target: Any, sums: Any) -> Any:
-        del slope, target
+    def forward(self, row: Any, given: jax.Array, _slope: jax.Array, _target: Any, sums: Any) -> Any:
         return self.stage(self.chunk(row), given).astype(given.dtype), jnp.zeros_like(given), sums
 
-    def backward(self, row: Any, given: jax.Array, slope: jax.Array, target: Any, sums: Any) -> Any:
-        del target
+    def backward(self, row: Any, given: jax.Array, slope: jax.Array, _target: Any, sums: Any) -> Any:
         made, pull = jax.vjp(self.stage, self.chunk(row), given)
         to_weights, back = pull(slope.astype(made.dtype))
         value, chunks, head = sums
         return jnp.zeros_like(given), back.astype(given.dtype), (value, _added(chunks, row, to_weights), head)
 
-    def last(self, row: Any, given: jax.Array, slope: jax.Array, target: Any, sums: Any) -> Any:
-        del slope
-
+    def last(self, row: Any, given: jax.Array, _slope: jax.Array, target: Any, sums: Any) -> Any:
         def loss(weights: Any, head: Any, given: jax.Array) -> jax.Array:
             return self.after(head, self.stage(weights, given).astype(given.dtype), target)
 

@@ -8,6 +8,7 @@ head. Those are computed on every chip of the axis.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -40,9 +41,8 @@ def pipelined_layers(program: Program, chunks: int) -> PipelinedLayers:
         raise InputError(
             f"The model's longest run of equal layers has {whole.times} repeats of {len(whole.pattern)}, too few for pipe times virtual = {chunks} chunks."
         )
-    starts = tuple(
-        start + left * whole.pattern.count(name) for start, name in zip(whole.starts, whole.pattern, strict=True)
-    )
+    pairs = zip(whole.starts, whole.pattern, strict=True)
+    starts = tuple(start + left * whole.pattern.count(name) for start, name in pairs)
     cut = (replace(whole, times=left),) if left else ()
     inside = Stretch(whole.pattern, whole.times - left, starts)
     return PipelinedLayers((*found[:longest], *cut), inside, tuple(found[longest + 1 :]))
@@ -74,15 +74,12 @@ def pipelined_sum(
     def scanned(stretch: Stretch, weights: list[Tensors], residual: jax.Array) -> jax.Array:
         return jax.lax.scan(through(program, stretch, setting, positions, remat), residual, weights)[0]
 
-    def stage(weights: list[Tensors], residual: jax.Array) -> jax.Array:
-        return scanned(parts.inside, weights, residual)
-
     def last(params: Any, residual: jax.Array, targets: jax.Array) -> jax.Array:
         for stretch, weights in zip(parts.after, params["after"], strict=True):
             residual = scanned(stretch, weights, residual)
         return losses(head(params, program, residual, setting), targets, setting.place, split).sum()
 
-    run = pipelined_loss(pipeline, stage, last)
+    run = pipelined_loss(pipeline, partial(scanned, parts.inside), last)
 
     def total(tree: dict[str, Any], tokens: jax.Array, targets: jax.Array) -> jax.Array:
         residual = embed(tree, program, tokens, positions, setting)

@@ -44,10 +44,9 @@ def table_of(ticks: Timeline, pipe: int, virtual: int) -> Table:
             if before is not None and not before.backward:
                 stage = stage_of(before, (rank - 1) % pipe, pipe) + 1
                 if stage <= final:
-                    until = uses.get(
-                        (rank, True, stage, before.microbatch), uses[rank, False, stage, before.microbatch]
-                    )
-                    row["put_input"] = inputs.put(rank, (stage, before.microbatch), time, until)
+                    what = (stage, before.microbatch)
+                    until = uses.get((rank, True, *what), uses[rank, False, *what])
+                    row["put_input"] = inputs.put(rank, what, time, until)
             if after is not None and after.backward:
                 stage = stage_of(after, (rank + 1) % pipe, pipe) - 1
                 if stage >= 0:
@@ -85,11 +84,7 @@ def _described(piece: Piece, stage: int, final: int, rank: int, inputs: _Slots, 
     kind = FORWARD if not piece.backward else LAST if stage == final else BACKWARD
     what = rank, (stage, piece.microbatch)
     return {
-        "kind": kind,
-        "chunk": piece.chunk,
-        "microbatch": piece.microbatch,
-        "first": int(stage == 0),
-        "final": int(stage == final),
-        "input": inputs.place[what] if stage else 0,
+        "kind": kind, "chunk": piece.chunk, "microbatch": piece.microbatch, "first": int(stage == 0),
+        "final": int(stage == final), "input": inputs.place[what] if stage else 0,
         "gradient": gradients.place[what] if kind == BACKWARD else 0,
-    }
+    }  # fmt: skip

@@ -5,6 +5,7 @@ is sliced over `tensor` instead: the rows that arrived on the chips of a slice a
 and the results added up and scattered by the one that narrows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax
@@ -41,29 +42,30 @@ def from_experts(done: ExpertRows, way: ReturnPath | None, chosen: ExpertChoice)
     return experts.combine(done if way is None else back(done, way), chosen)
 
 
+def _in_boxes(rows: ExpertRows, count: int, change: Callable[[jax.Array], jax.Array]) -> ExpertRows:
+    """Even rows, and their weights, changed as [expert, row, …] into those of `count` experts."""
+
+    def changed(x: jax.Array) -> jax.Array:
+        return change(x.reshape(rows.sizes.size, -1, *x.shape[1:])).reshape(-1, *x.shape[1:])
+
+    return even_rows(changed(rows.values), count, None if rows.scale is None else changed(rows.scale))
+
+
 def own_experts(rows: ExpertRows, place: Place, axes: tuple[str, ...]) -> ExpertRows:
     """Of rows with the same room for every expert, those of this chip's experts along `axes`."""
-    if not axes:
-        return rows
     count = rows.sizes.size // place.ways(axes)
-    boxes = rows.values.reshape(rows.sizes.size, -1, rows.values.shape[-1])
-    values = place.part(boxes, 0, axes).reshape(-1, rows.values.shape[-1])
-    scale = rows.scale
-    if scale is not None:
-        scale = place.part(scale.reshape(rows.sizes.size, -1), 0, axes).reshape(-1)
-    return even_rows(values, count, scale)
+    return _in_boxes(rows, count, lambda boxes: place.part(boxes, 0, axes)) if axes else rows
 
 
 def among_all(done: ExpertRows, place: Place, axes: tuple[str, ...]) -> ExpertRows:
     """Results of this chip's experts in their place among all, with zeros for the others'."""
-    if not axes:
-        return done
-    done = done.weighted()
     count = done.sizes.size * place.ways(axes)
-    boxes = done.values.reshape(done.sizes.size, -1, done.values.shape[-1])
-    empty = jnp.zeros((count, *boxes.shape[1:]), boxes.dtype)
-    whole = jax.lax.dynamic_update_slice_in_dim(empty, boxes, place.index(axes) * done.sizes.size, 0)
-    return even_rows(whole.reshape(-1, done.values.shape[-1]), count, None)
+
+    def put(boxes: jax.Array) -> jax.Array:
+        empty = jnp.zeros((count, *boxes.shape[1:]), boxes.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(empty, boxes, place.index(axes) * done.sizes.size, 0)
+
+    return _in_boxes(done.weighted(), count, put) if axes else done
 
 
 def widened(rows: ExpertRows, axes: tuple[str, ...]) -> ExpertRows:
@@ -71,13 +73,7 @@ def widened(rows: ExpertRows, axes: tuple[str, ...]) -> ExpertRows:
     if not axes:
         return rows
     if rows.even:
-        boxes = rows.values.reshape(rows.sizes.size, -1, rows.values.shape[-1])
-        values = jax.lax.all_gather(boxes, axes, axis=1, tiled=True).reshape(-1, rows.values.shape[-1])
-        scale = None
-        if rows.scale is not None:
-            each = rows.scale.reshape(rows.sizes.size, -1)
-            scale = jax.lax.all_gather(each, axes, axis=1, tiled=True).reshape(-1)
-        return even_rows(values, rows.sizes.size, scale)
+        return _in_boxes(rows, rows.sizes.size, lambda boxes: jax.lax.all_gather(boxes, axes, axis=1, tiled=True))
     parts = (rows.values, rows.experts, rows.scale)
     values, numbers, scale = jax.tree.map(lambda each: jax.lax.all_gather(each, axes, axis=0, tiled=True), parts)
     order = jnp.argsort(numbers, stable=True)

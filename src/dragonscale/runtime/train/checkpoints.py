@@ -27,15 +27,13 @@ class Checkpoints:
     def __init__(self, folder: str, keep: int, facts: dict[str, Any]) -> None:
         logging.getLogger("absl").setLevel(logging.ERROR)
         self.folder = Path(folder).absolute()
-        self.facts = facts
+        self.name, self.facts = shorten(str(self.folder), 200), facts
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.manager = ocp.CheckpointManager(self.folder, options=options)
         except OSError as error:
-            raise InputError(
-                f"Checkpoints cannot be kept in {shorten(str(self.folder), 200)}: {error.strerror or error}."
-            ) from None
+            raise InputError(f"Checkpoints cannot be kept in {self.name}: {error.strerror or error}.") from None
 
     @property
     def newest(self) -> int | None:
@@ -50,7 +48,7 @@ class Checkpoints:
         for name, value in self.facts.items():
             if before.get(name) != value:
                 raise InputError(
-                    f"The checkpoints in {shorten(str(self.folder), 200)} are of a run with {name} = {shorten(before.get(name))}, "
+                    f"The checkpoints in {self.name} are of a run with {name} = {shorten(before.get(name))}, "
                     f"and this one has {shorten(value)}; give another folder, or the settings of that run."
                 )
         return self._read(step, ocp.args.Composite(state=ocp.args.StandardRestore(shape)))["state"]
@@ -60,7 +58,7 @@ class Checkpoints:
             return self.manager.restore(step, args=args)
         except Exception as error:  # Orbax and TensorStore raise whatever the file system made of it
             raise InputError(
-                f"The checkpoint of step {step} in {shorten(str(self.folder), 200)} cannot be read ({_short(error)}); "
+                f"The checkpoint of step {step} in {self.name} cannot be read ({_short(error)}); "
                 "delete its folder to go on from the one before."
             ) from None
 
@@ -69,14 +67,12 @@ class Checkpoints:
         needed, free = int(own_bytes(state) * MARGIN), self._free()
         if free < needed:
             raise Infeasible(
-                f"The disk of {shorten(str(self.folder), 200)} has {free / 1e9:.3g} GB left and the checkpoint of step {step} "
+                f"The disk of {self.name} has {free / 1e9:.3g} GB left and the checkpoint of step {step} "
                 f"needs {needed / 1e9:.3g} GB; {self._last()}."
             )
         with self._writing(step):
-            self.manager.save(
-                step,
-                args=ocp.args.Composite(state=ocp.args.StandardSave(state), facts=ocp.args.JsonSave(self.facts)),
-            )
+            both = {"state": ocp.args.StandardSave(state), "facts": ocp.args.JsonSave(self.facts)}
+            self.manager.save(step, args=ocp.args.Composite(**both))
 
     def finish(self, step: int) -> None:
         """Wait until everything that was begun is on disk."""
@@ -101,19 +97,14 @@ class Checkpoints:
             yield
         except Exception as error:  # as above
             raise Infeasible(
-                f"The checkpoint of step {step} could not be written to {shorten(str(self.folder), 200)} ({_short(error)}); "
-                f"{self._last()}."
+                f"The checkpoint of step {step} could not be written to {self.name} ({_short(error)}); {self._last()}."
             ) from None
 
 
 def own_bytes(state: Any) -> int:
     """Bytes that this process writes: each shard of an array once, by whoever holds its first copy."""
-    return sum(
-        shard.data.nbytes
-        for leaf in jax.tree.leaves(state)
-        for shard in leaf.addressable_shards
-        if shard.replica_id == 0
-    )
+    shards = (shard for leaf in jax.tree.leaves(state) for shard in leaf.addressable_shards)
+    return sum(shard.data.nbytes for shard in shards if shard.replica_id == 0)
 
 
 def _short(error: Exception) -> str:

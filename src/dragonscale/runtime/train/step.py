@@ -91,11 +91,7 @@ def _step(
         found, slopes = gradients(params, tokens, targets)
         updates, after = transform.update(slopes, state["optimizer"], params)
         updates = jax.tree.map(lambda one: rate * one, updates)
-        metrics = {
-            "loss": found,
-            "grad_norm": optax.tree.norm(slopes),
-            "stop": stop.max(),
-        }
+        metrics = {"loss": found, "grad_norm": optax.tree.norm(slopes), "stop": stop.max()}
         new = {"step": state["step"] + 1, "params": optax.apply_updates(params, updates), "optimizer": after}
         return new, metrics
 
@@ -110,9 +106,5 @@ def _states(order: Order, program: Program, mesh: Mesh) -> Any:
         return found
     repeats = {section.name: section.repeat for section in program.sections if section.name in program.order}
 
-    def over(name: str, own: NamedSharding) -> NamedSharding:
-        if repeats.get(name, 1) % pipe:
-            return own
-        return NamedSharding(own.mesh, PartitionSpec("pipe", *own.spec[1:]))
-
-    return {name: {weight: over(name, own) for weight, own in each.items()} for name, each in found.items()}
+    piped = {name: tree for name, tree in found.items() if not repeats.get(name, 1) % pipe}
+    return found | jax.tree.map(lambda own: NamedSharding(own.mesh, PartitionSpec("pipe", *own.spec[1:])), piped)

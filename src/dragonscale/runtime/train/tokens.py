@@ -45,9 +45,8 @@ def shuffled(place: Any, count: int, seed: int, epoch: int) -> Any:
     """
     half = max(1, (max(count - 1, 1).bit_length() + 1) // 2)
     mask = numpy.uint64((1 << half) - 1)
-    keys = [
-        int(_mixed(seed * 1_000_003 % 2**63, 1 + round_)) ^ int(_mixed(epoch, 101 + round_)) for round_ in range(ROUNDS)
-    ]
+    first = seed * 1_000_003 % 2**63
+    keys = [int(_mixed(first, 1 + each)) ^ int(_mixed(epoch, 101 + each)) for each in range(ROUNDS)]
 
     def once(value: Any) -> Any:
         left, right = value >> numpy.uint64(half), value & mask
@@ -157,6 +156,7 @@ def _paths(patterns: tuple[str, ...]) -> list[Path]:
 
 def _mapped(path: Path, kind: str) -> tuple[Any, int]:
     """A file's tokens, mapped, and its size in bytes."""
+    name = shorten(str(path), 200)
     try:
         size = path.stat().st_size
         if path.suffix == ".npy":
@@ -165,22 +165,20 @@ def _mapped(path: Path, kind: str) -> tuple[Any, int]:
             width = numpy.dtype(kind).itemsize
             if size % width:
                 raise InputError(
-                    f"{shorten(str(path), 200)} has {size:,} bytes, no whole number of {kind} tokens; it was cut short, or "
+                    f"{name} has {size:,} bytes, no whole number of {kind} tokens; it was cut short, or "
                     "holds another type (set tokens under [run])."
                 )
             tokens = numpy.memmap(path, numpy.dtype(kind).newbyteorder("<"), "r") if size else numpy.zeros(0, kind)
         else:
-            raise InputError(f"{shorten(str(path), 200)} is no token file; they end in .bin or .npy.")
+            raise InputError(f"{name} is no token file; they end in .bin or .npy.")
     except OSError as error:
-        raise InputError(
-            f"The token file {shorten(str(path), 200)} cannot be read: {error.strerror or error}."
-        ) from None
+        raise InputError(f"The token file {name} cannot be read: {error.strerror or error}.") from None
     except (ValueError, EOFError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"The token file {shorten(str(path), 200)} is not what its ending says: {error}.") from None
+        raise InputError(f"The token file {name} is not what its ending says: {error}.") from None
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
         raise InputError(
-            f"{shorten(str(path), 200)} holds an array of {tokens.ndim} dims of {tokens.dtype}; tokens are one row of whole numbers."
+            f"{name} holds an array of {tokens.ndim} dims of {tokens.dtype}; tokens are one row of whole numbers."
         )
     return tokens, size
