@@ -14,7 +14,7 @@ import numpy
 from dragonscale.plan.pareto import Front
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
 from dragonscale.training.fast import Judged, cost_rows, judge_rows, lower_bounds
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, unrunnable
 from dragonscale.training.rows import Chosen, Rows, choose, take
 from dragonscale.training.space import Kind, Space, even_chunks, kind_of, kinds_of, rows_of
 
@@ -52,6 +52,7 @@ class _Keeper:
 
     count: int
     limit: float
+    runs_only: bool = False
     best: list[Candidate] = field(default_factory=list)
     front: Front = field(default_factory=Front)
     misses: dict[str, int] = field(default_factory=dict)
@@ -64,6 +65,9 @@ class _Keeper:
         size = len(chosen)
         seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
         legal = allowed(chosen, words.schedule)
+        if self.runs_only:
+            piped, alone = (not unrunnable(replace(words, pipe=pipe, context=2)) for pipe in (2, 1))
+            legal = legal & numpy.where(chosen.numbers["pipe"] > 1, piped, alone)
         laid = numpy.broadcast_to(judged.possible, size)
         fits = held <= self.limit
         self.searched += size
@@ -142,7 +146,7 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
 
 
 def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded: bool) -> _Keeper:
-    keeper = _Keeper(count, job.slice.chip.hbm.capacity)
+    keeper = _Keeper(count, job.slice.chip.hbm.capacity, job.stack.runs_only)
     table = list(blocks(job, rows_of(job, space)))
     total = sum(block_size(job, space, kind, block) for kind, _, block in table)
     for kind, (folded, undivided), block in table:
