@@ -5,16 +5,8 @@ from typing import Any
 import numpy
 import sympy
 
-from dragonscale.collectives import (
-    BOOK,
-    Options,
-    Ring,
-    Rings,
-    Switches,
-    bus_bandwidth,
-    collective_time,
-    ragged_fill,
-)
+from dragonscale.collectives import BOOK, Options, Ring, Rings, Switches, collective_time
+from dragonscale.collectives.cost import bus_bandwidth, ragged_fill
 from dragonscale.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.hardware import Level, links_of, load_chip, parse_slice
 from dragonscale.hardware.fat_tree import fat_tree, load_switch, node_tier

@@ -5,7 +5,8 @@ from typing import Any
 
 import sympy
 
-from dragonscale.collectives import BOOK, Options, collective_time, ragged_fill
+from dragonscale.collectives import BOOK, Options, collective_time
+from dragonscale.collectives.cost import ragged_fill
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.notation import parse_array, parse_chain
 from dragonscale.roofline import array_bytes, solve_equal, symbol

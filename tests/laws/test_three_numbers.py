@@ -8,18 +8,8 @@ import pytest
 import sympy
 
 from dragonscale import numbers
-from dragonscale.collectives import (
-    KINDS,
-    Options,
-    Ring,
-    Rings,
-    Stacked,
-    Switches,
-    Wide,
-    collective_time,
-    ragged_fill,
-    wire_bytes,
-)
+from dragonscale.collectives import Options, Ring, Rings, Stacked, Switches, Wide, collective_time, wire_bytes
+from dragonscale.collectives.cost import KINDS, ragged_fill
 from dragonscale.collectives.profile import expected_time
 from dragonscale.collectives.profile_file import profile_for
 from dragonscale.hardware import load_chip

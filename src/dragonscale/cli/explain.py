@@ -145,13 +145,11 @@ def explain_serve(
     from dragonscale.reports.explain.serve import explain_serve as explained
     from dragonscale.reports.serve.question import ServeQuestion, read_question
 
-    asked = read_question(
-        ServeQuestion(
-            model=model, on=on, prompt=prompt, output=output, ttft=ttft, tpot=tpot, engine=engine, dtype=dtype,
-            weights=weights, compute=compute, kv=kv, plan=plan, batch=batch,
-        )
+    asked = ServeQuestion(
+        model=model, on=on, prompt=prompt, output=output, ttft=ttft, tpot=tpot, engine=engine, dtype=dtype,
+        weights=weights, compute=compute, kv=kv, plan=plan, batch=batch,
     )  # fmt: skip
-    return _show(explained(asked, line, solve), json)
+    return _show(explained(read_question(asked), line, solve), json)
 
 
 def _show(explanation, json: bool) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from dragonscale.cli.show import table
 from dragonscale.reports.sweep.records import COMMANDS, SweepReport
-from dragonscale.reports.sweep.table import SHORT, failures, head, shown, spread_rows
+from dragonscale.reports.sweep.table import HEADS, SHORT, failures, shown, spread_rows
 
 COLUMNS = 80
 MOST = 40
@@ -36,7 +36,7 @@ def _rows(command: str, rows: list[dict[str, Any]]) -> str:
     """The rows of one command; plans are cut to the room that the other columns leave."""
     names = [name for name in SHORT[command] if name not in _LEFT_OUT[command]]
     body = [[shown(name, row.get(name)) for name in names] for row in rows[:MOST]]
-    heads = [head(name) for name in names]
+    heads = [HEADS.get(name, name) for name in names]
     others = [place for place, name in enumerate(names) if name != "plan"]
     taken = sum(2 + max(len(line[place]) for line in [heads, *body]) for place in others)
     room = max(NARROWEST, COLUMNS - taken)

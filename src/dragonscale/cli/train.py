@@ -12,20 +12,14 @@ from dragonscale.cli.verify import conclude
 
 INFEASIBLE = 3
 
-Where = Annotated[
-    str,
-    Parameter(
-        name="--on",
-        help="A slice (v5p:8x16x16, h100:4096). A chip alone (h100) asks for the fewest of them; 'any' for the cheapest slice of all.",
-    ),
-]
+WHERE = "A slice (v5p:8x16x16, h100:4096). A chip alone (h100) asks for the fewest of them; 'any' for the cheapest slice of all."
 
 
 def run(
     model: Annotated[str, Parameter(help="A preset (llama3-70b), a config.json, or a TOML file.")],
     /,
     *,
-    on: Where,
+    on: Annotated[str, Parameter(help=WHERE)],
     batch: Annotated[str, Parameter(help="Tokens of a step (4M), or sequences (512seq).")],
     seq: Annotated[str, Parameter(help="Tokens of a sequence.")],
     tokens: Annotated[str, Parameter(help="Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter.")] = "",
@@ -63,12 +57,11 @@ def run(
     from dragonscale.reports.train.question import TrainQuestion, read_question
     from dragonscale.reports.verify.best import training_question
 
-    asked = read_question(
-        TrainQuestion(
-            model=model, on=on, batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
-            remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew,
-        )
+    question = TrainQuestion(
+        model=model, on=on, batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
+        remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew,
     )  # fmt: skip
+    asked = read_question(question)
     for text in asked.notes:
         note(text)
     with Bar("plans") as bar:

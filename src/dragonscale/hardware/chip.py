@@ -180,18 +180,8 @@ def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
         rates = [under(f"levels.{level.name}.") for level in chip.network.levels]
         network = Tree(tuple(replace(level, **rate) for level, rate in zip(chip.network.levels, rates, strict=True)))
     return replace(
-        chip,
-        matrix=under("matrix."),
-        vector=under("vector."),
-        memory=memory,
-        network=network,
-        pcie=value("pcie"),
-        dcn=value("dcn.egress"),
-        dcn_latency=value("dcn.latency", 0.0),
-        host_chips=int(value("host.chips", 1)),
-        host_shape=tuple(int(size) for size in value("host.shape", ())),
-        structure=under("structure."),
-        price=value("price"),
-        power=value("power"),
-        facts=facts,
-    )
+        chip, matrix=under("matrix."), vector=under("vector."), memory=memory, network=network, pcie=value("pcie"),
+        dcn=value("dcn.egress"), dcn_latency=value("dcn.latency", 0.0), host_chips=int(value("host.chips", 1)),
+        host_shape=tuple(int(size) for size in value("host.shape", ())), structure=under("structure."),
+        price=value("price"), power=value("power"), facts=facts,
+    )  # fmt: skip

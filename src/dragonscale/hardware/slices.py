@@ -103,7 +103,8 @@ def parse_slice(text: str) -> Slice:
     chip, shape, pods = _split(text)
     if shape is None:
         if not chip.default_slice:
-            raise InputError(f"{shorten(text)} names no topology; write e.g. {chip.name}:{_example(chip)}.")
+            example = _x(chip.network.pod) if isinstance(chip.network, Torus) else str(chip.host_chips)
+            raise InputError(f"{shorten(text)} names no topology; write e.g. {chip.name}:{example}.")
         return parse_slice(f"{text.partition('*')[0]}:{chip.default_slice}" + (f"*{pods}" if pods > 1 else ""))
     return check_slice(Slice(chip, shape, pods))
 
@@ -156,10 +157,6 @@ def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
     if pods == 0 or (shape and 0 in shape):
         raise InputError(f"{shorten(text)} has a size of 0; a slice has at least one chip.")
     return load_chip(match["chip"]), shape, pods
-
-
-def _example(chip: Chip) -> str:
-    return _x(chip.network.pod) if isinstance(chip.network, Torus) else str(chip.host_chips)
 
 
 def check_slice(piece: Slice) -> Slice:

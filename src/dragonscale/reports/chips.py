@@ -5,7 +5,6 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip, Torus, chip_names, load_chip
 from dragonscale.hardware.parts import PARTS, alus, cores, matrix_units, structural_peak
-from dragonscale.hardware.quantity import Quantity
 
 
 class OtherReading(msgspec.Struct):
@@ -56,12 +55,6 @@ def _plain(value: object) -> float | list[float]:
     return [float(item) for item in value] if isinstance(value, tuple) else float(value)  # pyright: ignore[reportArgumentType]
 
 
-def _fact(path: str, fact: Quantity) -> Fact:
-    others = [OtherReading(_plain(other.value), other.source, other.note) for other in fact.also]
-    words = fact.dimension, fact.per, fact.direction, fact.source, fact.note
-    return Fact(path, _plain(fact.value), *words, others)
-
-
 def network_text(chip: Chip) -> tuple[str, str]:
     """The network in a few words, and the largest thing it joins."""
     network = chip.network
@@ -89,22 +82,18 @@ def _parts(chip: Chip) -> list[PartRow]:
 def chip_report(chip: Chip) -> ChipReport:
     """One chip."""
     network, largest = network_text(chip)
+    facts: list[Fact] = []
+    for path, fact in chip.facts.items():
+        others = [OtherReading(_plain(other.value), other.source, other.note) for other in fact.also]
+        words = fact.dimension, fact.per, fact.direction, fact.source, fact.note
+        facts.append(Fact(path, _plain(fact.value), *words, others))
     return ChipReport(
-        name=chip.name,
-        title=chip.title,
-        kind=chip.kind,
-        released=chip.released,
-        bf16_flops_per_s=chip.peak("bf16"),
-        hbm_bytes=chip.hbm.capacity,
-        hbm_bytes_per_s=chip.bandwidth("hbm"),
-        critical_intensity_flops_per_byte=chip.intensity("bf16"),
-        network=network,
-        largest=largest,
-        price_usd_per_h=chip.price,
-        parts=_parts(chip),
-        facts=[_fact(path, quantity) for path, quantity in chip.facts.items()],
-        sources=chip.sources,
-    )
+        name=chip.name, title=chip.title, kind=chip.kind, released=chip.released, bf16_flops_per_s=chip.peak("bf16"),
+        hbm_bytes=chip.hbm.capacity, hbm_bytes_per_s=chip.bandwidth("hbm"),
+        critical_intensity_flops_per_byte=chip.intensity("bf16"), network=network, largest=largest,
+        price_usd_per_h=chip.price, parts=_parts(chip),
+        facts=facts, sources=chip.sources,
+    )  # fmt: skip
 
 
 def chips_report() -> list[ChipReport]:

@@ -1,11 +1,9 @@
 """What a model weighs and asks for: parameters, FLOPs, cache and activations, by part."""
 
-from importlib import import_module
-from typing import Any
-
 import msgspec
 
 from dragonscale.hardware import dtype_bytes
+from dragonscale.models import load_model, model_names
 from dragonscale.models.activations import REMAT, activation_bytes
 from dragonscale.models.cache import cache_bytes
 from dragonscale.models.flops import Workload, forward_flops, training_flops
@@ -60,35 +58,22 @@ def model_report(
     cached = sum(cache_bytes(program, sequence, kv_dtype).values())
     reserved = sum(cache_bytes(program, sequence, kv_dtype, page=page, hybrid=False).values())
     report = ModelReport(
-        name=model.name,
-        n_layers=model.n_layers,
-        d_model=model.d_model,
-        vocab=model.vocab,
-        parameters=counts.total,
-        active_parameters=counts.active,
-        checkpoint_parameters=counts.checkpoint,
-        parameters_by_part=counts.by_part,
-        active_parameters_by_part=counts.active_by_part,
-        extra_parameters=counts.extras_by_part,
-        sequence=sequence,
-        causal=causal,
-        forward_flops_per_token=sum(forward.values()),
-        training_flops_per_token=training,
+        name=model.name, n_layers=model.n_layers, d_model=model.d_model, vocab=model.vocab, parameters=counts.total,
+        active_parameters=counts.active, checkpoint_parameters=counts.checkpoint, parameters_by_part=counts.by_part,
+        active_parameters_by_part=counts.active_by_part, extra_parameters=counts.extras_by_part, sequence=sequence,
+        causal=causal, forward_flops_per_token=sum(forward.values()), training_flops_per_token=training,
         six_n_flops_per_token=float(model_flops(counts.active, 1)),
         six_n_with_embedding_flops_per_token=float(model_flops(counts.active + looked_up, 1)),
         forward_flops_per_token_by_part=forward,
-        weight_bytes={dtype: counts.total * dtype_bytes(dtype) for dtype in WEIGHT_DTYPES},
-        kv_dtype=kv_dtype,
-        kv_bytes_per_token=float(kv_bytes_per_token(model, kv_dtype)),
-        cache_bytes_per_sequence=float(cached),
+        weight_bytes={dtype: counts.total * dtype_bytes(dtype) for dtype in WEIGHT_DTYPES}, kv_dtype=kv_dtype,
+        kv_bytes_per_token=float(kv_bytes_per_token(model, kv_dtype)), cache_bytes_per_sequence=float(cached),
         cache_bytes_reserved=float(reserved),
         activation_bytes_per_token={
             policy: float(sum(activation_bytes(program.sections[1:-1], work, policy).values())) / sequence
             for policy in REMAT
         },
-        program=str(program),
-        advice="",
-    )
+        program=str(program), advice="",
+    )  # fmt: skip
     report.advice = _advice(report)
     return report
 
@@ -113,10 +98,9 @@ class ModelRow(msgspec.Struct):
 
 def models_report() -> list[ModelRow]:
     """Every preset."""
-    models: Any = import_module("dragonscale.models")
     rows: list[ModelRow] = []
-    for name in models.model_names():
-        model = models.load_model(name)
+    for name in model_names():
+        model = load_model(name)
         counts = count_parameters(model)
         kv = float(kv_bytes_per_token(model))
         rows.append(ModelRow(name, counts.total, counts.active, model.n_layers, model.d_model, kv))

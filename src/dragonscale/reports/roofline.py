@@ -78,10 +78,10 @@ def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, N
 def open_sizes(asked: Operation, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
     """Every size, symbols for those not given, and the names of the latter."""
     for name in sizes:
-        if name not in asked.indices:
-            raise unknown("dim of this expression called", name, asked.indices)
+        if name not in asked.line.indices:
+            raise unknown("dim of this expression called", name, asked.line.indices)
     known = asked.line.sizes | sizes
-    free = [index for index in asked.indices if index not in known]
+    free = [index for index in asked.line.indices if index not in known]
     return known | {name: symbol(name) for name in free}, free
 
 
@@ -126,23 +126,17 @@ def _counted(
     import sympy
 
     whole, cost = not free, count({})
-    letters = count({name: symbol(name) for name in asked.indices})
+    letters = count({name: symbol(name) for name in asked.line.indices})
     (unit, dtype), _ = next(iter(cost.flops.items()))
     flops, moved = sympy.sympify(letters.total_flops), sympy.expand(letters.bytes[level])
     return RooflineReport(
-        expression=str(asked),
-        chip=None,
-        compute_dtype=dtype,
-        unit=unit,
-        memory=level,
-        sizes={name: int(size) for name, size in sizes.items() if name not in free},
-        free=free,
+        expression=str(asked), chip=None, compute_dtype=dtype, unit=unit, memory=level,
+        sizes={name: int(size) for name, size in sizes.items() if name not in free}, free=free,
         flops_formula=str(sympy.factor_terms(sympy.nsimplify(flops, rational=True))),
         bytes_formula=str(sympy.factor_terms(sympy.nsimplify(moved, rational=True))),
-        flops=float(cost.total_flops) if whole else None,
-        bytes=float(cost.bytes[level]) if whole else None,
+        flops=float(cost.total_flops) if whole else None, bytes=float(cost.bytes[level]) if whole else None,
         intensity_flops_per_byte=float(cost.intensity(level)) if whole else None,
-    )
+    )  # fmt: skip
 
 
 def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:

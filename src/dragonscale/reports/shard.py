@@ -111,16 +111,12 @@ def shard_report(
     there, back = passes(parse_chain(expression), all_sizes, mesh, EXACT)
     forward = [line_report(planned, all_sizes, mesh, most) for planned in there]
     return ShardReport(
-        mesh={name: int(size) for name, size in mesh.axes.items()},
-        on=on,
-        sizes={name: int(size) for name, size in all_sizes.items() if name not in free},
-        free=free,
-        forward=forward,
+        mesh={name: int(size) for name, size in mesh.axes.items()}, on=on,
+        sizes={name: int(size) for name, size in all_sizes.items() if name not in free}, free=free, forward=forward,
         backward=[line_report(planned, all_sizes, mesh, most) for planned in back],
-        forward_collectives=_pass(there, all_sizes, mesh),
-        backward_collectives=_pass(back, all_sizes, mesh),
+        forward_collectives=_pass(there, all_sizes, mesh), backward_collectives=_pass(back, all_sizes, mesh),
         advice=_advice(forward, free, on),
-    )
+    )  # fmt: skip
 
 
 def line_report(planned: PlannedEinsum, sizes: dict[str, Number], mesh: Mesh, most: int) -> LineReport:
@@ -143,20 +139,15 @@ def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> S
     before = [step for step in strategy.before if not step.free]
     return StrategyRow(
         collectives=_rows(list(strategy.collectives), sizes, mesh, before),
-        free_slices=[str(step) for step in strategy.steps if step.free],
-        local=str(strategy.local),
-        computes=not strategy.is_reshard,
-        flops_per_chip=shown(strategy.flops(sizes, mesh)),
-        hbm_bytes_per_chip=shown(strategy.hbm_bytes(sizes, mesh)),
-        repeated_over=list(strategy.replicated),
-        wire_bytes_per_chip=shown(strategy.wire_bytes(sizes, mesh)),
-        math_s=each.get("compute"),
-        hbm_s=each.get("HBM"),
-        comms_s=each.get("network"),
+        free_slices=[str(step) for step in strategy.steps if step.free], local=str(strategy.local),
+        computes=not strategy.is_reshard, flops_per_chip=shown(strategy.flops(sizes, mesh)),
+        hbm_bytes_per_chip=shown(strategy.hbm_bytes(sizes, mesh)), repeated_over=list(strategy.replicated),
+        wire_bytes_per_chip=shown(strategy.wire_bytes(sizes, mesh)), math_s=each.get("compute"),
+        hbm_s=each.get("HBM"), comms_s=each.get("network"),
         lower_s=shown(strategy.lower_seconds(sizes, mesh, EXACT)) if times else None,
         upper_s=shown(sum(times.values())) if times else None,
         bound_by=max(times, key=lambda name: times[name]) if known else None,
-    )
+    )  # fmt: skip
 
 
 def _pass(planned: list[PlannedEinsum], sizes: dict[str, Number], mesh: Mesh) -> list[MoveRow]:

@@ -68,26 +68,15 @@ def slice_report(piece: Slice) -> SliceReport:
     if piece.pods > 1 and dcn is not None:
         weakest = dcn / 2
     return SliceReport(
-        slice=str(piece),
-        chip=chip.title,
-        chips=count,
-        pods=piece.pods,
-        hosts=piece.hosts,
-        host_chips=chip.host_chips,
-        host_shape=list(chip.host_shape),
-        cores=piece.cores if chip.kind == "tpu" and "cores" in chip.structure else None,
-        axes=axes,
-        tiers=tiers,
-        full_bisection=tree.full_bisection if tree else None,
-        bf16_flops_per_s=piece.flops,
-        hbm_bytes=piece.hbm,
-        hbm_bytes_per_s=count * chip.bandwidth("hbm"),
-        pcie_bytes_per_s=chip.pcie * count if chip.pcie else None,
-        dcn_bytes_per_s=dcn,
-        bisection_bytes_per_s=weakest,
+        slice=str(piece), chip=chip.title, chips=count, pods=piece.pods, hosts=piece.hosts,
+        host_chips=chip.host_chips, host_shape=list(chip.host_shape),
+        cores=piece.cores if chip.kind == "tpu" and "cores" in chip.structure else None, axes=axes, tiers=tiers,
+        full_bisection=tree.full_bisection if tree else None, bf16_flops_per_s=piece.flops, hbm_bytes=piece.hbm,
+        hbm_bytes_per_s=count * chip.bandwidth("hbm"), pcie_bytes_per_s=chip.pcie * count if chip.pcie else None,
+        dcn_bytes_per_s=dcn, bisection_bytes_per_s=weakest,
         price_usd_per_h=chip.price * count if chip.price else None,
         power_w=chip.power * count if chip.power else None,
-    )
+    )  # fmt: skip
 
 
 def _axes(piece: Slice) -> list[AxisRow]:
@@ -115,10 +104,8 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
         tree = fat_tree(chip, switch, piece.chips) if piece.chips > node.degree else None
         rows = []
         for tier in tree.tiers if tree else (node_tier(chip),):
-            halves, total = float(tier.bisection(both_ways=False)), int(tier.total)
-            groups, children = int(tier.groups), int(tier.children)
-            rates = float(tier.child_bandwidth), float(tier.per_chip)
-            rows.append(TierRow(tier.name, groups, children, *rates, halves, total))
+            rates = float(tier.child_bandwidth), float(tier.per_chip), float(tier.bisection(both_ways=False))
+            rows.append(TierRow(tier.name, int(tier.groups), int(tier.children), *rates, int(tier.total)))
         # Above one scalable unit every tier is a single group; a top tier with one child joins nothing.
         return [row for row in rows if row.children > 1], tree
     rows, below = [], 1
@@ -126,8 +113,7 @@ def _tiers(piece: Slice) -> tuple[list[TierRow], FatTree | None]:
         if below >= piece.chips:
             break
         children = math.ceil(min(piece.chips, below * (level.degree or piece.chips)) / below)
-        groups = math.ceil(piece.chips / (below * children))
-        each = level.bandwidth / below
-        rows.append(TierRow(level.name, groups, children, level.bandwidth, each, children * level.bandwidth / 2, None))
+        groups, rate = math.ceil(piece.chips / (below * children)), level.bandwidth
+        rows.append(TierRow(level.name, groups, children, rate, rate / below, children * rate / 2, None))
         below *= children
     return rows, None

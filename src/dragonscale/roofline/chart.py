@@ -87,6 +87,5 @@ def _encoded(chart: dict[str, Any], suffix: str) -> bytes:
         raise InputError(f"Plots as PNG, SVG or HTML need the extra: {extra}") from None
     if suffix == ".png":
         return vl_convert.vegalite_to_png(chart, scale=2)
-    if suffix == ".svg":
-        return vl_convert.vegalite_to_svg(chart).encode()
-    return vl_convert.vegalite_to_html(chart, bundle=True).encode()
+    svg = suffix == ".svg"
+    return (vl_convert.vegalite_to_svg(chart) if svg else vl_convert.vegalite_to_html(chart, bundle=True)).encode()

@@ -84,7 +84,8 @@ def crossovers(result: Roofline, variable: Any) -> list[Crossover]:
     """
     import sympy
 
-    free = set().union(*(sympy.sympify(seconds).free_symbols for seconds in result.seconds.values()))
+    times = {name: sympy.sympify(seconds) for name, seconds in result.seconds.items()}
+    free = set().union(*(seconds.free_symbols for seconds in times.values()))
     if variable not in free:
         others = ", ".join(sorted(map(str, free))) or "nothing"
         raise InputError(f"The times do not depend on {variable}; they depend on: {others}.")
@@ -95,14 +96,8 @@ def crossovers(result: Roofline, variable: Any) -> list[Crossover]:
     points: set[Any] = {point for first, second in pairs for point in solve_equal(first, second, variable)}
     found: list[Crossover] = []
     for point in sorted(points, key=float):
-        below, above = (_binding(result, variable, float(point) * (1 + nudge)) for nudge in (-1e-6, 1e-6))
+        near = [float(point) * (1 + nudge) for nudge in (-1e-6, 1e-6)]
+        below, above = (max(times, key=lambda name: float(times[name].subs(variable, at))) for at in near)
         if below != above:
             found.append(Crossover(str(variable), point, below, above))
     return found
-
-
-def _binding(result: Roofline, variable: Any, value: float) -> str:
-    import sympy
-
-    times = {name: float(sympy.sympify(seconds).subs(variable, value)) for name, seconds in result.seconds.items()}
-    return max(times, key=lambda name: times[name])

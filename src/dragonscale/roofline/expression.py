@@ -5,7 +5,7 @@
     act(bf16[B, F]), add(A[B, D], B[B, D]) -> C[B, D]     elementwise: a FLOP or more for each element of the result
 
 >>> asked = parse_operation("attend(Q[b,t,n,h], K[b,s,k,h], V[b,s,k,h])")
->>> asked.indices, str(asked.line.output)
+>>> asked.line.indices, str(asked.line.output)
 (('b', 't', 'n', 'h', 's', 'k'), '[b, t, n, h]')
 >>> parse_operation("relu(fp32[N])").cost({"N": 1024}).intensity()
 0.125
@@ -36,15 +36,10 @@ class Operation:
         return f"{self.function}({arrays}) -> {self.line.output}" if self.function else str(self.line)
 
     @property
-    def indices(self) -> tuple[str, ...]:
-        """Every dim, in order of first appearance."""
-        return self.line.indices
-
-    @property
     def varied(self) -> list[str]:
         """The dims worth varying alone: the heads of attention are not, for query heads share KV heads."""
         heads = [array.names[-2] for array in self.line.operands if self.function == "attend" and len(array.dims) > 2]
-        return [name for name in self.indices if name not in heads]
+        return [name for name in self.line.indices if name not in heads]
 
     def cost(
         self, sizes: dict[str, Number], level: str = "hbm", weights_only: bool = False, per_element: float = 1

@@ -140,7 +140,9 @@ def derive(line: Einsum, mesh: Mesh, prefer: str = "move") -> list[Strategy]:
     if len(line.operands) == 1 and not line.contracted:
         return [_reshard_only(line, mesh, prefer)]
     axes = line.axes
-    choices = [_choices(line, axis) for axis in axes]
+    # An axis may be given to the indices that it already splits somewhere, or to none.
+    dims = [dim for array in (*line.operands, line.output) for dim in array.dims]
+    choices = [list(dict.fromkeys([*(dim.name for dim in dims if axis in dim.axes), ""])) for axis in axes]
     found: dict[tuple[object, ...], Strategy] = {}
     for given in itertools.islice(itertools.product(*choices), MAX_STRATEGIES):
         assignment = {axis: index for axis, index in zip(axes, given, strict=True) if index}
@@ -151,12 +153,6 @@ def derive(line: Einsum, mesh: Mesh, prefer: str = "move") -> list[Strategy]:
             key = tuple((step.kind, step.axes, str(step.before), str(step.after)) for step in strategy.steps)
             found.setdefault((*key, str(strategy.local)), strategy)
     return list(found.values())
-
-
-def _choices(line: Einsum, axis: str) -> list[str]:
-    """The indices an axis may be given to: those it already splits somewhere, or none."""
-    indices = [dim.name for array in (*line.operands, line.output) for dim in array.dims if axis in dim.axes]
-    return list(dict.fromkeys([*indices, ""]))
 
 
 def _orders(line: Einsum, assignment: dict[str, str], mesh: Mesh, prefer: str) -> list[Strategy]:

@@ -58,8 +58,7 @@ def collectives(planned: list[PlannedEinsum]) -> list[Step]:
 
 
 def choose_intermediates(lines: list[Einsum], sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> list[Einsum]:
-    """The chain with a layout for each intermediate, such that the cheapest strategies of all lines
-    are cheapest together."""
+    """The chain with a layout for each intermediate, such that its lines are cheapest together."""
     if len(lines) == 1:
         return lines
     plain = plain_sizes(sizes)

@@ -31,12 +31,8 @@ def local_shape(array: Array, sizes: Sizes, mesh: Mesh) -> tuple[Number, ...]:
     (64, 4096)
     """
     check_layout(array, sizes, mesh)
-    return tuple(_split(sizes[dim.name], mesh.size(*dim.axes)) for dim in array.dims)
-
-
-def _split(size: Number, ways: Number) -> Number:
-    exact = isinstance(size, int) and isinstance(ways, int)
-    return size // ways if exact else size / ways
+    splits = [(sizes[dim.name], mesh.size(*dim.axes)) for dim in array.dims]
+    return tuple(n // ways if isinstance(n, int) and isinstance(ways, int) else n / ways for n, ways in splits)
 
 
 def local_bytes(array: Array, sizes: Sizes, mesh: Mesh) -> Number:

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import msgspec
+import sympy
 
 from dragonscale.units import render
 
@@ -44,23 +45,15 @@ def formula_text(expression: Any) -> str:
     >>> formula_text(0.875 * v), formula_text(v / 4e11), formula_text(v * 1.23456789e-7)
     ('7*V/8', 'V/4e+11', '1.235e-07*V')
     """
-    import sympy
-
     if not isinstance(expression, sympy.Basic):
         return str(expression)
     exact = sympy.nsimplify(expression, rational=True)
-    text = str(exact.replace(lambda part: part.is_Rational and _long(part), _rounded))
-    return text.replace("**", "^")
-
-
-def _long(number: Any) -> bool:
-    return max(abs(number.p), number.q) >= LONGEST
+    rounded = exact.replace(lambda part: part.is_Rational and max(abs(part.p), part.q) >= LONGEST, _rounded)
+    return str(rounded).replace("**", "^")
 
 
 def _rounded(number: Any) -> Any:
     """A symbol that prints as the number to four digits; 1/n keeps its fraction bar."""
-    import sympy
-
     if abs(number.p) == 1:
         return number.p / sympy.Symbol(f"{float(number.q):.4g}", positive=True)
     return sympy.sign(number) * sympy.Symbol(f"{abs(float(number)):.4g}", positive=True)
@@ -68,37 +61,26 @@ def _rounded(number: Any) -> Any:
 
 def tidy(expression: Any) -> Any:
     """A solution without a minus sign above and below its fraction bar."""
-    import sympy
-
     above, below = sympy.fraction(sympy.together(sympy.simplify(expression)))
     return (-above) / (-below) if above.could_extract_minus_sign() else above / below
 
 
 def value_of(expression: Any, values: dict[Any, float]) -> float | None:
     """The number that a formula gives, or None while some letter has none."""
-    import sympy
-
     result = sympy.sympify(expression).subs(values)
     return float(result) if result.is_number else None
 
 
 def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: str) -> FormulaLine:
     """Put values into a formula; where some symbol has none, the value stays open."""
-    import sympy
-
     formula = sympy.sympify(formula)
     text = numbers = formula_text(formula)
     for key, value in sorted(values.items(), key=lambda item: -len(str(item[0]))):
-        numbers = _put_in(numbers, str(key), f"{value:.6g}")
+        numbers = re.sub(rf"(?<![A-Za-z0-9_]){re.escape(str(key))}(?![A-Za-z0-9_])", f"{value:.6g}", numbers)
     result = value_of(formula, values)
-    unknown = formula.free_symbols - set(values)
-    open_value = "depends on " + ", ".join(sorted(map(str, unknown)))
-    shown = open_value if result is None else render(result, dimension, digits=4)
+    missing = ", ".join(sorted(map(str, formula.free_symbols - set(values))))
+    shown = f"depends on {missing}" if result is None else render(result, dimension, digits=4)
     return FormulaLine(name, text, numbers, shown, result, dimension)
-
-
-def _put_in(text: str, name: str, number: str) -> str:
-    return re.sub(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])", number, text)
 
 
 def told(line: FormulaLine) -> str:

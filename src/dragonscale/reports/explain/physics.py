@@ -3,18 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.collectives import (
-    EXACT,
-    Group,
-    Options,
-    Ring,
-    Rings,
-    Stacked,
-    Switches,
-    Wide,
-    collective_time,
-    sent_bytes,
-)
+import sympy
+
+from dragonscale.collectives import EXACT, Group, Options, Ring, Rings, Stacked, Switches, Wide
+from dragonscale.collectives.cost import collective_time, sent_bytes
 from dragonscale.hardware import Chip
 from dragonscale.models.count import parameters
 from dragonscale.models.flops import Workload, forward_flops
@@ -40,11 +32,9 @@ def _rate(name: str, taken: Any) -> Any:
 
 def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: str = "hbm") -> Explanation:
     """Why an operation takes as long as it does: both times, the intensity, and every crossover as a formula."""
-    import sympy
-
     asked = parse_operation(expression)
     known, _ = open_sizes(asked, sizes)
-    letters = {name: symbol(name) for name in asked.indices}
+    letters = {name: symbol(name) for name in asked.line.indices}
     cost = asked.cost(letters, level)
     (unit, dtype), flops = next(iter(cost.flops.items()))
     peak, width = _rate("C", letters), _rate("W", letters)
@@ -70,8 +60,6 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
 
 def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values: Values) -> list[FormulaLine]:
     """Where two times are equal, in each letter: positive solutions, as formulas where the times have no maximum."""
-    import sympy
-
     found: list[FormulaLine] = []
     for name, letter in letters.items():
         first, second = sympy.sympify(math), sympy.sympify(other)
@@ -99,11 +87,9 @@ def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tu
     if isinstance(group, Switches):
         return _lettered_tiers(group)
     link, hop = symbol("W"), symbol("t_hop")
-    sizes = [letters[axis] for axis in axes] if len(group.axes) == len(axes) else []
-    rings = tuple(
-        Ring(size, ring.closed, ring.share)
-        for size, ring in zip(sizes or [ring.size for ring in group.axes], group.axes, strict=True)
-    )
+    named = [letters[axis] for axis in axes] if len(group.axes) == len(axes) else []
+    each = zip(named or [ring.size for ring in group.axes], group.axes, strict=True)
+    rings = tuple(Ring(size, ring.closed, ring.share) for size, ring in each)
     shapes = ", ".join(f"{ring.size} ({'ring' if ring.closed else 'line'})" for ring in group.axes)
     note = f"W = {render(group.link, 'bytes/s')} one way per link; hardware axes: {shapes}"
     return Rings(rings, link, hop), {link: group.link, hop: group.hop}, [note]
@@ -127,18 +113,14 @@ def explain_collective(
     kind: str, volume: float | None, mesh: Mesh, axes: tuple[str, ...], options: Options
 ) -> Explanation:
     """Why a collective takes as long as it does, in V, W and the sizes of the axes."""
-    import sympy
-
     letters = {axis: symbol(f"n_{axis}" if axis in ("V", "W") else axis) for axis in axes}
     v = symbol("V")
     group, values, notes = lettered(mesh.group(axes), letters, axes)
     values |= {letters[axis]: float(mesh.axes[axis]) for axis in axes}
     values |= {} if volume is None else {v: volume}
-    true = collective_time(kind, v, group, replace(options, exact=True))
-    book = collective_time(kind, v, group, replace(options, exact=False))
-    sent = sent_bytes(kind, v, group, options)
+    true, book = (collective_time(kind, v, group, replace(options, exact=exact)) for exact in (True, False))
     lines = [
-        formula_line("bytes each chip sends", sent, values, "bytes"),
+        formula_line("bytes each chip sends", sent_bytes(kind, v, group, options), values, "bytes"),
         formula_line("bandwidth term", true.bandwidth, values, "s"),
         formula_line("latency term", true.latency, values, "s"),
         formula_line("lower bound (the larger)", true.lower, values, "s"),
@@ -147,8 +129,7 @@ def explain_collective(
     # The bandwidth term is V times something, so the two terms meet where V is latency over that.
     equal = sympy.simplify(sympy.sympify(true.latency) / sympy.sympify(true.bandwidth).subs(v, 1))
     found = [formula_line("latency = bandwidth at V", equal, values, "bytes")] if equal != 0 else []
-    subject = f"{kind} over {', '.join(axes)}"
-    return Explanation(subject, lines, [told(line) for line in found], notes, found)
+    return Explanation(f"{kind} over {', '.join(axes)}", lines, [told(line) for line in found], notes, found)
 
 
 def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explanation:
@@ -165,21 +146,16 @@ def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explana
     for way, planned in (("forward", there), ("backward", back)):
         new, times = _pass_lines(way, planned, letters, axis_letters, mesh, values, notes)
         lines += new
-        if way == "forward" and times:
-            for name in [name for name in times if name != "compute"]:
+        for name in times if way == "forward" else ():
+            if name != "compute":
                 found += _crossings(f"compute = {name}", times["compute"], times[name], letters, values)
     return Explanation(str(line), lines, [told(line) for line in found], notes, found)
 
 
 def _pass_lines(
-    way: str,
-    planned: list[PlannedEinsum],
-    letters: dict[str, Number],
-    axis_letters: dict[str, Any],
-    mesh: Mesh,
-    values: Values,
-    notes: list[str],
-) -> tuple[list[FormulaLine], dict[str, Any]]:
+    way: str, planned: list[PlannedEinsum], letters: dict[str, Number], axis_letters: dict[str, Any], mesh: Mesh,
+    values: Values, notes: list[str],
+) -> tuple[list[FormulaLine], dict[str, Any]]:  # fmt: skip
     """The lines of one pass, and its times by resource (empty without a chip)."""
     open_mesh = Mesh(dict(axis_letters))
     lines: list[FormulaLine] = []
@@ -226,12 +202,10 @@ def explain_model(model: Transformer, sequence: int) -> Explanation:
         open_section = Section(section.name, section.ops, letters, 1, section.span, section.chunk, section.top)  # pyright: ignore[reportArgumentType]
         values |= {repeat: float(section.repeat), t: float(sequence)}
         times = repeat if section.repeat > 1 else 1
-        for part, formula in parameters([open_section]).items():
-            name = f"{section.name}: {part} parameters"
-            lines.append(formula_line(name, times * formula, values, "count"))
-        for part, formula in forward_flops([open_section], Workload(1, t, t)).items():
-            if formula != 0:
-                name = f"{section.name}: {part} FLOPs, one sequence"
-                lines.append(formula_line(name, times * formula, values, "FLOP"))
+        counts = parameters([open_section]), forward_flops([open_section], Workload(1, t, t))
+        for found, what, unit in zip(counts, ("parameters", "FLOPs, one sequence"), ("count", "FLOP"), strict=True):
+            for part, formula in found.items():
+                if unit == "count" or formula != 0:
+                    lines.append(formula_line(f"{section.name}: {part} {what}", times * formula, values, unit))
     note = "Training costs three times the forward FLOPs. T is the sequence length, L the layers of this kind."
     return Explanation(model.name, lines, [], [note])

@@ -37,7 +37,7 @@ def read_scheme(text: str, piece: Slice) -> Plan:
 
     >>> from dragonscale.hardware import parse_slice
     >>> print(read_scheme("fsdp+tp", parse_slice("h100:512")), "|", read_scheme("dp", parse_slice("v5p:4x4x4")))
-    fsdp=64,tensor=8 | data=64
+    fsdp=64,tensor=8 | data=64,zero=1
     """
     names = text.strip().lower().split("+")
     if "=" in text or text.strip().endswith(".toml"):

@@ -29,9 +29,8 @@ def read_answers(path: str) -> dict[str, Answer]:
         try:
             answer = msgspec.json.decode(line, type=Answer)
         except msgspec.MsgspecError:
-            raise InputError(
-                f"Line {number} of {shorten(path)} is no result of a sweep; give --out another file."
-            ) from None
+            wrong = f"Line {number} of {shorten(path)} is no result of a sweep"
+            raise InputError(f"{wrong}; give --out another file.") from None
         found[answer.key] = answer
     return found
 

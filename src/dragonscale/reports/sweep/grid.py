@@ -23,19 +23,17 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.reports.serve import question as serve_question
+from dragonscale.reports.serve.question import ServeQuestion
 from dragonscale.reports.sweep.records import COMMANDS, Entry
-from dragonscale.reports.train import question as train_question
-from dragonscale.reports.verify import question as verify_question
+from dragonscale.reports.train.question import TrainQuestion
+from dragonscale.reports.verify.question import VerifyQuestion
 from dragonscale.tables import read_table
 
 MOST = 100_000
-QUESTIONS: dict[str, Any] = {
-    "verify": verify_question.VerifyQuestion,
-    "train": train_question.TrainQuestion,
-    "serve": serve_question.ServeQuestion,
-}
+QUESTIONS: dict[str, Any] = {"verify": VerifyQuestion, "train": TrainQuestion, "serve": ServeQuestion}
 _WRITTEN = {"slice": "on", "option": "options"}
 
 
@@ -86,17 +84,13 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
 
 def _read(command: str, name: str, value: Any, kind: Any) -> Any:
     """A value as the command's flag takes it."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is str and (isinstance(value, str) or number):
+    if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    if kind is bool and isinstance(value, bool):
-        return value
-    if kind is int or kind == int | None:
-        if number and int(value) == value:
-            return int(value)
-    elif kind is float or kind == float | None:
-        if number:
-            return float(value)
-    elif kind == tuple[str, ...] and isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return list(value)
-    raise InputError(f"In a [[{command}]] table {name} is {shorten(value)}, which the command cannot take for it.")
+    if kind in (int, int | None) and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    try:
+        found = msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        said = f"In a [[{command}]] table {name} is {shorten(value)}"
+        raise InputError(f"{said}, which the command cannot take for it.") from None
+    return list(found) if isinstance(found, tuple) else found

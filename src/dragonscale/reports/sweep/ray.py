@@ -12,7 +12,10 @@ from dragonscale.reports.sweep.records import Answer, Entry
 
 def on_ray(entries: Sequence[Entry], address: str, cached: bool = True) -> Iterator[Answer]:
     """Answers in the order in which they are found; `address` is the cluster's (`auto`, `local`, `ray://host:10001`)."""
-    ray = _ray()
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise InputError("A sweep on a cluster needs Ray: pip install 'dragonscale[ray]'.") from None
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)
     except Exception as error:
@@ -41,11 +44,3 @@ def _collected(ray: Any, reference: Any, entry: Entry) -> Answer:
     except Exception as error:
         reason = f"Ray lost it: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         return Answer(entry.key, entry.command, entry.asks, 0.0, failed=reason)
-
-
-def _ray() -> Any:
-    try:
-        import ray  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise InputError("A sweep on a cluster needs Ray: pip install 'dragonscale[ray]'.") from None
-    return ray

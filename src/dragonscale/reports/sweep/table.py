@@ -137,11 +137,6 @@ HEADS = {
 }  # fmt: skip
 
 
-def head(name: str) -> str:
-    """The title of a column."""
-    return HEADS.get(name, name)
-
-
 def markdown(report: SweepReport) -> str:
     """The errors on top, then a table for each command, then what failed and why."""
     parts = [f"{len(report.rows) - report.failed} of {report.entries} entries are answered."]
@@ -152,7 +147,7 @@ def markdown(report: SweepReport) -> str:
         if rows:
             names = SHORT[command]
             cells = [[shown(name, row.get(name)) for name in names] for row in rows]
-            parts.append(_pipes([head(name) for name in names], cells))
+            parts.append(_pipes([HEADS.get(name, name) for name in names], cells))
     if report.failed:
         rows = [[reason, str(len(found)), ", ".join(found)] for reason, found in failures(report.rows).items()]
         parts.append("Not answered:\n\n" + _pipes(["why", "entries", "which"], rows))

@@ -81,9 +81,8 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     if plan is not None and "dtype" not in question.plan:
         plan = replace(plan, dtype=question.dtype)
     tokens = _tokens(question.tokens, model)
-    notes = [note] if note else []
-    if tokens is not None:
-        notes += [text for text in [batch_warning(count_parameters(model).total, tokens, sequences * sequence)] if text]
+    warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
+    notes = [text for text in (note, warning) if text]
     deadline = _deadline(question, piece)
     return TrainAsked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes)
 
@@ -102,12 +101,10 @@ def read_batch(text: str, sequence: int) -> tuple[int, str]:
         return tokens // sequence, ""
     if stripped[-1:] in "kKMGBT":
         binary = parse_count(stripped[:-1] + stripped[-1].upper().replace("B", "G") + "i", "the batch")
-        if binary % sequence == 0:
-            return (
-                binary // sequence,
-                f"A batch of {stripped} tokens is no whole number of sequences of {sequence}; taken as {stripped}i, "
-                f"{binary:,} tokens ({binary // sequence} sequences).",
-            )
+        many, left = divmod(binary, sequence)
+        if not left:
+            said = f"A batch of {stripped} tokens is no whole number of sequences of {sequence}"
+            return many, f"{said}; taken as {stripped}i, {binary:,} tokens ({many} sequences)."
     lower = max(tokens // sequence, 1)
     raise InputError(
         f"A batch of {shorten(text)} tokens is no whole number of sequences of {sequence}; write {lower * sequence} or "
@@ -160,9 +157,8 @@ def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:
     if not question.deadline.strip():
         return None
     if piece is not None:
-        raise InputError(
-            f"--deadline asks how many chips are needed, and --on {question.on} says how many there are; write --on {piece.chip.name}."
-        )
+        asks = f"--deadline asks how many chips are needed, and --on {question.on} says how many there are"
+        raise InputError(f"{asks}; write --on {piece.chip.name}.")
     seconds = parse(question.deadline, "s", "the deadline")
     if seconds <= 0:
         raise InputError(f"--deadline is {shorten(question.deadline)}; it is longer than nothing.")
@@ -175,12 +171,9 @@ def explained_job(plan: str, model: str, on: str, batch: str, seq: str, stack: s
 
     asked = read_question(TrainQuestion(model=model, on=on, batch=batch, seq=seq, stack=stack, dtype=dtype))
     if asked.piece is None:
-        raise InputError(
-            f"Formulas are those of a plan on a slice; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64."
-        )
-    split = read_scheme(plan, asked.piece)
-    if split.chips != asked.piece.chips:
-        raise InputError(
-            f"The plan {split} is for {split.chips} chips and {asked.piece} has {asked.piece.chips}; they must agree."
-        )
+        needs = "Formulas are those of a plan on a slice"
+        raise InputError(f"{needs}; --on is {shorten(on)}, write e.g. v5p:4x4x4 or h100:64.")
+    split, chips = read_scheme(plan, asked.piece), asked.piece.chips
+    if split.chips != chips:
+        raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
     return asked.job(), split if "dtype" in plan else replace(split, dtype=dtype)

@@ -45,29 +45,16 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport
     memory = [MemoryRow(name, float(size)) for name, size in verdict.ledger.memory.items()]
     full = first(verdict.hbm_bytes) > chip.hbm.capacity
     return PlanReport(
-        plan=plan_table(plan),
-        feasible=not broken,
-        step_s=step,
-        lower_s=first(verdict.lower),
-        upper_s=first(verdict.upper),
-        mfu=job.model_flops / (step * job.slice.flops),
-        tokens_per_s_per_chip=job.tokens / step / job.slice.chips,
-        hbm_bytes=first(verdict.hbm_bytes),
-        hbm_limit_bytes=chip.hbm.capacity,
-        bound_by=bound_by(terms),
-        terms=terms,
-        problems=broken,
-        memory=memory,
-        chips=plan.chips,
-        stack=job.stack.name,
-        runnable=not unrunnable(plan),
-        step_low_s=step * (1 - ERROR),
-        step_high_s=step * (1 + ERROR),
-        flops=float(verdict.flops),
+        plan=plan_table(plan), feasible=not broken, step_s=step, lower_s=first(verdict.lower),
+        upper_s=first(verdict.upper), mfu=job.model_flops / (step * job.slice.flops),
+        tokens_per_s_per_chip=job.tokens / step / job.slice.chips, hbm_bytes=first(verdict.hbm_bytes),
+        hbm_limit_bytes=chip.hbm.capacity, bound_by=bound_by(terms), terms=terms, problems=broken, memory=memory,
+        chips=plan.chips, stack=job.stack.name, runnable=not unrunnable(plan), step_low_s=step * (1 - ERROR),
+        step_high_s=step * (1 + ERROR), flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
         advice=memory_advice(memory) if full else advice(job, plan, terms),
         **{name: getattr(budget, name, None) for name in RUN_KEYS},
-    )
+    )  # fmt: skip
 
 
 def term_rows(verdict: Verdict) -> list[TermRow]:
@@ -83,17 +70,11 @@ def search_report(job: Job, found: Found, words: Plan, tokens: float | None = No
     """The best plans of a search in full."""
     chips = job.slice.chips
     return TrainReport(
-        model=job.model.name,
-        slice=str(job.slice),
-        workload=workload_of(job, words, tokens),
-        searched=found.searched,
-        search_s=found.seconds,
-        plans=[plan_report(job, one.plan, tokens) for one in found.best],
-        feasible=found.feasible,
-        infeasible={reason: number for reason, number in found.misses.items() if number},
-        pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front],
-        notes=[],
-    )
+        model=job.model.name, slice=str(job.slice), workload=workload_of(job, words, tokens), searched=found.searched,
+        search_s=found.seconds, plans=[plan_report(job, one.plan, tokens) for one in found.best],
+        feasible=found.feasible, infeasible={reason: number for reason, number in found.misses.items() if number},
+        pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front], notes=[],
+    )  # fmt: skip
 
 
 def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None) -> TrainReport:

@@ -30,8 +30,7 @@ p { margin: .4rem 0; }
 code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; background: var(--code); padding: .1em .35em; border-radius: 4px; overflow-wrap: anywhere; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 1rem 1.1rem; margin: .7rem 0; }
 .top { display: flex; flex-wrap: wrap; justify-content: space-between; gap: .2rem 1rem; align-items: baseline; }
-.top b { font-weight: 600; }
-.ratio { font-weight: 600; }
+.top b, .ratio { font-weight: 600; }
 .pair { display: grid; grid-template-columns: 5.2rem 1fr 6.6rem; gap: .15rem .7rem; align-items: center; margin: .35rem 0; font-size: .9rem; }
 .pair span:nth-child(3n) { text-align: right; }
 .pair .who { color: var(--soft); }

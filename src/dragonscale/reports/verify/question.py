@@ -154,11 +154,8 @@ def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tup
     run = table.get("run", {})
     written = question.seq or str(run.get("seq", ""))
     if not written.strip():
-        what = {
-            "train": "tokens of a sequence",
-            "prefill": "tokens of a prompt",
-            "decode": "tokens a cache has room for",
-        }
+        what = {"train": "tokens of a sequence", "prefill": "tokens of a prompt"}
+        what.setdefault(program, "tokens a cache has room for")
         raise InputError(f"Say how long sequences are ({what[program]}): give --seq 8192, or write seq under [run].")
     sequence = parse_count(written, "the sequence length")
     if not 1 <= sequence <= 10**8:

@@ -63,12 +63,12 @@ def quantity(value: float, unit: str) -> str:
 def totals(report: VerifyReport) -> list[Row]:
     """What the program holds and does on one chip."""
     room = report.limit_bytes
-    lines = {
-        "arguments": (report.arguments, room),
-        "peak memory": (report.peak, room),
-        "matmul FLOPs": (report.flops, 0),
-    }
-    return [_row(name, line, max(scale, line.planned, line.compiled)) for name, (line, scale) in lines.items() if line]
+    lines = (
+        ("arguments", report.arguments, room),
+        ("peak memory", report.peak, room),
+        ("matmul FLOPs", report.flops, 0.0),
+    )
+    return [_row(name, line, max(scale, line.planned, line.compiled)) for name, line, scale in lines if line]
 
 
 def axis_rows(report: VerifyReport) -> list[Row]:
