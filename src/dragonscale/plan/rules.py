@@ -120,7 +120,7 @@ class Rules:
             split[hidden] = self.sliced if routed else self.heads
         else:
             split["t"] += self.routed_spread if routed else self.spread
-        return {name: axes for name, axes in split.items() if axes and (name, axes) not in self.undivided}
+        return {name: fit for name, axes in split.items() if (fit := self._dividing(name, axes))}
 
     def for_line(self, array: Array, held: Array, op: Op) -> Array:
         """How a line wants an operand that lies as `held` says."""
@@ -171,13 +171,19 @@ class Rules:
         """A layout without the axes by which a dim does not divide."""
         if not self.undivided:
             return array
-        layout: Layout = {}
-        for dim in array.dims:
-            axes = dim.axes
-            while axes and (dim.name, axes) in self.undivided:
-                axes = axes[:-1]
-            layout[dim.name] = axes
+        layout = {dim.name: self._dividing(dim.name, dim.axes) for dim in array.dims}
         return array.with_layout(layout, array.partial)
+
+    def _dividing(self, name: str, axes: Axes) -> Axes:
+        while axes and (name, axes) in self.undivided:
+            axes = axes[:-1]
+        return axes
+
+    def among(self, axes: Iterable[str]) -> "Rules":
+        """The same with some of the axes alone: those of more than one chip."""
+        kept = set(axes)
+        given = {name: value for name, value in vars(self).items() if isinstance(value, tuple)}
+        return replace(self, **{name: tuple(one for one in value if one in kept) for name, value in given.items()})
 
     def _hidden(self, names: Iterable[str], routed: bool) -> str | None:
         """The dim that tensor parallelism splits, if any."""

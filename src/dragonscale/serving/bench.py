@@ -1,7 +1,6 @@
 """What the kernels of a section run on, and how a kernel becomes a line of the ledger."""
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.kernels import KernelProfile
@@ -28,11 +27,6 @@ class KernelBench:
     phase: str
     exchange: bool = False
     timed: bool = True
-
-    @cached_property
-    def axis_sizes(self) -> dict[str, int]:
-        """The mesh axes of more than one chip."""
-        return {name: int(size) for name, size in self.mesh.axes.items() if size != 1}
 
     @property
     def attention_dtype(self) -> str:

@@ -15,7 +15,6 @@ from dragonscale.models.program import Section
 from dragonscale.numbers import Number, maximum, product
 from dragonscale.plan.reader import Kernel, Move
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.fitted import ways
 from dragonscale.serving.lines import ServingLine
 from dragonscale.serving.mesh import HEADS
 
@@ -27,20 +26,20 @@ def capacity_rows(tokens: Number, bench: KernelBench) -> int:
     """Rows of each expert from each sender: the capacity times the even share of the rows that a chip routes, which are those of
     its own sequences, or of all where they are gathered."""
     dims = bench.section.dims
-    senders = ways(("data",), bench.axis_sizes) if bench.exchange else 1
+    senders = bench.mesh.size("data") if bench.exchange else 1
     routed = round(float(numpy.ravel(tokens)[0]) / senders) * dims["x"]
     return max(1, math.ceil(int(routed * bench.engine.program.expert_capacity) / dims["e"]))
 
 
 def capacity_flops(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> float:
     """FLOPs of a layer's experts on the rows they have room for."""
-    dims, sizes = bench.section.dims, bench.axis_sizes
-    rows = capacity_rows(tokens, bench) * (ways(("data",), sizes) if bench.exchange else 1)
+    dims, mesh = bench.section.dims, bench.mesh
+    rows = capacity_rows(tokens, bench) * (mesh.size("data") if bench.exchange else 1)
     found = 0.0
     for kernel in kernels:
         weight = kernel.arrays[-2]
-        own = product(dims[dim.name] / ways(dim.axes, sizes) for dim in weight.dims if not dim.select)
-        dealt = next(ways(dim.axes, sizes) for dim in weight.dims if dim.select)
+        own = product(dims[dim.name] / mesh.size(*dim.axes) for dim in weight.dims if not dim.select)
+        dealt = next(mesh.size(*dim.axes) for dim in weight.dims if dim.select)
         found += 2.0 * dims["e"] / dealt * rows * own
     return found
 
@@ -52,7 +51,7 @@ def masked_flops(
     that share a KV head are the rows of a decode step's matmuls."""
     rows = heads * queries
     if bench.phase == "decode" and "k" in bench.section.dims:
-        kept = maximum(1.0, bench.section.dims["k"] / ways(HEADS, bench.axis_sizes))
+        kept = maximum(1.0, bench.section.dims["k"] / bench.mesh.size(*HEADS))
         rows = kept * bench.rows(heads / kept) * queries
     return 2.0 * batch * rows * keys * size
 
@@ -60,12 +59,12 @@ def masked_flops(
 def expert_volume(move: Move, tokens: Number, bench: KernelBench) -> Number:
     """Bytes of tokens on their way to experts, or back, as a group sees them: all the rows there is room for."""
     dims = bench.section.dims
-    return capacity_rows(tokens, bench) * dims["e"] * dims["d"] * WIDTH * ways(move.step.axes, bench.axis_sizes)
+    return capacity_rows(tokens, bench) * dims["e"] * dims["d"] * WIDTH * bench.mesh.size(*move.step.axes)
 
 
 def routing_lines(section: Section, tokens: Number, bench: KernelBench) -> Iterator[ServingLine]:
     """The router's choices and weights, four bytes each, which go where the tokens go."""
-    size = ways(("data",), bench.axis_sizes)
+    size = bench.mesh.size("data")
     if size == 1 or not any(op.function == "dispatch" for op in section.ops):
         return
     rows = capacity_rows(tokens, bench)
@@ -83,5 +82,5 @@ def few_rows(tokens: Number, bench: KernelBench) -> bool:
     """Whether an expert has so few rows that a GPU compiler fills them up, or writes a loop instead of a matmul."""
     if "e" not in bench.section.dims or bench.profile.chip.kind != "gpu":
         return False
-    senders = ways(("data",), bench.axis_sizes) if bench.exchange else 1
+    senders = bench.mesh.size("data") if bench.exchange else 1
     return capacity_rows(tokens, bench) * senders < bench.engine.program.padded_rows

@@ -13,11 +13,13 @@ from dragonscale.models.count import weight_size
 from dragonscale.models.program import Op, Section
 from dragonscale.numbers import product
 from dragonscale.plan.ledger import HeldLine
+from dragonscale.plan.rules import Rules
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import WIDTH, capacity_rows
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.fitted import fit, shared_kv, ways
 from dragonscale.serving.iteration import Iteration
+from dragonscale.serving.mesh import shared_kv
+from dragonscale.sharding.mesh import Mesh
 
 
 class _Step:
@@ -29,13 +31,16 @@ class _Step:
         self.batch = known["prompts"] if self.prompt else known["decodes"]
         self.tokens = known["tokens"] if self.prompt else known["queries"]
         self.length = self.tokens + (known["past"] if self.prompt else known["keys"])
-        self.sizes, self.rules = deployment.axis_sizes, deployment.rules(self.prompt)
-        self.own = self.batch / ways(("data",), self.sizes)
+        self.mesh = Mesh(deployment.axes)
+        self.own = self.batch / self.mesh.size("data")
+
+    def rules(self, section: Section) -> Rules:
+        return self.deployment.rules(self.prompt, section)
 
     def dims(self, section: Section) -> dict[str, float]:
         tokens = 1 if section.name == "head" else self.tokens
         found = {**section.dims, "b": self.batch, "t": tokens, "s": self.length}
-        return {**found, "k": 1} if shared_kv(section.dims, self.sizes) else found
+        return {**found, "k": 1} if shared_kv(section.dims, self.mesh) else found
 
     def bench(self, section: Section) -> KernelBench:
         return self.deployment.bench(section, self.prompt)
@@ -60,7 +65,7 @@ def program_lines(deployment: Deployment, iteration: Iteration) -> Iterator[Held
     head = sections[-1]
     logits = head.ops[-1].output
     assert logits is not None
-    split = ways(fit(step.rules.at_rest(logits), head.dims, step.sizes).dim("v").axes, step.sizes)
+    split = step.mesh.size(*step.rules(head).at_rest(logits).dim("v").axes)
     yield HeldLine("tokens", "tokens", 4.0 * step.own * (step.tokens + 1))
     found = {
         "FFN hidden": alive.hidden * hidden,
@@ -79,8 +84,8 @@ def _weights(section: Section, step: _Step) -> Iterator[HeldLine]:
         for array in op.weights:
             if array.name not in seen and not (array.name in section.shared and section.name == "head"):
                 seen.add(array.name)
-                laid = fit(step.rules.at_rest(array), section.dims, step.sizes)
-                held = section.repeat * WIDTH * weight_size(section, array) / ways(laid.axes, step.sizes)
+                laid = step.rules(section).at_rest(array)
+                held = section.repeat * WIDTH * weight_size(section, array) / step.mesh.size(*laid.axes)
                 yield HeldLine("weights", array.name, held, section=section.name)
 
 
@@ -88,15 +93,15 @@ def _cache(section: Section, step: _Step) -> Iterator[HeldLine]:
     dims = step.dims(section)
     for op in section.ops:
         for array in op.inputs if op.function == "cache" else ():
-            laid = fit(step.rules.cached(array), section.dims, step.sizes)
-            own = product(dims[dim.name] / ways(dim.axes, step.sizes) for dim in laid.dims)
+            laid = step.rules(section).cached(array)
+            own = product(dims[dim.name] / step.mesh.size(*dim.axes) for dim in laid.dims)
             yield HeldLine("cache", array.name, section.repeat * WIDTH * float(own), section=section.name)
 
 
 def _scores(section: Section, op: Op, step: _Step) -> float:
     """A block of scores in fp32."""
-    query = fit(step.rules.attending(op.inputs[0]), section.dims, step.sizes)
-    heads = section.dims["n"] / ways(query.dim("n").axes, step.sizes)
+    query = step.rules(section).attending(op.inputs[0])
+    heads = section.dims["n"] / step.mesh.size(*query.dim("n").axes)
     size = step.deployment.engine.program.attention_block
     block = size if size and step.tokens > size and step.tokens % size == 0 else step.tokens
     return step.own * heads * block * step.length * 4.0
@@ -105,11 +110,11 @@ def _scores(section: Section, op: Op, step: _Step) -> float:
 def _hidden(section: Section, op: Op, step: _Step) -> float:
     """What a nonlinearity makes: of every token, or of the rows that experts have room for."""
     assert op.output is not None
-    laid = fit(step.rules.at_rest(op.output), section.dims, step.sizes)
+    laid = step.rules(section).at_rest(op.output)
     if "x" not in op.output.names:
         dims = step.dims(section)
-        return WIDTH * float(product(dims[dim.name] / ways(dim.axes, step.sizes) for dim in laid.dims))
-    senders = ways(("data",), step.sizes) if step.deployment.exchanges else 1
-    share = section.dims["e"] / ways(("data", "expert"), step.sizes) * senders
-    width = section.dims[op.output.names[-1]] / ways(laid.dims[-1].axes, step.sizes)
+        return WIDTH * float(product(dims[dim.name] / step.mesh.size(*dim.axes) for dim in laid.dims))
+    senders = step.mesh.size("data") if step.deployment.exchanges else 1
+    share = section.dims["e"] / step.mesh.size("data", "expert") * senders
+    width = section.dims[op.output.names[-1]] / step.mesh.size(*laid.dims[-1].axes)
     return share * capacity_rows(step.batch * step.tokens, step.bench(section)) * width * WIDTH

@@ -15,7 +15,7 @@ from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.plan.reader import Reading
-from dragonscale.plan.rules import SERVING, Rules, serving_rules
+from dragonscale.plan.rules import SERVING, Rules, serving_rules, undivided
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.mesh import mesh_axes
@@ -134,9 +134,14 @@ class Deployment:
         mesh = Mesh(self.axes)
         return KernelBench(self.kernels, self.engine, self.plan, mesh, section, phase, self.exchanges, self.timed)
 
-    def rules(self, prompt: bool) -> Rules:
-        """The layouts of prompts or of single tokens."""
-        return serving_rules(self.plan.spread, prompt, self.exchanges)
+    def rules(self, prompt: bool, section: Section | None = None) -> Rules:
+        """The layouts of prompts or of single tokens. In a compiled program's section axes split no dim that they do not divide."""
+        found = serving_rules(self.plan.spread, prompt, self.exchanges)
+        if section is None or not self.engine.program.divided:
+            return found
+        found = found.among(self.axis_sizes)
+        arrays = dict.fromkeys(array for op in section.ops for array in op.arrays)
+        return replace(found, undivided=undivided(found, arrays, section.dims, self.axis_sizes))
 
 
 def filling(plan: ServingPlan, piece: Slice) -> ServingPlan:

@@ -4,6 +4,7 @@ vocabulary are split over all three (`dragonscale.plan.rules`)."""
 
 from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.sharding.mesh import Mesh
 
 HEADS = ("expert", "tensor", "share")
 
@@ -22,3 +23,9 @@ def mesh_axes(plan: ServingPlan, kv_heads: Number) -> dict[str, Number]:
         "tensor": rest / beyond,
         "share": beyond,
     }
+
+
+def shared_kv(dims: dict[str, Number], mesh: Mesh) -> bool:
+    """Whether chips with query heads of their own share KV heads evenly: each of a compiled program's then has a copy of one."""
+    many = mesh.size(*HEADS)
+    return bool("k" in dims and dims["k"] < many and many % dims["k"] == 0 and dims["n"] % many == 0)

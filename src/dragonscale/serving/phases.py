@@ -22,7 +22,6 @@ from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import expert_volume, routing_lines
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.exchange import sent_share
-from dragonscale.serving.fitted import fitted, shared_kv
 from dragonscale.serving.iteration import Iteration, decode, prefill
 from dragonscale.serving.kernel_lines import (
     EXPERT_KERNELS,
@@ -35,6 +34,7 @@ from dragonscale.serving.kernel_lines import (
     recurrent_line,
 )
 from dragonscale.serving.lines import IterationCost, ServingLine
+from dragonscale.serving.mesh import shared_kv
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_size
 
@@ -109,14 +109,13 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
 def _reading(deployment: Deployment, section: Section, prompt: bool) -> Reading:
     known, key = deployment.readings, (section.name, prompt)
     if key not in known:
-        found = read_forward(section, deployment.rules(prompt))
-        known[key] = fitted(found, deployment.axis_sizes) if deployment.engine.program.divided else found
+        known[key] = read_forward(section, deployment.rules(prompt, section))
     return known[key]
 
 
 def _dims(section: Section, deployment: Deployment) -> dict[str, Number]:
     """The dims of a section; a KV head that chips of a compiled program share is one head on each."""
-    one = deployment.engine.program.divided and shared_kv(section.dims, deployment.axis_sizes)
+    one = deployment.engine.program.divided and shared_kv(section.dims, Mesh(deployment.axes))
     return {**section.dims, "k": 1} if one else dict(section.dims)
 
 
