@@ -56,12 +56,9 @@ def _latencies(report: SimulateReport) -> str:
     rows = []
     for name, title in _NAMES.items():
         if name in report.latency and report.requests.finished:
-            rows.append([title, *_row(report.latency[name]), _target(report, name)])
+            target = render(report.slo[name], "s") if name in report.slo else ""
+            rows.append([title, *_row(report.latency[name]), target])
     return table(header, rows, right=range(1, len(header)))
-
-
-def _target(report: SimulateReport, name: str) -> str:
-    return render(report.slo[name], "s") if name in report.slo else ""
 
 
 def _row(one: Latency) -> list[str]:

@@ -4,7 +4,9 @@ A format of kernels says more than a dtype of elements: `fp8_block` is fp8 with 
 `mxfp4_bf16` is 4-bit weights unpacked on the fly and multiplied with bf16 activations.
 """
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 from dragonscale.errors import unknown
 
@@ -20,30 +22,8 @@ class Format:
     like: str = ""
 
 
-FORMATS: dict[str, Format] = {
-    "bf16": Format("bf16", 2, 2),
-    "fp16": Format("fp16", 2, 2, "bf16"),
-    "fp32": Format("fp32", 4, 4, "bf16"),
-    "tf32": Format("tf32", 4, 4, "bf16"),
-    "fp8": Format("fp8", 1, 1, "bf16"),
-    "int8": Format("int8", 1, 1, "fp8"),
-    "fp8_block": Format("fp8", 1, 1 + 4 / 128, "fp8"),
-    "mxfp8": Format("fp8", 1 + 1 / 32, 1 + 1 / 32, "fp8_block"),
-    "nvfp4": Format("fp4", 0.5 + 1 / 16, 0.5 + 1 / 16, "fp8"),
-    "fp4": Format("fp4", 0.5, 0.5, "nvfp4"),
-    "mxfp4": Format("fp4", 0.5 + 1 / 32, 0.5 + 1 / 32, "nvfp4"),
-    "mxfp4_bf16": Format("bf16", 0.5 + 1 / 32, 2, "bf16"),
-    "int4_bf16": Format("bf16", 0.5 + 1 / 64, 2, "mxfp4_bf16"),
-    "fp8_bf16": Format("bf16", 1, 2, "bf16"),
-    "int8_bf16": Format("bf16", 1, 2, "fp8_bf16"),
-}
-"""Every format by name. Names such as `int8_bf16` are weights_activations; scales are counted with their elements."""
-
-_SPELLINGS = {
-    "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "f16": "fp16", "float32": "fp32", "f32": "fp32", "f8": "fp8",
-    "fp8_e4m3": "fp8", "float8_e4m3fn": "fp8", "s8": "int8", "int4": "int4_bf16", "w4a16_mxfp4": "mxfp4_bf16",
-    "w4a16": "int4_bf16", "int4_wo": "int4_bf16", "int8_wo": "int8_bf16", "w8a16": "int8_bf16", "w4a4_nvfp4": "nvfp4",
-}  # fmt: skip
+_FILE = tomllib.loads(Path(__file__).with_name("formats.toml").read_text(encoding="utf-8"))
+FORMATS = {name: Format(**row) for name, row in _FILE["formats"].items()}
 
 
 def format_name(dtype: str) -> str:
@@ -53,7 +33,7 @@ def format_name(dtype: str) -> str:
     ('bf16', 'mxfp4_bf16')
     """
     name = dtype.strip().lower()
-    name = _SPELLINGS.get(name, name)
+    name = _FILE["spellings"].get(name, name)
     if name not in FORMATS:
         raise unknown("number format", dtype, FORMATS)
     return name

@@ -22,6 +22,7 @@ from dragonscale.units import parse
 
 _DIRECTORY = resources.files("dragonscale.kernels") / "profiles"
 _USUAL = {"gpu": "generic-gpu", "tpu": "tpu"}
+_RECORDS = {"matmul": Matmul, "attention": FlashAttention, "decode": Decode}
 _Record = TypeVar("_Record")
 
 
@@ -58,7 +59,7 @@ def read_profile(table: dict[str, Any], origin: str) -> ProfileFile:
 def tables_of(file: ProfileFile) -> dict[str, dict[str, Any]]:
     """Every table of constants by its path: `matmul.bf16`, `grouped.fp8.triton`, `stream`."""
     found = {"stream": file.stream}
-    for kind in ("matmul", "attention", "decode"):
+    for kind in _RECORDS:
         found |= {f"{kind}.{name}": table for name, table in getattr(file, kind).items()}
     for name, own in file.grouped.items():
         found |= {f"grouped.{name}.{who}": table for who, table in own.items()}
@@ -104,14 +105,17 @@ def choose(chip: Chip) -> str:
 
 def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
     """A file's constants with a chip's datasheet rates."""
-    wrong = [
-        name
-        for kind in ("matmul", "attention", "decode", "grouped")
-        for name in getattr(file, kind)
-        if name not in FORMATS
-    ]
+    wrong = [name for kind in (*_RECORDS, "grouped") for name in getattr(file, kind) if name not in FORMATS]
     if wrong:
         raise unknown("number format", wrong[0], FORMATS)
+    tables: dict[str, Any] = {
+        kind: Tables({name: make_table(raw, record, f"{kind}.{name}") for name, raw in getattr(file, kind).items()})
+        for kind, record in _RECORDS.items()
+    }
+    grouped = {
+        name: {who: make_table(raw, Grouped, f"grouped.{name}.{who}") for who, raw in own.items()}
+        for name, own in file.grouped.items()
+    }
     rests = {path: msgspec.convert(raw["rests_on"], FittedOn) for path, raw in tables_of(file).items()}
     last = chip.memory.get("l2") or chip.memory.get("vmem") or chip.memory.get("cmem")
     return KernelProfile(
@@ -121,15 +125,8 @@ def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
         file.cores or float(chip.structure.get("sms") or 132),
         last.capacity if last else 50 * 2**20,
         make_table(file.stream, Stream, "stream"),
-        Tables({name: make_table(raw, Matmul, f"matmul.{name}") for name, raw in file.matmul.items()}),
-        Tables({name: make_table(raw, FlashAttention, f"attention.{name}") for name, raw in file.attention.items()}),
-        Tables({name: make_table(raw, Decode, f"decode.{name}") for name, raw in file.decode.items()}),
-        Tables(
-            {
-                name: {who: make_table(raw, Grouped, f"grouped.{name}.{who}") for who, raw in own.items()}
-                for name, own in file.grouped.items()
-            }
-        ),
+        **tables,
+        grouped=Tables(grouped),
         measured=chip.name in file.chips and any(rest.rows for rest in rests.values()),
         rests_on=rests,
     )

@@ -22,14 +22,9 @@ _LINES = parse_ops("""
 """)
 
 
-def is_latent(section: Section) -> bool:
-    """Whether a section expands keys from a latent."""
-    return any(weight.name == "Wkb" for op in section.ops for weight in op.weights)
-
-
 def absorbed(section: Section) -> Section:
     """The section with its expansions on the query's and the result's side; any other section as it is."""
-    if not is_latent(section):
+    if not any(weight.name == "Wkb" for op in section.ops for weight in op.weights):  # keys expanded from a latent
         return section
     ops: list[Op] = []
     for op in section.ops:

@@ -7,7 +7,7 @@ them and its result is spread back over all.
 from dataclasses import dataclass
 from typing import Literal
 
-from dragonscale.models.component import Component
+from dragonscale.models.component import Component, written
 from dragonscale.models.program import Op, parsed, renamed
 
 
@@ -59,7 +59,7 @@ class Layer:
         for part, output, name in ((self.mixer, "A", "mixer"), (self.ffn, "M", "ffn")):
             if part is None:
                 continue
-            ops += parsed(self._collapse(name) if self.streams > 1 else [])
+            ops += parsed(written("hyper", {"name": name}.get) if self.streams > 1 else [])
             ops += parsed([self._norm("X", source, name)] if before else [])
             ops += part.ops() if self.norms != "post" else renamed(part.ops(), {"X": "R"})
             ops += parsed([self._norm(output, output, f"{name}_after")] if after else [])
@@ -72,14 +72,6 @@ class Layer:
         bias = f", w_{name}_bias[d]" if self.norm_bias else ""
         weights = f"; w_{name}[d]{bias}" if self.norm_weight else ""
         return f"norm: {output}[b,t,d] = norm({source}[b,t,d]{weights})"
-
-    def _collapse(self, name: str) -> list[str]:
-        """One stream out of several, and the weights that will spread the result back."""
-        return [
-            f"hyper: Hp[b,t,hp] = R[b,t,hs,d] · W_{name}_hyper[hp,hs,d]",
-            f"hyper: Hp[b,t,hp] = bias(Hp[b,t,hp]; w_{name}_hyper[hp], w_{name}_scale[h3])",
-            "hyper: X[b,t,d] = mix(R[b,t,hs,d], Hp[b,t,hp])",
-        ]
 
     def _return(self, output: str) -> str:
         if self.streams > 1:

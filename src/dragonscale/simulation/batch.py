@@ -72,7 +72,7 @@ class Batch:
 
     def next_pages(self) -> int:
         """Pages the next step takes."""
-        return self.growth.next(self.step) if self.grows else 0
+        return self.growth.pages(self.step, 1) if self.grows else 0
 
     def join(self, sequence: Sequence, seed: int, tally: Tally) -> None:
         """A sequence whose context is in the cache begins to decode."""

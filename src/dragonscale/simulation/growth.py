@@ -40,6 +40,8 @@ class EvenGrowth:
 
     def pages(self, step: int, steps: int) -> int:
         """Pages taken in the `steps` steps after `step`."""
+        if steps == 1:  # as nearly always
+            return self.counts[(step + 1) % self.page]
         rounds, rest = divmod(steps, self.page)
         total = rounds * self.members
         if rest:
@@ -49,13 +51,9 @@ class EvenGrowth:
             total += sum(counts[start:stop]) if stop <= page else sum(counts[start:]) + sum(counts[: stop - page])
         return total
 
-    def next(self, step: int) -> int:
-        """Pages taken in the step after `step`."""
-        return self.counts[(step + 1) % self.page]
-
     def advance(self, step: int, steps: int) -> int:
         """Pages taken in the `steps` steps after `step`, which are over."""
-        return self.counts[(step + 1) % self.page] if steps == 1 else self.pages(step, steps)
+        return self.pages(step, steps)
 
     def steps(self, step: int, room: int, limit: int) -> int:
         """The most steps, up to `limit`, whose pages fit into `room`."""
@@ -114,9 +112,6 @@ class UnevenGrowth:
 
     def pages(self, step: int, steps: int) -> int:
         return self._take(self.heap.copy(), step + steps, None)[0]
-
-    def next(self, step: int) -> int:
-        return self.pages(step, 1)
 
     def advance(self, step: int, steps: int) -> int:
         return self._take(self.heap, step + steps, None)[0]

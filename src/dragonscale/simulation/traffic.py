@@ -96,12 +96,7 @@ class OpenLoop:
             SimulatedRequest(number, time, *body)
             for number, (time, body) in enumerate(zip(times, bodies, strict=False))
         )
-        return islice(stream, self.requests), _nothing
-
-
-def _nothing(request: SimulatedRequest, now: float) -> SimulatedRequest | None:
-    del request, now
-    return None
+        return islice(stream, self.requests), lambda _request, _now: None
 
 
 @dataclass(frozen=True)
@@ -132,8 +127,7 @@ class ClosedLoop:
             for n, body in zip(range(first), bodies, strict=False)
         ]
 
-        def after(request: SimulatedRequest, now: float) -> SimulatedRequest | None:
-            del request
+        def after(_request: SimulatedRequest, now: float) -> SimulatedRequest | None:
             number = next(numbers, None)
             return None if number is None else SimulatedRequest(number, now + self.think_s, *next(bodies))
 
@@ -153,10 +147,9 @@ class Replay:
         if self.speed <= 0:
             raise InputError(f"A trace cannot be replayed at {self.speed} times its speed.")
 
-    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:
-        del seed
+    def start(self, seed: int) -> tuple[Iterator[SimulatedRequest], After]:  # noqa: ARG002
         stream = (request._replace(arrival_s=request.arrival_s / self.speed) for request in self.read())
-        return islice(stream, self.requests), _nothing
+        return islice(stream, self.requests), lambda _request, _now: None
 
     def first(self, requests: int) -> "Replay":
         """No more than so many of them."""

@@ -88,11 +88,9 @@ class Fields:
         value = self.value(*names)
         if value is None:
             return None
-        if not isinstance(value, list) or len(value) > MOST_LAYERS:
+        fits = isinstance(value, list) and len(value) <= MOST_LAYERS
+        if not fits or any(type(entry) is not int or not 0 <= entry <= MOST for entry in value):
             raise self._wrong(names[0], value, "a list of whole numbers")
-        for entry in value:
-            if isinstance(entry, bool) or not isinstance(entry, int) or not 0 <= entry <= MOST:
-                raise self._wrong(names[0], value, "a list of whole numbers")
         return value
 
     def kinds(self, name: str, n_layers: int, allowed: Collection[str], otherwise: Callable[[int], str]) -> list[str]:

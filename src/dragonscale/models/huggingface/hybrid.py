@@ -1,6 +1,6 @@
 """Readers of hybrids of softmax attention with linear attention or short convolutions."""
 
-from dragonscale.models.ffn import Mlp, Moe
+from dragonscale.models.ffn import Mlp
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.moe import SPARSE, is_sparse, routed, with_shared
 from dragonscale.models.huggingface.parts import (
@@ -22,39 +22,27 @@ LINEAR = ("linear_attention", "full_attention")
 CONV = ("conv", "full_attention")
 
 
-def _delta(f: Fields) -> DeltaAttention:
-    return DeltaAttention(
-        n_heads=f.count("linear_num_value_heads"),
-        n_kv_heads=f.count("linear_num_key_heads"),
-        head_dim=f.count("linear_key_head_dim"),
-        v_head_dim=f.count("linear_value_head_dim"),
-        kernel=f.count("linear_conv_kernel_dim"),
-    )
-
-
-def _gated(f: Fields) -> Moe:
-    return routed(f, shared_d_ff=f.count("shared_expert_intermediate_size"), shared_gate=True)
-
-
 def _qwen_hybrid(f: Fields, sparse: bool) -> Transformer:
     """Gated delta net in most layers and gated softmax attention in the rest."""
-    step = f.natural("full_attention_interval") or 4
-    n_layers = f.n_layers()
+    step, n_layers = f.natural("full_attention_interval") or 4, f.n_layers()
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
     f.must_be("attn_output_gate", True)
     f.must_be("mtp_use_dedicated_embeddings", False)
-    f.skip("mlp_only_layers", "decoder_sparse_step", "max_window_layers")
+    f.skip("mlp_only_layers", "decoder_sparse_step", "max_window_layers", "intermediate_size")
+    sizes = ("num_value_heads", "num_key_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
     full = biased_attention(f, qk_norm="head", gate="full")
-    ffn: Mlp | Moe = mlp(f) if not sparse else _gated(f)
-    f.skip("intermediate_size")
-    layers = [Layer(full if each else _delta(f), ffn) for each in softmax]
-    if sparse and f.value("decoder_sparse_step"):  # Qwen3-Next may keep some layers dense
-        layers = [
-            layer if choice else Layer(layer.mixer, mlp(f)) for layer, choice in zip(layers, is_sparse(f), strict=True)
-        ]
+    values, keys, key_size, value_size, kernel = (f.count(f"linear_{name}") for name in sizes)
+    delta = DeltaAttention(values, keys, key_size, value_size, kernel)
+    ffn, dense = mlp(f) if not sparse else None, [False] * n_layers
+    if ffn is None:
+        ffn = routed(f, shared_d_ff=f.count("shared_expert_intermediate_size"), shared_gate=True)
+        if f.value("decoder_sparse_step"):  # Qwen3-Next may keep some layers dense
+            dense = [not each for each in is_sparse(f)]
+    layers = [
+        Layer(full if each else delta, mlp(f) if plain else ffn) for each, plain in zip(softmax, dense, strict=True)
+    ]
     modules = f.natural("mtp_num_hidden_layers")
-    extras = mtp_sections([Layer(full, ffn)], d_model(f), f.count("vocab_size"), modules)
-    return decoder(f, layers, extras=extras)
+    return decoder(f, layers, extras=mtp_sections([Layer(full, ffn)], d_model(f), f.count("vocab_size"), modules))
 
 
 def kimi_linear(f: Fields) -> Transformer:

@@ -4,6 +4,7 @@ from dragonscale.errors import InputError
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.hybrid import LINEAR
+from dragonscale.models.huggingface.inert import NEMOTRON_FIELDS
 from dragonscale.models.huggingface.moe import routed
 from dragonscale.models.huggingface.parts import attention, biased_attention, d_model, decoder, mlp
 from dragonscale.models.layer import Both, Component, Layer
@@ -123,23 +124,12 @@ def nemotron_h(f: Fields) -> Transformer:
         part = parts[kind]()
         mixes = kind in LINEAR
         layers.append(Layer(part if mixes else None, None if mixes else part))
-    f.skip(*_NEMOTRON_FIELDS)
+    f.skip(*NEMOTRON_FIELDS, *HEADS)
     f.must_be("attention_bias", False)
     modules = f.natural("num_nextn_predict_layers")
     module = [Layer(parts["full_attention"](), None), Layer(None, parts["moe"]())] if modules else []
     extras = mtp_sections(module, d_model(f), f.count("vocab_size"), modules)
     return decoder(f, layers, extras=extras)
-
-
-_NEMOTRON_FIELDS = tuple(
-    f"""
-    mamba_num_heads mamba_head_dim ssm_state_size n_groups mamba_n_groups conv_kernel mamba_d_conv use_conv_bias
-    mamba_conv_bias expand mamba_expand use_bias mamba_proj_bias intermediate_size mlp_bias n_routed_experts
-    num_experts_per_tok n_shared_experts moe_intermediate_size moe_shared_expert_intermediate_size moe_latent_size
-    attention_head_dim time_step_rank mtp_layers_block_type mtp_hybrid_override_pattern sliding_window {" ".join(HEADS)}
-    """.split()
-)
-"""Fields of kinds of layers that a model may not have."""
 
 
 def _nemotron_parts(f: Fields) -> dict:  # pyright: ignore[reportMissingTypeArgument]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from dragonscale import simulation as sim
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
@@ -16,21 +17,7 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
 from dragonscale.serving.speculation import head_part
 from dragonscale.simulation.deployed import pool_for
-from dragonscale.simulation.distributions import (
-    Arrivals,
-    AtOnce,
-    Diurnal,
-    Fixed,
-    Gamma,
-    Lengths,
-    Lognormal,
-    Poisson,
-    Uniform,
-)  # fmt: skip
-from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool
-from dragonscale.simulation.options import SimulationOptions
-from dragonscale.simulation.trace_files import read_trace
-from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, TrafficSource
+from dragonscale.simulation.distributions import Arrivals, Lengths
 from dragonscale.units import parse, parse_count
 
 ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
@@ -44,7 +31,7 @@ MOST_REQUESTS = 100_000_000
 class AskedTraffic:
     """Traffic, the longest request that step times are tabulated for, and the means of its requests."""
 
-    source: TrafficSource
+    source: sim.TrafficSource
     longest: int
     prompt: int
     output: int
@@ -58,9 +45,9 @@ class SimulateAsked:
     question: SimulateQuestion
     deployment: Deployment
     prefill: Deployment | None
-    fleet: Fleet
+    fleet: sim.Fleet
     traffic: AskedTraffic
-    options: SimulationOptions
+    options: sim.SimulationOptions
 
 
 def read_question(model: str, question: SimulateQuestion, events: int = 0) -> SimulateAsked:
@@ -72,14 +59,14 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
     traffic = _traffic(question)
     pool = _pool(question, deployment, traffic.longest)
     prefill = _prefill(question, deployment)
-    fleet = Fleet(
+    fleet = sim.Fleet(
         pool,
         prefill and pool_for(prefill, traffic.longest, question.prefill_replicas, router="least_loaded"),
         tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
         overhead_s=deployment.engine.host.front_s(traffic.prompt),
         queue_limit=question.queue_limit or None,
     )
-    options = SimulationOptions(
+    options = sim.SimulationOptions(
         seed=question.seed,
         warmup=question.warmup,
         ttft_s=parse(question.ttft, "s", "--ttft") if question.ttft else math.inf,
@@ -126,8 +113,8 @@ def _lengths(question: SimulateQuestion, tokens: int) -> Lengths:
     if question.lengths not in LENGTHS:
         raise unknown("kind of lengths called", question.lengths, LENGTHS)
     if question.lengths == "uniform":
-        return Uniform(max(1, tokens // 2), tokens + tokens // 2)
-    return Lognormal(tokens, question.cv, 32 * tokens) if question.lengths == "lognormal" else Fixed(tokens)
+        return sim.Uniform(max(1, tokens // 2), tokens + tokens // 2)
+    return sim.Lognormal(tokens, question.cv, 32 * tokens) if question.lengths == "lognormal" else sim.Fixed(tokens)
 
 
 def _traffic(question: SimulateQuestion) -> AskedTraffic:
@@ -146,15 +133,15 @@ def _traffic(question: SimulateQuestion) -> AskedTraffic:
     if question.clients:
         if rate is not None:
             raise InputError("--clients send their next request when they have their output; leave --rate out.")
-        source = ClosedLoop(question.clients, requests, *sizes, prefixes=prefixes)
+        source = sim.ClosedLoop(question.clients, requests, *sizes, prefixes=prefixes)
         return AskedTraffic(source, longest, prompt, output)
-    source = OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes)
+    source = sim.OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes)
     return AskedTraffic(source, longest, prompt, output, None if question.arrivals == "at-once" else rate)
 
 
 def _replayed(question: SimulateQuestion, requests: int) -> AskedTraffic:
     """A trace, all of it unless fewer requests are asked for, with what its requests are like on average."""
-    replay = read_trace(question.trace, question.speed)
+    replay = sim.read_trace(question.trace, question.speed)
     if question.requests != SimulateQuestion.requests:
         replay = replay.first(requests)
     count, inputs, outputs, longest, last = 0, 0, 0, 1, 0.0
@@ -173,17 +160,17 @@ def _arrivals(question: SimulateQuestion, rate: float | None) -> Arrivals:
     if question.arrivals not in ARRIVALS:
         raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
     if question.arrivals == "at-once":
-        return AtOnce()
+        return sim.AtOnce()
     if rate is None:
         raise InputError("Say how requests come: --rate 20/s, --clients 64, --trace FILE or --arrivals at-once.")
     if question.arrivals == "gamma":
-        return Gamma(rate, question.burst)
+        return sim.Gamma(rate, question.burst)
     if question.arrivals == "diurnal":
-        return Diurnal(rate, question.swing, parse(question.period, "s", "--period"))
-    return Poisson(rate)
+        return sim.Diurnal(rate, question.swing, parse(question.period, "s", "--period"))
+    return sim.Poisson(rate)
 
 
-def _pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> Pool:
+def _pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> sim.Pool:
     drafter = None
     if question.draft:
         drafter = deploy(load_model(question.draft), deployment.piece, deployment.plan, deployment.engine)
@@ -225,7 +212,7 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
 _FAILURE = re.compile(r"(?P<replica>\d{1,6})@(?P<at>[^+@]+)(?:\+(?P<down>[^+@]+))?")
 
 
-def read_failure(text: str) -> Failure:
+def read_failure(text: str) -> sim.Failure:
     """`3@100s+60s`: replica 3 dies at 100 s and is back a minute later.
 
     >>> read_failure("3@100s+1min")
@@ -235,7 +222,7 @@ def read_failure(text: str) -> Failure:
     if match is None:
         raise InputError(f"--fail is {shorten(text)}; write REPLICA@TIME or REPLICA@TIME+DURATION, such as 3@100s+60s.")
     down = parse(match["down"], "s", "the time a replica is away") if match["down"] else math.inf
-    return Failure(int(match["replica"]), parse(match["at"], "s", "the time of a failure"), down)
+    return sim.Failure(int(match["replica"]), parse(match["at"], "s", "the time of a failure"), down)
 
 
 def _read_parts(
@@ -260,7 +247,7 @@ def _read_parts(
     return [int(number) for number in match.groups()], values
 
 
-def read_autoscale(text: str) -> Autoscale:
+def read_autoscale(text: str) -> sim.Autoscale:
     """`2..16,target=24,startup=90s`: replicas from 2 to 16, as many as keep 24 requests on each.
 
     >>> read_autoscale("2..16,target=24").most
@@ -275,10 +262,10 @@ def read_autoscale(text: str) -> Autoscale:
     (least, most), values = _read_parts("--autoscale", text, r"(\d{1,6})\.\.(\d{1,6})", wanted, kinds)
     if "target" not in values:
         raise InputError(f"--autoscale is {shorten(text)}, without the requests per replica to aim at; add target=24.")
-    return Autoscale(least, most, values["target"], values.get("startup", 60.0), values.get("every", 10.0))
+    return sim.Autoscale(least, most, values["target"], values.get("startup", 60.0), values.get("every", 10.0))
 
 
-def read_prefixes(text: str) -> Prefixes:
+def read_prefixes(text: str) -> sim.Prefixes:
     """`100x1024,share=0.8,skew=1`: a hundred prefixes of 1,024 tokens that begin 80% of the prompts.
 
     >>> read_prefixes("100x1024,skew=1").groups
@@ -286,4 +273,4 @@ def read_prefixes(text: str) -> Prefixes:
     """
     wanted = "GROUPSxTOKENS, such as 100x1024,share=0.8,skew=1"
     sizes, values = _read_parts("--prefixes", text, r"(\d{1,9})x(\d{1,9})", wanted, {"share": float, "skew": float})
-    return Prefixes(*sizes, **values)
+    return sim.Prefixes(*sizes, **values)

@@ -1,10 +1,11 @@
 """The records that `dscale simulate` answers with; `--json` prints them as they are."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from dragonscale.simulation.result import Outcome
+from dragonscale.simulation.result import Outcome, Throughput
 
 
 class Latency(msgspec.Struct):
@@ -37,14 +38,11 @@ class PoolRow(msgspec.Struct):
     router: str
 
 
-class SimulatedRates(msgspec.Struct):
-    seconds: float
-    requests_per_s: float
-    input_tokens_per_s: float
-    output_tokens_per_s: float
+@dataclass(frozen=True)
+class SimulatedRates(Throughput):
+    """The run's rates, by chip and in money too."""
+
     output_tokens_per_s_per_chip: float
-    goodput_requests_per_s: float
-    good_share: float
     cost_usd_per_mtok: float | None
 
 
