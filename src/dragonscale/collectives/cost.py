@@ -180,7 +180,8 @@ def wire_bytes(kind: str, volume: Number, size: Number) -> Number:
     (56.0, 112.0, 7.0)
     """
     part = (size - 1) / size
-    return volume * {"all_reduce": 2 * part, "all_to_all": part / size, "permute": 1}.get(kind, part)
+    gathered = dict.fromkeys(("all_gather", "reduce_scatter"), part)
+    return volume * (gathered | {"all_reduce": 2 * part, "all_to_all": part / size, "permute": 1})[kind]
 
 
 def sent_bytes(kind: str, volume: Number, group: Group, options: Options = BOOK) -> Number:
