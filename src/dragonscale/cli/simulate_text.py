@@ -15,7 +15,8 @@ _NAMES = {
 
 def text_of(report: SimulateReport) -> str:
     """The whole answer."""
-    lines = [f"{report.model} under traffic: {_traffic(report)}", ""]
+    traffic = ", ".join(f"{name} {value}" for name, value in report.traffic.items())
+    lines = [f"{report.model} under traffic: {traffic}", ""]
     for pool in report.fleet:
         lines.append(
             f"{pool.name}: {pool.replicas} x {pool.slice} ({pool.plan}), {pool.engine}, {pool.scheduler}, "
@@ -24,10 +25,6 @@ def text_of(report: SimulateReport) -> str:
     lines += ["", *_requests(report), "", _latencies(report), "", *_rates(report)]
     lines += ["", f"Bound by {report.bound_by}. {report.advice}"]
     return "\n".join(lines)
-
-
-def _traffic(report: SimulateReport) -> str:
-    return ", ".join(f"{name} {value}" for name, value in report.traffic.items())
 
 
 def _requests(report: SimulateReport) -> list[str]:

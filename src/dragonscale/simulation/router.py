@@ -44,7 +44,11 @@ class Router:
             home = self._best(replicas, [one.predict(want, now) for one, want in zip(replicas, wanted, strict=True)])
         elif home is None or (home.load > BUSIER * min(loads) and home.load > min(loads) + MORE):
             home = self._best(replicas, loads)
-        self._remember(request, home)
+        for block in request.blocks:
+            self.homes[block] = home.index
+            self.homes.move_to_end(block)
+        while len(self.homes) > MOST_HOMES:
+            self.homes.popitem(last=False)
         return home
 
     def _best(self, replicas: Sequence[Replica], scores: Sequence[float]) -> Replica:
@@ -64,10 +68,3 @@ class Router:
                     if replica.index == index:
                         return replica, (place + 1) * request.block_tokens
         return None, 0
-
-    def _remember(self, request: SimulatedRequest, replica: Replica) -> None:
-        for block in request.blocks:
-            self.homes[block] = replica.index
-            self.homes.move_to_end(block)
-        while len(self.homes) > MOST_HOMES:
-            self.homes.popitem(last=False)

@@ -31,8 +31,7 @@ def _qwen_hybrid(f: Fields, sparse: bool) -> Transformer:
     f.skip("mlp_only_layers", "decoder_sparse_step", "max_window_layers", "intermediate_size")
     sizes = ("num_value_heads", "num_key_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
     full = biased_attention(f, qk_norm="head", gate="full")
-    values, keys, key_size, value_size, kernel = (f.count(f"linear_{name}") for name in sizes)
-    delta = DeltaAttention(values, keys, key_size, value_size, kernel)
+    delta = DeltaAttention(*[f.count(f"linear_{name}") for name in sizes])  # pyright: ignore[reportArgumentType]
     ffn, dense = mlp(f) if not sparse else None, [False] * n_layers
     if ffn is None:
         ffn = routed(f, shared_d_ff=f.count("shared_expert_intermediate_size"), shared_gate=True)

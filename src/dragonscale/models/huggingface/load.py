@@ -27,7 +27,7 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.huggingface.families import FAMILIES
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.quantization import stored_dtype, weight_dtypes
-from dragonscale.models.huggingface.vision import WRAPPERS, with_tower
+from dragonscale.models.huggingface.vision import WRAPPERS
 from dragonscale.models.transformer import Transformer
 
 MOST_BYTES = 4_000_000
@@ -124,6 +124,7 @@ def _read_outer(given: Mapping[str, Any], model_type: str) -> Transformer:
         if "tie_word_embeddings" in given:
             model = replace(model, tied=outer.flag("tie_word_embeddings"))
     if vision is not None:
-        model = with_tower(model, outer, vision, tower)
+        model = replace(model, extras=(*model.extras, *tower(vision, outer, model.d_model)))
+        vision.refuse_unread()
     outer.refuse_unread()
     return model

@@ -1,7 +1,6 @@
 """Readers of models that see: a language model inside `text_config`, a tower inside `vision_config` as extras."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError
@@ -11,7 +10,7 @@ from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.parts import split_evenly
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section
-from dragonscale.models.transformer import Transformer, layer_section
+from dragonscale.models.transformer import layer_section
 from dragonscale.models.vision import bridge, norm, patches
 
 Tower = Callable[[Fields, Fields, int], tuple[Section, ...]]
@@ -185,10 +184,3 @@ WRAPPERS: dict[str, tuple[str, Tower, str]] = {
     "llama4": ("llama4_text", llama4_tower, "llama4_vision_model"),
     "kimi_k25": ("kimi_k2", moonvit_tower, "kimi_k25_vision"),
 }
-
-
-def with_tower(model: Transformer, outer: Fields, vision: Fields, tower: Tower) -> Transformer:
-    """The text model with its tower among the extras."""
-    sections = tower(vision, outer, model.d_model)
-    vision.refuse_unread()
-    return replace(model, extras=(*model.extras, *sections))

@@ -23,14 +23,6 @@ def all_but_every(step: int) -> Callable[[int], bool]:
     return lambda number: step > 0 and (number + 1) % step != 0
 
 
-def _everywhere(f: Fields, n_layers: int) -> list[int | None]:
-    return [f.optional("sliding_window")] * n_layers
-
-
-def _where_used(f: Fields, n_layers: int) -> list[int | None]:
-    return _everywhere(f, n_layers) if f.flag("use_sliding_window") else [None] * n_layers
-
-
 def _qwen(f: Fields, n_layers: int, moe: bool = False) -> list[int | None]:
     """With `use_sliding_window`, from layer `max_window_layers` on; in Qwen 2's MoE on every other layer before it."""
     used, first = f.flag("use_sliding_window"), f.natural("max_window_layers")
@@ -58,8 +50,10 @@ def _pattern(f: Fields, n_layers: int) -> list[int | None]:
 
 
 RULES: dict[str, Callable[[Fields, int], list[int | None]]] = {
-    "everywhere": _everywhere,
-    "where_used": _where_used,
+    "everywhere": lambda f, n_layers: [f.optional("sliding_window")] * n_layers,
+    "where_used": lambda f, n_layers: (
+        [f.optional("sliding_window") if f.flag("use_sliding_window") else None] * n_layers
+    ),
     "all": lambda f, n_layers: windows(f, n_layers, lambda _: True),
     "all_but_first_of_four": lambda f, n_layers: windows(f, n_layers, lambda number: number % 4),
     "qwen": _qwen,
