@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.tables import read_table
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 
@@ -81,15 +82,13 @@ def read_numerics(config: Mapping[str, Any]) -> Numerics:
     """
     config = {**config, **(config.get("text_config") or {})}  # of a model that also sees, the part that reads
     kind = str(config.get("model_type", "llama"))
-    given = next(
-        (config[name] for name in ("hidden_act", "hidden_activation", "activation_function") if name in config), "silu"
-    )
+    acts = ("hidden_act", "hidden_activation", "activation_function")
+    given = next((config[name] for name in acts if name in config), "silu")
     if given not in _ACTIVATIONS:
         raise InputError(f"There is no JAX for the nonlinearity {shorten(given)}; known: {', '.join(_ACTIVATIONS)}.")
     gemma = kind.startswith("gemma")
-    eps = next(
-        (config[n] for n in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps") if config.get(n)), 1e-5
-    )
+    epsilons = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps")
+    eps = next((config[name] for name in epsilons if config.get(name)), 1e-5)
     rope = _rope(config)
     heads = config.get("query_pre_attn_scalar")
     return Numerics(
@@ -170,3 +169,16 @@ def config_of(name: str | Path) -> dict[str, Any]:
 
     path = Path(name)
     return read_config(path) if path.suffix == ".json" or path.is_dir() else preset(str(name))
+
+
+def numerics_of(name: str) -> Numerics:
+    """Of a preset, a `config.json`, or a TOML file with the fields of one; a file of the book's letters is a LLaMA."""
+    if Path(name).suffix.lower() != ".toml":
+        return read_numerics(config_of(name))
+    table = read_table(Path(name), "Model file")
+    if "base" in table:
+        raise InputError(
+            f"The model {shorten(name)} is written as changes of {shorten(table['base'])}, which cannot be run yet; write "
+            "its fields out."
+        )
+    return read_numerics(table)

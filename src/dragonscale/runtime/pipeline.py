@@ -47,10 +47,9 @@ class Pipeline:
         return self.mesh.shape[self.axis]
 
     def __post_init__(self) -> None:
-        if self.axis not in self.mesh.shape:
-            raise InputError(
-                f"A pipeline over the axis {self.axis!r} needs a mesh that has it, not {dict(self.mesh.shape)}."
-            )
+        there = dict(self.mesh.shape)
+        if self.axis not in there:
+            raise InputError(f"A pipeline over the axis {self.axis!r} needs a mesh that has it, not {there}.")
 
 
 def into_chunks(weights: Any, pipe: int, virtual: int = 1) -> Any:

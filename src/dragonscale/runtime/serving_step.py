@@ -51,10 +51,8 @@ def serving_mesh(plan: ServingPlan, program: Program, devices: list[Any]) -> Mes
 def check(plan: ServingPlan) -> None:
     """Refuse what has no program yet."""
     for name, allowed in (("context", 1), ("width", 1), ("pipe", 1), ("spread", "copy")):
-        if getattr(plan, name) != allowed:
-            raise InputError(
-                f"A serving plan with {name}={getattr(plan, name)} has no JAX program yet; take {name}={allowed}."
-            )
+        if (value := getattr(plan, name)) != allowed:
+            raise InputError(f"A serving plan with {name}={value} has no JAX program yet; take {name}={allowed}.")
     for name in ("weights", "kv", "compute"):
         if getattr(plan, name) != "bf16":
             raise InputError(f"The JAX program serves in bf16; the plan says {name}={getattr(plan, name)}.")

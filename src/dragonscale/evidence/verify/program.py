@@ -11,9 +11,9 @@ from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.runtime.meshes import exchanges, mesh_of, serving_sizes
+from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.placed_experts import Mixing
 from dragonscale.runtime.serving_step import serving_mesh, serving_step
-from dragonscale.runtime.train.model import numerics_of
 from dragonscale.runtime.train.settings import Order, RunSettings, check
 from dragonscale.runtime.train.step import make_trainer
 from dragonscale.serving.plan import parse_serving_plan

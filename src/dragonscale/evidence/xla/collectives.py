@@ -21,8 +21,15 @@ from dataclasses import dataclass, replace
 
 from dragonscale.collectives import wire_bytes
 from dragonscale.errors import InputError
-from dragonscale.evidence.xla.collective_context import algorithm, is_decomposed, origin_of, window_of
-from dragonscale.evidence.xla.collective_sites import KINDS, Site, collective_sites
+from dragonscale.evidence.xla.collective_sites import (
+    KINDS,
+    Site,
+    algorithm,
+    collective_sites,
+    is_decomposed,
+    origin_of,
+    window_of,
+)
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.replica_groups import Groups, replica_groups, source_target_pairs
 from dragonscale.evidence.xla.shapes import Shape
@@ -224,7 +231,6 @@ def _check_copies(copies: list[Site], found: list[Collective], chips: int | None
     """Each copy in a fusion must be a copy of something that was counted."""
     counted = {(each.kind, each.sent, each.groups) for each in found}
     for site in copies:
+        name = site.instruction.name
         if not any((each.kind, each.sent, each.groups) in counted for each in _read(site, 1, chips)):
-            raise InputError(
-                f"The collective {site.instruction.name} looks like a copy of one that is not in the module."
-            )
+            raise InputError(f"The collective {name} looks like a copy of one that is not in the module.")

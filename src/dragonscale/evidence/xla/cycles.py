@@ -44,9 +44,8 @@ def read_cycles(module: Module, counts: dict[str, int] | None = None) -> Cycles:
     """The estimates of every kernel, times its executions (once where the number of executions is not known)."""
     frames = frame_lines(module.tables)
     counts = upper_executions(module) if counts is None else counts
-    inside = {
-        name for name, calls in callers(module).items() if any(call.instruction.opcode == "fusion" for call in calls)
-    }
+    calls = callers(module).items()
+    inside = {name for name, found in calls if any(call.instruction.opcode == "fusion" for call in found)}
     found: dict[tuple[str, str], tuple[int, float]] = {}
     dropped = 0
     for computation in module.computations.values():

@@ -63,10 +63,8 @@ def slice_groups(target: str) -> Groups:
     match = _TARGET.fullmatch(target)
     if match is None:
         raise InputError(f"The slices {shorten(target)} of a transfer are in no form this reader knows.")
-    slices, devices = _numbers(match["slices"]), _numbers(match["devices"])
-    return tuple(
-        tuple(place * len(devices) + position for place in range(len(slices))) for position in range(len(devices))
-    )
+    slices, devices = (len(_numbers(match[name])) for name in ("slices", "devices"))
+    return tuple(tuple(place * devices + position for place in range(slices)) for position in range(devices))
 
 
 def slice_pairs(target: str) -> tuple[tuple[int, int], ...]:

@@ -1,6 +1,7 @@
 """Times of steps and what they say, beside what was planned."""
 
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,6 @@ class Clock:
         later = self.seconds[1:]
         seconds = statistics.median(later) if later else None
         run, devices = self.order.run, self.trainer.mesh.size
-        held = own_bytes_per_device(state)
         return TrainResult(
             model=self.order.model,
             plan=str(self.order.plan),
@@ -83,15 +83,14 @@ class Clock:
             tokens_per_s=run.batch * run.seq / seconds if seconds else None,
             flops_per_s_per_device=self.flops / seconds / devices if seconds else None,
             mfu=self._mfu(seconds) if seconds else None,
-            state_bytes_per_device=held,
+            state_bytes_per_device=own_bytes_per_device(state),
             planned=self.planned,
         )
 
 
 def own_bytes_per_device(state: State) -> int:
     """Bytes of weights and optimizer state on the fullest device of this process."""
-    held: dict[Any, int] = {}
-    for leaf in jax.tree.leaves(state):
-        for shard in leaf.addressable_shards:
-            held[shard.device] = held.get(shard.device, 0) + shard.data.nbytes
+    held: Counter[Any] = Counter()
+    for shard in (shard for leaf in jax.tree.leaves(state) for shard in leaf.addressable_shards):
+        held[shard.device] += shard.data.nbytes
     return max(held.values())

@@ -22,11 +22,11 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.checkpoint import load_weights
 from dragonscale.runtime.meshes import mesh_of
+from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.safetensors import SafeTensors
 from dragonscale.runtime.train.checkpoints import Checkpoints
 from dragonscale.runtime.train.clock import Clock, TrainResult
 from dragonscale.runtime.train.metrics import Metrics
-from dragonscale.runtime.train.model import numerics_of
 from dragonscale.runtime.train.settings import Order, learning_rate
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
 from dragonscale.runtime.train.stopping import Stop

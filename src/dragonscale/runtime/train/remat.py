@@ -18,15 +18,10 @@ _KEPT = ("dot_product_attention_fwd", "dot_product_attention_fwd_wrapper")
 """What has no name of its own: the sums that a flash kernel hands to its gradient."""
 
 
-def kept_names(program: Program, policy: str) -> frozenset[str]:
-    """The tensors that layers keep under a policy."""
-    layers = [section for section in program.sections if section.name in program.order]
-    return frozenset(array.name for section in layers for array in saved_tensors(section, policy))
-
-
 def remat_of(program: Program, policy: str) -> Callable[[Any], Any]:
     """What to wrap a layer in. Weights and activations gathered for a line are never kept: they are gathered again."""
-    names = kept_names(program, policy) if policy != "block" else frozenset()
+    layers = [section for section in program.sections if section.name in program.order and policy != "block"]
+    names = {array.name for section in layers for array in saved_tensors(section, policy)}
 
     def keep(prim: Any, *_: Any, **settings: Any) -> bool:
         if prim.name == "name":

@@ -148,10 +148,9 @@ def _read(name: str, value: Any) -> Any:
         if not number or not least <= value <= most:
             raise InputError(f"In [run] {name} is {shorten(value)}; write a number from {least:g} to {most:g}.")
         return float(value)
-    if not number or value != value or int(value) != value or not _LEAST.get(name, 1) <= value <= _MOST:
-        raise InputError(
-            f"In [run] {name} is {shorten(value)}; write a whole number of at least {_LEAST.get(name, 1)}."
-        )
+    least = _LEAST.get(name, 1)
+    if not number or value != value or int(value) != value or not least <= value <= _MOST:
+        raise InputError(f"In [run] {name} is {shorten(value)}; write a whole number of at least {least}.")
     return int(value)
 
 

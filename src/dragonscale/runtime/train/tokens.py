@@ -106,14 +106,13 @@ class Tokens:
 
     def _check_whole(self, file: File) -> None:
         """A mapped file that was cut meanwhile would kill the process on the first touch."""
+        name = shorten(str(file.path), 200)
         try:
             size = os.stat(file.path).st_size
         except OSError as error:
-            raise InputError(f"{shorten(str(file.path), 200)} is gone while it was read: {error.strerror}.") from None
+            raise InputError(f"{name} is gone while it was read: {error.strerror}.") from None
         if size < file.size:
-            raise InputError(
-                f"{shorten(str(file.path), 200)} was cut from {file.size:,} to {size:,} bytes while it was read."
-            )
+            raise InputError(f"{name} was cut from {file.size:,} to {size:,} bytes while it was read.")
 
     @property
     def fingerprint(self) -> str:
