@@ -42,7 +42,7 @@ class _Matmul:
         else:
             self.n = self.n + other.n
         self.ops += other.ops
-        self.names += other.names
+        self.names += [name for name in other.names if name not in self.names]
 
 
 def _matmul_of(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh, room: Number) -> _Matmul:

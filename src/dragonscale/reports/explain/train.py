@@ -96,9 +96,16 @@ def _overview(found: _Formulas) -> Iterator[FormulaLine]:
 
 def _named(found: _Formulas, name: str) -> Iterator[FormulaLine]:
     """Lines by the name of what they make or move, their kind, term, part, phase or axes; tensors in memory by theirs."""
+    ledger = found.verdict.ledger
     seen: dict[str, None] = {}
     count = 0
-    for line in found.verdict.ledger.lines:
+    if name in ledger.by("term", "times"):  # a term is all its lines together
+        for key, words, unit in (*QUANTITIES, ("bound_s", "at datasheet rates", "s")):
+            total = ledger.by("term", key)[name]
+            if float(total):
+                yield found.say(f"{name}, {words}", total, unit)
+        return
+    for line in ledger.lines:
         axes = "+".join(sorted(line.axes))
         names = (line.what, line.kind, line.term, line.part, line.phase, axes, *line.axes, *line.what.split("+"))
         seen |= dict.fromkeys(one for one in names if one)
@@ -112,7 +119,7 @@ def _named(found: _Formulas, name: str) -> Iterator[FormulaLine]:
         if float(line.bound_s):
             yield found.say(f"{label}, at datasheet rates", line.bound_s, "s")
         yield found.say(f"{label}, times a step", line.times, "count")
-    for held in found.verdict.ledger.held:
+    for held in ledger.held:
         seen |= dict.fromkeys((held.what, held.part))
         if name in (held.what, held.part):
             count += 1
