@@ -35,9 +35,15 @@ def is_array(*values: Number) -> bool:
 
 def _domain(values: tuple[Number, ...]) -> Any:
     """The module that computes with these values: sympy, numpy or None for plain floats."""
-    if is_symbolic(*values):
-        return sys.modules["sympy"]
-    return sys.modules["numpy"] if is_array(*values) else None
+    numpy = sys.modules.get("numpy")
+    for value in values:
+        if type(value) is float or type(value) is int:  # most values by far; a search asks a million times
+            continue
+        if numpy is not None and isinstance(value, numpy.ndarray):
+            return numpy
+        if is_symbolic(value):
+            return sys.modules["sympy"]
+    return None
 
 
 def maximum(first: Number, *rest: Number) -> Number:
@@ -131,8 +137,9 @@ def ceil_to(value: Number, multiple: Number) -> Number:
 
 def product(values: Any) -> Number:
     """The product of the values, of whatever kind; 1 of none."""
-    result: Number = 1
-    for value in values:
+    found = iter(values)
+    result: Number = next(found, 1)
+    for value in found:
         result = result * value
     return result
 
