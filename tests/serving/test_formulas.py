@@ -1,11 +1,16 @@
 """One iteration on floats, arrays and formulas: the same FLOPs, bytes, bounds and memory, line by line."""
 
+import json
+from pathlib import Path
+
 import numpy
 import pytest
 import sympy
 
 from dragonscale.formula import expression
 from dragonscale.plan.letters import Letters
+from dragonscale.reports.serve.question import ServeQuestion, read_question
+from dragonscale.reports.serve.report import answer, save_iterations
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.formulas import lettered_iteration
@@ -104,3 +109,14 @@ def test_what_is_waited_for_adds_up_to_the_iteration(case: str, step: Iteration)
     assert ledger.total("exposed_s") == pytest.approx(float(iteration_cost(real, step).expected[0]), rel=1e-9)
     assert ledger.hbm_bytes == pytest.approx(capacity(real).hbm, rel=1e-9)
     assert all(line.expected_s >= line.bound_s * (1 - 1e-12) for line in ledger.lines if not line.moves)
+
+
+def test_a_timeline_is_as_long_as_its_iterations(tmp_path: Path) -> None:
+    asked = read_question(ServeQuestion("llama3-8b", "h100:2", plan="tensor=2", batch="64", engine="vllm"))
+    report = answer(asked)
+    save_iterations(asked, report, str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    length = {event["name"]: event["dur"] / 1e6 for event in events if event["name"] in ("prefill", "decode")}
+    best = report.configs[0]
+    assert length["decode"] == pytest.approx(best.decode_step_s, rel=1e-9)
+    assert length["prefill"] == pytest.approx(sum(term.expected_s for term in best.prefill_terms), rel=1e-9)

@@ -49,6 +49,9 @@ def run(
     disaggregate: Annotated[bool, Parameter(negative="", help="Add prefill and decode in pools of their own.")] = False,
     top: Annotated[int, Parameter(help="How many of the best configurations to show.")] = 0,
     save: Annotated[str | None, Parameter(help="Write the best configuration to this TOML file.")] = None,
+    timeline: Annotated[
+        str | None, Parameter(help="Write a prefill and a decode step of the best as a timeline (opens in Perfetto).")
+    ] = None,
     verify: Verify = False,
     plot: Plot = None,
     json: Json = False,
@@ -69,7 +72,7 @@ def run(
     with Bar("chips") as bar:
         report = answer(asked, bar.step)
     if report.configs:
-        _write_files(report, save, plot)
+        _write_files(asked, report, save, plot, timeline)
     code = 0 if report.configs and report.configs[0].meets_slo else INFEASIBLE
     ask = partial(_best_plan, asked, report) if verify and report.configs else None
     compared = conclude(report, partial(_say, report), ask, json)
@@ -89,15 +92,18 @@ def _best_plan(asked: Any, report: Any) -> Any:
     return serving_question(asked, report)
 
 
-def _write_files(report: Any, save: str | None, plot: str | None) -> None:
-    """The best configuration and the chart, where they were asked for."""
+def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, timeline: str | None) -> None:
+    """The best configuration, the chart and the timeline, where they were asked for."""
     from dragonscale.reports.serve.charts import frontier_chart
-    from dragonscale.reports.serve.report import save_best
+    from dragonscale.reports.serve.report import save_best, save_iterations
     from dragonscale.roofline.chart import save_chart
 
     if save is not None:
         save_best(report, save)
         note(f"Wrote {save}.")
+    if timeline is not None:
+        save_iterations(asked, report, timeline)
+        note(f"Wrote {timeline}; open it at https://ui.perfetto.dev.")
     if plot is not None:
         save_chart(frontier_chart(report), plot)
         note(f"Wrote {plot}.")

@@ -18,7 +18,7 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.letters import Letters
 from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, told
 from dragonscale.reports.serve.advice import unfit
-from dragonscale.reports.serve.config import deployed
+from dragonscale.reports.serve.config import deployed, iterations
 from dragonscale.reports.serve.limits import solved_limits
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.search import ranked, search
@@ -28,7 +28,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.formulas import lettered_iteration
 from dragonscale.serving.frontier import Config
-from dragonscale.serving.iteration import Iteration, decode, prefill
+from dragonscale.serving.iteration import Iteration
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.lines import IterationCost
 from dragonscale.serving.phases import iteration_cost
@@ -96,12 +96,9 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
 
 
 def _phases(asked: ServeAsked, config: Config) -> list[_Phase]:
-    deployment, ask = deployed(asked, config), asked.ask
-    tokens = min(ask.new, asked.engine.scheduling.max_tokens)
-    prompt = prefill(tokens, config.plan.data * config.plan.pipe, ask.past)
-    decoding = _phase("decode", deployment, decode(config.batch, ask.prompt + ask.output / 2))
-    found = [decoding, _phase("prefill", deployment, prompt)]
-    return found if ask.output > 1 else found[::-1]
+    deployment, steps = deployed(asked, config), iterations(asked, config.batch, config.plan)
+    found = [_phase(name, deployment, step) for name, step in steps.items()]
+    return found if asked.ask.output > 1 else found[::-1]
 
 
 def _overview(asked: ServeAsked, config: Config, phases: list[_Phase]) -> Iterator[FormulaLine]:

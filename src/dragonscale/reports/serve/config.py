@@ -10,7 +10,8 @@ from dragonscale.reports.serve.records import ConfigReport, MemoryUse, StepTerm
 from dragonscale.serving.capacity import capacity, memory_bytes
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
-from dragonscale.serving.phases import IterationCost, decode, iteration_cost, prefill
+from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
+from dragonscale.serving.plan import ServingPlan
 from dragonscale.units import render
 
 
@@ -22,6 +23,16 @@ def first(value: Any) -> float:
 def deployed(asked: ServeAsked, config: Config) -> Deployment:
     """The deployment that a configuration is of."""
     return Deployment(asked.model, config.piece, config.plan, asked.engine)
+
+
+def iterations(asked: ServeAsked, batch: int, plan: ServingPlan) -> dict[str, Iteration]:
+    """A decode step halfway through the outputs, and a prefill of one prompt for each data rank and stage."""
+    ask = asked.ask
+    tokens = min(ask.new, asked.engine.scheduling.max_tokens)
+    return {
+        "decode": decode(batch, ask.prompt + ask.output / 2),
+        "prefill": prefill(tokens, plan.data * plan.pipe, ask.past),
+    }
 
 
 def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
@@ -105,12 +116,11 @@ def violations(asked: ServeAsked, config: Config) -> list[str]:
 
 
 def _add_details(report: ConfigReport, asked: ServeAsked, config: Config) -> None:
-    deployment, ask = deployed(asked, config), asked.ask
-    step = iteration_cost(deployment, decode(config.batch, ask.prompt + ask.output / 2))
-    own = prefill(min(ask.new, asked.engine.scheduling.max_tokens), config.plan.data * config.plan.pipe, ask.past)
+    steps = iterations(asked, config.batch, config.plan).values()
+    step, prompt = (iteration_cost(deployed(asked, config), one) for one in steps)
     report.roofline_s = first(step.roofline)
     report.terms = term_rows(step)
-    report.prefill_terms = term_rows(iteration_cost(deployment, own))
+    report.prefill_terms = term_rows(prompt)
     report.memory = memory_use(asked, config)
 
 

@@ -3,15 +3,19 @@
 import time
 from collections.abc import Sequence
 
+from dragonscale.hardware import parse_slice
+from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.reports.serve.advice import advice, left_out, missed, unfit
-from dragonscale.reports.serve.config import config_report
+from dragonscale.reports.serve.config import config_report, iterations
 from dragonscale.reports.serve.errors import expected_error
 from dragonscale.reports.serve.limits import limit_rows
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import FrontierPoint, ServeReport, ServeRequest
 from dragonscale.reports.serve.search import Progress, parameter_count, ranked, search
 from dragonscale.reports.serve.variants import disaggregation_report, prefix_report, speculation_report
+from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, frontier
+from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.plan_file import SavedPlan, save_serving_plan
 
@@ -84,3 +88,15 @@ def save_best(report: ServeReport, path: str) -> None:
     best = report.configs[0]
     saved = SavedPlan(parse_serving_plan(best.plan), report.model, best.slice, report.workload.engine, best.batch)
     save_serving_plan(saved, path)
+
+
+def save_iterations(asked: ServeAsked, report: ServeReport, path: str) -> None:
+    """Write a prefill and a decode step of the best configuration of a report as a timeline."""
+    best = report.configs[0]
+    plan = parse_serving_plan(best.plan)
+    deployment = Deployment(asked.model, parse_slice(best.copy_slice), plan, asked.engine)
+    steps = iterations(asked, best.batch, plan)
+    passes = [
+        TimelinePass(name, tuple(iteration_ledger(deployment, steps[name]).lines)) for name in ("prefill", "decode")
+    ]
+    save_timeline(timeline(passes, f"{report.model} on {best.copy_slice}: {plan}, batch {best.batch}"), path)
