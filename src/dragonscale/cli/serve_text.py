@@ -120,13 +120,18 @@ def _bounds(best: Any) -> str:
     return f"  bounds at datasheet rates: {kernels} kernel by kernel, {all_over} if everything overlaps"
 
 
+def _drawn(fills: str, parts: list[tuple[str, float]], total: float, width: int) -> str:
+    drawn, filled = "", 0.0
+    for fill, (_, size) in zip(fills, parts, strict=False):
+        filled += max(size, 0.0)
+        drawn += fill * (round(filled / total * width) - len(drawn))
+    return drawn
+
+
 def _stacked(name: str, parts: list[tuple[str, float]], width: int = 60) -> list[str]:
     """One bar of an iteration, and its longest parts with their shares."""
     total = sum(seconds for _, seconds in parts) or 1.0
-    drawn, filled = "", 0.0
-    for fill, (_, seconds) in zip(FILLS, parts, strict=False):
-        filled += seconds
-        drawn += fill * (round(filled / total * width) - len(drawn))
+    drawn = _drawn(FILLS, parts, total, width)
     lines = [f"{name:<8}|{drawn.ljust(width, '·')}| {amount(total, 's')} expected"]
     named = [
         f"{fill} {part} {amount(seconds, 's')} ({seconds / total:.0%})"
@@ -149,19 +154,10 @@ def wrapped(parts: list[str]) -> list[str]:
 
 def _memory(best: Any, width: int = 60) -> list[str]:
     use = best.memory
-    parts = [
-        ("weights", use.weights_bytes),
-        ("cache", use.cache_bytes),
-        ("working", use.working_bytes),
-        ("reserve", use.reserve_bytes),
-        ("free pages", use.free_bytes),
-        ("left alone", use.left_alone_bytes),
-    ]
+    parts = [(name, getattr(use, f"{name}_bytes")) for name in ("weights", "cache", "working", "reserve")]
+    parts += [("free pages", use.free_bytes), ("left alone", use.left_alone_bytes)]
     limit = best.hbm_limit_bytes
-    drawn, filled = "", 0.0
-    for fill, (_, size) in zip("█▓▒░·-", parts, strict=True):
-        filled += max(size, 0.0)
-        drawn += fill * (round(filled / limit * width) - len(drawn))
+    drawn = _drawn("█▓▒░·-", parts, limit, width)
     named = [f"{fill} {name} {size / 1e9:.1f}" for fill, (name, size) in zip("█▓▒░·-", parts, strict=True)]
     pages = f"pages of {use.page_tokens} tokens: {use.pages:,}" if use.page_tokens > 1 else f"{use.tokens:,.0f} tokens"
     return [

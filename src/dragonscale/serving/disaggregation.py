@@ -8,12 +8,12 @@ The configurations that are paired here are those of an engine that runs prompts
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragonscale.serving.economics import pool_ratio, usd_per_million
 from dragonscale.serving.engine import Engine, adjust
-from dragonscale.serving.frontier import Ask, Config
+from dragonscale.serving.frontier import Ask, Config, first_of_each
 from dragonscale.serving.table import LATENCY, port_bandwidth
 
 CANDIDATES = 8
@@ -119,18 +119,8 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair of
     them. Those that meet the targets come first, most tokens per chip first."""
     starts = [one for one in configs if ask.ttft is None or one.prefill_s * 1.5 + one.state.front <= ask.ttft]
-    feeding = _few(starts or configs, lambda one: prompt_share(one) * one.chips)
+    feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)
     ends = [one for one in configs if ask.tpot is None or float(one.state.decode) <= ask.tpot]
-    draining = _few(ends or configs, lambda one: float(one.state.decode) * one.chips / one.batch)
+    draining = first_of_each(ends or configs, lambda one: float(one.state.decode) * one.chips / one.batch, CANDIDATES)
     pairs = [pools(start, end, ask) for start in feeding for end in draining]
     return sorted(pairs, key=lambda pair: (not pair.meets, -pair.tokens_per_chip))[:count]
-
-
-def _few(configs: Sequence[Config], cost: Callable[[Config], float]) -> list[Config]:
-    """The cheapest configurations, one of each plan."""
-    seen: dict[str, Config] = {}
-    for one in sorted(configs, key=cost):
-        seen.setdefault(f"{one.piece} {one.plan}", one)
-        if len(seen) >= CANDIDATES:
-            break
-    return list(seen.values())

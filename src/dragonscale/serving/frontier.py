@@ -277,8 +277,13 @@ def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
             return (not one.meets, chips * (price or 1.0) if price is not None else math.inf, chips, per_chip)
         return (not one.meets, math.inf if one.usd_per_mtok is None else one.usd_per_mtok, per_chip)
 
+    return first_of_each(configs, worth, count)
+
+
+def first_of_each(configs: Sequence[Config], order: Callable[[Config], Any], count: int) -> list[Config]:
+    """The first configurations in some order, one batch of each plan."""
     chosen: dict[tuple[str, str], Config] = {}
-    for one in sorted(configs, key=worth):
+    for one in sorted(configs, key=order):
         chosen.setdefault((str(one.piece), str(one.plan)), one)
         if len(chosen) >= count:
             break

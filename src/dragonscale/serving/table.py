@@ -88,24 +88,16 @@ class StepTable:
         self.head = _head(self.deployment, engine.scheduling.max_sequences)
         self.attending = _decoding(self.deployment, engine.scheduling.max_sequences, self.longest)
         self.prompts = _prompting(self.deployment, most, self.longest)
-        probe = iteration_cost(self.deployment, Iteration(decodes=1, keys=16))
-        self.floor_decode = float(numpy.ravel(probe.issuing)[0])
-        probe = iteration_cost(self.deployment, Iteration(prompts=1, tokens=16))
-        self.floor_prompt = float(numpy.ravel(probe.issuing)[0])
-        probe = iteration_cost(self.deployment, Iteration(decodes=1, keys=16, prompts=1, tokens=16))
-        self.floor_mixed = float(numpy.ravel(probe.issuing)[0])
+        token, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
+        probes = (iteration_cost(self.deployment, Iteration(**one)) for one in (token, prompt, token | prompt))
+        self.floor_decode, self.floor_prompt, self.floor_mixed = (float(numpy.ravel(one.issuing)[0]) for one in probes)
         self.per_token = float(
             numpy.ravel(cache_per_chip(self.deployment, 2.0) - cache_per_chip(self.deployment, 1.0))[0]
         )
 
     def _host(self, decodes: int, prompts: int, tokens: int) -> float:
-        engine = self.deployment.engine
-        return (
-            engine.host.step_s
-            + engine.host.sequence_s * decodes
-            + engine.host.prompt_s * prompts
-            + engine.host.token_s * tokens
-        )
+        host = self.deployment.engine.host
+        return host.step_s + host.sequence_s * decodes + host.prompt_s * prompts + host.token_s * tokens
 
     def _line(self, decodes: int) -> StepCurve:
         """Attention of so many decoding sequences against the tokens each holds."""
@@ -262,17 +254,19 @@ def _head(deployment: Deployment, most: int) -> StepCurve:
     return StepCurve([float(row) for row in rows], [float(value) for value in values])
 
 
+def _attention(deployment: Deployment, grids: dict[str, Any]) -> Any:
+    """Seconds of attention on a grid of iterations; none in a model without."""
+    shape = next(iter(grids.values())).shape
+    asked = Iteration(**{name: grid.ravel() for name, grid in grids.items()})
+    term = iteration_cost(deployment, asked, whole=True).terms.get("scores")
+    return numpy.broadcast_to(0.0 if term is None else term.expected, math.prod(shape)).reshape(shape)
+
+
 def _decoding(deployment: Deployment, most: int, longest: int) -> Sheet:
     batches = sorted({*range(1, 17), *(round(value) for value in _geometric(16, max(most, 32), 1.12))})
     keys = [1.0, *_geometric(16, max(longest, 64), 1.35)]
     grid = numpy.meshgrid(numpy.array(batches, float), numpy.array(keys), indexing="ij")
-    cost = iteration_cost(deployment, Iteration(decodes=grid[0].ravel(), keys=grid[1].ravel()), whole=True)
-    term = cost.terms.get("scores")
-    values = (
-        numpy.zeros(grid[0].shape)
-        if term is None
-        else numpy.broadcast_to(term.expected, grid[0].size).reshape(grid[0].shape)
-    )
+    values = _attention(deployment, {"decodes": grid[0], "keys": grid[1]})
     return Sheet([float(batch) for batch in batches], [StepCurve(keys, [float(v) for v in row]) for row in values])
 
 
@@ -282,12 +276,6 @@ def _prompting(deployment: Deployment, most: int, longest: int) -> tuple[list[fl
     tokens = [16.0, 32.0, 64.0, *edges, *(_geometric(4096 * 1.15, most, 1.15) if most > 4096 * 1.15 else [])]
     past = [0.0, *_geometric(64, max(longest, 256), 1.3)]
     grid = numpy.meshgrid(numpy.array(counts), numpy.array(past), numpy.array(tokens), indexing="ij")
-    asked = Iteration(prompts=grid[0].ravel(), past=grid[1].ravel(), tokens=grid[2].ravel())
-    term = iteration_cost(deployment, asked, whole=True).terms.get("scores")
-    values = (
-        numpy.zeros(grid[0].shape)
-        if term is None
-        else numpy.broadcast_to(term.expected, grid[0].size).reshape(grid[0].shape)
-    )
+    values = _attention(deployment, {"prompts": grid[0], "past": grid[1], "tokens": grid[2]})
     sheets = [Sheet(past, [StepCurve(tokens, [float(v) for v in row]) for row in block]) for block in values]
     return counts, sheets

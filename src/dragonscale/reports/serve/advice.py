@@ -1,7 +1,7 @@
 """What bounds a configuration and what to change; why nothing fits or meets the targets, and what would."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,8 +86,8 @@ def missed(asked: ServeAsked, config: Config) -> list[str]:
     lines = [
         f"Nothing meets the targets. The nearest is {config.plan} on {config.piece}, batch {config.batch}: {lacking}."
     ]
-    ways = (_by_batch, _by_plan, _by_chips, _by_formats, _by_chip)
-    found = [text for text in (way(asked) for way in ways) if text]
+    found = [*_changes(asked), _by_chip(asked)]
+    found = [text for text in found if text]
     return [*lines, *(found or ["No chip of the catalogue does, in any format: ask for less."])]
 
 
@@ -110,38 +110,25 @@ def _cheapest(configs: Sequence[Config]) -> Config | None:
     return min(met, key=lambda one: (one.chips * float(one.piece.chip.price or math.inf), one.chips), default=None)
 
 
-def _by_batch(asked: ServeAsked) -> str:
-    """Another batch of the same plans."""
-    if asked.batch is None:
-        return ""
-    found = _cheapest(search(replace(asked, batch=None)))
-    return "" if found is None else f"A batch of {found.batch} would ({found.plan} on {found.piece})."
-
-
-def _by_plan(asked: ServeAsked) -> str:
-    """Another plan and other formats on the same chips."""
-    if asked.saved is None:
-        return ""
-    found = _cheapest(search(replace(asked, saved=None, batch=None)))
-    return "" if found is None else f"Another plan would: {found.plan} on {found.piece}, batch {found.batch}."
-
-
-def _by_chips(asked: ServeAsked) -> str:
-    """A larger slice of the same chip."""
+def _changes(asked: ServeAsked) -> Iterator[str]:
+    """What else on the same chips would do: another batch, another plan, a larger slice, narrower formats."""
     chip, piece = asked.targets[0]
-    if piece is None or asked.several or asked.saved is not None:
-        return ""
-    found = _cheapest(search(replace(asked, targets=((chip, None),), batch=None)))
-    return "" if found is None else f"More chips would: {found.piece} with {found.plan}, batch {found.batch}."
-
-
-def _by_formats(asked: ServeAsked) -> str:
-    """Narrower formats on the same chips."""
-    if not asked.pinned or asked.saved is not None:
-        return ""
     free = replace(asked.question, weights="", compute="", kv="", attention="", dtype="")
-    found = _cheapest(search(replace(asked, question=free, batch=None)))
-    return "" if found is None else f"Other formats would: {found.plan} on {found.piece}, batch {found.batch}."
+    given = asked.saved is not None
+    ways = (
+        (asked.batch is not None, {}, "A batch of {batch} would ({plan} on {piece})."),
+        (given, {"saved": None}, "Another plan would: {plan} on {piece}, batch {batch}."),
+        (
+            not (piece is None or asked.several or given),
+            {"targets": ((chip, None),)},
+            "More chips would: {piece} with {plan}, batch {batch}.",
+        ),
+        (asked.pinned and not given, {"question": free}, "Other formats would: {plan} on {piece}, batch {batch}."),
+    )
+    for open_, changed, text in ways:
+        found = _cheapest(search(replace(asked, batch=None, **changed))) if open_ else None
+        if found is not None:
+            yield text.format(batch=found.batch, plan=found.plan, piece=found.piece)
 
 
 def _by_chip(asked: ServeAsked) -> str:

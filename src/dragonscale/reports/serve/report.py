@@ -58,28 +58,15 @@ def _by_chip(configs: Sequence[Config]) -> dict[str, list[FrontierPoint]]:
 def _point(one: Config) -> FrontierPoint:
     tpot = float(one.state.tpot)
     return FrontierPoint(
-        str(one.piece),
-        str(one.plan),
-        one.batch,
-        tpot,
-        float(one.state.ttft),
-        1 / tpot,
-        one.tokens_per_chip,
+        str(one.piece), str(one.plan), one.batch, tpot, float(one.state.ttft), 1 / tpot, one.tokens_per_chip,
         one.usd_per_mtok,
-    )
+    )  # fmt: skip
 
 
 def _request(asked: ServeAsked) -> ServeRequest:
     ask = asked.ask
     return ServeRequest(
-        prompt=ask.prompt,
-        output=ask.output,
-        cached=ask.cached,
-        ttft_s=ask.ttft,
-        tpot_s=ask.tpot,
-        rate_per_s=ask.rate,
-        parameters=parameter_count(asked),
-        engine=asked.engine.name,
+        ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked), asked.engine.name
     )
 
 

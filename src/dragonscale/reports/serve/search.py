@@ -12,7 +12,7 @@ from dragonscale.models.transformer import count_parameters
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine
-from dragonscale.serving.frontier import Ask, Config, best, explore, judge
+from dragonscale.serving.frontier import Ask, Config, best, explore, first_of_each, judge
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import Lot, parts_of, slices_of, stack
 
@@ -120,13 +120,9 @@ def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
     met = [one for one in configs if one.meets]
     if asked.several:
         chips = {chip.name for chip, _ in asked.targets}
-        each = [ranked_on(asked.ask, [one for one in met if one.piece.chip.name == name], 1) for name in sorted(chips)]
+        each = [best([one for one in met if one.piece.chip.name == name], asked.ask, 1) for name in sorted(chips)]
         met = [one for own in each for one in own]
-    return ranked_on(asked.ask, met, asked.top) if met else nearest(asked.ask, configs, asked.top)
-
-
-def ranked_on(ask: Ask, configs: Sequence[Config], count: int) -> list[Config]:
-    return best(configs, ask, count)
+    return best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
 
 
 def excess(ask: Ask, config: Config) -> float:
@@ -138,12 +134,7 @@ def excess(ask: Ask, config: Config) -> float:
 
 def nearest(ask: Ask, configs: Sequence[Config], count: int) -> list[Config]:
     """The configurations that miss the targets least, one batch of each plan."""
-    chosen: dict[tuple[str, str], Config] = {}
-    for one in sorted(configs, key=lambda one: (excess(ask, one), -one.tokens_per_chip)):
-        chosen.setdefault((str(one.piece), str(one.plan)), one)
-        if len(chosen) >= count:
-            break
-    return list(chosen.values())
+    return first_of_each(configs, lambda one: (excess(ask, one), -one.tokens_per_chip), count)
 
 
 def parameter_count(asked: ServeAsked) -> int:

@@ -4,13 +4,7 @@ from collections.abc import Sequence
 
 from dragonscale.reports.serve.config import config_report, deployed, first
 from dragonscale.reports.serve.question import ServeAsked
-from dragonscale.reports.serve.records import (
-    Disaggregation,
-    DraftRow,
-    PoolReport,
-    PrefixCache,
-    Speculation,
-)
+from dragonscale.reports.serve.records import Disaggregation, DraftRow, PoolReport, PrefixCache, Speculation
 from dragonscale.reports.serve.search import search
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.disaggregation import Pools, alone, best_pools
@@ -58,23 +52,13 @@ def _gain(pair: Pools, best: Config) -> float:
 
 
 def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
+    same = ("prefills", "decodes", "chips", "transfer_s", "transfer_bytes", "port_bytes_per_s")
     return PoolReport(
-        prefill=config_report(asked, pair.prefill),
-        decode=config_report(asked, pair.decode),
-        prefills=pair.prefills,
-        decodes=pair.decodes,
-        chips=pair.chips,
-        ttft_s=pair.ttft,
-        tpot_s=pair.tpot,
-        requests_per_s=pair.requests,
-        output_tokens_per_s_per_chip=pair.tokens_per_chip,
-        transfer_s=pair.transfer_s,
-        transfer_bytes=pair.transfer_bytes,
-        transfer_bytes_per_s=pair.requests * pair.transfer_bytes,
-        port_bytes_per_s=pair.port_bytes_per_s,
-        cost_usd_per_mtok=pair.usd_per_mtok,
-        meets_slo=pair.meets,
-    )
+        prefill=config_report(asked, pair.prefill), decode=config_report(asked, pair.decode), ttft_s=pair.ttft,
+        tpot_s=pair.tpot, requests_per_s=pair.requests, output_tokens_per_s_per_chip=pair.tokens_per_chip,
+        transfer_bytes_per_s=pair.requests * pair.transfer_bytes, cost_usd_per_mtok=pair.usd_per_mtok,
+        meets_slo=pair.meets, **{name: getattr(pair, name) for name in same},
+    )  # fmt: skip
 
 
 def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool) -> str:
