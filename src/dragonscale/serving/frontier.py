@@ -23,7 +23,7 @@ from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import Formats, Lot, lots
+from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, loop_seconds
 from dragonscale.serving.steady import Steady, steady_state
 
@@ -105,13 +105,8 @@ class Config:
 
 
 def judge(
-    model: Transformer,
-    lot: Lot,
-    engine: Engine,
-    ask: Ask,
-    batches: Sequence[int] | None = None,
-    draft: Draft | None = None,
-) -> list[Config]:
+    model: Transformer, lot: Lot, engine: Engine, ask: Ask, batches: Sequence[int] | None = None, draft: Draft | None = None
+) -> list[Config]:  # fmt: skip
     """Every plan of a lot with every batch that fits it: those of `batches`, or a range of them up to the largest."""
     deployment = Deployment(model, lot.piece, lot.plan, engine)
     room = capacity(deployment)
@@ -144,10 +139,7 @@ def _judged(
     model: Transformer, lot: Lot, engine: Engine, ask: Ask, places: Any, batch: Any, most: Any, room: Any,
     draft: Draft | None,
 ) -> list[Config]:  # fmt: skip
-    numbers = {
-        name: numpy.atleast_1d(getattr(lot.plan, name))[places]
-        for name in ("tensor", "data", "expert", "context", "width", "pipe")
-    }
+    numbers = {name: numpy.atleast_1d(getattr(lot.plan, name))[places] for name in DEGREES}
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
     keys = ask.prompt + ask.output / 2
     step = iteration_cost(wide, Iteration(decodes=batch, keys=keys))

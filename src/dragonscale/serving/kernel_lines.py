@@ -247,16 +247,9 @@ def prefill_attention_line(
             size = heads.element / 2 if not heads.result_size else (heads.query_size + heads.result_size) / 2
             caps = [cap for cap in (section.span, section.chunk) if cap is not None]
             caps += [section.top] if section.top is not None and kernel.function == "attend" else []
+            window = min(caps, default=None)
             seconds = attention_seconds(
-                batch,
-                queries,
-                seen.keys,
-                heads.queries,
-                heads.keys,
-                size,
-                dtype,
-                profile,
-                window=min(caps, default=None),
+                batch, queries, seen.keys, heads.queries, heads.keys, size, dtype, profile, window=window
             )
         else:
             seconds = _unfused(batch, queries, seen.keys, heads, profile)

@@ -17,6 +17,8 @@ from dragonscale.hardware.slices import chips_to_hold, possible_shapes
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.plan import ServingPlan
 
+DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
+"""The numbers of a plan."""
 LARGEST = 64
 """Chips of one copy of a model beyond which nobody looks unless asked for."""
 
@@ -53,11 +55,7 @@ class Lot:
 
     def one(self, place: int) -> ServingPlan:
         """One of the plans."""
-        numbers = {
-            name: int(numpy.atleast_1d(getattr(self.plan, name))[place])
-            for name in ("tensor", "data", "expert", "context", "width", "pipe")
-        }
-        return replace(self.plan, **numbers)
+        return replace(self.plan, **{name: int(numpy.atleast_1d(getattr(self.plan, name))[place]) for name in DEGREES})
 
 
 def fp8_products(chip: Chip, model: Transformer) -> str:
@@ -173,19 +171,8 @@ def lots(
 
 def stack(plans: list[ServingPlan], formats: Formats, spread: str) -> ServingPlan:
     """Plans as one, with arrays for numbers."""
-    numbers: dict[str, Any] = {
-        name: numpy.array([getattr(plan, name) for plan in plans], float)
-        for name in ("tensor", "data", "expert", "context", "width", "pipe")
-    }
-    return ServingPlan(
-        **numbers,
-        spread=spread,
-        weights=formats.weights,
-        kv=formats.kv,
-        compute=formats.compute,
-        attention=formats.attention,
-        wire=formats.wire,
-    )
+    numbers: dict[str, Any] = {name: numpy.array([getattr(plan, name) for plan in plans], float) for name in DEGREES}
+    return ServingPlan(**numbers, **vars(formats), spread=spread)
 
 
 def smallest_slice(chip: Chip, size: float) -> Slice | None:

@@ -12,6 +12,7 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.space import DEGREES
 from dragonscale.units import render
 
 
@@ -56,7 +57,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         ttft_s=float(state.ttft), tpot_s=float(state.tpot), output_tokens_per_s_per_chip=config.tokens_per_chip,
         hbm_bytes=config.hbm_bytes, kv_bytes_per_token=config.kv_bytes_per_token, bound_by=config.bound_by,
         cost_usd_per_mtok=config.usd_per_mtok, meets_slo=config.meets, plan=str(plan),
-        **{name: getattr(plan, name) for name in ("tensor", "data", "expert", "context", "width", "pipe", "spread")},
+        **{name: getattr(plan, name) for name in (*DEGREES, "spread")},
         dtypes=dtypes_of(config), copy_slice=str(config.piece), copies=copies, chips=config.chips,
         max_batch=config.most, lower_s=config.lower_s, latency_s=float(state.latency),
         requests_per_s=float(state.requests), tokens_per_s_per_user=1 / float(state.tpot),
