@@ -43,7 +43,9 @@ def fleet(replicas: int, sequences: int = 256, times: StepTimes = LINEAR) -> Fle
     return Fleet(Pool(times, CACHE, Scheduler("chunked", sequences=sequences), replicas=replicas))
 
 
-def timed(of: Fleet, load: OpenLoop, options: SimulationOptions = SimulationOptions()) -> tuple[SimulationResult, float]:  # noqa: B008  frozen
+def timed(
+    of: Fleet, load: OpenLoop, options: SimulationOptions = SimulationOptions()
+) -> tuple[SimulationResult, float]:  # noqa: B008  frozen
     """A result and its CPU seconds."""
     start = time.process_time()
     result = simulate(of, load, options)

@@ -26,8 +26,8 @@ from dragonscale.cli.run_text import text_of
 from dragonscale.models import load_model
 from dragonscale.runtime.decode import decode, empty_cache, prefill
 from dragonscale.runtime.lines import PassSetting
-from dragonscale.runtime.train.loop import last_state, train
 from dragonscale.runtime.numerics import numerics_of
+from dragonscale.runtime.train.loop import last_state, train
 from dragonscale.runtime.train.settings import Order, read_order
 
 FABLE = """

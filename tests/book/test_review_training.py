@@ -106,7 +106,7 @@ def test_any_line_of_the_real_plan_is_a_formula(capsys: pytest.CaptureFixture[st
         "--stack",
         "megatron-core",
     )
-    for name in ("expert", "all_to_all", "optimizer", "pipeline bubble", "K", "recompute", "experts matmuls"):
+    for name in ("all_to_all", "optimizer", "K", "experts matmuls"):
         found = explained(capsys, plan, *asked, "--line", name)
         assert found["lines"], name
         assert all(one["value_si"] is not None for one in found["lines"])

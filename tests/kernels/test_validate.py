@@ -102,7 +102,10 @@ def test_experts_that_cannot_be_scored_are_counted(score, changes: dict, reason:
     [
         ("", "is empty"),
         ("a,b\n1,2\n", "has no column system, gemm_dtype, m, n …; measured kernels need"),
-        ("system,gemm_dtype,m,n,latency_us\n", "has no column k; measured kernels need system, gemm_dtype, m, n, k, latency_us"),
+        (
+            "system,gemm_dtype,m,n,latency_us\n",
+            "has no column k; measured kernels need system, gemm_dtype, m, n, k, latency_us",
+        ),
         (GEMM, "has column names but no rows"),
         ("system,comm_backend,phase\nh100,deepep,dispatch\n", "has no column"),
     ],

@@ -45,7 +45,10 @@ def timeline(passes: Iterable[TimelinePass], title: str) -> dict[str, Any]:
             events.append(_slice(one.name, start, now - start, 1, {}))
     names = [_name("process_name", 0, title)] + [_name("thread_name", track, name) for name, track in tracks.items()]
     # Outer slices come before the inner ones that begin with them.
-    return {"displayTimeUnit": "ms", "traceEvents": [*names, *sorted(events, key=lambda event: (event["ts"], -event["dur"]))]}
+    return {
+        "displayTimeUnit": "ms",
+        "traceEvents": [*names, *sorted(events, key=lambda event: (event["ts"], -event["dur"]))],
+    }
 
 
 def _draw(line: LedgerLine, share: float, now: float, tracks: dict[str, int], events: list[dict[str, Any]]) -> float:
@@ -67,7 +70,15 @@ def _draw(line: LedgerLine, share: float, now: float, tracks: dict[str, int], ev
 
 
 def _slice(name: str, start: float, length: float, track: int, facts: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "ph": "X", "pid": CHIP, "tid": track, "ts": start * MICRO, "dur": length * MICRO, "args": facts}
+    return {
+        "name": name,
+        "ph": "X",
+        "pid": CHIP,
+        "tid": track,
+        "ts": start * MICRO,
+        "dur": length * MICRO,
+        "args": facts,
+    }
 
 
 def _name(what: str, track: int, name: str) -> dict[str, Any]:

@@ -57,8 +57,19 @@ def _program_key(request: Request) -> str:
 
     root = Path(__file__).parents[2]
     digest = hashlib.sha256()
-    for folder in ("runtime", "evidence/xla", "evidence/verify", "models", "training", "sharding", "serving"):
-        for path in sorted((root / folder).rglob("*.py")):
+    made_by = (
+        "runtime",
+        "evidence/xla",
+        "evidence/verify",
+        "models",
+        "notation",
+        "plan",
+        "training",
+        "sharding",
+        "serving",
+    )
+    for folder in made_by:
+        for path in sorted(path for path in (root / folder).rglob("*") if path.suffix in (".py", ".toml")):
             digest.update(path.read_bytes())
     kind = parse_slice(request.slice).chip.kind
     names = ("jax", "jaxlib", "jax-cuda12-pjrt" if kind == "gpu" else "libtpu")
