@@ -43,9 +43,10 @@ def fleet(replicas: int, sequences: int = 256, times: StepTimes = LINEAR) -> Fle
     return Fleet(Pool(times, CACHE, Scheduler("chunked", sequences=sequences), replicas=replicas))
 
 
-def timed(
-    of: Fleet, load: OpenLoop, options: SimulationOptions = SimulationOptions()
-) -> tuple[SimulationResult, float]:  # noqa: B008  frozen
+PLAIN = SimulationOptions()
+
+
+def timed(of: Fleet, load: OpenLoop, options: SimulationOptions = PLAIN) -> tuple[SimulationResult, float]:
     """A result and its CPU seconds."""
     start = time.process_time()
     result = simulate(of, load, options)
