@@ -116,6 +116,7 @@ def test_any_line_of_the_real_plan_is_a_formula(capsys: pytest.CaptureFixture[st
     ("arguments", "said"),
     [
         (("fdsp", "--on", "h100:8", "--model", "llama3-8b"), "did you mean 'fsdp'"),
+        (("In[B, D_Y] · W[D, F_Y] -> Out[B, F_Y]", "--on", "h100:8", "--model", "llama3-8b"), "dscale shard"),
         (("fsdp=4", "--on", "h100:8", "--model", "llama3-8b"), "is for 4 chips"),
         (("fsdp", "--on", "h100", "--model", "llama3-8b"), "on a slice"),
         (("fsdp", "--on", "h100:8", "--model", "llama3-8b", "--batch", "64Ki", "--line", "mpl matmuls"), "mlp matmuls"),

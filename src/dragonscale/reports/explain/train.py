@@ -39,6 +39,10 @@ def read_scheme(text: str, piece: Slice) -> Plan:
     >>> print(read_scheme("fsdp+tp", parse_slice("h100:512")), "|", read_scheme("dp", parse_slice("v5p:4x4x4")))
     fsdp=64,tensor=8 | data=64,zero=1
     """
+    if "[" in text:
+        raise InputError(
+            f"{shorten(text)} is a chain of sharded einsums; `dscale shard` says what travels and how long it takes."
+        )
     names = text.strip().lower().split("+")
     if "=" in text or text.strip().endswith(".toml"):
         return parse_plan(text)
