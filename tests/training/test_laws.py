@@ -159,6 +159,17 @@ def test_accumulating_gradients_repeats_the_passes_and_not_the_update():
     assert held(once, "activations") == pytest.approx(4 * held(often, "activations"))
 
 
+def test_the_loss_and_the_optimizer_have_flops_and_bytes():
+    verdict = judged("fsdp=64", job_of(model=DENSE))
+    lines = verdict.ledger.lines
+    logits = 256 * 4096 * DENSE.vocab / 64
+    loss = sum(line.total("flops") for line in lines if line.what == "loss" and not line.moves)
+    assert loss == pytest.approx(6 * logits)
+    (update,) = (line for line in lines if line.kind == "optimizer")
+    assert update.flops / update.hbm_bytes == pytest.approx(14 / 30)
+    assert update.flops > 0
+
+
 def test_model_flops_are_those_of_the_terms():
     job = job_of(model=DENSE)
     verdict = judged("fsdp=64", job)

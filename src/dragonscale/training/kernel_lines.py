@@ -176,6 +176,10 @@ def _elementwise_line(
     )  # fmt: skip
 
 
+LOSS_FLOPS = 3.0
+"""Arithmetic on one logit, forward and again backward: a subtraction, an exponential and a sum; a product, a subtraction, a scale."""
+
+
 def _loss_lines(reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> Iterator[PassLine]:
     """The cross-entropy over this chip's logits, forward and backward."""
     logits = reading.section.ops[-1].output
@@ -185,6 +189,6 @@ def _loss_lines(reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing:
     moved = count * costing.stack.kernels.loss_bytes / 2
     for phase in ("forward", "dgrad"):
         yield PassLine(
-            reading.section.name, phase, "loss", "elementwise", part="elementwise", hbm_bytes=moved, expected_s=both / 2,
-            launches=4.0,
+            reading.section.name, phase, "loss", "elementwise", part="elementwise", flops=LOSS_FLOPS * count, hbm_bytes=moved,
+            expected_s=both / 2, launches=4.0,
         )  # fmt: skip

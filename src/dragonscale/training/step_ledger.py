@@ -16,14 +16,14 @@ from dragonscale.sharding.placement import Wires
 from dragonscale.training.lines import ATTENTION_BLOCK, PassLine, attention_sizes
 from dragonscale.training.passes import LayerPass, bucket, rerun_share
 from dragonscale.training.setting import Setting
-from dragonscale.training.step import Parts, StepTime, reduced_often, send_bytes, updated_bytes
+from dragonscale.training.step import UPDATE_BYTES, Parts, StepTime, reduced_often, send_bytes, updated_bytes
 from dragonscale.training.travel import bound_time
 
 TERMS = {"tensor": "tensor collectives", "context": "context collectives", "expert": "expert all-to-all"}
 WIRES = (*TERMS.values(), "fsdp collectives", "gradient reduction", "pipeline sends")
 """Terms that are bound by wires."""
-UPDATE_FLOPS, LOSS_FLOPS = 14.0, 6.0
-"""Arithmetic of Adam on one parameter and of a softmax with its gradient on one logit: counted, and never what binds."""
+UPDATE_FLOPS = 14.0
+"""Arithmetic of Adam on one parameter, counted from its formulas (two moments, their corrections, a root, a division, decay)."""
 _FIELDS = [item.name for item in fields(LedgerLine)]
 
 
@@ -96,13 +96,11 @@ def _booked(line: PassLine, **changes: Any) -> LedgerLine:
 
 def _plain(line: PassLine, often: Number, run: LayerPass | None) -> LedgerLine:
     phase = "backward" if line.phase in ("dgrad", "wgrad") else line.phase
-    flops = LOSS_FLOPS / 2 * line.hbm_bytes if line.what == "loss" and not line.moves else line.flops
     return _booked(
         line,
         phase=phase,
         times=line.times * often,
         term=term_of(line),
-        flops=flops,
         exposed_s=line.expected_s * _ratio(line, run),
     )
 
@@ -193,7 +191,7 @@ def _besides(step: Stepped) -> Iterator[LedgerLine]:
     seconds = time.update if time is not None else 0.0
     yield LedgerLine(
         "step", "update", "optimizer state", "optimizer", term="optimizer", hbm_bytes=moved,
-        flops=0.0, bound_s=moved / setting.slice.chip.hbm.bandwidth, expected_s=seconds, exposed_s=seconds,
+        flops=UPDATE_FLOPS * moved / UPDATE_BYTES[setting.plan.optimizer], bound_s=moved / setting.slice.chip.hbm.bandwidth, expected_s=seconds, exposed_s=seconds,
     )  # fmt: skip
 
 
