@@ -50,7 +50,8 @@ def drawn(job: Job, seed: int) -> Plan:
     if experts and experts % (plan.expert * plan.tensor) and plan.expert * plan.tensor <= experts:
         return drawn(job, seed + 1_000_003)
     micro = pick.choice([size for size in (1, 2, 3) if share % size == 0])
-    return replace(plan, microbatch=micro, sequence=pick.random() < 0.7, ring=plan.context > 1 and pick.random() < 0.5)
+    ring = plan.context > 1 and pick.random() < 0.5
+    return replace(plan, microbatch=micro, sequence=pick.random() < 0.7, context_by="ring" if ring else "gather")
 
 
 MODELS = [name for name in model_names() if "embed" not in name]

@@ -129,7 +129,7 @@ BASE = "data=2,fsdp=4,context=2,tensor=4,zero=1,microbatch=2"
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("sequence", False), ("ring", True), ("dtype", "fp8"), ("dtype", "mxfp8"), ("dtype", "int8"), ("zero", 0), ("zero", 2),
+        ("sequence", False), ("context_by", "ring"), ("dtype", "fp8"), ("dtype", "mxfp8"), ("dtype", "int8"), ("zero", 0), ("zero", 2),
         ("zero", 3), ("remat", "selective"), ("remat", "matmuls"), ("remat", "block"), ("remat", "offload"),
         ("optimizer", "adam-bf16"), ("optimizer", "adafactor"), ("optimizer", "muon"), ("optimizer", "sgd"), ("microbatch", 4),
     ],
@@ -139,7 +139,7 @@ def test_no_option_is_ignored(name, value):
     assert (seconds(base), held(base)) != (seconds(other), held(other))
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "interleaved", "zero-bubble", "dualpipe"])
+@pytest.mark.parametrize("schedule", ["gpipe", "interleaved", "zb-h1", "dualpipe"])
 def test_no_schedule_is_ignored(schedule):
     plan = "fsdp=2,tensor=4,pipe=8,zero=1,virtual=" + ("2" if schedule == "interleaved" else "1")
     base, other = judged(plan), judged(plan, schedule=schedule)

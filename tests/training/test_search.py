@@ -43,11 +43,11 @@ def every_plan(job: Job, space: Space) -> list[Plan]:
 
 def every_word(job: Job, space: Space, plan: Plan) -> list[dict]:
     found = []
-    for remat, zero, ring in itertools.product(space.remat, space.zero, space.ring):
+    for remat, zero, way in itertools.product(space.remat, space.zero, space.context_by):
         split = plan.fsdp * plan.context
-        if (split == 1 and zero != 0) or (plan.fsdp > 1 and zero == 0) or (plan.context == 1 and ring):
+        if (split == 1 and zero != 0) or (plan.fsdp > 1 and zero == 0) or (plan.context == 1 and way != "gather"):
             continue
-        words = {"remat": remat, "zero": zero, "ring": ring}
+        words = {"remat": remat, "zero": zero, "context_by": way}
         if plan.pipe == 1:
             found.append(words | {"schedule": "1f1b"})
             continue
@@ -87,8 +87,8 @@ def test_the_front_is_that_of_all_plans(small: Job) -> None:
     found = search(small, SMALL, 1)
     points = {}
     for words, group in itertools.groupby(
-        sorted(every_plan(small, SMALL), key=lambda p: (p.remat, p.zero, p.schedule, p.ring)),
-        key=lambda p: (p.remat, p.zero, p.schedule, p.ring),
+        sorted(every_plan(small, SMALL), key=lambda p: (p.remat, p.zero, p.schedule, p.context_by)),
+        key=lambda p: (p.remat, p.zero, p.schedule, p.context_by),
     ):
         plans = list(group)
         verdict = judge(small, plans[0], as_numbers(plans))

@@ -48,7 +48,7 @@ def test_dualpipe_holds_the_weights_twice():
 def test_gpipe_holds_every_microbatch():
     assert held_microbatches("gpipe", 8, 1, 32) == 32
     assert held_microbatches("1f1b", 8, 1, 32) == 8
-    assert bubble("zero-bubble", 8, 1, 1.0, 2.0, 1.0) < bubble("1f1b", 8, 1, 1.0, 2.0, 1.0)
+    assert bubble("zb-h1", 8, 1, 1.0, 2.0, 1.0) < bubble("1f1b", 8, 1, 1.0, 2.0, 1.0)
 
 
 def test_layers_that_do_not_divide_go_to_the_first_ranks():
@@ -94,7 +94,7 @@ def test_offload_keeps_nothing_and_shows_on_a_slow_link():
 
 
 def test_a_ring_of_keys_holds_less_than_gathering_them():
-    gather, ring = judged("fsdp=8,context=8", ring=False), judged("fsdp=8,context=8", ring=True)
+    gather, ring = judged("fsdp=8,context=8", ring=False), judged("fsdp=8,context=8", context_by="ring")
     assert held(ring, "workspace") < held(gather, "workspace")
     there, back = (
         {line.what: line for line in one.ledger.lines if line.term == "context collectives"} for one in (ring, gather)

@@ -16,6 +16,7 @@ AXES = {
     "tensor": ("tp", "heads, hidden dims, vocabulary"),
 }
 """Each mesh axis: its short name, and what it splits."""
+CONTEXTS = {"gather": "keys gathered over context", "ring": "ring attention", "ulysses": "Ulysses attention"}
 
 
 def text_of(report: Any, explain: bool) -> str:
@@ -65,7 +66,7 @@ def draw_mesh(plan: dict[str, Any]) -> list[str]:
     lines += [f"  …         x{stages} stages"] if stages > shown else []
     words = ["microbatch", "virtual", "schedule", "remat", "zero"]
     kept = [f"{word}={plan[word]}" for word in words if not (word in ("virtual", "schedule") and stages == 1)]
-    kept += ["ring attention"] if plan["context"] > 1 and plan["ring"] else []
+    kept += [CONTEXTS[plan["context_by"]]] if plan["context"] > 1 else []
     return [*lines, "  " + ", ".join(kept)]
 
 
@@ -140,7 +141,7 @@ def plan_text(plan: dict[str, Any]) -> str:
     words = [f"{short}{plan[name]}" for name, short in sizes.items() if plan[name] > 1]
     words += [f"z{plan['zero']}", plan["remat"]]
     words += [plan["schedule"]] if plan["pipe"] > 1 and plan["virtual"] == 1 else []
-    words += ["ring"] if plan["context"] > 1 and plan["ring"] else []
+    words += [plan["context_by"]] if plan["context"] > 1 and plan["context_by"] != "gather" else []
     return " ".join(words)
 
 

@@ -37,7 +37,7 @@ def predict(run: MeasuredRun) -> tuple[MeasuredRun, Verdict]:
 
 def fits(run: MeasuredRun, verdict: Verdict) -> bool:
     """Whether the run's memory has room for what the planner expects it to hold."""
-    return first(verdict.hbm_bytes) <= run.job.slice.chip.hbm.capacity
+    return first(verdict.hbm_bytes) <= run.job.slice.chip.visible
 
 
 def validate(path: str | Path) -> ScoreReport:

@@ -115,6 +115,11 @@ class Chip:
         """The main memory."""
         return self.memory["hbm"]
 
+    @property
+    def visible(self) -> float:
+        """Bytes of main memory that a program can allocate in all, as drivers and runtimes report it."""
+        return self.hbm.capacity
+
     def peak(self, dtype: str = "bf16", unit: str = "matrix") -> float:
         """FLOP/s of the matrix or vector unit for operands of this dtype.
 

@@ -274,7 +274,7 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
         found.append(f"{plan.pipe} stages x {plan.virtual} chunks need more than the model's {layers} layers")
     if not bool(numpy.ravel(verdict.possible)[0]):
         found.append(f"the mesh does not lie on the torus {job.slice}")
-    used, limit = first(verdict.hbm_bytes), job.slice.chip.hbm.capacity
+    used, limit = first(verdict.hbm_bytes), job.slice.chip.visible
     if used > limit:
         found.append(
             f"it needs {used / 1e9:.1f} GB per chip, {used / limit - 1:.0%} more than the {limit / 1e9:.0f} GB there are"

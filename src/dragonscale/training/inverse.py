@@ -40,7 +40,7 @@ def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | No
     """Fewer chips than this cannot do: their peak FLOP/s are too slow, or their memory is smaller than the weights."""
     steps = run_seconds(job, 1.0, tokens)
     by_time = steps * job.model_flops / (deadline * chip.peak(dtype)) if deadline else 1.0
-    by_memory = count_parameters(job.model).total * 2 / chip.hbm.capacity
+    by_memory = count_parameters(job.model).total * 2 / chip.visible
     return max(1, int(max(by_time, by_memory)))
 
 

@@ -25,7 +25,7 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack
 from dragonscale.training.stages import StageLayers, held_last, held_microbatches
 
-OPTIMIZER_BYTES = {"adam": 8.0, "adam-bf16": 4.0, "adafactor": 0.1, "muon": 4.0, "sgd": 0.0}
+OPTIMIZER_BYTES = {"adam": 8.0, "adam-bf16": 4.0, "adam8": 2.0, "adafactor": 0.1, "muon": 4.0, "sgd": 0.0}
 """Bytes of optimizer state per parameter beside the master copy: two fp32 moments for Adam, one momentum for Muon, row
 and column sums for Adafactor."""
 

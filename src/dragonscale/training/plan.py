@@ -21,9 +21,10 @@ from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.models.activations import REMAT
 
 AXES = ("pipe", "data", "fsdp", "expert", "context", "tensor")
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe")
-CONTEXTS = ("gather", "ring")
-OPTIMIZERS = ("adam", "adam-bf16", "adafactor", "muon", "sgd")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev")
+CONTEXTS = ("gather", "ring", "ulysses")
+OPTIMIZERS = ("adam", "adam-bf16", "adam8", "adafactor", "muon", "sgd")
+OFFLOADS = ("none", "optimizer")
 POLICIES = (*REMAT, "offload")
 
 
@@ -31,7 +32,10 @@ POLICIES = (*REMAT, "offload")
 class Plan:
     """One way to split a training step. `microbatch` counts sequences per data-parallel chip and pass; `virtual` is the
     number of stages each pipeline rank holds; `zero` says how much of the state `fsdp` splits (1 optimizer, 2 gradients
-    too, 3 weights too)."""
+    too, 3 weights too). `layout` deals layers to stages: `even`; `ends` counts the embedding and the head as a layer each; `7-8-8-7` is
+    the layers of every stage in order. `context_by` says how attention sees the keys of other chips: gathered, round a ring, or by
+    trading sequence for heads (Ulysses). `etp` slices every expert over `tensor`; otherwise whole experts are spread over it.
+    `offload` keeps the optimizer's state in the host's memory."""
 
     data: int = 1
     fsdp: int = 1
@@ -46,8 +50,11 @@ class Plan:
     dtype: str = "bf16"
     schedule: str = "1f1b"
     sequence: bool = True
-    ring: bool = False
+    context_by: str = "gather"
+    layout: str = "even"
+    etp: bool = False
     optimizer: str = "adam"
+    offload: str = "none"
 
     @property
     def chips(self) -> int:
@@ -58,6 +65,11 @@ class Plan:
     def replicas(self) -> int:
         """Ways the batch is split."""
         return self.data * self.fsdp * self.expert
+
+    @property
+    def ring(self) -> bool:
+        """Whether keys and values go round a ring."""
+        return self.context_by == "ring"
 
     def __str__(self) -> str:
         default = Plan()
@@ -73,24 +85,39 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "remat": POLICIES,
     "schedule": SCHEDULES,
     "optimizer": OPTIMIZERS,
+    "offload": OFFLOADS,
+    "context_by": CONTEXTS,
     "dtype": tuple(DTYPE_BYTES),
 }
+SHORT = {
+    "pp": "pipe", "dp": "data", "ep": "expert", "cp": "context", "tp": "tensor", "mb": "microbatch", "v": "virtual",
+    "vp": "virtual", "z": "zero", "sp": "sequence",
+}  # fmt: skip
+"""What tables print and people type."""
+_OLD = {"zero-bubble": "zb-h1"}
+_WORDS = {word: name for name in ("remat", "schedule", "context_by", "optimizer", "dtype") for word in _CHOICES[name]}
+_WORDS |= dict.fromkeys(_OLD, "schedule")
+del _WORDS["none"]
 
 
 def read_field(name: str, value: Any) -> Any:
     """One entry of a plan, checked."""
     kinds = {field.name: field.type for field in fields(Plan)}
     if name not in kinds:
-        raise unknown("part of a plan called", name, kinds)
-    text = str(value).strip()
+        raise unknown("part of a plan called", name, [*kinds, *SHORT])
+    text = _OLD.get(str(value).strip(), str(value).strip())
     if name in _CHOICES:
         if text not in _CHOICES[name]:
             raise unknown(f"{name} policy" if name == "remat" else name, text, _CHOICES[name])
         return text
-    if name in ("sequence", "ring"):
-        if text.lower() not in ("true", "false", "1", "0"):
-            raise InputError(f"In a plan {name} is {shorten(value)}; write true or false.")
-        return text.lower() in ("true", "1")
+    if name == "layout":
+        if text not in ("even", "ends") and not re.fullmatch(r"\d{1,4}(-\d{1,4})*", text):
+            raise InputError(
+                f"In a plan layout is {shorten(value)}; write even, ends, or layers by stage such as 7-8-8-7."
+            )
+        return text
+    if name in ("sequence", "etp"):
+        return _truth(name, value)
     if not re.fullmatch(r"\d{1,7}", text) or (int(text) < 1 and name != "zero"):
         raise InputError(f"In a plan {name} is {shorten(value)}; write a whole number of at least 1.")
     if name == "zero" and int(text) > 3:
@@ -98,12 +125,50 @@ def read_field(name: str, value: Any) -> Any:
     return int(text)
 
 
+def _truth(name: str, value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text not in ("true", "false", "1", "0"):
+        raise InputError(f"In a plan {name} is {shorten(value)}; write true or false.")
+    return text in ("true", "1")
+
+
+def read_setting(part: str, whole: str) -> tuple[str, str]:
+    """The name and the value of one setting as it is written: `tensor=4`, `tp=4`, `tp4`, `block`, `ring`.
+
+    >>> read_setting("tp8", "tp8 pp4"), read_setting("ring=true", ""), read_setting("1f1b", "")
+    (('tensor', '8'), ('context_by', 'ring'), ('schedule', '1f1b'))
+    """
+    name, equals, value = (piece.strip() for piece in part.partition("="))
+    if not equals:
+        number = re.fullmatch(r"([a-z]+)(\d+)", name)
+        if name in _WORDS:
+            return _WORDS[name], name
+        if number and (number[1] in SHORT or number[1] in AXES):
+            return SHORT.get(number[1], number[1]), number[2]
+        raise InputError(
+            f"In the plan {shorten(whole)} the part {shorten(part)} is not a setting; write it as 'tensor=4' or 'tp4'."
+        )
+    if name == "ring":
+        return "context_by", "ring" if _truth(name, value) else "gather"
+    return SHORT.get(name, name), value
+
+
 def unrunnable(plan: Plan) -> str:
     """Why our own program does not run a plan; empty if it does."""
     if plan.remat == "offload":
         return "activations in the host's memory (remat=offload) are not programmed yet"
-    if plan.schedule in ("zero-bubble", "dualpipe") and plan.pipe > 1:
+    if plan.schedule not in ("gpipe", "1f1b", "interleaved") and plan.pipe > 1:
         return f"the schedule {plan.schedule} is planned but not programmed yet"
+    if plan.layout != "even" and plan.pipe > 1:
+        return f"stages of layout={plan.layout} are not programmed yet"
+    if plan.context_by == "ulysses" and plan.context > 1:
+        return "Ulysses attention is not programmed yet"
+    if plan.offload != "none":
+        return "optimizer state in the host's memory is not programmed yet"
+    if plan.etp and plan.tensor > 1:
+        return "experts sliced over tensor by choice (etp) are not programmed yet"
+    if plan.optimizer == "adam8":
+        return "8-bit Adam is not programmed yet"
     if plan.dtype not in ("bf16", "fp32"):
         return f"matmuls in {plan.dtype} are not programmed yet"
     if plan.ring and plan.pipe > 1 and plan.context > 1:
@@ -112,17 +177,17 @@ def unrunnable(plan: Plan) -> str:
 
 
 def parse_plan(text: str) -> Plan:
-    """Read `data=2,fsdp=16,tensor=4,…`, or the TOML file of that name."""
+    """Read `data=2,fsdp=16,tensor=4,…`, the short form that tables print, or the TOML file of that name.
+
+    >>> print(parse_plan("dp2 tp8 pp4 v2 z1 interleaved block"))
+    data=2,tensor=8,pipe=4,virtual=2,remat=block,zero=1,schedule=interleaved
+    """
     if text.strip().endswith(".toml"):
         return load_plan(text.strip())
     plan = Plan()
     seen: set[str] = set()
-    for part in text.split(",") if text.strip() else []:
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise InputError(
-                f"In the plan {shorten(text)} the part {shorten(part)} is not a setting; write it as 'tensor=4'."
-            )
+    for part in re.split(r"[,\s]+", text.strip()) if text.strip() else []:
+        name, value = read_setting(part, text)
         if name in seen:
             raise InputError(f"In the plan {shorten(text)} {name} is given twice.")
         seen.add(name)
@@ -138,7 +203,8 @@ def load_plan(path: str) -> Plan:
     settings = table.get("plan", table)
     if not isinstance(settings, dict):
         raise InputError(f"In the plan file {shorten(path)} 'plan' is not a table of settings.")
-    return replace(Plan(), **{name: read_field(name, value) for name, value in settings.items()})
+    read = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
+    return replace(Plan(), **{name: read_field(name, value) for name, value in read.items()})
 
 
 def save_plan(plan: Plan, path: str, model: str, piece: str, stack: str = "") -> None:

@@ -146,7 +146,7 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
 
 
 def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded: bool) -> _Keeper:
-    keeper = _Keeper(count, job.slice.chip.hbm.capacity, job.stack.runs_only)
+    keeper = _Keeper(count, job.slice.chip.visible, job.stack.runs_only)
     table = list(blocks(job, rows_of(job, space)))
     total = sum(block_size(job, space, kind, block) for kind, _, block in table)
     for kind, (folded, undivided), block in table:

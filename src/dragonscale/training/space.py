@@ -14,10 +14,10 @@ import numpy
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.training.evaluation import Job
-from dragonscale.training.plan import AXES, POLICIES, SCHEDULES, Plan, read_field
+from dragonscale.training.plan import AXES, POLICIES, SCHEDULES, Plan, read_field, read_setting
 
 SETTINGS = (*AXES, "microbatch", "virtual")
-CHOICES = ("remat", "zero", "schedule", "ring")
+CHOICES = ("remat", "zero", "schedule", "context_by")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Space:
     remat: tuple[str, ...] = POLICIES
     zero: tuple[int, ...] = (0, 1, 2, 3)
     schedule: tuple[str, ...] = SCHEDULES
-    ring: tuple[bool, ...] = (False, True)
+    context_by: tuple[str, ...] = ("gather", "ring")
     words: Plan = field(default_factory=Plan)
     fixed: dict[str, int] = field(default_factory=dict)
     single: bool = False
@@ -43,10 +43,8 @@ def parse_space(text: str, space: Space | None = None) -> Space:
     """
     found: dict[str, Any] = {item.name: getattr(space or Space(), item.name) for item in fields(Space)}
     for part in text.split(",") if text.strip() else []:
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise InputError(f"In {shorten(text)} the part {shorten(part)} is not a setting; write it as 'tensor=8'.")
-        values: list[Any] = list(dict.fromkeys(read_field(name, one) for one in value.split("|")))
+        name, written = read_setting(part.strip(), text)
+        values: list[Any] = list(dict.fromkeys(read_field(name, one) for one in written.split("|")))
         if name in CHOICES:
             found[name] = tuple(values)
         elif len(values) > 1:
@@ -169,11 +167,11 @@ class Kind:
 
     def words(self, space: Space) -> list[Plan]:
         """ZeRO stages with the ways to bring keys and values together, which differ only along a `context` axis."""
-        rings = space.ring if self.context else (min(space.ring),)
+        ways = space.context_by if self.context else ("gather",)
         return [
-            replace(space.words, zero=zero, ring=ring, remat=space.remat[0])
+            replace(space.words, zero=zero, context_by=way, remat=space.remat[0])
             for zero in self.zero_stages(space)
-            for ring in rings
+            for way in ways
         ]
 
 

@@ -9,7 +9,7 @@ chunks. The first rank also embeds, the last also has the head, so stages differ
 | gpipe | (P−1)(f+b) | all M |
 | 1f1b | (P−1)(f+b) | P |
 | interleaved | (P−1)(f+b)/v | P(1 + (P−1)/(Pv)) |
-| zero-bubble | (P−1)(f+b−2w) | P |
+| zb-h1 | (P−1)(f+b−2w) | P |
 | dualpipe | (P/2−1)(f+b−3w) | P+1, and the weights twice |
 
 Sources: Narayanan et al. 2021 (interleaved), Qi et al. 2023 (zero-bubble, H1), DeepSeek-AI 2024 (DualPipe).
@@ -66,7 +66,7 @@ def bubble(schedule: str, pipe: Number, virtual: Number, forward: Number, backwa
     both = forward + backward
     if schedule == "interleaved":
         return (pipe - 1) * both / virtual
-    if schedule == "zero-bubble":
+    if schedule == "zb-h1":
         return (pipe - 1) * maximum(both - 2 * weight, 0.0)
     if schedule == "dualpipe":
         return maximum(pipe / 2 - 1, 0.0) * maximum(both - 3 * weight, 0.0)

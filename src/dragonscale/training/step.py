@@ -220,7 +220,7 @@ def _reduction(
     return total, exposed + overlap.contention * (total - exposed)
 
 
-UPDATE_BYTES = {"adam": 30.0, "adam-bf16": 22.0, "adafactor": 14.5, "muon": 22.0, "sgd": 14.0}
+UPDATE_BYTES = {"adam": 30.0, "adam-bf16": 22.0, "adam8": 18.0, "adafactor": 14.5, "muon": 22.0, "sgd": 14.0}
 """Bytes that an update moves per parameter: the gradient and master copy read, the moments read and written, the master
 copy and the weight written."""
 

@@ -24,7 +24,7 @@ ERROR = 0.15
 
 PLAN_KEYS = (
     "data", "fsdp", "tensor", "context", "expert", "pipe", "microbatch", "virtual", "remat", "zero", "dtype", "schedule",
-    "sequence", "ring", "optimizer",
+    "sequence", "context_by", "layout", "etp", "optimizer", "offload",
 )  # fmt: skip
 RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
 """What is told of a run whose tokens are known."""
@@ -43,12 +43,12 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
     memory = [MemoryRow(name, float(size)) for name, size in verdict.ledger.memory.items()]
-    full = first(verdict.hbm_bytes) > chip.hbm.capacity
+    full = first(verdict.hbm_bytes) > chip.visible
     return PlanReport(
         plan=plan_table(plan), feasible=not broken, step_s=step, lower_s=first(verdict.lower),
         upper_s=first(verdict.upper), mfu=job.model_flops / (step * job.slice.flops),
         tokens_per_s_per_chip=job.tokens / step / job.slice.chips, hbm_bytes=first(verdict.hbm_bytes),
-        hbm_limit_bytes=chip.hbm.capacity, bound_by=bound_by(terms), terms=terms, problems=broken, memory=memory,
+        hbm_limit_bytes=chip.visible, bound_by=bound_by(terms), terms=terms, problems=broken, memory=memory,
         chips=plan.chips, stack=job.stack.name, runnable=not unrunnable(plan), step_low_s=step * (1 - ERROR),
         step_high_s=step * (1 + ERROR), flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
@@ -105,7 +105,7 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     text = f"None of {found.searched:,} plans is feasible ({counts})."
     if nearest is None:
         return text
-    limit = job.slice.chip.hbm.capacity
+    limit = job.slice.chip.visible
     over = nearest.hbm_bytes / limit - 1
     return (
         f"{text} The nearest, {nearest.plan}, needs {nearest.hbm_bytes / 1e9:.1f} GB per chip, {over:.0%} more than the "
