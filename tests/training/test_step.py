@@ -94,7 +94,7 @@ def test_offload_keeps_nothing_and_shows_on_a_slow_link():
 
 
 def test_a_ring_of_keys_holds_less_than_gathering_them():
-    gather, ring = judged("fsdp=8,context=8", ring=False), judged("fsdp=8,context=8", context_by="ring")
+    gather, ring = judged("fsdp=8,context=8"), judged("fsdp=8,context=8", context_by="ring")
     assert held(ring, "workspace") < held(gather, "workspace")
     there, back = (
         {line.what: line for line in one.ledger.lines if line.term == "context collectives"} for one in (ring, gather)
