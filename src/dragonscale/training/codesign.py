@@ -76,7 +76,7 @@ def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Pr
     for knob in knobs(job.slice):
         other = on_chip(job, raised(job.slice.chip, knob, RAISE))
         same = first(judge_one(other, best).seconds)
-        found: Found = search(other, space, 1, progress)
+        found: Found = search(other, space, 1, progress, slack=0.0)
         found_s, plan = (found.best[0].seconds, found.best[0].plan) if found.best else (seconds, best)
         changes.append(Change(knob, RAISE, *((found_s, plan) if found_s < same else (same, best))))
     return sorted(changes, key=lambda change: change.seconds)

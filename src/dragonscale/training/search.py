@@ -6,16 +6,18 @@ break, and the one that misses by least is kept, so that an empty answer still s
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
 
-from dragonscale.plan.pareto import Front
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
-from dragonscale.training.fast import Judged, cost_rows, judge_rows, lower_bounds
-from dragonscale.training.plan import Plan, unrunnable
+from dragonscale.training.fast import cost_rows, judge_rows, lower_bounds
+from dragonscale.training.keeper import Candidate, Keeper
+from dragonscale.training.listing import listed
+from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Chosen, Rows, choose, take
+from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Kind, Space, even_chunks, kind_of, kinds_of, rows_of
 
 BLOCK = 16384
@@ -24,18 +26,10 @@ BLOCK = 16384
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A plan with what a search compares."""
-
-    plan: Plan
-    seconds: float
-    hbm_bytes: float
-
-
 @dataclass
 class Found:
-    """The result of a search: best plans first, the front of time against memory, and what became of the others."""
+    """The result of a search: the recommended plan and others, the fastest, the best that `dscale run` and `dscale verify` take, the
+    front of time against memory, and what became of the rest."""
 
     best: list[Candidate]
     front: list[Candidate]
@@ -44,85 +38,39 @@ class Found:
     misses: dict[str, int]
     nearest: Candidate | None
     seconds: float
+    fastest: Candidate | None = None
+    runs: Candidate | None = None
+    verified: Candidate | None = None
 
 
-@dataclass
-class _Keeper:
-    """What a search remembers of the plans it has seen."""
-
-    count: int
-    limit: float
-    runs_only: bool = False
-    best: list[Candidate] = field(default_factory=list)
-    front: Front = field(default_factory=Front)
-    misses: dict[str, int] = field(default_factory=dict)
-    nearest: Candidate | None = None
-    searched: int = 0
-    feasible: int = 0
-
-    def see(self, words: Plan, chosen: Chosen, judged: Judged, line: int) -> None:
-        """Take in a batch of plans: one remat policy's line of what was judged."""
-        size = len(chosen)
-        seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
-        legal = allowed(chosen, words.schedule)
-        if self.runs_only:
-            piped, alone = (not unrunnable(replace(words, pipe=pipe, context=2)) for pipe in (2, 1))
-            legal = legal & numpy.where(chosen.numbers["pipe"] > 1, piped, alone)
-        laid = numpy.broadcast_to(judged.possible, size)
-        fits = held <= self.limit
-        self.searched += size
-        self._count(legal, laid, fits)
-        places = numpy.flatnonzero(legal & laid & fits)
-        self.feasible += len(places)
-
-        def label(place: int) -> Candidate:
-            numbers = {name: int(values[place]) for name, values in chosen.numbers.items()}
-            return Candidate(replace(words, **numbers), float(seconds[place]), float(held[place]))
-
-        if len(places):
-            self._keep(places, seconds, label)
-            self.front.offer(seconds[places], held[places], lambda place: label(int(places[place])))
-        elif not self.feasible:
-            self._miss(legal & laid, held, label)
-
-    def _count(self, legal: Any, laid: Any, fits: Any) -> None:
-        for name, broken in (("schedule", ~legal), ("torus", legal & ~laid), ("memory", legal & laid & ~fits)):
-            self.misses[name] = self.misses.get(name, 0) + int(numpy.count_nonzero(broken))
-
-    def _keep(self, places: Any, seconds: Any, label: Callable[[int], Candidate]) -> None:
-        full = len(self.best) >= self.count
-        worst = self.best[-1].seconds if full else numpy.inf
-        close = places[seconds[places] <= worst]
-        if not len(close):
-            return
-        if len(close) > self.count:
-            close = close[numpy.argpartition(seconds[close], self.count - 1)[: self.count]]
-        merged = [*self.best, *(label(int(place)) for place in close)]
-        merged.sort(key=lambda one: (float(f"{one.seconds:.9g}"), one.hbm_bytes))
-        self.best = merged[: self.count]
-
-    def _miss(self, otherwise: Any, held: Any, label: Callable[[int], Candidate]) -> None:
-        places = numpy.flatnonzero(otherwise)
-        if len(places):
-            place = int(places[numpy.argmin(held[places])])
-            if self.nearest is None or held[place] < self.nearest.hbm_bytes:
-                self.nearest = label(place)
-
-
-def search(job: Job, space: Space | None = None, count: int = 5, progress: Progress | None = None) -> Found:
-    """The `count` fastest feasible plans of a space, and the front of time against memory.
+def search(
+    job: Job, space: Space | None = None, count: int = 5, progress: Progress | None = None, slack: float = SLACK
+) -> Found:
+    """The recommended plan of a space and the best of other meshes (`simplicity` says which of those within the slack is recommended;
+    without slack the fastest is), and the front of time against memory.
 
     An expected step is never below its lower bound. That bound hardly ever decides, so plans are first compared without
     it, which can only flatter them; if it changes nothing for those that were kept, it changes nothing at all, and
     otherwise the search is repeated with it.
     """
     space, start = space or Space(), time.perf_counter()
-    keeper = _run(job, space, count, progress, bounded=False)
-    if _flattered(job, [*keeper.best, *keeper.front.labels]):
-        keeper = _run(job, space, count, progress, bounded=True)
-    spent = time.perf_counter() - start
-    labels = keeper.front.labels
-    return Found(keeper.best, labels, keeper.searched, keeper.feasible, keeper.misses, keeper.nearest, spent)
+    found = _found(job, _run(job, space, count, progress, slack, bounded=False))
+    last = [one for one in (found.fastest, found.runs, found.verified) if one is not None]
+    if _flattered(job, [*found.best, *found.front, *last]):
+        found = _found(job, _run(job, space, count, progress, slack, bounded=True))
+    return replace(found, seconds=time.perf_counter() - start)
+
+
+def _found(job: Job, keeper: Keeper) -> Found:
+    limit, slack = job.slice.chip.visible, keeper.slack
+    every, runs, verified = (pool.ranked(limit, slack) for pool in keeper.pools)
+    leaders = [one for one in keeper.leaders if one is not None]
+    best = listed(every, leaders, keeper.count, job.sequence)
+    fastest = min(every, key=lambda one: one.seconds, default=None)
+    return Found(
+        best, keeper.front.labels, keeper.searched, keeper.feasible, keeper.misses, keeper.nearest, 0.0, fastest,
+        next(iter(runs), None), next(iter(verified), None),
+    )  # fmt: skip
 
 
 def _flattered(job: Job, kept: list[Candidate]) -> bool:
@@ -145,13 +93,15 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
     return False
 
 
-def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded: bool) -> _Keeper:
-    keeper = _Keeper(count, job.slice.chip.visible, job.stack.runs_only)
+def _run(
+    job: Job, space: Space, count: int, progress: Progress | None, slack: float, bounded: bool
+) -> Keeper:
+    keeper = Keeper(job, count, slack)
     table = list(blocks(job, rows_of(job, space)))
     total = sum(block_size(job, space, kind, block) for kind, _, block in table)
     for kind, (folded, undivided), block in table:
         rows = Rows(job, block, folded, dict(undivided))
-        batches = [(names, choose(rows, *picked)) for names, picked in batches_of(job, space, block)]
+        batches = [(names, keeper.batch(choose(rows, *picked))) for names, picked in batches_of(job, space, block)]
         for words in kind.words(space):
             costs = cost_rows(rows, words, space.remat)
             least = (
@@ -159,13 +109,15 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, bounded:
                 if bounded
                 else []
             )
-            for schedules, chosen in batches:
+            for schedules, batch in batches:
+                chosen = batch.chosen
                 here, floor = costs.at(chosen.places), [one.at(chosen.places) for one in least]
                 for schedule in schedules:
                     named = replace(words, schedule=schedule)
                     judged = judge_rows(rows, named, space.remat, chosen, here, floor)
+                    legal = allowed(chosen, schedule)
                     for line, remat in enumerate(space.remat):
-                        keeper.see(replace(named, remat=remat), chosen, judged, line)
+                        keeper.see(replace(named, remat=remat), batch, judged, line, legal)
                     if progress is not None:
                         progress(keeper.searched, total)
     return keeper

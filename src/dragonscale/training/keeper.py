@@ -1,0 +1,208 @@
+"""What a search remembers of the plans it sees: those near the fastest, the best of every shape of mesh, time against memory.
+
+Most plans are far from the best and cost a few comparisons. Those that are near are kept as rows of numbers (`Pool`), and made into
+plans only when the search is over.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy
+
+from dragonscale.plan.pareto import Front
+from dragonscale.training.evaluation import NUMBERS, Job
+from dragonscale.training.fast import Judged
+from dragonscale.training.plan import Plan, unrunnable
+from dragonscale.training.rows import Chosen
+from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points, word_points
+
+SHAPE = ("pipe", "expert", "context", "tensor")
+"""Meshes that agree in these are variants of one plan: they differ in how replicas share their state."""
+POINT = 0.002
+"""What a point of simplicity counts, as a part of the time, when one plan stands for its shape."""
+MOST = 8192
+"""Rows of a pool before it is thinned."""
+WORD, WEIGHED, SECONDS, HELD, POINTS, ROUNDS = 0, 9, 10, 11, 12, 13
+"""The rows of a pool's table; the numbers of the plans stand between."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan with what a search compares."""
+
+    plan: Plan
+    seconds: float
+    hbm_bytes: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that are judged together: where a shape of mesh begins and the number of each, and how their time is weighed."""
+
+    chosen: Chosen
+    starts: Any
+    shapes: Any
+    weight: float
+
+
+@dataclass
+class Pool:
+    """The plans near the fastest: within the window, and at least `count` of them."""
+
+    count: int
+    window: float
+    fastest: float = numpy.inf
+    last: float = numpy.inf
+    words: list[Plan] = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def limit(self) -> float:
+        """What is slower is of no interest."""
+        return max(self.fastest * (1 + self.window), self.last)
+
+    def take(self, words: Plan, chosen: Chosen, places: Any, times: tuple[Any, Any], held: Any, sequence: int) -> None:
+        """Keep those of some places whose weighed time is near."""
+        weighed, seconds = times
+        self.fastest = min(self.fastest, float(weighed.min()))
+        near = weighed <= self.limit
+        kept = places[near]
+        numbers = {name: chosen.numbers[name][kept] for name in NUMBERS}
+        rounds = numpy.broadcast_to(chosen.microbatches, len(chosen))[kept]
+        columns = [len(self.words), *numbers.values(), weighed[near], seconds[kept], held[kept]]
+        columns += [points(words, numbers, sequence), rounds]
+        self.rows.append(numpy.stack([numpy.broadcast_to(column, len(kept)).astype(float) for column in columns]))
+        self.words.append(words)
+        self.size += len(kept)
+        if self.size > MOST or self.last == numpy.inf:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Leave out what is no longer near; of too many that are, the fastest of each mesh and words."""
+        table = self.table()
+        table = table[:, numpy.argsort(table[WEIGHED], kind="stable")]
+        self.last = float(table[WEIGHED, self.count - 1]) if table.shape[1] >= self.count else numpy.inf
+        table = table[:, table[WEIGHED] <= self.limit]
+        if table.shape[1] > MOST // 2:
+            words_and_mesh = [row for row in range(WEIGHED) if row != 1 + NUMBERS.index("microbatch")]
+            _, fastest = numpy.unique(table[words_and_mesh], axis=1, return_index=True)
+            table = table[:, numpy.sort(fastest)[: MOST // 2]]
+        self.rows, self.size = [table], table.shape[1]
+
+    def table(self) -> Any:
+        """Everything kept, a column for each plan."""
+        return numpy.concatenate(self.rows, axis=1) if self.rows else numpy.empty((ROUNDS + 1, 0))
+
+    def ranked(self, limit: float, slack: float) -> list[Candidate]:
+        """The plans near the fastest, the recommended one first."""
+        table = self.table()
+        if not table.shape[1]:
+            return []
+        table = table[:, table[WEIGHED] <= self.limit]
+        places = order(table[WEIGHED], table[HELD] / limit, table[POINTS], table[ROUNDS], slack)
+        return [self._candidate(table[:, place]) for place in places]
+
+    def _candidate(self, row: Any) -> Candidate:
+        numbers = {name: int(value) for name, value in zip(NUMBERS, row[1:WEIGHED], strict=True)}
+        return Candidate(replace(self.words[int(row[WORD])], **numbers), float(row[SECONDS]), float(row[HELD]))
+
+
+@dataclass
+class Keeper:
+    """What a search remembers of the plans it has seen. `pools` are of all plans, of those that `dscale run` takes and of those that
+    `dscale verify` takes too."""
+
+    job: Job
+    count: int
+    slack: float
+    pools: list[Pool] = field(init=False)
+    front: Front = field(default_factory=Front)
+    shapes: dict[int, int] = field(default_factory=dict)
+    leaders: list[Candidate | None] = field(default_factory=list)
+    scores: Any = field(default_factory=lambda: numpy.empty(0))
+    misses: dict[str, int] = field(default_factory=dict)
+    nearest: Candidate | None = None
+    searched: int = 0
+    feasible: int = 0
+
+    def __post_init__(self) -> None:
+        window = max(self.slack, CONTEXT_GAIN) if self.slack else 0.0
+        self.pools = [Pool(4 * self.count, window), Pool(1, self.slack), Pool(1, self.slack)]
+
+    def batch(self, chosen: Chosen) -> Batch:
+        """Rows made ready to be seen under several words. Rows of one shape stand together."""
+        key = numpy.zeros(len(chosen), numpy.int64)
+        for name, bits in zip(SHAPE, (0, 14, 18, 18), strict=True):
+            key = (key << bits) + chosen.numbers[name]
+        starts = numpy.concatenate([[0], numpy.flatnonzero(key[1:] != key[:-1]) + 1])
+        shapes = numpy.array([self.shapes.setdefault(one, len(self.shapes)) for one in key[starts].tolist()])
+        more = len(self.shapes) - len(self.leaders)
+        self.leaders += [None] * more
+        self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
+        return Batch(chosen, starts, shapes, handicap(int(chosen.numbers["context"][0]), self.job.sequence, self.slack))
+
+    def see(self, words: Plan, batch: Batch, judged: Judged, line: int, legal: Any) -> None:
+        """Take in a batch of plans: one remat policy's line of what was judged, and which of them are legal."""
+        chosen, limit, size = batch.chosen, self.job.slice.chip.visible, len(batch.chosen)
+        seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
+        laid, fits = numpy.broadcast_to(judged.possible, size), held <= limit
+        runs, verified = takers(words, chosen)
+        if self.job.stack.runs_only:
+            legal = legal & runs
+        self.searched += size
+        self._count(legal, laid, fits)
+        good = legal & laid & fits
+        places = numpy.flatnonzero(good)
+        self.feasible += len(places)
+
+        def label(place: int) -> Candidate:
+            numbers = {name: int(values[place]) for name, values in chosen.numbers.items()}
+            return Candidate(replace(words, **numbers), float(seconds[place]), float(held[place]))
+
+        if len(places):
+            weighed = seconds[places] * batch.weight
+            least = weighed.min()
+            for pool, takes in zip(self.pools, (True, runs, verified), strict=True):
+                if takes and least <= pool.limit:
+                    pool.take(words, chosen, places, (weighed, seconds), held, self.job.sequence)
+            self.front.offer(seconds[places], held[places], lambda place: label(int(places[place])))
+            if self.count > 1:
+                self._lead(batch, numpy.where(good, seconds, numpy.inf), 1 + POINT * word_points(words), label)
+        elif not self.feasible:
+            self._miss(legal & laid, held, label)
+
+    def _lead(self, batch: Batch, seconds: Any, weight: float, label: Callable[[int], Candidate]) -> None:
+        """Remember the best plan of every shape."""
+        scores = numpy.minimum.reduceat(seconds, batch.starts) * (batch.weight * weight)
+        for place in numpy.flatnonzero(scores < self.scores[batch.shapes]).tolist():
+            shape = int(batch.shapes[place])
+            if scores[place] < self.scores[shape]:
+                start, stop = batch.starts[place], (*batch.starts[place + 1 : place + 2], len(seconds))[0]
+                self.scores[shape] = scores[place]
+                self.leaders[shape] = label(int(start + numpy.argmin(seconds[start:stop])))
+
+    def _count(self, legal: Any, laid: Any, fits: Any) -> None:
+        for name, broken in (("schedule", ~legal), ("torus", legal & ~laid), ("memory", legal & laid & ~fits)):
+            self.misses[name] = self.misses.get(name, 0) + int(numpy.count_nonzero(broken))
+
+    def _miss(self, otherwise: Any, held: Any, label: Callable[[int], Candidate]) -> None:
+        places = numpy.flatnonzero(otherwise)
+        if len(places):
+            place = int(places[numpy.argmin(held[places])])
+            if self.nearest is None or held[place] < self.nearest.hbm_bytes:
+                self.nearest = label(place)
+
+
+def takers(words: Plan, chosen: Chosen) -> tuple[bool, bool]:
+    """Whether our program runs plans with these words, and whether `dscale verify` compares them too. All plans of a batch have a
+    pipeline or none has."""
+    piped = bool(chosen.numbers["pipe"][0] > 1)
+    runs = not unrunnable(replace(words, pipe=2 if piped else 1, context=2, tensor=2))
+    return runs, runs and not piped
+
+
+def unverifiable(plan: Plan) -> str:
+    """Why `dscale verify` does not compare a plan with what XLA compiles; empty if it does."""
+    return "a compiled pipeline does not say how often it sends" if plan.pipe > 1 else unrunnable(plan)

@@ -1,0 +1,86 @@
+"""Which of several plans of about the same speed an engineer would rather run.
+
+A search is sure of a step's time to some percent, so plans within `SLACK` of the fastest are as fast as it. Of those, the
+recommended one is the first in this order:
+
+1. memory to spare: a chip at most `FULL` full (allocators fragment, and batches vary);
+2. the fewest points of `points`: one for everything that has to be set up, watched and debugged;
+3. memory in plenty: a chip at most `ROOMY` full;
+4. the shorter step, to `SAME`;
+5. fewer microbatches a step.
+
+`context` at sequences of `SHORT` tokens or less, where every chip's share of the batch could be whole sequences, must gain
+more than `CONTEXT_GAIN`. Without slack only the time counts.
+"""
+
+from typing import Any
+
+import numpy
+
+from dragonscale.training.plan import Plan
+
+SLACK = 0.01
+"""Plans this near to the fastest are taken as equally fast: about a fifth of the median error of predicted steps."""
+SAME = 0.001
+"""Times and bytes this near are told apart by nothing that is measured."""
+FULL, ROOMY = 0.92, 0.80
+"""Parts of the memory that a program can allocate."""
+SHORT, CONTEXT_GAIN = 8192, 0.03
+
+SCHEDULE_POINTS = {"1f1b": 0, "gpipe": 1, "interleaved": 1, "zb-h1": 3, "zbv": 4, "dualpipe": 4, "dualpipev": 4}
+"""1F1B is in every trainer, interleaving in most; zero-bubble and bidirectional schedules in one or two each."""
+REMAT_POINTS = {"none": 0, "block": 0, "selective": 1, "matmuls": 2, "offload": 4}
+"""All or nothing is a switch of every trainer; what is saved of a block by name differs between them; offload needs pinned host memory."""
+CONTEXT_POINTS = {"gather": 0, "ring": 1, "ulysses": 1}
+OFFLOAD_POINTS = {"none": 0, "optimizer": 4}
+
+
+def word_points(words: Plan) -> int:
+    """Points of a plan's words, whatever its mesh."""
+    found = REMAT_POINTS.get(words.remat, 2) + OFFLOAD_POINTS.get(words.offload, 4)
+    found += 1 if words.zero == 2 else 0
+    return found + (1 if words.etp else 0) + (1 if words.layout != "even" else 0)
+
+
+def points(words: Plan, numbers: dict[str, Any], sequence: int) -> Any:
+    """Points of plans that share their words: two for each mesh axis that splits something (one for replicas beside `fsdp`), and
+    for what is rare beyond that. Fewer is simpler.
+
+    >>> from dragonscale.training.plan import parse_plan
+    >>> def of(text):
+    ...     plan = parse_plan(text)
+    ...     return int(points(plan, vars(plan), 8192))
+    >>> of("fsdp=8"), of("data=2 fsdp=4"), of("cp8 ring"), of("pp4 tp8 z1"), of("pp4 tp8 z2 v2 interleaved")
+    (2, 3, 4, 4, 6)
+    """
+    fsdp, data, pipe, context = (numpy.asarray(numbers[name]) for name in ("fsdp", "data", "pipe", "context"))
+    found = 2 * ((pipe > 1).astype(int) + (numpy.asarray(numbers["expert"]) > 1) + (numpy.asarray(numbers["tensor"]) > 1))
+    found = found + numpy.where(fsdp > 1, 2, 0) + numpy.where(data > 1, numpy.where(fsdp > 1, 1, 2), 0)
+    short = 3 if sequence <= SHORT else 2
+    found = found + numpy.where(context > 1, short + CONTEXT_POINTS.get(words.context_by, 1), 0)
+    piped = SCHEDULE_POINTS.get(words.schedule, 4) + (1 if words.zero == 3 else 0)
+    found = found + numpy.where(pipe > 1, piped, 0) + (numpy.asarray(numbers["virtual"]) > 4)
+    return found + word_points(words)
+
+
+def handicap(context: int, sequence: int, slack: float) -> float:
+    """What the time of a plan counts: more for `context` at short sequences, so that it must gain `CONTEXT_GAIN`."""
+    if not slack or context == 1 or sequence > SHORT:
+        return 1.0
+    return max(1.0, (1 + CONTEXT_GAIN) / (1 + slack))
+
+
+def order(seconds: Any, filled: Any, scores: Any, microbatches: Any, slack: float) -> Any:
+    """Places of plans, the recommended one first: those within the slack of the fastest by the order above, then the others by time.
+
+    >>> order(numpy.array([1.0, 1.005, 1.2]), numpy.array([0.5, 0.5, 0.1]), numpy.array([6, 2, 0]), numpy.ones(3), 0.01).tolist()
+    [1, 0, 2]
+    """
+    late = seconds > seconds.min() * (1 + slack)
+    tight, full = filled > FULL, filled > ROOMY
+    rounded = numpy.round(numpy.log(seconds / seconds.min()) / numpy.log1p(SAME))
+    near = numpy.lexsort((microbatches, rounded, full, scores, tight, late))
+    if slack:
+        return numpy.concatenate([near[~late[near]], numpy.flatnonzero(late)[numpy.argsort(seconds[late], kind="stable")]])
+    exact = numpy.round(numpy.log(seconds / seconds.min()) * 1e9)
+    return numpy.lexsort((microbatches, scores, exact))

@@ -1,0 +1,107 @@
+"""Within the slack the simplest plan is recommended; twins are shown once; without slack the fastest plan is the answer."""
+
+from dataclasses import replace
+
+import pytest
+
+from dragonscale.hardware import parse_slice
+from dragonscale.models import load_model
+from dragonscale.training.evaluation import Job, first, judge_one, make_job
+from dragonscale.training.keeper import Candidate, unverifiable
+from dragonscale.training.listing import listed, shape_of, twins
+from dragonscale.training.plan import Plan, parse_plan, unrunnable
+from dragonscale.training.search import Found, search
+from dragonscale.training.simplicity import CONTEXT_GAIN, points
+from dragonscale.training.space import Space
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    return make_job(load_model("llama3-8b"), parse_slice("h100:8"), 128, 8192)
+
+
+@pytest.fixture(scope="module")
+def found(job: Job) -> Found:
+    return search(job, count=12)
+
+
+def score(plan: Plan, sequence: int = 8192) -> int:
+    return int(points(plan, vars(plan), sequence))
+
+
+ORDERED = [
+    ("fsdp=8", "data=2 fsdp=4"),
+    ("fsdp=8", "cp8"),
+    ("cp8", "cp8 ring"),
+    ("fsdp=8", "fsdp=4 tp2"),
+    ("pp4 z1", "pp4 z1 zb-h1"),
+    ("pp4 z1", "pp4 z2"),
+    ("pp4 z1", "pp4 z1 v2 interleaved"),
+    ("pp4 z1 v2 interleaved", "pp4 z1 dualpipe"),
+    ("fsdp=8 block", "fsdp=8 selective"),
+    ("fsdp=8 selective", "fsdp=8 matmuls"),
+    ("fsdp=8 matmuls", "fsdp=8 remat=offload"),
+    ("fsdp=8", "fsdp=8 offload=optimizer"),
+    ("fsdp=8 tp8", "fsdp=8 tp8 etp=true"),
+    ("pp4 z1", "pp4 z1 layout=ends"),
+]
+
+
+@pytest.mark.parametrize(("simple", "odd"), ORDERED)
+def test_what_is_simpler(simple: str, odd: str) -> None:
+    assert score(parse_plan(simple)) < score(parse_plan(odd))
+
+
+def test_eight_gpus_get_plain_fsdp(found: Found) -> None:
+    plan = found.best[0].plan
+    assert (plan.fsdp, plan.zero, plan.context) == (8, 3, 1)
+
+
+def test_within_the_slack_nothing_with_room_is_simpler(found: Found) -> None:
+    assert found.fastest is not None
+    best = found.best[0]
+    near = [one for one in found.best if one.seconds <= found.fastest.seconds * 1.01]
+    assert score(best.plan) == min(score(one.plan) for one in near)
+    assert best.seconds <= found.fastest.seconds * 1.01 * (1 + CONTEXT_GAIN)
+
+
+def test_without_slack_the_fastest_is_recommended(job: Job) -> None:
+    space = Space(remat=("none", "block"), schedule=("1f1b",))
+    exact = search(job, space, 1, slack=0.0)
+    assert exact.best[0] == exact.fastest
+    slow = search(job, space, 1, slack=0.2)
+    assert slow.best[0].seconds >= exact.best[0].seconds
+    assert score(slow.best[0].plan) <= score(exact.best[0].plan)
+
+
+def test_context_at_short_sequences_must_gain(job: Job) -> None:
+    space = Space(remat=("block",), zero=(3,), schedule=("1f1b",))
+    best = search(job, space, 1).best[0]
+    fixed = search(job, replace(space, fixed={"context": 1}), 1, slack=0.0).best[0]
+    fastest = search(job, space, 1, slack=0.0).best[0]
+    assert best.plan.context == 1 or fastest.seconds * (1 + CONTEXT_GAIN) < fixed.seconds
+
+
+def test_the_list_has_no_twins_and_no_plan_twice(found: Found) -> None:
+    for place, one in enumerate(found.best):
+        assert not any(twins(one, other) for other in found.best[place + 1 :])
+    assert len({one.plan for one in found.best}) == len(found.best)
+    assert len({shape_of(one.plan) for one in found.best}) >= len(found.best) // 2
+    times = [one.seconds for one in found.best[1:]]
+    assert times == sorted(times)
+
+
+def test_twins_are_shown_as_the_simplest() -> None:
+    plans = [Candidate(parse_plan(text), 1.0, 1e10) for text in ("tp8 matmuls", "tp8 selective", "tp4 fsdp=2")]
+    first_of = Candidate(parse_plan("fsdp=8"), 1.0, 2e10)
+    shown = {str(one.plan) for one in listed([first_of, *plans], [], 5, 8192)}
+    assert shown == {"fsdp=8", "tensor=8,remat=selective", "fsdp=2,tensor=4"}
+
+
+def test_the_best_that_run_and_verify_take(job: Job, found: Found) -> None:
+    assert found.runs is not None
+    assert found.verified is not None
+    assert not unrunnable(found.runs.plan)
+    assert not unverifiable(found.verified.plan)
+    assert found.verified.plan.pipe == 1
+    assert first(judge_one(job, found.verified.plan).seconds) == pytest.approx(found.verified.seconds, rel=1e-9)
