@@ -93,9 +93,7 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
     return False
 
 
-def _run(
-    job: Job, space: Space, count: int, progress: Progress | None, slack: float, bounded: bool
-) -> Keeper:
+def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: float, bounded: bool) -> Keeper:
     keeper = Keeper(job, count, slack)
     table = list(blocks(job, rows_of(job, space)))
     total = sum(block_size(job, space, kind, block) for kind, _, block in table)

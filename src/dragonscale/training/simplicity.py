@@ -54,7 +54,9 @@ def points(words: Plan, numbers: dict[str, Any], sequence: int) -> Any:
     (2, 3, 4, 4, 6)
     """
     fsdp, data, pipe, context = (numpy.asarray(numbers[name]) for name in ("fsdp", "data", "pipe", "context"))
-    found = 2 * ((pipe > 1).astype(int) + (numpy.asarray(numbers["expert"]) > 1) + (numpy.asarray(numbers["tensor"]) > 1))
+    found = 2 * (
+        (pipe > 1).astype(int) + (numpy.asarray(numbers["expert"]) > 1) + (numpy.asarray(numbers["tensor"]) > 1)
+    )
     found = found + numpy.where(fsdp > 1, 2, 0) + numpy.where(data > 1, numpy.where(fsdp > 1, 1, 2), 0)
     short = 3 if sequence <= SHORT else 2
     found = found + numpy.where(context > 1, short + CONTEXT_POINTS.get(words.context_by, 1), 0)
@@ -73,7 +75,9 @@ def handicap(context: int, sequence: int, slack: float) -> float:
 def order(seconds: Any, filled: Any, scores: Any, microbatches: Any, slack: float) -> Any:
     """Places of plans, the recommended one first: those within the slack of the fastest by the order above, then the others by time.
 
-    >>> order(numpy.array([1.0, 1.005, 1.2]), numpy.array([0.5, 0.5, 0.1]), numpy.array([6, 2, 0]), numpy.ones(3), 0.01).tolist()
+    >>> order(
+    ...     numpy.array([1.0, 1.005, 1.2]), numpy.array([0.5, 0.5, 0.1]), numpy.array([6, 2, 0]), numpy.ones(3), 0.01
+    ... ).tolist()
     [1, 0, 2]
     """
     late = seconds > seconds.min() * (1 + slack)
@@ -81,6 +85,8 @@ def order(seconds: Any, filled: Any, scores: Any, microbatches: Any, slack: floa
     rounded = numpy.round(numpy.log(seconds / seconds.min()) / numpy.log1p(SAME))
     near = numpy.lexsort((microbatches, rounded, full, scores, tight, late))
     if slack:
-        return numpy.concatenate([near[~late[near]], numpy.flatnonzero(late)[numpy.argsort(seconds[late], kind="stable")]])
+        return numpy.concatenate(
+            [near[~late[near]], numpy.flatnonzero(late)[numpy.argsort(seconds[late], kind="stable")]]
+        )
     exact = numpy.round(numpy.log(seconds / seconds.min()) * 1e9)
     return numpy.lexsort((microbatches, scores, exact))
