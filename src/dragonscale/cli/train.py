@@ -36,6 +36,10 @@ def run(
         str, Parameter(help="With a chip alone or 'any': the time a run (with --tokens) or step may take.")
     ] = "",
     skew: Annotated[float, Parameter(help="Tokens of the busiest expert over the mean: 1 is balanced routing.")] = 1.0,
+    capacity: Annotated[
+        float,
+        Parameter(help="Room of an expert over its even share of tokens, beyond which they are dropped (0: none are)."),
+    ] = 0.0,
     largest: Annotated[str, Parameter(help="Ask for the largest 'batch' or 'model' that fits the slice instead.")] = "",
     scaling: Annotated[bool, Parameter(negative="", help="Add the best plans on smaller and larger slices.")] = False,
     codesign: Annotated[bool, Parameter(negative="", help="Add what better hardware would change.")] = False,
@@ -59,7 +63,7 @@ def run(
 
     question = TrainQuestion(
         model=model, on=on, batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
-        remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew,
+        remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew, capacity=capacity,
     )  # fmt: skip
     asked = read_question(question)
     for text in asked.notes:

@@ -9,6 +9,7 @@ micro-batch; `-N` of a TPU v4 or v5p counts cores."""
 import math
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dragonscale.evidence.described import Described, chip_of, described, machine, model_of, slice_of
 from dragonscale.evidence.dialect import hint, meaning, words
@@ -103,7 +104,7 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
     skip_if(not pipe or not row["tp"], "tp or pp not stated")
     skip_if(not virtual and pipe > 1 and "vpp" in row.get("missing_inputs", ""), "pp without vpp stated")
     copies, shards = _copies(row, needed(row, "n_chips") * devices, tensor * context * pipe)
-    expert = _expert(row, tensor, context, copies)
+    expert, spread = _expert(row, tensor, context, copies)
     microbatch = count(row, "micro_batch")
     if not microbatch and count(row, "grad_accum"):
         microbatch = needed(row, "global_batch") // (copies * count(row, "grad_accum"))
@@ -125,6 +126,7 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
         schedule="interleaved" if virtual > 1 else "1f1b",
         sequence=row["sp"].lower() != "false" if tensor > 1 else True,
         context_by="ring" if hint(row, "ring") else "gather",
+        **spread,
     )
 
 
@@ -139,15 +141,17 @@ def _copies(row: Row, chips: int, model_ways: int) -> tuple[int, int]:
     return copies, shards
 
 
-def _expert(row: Row, tensor: int, context: int, copies: int) -> int:
-    """Expert parallelism over the copies. Megatron folds it over `tp` and `cp` first, unless
-    experts are sliced too."""
+def _expert(row: Row, tensor: int, context: int, copies: int) -> tuple[int, dict[str, Any]]:
+    """Expert parallelism over the copies, and the plan's words for the rest of it. Megatron's group of experts takes
+    `tp` first (unless it slices experts over that: ETP), then `cp`, then copies."""
     expert = count(row, "ep") or 1
     experts = count(row, "experts") or expert
-    sliced = hint(row, "expert_tensor") or (expert * tensor > experts and copies % expert == 0)
-    folded = expert if sliced else expert // math.gcd(expert, tensor * context)
-    skip_if(copies % folded, "ep does not divide the copies")
-    return folded
+    stated = bool(hint(row, "expert_tensor")) and tensor > 1
+    sliced = stated or (expert * tensor > experts and copies % expert == 0)
+    beyond = expert if sliced else expert // math.gcd(expert, tensor)
+    shared = math.gcd(beyond, context)
+    skip_if(copies % (beyond // shared), "ep does not divide the copies")
+    return beyond // shared, {"etp": stated} | ({"fold": "context"} if shared > 1 else {})
 
 
 def _zero(row: Row, sharded: bool, stack: str) -> int:

@@ -209,17 +209,21 @@ def _routed(names: Iterable[str]) -> bool:
     return "x" in names and "e" not in names
 
 
-def training_rules(sequence: bool = True, zero: int = 3, folded: bool = True, ring: bool = False) -> Rules:
+def training_rules(
+    sequence: bool = True, zero: int = 3, folded: bool = True, ring: bool = False, fold_context: bool = False
+) -> Rules:
     """The layouts of a training plan. `sequence` splits residuals over `tensor` (sequence parallelism); `folded` spreads experts
-    over `tensor` too instead of slicing each; `ring` is ring attention over `context`."""
+    over `tensor` too instead of slicing each, `fold_context` over `context`; `ring` is ring attention over `context`."""
     tensor, batch = ("tensor",), ("data", "fsdp", "expert")
+    # Experts mix nothing along the sequence, so their group may take any axis that splits tokens (MoE parallel folding).
+    experts = ("expert", *(("context",) if fold_context else ()), *(tensor if folded else ()))
     return Rules(
         batch=batch, routed_batch=("data", "fsdp"), tokens=("context",),
         spread=tensor if sequence else (), routed_spread=tensor if sequence or folded else (),
         heads=tensor, sliced=() if folded else tensor, picks=("expert",),
-        dealt=("expert", "tensor") if folded else ("expert",), width=(), keys=("context",),
+        dealt=experts, width=(), keys=("context",),
         attend_batch=batch, attend_heads=tensor, attend_keys=(), cached_keys=("context",),
-        exchange=("expert", "tensor") if folded else ("expert",), state=("fsdp", "expert", "context"), zero=zero, ring=ring,
+        exchange=experts, state=("fsdp", "expert", "context"), zero=zero, ring=ring,
     )  # fmt: skip
 
 

@@ -22,10 +22,11 @@ from dragonscale.training.plan import AXES, Plan
 
 
 def rules_of(plan: Plan, program: Program) -> Rules:
-    """The plan's layouts. Experts are dealt over `expert` and `tensor`, or sliced over `tensor` where they are too few, as
-    the planner does it."""
+    """The plan's layouts. Experts are dealt over `expert` and `tensor`, or sliced over `tensor` where they are too few or
+    the plan asks for it, as the planner does it."""
     experts = max((section.dims.get("e", 0) for section in program.sections), default=0)
-    return training_rules(plan.sequence, plan.zero, plan.expert * plan.tensor <= experts, plan.ring)
+    folded = plan.expert * plan.tensor <= experts and not plan.etp
+    return training_rules(plan.sequence, plan.zero, folded, plan.ring)
 
 
 def place_of(plan: Plan, program: Program) -> Place:

@@ -134,13 +134,13 @@ Structure = tuple[bool, tuple[tuple[str, frozenset[tuple[str, tuple[str, ...]]]]
 """Whether experts spread over `tensor`, and by section the dims with axes that do not divide them."""
 
 
-def structures(job: Job, numbers: dict[str, Any]) -> tuple[list[Structure], Any]:
+def structures(job: Job, numbers: dict[str, Any], etp: bool = False) -> tuple[list[Structure], Any]:
     """The distinct structures of some plans, and which of them each plan has. Experts spread over `tensor`, or each is sliced where there
-    are too few of them; for a stack that keeps such dims whole, it matters which dims the mesh does not divide."""
+    are too few of them or `etp` asks for it; for a stack that keeps such dims whole, it matters which dims the mesh does not divide."""
     count = len(numpy.atleast_1d(numbers["pipe"]))
     sizes = {name: numpy.broadcast_to(numbers[name], (count,)) for name in AXES}
     experts = experts_of(job)
-    columns: list[Any] = [~((sizes["expert"] * sizes["tensor"] > experts) & bool(experts))]
+    columns: list[Any] = [~(((sizes["expert"] * sizes["tensor"] > experts) | etp) & bool(experts))]
     asked = [] if job.stack.state.flat else _divided(job)
     for section, name, axes, size in asked:
         del section, name
@@ -172,7 +172,7 @@ def _divided(job: Job) -> list[tuple[str, str, tuple[str, ...], int]]:
 
 def judge(job: Job, plan: Plan, numbers: dict[str, Any]) -> Verdict:
     """Evaluate plans that share their words (`plan`) and their structure, and differ in numbers (arrays)."""
-    kinds, _ = structures(job, numbers)
+    kinds, _ = structures(job, numbers, plan.etp)
     assert len(kinds) == 1, "plans of one structure at a time"
     ((folded, undivided),) = kinds
     setting = make_setting(job, plan, folded, dict(undivided))

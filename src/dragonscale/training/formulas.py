@@ -28,7 +28,7 @@ __all__ = ["formula_verdict", "make_job"]
 def formula_verdict(job: Job, plan: Plan) -> tuple[Verdict, Letters]:
     """The bounds, bytes, FLOPs and memory of one plan as formulas, and what their letters stand for."""
     numbers = as_numbers([plan])
-    ((folded, undivided),), _ = structures(job, numbers)
+    ((folded, undivided),), _ = structures(job, numbers, plan.etp)
     concrete = make_setting(job, plan, folded, dict(undivided))
     wires = lay_wires(numbers, job.slice, AXES)
     letters = Letters()

@@ -45,29 +45,23 @@ class _Matmul:
         self.names += [name for name in other.names if name not in self.names]
 
 
-def _matmul_of(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh, room: Number) -> _Matmul:
+def _matmul_of(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh) -> _Matmul:
     local = local_sizes(kernel.arrays, sizes, mesh)
     rows, columns, summed, batch, experts = matmul_dims(kernel.arrays)
     m, n, k = (product(local[name] for name in names) for names in (rows, columns, summed))
     many = product(local[name] for name in batch)
     groups = product(local[name] for name in experts) if experts else None
-    if groups is not None and kernel.phase == "wgrad":
-        k = k * room
-    elif groups is not None:
-        m = m * room
     name = (kernel.op.output or kernel.arrays[-1]).name if kernel.phase == "forward" else kernel.arrays[-1].name
     if kernel.phase == "wgrad":
         name = f"d{name}"
     return _Matmul(kernel, m, n, k, many, groups, [(kernel.line, 2 * m * n * k * many)], [name])
 
 
-def kernel_lines(
-    reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing, room: Number
-) -> Iterator[PassLine]:
+def kernel_lines(reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing) -> Iterator[PassLine]:
     matmuls: dict[tuple[object, ...], _Matmul] = {}
     for kernel in reading.kernels:
         if kernel.function == "matmul":
-            one = _matmul_of(kernel, sizes, mesh, room)
+            one = _matmul_of(kernel, sizes, mesh)
             key = (kernel.phase, kernel.part, *(array.name for array in kernel.op.inputs))
             matmuls[key].join(one) if key in matmuls else matmuls.setdefault(key, one)
         elif kernel.function in ("attend", "score"):

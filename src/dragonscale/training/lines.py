@@ -3,26 +3,27 @@
 Sizes are the dims of the section with b (sequences of one microbatch over the whole mesh), t and s; mesh axes are numbers, arrays
 of equal length, or formulas. How long a kernel takes is asked of a `Timer`; at datasheet rates it is its FLOPs over the peak. Matmuls
 that read the same tensor run as one: queries, keys and values; the two halves of a gated MLP. Gathers of a layer's weights, and
-reductions of its gradients, travel in one message each.
+reductions of its gradients, travel in one message each. The chip is the one whose experts are busiest.
 """
 
 from dragonscale.numbers import Number
 from dragonscale.plan.reader import Reading
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
+from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.kernel_lines import attention_sizes, kernel_lines
 from dragonscale.training.move_lines import move_lines, statistics
-from dragonscale.training.pass_line import ATTENTION_BLOCK, Costing, PassLine, expert_room
+from dragonscale.training.pass_line import ATTENTION_BLOCK, Costing, PassLine
 
-__all__ = ["ATTENTION_BLOCK", "Costing", "PassLine", "attention_sizes", "expert_room", "section_lines"]
+__all__ = ["ATTENTION_BLOCK", "Costing", "PassLine", "attention_sizes", "section_lines"]
 
 
 def section_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing) -> list[PassLine]:
     """Every kernel and move of a pass through a section, forward and backward, once."""
     mesh = Mesh(wires.axes)
-    room = expert_room(reading, sizes, mesh, costing.stack)
-    lines = list(kernel_lines(reading, sizes, mesh, costing, room))
-    lines += move_lines(reading, sizes, wires, costing, room)
+    sizes = at_busiest(reading.section, reading.rules, sizes, mesh, costing.stack)
+    lines = list(kernel_lines(reading, sizes, mesh, costing))
+    lines += move_lines(reading, sizes, wires, costing)
     if costing.detail and costing.statistics:
-        lines += statistics(reading, sizes, mesh, room)
+        lines += statistics(reading, sizes, mesh)
     return lines

@@ -21,6 +21,7 @@ from dragonscale.plan.ledger import HeldLine
 from dragonscale.plan.rules import Rules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_elements
+from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack
 from dragonscale.training.stages import StageLayers, held_last, held_microbatches
@@ -64,7 +65,8 @@ def weight_shares(section: Section, mesh: Mesh, rules: Rules) -> Iterator[tuple[
 def section_bytes(
     section: Section, sizes: dict[str, Number], mesh: Mesh, plan: Plan, rules: Rules, stack: Stack, chip: Chip
 ) -> Held:
-    """One section's state and saved activations on one chip. `mesh` may hold arrays."""
+    """One section's state and saved activations on one chip, that with the busiest experts. `mesh` may hold arrays."""
+    sizes = at_busiest(section, rules, sizes, mesh, stack)
     used: Number = 0
     state: Number = 0
     for _, one, share in weight_shares(section, mesh, rules):

@@ -23,9 +23,7 @@ from dragonscale.training.stack import Stack
 from dragonscale.training.travel import bound_time, sent_once, travel_time
 
 
-def move_lines(
-    reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing, room: Number
-) -> Iterator[PassLine]:
+def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing) -> Iterator[PassLine]:
     bundles: dict[tuple[object, ...], list[tuple[Move, Number, Number]]] = {}
     mesh = Mesh(wires.axes)
     for move in reading.moves:
@@ -36,7 +34,8 @@ def move_lines(
             continue
         volume = move.step.volume(sizes, mesh) * _width(move, costing)
         if move.step.kind == "all_to_all":
-            volume = volume * room * (sent_once(sizes, wires, move.step.axes) if costing.stack.experts.dedup else 1.0)
+            picks = reading.section.dims.get("x", 1)
+            volume = volume * (sent_once(picks, wires, move.step.axes) if costing.stack.experts.dedup else 1.0)
         sent = wire_bytes(move.step.kind, volume, mesh.size(*move.step.axes)) if costing.detail else 0.0
         if move.what in ("activation", "expert"):
             yield _move_line(move, reading, volume, sent, wires, costing)
@@ -118,7 +117,7 @@ def _ring_lines(
         yield replace(line, what="positions", carries="statistic", wire_bytes=tokens * 4, bound_s=0.0, expected_s=0.0)
 
 
-def statistics(reading: Reading, sizes: dict[str, Number], mesh: Mesh, room: Number) -> Iterator[PassLine]:
+def statistics(reading: Reading, sizes: dict[str, Number], mesh: Mesh) -> Iterator[PassLine]:
     """Small things that go with the tokens: the router's weights of the rows sent to experts, and the sums of a softmax over a
     split vocabulary (each token's maximum and two sums forward, one sum of their gradients backward)."""
     rules, section = reading.rules, reading.section
@@ -127,7 +126,7 @@ def statistics(reading: Reading, sizes: dict[str, Number], mesh: Mesh, room: Num
         routed = section.ops[sends].output
         assert routed is not None
         ways = mesh.size(*rules.exchange)
-        rows = local_elements(rules.activation(routed), sizes, mesh, without=("d",)) * room
+        rows = local_elements(rules.activation(routed), sizes, mesh, without=("d",))
         sent = wire_bytes("all_to_all", rows * STATISTIC_BYTES * ways, ways)
         for phase in ("forward", "backward"):
             yield PassLine(

@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 
 from dragonscale.hardware import Chip
-from dragonscale.numbers import Number, ceil, floor, maximum
+from dragonscale.numbers import Number
 from dragonscale.plan.ledger import LedgerLine
-from dragonscale.plan.reader import Reading
-from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.pieces import local_elements
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack
 from dragonscale.training.timers import Timer
@@ -49,12 +46,3 @@ class Costing:
     def peak(self, part: str) -> Number:
         """FLOP/s of a part's matmuls at best."""
         return self.chip.peak(self.plan.dtype if part in NARROW_PARTS else "bf16")
-
-
-def expert_room(reading: Reading, sizes: dict[str, Number], mesh: Mesh, stack: Stack) -> Number:
-    """What experts compute over what is routed to them: where they have room for their share, that is a whole number of rows."""
-    routed = next((op.output for op in reading.section.ops if op.function == "dispatch"), None)
-    if routed is None or not stack.experts.capacity:
-        return 1.0
-    rows = local_elements(reading.rules.activation(routed), sizes, mesh, without=("d",))
-    return maximum(1, ceil(floor(rows * stack.experts.capacity) / sizes["e"])) * sizes["e"] / rows

@@ -24,6 +24,7 @@ AXES = ("pipe", "data", "fsdp", "expert", "context", "tensor")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev")
 CONTEXTS = ("gather", "ring", "ulysses")
 OPTIMIZERS = ("adam", "adam-bf16", "adam8", "adafactor", "muon", "sgd")
+FOLDS = ("tensor", "context")
 OFFLOADS = ("none", "optimizer")
 POLICIES = (*REMAT, "offload")
 
@@ -35,6 +36,7 @@ class Plan:
     too, 3 weights too). `layout` deals layers to stages: `even`; `ends` counts the embedding and the head as a layer each; `7-8-8-7` is
     the layers of every stage in order. `context_by` says how attention sees the keys of other chips: gathered, round a ring, or by
     trading sequence for heads (Ulysses). `etp` slices every expert over `tensor`; otherwise whole experts are spread over it.
+    `fold` spreads experts over `context` as well (`context`), or not (`tensor`).
     `offload` keeps the optimizer's state in the host's memory."""
 
     data: int = 1
@@ -53,6 +55,7 @@ class Plan:
     context_by: str = "gather"
     layout: str = "even"
     etp: bool = False
+    fold: str = "tensor"
     optimizer: str = "adam"
     offload: str = "none"
 
@@ -86,6 +89,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": SCHEDULES,
     "optimizer": OPTIMIZERS,
     "offload": OFFLOADS,
+    "fold": FOLDS,
     "context_by": CONTEXTS,
     "dtype": tuple(DTYPE_BYTES),
 }
@@ -165,8 +169,8 @@ def unrunnable(plan: Plan) -> str:
         return "Ulysses attention is not programmed yet"
     if plan.offload != "none":
         return "optimizer state in the host's memory is not programmed yet"
-    if plan.etp and plan.tensor > 1:
-        return "experts sliced over tensor by choice (etp) are not programmed yet"
+    if plan.fold == "context" and plan.context > 1:
+        return "experts spread over context (fold=context) are not programmed yet"
     if plan.optimizer == "adam8":
         return "8-bit Adam is not programmed yet"
     if plan.dtype not in ("bf16", "fp32"):

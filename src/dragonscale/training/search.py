@@ -79,7 +79,7 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
         return False
     numbers = as_numbers([one.plan for one in kept])
     words = [replace(one.plan, **dict.fromkeys(NUMBERS, 1)) for one in kept]
-    kinds, which = structures(job, numbers)
+    kinds, which = structures(job, numbers, kept[0].plan.etp)  # a search does not vary it
     groups: dict[tuple[Plan, int], list[int]] = {}
     for place, group in enumerate(zip(words, which.tolist(), strict=True)):
         groups.setdefault(group, []).append(place)
@@ -95,7 +95,7 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
 
 def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: float, bounded: bool) -> Keeper:
     keeper = Keeper(job, count, slack)
-    table = list(blocks(job, rows_of(job, space)))
+    table = list(blocks(job, rows_of(job, space), space.words.etp))
     total = sum(block_size(job, space, kind, block) for kind, _, block in table)
     for kind, (folded, undivided), block in table:
         rows = Rows(job, block, folded, dict(undivided))
@@ -121,13 +121,13 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
     return keeper
 
 
-def blocks(job: Job, table: dict[str, Any]) -> Iterator[tuple[Kind, Structure, dict[str, Any]]]:
+def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple[Kind, Structure, dict[str, Any]]]:
     """The table in blocks of rows of one kind and structure, still sorted by the stages of the pipeline."""
-    kinds = kinds_of(job, table)
+    kinds = kinds_of(job, table, etp)
     for kind in numpy.unique(kinds).tolist():
         start, stop = int(numpy.searchsorted(kinds, kind)), int(numpy.searchsorted(kinds, kind, side="right"))
         some = {name: values[start:stop] for name, values in table.items()}
-        found, which = structures(job, some)
+        found, which = structures(job, some, etp)
         for number, structure in enumerate(found):
             mine = some if len(found) == 1 else {name: values[which == number] for name, values in some.items()}
             for first in range(0, len(mine["pipe"]), BLOCK):
@@ -181,7 +181,9 @@ def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int
 def space_size(job: Job, space: Space | None = None) -> int:
     """The number of plans that a search would judge."""
     space = space or Space()
-    return sum(block_size(job, space, kind, block) for kind, _, block in blocks(job, rows_of(job, space)))
+    return sum(
+        block_size(job, space, kind, block) for kind, _, block in blocks(job, rows_of(job, space), space.words.etp)
+    )
 
 
 def allowed(chosen: Chosen, schedule: str) -> Any:

@@ -39,7 +39,9 @@ class Setting:
 
     def rules(self, section: Section) -> Rules:
         """The layouts that the plan asks for."""
-        rules = training_rules(self.plan.sequence, self.plan.zero, self.folded, self.plan.ring)
+        rules = training_rules(
+            self.plan.sequence, self.plan.zero, self.folded, self.plan.ring, self.plan.fold == "context"
+        )
         exact = {
             "sums_everywhere": self.stack.state.sums_everywhere,
             "undivided": self.undivided.get(section.name, frozenset()),

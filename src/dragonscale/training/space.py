@@ -13,11 +13,11 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.training.evaluation import Job
-from dragonscale.training.plan import AXES, POLICIES, SCHEDULES, Plan, read_field, read_setting
+from dragonscale.training.evaluation import Job, experts_of
+from dragonscale.training.plan import AXES, FOLDS, POLICIES, SCHEDULES, Plan, read_field, read_setting
 
 SETTINGS = (*AXES, "microbatch", "virtual")
-CHOICES = ("remat", "zero", "schedule", "context_by")
+CHOICES = ("remat", "zero", "schedule", "context_by", "fold")
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Space:
     zero: tuple[int, ...] = (0, 1, 2, 3)
     schedule: tuple[str, ...] = SCHEDULES
     context_by: tuple[str, ...] = ("gather", "ring")
+    fold: tuple[str, ...] = FOLDS
     words: Plan = field(default_factory=Plan)
     fixed: dict[str, int] = field(default_factory=dict)
     single: bool = False
@@ -106,6 +107,7 @@ def misfits(job: Job, plan: Plan) -> list[str]:
     if plan.expert > 1 and (not experts or any(count % plan.expert for count in experts)):
         held = f"{experts[0]} experts do not divide over" if experts else "the model has no experts for"
         found.append(f"{held} expert={plan.expert}")
+    found += _unspread(job, plan)
     if plan.virtual > 1 and (plan.schedule != "interleaved" or plan.pipe == 1):
         found.append(f"virtual={plan.virtual} needs a pipeline with schedule=interleaved")
     if plan.schedule == "interleaved" and plan.virtual > 1 and rounds % plan.pipe:
@@ -113,6 +115,25 @@ def misfits(job: Job, plan: Plan) -> list[str]:
     if plan.schedule == "dualpipe" and plan.pipe > 1 and (plan.pipe % 2 or rounds % 2 or rounds < 2 * plan.pipe):
         found.append(f"dualpipe needs an even pipe and microbatches, at least 2 x {plan.pipe}, and there are {rounds}")
     return found
+
+
+def _unspread(job: Job, plan: Plan) -> list[str]:
+    """Why experts cannot be spread as a plan asks."""
+    experts = experts_of(job)
+    if plan.etp and not experts:
+        return ["the model has no experts for etp=true to slice"]
+    sliced = plan.etp or plan.expert * plan.tensor > experts
+    if plan.fold == "tensor" or plan.context == 1:
+        return []
+    if not experts or not job.stack.experts.folds:
+        who = f"the stack {job.stack.name} does not spread" if experts else "the model has no"
+        return [f"{who} experts over context (fold=context)" if experts else f"{who} experts to spread over context"]
+    ways = plan.expert * plan.context * (1 if sliced else plan.tensor)
+    return (
+        [f"{experts} experts do not divide over the {ways} chips that fold=context spreads them over"]
+        if experts % ways
+        else []
+    )
 
 
 def axis_sizes(job: Job) -> dict[str, list[int]]:
@@ -129,7 +150,7 @@ def axis_sizes(job: Job) -> dict[str, list[int]]:
     }
 
 
-def meshes(job: Job, fixed: dict[str, int] | None = None) -> dict[str, Any]:
+def meshes(job: Job, fixed: dict[str, int] | None = None, etp: bool = False) -> dict[str, Any]:
     """Every mesh as arrays by axis name."""
     fixed, sizes = fixed or {}, axis_sizes(job)
     experts = min((s.dims["e"] for s in job.model.program().sections if "e" in s.dims), default=0)
@@ -144,7 +165,7 @@ def meshes(job: Job, fixed: dict[str, int] | None = None) -> dict[str, Any]:
     keep = left == fixed.get("data", left)
     keep &= job.batch % (found["data"] * found["fsdp"] * found["expert"]) == 0
     keep &= job.sequence % (found["context"] * found["tensor"]) == 0
-    if experts:
+    if experts and not etp:
         ways = found["expert"] * found["tensor"]
         keep &= (experts % ways == 0) | (ways > experts)
     return {name: found[name][keep] for name in AXES}
@@ -153,9 +174,11 @@ def meshes(job: Job, fixed: dict[str, int] | None = None) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Kind:
     """Rows that may stand in one block: alike in what ZeRO can split (0 nothing, 1 over experts and context, 2 `fsdp`), in
-    whether experts spread over `tensor` or are sliced by it, and in whether there is a `context` axis."""
+    whether experts spread over `tensor` or are sliced by it, in whether they could spread over `context`, and in whether
+    there is a `context` axis."""
 
     state: int
+    folds: bool
     sliced: bool
     context: bool
 
@@ -166,40 +189,52 @@ class Kind:
         return tuple(stage for stage in space.zero if stage > 0 or self.state == 1) or space.zero
 
     def words(self, space: Space) -> list[Plan]:
-        """ZeRO stages with the ways to bring keys and values together, which differ only along a `context` axis."""
+        """ZeRO stages with the ways to bring keys and values together, and experts spread over `context` or not: these differ only
+        where there is such an axis."""
         ways = space.context_by if self.context else ("gather",)
+        folds = space.fold if self.folds else ("tensor",)
         return [
-            replace(space.words, zero=zero, context_by=way, remat=space.remat[0])
+            replace(space.words, zero=zero, context_by=way, fold=fold, remat=space.remat[0])
             for zero in self.zero_stages(space)
             for way in ways
+            for fold in folds
         ]
 
 
-def kinds_of(job: Job, table: dict[str, Any]) -> Any:
+def kinds_of(job: Job, table: dict[str, Any], etp: bool = False) -> Any:
     """A number for the kind of each row; `kind_of` is the kind."""
     state = numpy.where(table["fsdp"] > 1, 2, (table["expert"] * table["context"] > 1).astype(int))
-    return 4 * state + 2 * sliced(job, table) + (table["context"] > 1)
+    whole = sliced(job, table) | (etp & bool(experts_of(job)))
+    return 8 * state + 4 * _folds(job, table, whole) + 2 * whole + (table["context"] > 1)
 
 
 def kind_of(number: int) -> Kind:
     """The kind that a number of `kinds_of` stands for."""
-    return Kind(number // 4, bool(number // 2 % 2), bool(number % 2))
+    return Kind(number // 8, bool(number // 4 % 2), bool(number // 2 % 2), bool(number % 2))
+
+
+def _folds(job: Job, table: dict[str, Any], sliced: Any) -> Any:
+    """Where whole experts can spread over `context` too."""
+    if not experts_of(job) or not job.stack.experts.folds:
+        return numpy.zeros(len(table["context"]), bool)
+    ways = table["expert"] * table["context"] * numpy.where(sliced, 1, table["tensor"])
+    return (table["context"] > 1) & (experts_of(job) % ways == 0)
 
 
 def sliced(job: Job, table: dict[str, Any]) -> Any:
     """Where there are more chips in `expert` and `tensor` than experts."""
-    experts = max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
+    experts = experts_of(job)
     return (table["expert"] * table["tensor"] > experts) & bool(experts)
 
 
 def rows_of(job: Job, space: Space) -> dict[str, Any]:
     """Every mesh with every microbatch, sorted by kind (see `kinds_of`) and by the stages of the pipeline."""
-    mesh = meshes(job, space.fixed)
+    mesh = meshes(job, space.fixed, space.words.etp)
     pinned = space.fixed.get("microbatch")
     share = job.batch // (mesh["data"] * mesh["fsdp"] * mesh["expert"])
     sizes = numpy.array([pinned] if pinned else divisors(job.batch))
     fits = share[:, None] == sizes[None, :] if space.single else share[:, None] % sizes[None, :] == 0
     rows, choice = numpy.nonzero(fits)
     table = {name: values[rows] for name, values in mesh.items()} | {"microbatch": sizes[choice]}
-    order = numpy.lexsort((table["pipe"], kinds_of(job, table)))
+    order = numpy.lexsort((table["pipe"], kinds_of(job, table, space.words.etp)))
     return {name: values[order] for name, values in table.items()}

@@ -70,7 +70,11 @@ class StackExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dedup: bool = False
     """Whether a token goes only once to each chip (or node) that has several of its experts."""
     capacity: float = 0.0
-    """The room of an expert over its even share, in whole rows (0: as many rows as there are)."""
+    """The room of an expert over its even share, beyond which tokens are dropped (0: none are)."""
+    pads: bool = True
+    """Whether an expert with a capacity always computes that many rows, in whole rows; otherwise those it has, up to that many."""
+    folds: bool = True
+    """Whether experts may be spread over `context` too (`fold=context` of a plan)."""
 
 
 class StackRecompute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

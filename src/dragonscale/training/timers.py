@@ -100,8 +100,7 @@ class KernelTimer:
 
     def grouped(self, rows: Number, n: Number, k: Number, groups: Number, narrow: bool) -> Number:
         groups = maximum(groups, 1)
-        each = rows * self.stack.experts.skew / groups
-        seconds = matmul_seconds(maximum(each, 1), n, k, self._format(narrow), self.profile, groups)
+        seconds = matmul_seconds(maximum(rows / groups, 1), n, k, self._format(narrow), self.profile, groups)
         return seconds * (self.stack.experts.slowdown * self._slow(narrow))
 
     def attention(self, shape: AttentionShape, backward: bool) -> Number:
@@ -130,7 +129,7 @@ class KernelTimer:
         return memory_seconds(moved * self.stack.kernels.elementwise_passes, self.profile)
 
     def route(self, moved: Number) -> Number:
-        return memory_seconds(moved * self.stack.experts.route_passes * self.stack.experts.skew, self.profile)
+        return memory_seconds(moved * self.stack.experts.route_passes, self.profile)
 
     def cast(self, elements: Number, narrow: bool) -> Number:
         per = CAST_BYTES.get(self.dtype, 0.0) if narrow else 0.0

@@ -30,7 +30,7 @@ def travel_time(kind: str, volume: Number, axes: tuple[str, ...], wires: Wires, 
     return expected_time(kind, volume, group, shared_profile(network.profile, group), EXACT)
 
 
-def sent_once(sizes: dict[str, Number], wires: Wires, axes: tuple[str, ...]) -> Number:
+def sent_once(picks: Number, wires: Wires, axes: tuple[str, ...]) -> Number:
     """The part of an exchange between experts that is left when a token is sent once to each place that has several of
     its experts: of x experts drawn from g places, g(1 − (1 − 1/g)^x) are distinct. Places are chips, or where the group
     spans several nodes, nodes."""
@@ -40,5 +40,4 @@ def sent_once(sizes: dict[str, Number], wires: Wires, axes: tuple[str, ...]) -> 
         nodes = group.size * group.stride / group.levels[0].degree
         places = where(nodes > 1, nodes, group.size)
     places = maximum(places, 1.0)
-    picks = sizes.get("x", 1)
     return places * (1 - (1 - 1 / places) ** picks) / picks

@@ -18,7 +18,8 @@ from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import Rules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_elements
-from dragonscale.training.lines import ATTENTION_BLOCK, expert_room
+from dragonscale.training.expert_load import expert_room
+from dragonscale.training.lines import ATTENTION_BLOCK
 from dragonscale.training.memory import state_bytes, weight_shares
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack
@@ -64,7 +65,7 @@ class SectionParts:
 def section_parts(reading: Reading, sizes: dict[str, Number], mesh: Mesh, plan: Plan, stack: Stack) -> SectionParts:
     """The parts of one section."""
     section, rules = reading.section, reading.rules
-    room = expert_room(reading, sizes, mesh, stack)
+    room = expert_room(section, rules, sizes, mesh, stack)
     shares = list(weight_shares(section, mesh, rules))
     shared = sum(
         (

@@ -8,6 +8,7 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.training.budget import batch_warning, chinchilla_tokens
 from dragonscale.training.evaluation import Job, make_job
+from dragonscale.training.expert_load import dropped_share
 from dragonscale.training.plan import Plan, parse_plan, read_field
 from dragonscale.training.space import Space, parse_space
 from dragonscale.training.stack import change, load_stack
@@ -39,6 +40,7 @@ class TrainQuestion:
     largest: str = ""
     chart: str = "time"
     skew: float = 1.0
+    capacity: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ class TrainAsked:
         where = piece or self.piece
         assert where is not None
         job = make_job(self.model, where, self.sequences, self.sequence, self.question.stack)
-        return replace(job, stack=change(job.stack, "experts", skew=job.stack.experts.skew * self.question.skew))
+        asked = {"capacity": self.question.capacity} if self.question.capacity else {}
+        skew = job.stack.experts.skew * self.question.skew
+        return replace(job, stack=change(job.stack, "experts", skew=skew, **asked))
 
 
 def read_question(question: TrainQuestion) -> TrainAsked:
@@ -82,9 +86,22 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         plan = replace(plan, dtype=question.dtype)
     tokens = _tokens(question.tokens, model)
     warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
-    notes = [text for text in (note, warning) if text]
+    notes = [text for text in (note, warning, _dropping(question, model)) if text]
     deadline = _deadline(question, piece)
     return TrainAsked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes)
+
+
+def _dropping(question: TrainQuestion, model: Transformer) -> str:
+    """What an expert's capacity means for the tokens."""
+    if not question.capacity:
+        return ""
+    if not any("e" in section.dims for section in model.program().sections):
+        raise InputError(f"--capacity is the room of an expert, and {model.name} has no experts.")
+    lost = dropped_share(question.skew, question.capacity)
+    return (
+        f"With a capacity of {question.capacity:g} and the busiest expert at {question.skew:g} times the mean about {lost:.1%} of "
+        "the rows routed to experts are dropped (loads between the busiest and the idlest taken to fall as a power)."
+    )
 
 
 def read_batch(text: str, sequence: int) -> tuple[int, str]:
@@ -122,6 +139,9 @@ def _check_words(question: TrainQuestion) -> None:
     load_stack(question.stack)
     if not 1 <= question.skew <= 1000:
         raise InputError(f"--skew is {question.skew}; it is the busiest expert's tokens over the mean, at least 1.")
+    if question.capacity and not 0.1 <= question.capacity <= 1000:
+        said = "it is the room of an expert over its even share of tokens, such as 1.25, or 0 for no limit"
+        raise InputError(f"--capacity is {question.capacity}; {said}.")
     dtype_bytes(question.dtype)
     for name, value, allowed in (("ranking", question.rank, RANKS), ("chart", question.chart, CHARTS)):
         if value not in allowed:
