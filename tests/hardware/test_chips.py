@@ -39,8 +39,8 @@ NODES = {
 }
 FAR_APART = {
     # Readings of one number that differ by more than 15%, and why both are kept.
-    ("v3", "ici.link", "google-paper"): "the book's 100 GB/s is above Google's own 82",
-    ("v3", "ici.link", "google-paper-2023"): "and Google itself later printed 70",
+    ("v3", "ici.link", "book"): "the book's 100 GB/s is above Google's own 82",
+    ("tpu7x", "matrix.int8", "book"): "the book's 8-bit column, where there is only fp8",
     ("v3", "host.chips", "google"): "a virtual machine has half of a host's chips",
     ("v3", "power", "google"): "measured, against the TDP",
     ("v6e", "structure.mxus_per_core", "google-2024"): "Google's page changed from 4 to 2",
@@ -163,7 +163,7 @@ def test_the_books_critical_intensities() -> None:
 @pytest.mark.parametrize("name", chip_names())
 def test_readings_of_one_number_are_close_or_explained(name: str) -> None:
     for path, fact in load_chip(name).facts.items():
-        for other in fact.also:
+        for other in fact.also if path != "price" else ():  # the clouds' prices differ by as much as they like
             same = fact.value == other.value
             near = same if isinstance(fact.value, tuple) else close(fact.value, other.value, 0.15)
             assert near != ((name, path, other.source) in FAR_APART), (path, fact.value, other.value)
@@ -261,8 +261,8 @@ def test_gpu_networks(name: str) -> None:
 
 def test_siblings_differ_only_where_they_should() -> None:
     changed = {
-        ("h100", "h200"): {"memory.hbm.capacity", "memory.hbm.bandwidth", "price"},
-        ("a100", "a100-40gb"): {"memory.hbm.capacity", "memory.hbm.bandwidth", "price"},
+        ("h100", "h200"): {"memory.hbm.capacity", "memory.hbm.visible", "memory.hbm.bandwidth", "price"},
+        ("a100", "a100-40gb"): {"memory.hbm.capacity", "memory.hbm.visible", "memory.hbm.bandwidth", "price"},
         ("h100", "h800"): {"levels.node.bandwidth", "matrix.fp64", "structure.nvlink_links", "price"},
     }
     for (one, other), expected in changed.items():
@@ -273,5 +273,5 @@ def test_siblings_differ_only_where_they_should() -> None:
 
 
 def test_prices_of_the_books_serving_chapter() -> None:
-    assert [load_chip(name).price for name in ("h100", "v5p", "v5e")] == [10.8, 4.2, 1.2]
-    assert {name for name in chip_names() if load_chip(name).price is None} == {"h800", "tpu7x"}
+    assert [load_chip(name).reading("book").price for name in ("h100", "v5p", "v5e")] == [10.8, 4.2, 1.2]
+    assert {name for name in chip_names() if load_chip(name).price is None} == {"h800"}

@@ -53,6 +53,7 @@ def _slice(report) -> str:
     cores = f", {report.cores:,} cores" if report.cores else ""
     pods = f" in {report.pods} pods" if report.pods > 1 else ""
     hosts = f"{report.hosts:,} host{'s' * (report.hosts > 1)} of {host}"
+    hosts += f", as {report.vms:,} VMs" if report.vms > report.hosts else ""
     lines = [f"{report.slice}: {report.chips:,} chips of {report.chip}{pods}{cores}; {hosts}", ""]
     if report.axes:
         columns = {

@@ -42,7 +42,13 @@ def _based(table: dict[str, Any]) -> dict[str, Any]:
     if "base" not in table:
         return table
     own = {key: value for key, value in table.items() if key != "base"}
-    return merge(_based(_tables()[_resolve(str(table["base"]))]), {"aliases": [], **own})
+    merged = merge(_based(_tables()[_resolve(str(table["base"]))]), {"aliases": [], **own})
+    hbm = own.get("memory", {}).get("hbm", {}) if isinstance(own.get("memory"), dict) else {}
+    if "capacity" in hbm and "visible" not in hbm:
+        # what programs find of the base's memory says nothing about another memory
+        main = {key: value for key, value in merged["memory"]["hbm"].items() if key != "visible"}
+        merged = {**merged, "memory": {**merged["memory"], "hbm": main}}
+    return merged
 
 
 def _resolve(name: str) -> str:

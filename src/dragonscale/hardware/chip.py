@@ -13,13 +13,15 @@ from dragonscale.hardware.quantity import Quantity
 DTYPE_BYTES: dict[str, float] = {
     "fp64": 8, "f64": 8, "fp32": 4, "f32": 4, "tf32": 4, "int32": 4, "s32": 4, "u32": 4, "bf16": 2, "fp16": 2, "f16": 2,
     "int16": 2, "fp8": 1, "f8": 1, "int8": 1, "s8": 1, "u8": 1, "bool": 1, "fp6": 0.75, "fp4": 0.5, "int4": 0.5,
-    "mxfp8": 1 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16,
+    "mxfp8": 1 + 1 / 32, "mxfp6": 0.75 + 1 / 32, "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16,
 }  # fmt: skip
 """Bytes per element. The block-scaled formats include their scales: one byte per 32 elements, or per 16 for nvfp4."""
 
 _COMPUTED_AS = {
-    "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4",
+    "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "mxfp8": "fp8", "mxfp6": "fp6", "mxfp4": "fp4", "nvfp4": "fp4",
 }  # fmt: skip
+_SAME = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "f8": "fp8", "s8": "int8", "u8": "int8"}
+_MEMORY = {"capacity": 0.0, "bandwidth": None, "visible": None}
 _WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
 
 
@@ -36,10 +38,22 @@ def dtype_bytes(dtype: str) -> float:
 
 @dataclass(frozen=True)
 class Memory:
-    """One level of memory of a chip: how much it holds and how fast it is read."""
+    """One level of memory of a chip: how much it holds, how fast it is read, and how much of it programs find there."""
 
     capacity: float
     bandwidth: float | None = None
+    visible: float | None = None
+
+
+@dataclass(frozen=True)
+class NumberFormats:
+    """Block-scaled formats that the matrix unit multiplies, and formats that weights can be stored in on the chip, to be
+    multiplied as something wider."""
+
+    native: tuple[str, ...]
+    weights: tuple[str, ...]
+    source: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +110,8 @@ class Chip:
     dcn_latency: float = 0.0
     host_chips: int = 1
     host_shape: tuple[int, ...] = ()
+    vm_chips: int = 0
+    formats: NumberFormats | None = None
     structure: dict[str, Any] = field(default_factory=dict)
     price: float | None = None
     power: float | None = None
@@ -118,7 +134,25 @@ class Chip:
     @property
     def visible(self) -> float:
         """Bytes of main memory that a program can allocate in all, as drivers and runtimes report it."""
-        return self.hbm.capacity
+        return self.hbm.capacity if self.hbm.visible is None else self.hbm.visible
+
+    def format(self, dtype: str) -> str:
+        """`native` if matrices of this dtype are multiplied as they are, `weights` if weights can only be stored in it and
+        are multiplied as something wider, empty if the chip cannot do with it at all.
+
+        A file that says nothing about formats has what its rates name, and stores anything narrower.
+        """
+        size, name = dtype_bytes(dtype), _SAME.get(dtype, dtype)
+        if self.formats is None:
+            narrow = size < 2 and bool(self.matrix)
+            return "native" if self._rated(_COMPUTED_AS.get(name, name)) else "weights" if narrow else ""
+        stored = self.formats.weights
+        if name in stored or (name == "fp4" and "fp4" not in self.matrix and {"mxfp4", "nvfp4"} & {*stored}):
+            return "weights"
+        return "native" if name in self.formats.native or self._rated(name) else ""
+
+    def _rated(self, dtype: str) -> bool:
+        return dtype in self.matrix or (dtype in ("fp32", "fp64") and dtype in self.vector)
 
     def peak(self, dtype: str = "bf16", unit: str = "matrix") -> float:
         """FLOP/s of the matrix or vector unit for operands of this dtype.
@@ -128,7 +162,7 @@ class Chip:
         """
         rates = self.matrix if unit == "matrix" else self.vector
         dtype_bytes(dtype)
-        name, seen = _COMPUTED_AS.get(dtype, dtype), set()
+        name, seen = dtype if dtype in rates else _COMPUTED_AS.get(dtype, dtype), set()
         while name not in rates:
             seen.add(name)
             name = "fp32" if unit == "vector" else _WIDER.get(name, "")
@@ -156,13 +190,20 @@ class Chip:
         """
         if source not in self.sources:
             raise unknown(f"source for {self.title} called", source, self.sources)
-        return assemble(self, {path: fact.reading(source) for path, fact in self.facts.items()})
+        read = {path: fact.reading(source) for path, fact in self.facts.items()}
+        if "memory.hbm.visible" in read and read["memory.hbm.visible"].source != source:
+            del read["memory.hbm.visible"]  # it reckons with all of the memory it states
+        return assemble(self, read)
 
     def with_facts(self, **changes: float) -> "Chip":
         """A what-if chip: the same one with some facts replaced, e.g. `with_facts(**{"memory.hbm.bandwidth": 5.6e12})`."""
         wrong = [path for path in changes if path not in self.facts]
         if wrong:
             raise unknown(f"fact of {self.title} called", wrong[0], self.facts)
+        if "memory.hbm.capacity" in changes and "memory.hbm.visible" in self.facts:
+            # programs find the same share of more memory, unless the change says what they find
+            grown = changes["memory.hbm.capacity"] / self.hbm.capacity
+            changes = {"memory.hbm.visible": self.visible * grown} | changes
         changed = {path: replace(self.facts[path], value=value, source="what-if") for path, value in changes.items()}
         return assemble(self, self.facts | changed)
 
@@ -177,7 +218,9 @@ def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
         return {path[len(prefix) :]: fact.value for path, fact in facts.items() if path.startswith(prefix)}
 
     levels = sorted({path.split(".")[1] for path in facts if path.startswith("memory.")})
-    memory = {name: Memory(value(f"memory.{name}.capacity", 0.0), value(f"memory.{name}.bandwidth")) for name in levels}
+    memory = {
+        name: Memory(*(value(f"memory.{name}.{key}", least) for key, least in _MEMORY.items())) for name in levels
+    }
     if isinstance(chip.network, Torus):
         pod, link, hop = tuple(int(size) for size in value("ici.pod")), value("ici.link"), value("ici.hop_latency")
         network: Torus | Tree = replace(chip.network, axes=len(pod), link=link, hop_latency=hop, pod=pod)
@@ -187,6 +230,6 @@ def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
     return replace(
         chip, matrix=under("matrix."), vector=under("vector."), memory=memory, network=network, pcie=value("pcie"),
         dcn=value("dcn.egress"), dcn_latency=value("dcn.latency", 0.0), host_chips=int(value("host.chips", 1)),
-        host_shape=tuple(int(size) for size in value("host.shape", ())), structure=under("structure."),
+        host_shape=tuple(int(size) for size in value("host.shape", ())), vm_chips=int(value("host.vm", 0)), structure=under("structure."),
         price=value("price"), power=value("power"), facts=facts,
     )  # fmt: skip

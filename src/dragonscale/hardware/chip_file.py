@@ -5,12 +5,13 @@ user's file, just the text (`"3.35TB/s"`). A file may start from another chip wi
 differs, which is how a chip that does not exist yet is described.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.hardware.chip import DTYPE_BYTES, Chip, Level, Torus, Tree, assemble
+from dragonscale.hardware.chip import DTYPE_BYTES, Chip, Level, NumberFormats, Torus, Tree, assemble
 from dragonscale.hardware.quantity import Quantity, QuantityFile, Written, read_quantity
 from dragonscale.tables import SourceFile, Strict, checked
 
@@ -18,6 +19,14 @@ from dragonscale.tables import SourceFile, Strict, checked
 class MemoryFile(Strict, frozen=True):
     capacity: Written | None = None
     bandwidth: Written | None = None
+    visible: Written | None = None
+
+
+class FormatsFile(Strict, frozen=True):
+    native: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+    source: str = ""
+    note: str = ""
 
 
 class TorusFile(Strict, frozen=True):
@@ -39,6 +48,7 @@ class LevelFile(Strict, frozen=True):
 class HostFile(Strict, frozen=True):
     chips: Written
     shape: Written | None = None
+    vm: Written | None = None
 
 
 class DcnFile(Strict, frozen=True):
@@ -55,6 +65,7 @@ class ChipFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     matrix: dict[str, Written]
     memory: dict[str, MemoryFile]
     vector: dict[str, Written] = {}
+    formats: FormatsFile | None = None
     structure: dict[str, Written] = {}
     host: HostFile | None = None
     pcie: Written | None = None
@@ -82,11 +93,11 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
     """Check a table against `ChipFile` and assemble the chip."""
     file = checked(table, ChipFile, "chip file", origin)
     strange, at = (
-        [one for one in (*file.matrix, *file.vector) if one not in DTYPE_BYTES],
+        [one for one in (*file.matrix, *file.vector, *_named(file.formats)) if one not in DTYPE_BYTES],
         f"The chip file {shorten(origin)}",
     )
     if strange:
-        raise InputError(f"{at} gives a rate for {strange[0]!r}, which is no dtype.")
+        raise InputError(f"{at} names {strange[0]!r}, which is no dtype.")
     if "hbm" not in file.memory:
         raise InputError(f"{at} has no [memory.hbm].")
     if (file.ici is None) == (not file.levels):
@@ -94,7 +105,17 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
     sources = {key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()}
     words = {"aliases": tuple(file.aliases), "released": file.released, "default_slice": file.default_slice}
     blank = Chip(file.name, file.title, file.kind, {}, {}, {}, _network_shape(file), **words, sources=sources)
-    return assemble(blank, _facts(file, origin))
+    chip = assemble(blank, _facts(file, origin))
+    if file.formats is None:
+        return chip
+    formats = NumberFormats(file.formats.native, file.formats.weights, file.formats.source or origin, file.formats.note)
+    if file.sources and formats.source not in (*file.sources, origin):
+        raise InputError(f"{at}'s [formats] names the source {formats.source!r}, which [sources] does not list.")
+    return replace(chip, formats=formats)
+
+
+def _named(formats: FormatsFile | None) -> tuple[str, ...]:
+    return () if formats is None else (*formats.native, *formats.weights)
 
 
 def _network_shape(file: ChipFile) -> Torus | Tree:
@@ -113,6 +134,7 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
     written |= {f"vector.{dtype}": (rate, "FLOP/s") for dtype, rate in file.vector.items()}
     for name, memory in file.memory.items():
         written[f"memory.{name}.capacity"] = (memory.capacity, "bytes")
+        written[f"memory.{name}.visible"] = (memory.visible, "bytes")
         written[f"memory.{name}.bandwidth"] = (memory.bandwidth, "bytes/s")
     for key, value in file.structure.items():
         text = value.value if isinstance(value, QuantityFile) else value
@@ -120,6 +142,7 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
         written[f"structure.{key}"] = (value, unit)
     if file.host:
         written |= {"host.chips": (file.host.chips, "count"), "host.shape": (file.host.shape, "count")}
+        written |= {"host.vm": (file.host.vm, "count")}
     if file.dcn:
         written |= {"dcn.egress": (file.dcn.egress, "bytes/s"), "dcn.latency": (file.dcn.latency, "s")}
     if file.ici:

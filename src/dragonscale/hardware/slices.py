@@ -3,7 +3,8 @@
 A TPU slice is a box of chips cut from a pod. Whether its axes close into rings depends on the
 generation: on 2D pods only an axis of the pod's full length wraps; on 3D pods, whole 4x4x4 cubes
 are joined by optical switches and then every axis wraps. `*4` joins four slices over the
-data-centre network. A GPU slice is a number of GPUs, in whole nodes once it is larger than one.
+data-centre network. A GPU slice is a number of GPUs, in whole nodes once it is larger than one, or in
+trays of racks that are one NVLink domain.
 
 >>> parse_slice("v5e:8x16").wrap
 (False, True)
@@ -16,7 +17,7 @@ dragonscale.errors.InputError: v5e:32x32 cannot be had: a TPU v5e pod ends at 16
 import itertools
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.hardware.catalogue import is_chip, load_chip
@@ -53,6 +54,16 @@ class Slice:
         return math.ceil(math.prod(self.shape) / self.chip.host_chips) * self.pods
 
     @property
+    def vms(self) -> int:
+        """Virtual machines, and so processes: a host each, or the smaller ones that slices of several hosts are made of.
+
+        >>> parse_slice("v6e:2x4").vms, parse_slice("v6e:16x16").vms, parse_slice("v6e:16x16").hosts
+        (1, 64, 32)
+        """
+        chips, host = math.prod(self.shape), self.chip.host_chips
+        return math.ceil(chips / (self.chip.vm_chips or host)) * self.pods if chips > host else self.hosts
+
+    @property
     def wrap(self) -> tuple[bool, ...]:
         """Which axes of the torus close into a ring."""
         return wraparound(self.chip, self.shape)
@@ -74,7 +85,7 @@ class Slice:
 
 
 def chips_to_hold(chip: Chip, size: Number, whole: int = 1) -> Number:
-    """Chips whose main memory holds `size` bytes, rounded up to a multiple of `whole` (a node, say).
+    """Chips whose main memory, as datasheets state it, holds `size` bytes, rounded up to a multiple of `whole` (a node, say).
 
     >>> chips_to_hold(load_chip("h100"), 700e9), chips_to_hold(load_chip("h100"), 700e9, whole=8)
     (9, 16)
@@ -106,7 +117,47 @@ def parse_slice(text: str) -> Slice:
             example = _x(chip.network.pod) if isinstance(chip.network, Torus) else str(chip.host_chips)
             raise InputError(f"{shorten(text)} names no topology; write e.g. {chip.name}:{example}.")
         return parse_slice(f"{text.partition('*')[0]}:{chip.default_slice}" + (f"*{pods}" if pods > 1 else ""))
-    return check_slice(Slice(chip, shape, pods))
+    return check_slice(Slice(_joined(chip, shape), shape, pods))
+
+
+def domain_of(chip: Chip, chips: int) -> int:
+    """Chips of each NVLink domain that so many are rented in, 0 if they cannot be had.
+
+    A rack of trays (72 GPUs, 4 to a tray) is rented whole or in part: a job of several racks takes as many trays of each,
+    the most that come out even and at least half of them.
+
+    >>> [domain_of(load_chip("gb200"), chips) for chips in (8, 72, 128, 144, 256, 76)]
+    [72, 72, 64, 72, 64, 0]
+    >>> domain_of(load_chip("h100"), 12)
+    0
+    """
+    assert isinstance(chip.network, Tree)
+    node, tray = chip.network.levels[0].degree, chip.host_chips
+    if chips <= node:
+        return node if tray >= node or chips <= tray or chips % tray == 0 else 0
+    if tray >= node:
+        return node if chips % node == 0 else 0
+    return next((size for size in range(node - node % tray, node // 2 - 1, -tray) if chips % size == 0), 0)
+
+
+def with_domain(chip: Chip, size: int) -> Chip:
+    """The chip in NVLink domains of `size`, each with its share of the network above."""
+    assert isinstance(chip.network, Tree)
+    node, *above = chip.network.levels
+    share, facts = size / node.degree, dict(chip.facts)
+    for level in above:
+        path = f"levels.{level.name}.bandwidth"
+        facts[path] = replace(facts[path], value=facts[path].value * share, note=f"{size} of {node.degree} GPUs a rack")
+    levels = replace(node, degree=size), *(replace(level, bandwidth=level.bandwidth * share) for level in above)
+    return replace(chip, network=Tree(levels), facts=facts)
+
+
+def _joined(chip: Chip, shape: tuple[int, ...]) -> Chip:
+    """The chip as so many are joined: in its own domains, or in smaller ones that come out even."""
+    if not isinstance(chip.network, Tree) or len(shape) != 1:
+        return chip
+    size = domain_of(chip, shape[0])
+    return with_domain(chip, size) if size and size != chip.network.levels[0].degree else chip
 
 
 def parse_target(text: str) -> tuple[Chip, Slice | None]:
@@ -177,9 +228,14 @@ def _impossible(piece: Slice) -> str:
             return f"{chip.title}s are counted, not arranged in a torus"
         if piece.pods > 1:
             return f"all {chip.title}s hang on one switched network; write {chip.name}:{piece.chips}"
-        if shape[0] > node and shape[0] % node:
+        if domain_of(chip, shape[0]):
+            return ""
+        tray = chip.host_chips
+        if tray >= node:
             return f"beyond one node, {chip.title}s come in whole nodes of {node}"
-        return ""
+        if shape[0] <= node:
+            return f"beyond one tray, they come in whole trays of {tray}"
+        return f"beyond one rack, they come in equal parts of racks, {node // 2} to {node} GPUs in whole trays of {tray}"
     if len(shape) != network.axes:
         return f"{chip.title} is wired as a {network.axes}D torus, so its slices have {network.axes} sizes"
     if math.prod(shape) > math.prod(network.pod):
@@ -215,10 +271,11 @@ def nearest_slices(piece: Slice, count: int = 3) -> list[Slice]:
     """Slices that exist, closest in number of chips and then in shape."""
     chip, network = piece.chip, piece.chip.network
     if isinstance(network, Tree):
-        node = network.levels[0].degree
-        wanted = piece.chips
-        near = {max(node, wanted // node * node), (wanted // node + 1) * node} if wanted > node else {wanted}
-        return [Slice(chip, (number,)) for number in sorted(near)][:count]
+        wanted, whole = piece.chips, min(network.levels[0].degree, chip.host_chips)
+        lower = next((size for size in range(wanted // whole * whole, 0, -whole) if domain_of(chip, size)), 0)
+        upper = next(size for size in itertools.count((wanted // whole + 1) * whole, whole) if domain_of(chip, size))
+        near = [wanted] if domain_of(chip, wanted) else [size for size in (lower, upper) if size]
+        return [Slice(chip, (number,)) for number in near][:count]
     options = [Slice(chip, shape, piece.pods) for shape in possible_shapes(chip)]
     pod = math.prod(network.pod)
     if piece.chips > pod and chip.dcn is not None:

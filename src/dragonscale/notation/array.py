@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from dragonscale.errors import InputError, shorten, unknown
 
 DTYPE_NAMES = (
-    "fp64", "f64", "fp32", "f32", "tf32", "int32", "s32", "u32", "bf16", "fp16", "f16", "int16", "fp8", "f8", "int8", "s8", "u8", "bool", "fp6", "fp4", "int4", "mxfp8", "mxfp4", "nvfp4",
+    "fp64", "f64", "fp32", "f32", "tf32", "int32", "s32", "u32", "bf16", "fp16", "f16", "int16", "fp8", "f8", "int8", "s8", "u8", "bool", "fp6", "fp4", "int4", "mxfp8", "mxfp6", "mxfp4", "nvfp4",
 )  # fmt: skip
 MAX_LENGTH = 4000
 

@@ -42,6 +42,7 @@ class SliceReport(msgspec.Struct):
     hosts: int
     host_chips: int
     host_shape: list[int]
+    vms: int
     cores: int | None
     axes: list[AxisRow]
     tiers: list[TierRow]
@@ -69,7 +70,7 @@ def slice_report(piece: Slice) -> SliceReport:
         weakest = dcn / 2
     return SliceReport(
         slice=str(piece), chip=chip.title, chips=count, pods=piece.pods, hosts=piece.hosts,
-        host_chips=chip.host_chips, host_shape=list(chip.host_shape),
+        host_chips=chip.host_chips, host_shape=list(chip.host_shape), vms=piece.vms,
         cores=piece.cores if chip.kind == "tpu" and "cores" in chip.structure else None, axes=axes, tiers=tiers,
         full_bisection=tree.full_bisection if tree else None, bf16_flops_per_s=piece.flops, hbm_bytes=piece.hbm,
         hbm_bytes_per_s=count * chip.bandwidth("hbm"), pcie_bytes_per_s=chip.pcie * count if chip.pcie else None,

@@ -7,7 +7,6 @@ part of the memory it leaves alone. A plan that reserves less than its ideal wou
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.hardware import Chip
 from dragonscale.numbers import Number, ceil_to, floor, maximum
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.held import bytes_of, cache_lines, weight_lines, workspace_lines
@@ -67,25 +66,10 @@ def cache_per_chip(deployment: Deployment, tokens: Number) -> Number:
     return bytes_of(cache_lines(deployment, tokens))
 
 
-BINARY = 1.024**3
-"""Datasheets of GPUs write GB where the chips hold GiB: drivers report 81,559 MiB for an H100 of 80 GB, 143,771 MiB for an H200 of
-141 GB, 183,359 MiB for a B200 of 180 GB."""
-
-
-def memory_bytes(chip: Chip) -> float:
-    """Bytes of main memory that software finds on a chip.
-
-    >>> from dragonscale.hardware import load_chip
-    >>> round(memory_bytes(load_chip("h100")) / 2**20), memory_bytes(load_chip("v5e"))
-    (81920, 16000000000.0)
-    """
-    return chip.hbm.capacity * (BINARY if chip.kind == "gpu" else 1.0)
-
-
 def capacity(deployment: Deployment) -> Capacity:
     """The memory of one copy of the model."""
     engine = deployment.engine
-    hbm = memory_bytes(deployment.chip)
+    hbm = deployment.chip.visible
     far = 2.0**20
     near = cache_per_chip(deployment, far)
     slope = (cache_per_chip(deployment, 2 * far) - near) / far

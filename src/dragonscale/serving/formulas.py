@@ -30,7 +30,7 @@ def lettered_iteration(deployment: Deployment, step: Iteration, letters: Letters
     """The same deployment and iteration with letters for their numbers. There are bounds only: profiles are made of tiles and waves."""
     axes = lettered_axes(deployment.axes, letters)
     piece = lettered_slice(deployment.piece, letters)
-    hbm = replace(piece.chip.hbm, capacity=letters.new("HBM", deployment.chip.hbm.capacity))
+    hbm = replace(piece.chip.hbm, visible=letters.new("HBM", deployment.chip.visible))
     piece = replace(piece, chip=replace(piece.chip, memory={**piece.chip.memory, "hbm": hbm}))
     found = replace(deployment, piece=piece, plan=replace(deployment.plan, pipe=axes["pipe"]))
     # what a deployment works out for itself is given here, so that letters take the place of its numbers

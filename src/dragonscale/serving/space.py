@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from dragonscale.hardware import Chip, Slice, Torus
-from dragonscale.hardware.slices import chips_to_hold, possible_shapes
+from dragonscale.hardware.slices import possible_shapes
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.plan import ServingPlan
 
@@ -62,21 +62,21 @@ def fp8_products(chip: Chip, model: Transformer) -> str:
     """What fp8 weights are multiplied in. Checkpoints of mixtures have scales by blocks (DeepSeek, Qwen, GLM, MiniMax), and it
     is for those that Hopper has good kernels."""
     mixture = any("e" in section.dims for section in model.program().sections)
-    return (
-        "fp8_block" if mixture and chip.kind == "gpu" and "fp8" in chip.matrix and "fp4" not in chip.matrix else "fp8"
-    )
+    hopper = chip.kind == "gpu" and chip.format("fp8") == "native" and "fp4" not in chip.matrix
+    return "fp8_block" if mixture and hopper else "fp8"
 
 
 def natural_formats(chip: Chip, model: Transformer) -> list[Formats]:
     """Formats that a chip has matrix units for, widest first, and weights narrower than the products."""
-    has = chip.matrix
+    has = {name for name in chip.matrix if chip.format(name) == "native"}
     found = [Formats()]
     if "int8" in has and "fp8" not in has:
         found += [Formats("int8", "bf16", "int8"), Formats("int8", "int8", "int8"), Formats("int4", "bf16", "int8")]
     if "fp8" in has:
         found.append(Formats("fp8", fp8_products(chip, model), "fp8"))
-    if "fp4" in has:
-        found.append(Formats("nvfp4", "nvfp4", "fp8", "fp8"))
+    blocks = [name for name in ("nvfp4", "mxfp4") if chip.format(name) == "native"]
+    if blocks:
+        found.append(Formats(blocks[0], blocks[0], "fp8", "fp8"))
     elif chip.kind == "gpu" and "fp8" in has:
         found.append(Formats("int4", "bf16", "fp8"))
     stored = model.weight_dtypes.get("experts", "")
@@ -187,9 +187,8 @@ def smallest_slice(chip: Chip, size: float) -> Slice | None:
     network = chip.network
     if isinstance(network, Torus):
         shapes = possible_shapes(chip)
-        fitting = [shape for shape in shapes if math.prod(shape) * chip.hbm.capacity >= size]
+        fitting = [shape for shape in shapes if math.prod(shape) * chip.visible >= size]
         return Slice(chip, fitting[0]) if fitting else None
     node = network.levels[0].degree
-    count = chips_to_hold(chip, size)
-    within = 2 ** math.ceil(math.log2(max(count, 1)))
-    return Slice(chip, (within if within <= node else chips_to_hold(chip, size, node),))
+    within = 2 ** math.ceil(math.log2(max(math.ceil(size / chip.visible), 1)))
+    return Slice(chip, (within if within <= node else math.ceil(size / chip.visible / node) * node,))

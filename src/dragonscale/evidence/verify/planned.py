@@ -9,7 +9,6 @@ from dragonscale.evidence.xla import tpu_target
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.plan.ledger import Ledger, LedgerLine
-from dragonscale.serving.capacity import BINARY, memory_bytes
 from dragonscale.serving.compiled import few_rows
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust, load_engine
@@ -21,16 +20,10 @@ from dragonscale.training.plan import parse_plan
 from dragonscale.training.stack import Stack, change, load_stack
 from dragonscale.training.step_ledger import MATMULS
 
-RESERVED = 258 * 2**20
-"""What a TPU's runtime keeps of its memory for itself, as the compiler says when memory runs out."""
-
-
 def device_memory(request: Request) -> float:
     """Bytes that a program may take on one of the devices that the compiler sees."""
     piece = parse_slice(request.slice)
-    if piece.chip.kind == "gpu":
-        return memory_bytes(piece.chip)
-    return piece.chip.hbm.capacity * BINARY / tpu_target.cores(piece) - RESERVED
+    return piece.chip.visible / (1 if piece.chip.kind == "gpu" else tpu_target.cores(piece))
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def target_config(chip: Chip) -> str:
         "memory_bandwidth": int(chip.hbm.bandwidth or 0),
         "l2_cache_size": int(chip.memory["l2"].capacity),
         "clock_rate_ghz": chip.structure["clock"] / 1e9,
-        "device_memory_size": int(chip.hbm.capacity),
+        "device_memory_size": int(chip.visible),
     }
     fields = "\n".join(f"  {name}: {value}" for name, value in device.items())
     return (

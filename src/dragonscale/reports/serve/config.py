@@ -7,7 +7,7 @@ import numpy
 from dragonscale.numbers import ceil_to
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, MemoryUse, StepTerm
-from dragonscale.serving.capacity import capacity, memory_bytes
+from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
@@ -61,7 +61,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         dtypes=dtypes_of(config), copy_slice=str(config.piece), copies=copies, chips=config.chips,
         max_batch=config.most, lower_s=config.lower_s, latency_s=float(state.latency),
         requests_per_s=float(state.requests), tokens_per_s_per_user=1 / float(state.tpot),
-        hbm_limit_bytes=memory_bytes(config.piece.chip),
+        hbm_limit_bytes=config.piece.chip.visible,
         cost_usd_per_mtok_input=None if split is None else float(split[0]),
         cost_usd_per_mtok_output=None if split is None else float(split[1]), drafts=config.drafts, replicas=replicas,
         fleet_chips=chips, fleet_usd_per_h=None if chips is None or price is None else chips * float(price),

@@ -97,7 +97,7 @@ def said_formats(words: ServeQuestion, chip: Chip, model: Transformer) -> Format
     """The formats that the flags say; what they leave open follows from what they do not."""
     weights = words.weights or words.dtype or words.compute or "bf16"
     compute = words.compute or (fp8_products(chip, model) if weights == "fp8" else _COMPUTED.get(weights, weights))
-    narrow = "fp8" if "fp8" in chip.matrix else "int8"
+    narrow = "fp8" if chip.format("fp8") == "native" else "int8"
     kv = words.kv or (words.dtype if DTYPE_BYTES.get(words.dtype, 0) >= 1 else narrow if words.dtype else "bf16")
     return Formats(weights, compute, kv, words.attention)
 
