@@ -235,7 +235,9 @@ def _impossible(piece: Slice) -> str:
             return f"beyond one node, {chip.title}s come in whole nodes of {node}"
         if shape[0] <= node:
             return f"beyond one tray, they come in whole trays of {tray}"
-        return f"beyond one rack, they come in equal parts of racks, {node // 2} to {node} GPUs in whole trays of {tray}"
+        return (
+            f"beyond one rack, they come in equal parts of racks, {node // 2} to {node} GPUs in whole trays of {tray}"
+        )
     if len(shape) != network.axes:
         return f"{chip.title} is wired as a {network.axes}D torus, so its slices have {network.axes} sizes"
     if math.prod(shape) > math.prod(network.pod):

@@ -20,6 +20,7 @@ from dragonscale.training.plan import parse_plan
 from dragonscale.training.stack import Stack, change, load_stack
 from dragonscale.training.step_ledger import MATMULS
 
+
 def device_memory(request: Request) -> float:
     """Bytes that a program may take on one of the devices that the compiler sees."""
     piece = parse_slice(request.slice)
