@@ -206,3 +206,13 @@ def test_skewed_routing_is_slower(capsys: pytest.CaptureFixture[str]) -> None:
     assert steps[1] > steps[0] * 1.02
     assert main(["train", "qwen3-30b-a3b", "--on", "h100:8", "--batch", "256Ki", "--seq", "4096", "--skew", "0.5"]) == 2
     assert "at least 1" in capsys.readouterr().err
+
+
+def test_a_price_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*ASKED, "--tokens", "1T", "--plan", "fsdp=16", "--json"]
+    listed, own = (json.loads(printed([*asked, *more], capsys))["plans"][0] for more in ([], ["--price", "$2.5/h"]))
+    assert own["cost_usd"] == pytest.approx(2.5 * own["chip_hours"])
+    assert own["step_s"] == listed["step_s"]
+    assert main([*ASKED[:3], "any", *ASKED[4:], "--tokens", "1T", "--price", "$2.5/h"]) == 2
+    assert "--on any compares chips at their list prices" in capsys.readouterr().err
+    assert main([*ASKED, "--price", "cheap"]) == 2

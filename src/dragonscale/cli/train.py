@@ -40,6 +40,7 @@ def run(
         float,
         Parameter(help="Room of an expert over its even share of tokens, beyond which they are dropped (0: none are)."),
     ] = 0.0,
+    price: Annotated[str, Parameter(help="What a chip costs for an hour ($2.5/h), in place of the list price.")] = "",
     largest: Annotated[str, Parameter(help="Ask for the largest 'batch' or 'model' that fits the slice instead.")] = "",
     scaling: Annotated[bool, Parameter(negative="", help="Add the best plans on smaller and larger slices.")] = False,
     codesign: Annotated[bool, Parameter(negative="", help="Add what better hardware would change.")] = False,
@@ -64,6 +65,7 @@ def run(
     question = TrainQuestion(
         model=model, on=on, batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
         remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew, capacity=capacity,
+        price=price,
     )  # fmt: skip
     asked = read_question(question)
     for text in asked.notes:

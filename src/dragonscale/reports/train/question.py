@@ -41,6 +41,7 @@ class TrainQuestion:
     chart: str = "time"
     skew: float = 1.0
     capacity: float = 0.0
+    price: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     model = load_model(question.model)
     anywhere = question.on.strip().lower() == "any"
     chip, piece = (None, None) if anywhere else parse_target(question.on)
+    if question.price.strip():
+        chip, piece = _priced(question, chip, piece)
     sequence = parse_count(question.seq, "the sequence length")
     if not 1 <= sequence <= 10**8:
         raise InputError(f"--seq is {shorten(question.seq)}; a sequence has at least one token and at most 10^8.")
@@ -89,6 +92,16 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     notes = [text for text in (note, warning, _dropping(question, model)) if text]
     deadline = _deadline(question, piece)
     return TrainAsked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes)
+
+
+def _priced(question: TrainQuestion, chip: Chip | None, piece: Slice | None) -> tuple[Chip, Slice | None]:
+    """The chip at the price that was given for an hour of one, in place of the list price."""
+    if chip is None:
+        raise InputError("--price is the price of one chip for an hour; --on any compares chips at their list prices.")
+    price = parse(question.price, "USD/h", "--price")
+    if not 0 <= price < 1e6:
+        raise InputError(f"--price is {shorten(question.price)}; write what a chip costs for an hour, such as $2.5/h.")
+    return replace(chip, price=price), piece and replace(piece, chip=replace(piece.chip, price=price))
 
 
 def _dropping(question: TrainQuestion, model: Transformer) -> str:
