@@ -125,7 +125,7 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
         dtype=_dtype(row["dtype"]),
         schedule="interleaved" if virtual > 1 else "1f1b",
         sequence=row["sp"].lower() != "false" if tensor > 1 else True,
-        context_by="ring" if hint(row, "ring") else "gather",
+        context_by="ring" if context > 1 and (hint(row, "ring") or stack in words("training")["rings"]) else "gather",
         **spread,
     )
 

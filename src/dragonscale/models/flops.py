@@ -7,7 +7,7 @@ in the literature; it is under 1% and bound by memory anyway.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.models.program import Op, Section, dim_size
 from dragonscale.notation import Array
@@ -16,12 +16,21 @@ from dragonscale.numbers import Number, floor, maximum, minimum, product
 
 @dataclass(frozen=True)
 class Workload:
-    """How much is computed: `batch` sequences of `queries` new tokens against `keys` (the new ones included)."""
+    """How much is computed: `batch` sequences of `queries` new tokens against `keys` (the new ones included). Whole sequences may be
+    packed with `documents` of so many tokens on average, none of which sees another."""
 
     batch: Number
     queries: Number
     keys: Number
     causal: bool = True
+    documents: Number | None = None
+
+    def one_document(self) -> "tuple[Workload, Number]":
+        """The work of one document, and how many there are in a sequence; a whole sequence is one where none are named."""
+        if self.documents is None:
+            return self, 1
+        length = minimum(self.documents, self.keys)
+        return replace(self, queries=length, keys=length, documents=None), self.keys / length
 
 
 def key_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
@@ -33,7 +42,12 @@ def key_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
     >>> section = Section("block", (), {}, span=100)
     >>> key_pairs(section, Workload(1, 1000, 1000))
     95000.0
+    >>> key_pairs(section, Workload(1, 1000, 1000, documents=50))
+    25000.0
     """
+    if work.documents is not None:
+        one, many = work.one_document()
+        return key_pairs(section, one, dim) * many
     ratio = section.compress if dim == "m" and section.compress is not None else 1
     caps = [section.top * ratio] if section.top is not None and (dim == "m" or not section.compress) else []
     caps += [section.span] if section.span is not None and dim == "s" else []
@@ -50,6 +64,9 @@ def key_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
 
 def score_pairs(section: Section, work: Workload, dim: str = "s") -> Number:
     """How many pairs an indexer scores to make its choice: every key there is."""
+    if work.documents is not None:
+        one, many = work.one_document()
+        return score_pairs(section, one, dim) * many
     ratio = section.compress if dim == "m" and section.compress is not None else 1
     start = work.keys - work.queries
     every = (work.keys * work.keys - start * start) / 2 if work.causal else work.queries * work.keys

@@ -71,10 +71,17 @@ def _back_einsum(op: Op, walk: Walk) -> None:
 
 
 def _back_attention(op: Op, walk: Walk) -> None:
-    """Keys and values are needed whole once more, and their gradients are scattered back."""
+    """Keys and values are needed whole once more, and their gradients are scattered back. Where heads were traded for the
+    sequence, what attention read is kept as it was read; the result's gradient comes to it, and all others go home."""
     rules = walk.rules
+    if rules.trades and op.output is not None:
+        walk.bring(rules.activation(_slope(op.output)), rules.attending(_slope(op.output)), op)
     for array in op.inputs:
-        if "s" in array.names:
+        if rules.trades:
+            there, home = rules.attending(array), rules.activation(array)
+            spare = tuple(axis for axis in home.axes if axis not in there.axes)
+            walk.bring(replace(_slope(there), partial=spare), _slope(home), op)
+        elif "s" in array.names:
             held, whole = rules.activation(array), rules.attending(array)
             walk.bring(held, whole, op, ring=rules.ring)
             missing = tuple(axis for axis in held.axes if axis not in whole.axes)

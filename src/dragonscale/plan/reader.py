@@ -155,7 +155,7 @@ def _read_einsum(op: Op, walk: Walk) -> None:
 
 def _read_attention(op: Op, walk: Walk) -> None:
     """Queries go to where their keys are; keys and values are brought whole along the sequence, or as much of it as a chip attends to;
-    results are joined and go back to their heads."""
+    results are joined and go back to their heads (or, where heads were traded for the sequence, to their tokens)."""
     assert op.output is not None
     rules = walk.rules
     query, *keys = op.inputs
@@ -163,7 +163,8 @@ def _read_attention(op: Op, walk: Walk) -> None:
     for array in keys:
         walk.whole(array, op)
         if "s" in array.names or "m" in array.names:
-            walk.bring(rules.cached(array), rules.attending(array), op, ring=rules.ring)
+            held = rules.activation(array) if rules.trades else rules.cached(array)
+            walk.bring(held, rules.attending(array), op, ring=rules.ring)
     arrays = tuple(rules.attending(array) for array in op.inputs)
     result = rules.attending(op.output)
     grown = {dim.name for array in arrays[1:] for dim in array.dims} & {"s", "m"}

@@ -43,7 +43,7 @@ class Rules:
     """The mesh axes of each kind of dim. `batch` and `tokens` are those of b and t, `routed_batch` of b on the way to experts;
     `spread` splits t further where no head or hidden dim is split (sequence parallelism), `routed_spread` the same on
     the way to experts. `heads` are those of `SPLIT`, `sliced` of the experts' hidden dims, `picks` of a token's experts, `dealt` of the experts
-    themselves, `width` of d. Keys at rest have `keys`; while attention runs, `attend_batch`, `attend_heads` and `attend_keys`
+    themselves, `width` of d. Keys at rest have `keys`; while attention runs, `attend_batch`, `attend_tokens`, `attend_heads` and `attend_keys`
     hold, and in the cache `cached_keys`. `state` splits a weight's optimizer state further as far as `zero` (the ZeRO stage) goes.
     Tokens reach experts over `exchange` by AllToAll, or are gathered over `gathered`. With `lazy` a partial sum stays one until a
     line needs it whole. `ring` passes keys and values round instead of gathering them.
@@ -62,6 +62,7 @@ class Rules:
     width: Axes
     keys: Axes
     attend_batch: Axes
+    attend_tokens: Axes
     attend_heads: Axes
     attend_keys: Axes
     cached_keys: Axes
@@ -147,9 +148,14 @@ class Rules:
 
     def attending(self, array: Array) -> Array:
         """A query, a key, a value or a result while attention runs."""
-        split: Layout = {"b": self.attend_batch, "t": self.tokens, "s": self.attend_keys, "m": self.attend_keys}
+        split: Layout = {"b": self.attend_batch, "t": self.attend_tokens, "s": self.attend_keys, "m": self.attend_keys}
         heads = [name for name in array.names if name in SPLIT]
         return self.fit(array.with_layout(split | dict.fromkeys(heads, self.attend_heads)))
+
+    @property
+    def trades(self) -> bool:
+        """Whether attention has whole sequences of some heads in exchange for parts of all of them (Ulysses)."""
+        return self.attend_tokens != self.tokens
 
     def cached(self, array: Array) -> Array:
         """An array of the cache at rest: split along the sequence whatever is computed."""
@@ -210,11 +216,13 @@ def _routed(names: Iterable[str]) -> bool:
 
 
 def training_rules(
-    sequence: bool = True, zero: int = 3, folded: bool = True, ring: bool = False, fold_context: bool = False
+    sequence: bool = True, zero: int = 3, folded: bool = True, context_by: str = "gather", fold_context: bool = False
 ) -> Rules:
     """The layouts of a training plan. `sequence` splits residuals over `tensor` (sequence parallelism); `folded` spreads experts
-    over `tensor` too instead of slicing each, `fold_context` over `context`; `ring` is ring attention over `context`."""
+    over `tensor` too instead of slicing each, `fold_context` over `context`; `context_by` is how attention sees the keys of other
+    chips of `context`: gathered, round a ring, or by trading parts of the sequence for heads (ulysses)."""
     tensor, batch = ("tensor",), ("data", "fsdp", "expert")
+    trades = context_by == "ulysses"
     # Experts mix nothing along the sequence, so their group may take any axis that splits tokens (MoE parallel folding).
     experts = ("expert", *(("context",) if fold_context else ()), *(tensor if folded else ()))
     return Rules(
@@ -222,8 +230,9 @@ def training_rules(
         spread=tensor if sequence else (), routed_spread=tensor if sequence or folded else (),
         heads=tensor, sliced=() if folded else tensor, picks=("expert",),
         dealt=experts, width=(), keys=("context",),
-        attend_batch=batch, attend_heads=tensor, attend_keys=(), cached_keys=("context",),
-        exchange=experts, state=("fsdp", "expert", "context"), zero=zero, ring=ring,
+        attend_batch=batch, attend_tokens=() if trades else ("context",),
+        attend_heads=("tensor", "context") if trades else tensor, attend_keys=(), cached_keys=("context",),
+        exchange=experts, state=("fsdp", "expert", "context"), zero=zero, ring=context_by == "ring",
     )  # fmt: skip
 
 
@@ -235,7 +244,7 @@ def serving_rules(spread: str = "copy", prompt: bool = False, exchange: bool = F
     return Rules(
         batch=("data",), routed_batch=(), tokens=("context",) if prompt else (), spread=(), routed_spread=(),
         heads=heads, sliced=("tensor", "share"), picks=("data", "expert"), dealt=("data", "expert"), width=("width",), keys=(),
-        attend_batch=("data", "share") if spread == "batch" else ("data",),
+        attend_batch=("data", "share") if spread == "batch" else ("data",), attend_tokens=("context",) if prompt else (),
         attend_heads=heads if spread == "copy" else ("expert", "tensor"),
         attend_keys=(() if prompt else ("context",)) + (share if along else ()),
         cached_keys=("context",) + (share if along else ()),

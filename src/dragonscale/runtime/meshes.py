@@ -26,7 +26,7 @@ def rules_of(plan: Plan, program: Program) -> Rules:
     the plan asks for it, as the planner does it."""
     experts = max((section.dims.get("e", 0) for section in program.sections), default=0)
     folded = plan.expert * plan.tensor <= experts and not plan.etp
-    return training_rules(plan.sequence, plan.zero, folded, plan.ring)
+    return training_rules(plan.sequence, plan.zero, folded, plan.context_by)
 
 
 def place_of(plan: Plan, program: Program) -> Place:

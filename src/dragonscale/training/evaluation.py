@@ -37,7 +37,8 @@ NUMBERS = (*AXES, "microbatch", "virtual")
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be trained, on what, in which steps: `batch` sequences of `sequence` tokens."""
+    """What is to be trained, on what, in which steps: `batch` sequences of `sequence` tokens, each one document or packed with several
+    of `documents` tokens, which do not see each other."""
 
     model: Transformer
     slice: Slice
@@ -45,6 +46,7 @@ class Job:
     sequence: int
     stack: Stack
     transport: str = "ib"
+    documents: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -53,8 +55,9 @@ class Job:
 
     @property
     def model_flops(self) -> float:
-        """FLOPs of a step as the MFU counts them: forward and backward with causal attention, no recomputation."""
-        work = Workload(self.batch, self.sequence, self.sequence)
+        """FLOPs of a step as the MFU counts them: forward and backward with causal attention, no recomputation. Of packed
+        documents, what their mask leaves out is not counted, as what the causal mask leaves out is not."""
+        work = Workload(self.batch, self.sequence, self.sequence, documents=self.documents)
         return float(sum(training_flops(self.model.program().sections, work).values()))
 
 
@@ -126,8 +129,9 @@ def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], 
     timer, network = expected_timer(chip, plan.dtype, job.stack), Network(profile_for(chip, job.transport))
     program = job.model.program()
     return Setting(
-        program, job.slice, float(job.batch), job.sequence, plan, job.stack, timer, network, folded, undivided, detail
-    )
+        program, job.slice, float(job.batch), job.sequence, plan, job.stack, timer, network, folded, undivided, detail,
+        job.documents,
+    )  # fmt: skip
 
 
 Structure = tuple[bool, tuple[tuple[str, frozenset[tuple[str, tuple[str, ...]]]], ...]]

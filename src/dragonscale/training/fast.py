@@ -115,7 +115,14 @@ def _sums(rows: Rows, setting: Setting, section: Section, remats: tuple[str, ...
     policies = remats if "block" in section.name else ("none",)
     reading, quantity = setting.reading(section), "bound_s" if bound else "expected_s"
     torus = isinstance(setting.slice.chip.network, Torus)
-    shared = (section.name, bound, setting.plan.dtype, setting.plan.sequence, setting.plan.ring, setting.plan.fold)
+    shared = (
+        section.name,
+        bound,
+        setting.plan.dtype,
+        setting.plan.sequence,
+        setting.plan.context_by,
+        setting.plan.fold,
+    )
 
     def summed(kind: str, names: tuple[str, ...]) -> SectionSums:
         def cost(microbatch: Any, wires: Wires) -> SectionSums:
@@ -140,7 +147,7 @@ def _offload(setting: Setting, section: Section, microbatch: Any, wires: Wires) 
 def _held(rows: Rows, setting: Setting, section: Section) -> Held:
     """What a chip keeps of a section: state once for each way to lay it out, workspace once for each shape on a chip."""
     plan = setting.plan
-    key = (section.name, plan.dtype, plan.optimizer, plan.sequence, plan.ring, plan.fold)
+    key = (section.name, plan.dtype, plan.optimizer, plan.sequence, plan.context_by, plan.fold)
     state = rows.keep(("state", plan.zero, *key), lambda: _bytes(rows, setting, section, STATE))
     live = rows.keep(("live", *key), lambda: _bytes(rows, setting, section, SHAPE))
     return replace(state, activations=live.activations, working=live.working, logits=live.logits)
@@ -163,7 +170,7 @@ def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
     here = replace(setting, plan=plan)
     xla = setting.stack.memory.allocator == "xla"
     for section in setting.sections:
-        key = (section.name, remat, plan.dtype, plan.sequence, plan.ring, plan.fold, plan.zero if xla else 0)
+        key = (section.name, remat, plan.dtype, plan.sequence, plan.context_by, plan.fold, plan.zero if xla else 0)
         if xla:
 
             def parts(microbatch: Any, wires: Wires, one: Section = section) -> Any:

@@ -4,22 +4,20 @@ Matmuls that read the same tensor run as one: queries, keys and values; the two 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dragonscale.hardware.chip import dtype_bytes
-from dragonscale.models.flops import Workload, op_flops
 from dragonscale.numbers import Number, product
 from dragonscale.plan.reader import Kernel, Reading
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_elements, local_sizes, matmul_dims
+from dragonscale.training.attention_lines import attention_lines
 from dragonscale.training.pass_line import (
     LAUNCHES,
     NARROW_PARTS,
     Costing,
     PassLine,
 )
-from dragonscale.training.stack import Stack
-from dragonscale.training.timers import AttentionShape
 
 
 @dataclass
@@ -65,16 +63,17 @@ def kernel_lines(reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing
             key = (kernel.phase, kernel.part, *(array.name for array in kernel.op.inputs))
             matmuls[key].join(one) if key in matmuls else matmuls.setdefault(key, one)
         elif kernel.function in ("attend", "score"):
-            yield _attention_line(kernel, reading, sizes, mesh, costing)
+            yield from attention_lines(kernel, reading, sizes, mesh, costing)
         else:
             yield _elementwise_line(kernel, reading, sizes, mesh, costing)
     for one in matmuls.values():
-        yield _matmul_line(one, reading.section.name, costing)
+        yield _matmul_line(one, reading, costing)
     if reading.section.name == "head" and reading.kernels:
         yield from _loss_lines(reading, sizes, mesh, costing)
 
 
-def _matmul_line(one: _Matmul, section: str, costing: Costing) -> PassLine:
+def _matmul_line(one: _Matmul, reading: Reading, costing: Costing) -> PassLine:
+    section, rules = reading.section.name, reading.rules
     kernel, timer = one.kernel, costing.timer
     narrow = kernel.part in NARROW_PARTS
     seconds: Number = 0.0
@@ -95,57 +94,8 @@ def _matmul_line(one: _Matmul, section: str, costing: Costing) -> PassLine:
         section, kernel.phase, "+".join(one.names), "matmul" if one.groups is None else "grouped matmul",
         part=kernel.part, flops=flops, hbm_bytes=held, bound_s=flops / costing.peak(kernel.part) if costing.detail else 0.0,
         expected_s=seconds, ops=tuple(one.ops), launches=1.0, experts=0.0 if one.groups is None else one.groups,
+        covers=seconds if kernel.part == "attention" and not (rules.ring or rules.trades or costing.stack.kernels.hops) else 0.0,
     )  # fmt: skip
-
-
-def _attention_line(
-    kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing
-) -> PassLine:
-    section, query = reading.section, kernel.arrays[0]
-    local = local_sizes(kernel.arrays, sizes, mesh)
-    heads = local.get("n", local.get("i", 1))
-    pieces = sizes["t"] / section.chunk if section.chunk is not None and section.chunk < sizes["t"] else 1
-    shape = AttentionShape(
-        batch=local["b"] * pieces,
-        tokens=sizes["t"] / pieces,
-        heads=heads,
-        kv_heads=local.get("k", heads),
-        head_dim=sizes.get("h", sizes.get("j", 128)),
-        v_head_dim=sizes.get("g", sizes.get("h", 128)),
-        context=mesh.size("context"),
-        window=section.span,
-    )
-    backward = kernel.phase == "dgrad"
-    flops = attention_flops(kernel, reading, sizes, mesh, costing.stack) if costing.detail else 0.0
-    seconds = costing.timer.attention(shape, backward) if costing.timer is not None else 0.0
-    read = 2.0 * sum(local_elements(array, sizes, mesh) for array in kernel.arrays) if costing.detail else 0.0
-    return PassLine(
-        section.name, kernel.phase, query.name if not backward else f"d{query.name}", "attention", part="scores",
-        flops=flops, hbm_bytes=read, bound_s=flops / costing.chip.peak("bf16"), expected_s=seconds,
-        ops=((kernel.line, flops),), launches=LAUNCHES.get(kernel.function, 1.0),
-    )  # fmt: skip
-
-
-def attention_flops(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, stack: Stack) -> Number:
-    """FLOPs of one pass of attention on a chip: of the pairs that are not masked, backward twice forward; or of the whole square,
-    whose backward pass finds the scores again."""
-    backward, query = kernel.phase == "dgrad", kernel.arrays[0]
-    ways = mesh.size(*query.axes)
-    if not stack.kernels.masked_square or kernel.function != "attend":
-        section = replace(reading.section, dims=reading.section.dims | sizes)
-        return (
-            op_flops(section, kernel.op, Workload(sizes["b"], sizes["t"], sizes["s"])) / ways * (2 if backward else 1)
-        )
-    key, value = attention_sizes(kernel, sizes)
-    heads = product(sizes[name] for name in query.names[2:-1])
-    pairs = 2.0 * sizes["b"] * sizes["t"] * sizes["s"] * heads / ways
-    return pairs * (3 * key + 2 * value if backward else key + value)
-
-
-def attention_sizes(kernel: Kernel, sizes: dict[str, Number]) -> tuple[Number, Number]:
-    """Elements of a key and of a value of one head."""
-    assert kernel.op.output is not None
-    return sizes[kernel.op.inputs[0].names[-1]], sizes[kernel.op.output.names[-1]]
 
 
 def _elementwise_line(

@@ -10,8 +10,9 @@ from dragonscale.numbers import Number
 from dragonscale.plan.reader import Reading
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
+from dragonscale.training.attention_lines import attention_sizes
 from dragonscale.training.expert_load import at_busiest
-from dragonscale.training.kernel_lines import attention_sizes, kernel_lines
+from dragonscale.training.kernel_lines import kernel_lines
 from dragonscale.training.move_lines import move_lines, statistics
 from dragonscale.training.pass_line import ATTENTION_BLOCK, Costing, PassLine
 

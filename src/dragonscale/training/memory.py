@@ -137,13 +137,14 @@ def _whole_residuals(sizes: dict[str, Number], mesh: Mesh, rules: Rules) -> Numb
 
 
 def _whole_keys(section: Section, sizes: dict[str, Number], mesh: Mesh, rules: Rules) -> Number:
-    """Keys and values gathered over `context`, and their gradients; round a ring, only the next piece of them."""
+    """Keys and values gathered over `context`, and their gradients; round a ring only the next piece of them, and
+    where heads are traded for the sequence as many as there were."""
     arrays = [array for op in section.ops if op.function == "attend" for array in op.inputs if "s" in array.names]
     whole: Number = 0.0
     for array in arrays:
         elements = local_elements(rules.activation(array), sizes, mesh)
         pieces = mesh.size("context") - 1
-        whole = whole + 2 * 2.0 * elements * (minimum(pieces, 1) if rules.ring else pieces)
+        whole = whole + 2 * 2.0 * elements * (minimum(pieces, 1) if rules.ring or rules.trades else pieces)
     return whole
 
 

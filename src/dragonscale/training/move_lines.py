@@ -18,6 +18,7 @@ from dragonscale.training.pass_line import (
     STATISTIC_BYTES,
     Costing,
     PassLine,
+    attending_sizes,
 )
 from dragonscale.training.stack import Stack
 from dragonscale.training.travel import bound_time, sent_once, travel_time
@@ -32,8 +33,10 @@ def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing
         if move.ring:
             yield from _ring_lines(move, reading, sizes, wires, costing)
             continue
-        volume = move.step.volume(sizes, mesh) * _width(move, costing)
-        if move.step.kind == "all_to_all":
+        traded = move.step.kind == "all_to_all" and move.what == "activation"
+        here = attending_sizes(sizes, reading.rules, mesh) if traded else sizes
+        volume = move.step.volume(here, mesh) * _width(move, costing)
+        if move.step.kind == "all_to_all" and not traded:
             picks = reading.section.dims.get("x", 1)
             volume = volume * (sent_once(picks, wires, move.step.axes) if costing.stack.experts.dedup else 1.0)
         sent = wire_bytes(move.step.kind, volume, mesh.size(*move.step.axes)) if costing.detail else 0.0

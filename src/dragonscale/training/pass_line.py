@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from dragonscale.hardware import Chip
-from dragonscale.numbers import Number
+from dragonscale.numbers import Number, maximum
 from dragonscale.plan.ledger import LedgerLine
+from dragonscale.plan.rules import Rules
+from dragonscale.sharding.mesh import Mesh
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack
 from dragonscale.training.timers import Timer
@@ -23,17 +25,18 @@ STATISTIC_BYTES = 4.0
 @dataclass(frozen=True)
 class PassLine(LedgerLine):
     """A line in one microbatch. `ops` are the places of the ops it computes, with their FLOPs; `launches` counts kernels, `experts`
-    those of a grouped matmul."""
+    those of a grouped matmul; `covers` is how long keys and values may travel over `context` under it."""
 
     ops: tuple[tuple[int, Number], ...] = ()
-    launches: float = 0.0
+    launches: Number = 0.0
     experts: Number = 0.0
+    covers: Number = 0.0
 
 
 @dataclass(frozen=True)
 class Costing:
     """What lines are costed with. Without a `timer` nothing is expected; `detail` asks for FLOPs, bytes and bounds too, `statistics` for the
-    small things that travel along."""
+    small things that travel along. `documents` is the mean length of those that a sequence is packed with."""
 
     plan: Plan
     stack: Stack
@@ -42,7 +45,15 @@ class Costing:
     network: Network
     detail: bool = True
     statistics: bool = True
+    documents: Number | None = None
 
     def peak(self, part: str) -> Number:
         """FLOP/s of a part's matmuls at best."""
         return self.chip.peak(self.plan.dtype if part in NARROW_PARTS else "bf16")
+
+
+def attending_sizes(sizes: dict[str, Number], rules: Rules, mesh: Mesh) -> dict[str, Number]:
+    """Dims while attention runs: KV heads are copied where heads are dealt to more chips than there are of them."""
+    if not rules.trades or "k" not in sizes:
+        return sizes
+    return sizes | {"k": maximum(sizes["k"], mesh.size(*rules.attend_heads))}

@@ -64,11 +64,11 @@ def _needed_share(line: PassLine, reading: Reading, remat: str) -> Number:
 
 @dataclass
 class SectionSums:
-    """A section's seconds in one microbatch by (bucket, phase); `scores` of attention alone; `again` what remat policies run
-    again, by (bucket, policy); kernels to issue, and experts in grouped matmuls, by phase."""
+    """A section's seconds in one microbatch by (bucket, phase); `cover` what keys and values may travel under, by phase; `again` what
+    remat policies run again, by (bucket or cover, policy); kernels to issue, and experts in grouped matmuls, by phase."""
 
     seconds: dict[tuple[str, str], Number] = field(default_factory=dict)
-    scores: dict[str, Number] = field(default_factory=dict)
+    cover: dict[str, Number] = field(default_factory=dict)
     again: dict[tuple[str, str], Number] = field(default_factory=dict)
     issued: dict[str, float] = field(default_factory=dict)
     experts: dict[str, Number] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class SectionSums:
     def beside(self, other: "SectionSums") -> "SectionSums":
         """Sums of two sets of lines that share no bucket."""
         return SectionSums(
-            self.seconds | other.seconds, self.scores | other.scores, self.again | other.again, self.issued | other.issued,
+            self.seconds | other.seconds, self.cover | other.cover, self.again | other.again, self.issued | other.issued,
             self.experts | other.experts, self.offload + other.offload,
         )  # fmt: skip
 
@@ -95,15 +95,16 @@ def sum_lines(
         name, seconds = bucket(line), line.total(quantity)
         key = (name, line.phase)
         sums.seconds[key] = sums.seconds.get(key, 0.0) + seconds
-        if line.kind == "attention":
-            sums.scores[line.phase] = sums.scores.get(line.phase, 0.0) + seconds
         if not line.moves:
+            sums.cover[line.phase] = sums.cover.get(line.phase, 0.0) + line.covers
             sums.issued[line.phase] = sums.issued.get(line.phase, 0.0) + line.launches
             sums.experts[line.phase] = sums.experts.get(line.phase, 0.0) + line.experts
         for remat in policies:
             share = rerun_share(line, reading, remat, stack)
             if not isinstance(share, float) or share:
                 sums.again[name, remat] = sums.again.get((name, remat), 0.0) + share * seconds
+                if not line.moves:
+                    sums.again["cover", remat] = sums.again.get(("cover", remat), 0.0) + share * line.covers
     return sums
 
 
@@ -127,20 +128,29 @@ class LayerPass:
 
 
 def _waited(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool) -> dict[str, Exposed]:
-    """Activation moves of a phase, with those that recomputation repeats. Keys and values that go round a ring hide under the
-    attention to those that are there already."""
+    """Activation moves of a phase, with those that recomputation repeats."""
     found: dict[str, Exposed] = {}
-    hidden = {"tensor": stack.overlap.tensor, "context": stack.overlap.context, "expert": stack.overlap.expert}
+    hidden = {"tensor": stack.overlap.tensor, "expert": stack.overlap.expert}
     for name in WAITED:
         seconds = sums.of(name, phase)
         if phase == "backward":
             seconds = seconds + sums.again.get((name, remat), 0.0)
-        if ring and name == "context":
-            under = sums.scores.get("forward" if phase == "forward" else "dgrad", 0.0)
-            found[name] = (seconds, maximum(seconds - under, 0.0))
+        if name == "context":
+            found[name] = (seconds, seconds - _hidden_keys(sums, phase, stack, remat, ring))
         else:
             found[name] = (seconds, seconds * (1 - hidden[name]))
     return found
+
+
+def _hidden_keys(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool) -> Number:
+    """Seconds that keys and values on their way over `context` do not show: no more than the kernels last that they travel under
+    (their own pass's, apart from those that run again), less what the transfer takes from these kernels."""
+    share = 1.0 if ring else stack.overlap.context
+    phases = ("forward",) if phase == "forward" else ("dgrad", "wgrad")
+    under = minimum(share * sums.of("context", phase), sum(sums.cover.get(name, 0.0) for name in phases))
+    if phase == "backward":
+        under = under + minimum(share * sums.again.get(("context", remat), 0.0), sums.again.get(("cover", remat), 0.0))
+    return (1 - stack.overlap.contention) * under
 
 
 def _weights(sums: SectionSums, phase: str, busy: Number, stack: Stack, reduced: tuple[str, ...] = ()) -> Exposed:

@@ -23,7 +23,8 @@ Undivided = frozenset[tuple[str, tuple[str, ...]]]
 @dataclass(frozen=True)
 class Setting:
     """What is the same for every plan of a batch: the model, the machine, the work, and the choices that are words (`plan`).
-    `folded` spreads experts over `tensor`; `undivided` are the dims of each section that the mesh does not divide."""
+    `folded` spreads experts over `tensor`; `undivided` are the dims of each section that the mesh does not divide;
+    `documents` is the mean length of those that a sequence is packed with."""
 
     program: Program
     slice: Slice
@@ -36,11 +37,12 @@ class Setting:
     folded: bool = True
     undivided: dict[str, Undivided] = field(default_factory=dict)
     detail: bool = True
+    documents: Number | None = None
 
     def rules(self, section: Section) -> Rules:
         """The layouts that the plan asks for."""
         rules = training_rules(
-            self.plan.sequence, self.plan.zero, self.folded, self.plan.ring, self.plan.fold == "context"
+            self.plan.sequence, self.plan.zero, self.folded, self.plan.context_by, self.plan.fold == "context"
         )
         exact = {
             "sums_everywhere": self.stack.state.sums_everywhere,
@@ -55,7 +57,9 @@ class Setting:
     @property
     def costing(self) -> Costing:
         """What lines are costed with."""
-        return Costing(self.plan, self.stack, self.slice.chip, self.timer, self.network, self.detail)
+        return Costing(
+            self.plan, self.stack, self.slice.chip, self.timer, self.network, self.detail, documents=self.documents
+        )
 
     @property
     def ends(self) -> tuple[Section, ...]:

@@ -20,8 +20,10 @@ class StackOverlap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tensor: float = 0.3
     """Activations over `tensor`, inside the matmuls next to them."""
-    context: float = 0.7
-    """Keys and values gathered over `context`; those of ring attention hide under the attention to what is there."""
+    context: float = 0.0
+    """Keys and values gathered over `context`, under the projections next to them (or with `hops`, under the first kernel); 0 because
+    Megatron's gather is not asynchronous (its `cp_comm_type`) and Llama 3's is exposed (section 3.3.2 of its report). Those of ring
+    attention hide under the attention to what is there."""
     expert: float = 0.0
     """Tokens on their way to experts and back."""
     weight: float = 0.9
@@ -48,6 +50,8 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     square_bytes: float = 9.0
     masked_square: bool = False
     """Whether attention multiplies the whole square of scores and masks half of it."""
+    hops: bool = False
+    """Whether attention over gathered keys is still one kernel for each chip's, with merging, as round a ring."""
     elementwise_passes: float = 1.0
     """How often an elementwise line reads and writes its tensors (1 if each is one fused kernel)."""
     cast_passes: float = 1.0

@@ -33,17 +33,18 @@ class Timer(Protocol):
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What decides how fast attention runs: heads of one chip over whole sequences, of which each chip of a `context`
-    axis does an equal share. `window` caps the keys that a query sees."""
+    """What decides how fast an attention kernel runs on one chip: of `causal` queries, which are the last of the keys, each sees the
+    keys up to itself, of others all. `window` caps the keys that a query sees."""
 
     batch: Number
-    tokens: Number
+    queries: Number
+    keys: Number
     heads: Number
     kv_heads: Number
     head_dim: Number
     v_head_dim: Number
-    context: Number = 1
     window: Number = None
+    causal: bool = True
 
 
 CAST_BYTES = {"fp8": 5.0, "mxfp8": 4.0, "nvfp4": 5.0, "mxfp4": 4.0, "int8": 3.0}
@@ -108,20 +109,20 @@ class KernelTimer:
             return self._unfused(shape, backward)
         size = (shape.head_dim + shape.v_head_dim) / 2
         forward = attention_seconds(
-            shape.batch, shape.tokens, shape.tokens, shape.heads, shape.kv_heads, size, "bf16", self.profile,
-            window=shape.window,
+            shape.batch, shape.queries, shape.keys, shape.heads, shape.kv_heads, size, "bf16", self.profile,
+            causal=shape.causal, window=shape.window,
         )  # fmt: skip
         ratio = self.profile.attention.of("bf16").backward if backward else 1.0
         slow = self.stack.kernels.attention / (LEGACY if self.stack.kernels.legacy_attention and self.modern else 1.0)
-        return forward * ratio * slow / shape.context
+        return forward * ratio * slow
 
     def _unfused(self, shape: AttentionShape, backward: bool) -> Number:
-        """Scores written out: two batched products over the whole square (four backward), with passes over the square
-        for scaling, masking, softmax and dropout."""
+        """Scores written out: two batched products over the whole rectangle (four backward), with passes over it for scaling,
+        masking, softmax and dropout."""
         many = shape.batch * shape.heads
-        first = matmul_seconds(shape.tokens, shape.tokens, shape.head_dim, "bf16", self.profile, many)
-        second = matmul_seconds(shape.tokens, shape.v_head_dim, shape.tokens, "bf16", self.profile, many)
-        square = many * shape.tokens * shape.tokens
+        first = matmul_seconds(shape.queries, shape.keys, shape.head_dim, "bf16", self.profile, many)
+        second = matmul_seconds(shape.queries, shape.v_head_dim, shape.keys, "bf16", self.profile, many)
+        square = many * shape.queries * shape.keys
         moved = square * (self.stack.kernels.square_bytes * (1.4 if backward else 1.0))
         return (first + second) * (2 if backward else 1) + memory_seconds(moved, self.profile)
 
