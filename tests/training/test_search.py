@@ -14,6 +14,7 @@ from dragonscale.training.plan import AXES, POLICIES, Plan, parse_plan
 from dragonscale.training.rows import Rows, choose
 from dragonscale.training.search import batches_of, blocks, search, space_size
 from dragonscale.training.space import Space, divisors, even_chunks, meshes, misfits, rows_of
+from dragonscale.training.stages import layout_for
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def every_plan(job: Job, space: Space) -> list[Plan]:
             continue
         for microbatch in divisors(job.batch // plan.replicas):
             found += [replace(plan, microbatch=microbatch, **words) for words in every_word(job, space, plan)]
-    return found
+    return [replace(plan, layout=layout_for(layers, plan.pipe, plan.virtual)) for plan in found]
 
 
 def every_word(job: Job, space: Space, plan: Plan) -> list[dict]:
@@ -88,8 +89,8 @@ def test_the_front_is_that_of_all_plans(small: Job) -> None:
     found = search(small, SMALL, 1)
     points = {}
     for words, group in itertools.groupby(
-        sorted(every_plan(small, SMALL), key=lambda p: (p.remat, p.zero, p.schedule, p.context_by)),
-        key=lambda p: (p.remat, p.zero, p.schedule, p.context_by),
+        sorted(every_plan(small, SMALL), key=lambda p: (p.remat, p.zero, p.schedule, p.context_by, p.layout)),
+        key=lambda p: (p.remat, p.zero, p.schedule, p.context_by, p.layout),
     ):
         plans = list(group)
         verdict = judge(small, plans[0], as_numbers(plans))

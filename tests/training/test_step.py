@@ -8,7 +8,14 @@ import pytest
 from dragonscale.hardware import load_chip
 from dragonscale.models import simple
 from dragonscale.training.stack import change, load_stack, stacks
-from dragonscale.training.stages import bubble, held_microbatches, stage_layers
+from dragonscale.training.stages import (
+    bubble,
+    chunk_sizes,
+    held_last,
+    held_microbatches,
+    layout_problem,
+    stage_layers,
+)
 from dragonscale.training.timers import expected_timer, power_factor
 from tests.training.plans import DENSE, SPARSE, held, job_of, judged, seconds, term
 
@@ -28,7 +35,7 @@ def test_switches_are_inherited_to_any_depth():
     core, bridge, hai = (load_stack(name) for name in ("megatron-core", "megatron-bridge", "hai-llm"))
     assert hai.state == bridge.state == core.state
     assert hai.memory == core.memory
-    assert (hai.overlap.expert, bridge.overlap.expert, core.overlap.expert) == (0.95, 0.6, 0.0)
+    assert (hai.overlap.expert_two_way, bridge.overlap.expert, core.overlap.expert) == (0.95, 0.6, 0.0)
     assert hai.overlap.send == core.overlap.send == 1.0
 
 
@@ -40,8 +47,8 @@ def test_interleaving_shrinks_the_bubble_and_holds_more():
 
 def test_dualpipe_holds_the_weights_twice():
     plain, dual = judged(PIPED), judged(PIPED, schedule="dualpipe")
-    assert held(dual, "weights") == pytest.approx(2 * held(plain, "weights"))
-    assert held(dual, "optimizer") == held(plain, "optimizer")
+    assert held(dual, "weights") == pytest.approx(2 * held(plain, "weights"), rel=1e-3)
+    assert held(dual, "optimizer") == pytest.approx(held(plain, "optimizer"), rel=1e-3)
     assert term(dual, "pipeline bubble") < term(plain, "pipeline bubble")
 
 
@@ -52,7 +59,7 @@ def test_gpipe_holds_every_microbatch():
 
 
 def test_layers_that_do_not_divide_go_to_the_first_ranks():
-    deal = stage_layers(("block",) * 10, [4], [1])
+    deal = stage_layers(("block",) * 10, [4], [1], "even")
     assert (int(deal.first["block"][0]), int(deal.last["block"][0]), int(deal.fullest["block"][0])) == (3, 2, 3)
 
 
@@ -159,3 +166,53 @@ def test_the_published_runs_of_the_examples():
     assert seconds(verdict) == pytest.approx(14.2, rel=0.1)
     assert held(verdict) / 2**30 == pytest.approx(52.5, rel=0.1)
     assert DENSE.n_layers == 32
+
+
+def test_the_embedding_and_the_head_can_count_as_layers():
+    """Llama 3 405B: 126 layers, an embedding and a head are the 128 chunks of 16 ranks with 8 each."""
+    assert chunk_sizes(126, 128, "ends") == [0, *[1] * 126, 0]
+    assert not layout_problem(126, 16, 8, "ends")
+    assert "layout=ends" in layout_problem(126, 16, 8, "even")
+    assert "10 layers in 2 chunks" in layout_problem(12, 4, 1, "5-5")
+    assert not layout_problem(12, 4, 1, "2-4-4-2")
+
+
+def test_a_custom_layout_lightens_the_stage_with_the_head():
+    wide = simple("wide", d_model=2048, d_ff=8192, n_layers=64, n_heads=16, vocab=512000)
+    job = job_of(model=wide)
+    job = replace(job, stack=msgspec.structs.replace(job.stack, balanced=False))
+    even, light = judged(PIPED, job), judged(PIPED, job, layout="9-9-9-9-9-9-9-1")
+    assert term(light, "uneven stages") < term(even, "uneven stages")
+
+
+@pytest.mark.parametrize(("schedule", "waits"), [
+    ("gpipe", 7 * 3), ("1f1b", 7 * 3), ("zb-h1", 7 * 1), ("zbv", 0), ("dualpipe", 3 * 2), ("dualpipev", 3.5 * 2),
+])  # fmt: skip
+def test_bubbles_are_the_published_ones(schedule, waits):
+    """f = 1, b = 2, w = 1 on eight ranks: DeepSeek-V3's table 2, and Qi et al. for the V shape."""
+    assert bubble(schedule, 8, 1, 1.0, 2.0, 1.0) == waits
+
+
+def test_split_backward_passes_hold_as_much_on_the_last_rank():
+    for schedule in ("zb-h1", "zbv", "dualpipe", "dualpipev"):
+        assert held_last(schedule, 8, 1) == held_microbatches(schedule, 8, 1, 64) >= 8
+    assert held_last("1f1b", 8, 1) == 1
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev"])
+@pytest.mark.parametrize("stack", ["hai-llm", "megatron-bridge", "maxtext"])
+def test_no_more_hides_than_there_are_kernels_to_hide_it_under(stack, schedule):
+    """On a network a hundredth as fast the exchange between experts is longer than everything else."""
+    job = job_of(model=SPARSE, stack=stack)
+    network = job.slice.chip.network
+    slow = tuple(replace(level, bandwidth=level.bandwidth / 100) for level in network.levels)
+    chip = replace(job.slice.chip, network=replace(network, levels=slow))
+    job = replace(job, slice=replace(job.slice, chip=chip))
+    verdict = judged(
+        "expert=8,data=2,pipe=4,zero=1", job, schedule=schedule, virtual=2 if schedule == "interleaved" else 1
+    )
+    lines = verdict.ledger.lines
+    moved = [line for line in lines if line.term in ("expert all-to-all", "tensor collectives")]
+    hidden = sum(line.total("expected_s") - line.total("exposed_s") for line in moved)
+    kernels = sum(line.total("expected_s") for line in lines if line.flops or line.kind == "elementwise")
+    assert 0 <= hidden <= kernels * (1 + 1e-9)

@@ -25,7 +25,7 @@ from dragonscale.training.memory import fullest_rank, ranks_held, section_bytes
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes
 from dragonscale.training.stack import Stack, load_stack
-from dragonscale.training.stages import StageLayers, held_microbatches, stage_layers
+from dragonscale.training.stages import StageLayers, held_microbatches, layout_problem, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
 from dragonscale.training.step_ledger import WIRES, Stepped, matmul_flops, step_lines
 from dragonscale.training.timers import expected_timer
@@ -181,7 +181,7 @@ def judge(job: Job, plan: Plan, numbers: dict[str, Any]) -> Verdict:
     ((folded, undivided),) = kinds
     setting = make_setting(job, plan, folded, dict(undivided))
     wires = lay_wires(numbers, job.slice, AXES)
-    layers = stage_layers(setting.program.order, numbers["pipe"], numbers["virtual"])
+    layers = stage_layers(setting.program.order, numbers["pipe"], numbers["virtual"], plan.layout)
     return judge_setting(setting, numbers, wires, layers, straggling(job))
 
 
@@ -208,7 +208,7 @@ def judge_setting(
         for section in setting.sections:
             sizes = pass_sizes(setting, section, numbers["microbatch"], mesh)
             sums[section.name].offload = offload_seconds(setting, section, sizes, mesh)
-        parts = Parts(sums, held, layers, microbatches, *layer_passes(setting, sums, held))
+        parts = Parts(sums, held, layers, microbatches, *layer_passes(setting, sums, held, numbers["pipe"]))
         time = step_time(setting, numbers, parts, wires)
     step = Stepped(setting, numbers, wires, lines, parts, time, bound)
     lower = lower_bound(step_lines(replace(step, time=None), 1.0, 0.0)) if time is not None else 0.0
@@ -273,9 +273,8 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
         found.append(
             f"a batch of {job.batch} sequences does not divide into {plan.replicas} replicas x microbatches of {plan.microbatch}"
         )
-    layers = job.model.n_layers
-    if plan.pipe * plan.virtual > layers:
-        found.append(f"{plan.pipe} stages x {plan.virtual} chunks need more than the model's {layers} layers")
+    if misdealt := layout_problem(job.model.n_layers, plan.pipe, plan.virtual, plan.layout):
+        found.append(misdealt)
     if not bool(numpy.ravel(verdict.possible)[0]):
         found.append(f"the mesh does not lie on the torus {job.slice}")
     used, limit = first(verdict.hbm_bytes), job.slice.chip.visible

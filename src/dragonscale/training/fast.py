@@ -104,7 +104,7 @@ def cost_rows(rows: Rows, plan: Plan, remats: tuple[str, ...], bound: bool = Fal
     passes = []
     for remat in remats:
         here = replace(setting, plan=replace(plan, remat=remat))
-        passes.append(bound_passes(sums, here.plan) if bound else layer_passes(here, sums, held))
+        passes.append(bound_passes(sums, here.plan) if bound else layer_passes(here, sums, held, rows.numbers["pipe"]))
     forward, backward = ({name: _stacked([one[way][name] for one in passes]) for name in sums} for way in (0, 1))
     return Costs({name: _once(one) if not bound else one for name, one in sums.items()}, forward, backward, held, saved)
 

@@ -58,7 +58,7 @@ def _lettered_program(program: Program, letters: Letters) -> Program:
 
 def _lettered_layers(program: Program, plan: Plan, pipe: Any, letters: Letters) -> StageLayers:
     """Layers of each kind on the ranks that matter: L of the model over the stages where these divide them evenly."""
-    found = stage_layers(program.order, [plan.pipe], [plan.virtual])
+    found = stage_layers(program.order, [plan.pipe], [plan.virtual], plan.layout)
     kinds = sorted(set(program.order))
 
     def counts(some: dict[str, Any]) -> dict[str, Any]:

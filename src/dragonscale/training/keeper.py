@@ -16,6 +16,7 @@ from dragonscale.training.fast import Judged
 from dragonscale.training.plan import Plan, unrunnable
 from dragonscale.training.rows import Chosen
 from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points, word_points
+from dragonscale.training.stages import layout_for
 
 SHAPE = ("pipe", "expert", "context", "tensor")
 """Meshes that agree in these are variants of one plan: they differ in how replicas share their state."""
@@ -48,10 +49,11 @@ class Batch:
 
 @dataclass
 class Pool:
-    """The plans near the fastest: within the window, and at least `count` of them."""
+    """The plans near the fastest: within the window, and at least `count` of them. `layers` are the model's."""
 
     count: int
     window: float
+    layers: int
     fastest: float = numpy.inf
     last: float = numpy.inf
     words: list[Plan] = field(default_factory=list)
@@ -106,7 +108,7 @@ class Pool:
 
     def _candidate(self, row: Any) -> Candidate:
         numbers = {name: int(value) for name, value in zip(NUMBERS, row[1:WEIGHED], strict=True)}
-        return Candidate(replace(self.words[int(row[WORD])], **numbers), float(row[SECONDS]), float(row[HELD]))
+        return Candidate(dealt(self.words[int(row[WORD])], numbers, self.layers), float(row[SECONDS]), float(row[HELD]))
 
 
 @dataclass
@@ -129,7 +131,13 @@ class Keeper:
 
     def __post_init__(self) -> None:
         window = max(self.slack, CONTEXT_GAIN) if self.slack else 0.0
-        self.pools = [Pool(4 * self.count, window), Pool(1, self.slack), Pool(1, self.slack)]
+        sizes = ((4 * self.count, window), (1, self.slack), (1, self.slack))
+        self.pools = [Pool(count, wide, self.layers) for count, wide in sizes]
+
+    @property
+    def layers(self) -> int:
+        """Layers of the model."""
+        return len(self.job.model.program().order)
 
     def batch(self, chosen: Chosen) -> Batch:
         """Rows made ready to be seen under several words. Rows of one shape stand together."""
@@ -159,7 +167,7 @@ class Keeper:
 
         def label(place: int) -> Candidate:
             numbers = {name: int(values[place]) for name, values in chosen.numbers.items()}
-            return Candidate(replace(words, **numbers), float(seconds[place]), float(held[place]))
+            return Candidate(dealt(words, numbers, self.layers), float(seconds[place]), float(held[place]))
 
         if len(places):
             weighed = seconds[places] * batch.weight
@@ -193,6 +201,12 @@ class Keeper:
             place = int(places[numpy.argmin(held[places])])
             if self.nearest is None or held[place] < self.nearest.hbm_bytes:
                 self.nearest = label(place)
+
+
+def dealt(words: Plan, numbers: dict[str, int], layers: int) -> Plan:
+    """A plan of the search, with the layout that its layers were dealt by."""
+    layout = layout_for(layers, numbers["pipe"], numbers["virtual"]) if words.layout == "even" else words.layout
+    return replace(words, **numbers, layout=layout)
 
 
 def takers(words: Plan, chosen: Chosen) -> tuple[bool, bool]:

@@ -193,7 +193,7 @@ def ranks_held(
     """What two ranks hold: the first, with the most microbatches and the embedding, and the last, with the head."""
     alone = numbers["pipe"] == 1
     flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
-    few = minimum(held_last(plan.schedule, numbers["virtual"]), microbatches)
+    few = minimum(held_last(plan.schedule, numbers["pipe"], numbers["virtual"]), microbatches)
     head = [(name, 1) for name in ends]
     return (
         _one_rank(plan, stack, held, layers.first, [("embed", 1), *((name, alone) for name in ends)], flight, alone),

@@ -10,7 +10,7 @@ A section's lines are summed once into buckets (`SectionSums`); passes are made 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dragonscale.numbers import Number, maximum, minimum
+from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.recompute import again_lines, again_moves
 from dragonscale.training.lines import PassLine
@@ -127,19 +127,18 @@ class LayerPass:
         return self.kernels + self.recomputed + self.host + self.copies + shown
 
 
-def _waited(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool) -> dict[str, Exposed]:
-    """Activation moves of a phase, with those that recomputation repeats."""
-    found: dict[str, Exposed] = {}
-    hidden = {"tensor": stack.overlap.tensor, "expert": stack.overlap.expert}
-    for name in WAITED:
-        seconds = sums.of(name, phase)
-        if phase == "backward":
-            seconds = seconds + sums.again.get((name, remat), 0.0)
-        if name == "context":
-            found[name] = (seconds, seconds - _hidden_keys(sums, phase, stack, remat, ring))
-        else:
-            found[name] = (seconds, seconds * (1 - hidden[name]))
-    return found
+def _waited(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool, two_way: Number) -> dict[str, Exposed]:
+    """Activation moves of a phase, with those that recomputation repeats, as far as the stack hides them and there are kernels to hide
+    them under."""
+    expert = where(two_way, maximum(stack.overlap.expert, stack.overlap.expert_two_way), stack.overlap.expert)
+    part = {"tensor": stack.overlap.tensor, "expert": expert}
+    seconds = {name: _moved(sums, name, phase, remat) for name in WAITED}
+    keys = _hidden_keys(sums, phase, stack, remat, ring)
+    wanted = sum((part[name] * seconds[name] for name in part), 0.0)
+    room = maximum(_room(sums, phase, remat, two_way) - keys, 0.0)
+    share = minimum(1.0, room / maximum(wanted, 1e-300))
+    hidden = {"context": keys} | {name: part[name] * share * seconds[name] for name in part}
+    return {name: (seconds[name], seconds[name] - hidden[name]) for name in WAITED}
 
 
 def _hidden_keys(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool) -> Number:
@@ -151,6 +150,29 @@ def _hidden_keys(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: 
     if phase == "backward":
         under = under + minimum(share * sums.again.get(("context", remat), 0.0), sums.again.get(("cover", remat), 0.0))
     return (1 - stack.overlap.contention) * under
+
+
+def _moved(sums: SectionSums, name: str, phase: str, remat: str) -> Number:
+    again = sums.again.get((name, remat), 0.0) if phase == "backward" else 0.0
+    return sums.of(name, phase) + again
+
+
+def _kernels(sums: SectionSums, phase: str, remat: str) -> Number:
+    if phase == "forward":
+        return sums.of("kernels", "forward")
+    return sums.of("kernels", "dgrad", "wgrad") + sums.again.get(("kernels", remat), 0.0)
+
+
+def _room(sums: SectionSums, phase: str, remat: str, two_way: Number) -> Number:
+    """Seconds of kernels that moves of a phase can hide under: the phase's own; where one microbatch runs forward beside another
+    backward, the kernels of both, for the moves of both."""
+    own = _kernels(sums, phase, remat)
+    if isinstance(two_way, bool) and not two_way:
+        return own
+    moves = {one: sum((_moved(sums, name, one, remat) for name in WAITED), 0.0) for one in ("forward", "backward")}
+    both = _kernels(sums, "forward", remat) + _kernels(sums, "backward", remat)
+    shared = both * moves[phase] / maximum(moves["forward"] + moves["backward"], 1e-300)
+    return where(two_way, shared, own)
 
 
 def _weights(sums: SectionSums, phase: str, busy: Number, stack: Stack, reduced: tuple[str, ...] = ()) -> Exposed:
@@ -172,22 +194,26 @@ def _messages(sums: SectionSums, phase: str) -> int:
     return sum((name, phase) in sums.seconds for name in WAITED)
 
 
-def forward_pass(sums: SectionSums, stack: Stack, ring: bool, copies: Number = 0.0) -> LayerPass:
-    """A layer's forward pass, with the gathering of its weights and seconds of other copies."""
+def forward_pass(
+    sums: SectionSums, stack: Stack, remat: str, ring: bool, copies: Number = 0.0, two_way: Number = False
+) -> LayerPass:
+    """A layer's forward pass, with the gathering of its weights and seconds of other copies. `two_way`: another microbatch runs backward
+    beside it (DualPipe)."""
     kernels = sums.of("kernels", "forward")
-    moves = _waited(sums, "forward", stack, "", ring)
+    moves = _waited(sums, "forward", stack, remat, ring, two_way)
     busy = kernels + sum(exposed for _, exposed in moves.values())
     host = maximum(_host(sums, stack, _messages(sums, "forward"), "forward") - busy - copies, 0.0)
     return LayerPass(kernels, 0.0, 0.0, host, copies, moves | {"weight": _weights(sums, "forward", busy, stack)})
 
 
 def backward_pass(
-    sums: SectionSums, stack: Stack, remat: str, reduced: tuple[str, ...], ring: bool, copies: Number = 0.0
-) -> LayerPass:
+    sums: SectionSums, stack: Stack, remat: str, reduced: tuple[str, ...], ring: bool, copies: Number = 0.0,
+    two_way: Number = False,
+) -> LayerPass:  # fmt: skip
     """A layer's backward pass, with recomputation, the gathering of weights and what is reduced with every microbatch."""
     kernels = sums.of("kernels", "dgrad", "wgrad")
     again = sums.again.get(("kernels", remat), 0.0)
-    moves = _waited(sums, "backward", stack, remat, ring)
+    moves = _waited(sums, "backward", stack, remat, ring, two_way)
     busy = kernels + again + sum(exposed for _, exposed in moves.values())
     phases = ("dgrad", "wgrad", "forward") if remat in ("block", "offload") else ("dgrad", "wgrad")
     host = maximum(_host(sums, stack, _messages(sums, "backward"), *phases) - busy - copies, 0.0)

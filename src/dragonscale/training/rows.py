@@ -108,10 +108,10 @@ class Chosen:
         return len(self.numbers["pipe"])
 
 
-def choose(rows: Rows, places: Any, virtual: Any) -> Chosen:
+def choose(rows: Rows, places: Any, virtual: Any, layout: str = "") -> Chosen:
     """Rows to be judged with `virtual` chunks per rank (an array as long as the places)."""
     numbers, wires = take((rows.numbers, rows.wires), places)
-    layers = stage_layers(rows.job.model.program().order, numbers["pipe"], virtual)
+    layers = stage_layers(rows.job.model.program().order, numbers["pipe"], virtual, layout)
     copies = Mesh(wires.axes).size("data", "fsdp", "expert")
     microbatches = float(rows.job.batch) / (copies * numbers["microbatch"])
     return Chosen(numbers | {"virtual": virtual}, wires, layers, microbatches, places)

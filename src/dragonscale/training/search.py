@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, structures
+from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, experts_of, structures
 from dragonscale.training.fast import cost_rows, judge_rows, lower_bounds
 from dragonscale.training.keeper import Candidate, Keeper
 from dragonscale.training.listing import listed
@@ -19,6 +19,7 @@ from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Chosen, Rows, choose, take
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Kind, Space, even_chunks, kind_of, kinds_of, rows_of
+from dragonscale.training.stages import BOTH_WAYS
 
 BLOCK = 16384
 """Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
@@ -86,7 +87,7 @@ def _flattered(job: Job, kept: list[Candidate]) -> bool:
     for (plan, kind), mine in groups.items():
         folded, undivided = kinds[kind]
         rows = Rows(job, take(numbers, numpy.array(mine)), folded, dict(undivided))
-        chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"])
+        chosen = choose(rows, slice(0, len(rows)), rows.numbers["virtual"], plan.layout)
         least = lower_bounds(rows, plan, chosen, cost_rows(rows, plan, (plan.remat,), bound=True))
         if numpy.any(least > numpy.array([kept[place].seconds for place in mine]) * (1 + 1e-9)):
             return True
@@ -97,11 +98,19 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
     keeper = Keeper(job, count, slack)
     table = list(blocks(job, rows_of(job, space), space.words.etp))
     total = sum(block_size(job, space, kind, block) for kind, _, block in table)
+    # Under these schedules tokens on their way to experts hide otherwise, so layers are costed twice.
+    two_way = [name for name in space.schedule if name in BOTH_WAYS]
+    exchanged = experts_of(job) > 0 and job.stack.overlap.expert_two_way > job.stack.overlap.expert
     for kind, (folded, undivided), block in table:
         rows = Rows(job, block, folded, dict(undivided))
-        batches = [(names, keeper.batch(choose(rows, *picked))) for names, picked in batches_of(job, space, block)]
+        named = space.words.layout if space.words.layout != "even" else ""
+        batches = [
+            (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
+        ]
         for words in kind.words(space):
-            costs = cost_rows(rows, words, space.remat)
+            costs = {False: cost_rows(rows, words, space.remat)}
+            if two_way and exchanged:
+                costs[True] = cost_rows(rows, replace(words, schedule=two_way[0]), space.remat)
             least = (
                 [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in space.remat]
                 if bounded
@@ -109,9 +118,11 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
             )
             for schedules, batch in batches:
                 chosen = batch.chosen
-                here, floor = costs.at(chosen.places), [one.at(chosen.places) for one in least]
+                floor = [one.at(chosen.places) for one in least]
+                at_places = {way: one.at(chosen.places) for way, one in costs.items()}
                 for schedule in schedules:
                     named = replace(words, schedule=schedule)
+                    here = at_places.get(schedule in two_way, at_places[False])
                     judged = judge_rows(rows, named, space.remat, chosen, here, floor)
                     legal = allowed(chosen, schedule)
                     for line, remat in enumerate(space.remat):

@@ -15,6 +15,7 @@ import numpy
 from dragonscale.errors import InputError, shorten
 from dragonscale.training.evaluation import Job, experts_of
 from dragonscale.training.plan import AXES, FOLDS, POLICIES, SCHEDULES, Plan, read_field, read_setting
+from dragonscale.training.stages import layout_for
 
 SETTINGS = (*AXES, "microbatch", "virtual")
 CHOICES = ("remat", "zero", "schedule", "context_by", "fold")
@@ -68,13 +69,15 @@ def divisors(number: int) -> list[int]:
 
 
 def even_chunks(layers: int, stages: int) -> tuple[int, ...]:
-    """Numbers of chunks per rank, above one, that deal the layers as evenly as can be: one for each size of a chunk.
+    """Numbers of chunks per rank, above one, that deal the layers as evenly as can be: one for each size of a chunk, and those that divide
+    with the embedding and the head counted.
 
     >>> even_chunks(96, 8), even_chunks(126, 16)
-    ((2, 3, 4, 6, 12), (2, 3, 4))
+    ((2, 3, 4, 6, 12), (2, 3, 4, 8))
     """
     found = {math.ceil(layers / (stages * size)) for size in range(1, layers // stages + 1)}
-    return tuple(sorted(count for count in found if count > 1 and stages * count <= layers))
+    found |= {count for count in divisors(layers + 2) if layout_for(layers, stages, count) == "ends"}
+    return tuple(sorted(count for count in found if count > 1 and stages * count <= layers + 2))
 
 
 SPLIT = {"n": "query heads", "f": "hidden dims", "z": "shared experts' hidden dims", "i": "indexer heads"}

@@ -26,6 +26,8 @@ class StackOverlap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attention hide under the attention to what is there."""
     expert: float = 0.0
     """Tokens on their way to experts and back."""
+    expert_two_way: float = 0.0
+    """The same under schedules that run one microbatch forward beside another backward (DualPipe); at least `expert`."""
     weight: float = 0.9
     """ZeRO-3's gathers and scatters, under the layer."""
     gradient: float = 0.8

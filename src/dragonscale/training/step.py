@@ -17,7 +17,7 @@ from dragonscale.training.memory import Held
 from dragonscale.training.passes import WAITED, LayerPass, SectionSums, backward_pass, forward_pass, sum_lines
 from dragonscale.training.plan import Plan
 from dragonscale.training.setting import Setting
-from dragonscale.training.stages import StageLayers, bubble
+from dragonscale.training.stages import BOTH_WAYS, FOLDED, StageLayers, bubble
 from dragonscale.training.travel import bound_time, travel_time
 
 
@@ -34,19 +34,20 @@ class Parts:
 
 
 def layer_passes(
-    setting: Setting, sums: dict[str, SectionSums], held: dict[str, Held]
+    setting: Setting, sums: dict[str, SectionSums], held: dict[str, Held], pipe: Number
 ) -> tuple[dict[str, LayerPass], dict[str, LayerPass]]:
     """Every section's forward and backward pass; only blocks are recomputed."""
     plan, stack, timer = setting.plan, setting.stack, setting.timer
     assert timer is not None
     forward: dict[str, LayerPass] = {}
     backward: dict[str, LayerPass] = {}
+    two_way = pipe > 1 if plan.schedule in BOTH_WAYS else False
     for name, one in sums.items():
         copied = timer.copy(held[name].used * stack.state.weight_copies / 2 * (plan.zero == 3))
         added = timer.copy(held[name].used * stack.state.accumulate)
         remat = plan.remat if "block" in name else "none"
-        forward[name] = forward_pass(one, stack, plan.ring, copied)
-        backward[name] = backward_pass(one, stack, remat, reduced_often(plan), plan.ring, copied + added)
+        forward[name] = forward_pass(one, stack, remat, plan.ring, copied, two_way)
+        backward[name] = backward_pass(one, stack, remat, reduced_often(plan), plan.ring, copied + added, two_way)
     return forward, backward
 
 
@@ -98,7 +99,12 @@ def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wi
         return sum(counts[kind] * both[kind] for kind in counts)
 
     alone = numbers["pipe"] == 1
-    ends = maximum(busy(layers.first) + both["embed"], busy(layers.last) + last, busy(layers.fullest))
+    one_end, other_end = busy(layers.first) + both["embed"], busy(layers.last) + last
+    if plan.schedule in FOLDED:  # the first rank has both ends
+        one_end, other_end = one_end + last, busy(layers.last)
+    elif plan.schedule == "dualpipe":  # both outer ranks run either end, for half of the microbatches each
+        one_end = other_end = (one_end + other_end) / 2
+    ends = maximum(one_end, other_end, busy(layers.fullest))
     if setting.stack.balanced or bound:
         whole = sum(number * both[kind] for kind, number in layer_counts(setting.program).items())
         largest = (
@@ -115,7 +121,7 @@ def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wi
     many = parts.microbatches
     waiting = bubble(plan.schedule, numbers["pipe"], numbers["virtual"], per_f, per_b, per_w)
     uneven = many * (slowest - per_f - per_b)
-    sends = send_seconds(setting, numbers, many, wires, bound)
+    sends = send_seconds(setting, numbers, many, wires, many * (per_f + per_b), bound)
     if bound:
         return StepTime(
             many * (per_f + per_b), uneven, waiting, (sends[0], 0.0), (reduction_seconds(setting, parts), 0.0), 0.0
@@ -158,10 +164,10 @@ def send_bytes(setting: Setting, microbatch: Number, mesh: Mesh) -> Number:
 
 
 def send_seconds(
-    setting: Setting, numbers: dict[str, Any], microbatches: Number, wires: Wires, bound: bool = False
+    setting: Setting, numbers: dict[str, Any], microbatches: Number, wires: Wires, busy: Number, bound: bool = False
 ) -> tuple[Number, Number]:
     """Activations from stage to stage, and their gradients back, in all and exposed: those of the warm-up are waited for, the
-    others as far as the stack does not hide them."""
+    others as far as the stack does not hide them under the `busy` seconds of the layers."""
     pipe, virtual = numbers["pipe"], numbers["virtual"]
     size = send_bytes(setting, numbers["microbatch"], Mesh(wires.axes))
     if bound:
@@ -171,7 +177,8 @@ def send_seconds(
     crossing = 2 * one * (pipe > 1)
     every = crossing * virtual * microbatches
     warm = crossing * minimum(pipe - 1, microbatches)
-    return every, warm + (1 - setting.stack.overlap.send) * maximum(every - warm, 0.0)
+    later = maximum(every - warm, 0.0)
+    return every, warm + later - minimum(setting.stack.overlap.send * later, busy)
 
 
 def _once(setting: Setting, parts: Parts) -> list[tuple[str, Number]]:
