@@ -22,19 +22,16 @@ from dragonscale.plan.rules import Rules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_elements
 from dragonscale.training.expert_load import at_busiest
+from dragonscale.training.optimizers import MOMENTUM_BYTES, OPTIMIZER_BYTES, matrix_names
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack
 from dragonscale.training.stages import StageLayers, held_last, held_microbatches
 
-OPTIMIZER_BYTES = {"adam": 8.0, "adam-bf16": 4.0, "adam8": 2.0, "adafactor": 0.1, "muon": 4.0, "sgd": 0.0}
-"""Bytes of optimizer state per parameter beside the master copy: two fp32 moments for Adam, one momentum for Muon, row
-and column sums for Adafactor."""
-
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes that one layer keeps on one chip. `parameters` is this chip's share of the optimizer's work; `used` counts the
-    weights that it computes with; `working` are the activations alive while the layer runs."""
+    """Bytes that one layer keeps on one chip. `parameters` is this chip's share of the optimizer's work; of these `matrices` are those that
+    Muon orthogonalizes; `used` counts the weights that it computes with; `working` are the activations alive while the layer runs."""
 
     weights: Number
     gradients: Number
@@ -45,6 +42,7 @@ class Held:
     logits: Number
     parameters: Number
     used: Number
+    matrices: Number = 0.0
 
 
 def weight_shares(section: Section, mesh: Mesh, rules: Rules) -> Iterator[tuple[str, Number, Number]]:
@@ -69,15 +67,17 @@ def section_bytes(
     sizes = at_busiest(section, rules, sizes, mesh, stack)
     used: Number = 0
     state: Number = 0
-    for _, one, share in weight_shares(section, mesh, rules):
+    orthogonal: Number = 0.0
+    names = matrix_names(section, plan)
+    for name, one, share in weight_shares(section, mesh, rules):
         used, state = used + one, state + share
+        orthogonal = orthogonal + share * (name in names)
     sharded = plan.zero == 3
     width = weight_bytes(plan, stack, chip)
-    moments = state_bytes(plan, stack)
     return Held(
         weights=0 * used if sharded else used * width,
         gradients=(state if plan.zero >= 2 else used) * stack.state.gradient_bytes,
-        optimizer=state * moments,
+        optimizer=state_bytes(plan, stack, state, orthogonal),
         gathered=used * width if sharded else 0 * used,
         activations=sum((size for _, size in saved_bytes(section, sizes, mesh, plan, rules, stack)), 0.0 * used),
         working=_alive(section, sizes, mesh, rules, "none")
@@ -86,13 +86,15 @@ def section_bytes(
         logits=_logits(section, sizes, mesh, rules),
         parameters=state,
         used=used,
+        matrices=orthogonal,
     )
 
 
-def state_bytes(plan: Plan, stack: Stack) -> float:
-    """Bytes of master copy and optimizer state of one weight."""
+def state_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number) -> Number:
+    """Bytes of master copy and optimizer state of `state` parameters, of which `matrices` are Muon's."""
     master = max(stack.state.master_bytes, 2.0) if plan.zero == 3 else stack.state.master_bytes
-    return master + OPTIMIZER_BYTES[plan.optimizer]
+    each = OPTIMIZER_BYTES[plan.optimizer]
+    return state * (master + each) - matrices * (each - MOMENTUM_BYTES)
 
 
 def weight_bytes(plan: Plan, stack: Stack, chip: Chip) -> float:

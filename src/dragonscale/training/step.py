@@ -14,6 +14,8 @@ from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
 from dragonscale.training.lines import PassLine
 from dragonscale.training.memory import Held
+from dragonscale.training.muon import muon_seconds
+from dragonscale.training.optimizers import MATRIX_UPDATE_BYTES, SLOWER, UPDATE_BYTES
 from dragonscale.training.passes import WAITED, LayerPass, SectionSums, backward_pass, forward_pass, sum_lines
 from dragonscale.training.plan import Plan
 from dragonscale.training.setting import Setting
@@ -127,7 +129,7 @@ def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wi
             many * (per_f + per_b), uneven, waiting, (sends[0], 0.0), (reduction_seconds(setting, parts), 0.0), 0.0
         )
     reduced = _reduction(setting, parts, numbers, per_f, per_b)
-    return StepTime(many * (per_f + per_b), uneven, waiting, sends, reduced, update_seconds(setting, parts))
+    return StepTime(many * (per_f + per_b), uneven, waiting, sends, reduced, update_seconds(setting, parts, wires))
 
 
 def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wires) -> Number:
@@ -149,6 +151,7 @@ def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires
     reduced = [moved(name, "gradient") for name in reduced_often(setting.plan)]
     fsdp = moved("weight", "forward", "backward") + sum(reduced, 0.0)
     update = updated_bytes(setting, parts) / setting.slice.chip.hbm.bandwidth
+    update = update + muon_seconds(setting, parts.layers.fullest, wires, bound=True)
     return maximum(time.layers + time.uneven + time.waiting, update, *wired, fsdp, time.sends[0], time.reduction[0])
 
 
@@ -227,19 +230,28 @@ def _reduction(
     return total, exposed + overlap.contention * (total - exposed)
 
 
-UPDATE_BYTES = {"adam": 30.0, "adam-bf16": 22.0, "adam8": 18.0, "adafactor": 14.5, "muon": 22.0, "sgd": 14.0}
-"""Bytes that an update moves per parameter: the gradient and master copy read, the moments read and written, the master
-copy and the weight written."""
+def updated_parameters(parts: Parts) -> tuple[Number, Number]:
+    """The parameters whose state a chip updates, and how many of them are Muon's matrices."""
+    every = (*parts.layers.fullest.items(), ("embed", 1))
+    return tuple(
+        sum(number * getattr(parts.held[kind], name) for kind, number in every) for name in ("parameters", "matrices")
+    )
 
 
 def updated_bytes(setting: Setting, parts: Parts) -> Number:
     """Bytes of state that a chip's update reads and writes."""
-    share = sum(number * parts.held[kind].parameters for kind, number in (*parts.layers.fullest.items(), ("embed", 1)))
-    return share * UPDATE_BYTES[setting.plan.optimizer]
+    share, matrices = updated_parameters(parts)
+    each = UPDATE_BYTES[setting.plan.optimizer]
+    return share * each - matrices * (each - MATRIX_UPDATE_BYTES)
 
 
-def update_seconds(setting: Setting, parts: Parts) -> Number:
+def update_seconds(setting: Setting, parts: Parts, wires: Wires) -> Number:
     """Seconds of the optimizer."""
+    return state_seconds(setting, parts) + muon_seconds(setting, parts.layers.fullest, wires)
+
+
+def state_seconds(setting: Setting, parts: Parts) -> Number:
+    """Seconds of the optimizer's passes over its state, and of the host between two steps."""
     assert setting.timer is not None
     moved = updated_bytes(setting, parts) * setting.stack.state.update_passes
-    return setting.timer.copy(moved) + setting.stack.host.step_s
+    return setting.timer.copy(moved) * SLOWER.get(setting.plan.optimizer, 1.0) + setting.stack.host.step_s

@@ -14,9 +14,18 @@ from dragonscale.plan.ledger import LedgerLine
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
 from dragonscale.training.lines import ATTENTION_BLOCK, PassLine, attention_sizes
+from dragonscale.training.muon import muon_lines
 from dragonscale.training.passes import LayerPass, bucket, rerun_share
 from dragonscale.training.setting import Setting
-from dragonscale.training.step import UPDATE_BYTES, Parts, StepTime, reduced_often, send_bytes, updated_bytes
+from dragonscale.training.step import (
+    Parts,
+    StepTime,
+    reduced_often,
+    send_bytes,
+    state_seconds,
+    updated_bytes,
+    updated_parameters,
+)
 from dragonscale.training.travel import bound_time
 
 TERMS = {"tensor": "tensor collectives", "context": "context collectives", "expert": "expert all-to-all"}
@@ -188,11 +197,12 @@ def _besides(step: Stepped) -> Iterator[LedgerLine]:
         bound_s=bound_time("permute", size, ("pipe",), step.wires), expected_s=every / safe, exposed_s=exposed / safe,
     )  # fmt: skip
     moved = updated_bytes(setting, parts)
-    seconds = time.update if time is not None else 0.0
+    seconds = state_seconds(setting, parts) if time is not None else 0.0
     yield LedgerLine(
         "step", "update", "optimizer state", "optimizer", term="optimizer", hbm_bytes=moved,
-        flops=UPDATE_FLOPS * moved / UPDATE_BYTES[setting.plan.optimizer], bound_s=moved / setting.slice.chip.hbm.bandwidth, expected_s=seconds, exposed_s=seconds,
+        flops=UPDATE_FLOPS * updated_parameters(parts)[0], bound_s=moved / setting.slice.chip.hbm.bandwidth, expected_s=seconds, exposed_s=seconds,
     )  # fmt: skip
+    yield from muon_lines(setting, parts.layers.fullest, step.wires)
 
 
 def term_of(line: PassLine) -> str:

@@ -21,6 +21,7 @@ from dragonscale.sharding.pieces import local_elements
 from dragonscale.training.expert_load import expert_room
 from dragonscale.training.lines import ATTENTION_BLOCK
 from dragonscale.training.memory import state_bytes, weight_shares
+from dragonscale.training.optimizers import matrix_names
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack
 
@@ -50,10 +51,12 @@ ALIVE = {
 
 @dataclass(frozen=True)
 class SectionParts:
-    """One pass through a section: bytes on one chip, each part once; `used` and `state` are elements of weights."""
+    """One pass through a section: bytes on one chip, each part once; `used` and `state` are elements of weights, `matrices`
+    those of the state that Muon orthogonalizes."""
 
     used: Number
     state: Number
+    matrices: Number
     tied: Number
     saved: Number
     hidden: Number
@@ -90,6 +93,7 @@ def section_parts(reading: Reading, sizes: dict[str, Number], mesh: Mesh, plan: 
     return SectionParts(
         used=sum((used for _, used, _ in shares), 0.0),
         state=sum((state for _, _, state in shares), 0.0),
+        matrices=sum((state for name, _, state in shares if name in matrix_names(section, plan)), 0.0),
         tied=shared if section.name == "head" else 0.0,
         saved=sum((elements(array) for array in _saved(section, plan)), 0.0) * BF16 if "block" in section.name else 0.0,
         hidden=sum((elements(array) for array in acts), 0.0) * BF16,
@@ -135,12 +139,13 @@ def xla_held(
     times = {**counts, "embed": 1, **dict.fromkeys(ends, 1)}
     used = sum(parts[name].used * often for name, often in times.items())
     state = sum(parts[name].state * often for name, often in times.items())
+    matrices = sum(parts[name].matrices * often for name, often in times.items())
     sharded = plan.zero == 3
     alive, blocks = ALIVE[chip], [parts[name] for name in counts]
     head = parts[ends[0]]
     share = state if plan.zero >= 2 else used
     lines = [
-        HeldLine("weights and optimizer", "master copy and optimizer state", state * state_bytes(plan, stack)),
+        HeldLine("weights and optimizer", "master copy and optimizer state", state_bytes(plan, stack, state, matrices)),
         HeldLine("tokens", "tokens and targets", 2 * 4.0 * tokens * microbatches),
         HeldLine("compute copy", "weights in bf16", 0.0 if sharded else used * BF16),
         HeldLine("saved activations", "saved by layers", flight * sum(parts[name].saved * often for name, often in counts.items()), "forward", "backward"),

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from dragonscale.models.program import Op, Program
+from dragonscale.models.program import Program
 from dragonscale.runtime.parameters import Tree, weights_of
+from dragonscale.runtime.train.muon import muon
 from dragonscale.runtime.train.settings import RunSettings
 
 BETAS = (0.9, 0.95)
@@ -22,9 +23,11 @@ BETAS = (0.9, 0.95)
 1/256 is rounded away."""
 
 
-def optimizer(kind: str, run: RunSettings, program: Program) -> optax.GradientTransformation:
+def optimizer(
+    kind: str, run: RunSettings, program: Program, states: dict[str, dict[str, NamedSharding]]
+) -> optax.GradientTransformation:
     """The transformation of gradients into updates for a learning rate of one; the step multiplies them by its own, so that
-    a run with another schedule is the same compiled program."""
+    a run with another schedule is the same compiled program. `states` says how each weight's state lies."""
     decayed = {name: {own: own.startswith("W") for own in weights} for name, weights in weights_of(program).items()}
     first, second = BETAS
     if kind == "adam":
@@ -40,10 +43,7 @@ def optimizer(kind: str, run: RunSettings, program: Program) -> optax.GradientTr
             1.0, multiply_by_parameter_scale=False, clipping_threshold=None, weight_decay_mask=decayed
         )
     elif kind == "muon":
-        main = optax.contrib.muon(
-            1.0, weight_decay=run.weight_decay, weight_decay_mask=decayed, adam_b1=first, adam_b2=second,
-            adam_weight_decay=run.weight_decay, muon_weight_dimension_numbers=matrices(program), consistent_rms=0.2,
-        )  # fmt: skip
+        main = muon(program, states, run.weight_decay, decayed, BETAS)
     else:
         main = optax.sgd(1.0)
     return optax.chain(optax.clip_by_global_norm(run.clip), main) if run.clip else main
@@ -63,32 +63,6 @@ def _narrow(inner: optax.GradientTransformation) -> optax.GradientTransformation
         return changed, cast(after, jnp.bfloat16)
 
     return optax.GradientTransformation(init, update)
-
-
-def matrices(program: Program) -> dict[str, dict[str, Any]]:
-    """Which dims of each layer's weight are a matrix's rows and columns (summed, and put out); None: not a matrix.
-
-    Layers and experts are many matrices, each on its own.
-    """
-    ops = {(s.name, array.name): op for s in program.sections for op in s.ops for array in op.weights}
-    return {
-        name: {
-            own: _matrix(ops[name, own], own) if weight.stacked and own.startswith("W") else None
-            for own, weight in weights.items()
-        }
-        for name, weights in weights_of(program).items()
-    }
-
-
-def _matrix(op: Op, own: str) -> Any:
-    if op.function != "einsum" or op.output is None:
-        return None
-    array = next(array for array in op.weights if array.name == own)
-    dims = [(place + 1, dim) for place, dim in enumerate(array.dims) if not dim.select]
-    out = set(op.output.names)
-    summed = tuple(place for place, dim in dims if dim.name not in out)
-    made = tuple(place for place, dim in dims if dim.name in out)
-    return optax.contrib.MuonDimensionNumbers(summed, made) if summed and made else None
 
 
 def placed(state: Any, params: Tree, shardings: dict[str, dict[str, NamedSharding]]) -> Any:

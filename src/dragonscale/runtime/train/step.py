@@ -46,7 +46,7 @@ def make_trainer(
 ) -> Trainer:
     """Everything that the steps of an order need. `mixing` says how tokens reach experts (the order's capacity by default)."""
     states = _states(order, program, mesh)
-    transform = optimizer(order.plan.optimizer, order.run, program)
+    transform = optimizer(order.plan.optimizer, order.run, program, states)
 
     def start(seed: jax.Array) -> State:
         return first(initialise(program, jax.random.key(seed)))

@@ -1,0 +1,119 @@
+"""Muon's own work in a step: every matrix is made whole on one chip, orthogonalized there, and sent back in pieces.
+
+Five Newton-Schulz iterations X <- aX + (bA + cA²)X with A = XXᵀ take 2m²n + 2m³ + 2m²n FLOPs each on an m x n matrix with m <= n (a tall one is
+turned), in bf16. A matrix needs all of its elements in one place, and its momentum is split over the axes that split the weight and its
+state; so the chips of that group share the matrices out: each gets some, by an AllToAll in bf16, and sends what it made back by another
+(Dion's and PyTorch's distributed Muon; Megatron's layer-wise optimizer gives whole matrices to ranks, too). Stacks that deal out all weights together
+share the work evenly, down to one matrix; our own program deals out each weight of all layers by itself, ceil(N/ways) of its N matrices
+to a chip. Replicas beyond the group (`data`; `fsdp` without ZeRO) do the same work over again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dragonscale.collectives import wire_bytes
+from dragonscale.numbers import Number, ceil, maximum, minimum, product
+from dragonscale.plan.ledger import LedgerLine
+from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.placement import Wires
+from dragonscale.training.optimizers import matrices
+from dragonscale.training.plan import AXES
+from dragonscale.training.setting import Setting
+from dragonscale.training.travel import bound_time, travel_time
+
+ITERATIONS = 5
+"""As in Jordan 2024 and Moonlight."""
+BF16 = 2.0
+
+
+@dataclass(frozen=True)
+class Orthogonalized:
+    """A weight's matrices that one chip owns: how many, m x n each, and the axes of the chips that share them."""
+
+    section: str
+    name: str
+    count: Number
+    m: Number
+    n: Number
+    axes: tuple[str, ...]
+
+    @property
+    def flops(self) -> Number:
+        """Of all of them, all iterations."""
+        return self.count * ITERATIONS * (4 * self.m**2 * self.n + 2 * self.m**3)
+
+    @property
+    def hbm_bytes(self) -> Number:
+        """X read twice and written, A and its square written and read, in each iteration."""
+        return self.count * ITERATIONS * BF16 * (4 * self.m * self.n + 6 * self.m**2)
+
+    @property
+    def whole_bytes(self) -> Number:
+        """The matrices themselves in bf16."""
+        return self.count * BF16 * self.m * self.n
+
+
+def owned(setting: Setting, layers: dict[str, Any], mesh: Mesh) -> list[Orthogonalized]:
+    """The matrices that a chip of the fullest rank orthogonalizes. `layers` are its layers by kind."""
+    if setting.plan.optimizer != "muon":
+        return []
+    found = list(_shares(setting, layers, mesh))
+    if not setting.stack.state.flat:
+        return [replace(one, count=ceil(one.count)) for one in found]
+    largest = maximum(*[one.flops / one.count for one in found])
+    busiest = maximum(largest / sum(one.flops for one in found), 1.0)
+    return [replace(one, count=one.count * busiest) for one in found]
+
+
+def _shares(setting: Setting, layers: dict[str, Any], mesh: Mesh) -> Iterator[Orthogonalized]:
+    """The same as shares that need not be whole."""
+    for section in setting.sections:
+        if section.name not in layers:
+            continue
+        often, rules = layers[section.name], setting.rules(section)
+        for array, rows, columns in matrices(section):
+            stored = rules.optimizer_state(array)
+            split = {axis for dim in stored.dims if not dim.select for axis in dim.axes}
+            axes = tuple(axis for axis in AXES if axis in split)
+            dealt = [dim for dim in stored.dims if dim.select]
+            here = often * product(section.dims[dim.name] / mesh.size(*dim.axes) for dim in dealt)
+            high, wide = (product(section.dims[name] for name in names) for names in (rows, columns))
+            share = here / mesh.size(*axes)
+            yield Orthogonalized(section.name, array.name, share, minimum(high, wide), maximum(high, wide), axes)
+
+
+def _iterating(setting: Setting, one: Orthogonalized) -> Number:
+    """Seconds of the iterations."""
+    if setting.timer is None:
+        return 0.0
+    square = setting.timer.matmul(one.m, one.m, one.m, one.count, False)
+    wide = setting.timer.matmul(one.m, one.m, one.n, one.count, False)
+    back = setting.timer.matmul(one.m, one.n, one.m, one.count, False)
+    return ITERATIONS * (square + wide + back)
+
+
+def muon_lines(setting: Setting, layers: dict[str, Any], wires: Wires) -> Iterator[LedgerLine]:
+    """What Muon computes and sends in a step, weight by weight."""
+    mesh, peak = Mesh(wires.axes), setting.slice.chip.peak("bf16")
+    for one in owned(setting, layers, mesh):
+        seconds = _iterating(setting, one)
+        yield LedgerLine(
+            one.section, "update", f"Newton-Schulz {one.name}", "matmul", term="optimizer", part="optimizer", flops=one.flops,
+            hbm_bytes=one.hbm_bytes, bound_s=one.flops / peak, expected_s=seconds, exposed_s=seconds,
+        )  # fmt: skip
+        if not one.axes:
+            continue
+        volume = one.whole_bytes * mesh.size(*one.axes)
+        travels = travel_time("all_to_all", volume, one.axes, wires, setting.network)
+        yield LedgerLine(
+            one.section, "update", f"momentum {one.name}", "all_to_all", one.axes, 2, term="optimizer", carries="statistic",
+            wire_bytes=wire_bytes("all_to_all", volume, mesh.size(*one.axes)),
+            bound_s=bound_time("all_to_all", volume, one.axes, wires), expected_s=travels, exposed_s=travels,
+        )  # fmt: skip
+
+
+def muon_seconds(setting: Setting, layers: dict[str, Any], wires: Wires, bound: bool = False) -> Number:
+    """Seconds of all of it, or at datasheet rates."""
+    name = "bound_s" if bound else "expected_s"
+    return sum((line.times * getattr(line, name) for line in muon_lines(setting, layers, wires)), 0.0)
