@@ -58,7 +58,9 @@ def test_chips_that_split_a_matrix_share_the_work_and_send_it_both_ways():
     sent = sum(line.total("wire_bytes") for line in muon_lines(apart, "all_to_all"))
     section = next(one for one in DENSE.program().sections if "block" in one.name)
     elements = DENSE.n_layers * sum(_size(section, (*rows, *columns)) for _, rows, columns in matrices(section))
-    assert sent == pytest.approx(2 * 2 * elements / 8 * 7 / 8)  # there and back, bf16, this chip's share, 7 of 8 pieces away
+    assert sent == pytest.approx(
+        2 * 2 * elements / 8 * 7 / 8
+    )  # there and back, bf16, this chip's share, 7 of 8 pieces away
 
 
 def test_no_chip_does_less_than_one_whole_matrix():

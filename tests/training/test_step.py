@@ -114,7 +114,8 @@ def test_a_ring_of_keys_holds_less_than_gathering_them():
 
 def test_moments_of_optimizers():
     sizes = [
-        held(judged("data=64,zero=0", optimizer=name), "optimizer") for name in ("adam", "muon", "adam-bf16", "adam8", "sgd")
+        held(judged("data=64,zero=0", optimizer=name), "optimizer")
+        for name in ("adam", "muon", "adam-bf16", "adam8", "sgd")
     ]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == pytest.approx(sizes[-1] * 3)
