@@ -13,7 +13,8 @@ import numpy
 from dragonscale.plan.pareto import Front
 from dragonscale.training.evaluation import NUMBERS, Job
 from dragonscale.training.fast import Judged
-from dragonscale.training.plan import Plan, unrunnable
+from dragonscale.training.legal import unrunnable
+from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Chosen
 from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points, word_points
 from dragonscale.training.stages import layout_for
@@ -151,17 +152,15 @@ class Keeper:
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
         return Batch(chosen, starts, shapes, handicap(int(chosen.numbers["context"][0]), self.job.sequence, self.slack))
 
-    def see(self, words: Plan, batch: Batch, judged: Judged, line: int, legal: Any) -> None:
-        """Take in a batch of plans: one remat policy's line of what was judged, and which of them are legal."""
+    def see(self, words: Plan, batch: Batch, judged: Judged, line: int) -> None:
+        """Take in a batch of plans: one remat policy's line of what was judged."""
         chosen, limit, size = batch.chosen, self.job.slice.chip.visible, len(batch.chosen)
         seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
         laid, fits = numpy.broadcast_to(judged.possible, size), held <= limit
         runs, verified = takers(words, chosen)
-        if self.job.stack.runs_only:
-            legal = legal & runs
         self.searched += size
-        self._count(legal, laid, fits)
-        good = legal & laid & fits
+        self._count(laid, fits)
+        good = laid & fits
         places = numpy.flatnonzero(good)
         self.feasible += len(places)
 
@@ -179,7 +178,7 @@ class Keeper:
             if self.count > 1:
                 self._lead(batch, numpy.where(good, seconds, numpy.inf), 1 + POINT * word_points(words), label)
         elif not self.feasible:
-            self._miss(legal & laid, held, label)
+            self._miss(laid, held, label)
 
     def _lead(self, batch: Batch, seconds: Any, weight: float, label: Callable[[int], Candidate]) -> None:
         """Remember the best plan of every shape."""
@@ -191,8 +190,8 @@ class Keeper:
                 self.scores[shape] = scores[place]
                 self.leaders[shape] = label(int(start + numpy.argmin(seconds[start:stop])))
 
-    def _count(self, legal: Any, laid: Any, fits: Any) -> None:
-        for name, broken in (("schedule", ~legal), ("torus", legal & ~laid), ("memory", legal & laid & ~fits)):
+    def _count(self, laid: Any, fits: Any) -> None:
+        for name, broken in (("torus", ~laid), ("memory", laid & ~fits)):
             self.misses[name] = self.misses.get(name, 0) + int(numpy.count_nonzero(broken))
 
     def _miss(self, otherwise: Any, held: Any, label: Callable[[int], Candidate]) -> None:

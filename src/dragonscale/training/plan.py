@@ -157,29 +157,6 @@ def read_setting(part: str, whole: str) -> tuple[str, str]:
     return SHORT.get(name, name), value
 
 
-def unrunnable(plan: Plan) -> str:
-    """Why our own program does not run a plan; empty if it does."""
-    if plan.remat == "offload":
-        return "activations in the host's memory (remat=offload) are not programmed yet"
-    if plan.schedule not in ("gpipe", "1f1b", "interleaved") and plan.pipe > 1:
-        return f"the schedule {plan.schedule} is planned but not programmed yet"
-    if plan.layout != "even" and plan.pipe > 1:
-        return f"stages of layout={plan.layout} are not programmed yet"
-    if plan.context_by == "ulysses" and plan.context > 1:
-        return "Ulysses attention is not programmed yet"
-    if plan.offload != "none":
-        return "optimizer state in the host's memory is not programmed yet"
-    if plan.fold == "context" and plan.context > 1:
-        return "experts spread over context (fold=context) are not programmed yet"
-    if plan.optimizer == "adam8":
-        return "8-bit Adam is not programmed yet"
-    if plan.dtype not in ("bf16", "fp32"):
-        return f"matmuls in {plan.dtype} are not programmed yet"
-    if plan.ring and plan.pipe > 1 and plan.context > 1:
-        return "ring attention inside pipeline stages is not programmed yet"
-    return ""
-
-
 def parse_plan(text: str) -> Plan:
     """Read `data=2,fsdp=16,tensor=4,…`, the short form that tables print, or the TOML file of that name.
 

@@ -14,9 +14,12 @@ import numpy
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, experts_of, structures
 from dragonscale.training.fast import cost_rows, judge_rows, lower_bounds
 from dragonscale.training.keeper import Candidate, Keeper
+from dragonscale.training.legal import deals
+from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.listing import listed
+from dragonscale.training.offer import offered, offered_words, refusals, splits
 from dragonscale.training.plan import Plan
-from dragonscale.training.rows import Chosen, Rows, choose, take
+from dragonscale.training.rows import Rows, choose, take
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Kind, Space, even_chunks, kind_of, kinds_of, rows_of
 from dragonscale.training.stages import BOTH_WAYS
@@ -54,7 +57,10 @@ def search(
     it, which can only flatter them; if it changes nothing for those that were kept, it changes nothing at all, and
     otherwise the search is repeated with it.
     """
-    space, start = space or Space(), time.perf_counter()
+    start, asked = time.perf_counter(), space or Space()
+    space = offered(job, asked)
+    if refusals(job, asked):
+        return Found([], [], 0, 0, {}, None, time.perf_counter() - start)
     found = _found(job, _run(job, space, count, progress, slack, bounded=False))
     last = [one for one in (found.fastest, found.runs, found.verified) if one is not None]
     if _flattered(job, [*found.best, *found.front, *last]):
@@ -107,7 +113,7 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
         batches = [
             (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
         ]
-        for words in kind.words(space):
+        for words in offered_words(job, space, kind, block["pipe"]):
             costs = {False: cost_rows(rows, words, space.remat)}
             if two_way and exchanged:
                 costs[True] = cost_rows(rows, replace(words, schedule=two_way[0]), space.remat)
@@ -124,9 +130,8 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
                     named = replace(words, schedule=schedule)
                     here = at_places.get(schedule in two_way, at_places[False])
                     judged = judge_rows(rows, named, space.remat, chosen, here, floor)
-                    legal = allowed(chosen, schedule)
                     for line, remat in enumerate(space.remat):
-                        keeper.see(replace(named, remat=remat), batch, judged, line, legal)
+                        keeper.see(replace(named, remat=remat), batch, judged, line)
                     if progress is not None:
                         progress(keeper.searched, total)
     return keeper
@@ -141,8 +146,12 @@ def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple
         found, which = structures(job, some, etp)
         for number, structure in enumerate(found):
             mine = some if len(found) == 1 else {name: values[which == number] for name, values in some.items()}
-            for first in range(0, len(mine["pipe"]), BLOCK):
-                yield kind_of(kind), structure, {name: values[first : first + BLOCK] for name, values in mine.items()}
+            size = len(mine["pipe"])
+            cut = int(numpy.searchsorted(mine["pipe"], 2)) if splits(job) else size
+            for start, stop in ((0, cut), (cut, size)):
+                for first in range(start, stop, BLOCK):
+                    last = min(first + BLOCK, stop)
+                    yield kind_of(kind), structure, {name: values[first:last] for name, values in mine.items()}
 
 
 Picked = tuple[Any, Any]
@@ -150,59 +159,70 @@ Picked = tuple[Any, Any]
 
 
 def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Picked]]:
-    """Schedules with the rows they make sense for. Without a pipeline every schedule is the same, and only one is tried;
+    """Schedules with the rows that they can run. Without a pipeline every schedule is the same, and only one is tried;
     interleaving takes every row as often as there are ways to deal its layers evenly."""
     pipe = block["pipe"]
     staged, total = int(numpy.searchsorted(pipe, 2)), len(pipe)
-    plain = tuple(name for name in space.schedule if name != "interleaved")
+    row = rules(job.stack.name, family(job.slice.chip), piped=True)
+    rounds = job.batch // (block["data"] * block["fsdp"] * block["expert"] * block["microbatch"])
     if space.fixed.get("virtual", 1) == 1:
-        alone = ("1f1b",) if "1f1b" in plain else plain[:1] or space.schedule[:1]
         if staged:
-            yield alone, (slice(0, staged), numpy.ones(staged, int))
-        if plain and staged < total:
-            yield plain, (slice(staged, total), numpy.ones(total - staged, int))
+            yield ("1f1b",), (slice(0, staged), numpy.ones(staged, int))
+        for names in _alike(row, space.schedule) if staged < total else ():
+            places = staged + numpy.flatnonzero(allowed(names[0], row, pipe[staged:], rounds[staged:]))
+            if len(places):
+                yield names, (slice(staged, total) if len(places) == total - staged else places, numpy.ones(len(places), int))
     if "interleaved" in space.schedule:
-        yield from ((("interleaved",), picked) for picked in _dealt(job, space, pipe))
+        yield from ((("interleaved",), picked) for picked in _dealt(job, space, row, pipe, rounds))
 
 
-def _dealt(job: Job, space: Space, pipe: Any) -> Iterator[Picked]:
+def _alike(row: Legality, schedules: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Schedules of one chunk a rank, those that every row can run together."""
+    plain = [name for name in schedules if name != "interleaved"]
+    limited = [name for name in plain if name in LIMITED or name in row.rounds]
+    free = tuple(name for name in plain if name not in limited)
+    return [*([free] if free else []), *((name,) for name in limited)]
+
+
+def _dealt(job: Job, space: Space, row: Legality, pipe: Any, rounds: Any) -> Iterator[Picked]:
     """Rows with each number of chunks that deals their layers evenly, about a block at a time."""
-    pinned = space.fixed.get("virtual")
-    places: list[slice] = []
+    pinned, layers = space.fixed.get("virtual"), job.model.n_layers
+    places: list[Any] = []
     virtual: list[Any] = []
+    runs = allowed("interleaved", row, pipe, rounds)
     for stages in numpy.unique(pipe[pipe > 1]).tolist():
-        start, stop = int(numpy.searchsorted(pipe, stages)), int(numpy.searchsorted(pipe, stages, side="right"))
-        for chunks in even_chunks(job.model.n_layers, stages):
-            if pinned in (None, chunks):
-                places.append(slice(start, stop))
-                virtual.append(numpy.full(stop - start, chunks))
+        mine = numpy.flatnonzero(runs & (pipe == stages))
+        for chunks in even_chunks(layers, stages) if len(mine) else ():
+            if pinned in (None, chunks) and (space.force or deals(row, layers, stages, chunks)):
+                places.append(mine)
+                virtual.append(numpy.full(len(mine), chunks))
             if sum(map(len, virtual)) >= BLOCK:
-                yield places, numpy.concatenate(virtual)
+                yield numpy.concatenate(places), numpy.concatenate(virtual)
                 places, virtual = [], []
     if places:
-        yield places, numpy.concatenate(virtual)
+        yield numpy.concatenate(places), numpy.concatenate(virtual)
 
 
 def block_size(job: Job, space: Space, kind: Kind, block: dict[str, Any]) -> int:
     """The number of plans of a block."""
     one = sum(len(names) * len(virtual) for names, (_, virtual) in batches_of(job, space, block))
-    return one * len(kind.words(space)) * len(space.remat)
+    return one * len(offered_words(job, space, kind, block["pipe"])) * len(space.remat)
 
 
 def space_size(job: Job, space: Space | None = None) -> int:
     """The number of plans that a search would judge."""
-    space = space or Space()
+    space = offered(job, space or Space())
     return sum(
         block_size(job, space, kind, block) for kind, _, block in blocks(job, rows_of(job, space), space.words.etp)
     )
 
 
-def allowed(chosen: Chosen, schedule: str) -> Any:
-    """Where a schedule can run: interleaving takes microbatches in rounds of the ranks (Narayanan et al. 2021), and a
-    bidirectional pipeline has as many ranks on either side and feeds both ends."""
-    pipe, microbatches = chosen.numbers["pipe"], chosen.microbatches
-    if schedule == "interleaved":
-        return microbatches % pipe == 0
+LIMITED = ("dualpipe",)
+
+
+def allowed(schedule: str, row: Legality, pipe: Any, rounds: Any) -> Any:
+    """Where a schedule can run: interleaving takes microbatches in rounds of the ranks (Narayanan et al. 2021), some stacks take all so,
+    and a bidirectional pipeline has as many ranks on either side and feeds both ends."""
     if schedule == "dualpipe":
-        return (pipe == 1) | ((pipe % 2 == 0) & (microbatches % 2 == 0) & (microbatches >= 2 * pipe))
-    return numpy.ones(len(chosen), bool)
+        return (pipe % 2 == 0) & (rounds % 2 == 0) & (rounds >= 2 * pipe)
+    return rounds % pipe == 0 if schedule == "interleaved" or schedule in row.rounds else numpy.ones(len(pipe), bool)

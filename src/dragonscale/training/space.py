@@ -14,6 +14,8 @@ import numpy
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.training.evaluation import Job, experts_of
+from dragonscale.training.legal import deals, shares_kv
+from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import AXES, FOLDS, POLICIES, SCHEDULES, Plan, read_field, read_setting
 from dragonscale.training.stages import layout_for
 
@@ -25,7 +27,7 @@ CHOICES = ("remat", "zero", "schedule", "context_by", "fold")
 class Space:
     """What a search may choose from. `fixed` pins numbers of the plan (`{"tensor": 8}`); words that a search does not
     vary (dtype, optimizer, sequence) are those of `words`; `single` leaves out gradient accumulation: each
-    replica's share of the batch passes at once."""
+    replica's share of the batch passes at once; `force` searches what the stack cannot run, too."""
 
     remat: tuple[str, ...] = POLICIES
     zero: tuple[int, ...] = (0, 1, 2, 3)
@@ -35,6 +37,7 @@ class Space:
     words: Plan = field(default_factory=Plan)
     fixed: dict[str, int] = field(default_factory=dict)
     single: bool = False
+    force: bool = False
 
 
 def parse_space(text: str, space: Space | None = None) -> Space:
@@ -103,10 +106,10 @@ def misfits(job: Job, plan: Plan) -> list[str]:
     experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
     if undivided(job, plan.tensor):
         found.append(f"tensor={plan.tensor} does not divide the model's {undivided(job, plan.tensor)}")
-    if job.sequence % (plan.context * plan.tensor) or (plan.context > 1 and job.sequence % (2 * plan.context)):
-        found.append(
-            f"a sequence of {job.sequence} does not divide over context={plan.context} and tensor={plan.tensor}"
-        )
+    shards = plan.context * (plan.tensor if plan.sequence else 1)
+    if job.sequence % shards or (plan.context > 1 and job.sequence % (2 * plan.context)):
+        over = f"context={plan.context}" + (f" and tensor={plan.tensor}" if plan.sequence else "")
+        found.append(f"a sequence of {job.sequence} does not divide over {over}")
     if plan.expert > 1 and (not experts or any(count % plan.expert for count in experts)):
         held = f"{experts[0]} experts do not divide over" if experts else "the model has no experts for"
         found.append(f"{held} expert={plan.expert}")
@@ -139,23 +142,37 @@ def _unspread(job: Job, plan: Plan) -> list[str]:
     )
 
 
-def axis_sizes(job: Job) -> dict[str, list[int]]:
-    """The sizes that each mesh axis may have, apart from what the others take."""
-    every = divisors(job.slice.chips)
+def axis_sizes(job: Job, space: Space | None = None) -> dict[str, list[int]]:
+    """The sizes that each mesh axis may have, apart from what the others take: those that divide what they split, and that the stack has."""
+    every, space = divisors(job.slice.chips), space or Space()
+    row = rules(job.stack.name, family(job.slice.chip))
+
+    def has(name: str, size: int) -> bool:
+        return size == 1 or space.force or name in row.axes
+
+    def splits(size: int) -> bool:
+        whole = job.sequence % size == 0 or not space.words.sequence
+        return whole and not undivided(job, size) and (space.force or shares_kv(job, row, size))
+
+    def stages(size: int) -> bool:
+        return size <= job.model.n_layers and (space.force or deals(row, job.model.n_layers, size, 1))
+
     experts = [section.dims["e"] for section in job.model.program().sections if "e" in section.dims]
 
-    return {
-        "tensor": [size for size in every if not undivided(job, size) and job.sequence % size == 0],
+    found = {
+        "tensor": [size for size in every if splits(size)],
         "context": [size for size in every if size == 1 or job.sequence % (2 * size) == 0],
         "expert": [size for size in every if size == 1 or (experts and all(count % size == 0 for count in experts))],
-        "pipe": [size for size in every if size <= job.model.n_layers],
+        "pipe": [size for size in every if stages(size)],
         "fsdp": every,
     }
+    return {name: [size for size in sizes if has(name, size)] for name, sizes in found.items()}
 
 
-def meshes(job: Job, fixed: dict[str, int] | None = None, etp: bool = False) -> dict[str, Any]:
+def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
     """Every mesh as arrays by axis name."""
-    fixed, sizes = fixed or {}, axis_sizes(job)
+    space = space or Space()
+    fixed, sizes = space.fixed, axis_sizes(job, space)
     experts = min((s.dims["e"] for s in job.model.program().sections if "e" in s.dims), default=0)
     left = numpy.array([job.slice.chips])
     found: dict[str, Any] = {}
@@ -167,10 +184,11 @@ def meshes(job: Job, fixed: dict[str, int] | None = None, etp: bool = False) -> 
     found["data"] = left
     keep = left == fixed.get("data", left)
     keep &= job.batch % (found["data"] * found["fsdp"] * found["expert"]) == 0
-    keep &= job.sequence % (found["context"] * found["tensor"]) == 0
-    if experts and not etp:
+    keep &= job.sequence % (found["context"] * (found["tensor"] if space.words.sequence else 1)) == 0
+    if experts and not space.words.etp:
         ways = found["expert"] * found["tensor"]
-        keep &= (experts % ways == 0) | (ways > experts)
+        row = rules(job.stack.name, family(job.slice.chip))
+        keep &= (experts % ways == 0) | ((ways > experts) & (row.slices_experts or space.force))
     return {name: found[name][keep] for name in AXES}
 
 
@@ -232,7 +250,7 @@ def sliced(job: Job, table: dict[str, Any]) -> Any:
 
 def rows_of(job: Job, space: Space) -> dict[str, Any]:
     """Every mesh with every microbatch, sorted by kind (see `kinds_of`) and by the stages of the pipeline."""
-    mesh = meshes(job, space.fixed, space.words.etp)
+    mesh = meshes(job, space)
     pinned = space.fixed.get("microbatch")
     share = job.batch // (mesh["data"] * mesh["fsdp"] * mesh["expert"])
     sizes = numpy.array([pinned] if pinned else divisors(job.batch))

@@ -149,8 +149,8 @@ class StackHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stack's switches by group. `balanced`: whether the last pipeline stage may have fewer layers to make room for the head.
-    `further_tokens`: whether modules that predict further tokens (MTP) are trained too. `runs_only`: whether the search offers just what
-    our own program runs (`training.plan.unrunnable`)."""
+    `further_tokens`: whether modules that predict further tokens (MTP) are trained too. What it can run at all
+    is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""
@@ -164,7 +164,6 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: StackHost = StackHost()
     balanced: bool = False
     further_tokens: bool = True
-    runs_only: bool = False
 
 
 GROUPS = ("overlap", "kernels", "experts", "recompute", "state", "memory", "host")

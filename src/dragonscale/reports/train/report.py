@@ -8,7 +8,8 @@ from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, TermRow, TrainReport, TrainWorkload
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
-from dragonscale.training.plan import Plan, unrunnable
+from dragonscale.training.legal import unrunnable
+from dragonscale.training.plan import Plan
 from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.space import misfits
 

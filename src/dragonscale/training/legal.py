@@ -1,0 +1,170 @@
+"""Why a stack, or a chip, cannot run a plan: what was asked, what there is instead, and the nearest plan that runs.
+
+What a stack takes is the table of `legality`; sizes that do not divide for any stack are in `space.misfits`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from dragonscale.hardware import Chip
+from dragonscale.hardware.chip import DTYPE_BYTES
+from dragonscale.training.legality import FAMILIES, WORDS, Legality, family, rules
+from dragonscale.training.plan import AXES, Plan
+
+if TYPE_CHECKING:
+    from dragonscale.training.evaluation import Job
+
+_FORMATS = ("bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4", "mxfp4", "fp4", "int8", "int4")
+"""What matrices are multiplied in while training, the usual one first."""
+
+
+def native(chip: Chip, dtype: str) -> bool:
+    """Whether a chip multiplies matrices of a dtype as they are."""
+    return dtype in DTYPE_BYTES and (chip.format(dtype) == "native" or (dtype == "fp32" and bool(chip.matrix)))
+
+
+def trains_in(chip: Chip, row: Legality) -> tuple[str, ...]:
+    """The formats that both the stack and the chip have, the stack's usual one first."""
+    return tuple(dtype for dtype in row.formats.get(family(chip), ()) if native(chip, dtype))
+
+
+def illegal(job: "Job", plan: Plan) -> list[str]:
+    """Why the job's stack cannot run a plan on its chip, a clause each; empty if it can."""
+    found = illegal_words(job, plan)
+    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
+    rounds = job.batch // (plan.replicas * plan.microbatch)
+    if plan.pipe > 1 and plan.schedule in row.rounds and plan.schedule != "interleaved" and rounds % plan.pipe:
+        takes_rounds = f"takes microbatches in multiples of pipe={plan.pipe} under {plan.schedule}"
+        found.append(f"stack {job.stack.name} {takes_rounds}, and there are {rounds}")
+    return found + undivided_by(job, job.stack.name, row, plan)
+
+
+def illegal_words(job: "Job", plan: Plan) -> list[str]:
+    """What of a plan's formats, axes and words the stack does not have."""
+    chip, name = job.slice.chip, job.stack.name
+    row = rules(name, family(chip), plan.pipe > 1)
+    if not row.formats.get(family(chip)):
+        runs = " and ".join(FAMILIES[one] for one, formats in row.formats.items() if formats and one in FAMILIES)
+        return [f"stack {name} does not run on {chip.title}: it runs on {runs}; take --stack auto"]
+    found = _formats(chip, name, row, plan.dtype)
+    found += [_no_axis(name, row, plan, axis) for axis in AXES if not _has_axis(row, plan, axis)]
+    found += [refused(name, row, plan, word) for word in WORDS if not takes(row, plan, word, _experts(job) > 0)]
+    return found
+
+
+def _formats(chip: Chip, name: str, row: Legality, dtype: str) -> list[str]:
+    if not native(chip, dtype):
+        has = [one for one in _FORMATS if native(chip, one)]
+        near = next(iter(trains_in(chip, row)), has[0] if has else "bf16")
+        return [f"{chip.title} does not multiply {dtype}, only {', '.join(has)}; take dtype={near}"]
+    here = trains_in(chip, row)
+    if dtype in here:
+        return []
+    there = f"it trains in {', '.join(here)} there; take dtype={here[0]}" if here else "it has no format of that chip"
+    return [f"stack {name} does not train in {dtype} on {chip.title}: {there}{_because(row, 'formats')}"]
+
+
+def _because(row: Legality, word: str) -> str:
+    return f" ({row.because[word]})" if word in row.because else ""
+
+
+def _has_axis(row: Legality, plan: Plan, axis: str) -> bool:
+    # `fsdp` that shards nothing is `data`.
+    return getattr(plan, axis) == 1 or axis in row.axes or (axis == "fsdp" and plan.zero == 0)
+
+
+def _no_axis(name: str, row: Legality, plan: Plan, axis: str) -> str:
+    degree, instead = getattr(plan, axis), "fsdp" if "fsdp" in row.axes else "data"
+    rest = f"put its {degree} ways into {instead}, or take --stack auto"
+    return f"stack {name} has no {axis}={degree}, only {', '.join(row.axes)}{_because(row, 'axes')}; {rest}"
+
+
+def matters(plan: Plan, word: str, experts: bool) -> bool:
+    """Whether a word of a plan makes a difference to its mesh."""
+    if word in ("schedule", "layout"):
+        return plan.pipe > 1
+    if word == "zero":  # ZeRO-0 over `fsdp` alone is `data`
+        return plan.expert * plan.context > 1 or (plan.fsdp > 1 and plan.zero > 0)
+    if word in ("context_by", "fold"):
+        return plan.context > 1 and (experts or word != "fold")
+    return plan.tensor > 1 and (experts or word != "etp") if word in ("sequence", "etp") else True
+
+
+def choice(plan: Plan, word: str) -> Any:
+    """What a plan chooses of a word, as the table names it."""
+    value = getattr(plan, word)
+    return "by stage" if word == "layout" and value not in ("even", "ends") else value
+
+
+def takes(row: Legality, plan: Plan, word: str, experts: bool = True) -> bool:
+    """Whether a stack takes a word of a plan."""
+    return choice(plan, word) in getattr(row, word) or not matters(plan, word, experts)
+
+
+def nearest(row: Legality, word: str, value: Any) -> Any:
+    """What a stack has in place of a word: ZeRO's next lower stage, or what is usual."""
+    has = getattr(row, word)
+    return max((one for one in has if one <= value), default=min(has)) if word == "zero" else has[0]
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def refused(name: str, row: Legality, plan: Plan, word: str) -> str:
+    """That a stack does not take a word of a plan, and what it has."""
+    has, value = [_written(one) for one in getattr(row, word)], getattr(plan, word)
+    where = " with a pipeline" if plan.pipe > 1 and word in ("zero", "context_by") else ""
+    take = _written(nearest(row, word, value))
+    only = f"only {', '.join(has)}{_because(row, word)}"
+    return f"stack {name} cannot run {word}={_written(value)}{where}, {only}; take {word}={take}"
+
+
+def _experts(job: "Job") -> int:
+    return max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
+
+
+def undivided_by(job: "Job", name: str, row: Legality, plan: Plan) -> list[str]:
+    """Sizes that this stack wants divided otherwise than others do."""
+    found: list[str] = []
+    if not shares_kv(job, row, plan.tensor):
+        kv = min(section.dims["k"] for section in job.model.program().sections if "k" in section.dims)
+        found.append(f"stack {name} gives a tensor rank whole KV heads, and {kv} are fewer than tensor={plan.tensor}")
+    if _experts(job) and not row.slices_experts and plan.expert * plan.tensor > _experts(job):
+        ways = f"expert={plan.expert} x tensor={plan.tensor}"
+        found.append(f"stack {name} does not slice experts, and {_experts(job)} are fewer than {ways}{_because(row, 'etp')}")
+    layers = job.model.n_layers
+    if plan.pipe > 1 and not deals(row, layers, plan.pipe, plan.virtual, plan.layout):
+        near = max(size for size in range(1, plan.pipe + 1) if layers % size == 0)
+        chunks = f" x {plan.virtual} chunks" if plan.virtual > 1 else ""
+        found.append(
+            f"stack {name} has equal stages, and {layers} layers do not divide over pipe={plan.pipe}{chunks}; take pipe={near}"
+        )
+    if row.ring_square and plan.ring and plan.context > 1 and job.sequence % plan.context**2:
+        found.append(
+            f"stack {name} needs sequences that context squared divides for a ring, and {job.sequence} is no multiple of "
+            f"{plan.context**2}; take context_by=gather"
+        )
+    return found
+
+
+def shares_kv(job: "Job", row: Legality, tensor: int) -> bool:
+    """Whether the stack splits KV heads over so many tensor ranks."""
+    heads = [section.dims["k"] for section in job.model.program().sections if section.dims.get("k", 0) > 1]
+    return row.shared_kv or all(count % tensor == 0 for count in heads)
+
+
+def deals(row: Legality, layers: int, pipe: int, virtual: int, layout: str = "even") -> bool:
+    """Whether the stack deals layers to so many stages in a layout."""
+    return row.uneven or layout not in ("even", "ends") or (layers + 2 * (layout == "ends")) % (pipe * virtual) == 0
+
+
+def unrunnable(plan: Plan) -> str:
+    """Why our own program does not run a plan; empty if it does."""
+    row = rules("dragonscale", "other", plan.pipe > 1)
+    if plan.dtype not in row.formats["other"]:
+        return f"{row.because['formats']} (dtype={plan.dtype})"
+    for word in WORDS:
+        if not takes(row, plan, word):
+            reason = row.because.get(word, "it is not programmed yet")
+            return f"{reason} ({word}={_written(getattr(plan, word))})"
+    return ""

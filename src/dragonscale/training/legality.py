@@ -1,0 +1,106 @@
+"""The table of what each software stack can run, and the families of chips that it runs on.
+
+>>> row = rules("megatron-core", "nvidia", piped=True)
+>>> row.schedule, row.zero
+(('1f1b', 'interleaved'), (1, 0))
+>>> rules("megatron-bridge", "nvidia").zero  # as the stack it starts from
+(1, 0, 2, 3)
+"""
+
+import functools
+import tomllib
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from dragonscale.errors import InputError
+from dragonscale.hardware import Chip
+from dragonscale.training.stack import stacks
+
+FAMILIES = {"nvidia": "NVIDIA GPUs", "amd": "AMD GPUs", "tpu": "TPUs", "other": "other chips"}
+CONDITIONS = ("piped", *FAMILIES)
+
+
+class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a stack takes of each setting of a plan, the usual choice first."""
+
+    why: str
+    formats: dict[str, tuple[str, ...]]
+    """What it trains in, by family of chip."""
+    axes: tuple[str, ...]
+    """Mesh axes that may be larger than one."""
+    context_by: tuple[str, ...]
+    schedule: tuple[str, ...]
+    zero: tuple[int, ...]
+    remat: tuple[str, ...]
+    optimizer: tuple[str, ...]
+    offload: tuple[str, ...]
+    layout: tuple[str, ...]
+    """How layers are dealt to stages: `even`, `ends`, `by stage` (7-8-8-7)."""
+    sequence: tuple[bool, ...]
+    etp: tuple[bool, ...]
+    fold: tuple[str, ...]
+    uneven: bool
+    """Whether even stages may differ by a layer."""
+    rounds: tuple[str, ...]
+    """Schedules that take microbatches in multiples of the stages."""
+    shared_kv: bool
+    """Whether several tensor ranks may share a KV head."""
+    slices_experts: bool = True
+    """Whether experts are sliced over `tensor` where there are fewer of them than chips."""
+    ring_square: bool = False
+    """Whether a ring needs sequences that its size divides twice."""
+    because: dict[str, str] = {}
+
+
+WORDS = ("schedule", "zero", "context_by", "remat", "optimizer", "offload", "layout", "sequence", "etp", "fold")
+"""Settings of a plan that are chosen from a list."""
+
+
+def family(chip: Chip) -> str:
+    """The software world of a chip: `nvidia`, `amd`, `tpu`, or `other`.
+
+    >>> from dragonscale.hardware import load_chip
+    >>> family(load_chip("h100")), family(load_chip("mi300x")), family(load_chip("v5p"))
+    ('nvidia', 'amd', 'tpu')
+    """
+    if chip.kind == "tpu":
+        return "tpu"
+    if "AMD" in chip.title or chip.name.startswith("mi3"):
+        return "amd"
+    return "nvidia" if chip.kind == "gpu" and not chip.title.startswith(("Intel", "AWS")) else "other"
+
+
+@functools.cache
+def _tables() -> dict[str, dict[str, Any]]:
+    text = (resources.files("dragonscale.training") / "legality.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def _row(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A stack's row over those that it starts from; a stack without any has that of `generic`."""
+    table = _tables().get(name, {})
+    start = table.get("like") or (stacks()[name].base if name in stacks() else "")
+    if start in seen:
+        raise InputError(f"The stack {name!r} starts from itself in what it can run.")
+    if not start and not table:
+        return _row("generic")
+    return _over(_row(start, (*seen, name)) if start else {}, table)
+
+
+def _over(row: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """A row with changes; tables inside it are changed entry by entry."""
+    return row | {
+        key: _over(row.get(key, {}), value) if isinstance(value, dict) else value for key, value in change.items()
+    }
+
+
+@functools.cache
+def rules(stack: str, chips: str, piped: bool = False) -> Legality:
+    """What a stack can run on a family of chips, with a pipeline or without."""
+    row = _row(stack)
+    for condition in (chips, "piped") if piped else (chips,):
+        row = _over(row, row.get(condition, {}))
+    kept = {name: value for name, value in row.items() if name not in (*CONDITIONS, "like")}
+    return msgspec.convert(kept, Legality)

@@ -1,0 +1,107 @@
+"""What a search may offer: of a space, the part that the job's stack can run on its chip.
+
+Words that no one asked for give way to what the stack has (bf16 to fp16 on a chip without bf16); words that were asked for and that it
+does not have are refused in a sentence (`refusals`), unless the space is forced.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.training.evaluation import Job
+from dragonscale.training.legal import illegal_words, nearest, takes, trains_in, undivided_by
+from dragonscale.training.legality import Legality, family, rules
+from dragonscale.training.plan import Plan
+from dragonscale.training.space import Kind, Space
+
+_CHOICES = ("schedule", "context_by", "remat", "fold")
+_FIXED = ("optimizer", "offload", "layout", "sequence", "etp")
+_SHOWN_BY = {"zero": "fsdp", "schedule": "pipe", "context_by": "context"}
+"""The axis along which a word makes a difference."""
+
+
+def _rows(job: Job) -> tuple[Legality, Legality]:
+    chips = family(job.slice.chip)
+    return rules(job.stack.name, chips), rules(job.stack.name, chips, piped=True)
+
+
+def offered(job: Job, space: Space) -> Space:
+    """The space with what the stack has of each word. What was asked for and is not there stays, for `refusals` to name."""
+    alone, piped = _rows(job)
+    changed: dict[str, Any] = {}
+    for word in _CHOICES:
+        asked, has = getattr(space, word), (*getattr(alone, word), *getattr(piped, word))
+        legal = tuple(one for one in asked if one in has)
+        changed[word] = legal or (tuple(dict.fromkeys(has)) if asked == getattr(Space(), word) else asked)
+    if "1f1b" in changed["schedule"] and len(changed["schedule"]) > 1:
+        # GPipe has the bubble of 1F1B and holds more.
+        changed["schedule"] = tuple(one for one in changed["schedule"] if one != "gpipe")
+    return replace(space, **changed, words=_settled(job, alone, space.words))
+
+
+def _settled(job: Job, row: Legality, words: Plan) -> Plan:
+    """Words that no one asked for, as the stack has them."""
+    usual, formats = Plan(), trains_in(job.slice.chip, row)
+    if words.dtype == usual.dtype and formats and words.dtype not in formats:
+        words = replace(words, dtype=formats[0])
+    wide = replace(words, pipe=2, tensor=2)
+    experts = any("e" in section.dims for section in job.model.program().sections)
+    for word in _FIXED:
+        value = getattr(words, word)
+        if value == getattr(usual, word) and not takes(row, wide, word, experts):
+            words = replace(words, **{word: nearest(row, word, value)})
+    return words
+
+
+def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
+    """A plan whose words that were not given are what the stack has."""
+    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
+    formats = trains_in(job.slice.chip, row)
+    if "dtype" not in given and formats and plan.dtype not in formats:
+        plan = replace(plan, dtype=formats[0])
+    experts = any("e" in section.dims for section in job.model.program().sections)
+    for word in ("zero", *_CHOICES, *_FIXED):
+        if word not in given and not takes(row, plan, word, experts):
+            plan = replace(plan, **{word: nearest(row, word, getattr(plan, word))})
+    if plan.schedule == "interleaved" and plan.virtual == 1 and "gpipe" in row.schedule and "schedule" not in given:
+        plan = replace(plan, schedule="gpipe")
+    return plan
+
+
+def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
+    """What was taken for words that were not given, in a note."""
+    names = ("dtype", "zero", *_CHOICES, *_FIXED)
+    taken = [f"{name}={str(getattr(after, name)).lower()}" for name in names if getattr(before, name) != getattr(after, name)]
+    return [f"Taken as {stack} has it there: {', '.join(taken)}."] if taken else []
+
+
+def refusals(job: Job, asked: Space) -> list[str]:
+    """Why nothing that was asked for can run: a plan with what is pinned, judged; empty if something can, or is forced."""
+    if asked.force:
+        return []
+    space, (alone, piped) = offered(job, asked), _rows(job)
+    trial = replace(space.words, **(space.fixed | {"virtual": 1}))
+    found = undivided_by(job, job.stack.name, alone, trial)
+    for word in ("zero", *_CHOICES):
+        row = piped if word == "schedule" or trial.pipe > 1 else alone
+        choices, axis = getattr(space, word), _SHOWN_BY.get(word, "")
+        trial = replace(trial, **{word: next((one for one in choices if one in getattr(row, word)), choices[0])})
+        if getattr(asked, word) != getattr(Space(), word) and axis in row.axes and axis not in space.fixed:
+            trial = replace(trial, **{axis: 2})
+    return [*illegal_words(job, trial), *found]
+
+
+def offered_words(job: Job, space: Space, kind: Kind, pipe: Any) -> list[Plan]:
+    """The words of rows of a kind, all with a pipeline or all without, that the stack takes."""
+    row = _rows(job)[bool(pipe[-1] > 1)]
+    zero = (*row.zero, 0) if kind.state == 2 else row.zero if kind.state else space.zero
+    return [
+        one
+        for one in kind.words(space)
+        if space.force or (one.zero in zero and (not kind.context or one.context_by in row.context_by))
+    ]
+
+
+def splits(job: Job) -> bool:
+    """Whether rows with a pipeline have other words than rows without."""
+    alone, piped = _rows(job)
+    return (alone.zero, alone.context_by) != (piped.zero, piped.context_by)
