@@ -22,7 +22,7 @@ def small() -> Job:
     return make_job(load_model("llama3-8b"), parse_slice("h100:8"), 8, 2048)
 
 
-SMALL = Space(remat=("selective", "block"), zero=(0, 1, 3), schedule=("1f1b", "interleaved", "dualpipe"))
+SMALL = Space(remat=("selective", "block"), zero=(0, 1, 3), schedule=("1f1b", "interleaved", "zb-h1"))
 
 
 def every_plan(job: Job, space: Space) -> list[Plan]:
@@ -39,6 +39,7 @@ def every_plan(job: Job, space: Space) -> list[Plan]:
             continue
         for microbatch in divisors(job.batch // plan.replicas):
             found += [replace(plan, microbatch=microbatch, **words) for words in every_word(job, space, plan)]
+    found = [plan for plan in found if runs(job, plan)]
     return [replace(plan, layout=layout_for(layers, plan.pipe, plan.virtual)) for plan in found]
 
 
@@ -60,10 +61,8 @@ def every_word(job: Job, space: Space, plan: Plan) -> list[dict]:
 
 
 def runs(job: Job, plan: Plan) -> bool:
-    rounds = job.batch // (plan.replicas * plan.microbatch)
-    if plan.schedule == "interleaved":
-        return rounds % plan.pipe == 0
-    return plan.schedule != "dualpipe" or (rounds % 2 == 0 and rounds >= 2 * plan.pipe)
+    """Interleaving takes microbatches in rounds of the stages; what cannot run is not offered."""
+    return plan.schedule != "interleaved" or job.batch // (plan.replicas * plan.microbatch) % plan.pipe == 0
 
 
 def test_the_best_plan_is_the_best_of_all(small: Job) -> None:
@@ -76,7 +75,7 @@ def test_the_best_plan_is_the_best_of_all(small: Job) -> None:
     times = {}
     for plan in plans:
         verdict = judge_one(small, plan)
-        if runs(small, plan) and not problems(small, plan, verdict):
+        if not problems(small, plan, verdict):
             times[plan] = first(verdict.seconds)
     assert found.feasible == len(times)
     assert found.best[0].seconds == pytest.approx(min(times.values()), rel=1e-9)
@@ -96,7 +95,7 @@ def test_the_front_is_that_of_all_plans(small: Job) -> None:
         verdict = judge(small, plans[0], as_numbers(plans))
         held = numpy.broadcast_to(verdict.hbm_bytes, len(plans))
         for plan, seconds, size in zip(plans, verdict.seconds, held, strict=True):
-            if runs(small, plan) and size <= small.slice.chip.hbm.capacity:
+            if size <= small.slice.chip.hbm.capacity:
                 points[plan] = (float(seconds), float(size))
         assert words
     best = []
@@ -158,7 +157,7 @@ def test_nothing_feasible_names_the_nearest() -> None:
     found = search(job, Space(remat=("block",), schedule=("1f1b",)))
     assert not found.best
     assert found.feasible == 0
-    assert found.misses["memory"] == found.searched - found.misses["schedule"]
+    assert found.misses["memory"] == found.searched
     assert found.nearest is not None
     least = first(judge_one(job, found.nearest.plan).hbm_bytes)
     assert least == pytest.approx(found.nearest.hbm_bytes)

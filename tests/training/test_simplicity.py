@@ -8,8 +8,9 @@ from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.training.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.keeper import Candidate, unverifiable
+from dragonscale.training.legal import unrunnable
 from dragonscale.training.listing import listed, shape_of, twins
-from dragonscale.training.plan import Plan, parse_plan, unrunnable
+from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.search import Found, search
 from dragonscale.training.simplicity import CONTEXT_GAIN, points
 from dragonscale.training.space import Space

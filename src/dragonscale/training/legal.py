@@ -131,7 +131,9 @@ def undivided_by(job: "Job", name: str, row: Legality, plan: Plan) -> list[str]:
         found.append(f"stack {name} gives a tensor rank whole KV heads, and {kv} are fewer than tensor={plan.tensor}")
     if _experts(job) and not row.slices_experts and plan.expert * plan.tensor > _experts(job):
         ways = f"expert={plan.expert} x tensor={plan.tensor}"
-        found.append(f"stack {name} does not slice experts, and {_experts(job)} are fewer than {ways}{_because(row, 'etp')}")
+        found.append(
+            f"stack {name} does not slice experts, and {_experts(job)} are fewer than {ways}{_because(row, 'etp')}"
+        )
     layers = job.model.n_layers
     if plan.pipe > 1 and not deals(row, layers, plan.pipe, plan.virtual, plan.layout):
         near = max(size for size in range(1, plan.pipe + 1) if layers % size == 0)

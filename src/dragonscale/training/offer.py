@@ -70,7 +70,9 @@ def settled(job: Job, plan: Plan, given: frozenset[str]) -> Plan:
 def settlements(before: Plan, after: Plan, stack: str) -> list[str]:
     """What was taken for words that were not given, in a note."""
     names = ("dtype", "zero", *_CHOICES, *_FIXED)
-    taken = [f"{name}={str(getattr(after, name)).lower()}" for name in names if getattr(before, name) != getattr(after, name)]
+    taken = [
+        f"{name}={str(getattr(after, name)).lower()}" for name in names if getattr(before, name) != getattr(after, name)
+    ]
     return [f"Taken as {stack} has it there: {', '.join(taken)}."] if taken else []
 
 

@@ -171,7 +171,10 @@ def batches_of(job: Job, space: Space, block: dict[str, Any]) -> Iterator[tuple[
         for names in _alike(row, space.schedule) if staged < total else ():
             places = staged + numpy.flatnonzero(allowed(names[0], row, pipe[staged:], rounds[staged:]))
             if len(places):
-                yield names, (slice(staged, total) if len(places) == total - staged else places, numpy.ones(len(places), int))
+                yield (
+                    names,
+                    (slice(staged, total) if len(places) == total - staged else places, numpy.ones(len(places), int)),
+                )
     if "interleaved" in space.schedule:
         yield from ((("interleaved",), picked) for picked in _dealt(job, space, row, pipe, rounds))
 
