@@ -6,6 +6,7 @@ plans only when the search is over.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy
@@ -13,7 +14,8 @@ import numpy
 from dragonscale.plan.pareto import Front
 from dragonscale.training.evaluation import NUMBERS, Job
 from dragonscale.training.fast import Judged
-from dragonscale.training.legal import unrunnable
+from dragonscale.training.legal import counts_ends, unrunnable
+from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Chosen
 from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points, word_points
@@ -135,10 +137,11 @@ class Keeper:
         sizes = ((4 * self.count, window), (1, self.slack), (1, self.slack))
         self.pools = [Pool(count, wide, self.layers) for count, wide in sizes]
 
-    @property
+    @cached_property
     def layers(self) -> int:
-        """Layers of the model."""
-        return len(self.job.model.program().order)
+        """Layers of the model; 0 where the stack never counts the embedding and the head as two more."""
+        row = rules(self.job.stack.name, family(self.job.slice.chip))
+        return len(self.job.model.program().order) if counts_ends(row) else 0
 
     def batch(self, chosen: Chosen) -> Batch:
         """Rows made ready to be seen under several words. Rows of one shape stand together."""

@@ -9,6 +9,7 @@ from dragonscale.hardware import Chip
 from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.training.legality import FAMILIES, WORDS, Legality, family, rules
 from dragonscale.training.plan import AXES, Plan
+from dragonscale.training.stages import layout_for
 
 if TYPE_CHECKING:
     from dragonscale.training.evaluation import Job
@@ -135,7 +136,7 @@ def undivided_by(job: "Job", name: str, row: Legality, plan: Plan) -> list[str]:
             f"stack {name} does not slice experts, and {_experts(job)} are fewer than {ways}{_because(row, 'etp')}"
         )
     layers = job.model.n_layers
-    if plan.pipe > 1 and not deals(row, layers, plan.pipe, plan.virtual, plan.layout):
+    if plan.pipe > 1 and not row.uneven and not deals(row, layers, plan.pipe, plan.virtual, plan.layout):
         near = max(size for size in range(1, plan.pipe + 1) if layers % size == 0)
         chunks = f" x {plan.virtual} chunks" if plan.virtual > 1 else ""
         found.append(
@@ -155,9 +156,18 @@ def shares_kv(job: "Job", row: Legality, tensor: int) -> bool:
     return row.shared_kv or all(count % tensor == 0 for count in heads)
 
 
-def deals(row: Legality, layers: int, pipe: int, virtual: int, layout: str = "even") -> bool:
-    """Whether the stack deals layers to so many stages in a layout."""
-    return row.uneven or layout not in ("even", "ends") or (layers + 2 * (layout == "ends")) % (pipe * virtual) == 0
+def counts_ends(row: Legality) -> bool:
+    """Whether a search may count the embedding and the head as layers."""
+    return "ends" in row.layout
+
+
+def deals(row: Legality, layers: int, pipe: int, virtual: int, layout: str = "") -> bool:
+    """Whether the stack deals layers to so many stages in a layout, or (without one) in that of a search."""
+    named = layout or (layout_for(layers, pipe, virtual) if counts_ends(row) else "even")
+    if named not in ("even", "ends"):
+        return True
+    slots, chunks = layers + 2 * (named == "ends"), pipe * virtual
+    return chunks <= slots and (row.uneven or slots % chunks == 0)
 
 
 def unrunnable(plan: Plan) -> str:

@@ -14,7 +14,7 @@ import numpy
 from dragonscale.training.evaluation import NUMBERS, Job, Structure, as_numbers, experts_of, structures
 from dragonscale.training.fast import cost_rows, judge_rows, lower_bounds
 from dragonscale.training.keeper import Candidate, Keeper
-from dragonscale.training.legal import deals
+from dragonscale.training.legal import deals, unrunnable
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.listing import listed
 from dragonscale.training.offer import offered, offered_words, refusals, splits
@@ -76,7 +76,7 @@ def _found(job: Job, keeper: Keeper) -> Found:
     fastest = min(every, key=lambda one: one.seconds, default=None)
     return Found(
         best, keeper.front.labels, keeper.searched, keeper.feasible, keeper.misses, keeper.nearest, 0.0, fastest,
-        next(iter(runs), None), next(iter(verified), None),
+        next((one for one in runs if not unrunnable(one.plan)), None), next(iter(verified), None),
     )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
     exchanged = experts_of(job) > 0 and job.stack.overlap.expert_two_way > job.stack.overlap.expert
     for kind, (folded, undivided), block in table:
         rows = Rows(job, block, folded, dict(undivided))
-        named = space.words.layout if space.words.layout != "even" else ""
+        named = space.words.layout if space.words.layout != "even" else "" if keeper.layers else "even"
         batches = [
             (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
         ]
