@@ -129,7 +129,7 @@ class LayerPass:
 
 def _waited(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool, two_way: Number) -> dict[str, Exposed]:
     """Activation moves of a phase, with those that recomputation repeats, as far as the stack hides them and there are kernels to hide
-    them under."""
+    them under. What hides still takes a little of the memory's bandwidth and of the cores from these kernels (contention)."""
     expert = where(two_way, maximum(stack.overlap.expert, stack.overlap.expert_two_way), stack.overlap.expert)
     part = {"tensor": stack.overlap.tensor, "expert": expert}
     seconds = {name: _moved(sums, name, phase, remat) for name in WAITED}
@@ -137,7 +137,8 @@ def _waited(sums: SectionSums, phase: str, stack: Stack, remat: str, ring: bool,
     wanted = sum((part[name] * seconds[name] for name in part), 0.0)
     room = maximum(_room(sums, phase, remat, two_way) - keys, 0.0)
     share = minimum(1.0, room / maximum(wanted, 1e-300))
-    hidden = {"context": keys} | {name: part[name] * share * seconds[name] for name in part}
+    free = 1 - stack.overlap.contention
+    hidden = {"context": keys} | {name: free * part[name] * share * seconds[name] for name in part}
     return {name: (seconds[name], seconds[name] - hidden[name]) for name in WAITED}
 
 
