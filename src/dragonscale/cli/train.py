@@ -9,6 +9,7 @@ from dragonscale.cli.flags import Json, Plot, Verify
 from dragonscale.cli.progress import Bar
 from dragonscale.cli.show import note
 from dragonscale.cli.verify import conclude
+from dragonscale.errors import InputError
 
 INFEASIBLE = 3
 
@@ -40,6 +41,9 @@ def run(
         float,
         Parameter(help="Room of an expert over its even share of tokens, beyond which they are dropped (0: none are)."),
     ] = 0.0,
+    documents: Annotated[
+        str, Parameter(help="Mean tokens of the documents that a sequence is packed with, none of which sees another.")
+    ] = "",
     price: Annotated[str, Parameter(help="What a chip costs for an hour ($2.5/h), in place of the list price.")] = "",
     largest: Annotated[str, Parameter(help="Ask for the largest 'batch' or 'model' that fits the slice instead.")] = "",
     scaling: Annotated[bool, Parameter(negative="", help="Add the best plans on smaller and larger slices.")] = False,
@@ -65,9 +69,11 @@ def run(
     question = TrainQuestion(
         model=model, on=on, batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
         remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew, capacity=capacity,
-        price=price,
+        price=price, documents=documents,
     )  # fmt: skip
     asked = read_question(question)
+    if verify and asked.documents:
+        raise InputError("--verify compiles our own program, which masks no documents yet; leave out --documents.")
     for text in asked.notes:
         note(text)
     with Bar("plans") as bar:

@@ -42,9 +42,11 @@ def text_of(report: Any, explain: bool) -> str:
 
 def _heading(report: Any) -> str:
     work = report.workload
+    packed = f" packed with documents of {work.documents:,}" if work.documents else ""
     text = (
         f"{report.model} ({amount(work.parameters, 'count')} parameters) on {report.slice}\n"
-        f"{work.batch_tokens:,} tokens a step ({work.sequences:,} sequences of {work.seq:,}), {work.dtype}, {work.stack}"
+        f"{work.batch_tokens:,} tokens a step ({work.sequences:,} sequences of {work.seq:,}{packed}), {work.dtype}, "
+        f"{work.stack}"
     )
     if report.searched > 1:
         text += f"\n{report.feasible:,} of {report.searched:,} plans are feasible"

@@ -8,7 +8,8 @@ causal mask all chips then work alike (zigzag, as in TransformerEngine, PyTorch 
   is the one that is waited for.
 - round a ring: one causal kernel of 2c queries against the chip's own 2c keys, then N − 1 hops, each of 2c queries against the
   first c keys that came, or of the last c queries against all 2c. What each hop finds is merged with what was there.
-- ulysses: whole sequences of fewer heads; its chips split no sequence here.
+- ulysses: one kernel over whole sequences of fewer heads. Queries, keys, values and results are copied into the order of the
+  exchange, and out of it.
 
 Packed documents are sequences of their own: each is cut over `context` by itself (TransformerEngine's `thd`), so all chips still
 work alike, on shorter pieces; keys and values travel whole all the same.
@@ -32,6 +33,12 @@ MERGED_PART = 0.75
 """The part of queries, and of keys, that a hop computes with: all of one and half of the other, in turns."""
 MERGE_LAUNCHES = 2.0
 """Kernels of a merge: results and sums of the softmax; gradients of queries, and of keys and values."""
+
+TRADED_BYTES = 8.0
+"""Bytes moved to bring one element of bf16 into the order of an exchange of heads, and what came into the kernel's
+(TransformerEngine copies before and after each of its all-to-alls)."""
+TRADE_LAUNCHES = 3.0
+"""Kernels of an exchange: a copy, the all-to-all, a copy."""
 
 
 def attention_lines(
@@ -59,6 +66,8 @@ def attention_lines(
     yield line
     if _by_hops(reading, costing):
         yield _merge_line(line, kernel, reading, sizes, mesh, costing, hops)
+    if reading.rules.trades:
+        yield _trade_line(line, kernel, reading, sizes, mesh, costing)
 
 
 def _by_hops(reading: Reading, costing: Costing) -> bool:
@@ -84,6 +93,20 @@ def _merge_line(
     return replace(
         line, what=f"{line.what} merged", flops=0.0, hbm_bytes=moved, bound_s=0.0, expected_s=seconds,
         ops=((kernel.line, 0.0),), launches=MERGE_LAUNCHES * hops, covers=0.0,
+    )  # fmt: skip
+
+
+def _trade_line(
+    line: PassLine, kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mesh, costing: Costing
+) -> PassLine:
+    """What is copied before and after heads are exchanged for the sequence."""
+    rules = reading.rules
+    there = mesh.size(*(axis for axis in rules.attend_heads if axis not in rules.heads)) > 1
+    moved = there * TRADED_BYTES * sum(local_elements(one, sizes, mesh) for one in kernel.arrays)
+    seconds = costing.timer.copy(moved) if costing.timer is not None else 0.0
+    return replace(
+        line, what=f"{line.what} traded", flops=0.0, hbm_bytes=moved, bound_s=0.0, expected_s=seconds,
+        ops=((kernel.line, 0.0),), launches=there * TRADE_LAUNCHES * len(kernel.arrays), covers=0.0,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from dragonscale.training.offer import offered, offered_words, refusals, splits
 from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Rows, choose, take
 from dragonscale.training.simplicity import SLACK
-from dragonscale.training.space import Kind, Space, even_chunks, kind_of, kinds_of, rows_of
+from dragonscale.training.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
 from dragonscale.training.stages import BOTH_WAYS
 
 BLOCK = 16384
@@ -130,6 +130,8 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
                     named = replace(words, schedule=schedule)
                     here = at_places.get(schedule in two_way, at_places[False])
                     judged = judge_rows(rows, named, space.remat, chosen, here, floor)
+                    if words.context_by == "ulysses":
+                        judged = replace(judged, possible=judged.possible & deals_heads(job, words, chosen.numbers))
                     for line, remat in enumerate(space.remat):
                         keeper.see(replace(named, remat=remat), batch, judged, line)
                     if progress is not None:

@@ -113,6 +113,12 @@ def misfits(job: Job, plan: Plan) -> list[str]:
     if plan.expert > 1 and (not experts or any(count % plan.expert for count in experts)):
         held = f"{experts[0]} experts do not divide over" if experts else "the model has no experts for"
         found.append(f"{held} expert={plan.expert}")
+    if not numpy.all(deals_heads(job, plan, {name: getattr(plan, name) for name in AXES})):
+        ways = f"context={plan.context} x tensor={plan.tensor}"
+        heads = sorted({section.dims["n"] for section in job.model.program().sections if "n" in section.dims})
+        found.append(
+            f"Ulysses deals heads to {ways} chips, and the model's {heads[0]} query heads do not divide by that"
+        )
     found += _unspread(job, plan)
     if plan.virtual > 1 and (plan.schedule != "interleaved" or plan.pipe == 1):
         found.append(f"virtual={plan.virtual} needs a pipeline with schedule=interleaved")
@@ -121,6 +127,17 @@ def misfits(job: Job, plan: Plan) -> list[str]:
     if plan.schedule == "dualpipe" and plan.pipe > 1 and (plan.pipe % 2 or rounds % 2 or rounds < 2 * plan.pipe):
         found.append(f"dualpipe needs an even pipe and microbatches, at least 2 x {plan.pipe}, and there are {rounds}")
     return found
+
+
+def deals_heads(job: Job, words: Plan, numbers: dict[str, Any]) -> Any:
+    """Where query heads divide over the chips that Ulysses deals them to; KV heads divide, or are copied to as many."""
+    if words.context_by != "ulysses":
+        return True
+    ways, deal = numbers["context"] * numbers["tensor"], True
+    for section in job.model.program().sections:
+        queries, keys = (section.dims.get(name, 0) for name in ("n", "k"))
+        deal = deal & (queries % ways == 0) & ((keys % ways == 0) | (ways % max(keys, 1) == 0))
+    return deal | (numbers["context"] == 1)
 
 
 def _unspread(job: Job, plan: Plan) -> list[str]:
@@ -185,6 +202,8 @@ def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
     keep = left == fixed.get("data", left)
     keep &= job.batch % (found["data"] * found["fsdp"] * found["expert"]) == 0
     keep &= job.sequence % (found["context"] * (found["tensor"] if space.words.sequence else 1)) == 0
+    if space.context_by == ("ulysses",):
+        keep &= deals_heads(job, Plan(context_by="ulysses"), found)
     if experts and not space.words.etp:
         ways = found["expert"] * found["tensor"]
         row = rules(job.stack.name, family(job.slice.chip))

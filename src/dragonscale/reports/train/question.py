@@ -41,6 +41,7 @@ class TrainQuestion:
     chart: str = "time"
     skew: float = 1.0
     capacity: float = 0.0
+    documents: str = ""
     price: str = ""
 
 
@@ -59,6 +60,7 @@ class TrainAsked:
     space: Space
     deadline: float | None
     notes: list[str] = field(default_factory=list)
+    documents: int | None = None
 
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
@@ -66,7 +68,7 @@ class TrainAsked:
         job = make_job(self.model, where, self.sequences, self.sequence, self.question.stack)
         asked = {"capacity": self.question.capacity} if self.question.capacity else {}
         skew = job.stack.experts.skew * self.question.skew
-        return replace(job, stack=change(job.stack, "experts", skew=skew, **asked))
+        return replace(job, stack=change(job.stack, "experts", skew=skew, **asked), documents=self.documents)
 
 
 def read_question(question: TrainQuestion) -> TrainAsked:
@@ -90,8 +92,23 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     tokens = _tokens(question.tokens, model)
     warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
     notes = [text for text in (note, warning, _dropping(question, model)) if text]
-    deadline = _deadline(question, piece)
-    return TrainAsked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes)
+    deadline, packed = _deadline(question, piece), _documents(question, sequence)
+    return TrainAsked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed)
+
+
+def _documents(question: TrainQuestion, sequence: int) -> int | None:
+    """Tokens of the documents that sequences are packed with; longer ones are cut at a sequence's end."""
+    if not question.documents.strip():
+        return None
+    length = parse_count(question.documents, "the length of documents")
+    if length < 1:
+        raise InputError(f"--documents is {shorten(question.documents)}; a document has at least one token.")
+    if load_stack(question.stack).kernels.masked_square:
+        own = f"the program of stack {question.stack} masks no documents yet"
+        raise InputError(
+            f"--documents is {shorten(question.documents)}, and {own}; leave it out or take another --stack."
+        )
+    return length if length < sequence else None
 
 
 def _priced(question: TrainQuestion, chip: Chip | None, piece: Slice | None) -> tuple[Chip, Slice | None]:

@@ -14,6 +14,8 @@ class TrainWorkload(msgspec.Struct):
     dtype: str
     optimizer: str
     stack: str
+    documents: int | None = None
+    """Mean tokens of the documents that a sequence is packed with; None where it is one."""
 
 
 class TermRow(msgspec.Struct):

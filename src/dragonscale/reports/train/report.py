@@ -17,7 +17,7 @@ from dragonscale.training.space import misfits
 def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
     """What is trained, in numbers."""
     sizes = job.tokens, job.batch, job.sequence, tokens, count_parameters(job.model).total
-    return TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name)
+    return TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name, job.documents)
 
 
 ERROR = 0.15
