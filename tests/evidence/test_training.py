@@ -51,10 +51,14 @@ def test_the_record(report, runs):
     assert found["memory"]["rows"] == 5
     assert found["memory"]["median_ape"] <= 0.08
     fitting = sum(
-        first(verdict.hbm_bytes) <= run.job.slice.chip.hbm.capacity for run, verdict in map(predict, runs.values())
+        first(verdict.hbm_bytes) <= run.job.slice.chip.visible for run, verdict in map(predict, runs.values())
     )
-    assert found["fits"] == {"rows": 21, "fit": fitting}
-    assert 0 < fitting < 21
+    stated, unstated = found["fits"]["stated"], found["fits"]["unstated"]
+    assert (found["fits"]["rows"], found["fits"]["fit"]) == (21, fitting)
+    assert {name: stated[name] + unstated[name] for name in stated} == {"rows": 21, "fit": fitting}
+    assert stated["rows"] == found["recompute_stated"]["rows"]
+    assert found["band"]["nominal"] == 0.8
+    assert 0.6 <= found["band"]["shipped"] <= 1
     assert found["recompute_chosen"]["rows"] + found["recompute_stated"]["rows"] == found["scored"]
     assert set(found["by_source"]) == {row.source for row in report.scored}
 
@@ -144,13 +148,31 @@ def test_step_time_from_tokens(rows):
 def test_unknown_recomputation_takes_the_fastest_that_fits(runs):
     chosen, verdict = predict(runs["TR-DGXC-004"])
     assert chosen.plan.remat == "none"
-    assert first(verdict.hbm_bytes) <= chosen.job.slice.chip.hbm.capacity
+    assert first(verdict.hbm_bytes) <= chosen.job.slice.chip.visible
 
 
 def test_stacks():
     assert stack_of("NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md [26.08 container]") == "megatron-bridge"
     assert stack_of("NVIDIA-NeMo/Megatron-Bridge [25.09 container]") == "megatron-core"
     assert stack_of("pytorch/torchtitan", "FSDP eager") == "torchtitan-eager"
+
+
+def test_rows_of_any_source(rows, tmp_path):
+    """By a column, by a flag, or left out with what to do about it."""
+    one = rows["TR-DGXC-004"]
+    unknown = one | {"source": "my cluster"}
+    file = write_rows(tmp_path / "own.csv", [unknown | {"stack": "torchtitan"}, unknown | {"stack": ""}])
+    runs, reasons = training_runs(file)
+    assert [run.job.stack.name for run in runs] == ["torchtitan"]
+    assert reasons == ["no software stack known for the source 'my cluster'; name one in a stack column or by --stack"]
+    runs, reasons = training_runs(file, "megatron-core")
+    assert [run.job.stack.name for run in runs] == ["megatron-core"] * 2
+    assert runs[1].plan.chips == run_of(published_run(one, 2)).plan.chips
+    found = validate(file, "megatron-core").as_json()
+    assert found["scored"] == 2
+    assert set(found["by_stack"]) == {f"megatron-core {runs[0].job.slice.chip.name}"}
+    with pytest.raises(InputError, match="did you mean"):
+        training_runs(file, "megatron-cor")
 
 
 def test_bad_files(tmp_path):

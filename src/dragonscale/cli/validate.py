@@ -30,8 +30,45 @@ def build() -> App:
     """The validate command and what it can score."""
     app = App(name="validate", help="Score predictions against measured runs in a file.")
     for kind, about in KINDS.items():
-        app.command(_scoring(kind, about), name=kind)
+        app.command(training if kind == "training" else _scoring(kind, about), name=kind)
     return app
+
+
+File = Annotated[str, Parameter(help="A CSV, plain or gzipped, of measured runs: published columns or typed ones.")]
+Out = Annotated[str | None, Parameter(name="--out", help="Write id,measured,predicted,ape for every scored row.")]
+
+
+def training(
+    file: File,
+    /,
+    *,
+    stack: Annotated[
+        str, Parameter(help="Score every row by this stack; auto: by what people run on its chips. Else by its own.")
+    ] = "",
+    search: Annotated[
+        bool, Parameter(negative="", help="Lay the recommended plan of every job beside the best measured one.")
+    ] = False,
+    jobs: Annotated[int, Parameter(help="With --search: at most so many jobs, evenly chosen (0: all).")] = 0,
+    out: Out = None,
+    json: Json = False,
+) -> int:
+    """Score expected step times and memory of training runs against measured ones."""
+    from dragonscale.cli.progress import Bar
+    from dragonscale.evidence.training import validate
+
+    with Bar("jobs") as bar:
+        report = validate(file, stack, search, jobs, bar.step)
+    return _answer(report, out, json)
+
+
+def _answer(report: Any, out: str | None, json: bool) -> int:
+    from dragonscale.evidence.score import write_scores
+
+    if out:
+        write_scores(report, out)
+        note(f"Wrote {out}.")
+    emit_json(report.as_json()) if json else say(_text(report.as_json(), report.group_name))
+    return 0
 
 
 def _scoring(kind: str, about: str) -> Callable[..., int]:
@@ -43,19 +80,10 @@ def _scoring(kind: str, about: str) -> Callable[..., int]:
         ],
         /,
         *,
-        out: Annotated[
-            str | None, Parameter(name="--out", help="Write id,measured,predicted,ape for every scored row.")
-        ] = None,
+        out: Out = None,
         json: Json = False,
     ) -> int:
-        from dragonscale.evidence.score import write_scores
-
-        report = importlib.import_module(f"dragonscale.evidence.{kind}").validate(file)
-        if out:
-            write_scores(report, out)
-            note(f"Wrote {out}.")
-        emit_json(report.as_json()) if json else say(_text(report.as_json(), report.group_name))
-        return 0
+        return _answer(importlib.import_module(f"dragonscale.evidence.{kind}").validate(file), out, json)
 
     command.__doc__ = about
     return command
@@ -83,18 +111,43 @@ def _apart(found: dict[str, Any]) -> list[str]:
 
 
 def _training(found: dict[str, Any]) -> list[str]:
-    """Whether runs that ran fit, and whether alternatives are put in the right order."""
+    """Whether runs that ran fit, whether bands hold, whether alternatives are put in the right order, and whether what is
+    recommended can be believed."""
     if "choices" not in found:
         return []
     fits, choices = found["fits"], found["choices"]
-    lines = [f"{fits['fit']} of the {fits['rows']} runs, all of which ran, fit by the planner's count of memory."]
+    lines = [
+        f"{fits['fit']} of the {fits['rows']} runs, all of which ran, fit by the planner's count of memory "
+        f"({fits['stated']['fit']} of {fits['stated']['rows']} whose recompute is stated)."
+    ]
+    band = found["band"]
+    if band["covered"] is not None:
+        how = ", each source left out in turn" if band["sources_left_out"] else ""
+        lines.append(f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%}{how}.")
     if choices["groups"]:
         lines.append(
             f"{choices['groups']} groups of alternatives: Kendall's tau {choices['tau']:.2f}; the predicted best took "
             f"{_percent(choices['regret_mean'])} longer than the measured best on average, "
             f"{_percent(choices['regret_max'])} at worst."
         )
+    if searched := found.get("searched"):
+        lines.append(_searched(searched))
     return [*lines, ""]
+
+
+def _searched(found: dict[str, Any]) -> str:
+    if found["median_ratio"] is None:
+        return "No job has a plan that fits."
+    text = (
+        f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time of the best "
+        f"measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile"
+    )
+    simple = (
+        ""
+        if found["simple"] is None
+        else f"; {_percent(found['simple'])} of those with short sequences use no context axis"
+    )
+    return text + simple + (f"; {found['without_plan']} have no plan that fits" if found["without_plan"] else "") + "."
 
 
 def _text(found: dict[str, Any], group: str) -> str:

@@ -27,7 +27,7 @@ class TrainingRow(Described, frozen=True, kw_only=True):
     """A typed row: `batch` sequences of `seq` tokens a step, which took `step_s`; `peak_bytes` of
     memory, if measured."""
 
-    stack: str
+    stack: str = ""
     plan: str
     batch: int
     seq: int
@@ -49,12 +49,24 @@ class MeasuredRun:
         return RECOMPUTE not in self.row.marks
 
 
-def run_of(row: TrainingRow) -> MeasuredRun:
-    """A typed row as a run."""
-    plan = parse_plan(row.plan)
+AUTO = "auto"
+
+
+def run_of(row: TrainingRow, stack: str = "") -> MeasuredRun:
+    """A typed row as a run, by the stack that it names, or by another one (`auto`: what people run on such chips)."""
+    plan, said = parse_plan(row.plan), stack or row.stack
+    skip_if(
+        not said,
+        f"no software stack known for the source {row.source[:60]!r}; name one in a stack column or by --stack",
+    )
     skip_if(plan.chips != row.chips, "parallel sizes do not multiply to the number of chips")
     skip_if(row.batch % (plan.replicas * plan.microbatch), "batch does not divide into the micro-batches")
-    job = make_job(model_of(row), slice_of(row), row.batch, row.seq, row.stack)
+    model, piece = model_of(row), slice_of(row)
+    if said == AUTO:
+        from dragonscale.training.auto import auto_stack
+
+        said = auto_stack(piece, model, plan.dtype)
+    job = make_job(model, piece, row.batch, row.seq, said)
     return MeasuredRun(row, replace(job, transport=row.transport), plan)
 
 
@@ -65,7 +77,7 @@ def published_run(row: Row, place: int) -> TrainingRow:
     model_of(Described(**shared))
     chips, seq, batch = (needed(row, name) for name in ("n_chips", "seq_len", "global_batch"))
     seconds = _seconds(row, chips, batch * seq)
-    stack = stack_of(row["source"], f"{row['notes']} {row['dtype_note']}")
+    stack = row.get("stack", "") or stack_of(row["source"], f"{row['notes']} {row['dtype_note']}")
     chip = chip_of(row["chip"])
     where = machine(row, chip, chips)
     marks = [RECOMPUTE] if row["recompute"] in ("unknown", "") else []
@@ -78,7 +90,7 @@ def published_run(row: Row, place: int) -> TrainingRow:
     )  # fmt: skip
 
 
-FORMS = (Form(words("training")["columns"], published_run), typed(TrainingRow, ("stack", "plan", "step_s")))
+FORMS = (Form(words("training")["columns"], published_run), typed(TrainingRow, ("plan", "step_s")))
 
 
 def _seconds(row: Row, chips: int, tokens: int) -> float:
@@ -89,10 +101,9 @@ def _seconds(row: Row, chips: int, tokens: int) -> float:
 
 
 def stack_of(source: str, notes: str = "") -> str:
-    """The software stack of a source, with the mode that the notes name."""
+    """The software stack of a source, with the mode that the notes name; empty if it is unknown."""
     known = words("training")
-    stack = meaning(known["stacks"], source)
-    skip_if(not stack, f"no software stack known for the source {source[:60]!r}")
+    stack = meaning(known["stacks"], source) or ""
     return meaning(known["modes"].get(stack, ()), notes) or stack
 
 

@@ -59,6 +59,9 @@ class PlanReport(msgspec.Struct):
     """Whether `dscale run train` runs it, and `dscale verify` compiles it."""
     step_low_s: float
     step_high_s: float
+    band_runs: int
+    """Published runs of this kind that the band from `step_low_s` to `step_high_s` rests on; `band` says it in a sentence."""
+    band: str
     flops: float
     """Matmul FLOPs of a chip in a step, recompute, head and attention included."""
     sent_bytes: dict[str, float]

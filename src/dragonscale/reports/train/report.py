@@ -6,6 +6,7 @@ from dragonscale.models.transformer import count_parameters
 from dragonscale.reports.train.advice import advice, bound_by, memory_advice
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, TermRow, TrainReport, TrainWorkload
+from dragonscale.training.bands import band_of, kind_of
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
 from dragonscale.training.legal import unrunnable
@@ -19,9 +20,6 @@ def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
     sizes = job.tokens, job.batch, job.sequence, tokens, count_parameters(job.model).total
     return TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name, job.documents)
 
-
-ERROR = 0.15
-"""Four of five published runs were predicted within this (docs/validation-training.md)."""
 
 PLAN_KEYS = (
     "data", "fsdp", "tensor", "context", "expert", "pipe", "microbatch", "virtual", "remat", "zero", "dtype", "schedule",
@@ -44,14 +42,14 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
     memory = [MemoryRow(name, float(size)) for name, size in verdict.ledger.memory.items()]
-    full = first(verdict.hbm_bytes) > chip.visible
+    full, band = first(verdict.hbm_bytes) > chip.visible, band_of(kind_of(job))
     return PlanReport(
         plan=plan_table(plan), feasible=not broken, step_s=step, lower_s=first(verdict.lower),
         upper_s=first(verdict.upper), mfu=job.model_flops / (step * job.slice.flops),
         tokens_per_s_per_chip=job.tokens / step / job.slice.chips, hbm_bytes=first(verdict.hbm_bytes),
         hbm_limit_bytes=chip.visible, bound_by=bound_by(terms), terms=terms, problems=broken, memory=memory,
-        chips=plan.chips, stack=job.stack.name, runnable=not unrunnable(plan), step_low_s=step * (1 - ERROR),
-        step_high_s=step * (1 + ERROR), flops=float(verdict.flops),
+        chips=plan.chips, stack=job.stack.name, runnable=not unrunnable(plan), step_low_s=step * (1 + band.low),
+        step_high_s=step * (1 + band.high), band_runs=band.runs, band=band.text, flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
         advice=memory_advice(memory) if full else advice(job, plan, terms),
         **{name: getattr(budget, name, None) for name in RUN_KEYS},

@@ -1,0 +1,95 @@
+"""How wrong expected step times have been, by kind of run: the band around an answer, and how many runs it rests on.
+
+A kind is a chip, the family of a software stack, and whether the model is dense or a mixture of experts. `errors.toml` has, for
+every kind with published runs, by how much quicker and slower than expected four of five of them were; kinds with few runs lean
+on those they belong to. `python -m tools.fit_bands` writes it from the measured runs.
+
+>>> Band(-0.08, 0.12, 43, "dense h100 megatron").text
+'4 of 5 of the 43 published dense runs of megatron on h100 were within -8%/+12%'
+"""
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from dragonscale.training.evaluation import Job
+
+NOMINAL = 0.8
+LEAST = 8
+"""Runs that a kind must have to speak for itself."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a run is like, as far as errors go."""
+
+    chip: str
+    stack: str
+    moe: bool
+
+    @property
+    def family(self) -> str:
+        """The stack without its mode or release."""
+        return family(self.stack)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tables that the kind belongs to, the narrowest first."""
+        model = "moe" if self.moe else "dense"
+        return f"{model} {self.chip} {self.family}", f"{model} {self.chip}", f"{model} * {self.family}", model, "all"
+
+
+def family(stack: str) -> str:
+    """A stack without its mode or release.
+
+    >>> family("megatron-core"), family("torchtitan-async"), family("llm-foundry"), family("xla-gpu")
+    ('megatron', 'torchtitan', 'llm-foundry', 'xla-gpu')
+    """
+    return next((name for name in ("megatron", "torchtitan") if stack.startswith(name)), stack)
+
+
+@dataclass(frozen=True)
+class Band:
+    """Four of five of `runs` runs took between 1 + low and 1 + high times the expected seconds."""
+
+    low: float
+    high: float
+    runs: int
+    name: str
+
+    @property
+    def text(self) -> str:
+        """In a sentence."""
+        words = [word for word in self.name.replace("moe", "MoE").split() if word != "all"]
+        model, chip, stack = [*words, "", "", ""][:3]
+        of = f" of {stack}" if stack else ""
+        on = f" on {chip}" if chip not in ("", "*") else ""
+        kind = f"{model} ".lstrip()
+        return f"4 of 5 of the {self.runs} published {kind}runs{of}{on} were within {self.low:+.0%}/{self.high:+.0%}"
+
+
+def kind_of(job: Job) -> Kind:
+    """The kind of a job."""
+    return Kind(job.slice.chip.name, job.stack.name, is_mixture(job))
+
+
+def is_mixture(job: Job) -> bool:
+    """Whether the model has experts."""
+    return any("e" in section.dims for section in job.model.program().sections)
+
+
+@functools.cache
+def tables() -> dict[str, Any]:
+    """`errors.toml`."""
+    return tomllib.loads((resources.files("dragonscale.training") / "errors.toml").read_text(encoding="utf-8"))
+
+
+def band_of(kind: Kind, among: Mapping[str, Mapping[str, float]] | None = None) -> Band:
+    """The band of the narrowest kind that has enough runs."""
+    found = tables()["kinds"] if among is None else among
+    name = next((name for name in kind.names if found.get(name, {}).get("runs", 0) >= LEAST), "all")
+    row = found[name]
+    return Band(row["low"], row["high"], int(row["runs"]), name)

@@ -1,0 +1,42 @@
+"""The recommended plan beside the best measured one."""
+
+from dataclasses import replace
+
+import pytest
+
+from dragonscale.evidence.training import training_runs
+from dragonscale.evidence.training_search import jobs_of, searched
+from dragonscale.training.search import search
+from dragonscale.training.space import Space
+
+from .measured import DATA
+
+
+@pytest.fixture(scope="module")
+def run():
+    runs = training_runs(DATA / "training.csv")[0]
+    return min(runs, key=lambda run: (run.row.experts > 1, run.job.slice.chips))
+
+
+def test_runs_of_one_job(run):
+    slower = replace(run, row=replace_row(run, 2.0), plan=replace(run.plan, microbatch=1))
+    other = replace(run, job=replace(run.job, batch=2 * run.job.batch))
+    assert [len(group) for group in jobs_of([run, slower, other])] == [2, 1]
+
+
+def test_ratio_to_the_best_measured(run):
+    slower = replace(run, row=replace_row(run, 2.0))
+    best = search(run.job, Space(words=replace(Space().words, dtype=run.plan.dtype))).best[0]
+    seen: list[tuple[int, int]] = []
+    found = searched([slower, run], progress=lambda done, total: seen.append((done, total)))
+    assert (found["jobs"], found["without_plan"]) == (1, 0)
+    assert found["median_ratio"] == found["p10_ratio"] == pytest.approx(best.seconds / run.row.step_s)
+    assert found["simple"] == (best.plan.context == 1)
+    assert found["rows"][0]["plan"] == str(best.plan)
+    assert seen == [(0, 1)]
+
+
+def replace_row(run, times: float):
+    import msgspec
+
+    return msgspec.structs.replace(run.row, step_s=run.row.step_s * times)
