@@ -3,9 +3,9 @@ FILE`."""
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from collections.abc import Sequence
 from pathlib import Path
 
 from dragonscale.evidence.rows import attempt, read_cases
