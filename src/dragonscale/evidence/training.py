@@ -12,8 +12,9 @@ from dragonscale.evidence.rows import attempt, read_cases
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of, worst_of
 from dragonscale.evidence.training_bands import Residual, coverage
 from dragonscale.evidence.training_choices import choices, summary
-from dragonscale.evidence.training_rows import AUTO, FORMS, RECOMPUTE, MeasuredRun, run_of
+from dragonscale.evidence.training_rows import FORMS, RECOMPUTE, MeasuredRun, run_of
 from dragonscale.evidence.training_search import JobProgress, searched
+from dragonscale.training.auto import AUTO
 from dragonscale.training.bands import kind_of, tables
 from dragonscale.training.evaluation import Verdict, first, judge_one
 from dragonscale.training.stack import load_stack

@@ -15,6 +15,7 @@ from dragonscale.evidence.described import Described, chip_of, described, machin
 from dragonscale.evidence.dialect import hint, meaning, words
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
 from dragonscale.hardware import Chip, Torus
+from dragonscale.training.auto import AUTO, auto_stack
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan import Plan, parse_plan
 
@@ -49,9 +50,6 @@ class MeasuredRun:
         return RECOMPUTE not in self.row.marks
 
 
-AUTO = "auto"
-
-
 def run_of(row: TrainingRow, stack: str = "") -> MeasuredRun:
     """A typed row as a run, by the stack that it names, or by another one (`auto`: what people run on such chips)."""
     plan, said = parse_plan(row.plan), stack or row.stack
@@ -62,11 +60,7 @@ def run_of(row: TrainingRow, stack: str = "") -> MeasuredRun:
     skip_if(plan.chips != row.chips, "parallel sizes do not multiply to the number of chips")
     skip_if(row.batch % (plan.replicas * plan.microbatch), "batch does not divide into the micro-batches")
     model, piece = model_of(row), slice_of(row)
-    if said == AUTO:
-        from dragonscale.training.auto import auto_stack
-
-        said = auto_stack(piece, model, plan.dtype)
-    job = make_job(model, piece, row.batch, row.seq, said)
+    job = make_job(model, piece, row.batch, row.seq, auto_stack(piece, model, plan.dtype) if said == AUTO else said)
     return MeasuredRun(row, replace(job, transport=row.transport), plan)
 
 
