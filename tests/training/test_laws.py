@@ -174,3 +174,28 @@ def test_model_flops_are_those_of_the_terms():
     job = job_of(model=DENSE)
     verdict = judged("fsdp=64", job)
     assert verdict.flops * job.slice.chips == pytest.approx(job.model_flops, rel=1e-12)
+
+
+@pytest.mark.parametrize("stack", ["generic", "megatron-core", "torchtitan", "maxtext"])
+@pytest.mark.parametrize("plan", ["fsdp=64", "fsdp=8,tensor=8", "fsdp=8,tensor=2,pipe=4", "fsdp=16,context=4"])
+def test_stages_of_zero_trade_memory_for_traffic(plan, stack):
+    """With several microbatches: what a stage no longer holds it sends more often."""
+    job = job_of(stack=stack, batch=1024)
+    stages = [judged(plan, job, zero=zero) for zero in (0, 1, 2, 3)]
+    state = [sum(held(one, part) for part in ("weights", "gradients", "optimizer")) for one in stages]
+    wires = [sent(one, "fsdp collectives") + sent(one, "gradient reduction") for one in stages]
+    assert state == sorted(state, reverse=True)
+    assert state[3] < state[1] < state[0]
+    assert wires[1] * 1.5 < wires[2] <= wires[3]  # ZeRO-2 scatters with every microbatch, ZeRO-1 once
+
+
+@pytest.mark.parametrize("name", ["tensor", "context", "expert", "weight", "gradient", "send"])
+def test_more_overlap_is_never_slower(name):
+    for model, plan in (
+        (DENSE, "fsdp=4,tensor=4,pipe=4,zero=1"),
+        (DENSE, "fsdp=8,context=8"),
+        (SPARSE, "expert=16,fsdp=4"),
+    ):
+        job = job_of(model=model)
+        less, more = (replace(job, stack=change(job.stack, "overlap", **{name: share})) for share in (0.2, 0.9))
+        assert seconds(judged(plan, more)) <= seconds(judged(plan, less)) * (1 + 1e-9)
