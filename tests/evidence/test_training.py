@@ -154,6 +154,12 @@ def test_unknown_recomputation_takes_the_fastest_that_fits(runs):
 def test_stacks():
     assert stack_of("NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md [26.08 container]") == "megatron-bridge"
     assert stack_of("NVIDIA-NeMo/Megatron-Bridge [25.09 container]") == "megatron-core"
+    bridge = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary-archive.md"
+    assert stack_of(bridge, f"GPT OSS 120B on gb300 {bridge} [26.02 container]") == "megatron-alltoall"
+    assert stack_of(bridge, f"GPT OSS 120B on b300 {bridge} [26.04 container]") == "megatron-core"
+    assert stack_of(bridge, f"DeepSeekV3 on b200 {bridge} [26.04.01 container]") == "megatron-overlap"
+    assert stack_of(bridge, f"Qwen3_235B_a22B on h100 {bridge} [26.04 container]") == "megatron-alltoall-overlap"
+    assert stack_of(bridge, f"dropless unless labelled tokendrop Kimi_K2 on gb300 {bridge}") == "megatron-core"
     assert stack_of("pytorch/torchtitan", "FSDP eager") == "torchtitan-eager"
 
 

@@ -71,7 +71,7 @@ def published_run(row: Row, place: int) -> TrainingRow:
     model_of(Described(**shared))
     chips, seq, batch = (needed(row, name) for name in ("n_chips", "seq_len", "global_batch"))
     seconds = _seconds(row, chips, batch * seq)
-    stack = row.get("stack", "") or stack_of(row["source"], f"{row['notes']} {row['dtype_note']}")
+    stack = row.get("stack", "") or stack_of(row["source"], _remarks(row))
     chip = chip_of(row["chip"])
     where = machine(row, chip, chips)
     marks = [RECOMPUTE] if row["recompute"] in ("unknown", "") else []
@@ -92,6 +92,11 @@ def _seconds(row: Row, chips: int, tokens: int) -> float:
     if seconds is None and rate is None:
         raise Skip("neither step time nor tokens per second stated")
     return seconds if seconds is not None else tokens / ((rate or 1.0) * chips)
+
+
+def _remarks(row: Row) -> str:
+    """What decides the mode of a stack: what is noted, and what ran where, of which release."""
+    return f"{row['notes']} {row['dtype_note']} {row['model']} on {row['chip']} {row['source']}"
 
 
 def stack_of(source: str, notes: str = "") -> str:
@@ -131,6 +136,7 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
         schedule="interleaved" if virtual > 1 else "1f1b",
         sequence=row["sp"].lower() != "false" if tensor > 1 else True,
         context_by="ring" if context > 1 and (hint(row, "ring") or stack in words("training")["rings"]) else "gather",
+        layout=_layout(row, pipe * (virtual or 1)),
         **spread,
     )
 
@@ -157,6 +163,17 @@ def _expert(row: Row, tensor: int, context: int, copies: int) -> tuple[int, dict
     shared = math.gcd(beyond, context)
     skip_if(copies % (beyond // shared), "ep does not divide the copies")
     return beyond // shared, {"etp": stated} | ({"fold": "context"} if shared > 1 else {})
+
+
+def _layout(row: Row, chunks: int) -> str:
+    """How layers are dealt to the chunks of a pipeline: evenly, or, in recipes that say so, as many as come to each and
+    what is left to the last, beside the head and further-token modules."""
+    layers = count(row, "layers")
+    if chunks == 1 or not layers % chunks or not hint(row, "rest_last"):
+        return "even"
+    each = -(-layers // chunks)
+    rest = layers - each * (chunks - 1)
+    return "-".join(str(size) for size in (each + min(rest, 0), *[each] * (chunks - 2), max(rest, 0)))
 
 
 def _zero(row: Row, sharded: bool, stack: str) -> int:

@@ -13,6 +13,8 @@ from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_elements, local_sizes, matmul_dims
 from dragonscale.training.attention_lines import attention_lines
 from dragonscale.training.pass_line import (
+    BLOCK_FORMATS,
+    BLOCK_SCALES,
     LAUNCHES,
     NARROW_PARTS,
     Costing,
@@ -76,6 +78,7 @@ def _matmul_line(one: _Matmul, reading: Reading, costing: Costing) -> PassLine:
     section, rules = reading.section.name, reading.rules
     kernel, timer = one.kernel, costing.timer
     narrow = kernel.part in NARROW_PARTS
+    scaled = narrow and costing.plan.dtype in BLOCK_FORMATS
     seconds: Number = 0.0
     if timer is not None:
         cast = timer.cast(one.m * one.k * one.batch, narrow) if kernel.phase != "wgrad" else 0.0
@@ -93,7 +96,7 @@ def _matmul_line(one: _Matmul, reading: Reading, costing: Costing) -> PassLine:
     return PassLine(
         section, kernel.phase, "+".join(one.names), "matmul" if one.groups is None else "grouped matmul",
         part=kernel.part, flops=flops, hbm_bytes=held, bound_s=flops / costing.peak(kernel.part) if costing.detail else 0.0,
-        expected_s=seconds, ops=tuple(one.ops), launches=1.0, experts=0.0 if one.groups is None else one.groups,
+        expected_s=seconds, ops=tuple(one.ops), launches=1.0, experts=0.0 if one.groups is None else one.groups * (BLOCK_SCALES if scaled else 1.0),
         covers=seconds if kernel.part == "attention" and not (rules.ring or rules.trades or costing.stack.kernels.hops) else 0.0,
     )  # fmt: skip
 
