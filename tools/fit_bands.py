@@ -3,15 +3,17 @@
     python -m tools.fit_bands            # print them, and how they hold for sources left out
     python -m tools.fit_bands --write    # and write src/dragonscale/training/errors.toml
 
-How is told in `dragonscale/evidence/training_bands.py`. `generic` is no stack that was measured: every run is judged by it too,
-for questions that name no stack."""
+How is told in `dragonscale/evidence/training_bands.py`. `auto` and `generic` are no stacks that were measured: every run is
+judged by them too, for questions that name no stack."""
 
 import argparse
 from collections import defaultdict
+from dataclasses import replace
 
 from dragonscale.evidence.rows import attempt
 from dragonscale.evidence.training import predict, residual, training_runs
 from dragonscale.evidence.training_bands import Residual, best_tail, kinds_of, left_out
+from dragonscale.training.bands import UNNAMED
 from dragonscale.training.evaluation import first
 from tools.refit import MEASURED, ROOT
 
@@ -29,18 +31,22 @@ HEAD = """\
 def residuals(stack: str = "") -> list[Residual]:
     """How far every run is from its expected seconds, by its own stack or another."""
     runs, reasons = training_runs(FILE, stack)
-    return [residual(done[0], first(done[1].seconds)) for _, done in attempt(runs, predict, reasons)]
+    found = [residual(done[0], first(done[1].seconds)) for _, done in attempt(runs, predict, reasons)]
+    return [replace(one, kind=replace(one.kind, stack=stack)) for one in found] if stack else found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the bands of expected step times from measured runs.")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    own, generic = residuals(), residuals("generic")
+    own = residuals()
     tail = best_tail(own)
     kinds = kinds_of(own, tail)
-    kinds |= {name: row for name, row in kinds_of(generic, tail).items() if name.endswith(" generic")}
     held: dict[str, list[bool]] = defaultdict(list)
+    for stack in UNNAMED:
+        unnamed = residuals(stack)
+        kinds |= {name: row for name, row in kinds_of(unnamed, tail).items() if name.endswith(f" {stack}")}
+        held[stack] = left_out(unnamed, tail)
     for one, inside in zip(own, left_out(own, tail), strict=True):
         held["all"].append(inside)
         held[one.kind.names[1]].append(inside)

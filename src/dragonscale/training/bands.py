@@ -18,6 +18,8 @@ from typing import Any
 from dragonscale.training.evaluation import Job
 
 NOMINAL = 0.8
+UNNAMED = ("auto", "generic")
+"""What stands for whatever stack people run: every published run was judged by these too."""
 LEAST = 8
 """Runs that a kind must have to speak for itself."""
 
@@ -39,7 +41,10 @@ class Kind:
     def names(self) -> tuple[str, ...]:
         """The tables that the kind belongs to, the narrowest first."""
         model = "moe" if self.moe else "dense"
-        return f"{model} {self.chip} {self.family}", f"{model} {self.chip}", f"{model} * {self.family}", model, "all"
+        own, stack = f"{model} {self.chip} {self.family}", f"{model} * {self.family}"
+        if self.stack in UNNAMED:  # runs judged by their own stacks say less than all runs judged by this one
+            return own, stack, model, "all"
+        return own, f"{model} {self.chip}", stack, model, "all"
 
 
 def family(stack: str) -> str:
@@ -65,15 +70,17 @@ class Band:
         """In a sentence."""
         words = [word for word in self.name.replace("moe", "MoE").split() if word != "all"]
         model, chip, stack = [*words, "", "", ""][:3]
-        of = f" of {stack}" if stack else ""
+        of = f" of {stack}" if stack and stack not in UNNAMED else ""
         on = f" on {chip}" if chip not in ("", "*") else ""
         kind = f"{model} ".lstrip()
-        return f"4 of 5 of the {self.runs} published {kind}runs{of}{on} were within {self.low:+.0%}/{self.high:+.0%}"
+        unnamed = f", judged by {stack}," if stack in UNNAMED else ""
+        within = f"were within {self.low:+.0%}/{self.high:+.0%}"
+        return f"4 of 5 of the {self.runs} published {kind}runs{of}{on}{unnamed} {within}"
 
 
 def kind_of(job: Job) -> Kind:
     """The kind of a job."""
-    return Kind(job.slice.chip.name, job.stack.name, is_mixture(job))
+    return Kind(job.slice.chip.name, "auto" if getattr(job, "auto", "") else job.stack.name, is_mixture(job))
 
 
 def is_mixture(job: Job) -> bool:
