@@ -3,8 +3,8 @@
     python -m tools.fit_bands            # print them, and how they hold for sources left out
     python -m tools.fit_bands --write    # and write src/dragonscale/training/errors.toml
 
-How is told in `dragonscale/evidence/training_bands.py`. `auto` and `generic` are no stacks that were measured: every run is
-judged by them too, for questions that name no stack."""
+How is told in `dragonscale/evidence/training_bands.py`. `generic` is no stack that was measured: every run is judged by
+it too."""
 
 import argparse
 from collections import defaultdict
@@ -13,7 +13,7 @@ from dataclasses import replace
 from dragonscale.evidence.rows import attempt
 from dragonscale.evidence.training import predict, residual, training_runs
 from dragonscale.evidence.training_bands import Residual, best_tail, kinds_of, left_out
-from dragonscale.training.bands import UNNAMED
+from dragonscale.training.bands import LEAST, UNNAMED
 from dragonscale.training.evaluation import first
 from tools.refit import MEASURED, ROOT
 
@@ -55,6 +55,7 @@ def main() -> None:
     rows = (
         f'"{name}" = {{ runs = {int(row["runs"])}, low = {row["low"]:.3f}, high = {row["high"]:.3f} }}\n'
         for name, row in kinds.items()
+        if row["runs"] >= LEAST
     )
     text = f"{HEAD}tail = {tail}\n\n[kinds]\n{''.join(rows)}"
     if options.write:

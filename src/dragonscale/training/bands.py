@@ -18,8 +18,8 @@ from typing import Any
 from dragonscale.training.evaluation import Job
 
 NOMINAL = 0.8
-UNNAMED = ("auto", "generic")
-"""What stands for whatever stack people run: every published run was judged by these too."""
+UNNAMED = ("generic",)
+"""No stack that anybody runs: every published run was judged by it too."""
 LEAST = 8
 """Runs that a kind must have to speak for itself."""
 
@@ -80,7 +80,7 @@ class Band:
 
 def kind_of(job: Job) -> Kind:
     """The kind of a job."""
-    return Kind(job.slice.chip.name, "auto" if getattr(job, "auto", "") else job.stack.name, is_mixture(job))
+    return Kind(job.slice.chip.name, job.stack.name, is_mixture(job))
 
 
 def is_mixture(job: Job) -> bool:
