@@ -99,8 +99,9 @@ def explain_train(
     batch: Annotated[str, Parameter(help="Tokens of a step (4M), or sequences (512seq).")] = "4Mi",
     seq: Annotated[str, Parameter(help="Tokens of a sequence.")] = "8192",
     stack: Annotated[
-        str, Parameter(help="The software: generic, megatron, torchtitan, maxtext, dragonscale …")
-    ] = "generic",
+        str,
+        Parameter(help="The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: what people run."),
+    ] = "auto",
     dtype: Annotated[str, Parameter(help="What matrices are multiplied in: bf16, fp8, int8 …")] = "bf16",
     line: Annotated[
         str,

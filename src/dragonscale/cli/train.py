@@ -29,7 +29,12 @@ def run(
     ] = "",
     top: Annotated[int, Parameter(help="How many of the best plans to show.")] = 5,
     rank: Annotated[str, Parameter(help="time, or cost: the fewest dollars, on this slice or a part of it.")] = "time",
-    stack: Annotated[str, Parameter(help="The software: generic, megatron, torch-fsdp, maxtext …")] = "generic",
+    stack: Annotated[
+        str, Parameter(help="The software: megatron, torchtitan, maxtext, generic …; auto is what people run there.")
+    ] = "auto",
+    force: Annotated[
+        bool, Parameter(negative="", help="Judge what the stack cannot run as if it could, and say so.")
+    ] = False,
     remat: Annotated[str, Parameter(help="Remat policies to choose from, such as none,selective,block.")] = "",
     dtype: Annotated[str, Parameter(help="What matrices are multiplied in: bf16, fp8 …")] = "bf16",
     fix: Annotated[str, Parameter(help="Settings the plans must have, such as tensor=8,zero=1|3,schedule=1f1b.")] = "",
@@ -69,7 +74,7 @@ def run(
     question = TrainQuestion(
         model=model, on=on, batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
         remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew, capacity=capacity,
-        price=price, documents=documents,
+        price=price, documents=documents, force=force,
     )  # fmt: skip
     asked = read_question(question)
     if verify and asked.documents:

@@ -46,7 +46,7 @@ def _heading(report: Any) -> str:
     text = (
         f"{report.model} ({amount(work.parameters, 'count')} parameters) on {report.slice}\n"
         f"{work.batch_tokens:,} tokens a step ({work.sequences:,} sequences of {work.seq:,}{packed}), {work.dtype}, "
-        f"{work.stack}"
+        f"stack {work.stack}{f' (auto: {work.stack_why})' if work.stack_why else ''}"
     )
     if report.searched > 1:
         text += f"\n{report.feasible:,} of {report.searched:,} plans are feasible"

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy
+from msgspec.structs import asdict
 
 from dragonscale.collectives.profile_file import profile_for
 from dragonscale.hardware import Slice
@@ -21,10 +22,11 @@ from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at, present
 from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires, lay_wires
+from dragonscale.training.auto import AUTO, auto_choice
 from dragonscale.training.memory import fullest_rank, ranks_held, section_bytes
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes
-from dragonscale.training.stack import Stack, load_stack
+from dragonscale.training.stack import Stack, change, load_stack
 from dragonscale.training.stages import StageLayers, held_microbatches, layout_problem, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
 from dragonscale.training.step_ledger import WIRES, Stepped, matmul_flops, step_lines
@@ -46,6 +48,8 @@ class Job:
     sequence: int
     stack: Stack
     transport: str = "ib"
+    auto: str = ""
+    """Where the stack was not named: why this one was taken."""
     documents: int | None = None
 
     @property
@@ -61,9 +65,28 @@ class Job:
         return float(sum(training_flops(self.model.program().sections, work).values()))
 
 
-def make_job(model: Transformer, piece: Slice, batch: int, sequence: int, stack: str = "generic") -> Job:
-    """A job with its software stack by name."""
-    return Job(model, piece, batch, sequence, load_stack(stack))
+def make_job(
+    model: Transformer, piece: Slice, batch: int, sequence: int, stack: str = "generic", dtype: str = "bf16"
+) -> Job:
+    """A job with its software stack by name; `auto` is what people run there for models trained in that dtype."""
+    if stack != AUTO:
+        return Job(model, piece, batch, sequence, load_stack(stack))
+    choice = auto_choice(piece, model, dtype)
+    return Job(model, piece, batch, sequence, load_stack(choice.stack), auto=choice.why)
+
+
+def moved(job: Job, piece: Slice, dtype: str = "bf16") -> Job:
+    """The same job on another slice, with what people run there if its stack was not named."""
+    if not job.auto:
+        return replace(job, slice=piece)
+    choice, known = auto_choice(piece, job.model, dtype), load_stack(job.stack.name).experts
+    stack = load_stack(choice.stack)
+    if stack.name == job.stack.name:
+        return replace(job, slice=piece)
+    asked = {name: value for name, value in asdict(job.stack.experts).items() if value != getattr(known, name)}
+    if "skew" in asked:
+        asked["skew"] = asked["skew"] / known.skew * stack.experts.skew
+    return replace(job, slice=piece, stack=change(stack, "experts", **asked), auto=choice.why)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dragonscale.hardware import Chip, Slice
 from dragonscale.hardware.catalogue import chip_names, load_chip
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.training.budget import run_budget
-from dragonscale.training.evaluation import Job
+from dragonscale.training.evaluation import Job, moved
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import Candidate, Progress, search
 from dragonscale.training.space import Space
@@ -49,7 +49,7 @@ def fits(
 ) -> Iterator[Fit]:
     """The best plan on each slice that has one."""
     for piece in pieces:
-        here = replace(job, slice=piece)
+        here = moved(job, piece, space.words.dtype)
         found = search(here, space, 1, progress)
         if found.best:
             best = found.best[0]

@@ -104,7 +104,9 @@ def takes(row: Legality, plan: Plan, word: str, experts: bool = True) -> bool:
 def nearest(row: Legality, word: str, value: Any) -> Any:
     """What a stack has in place of a word: ZeRO's next lower stage, or what is usual."""
     has = getattr(row, word)
-    return max((one for one in has if one <= value), default=min(has)) if word == "zero" else has[0]
+    if word == "zero":
+        return max((one for one in has if one <= value), default=min(has))
+    return next((one for one in has if str(one).startswith(str(value))), has[0])
 
 
 def _written(value: Any) -> str:

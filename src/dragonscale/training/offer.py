@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.training.evaluation import Job
-from dragonscale.training.legal import illegal_words, nearest, takes, trains_in, undivided_by
+from dragonscale.training.legal import illegal_words, nearest, refused, takes, trains_in, undivided_by
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.plan import Plan
 from dragonscale.training.space import Kind, Space
 
 _CHOICES = ("schedule", "context_by", "remat", "fold")
 _FIXED = ("optimizer", "offload", "layout", "sequence", "etp")
-_SHOWN_BY = {"zero": "fsdp", "schedule": "pipe", "context_by": "context"}
+_SHOWN_BY = {"zero": "fsdp", "schedule": "pipe", "context_by": "context", "fold": "context"}
 """The axis along which a word makes a difference."""
 
 
@@ -81,15 +81,18 @@ def refusals(job: Job, asked: Space) -> list[str]:
     if asked.force:
         return []
     space, (alone, piped) = offered(job, asked), _rows(job)
-    trial = replace(space.words, **(space.fixed | {"virtual": 1}))
-    found = undivided_by(job, job.stack.name, alone, trial)
+    pinned = replace(space.words, **(space.fixed | {"virtual": 1}))
+    row = piped if pinned.pipe > 1 else alone
+    usual = replace(pinned, **{word: getattr(row, word)[0] for word in ("zero", *_CHOICES)})
+    found = [*illegal_words(job, usual), *undivided_by(job, job.stack.name, row, usual)]
     for word in ("zero", *_CHOICES):
-        row = piped if word == "schedule" or trial.pipe > 1 else alone
-        choices, axis = getattr(space, word), _SHOWN_BY.get(word, "")
-        trial = replace(trial, **{word: next((one for one in choices if one in getattr(row, word)), choices[0])})
-        if getattr(asked, word) != getattr(Space(), word) and axis in row.axes and axis not in space.fixed:
-            trial = replace(trial, **{axis: 2})
-    return [*illegal_words(job, trial), *found]
+        axis, choices = _SHOWN_BY.get(word, ""), getattr(space, word)
+        here = piped if axis == "pipe" else row
+        moot = space.fixed.get(axis) == 1 or (axis and axis not in here.axes)
+        if not moot and not any(one in getattr(here, word) for one in choices):
+            shown = {axis: max(2, getattr(pinned, axis))} if axis else {}
+            found.append(refused(job.stack.name, here, replace(pinned, **{word: choices[0]}, **shown), word))
+    return found
 
 
 def offered_words(job: Job, space: Space, kind: Kind, pipe: Any) -> list[Plan]:

@@ -176,14 +176,31 @@ def parse_plan(text: str) -> Plan:
     return plan
 
 
-def load_plan(path: str) -> Plan:
-    """A plan from a TOML file, whose `[plan]` table (or whole) holds the settings."""
+def given_settings(text: str) -> frozenset[str]:
+    """The settings that a plan names, as `parse_plan` reads it.
+
+    >>> sorted(given_settings("tp8 pp4 block"))
+    ['pipe', 'remat', 'tensor']
+    """
+    if text.strip().endswith(".toml"):
+        return frozenset(read_setting(f"{name}={value}", text)[0] for name, value in plan_settings(text).items())
+    return frozenset(read_setting(part, text)[0] for part in re.split(r"[,\s]+", text.strip()) if part)
+
+
+def plan_settings(path: str) -> dict[str, Any]:
+    """The settings of a plan file: its `[plan]` table, or all of it."""
     from dragonscale.tables import read_table
 
     table = read_table(Path(path), "Plan file")
     settings = table.get("plan", table)
     if not isinstance(settings, dict):
         raise InputError(f"In the plan file {shorten(path)} 'plan' is not a table of settings.")
+    return settings
+
+
+def load_plan(path: str) -> Plan:
+    """A plan from a TOML file."""
+    settings = plan_settings(path)
     read = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
     return replace(Plan(), **{name: read_field(name, value) for name, value in read.items()})
 

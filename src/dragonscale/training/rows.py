@@ -111,6 +111,7 @@ class Chosen:
 def choose(rows: Rows, places: Any, virtual: Any, layout: str = "") -> Chosen:
     """Rows to be judged with `virtual` chunks per rank (an array as long as the places)."""
     numbers, wires = take((rows.numbers, rows.wires), places)
+    numbers = {name: numpy.broadcast_to(values, len(virtual)) for name, values in numbers.items()}
     layers = stage_layers(rows.job.model.program().order, numbers["pipe"], virtual, layout)
     copies = Mesh(wires.axes).size("data", "fsdp", "expert")
     microbatches = float(rows.job.batch) / (copies * numbers["microbatch"])

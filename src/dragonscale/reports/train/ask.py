@@ -25,7 +25,7 @@ def answer(
     if asked.piece is None:
         return (cheapest_report if asked.chip is None else fewest_report)(asked, progress)
     if asked.plan is not None:
-        report = single_report(asked.job(), asked.plan, asked.tokens)
+        report = single_report(asked.job(), asked.plan, asked.tokens, asked.question.force)
     elif asked.question.rank == "cost":
         report = cheapest_part(asked, progress)
     else:

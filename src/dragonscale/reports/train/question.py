@@ -6,10 +6,12 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, dtype_bytes, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning, chinchilla_tokens
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.expert_load import dropped_share
-from dragonscale.training.plan import Plan, parse_plan, read_field
+from dragonscale.training.offer import settled, settlements
+from dragonscale.training.plan import Plan, given_settings, parse_plan, read_field
 from dragonscale.training.space import Space, parse_space
 from dragonscale.training.stack import change, load_stack
 from dragonscale.units import parse, parse_count
@@ -32,7 +34,7 @@ class TrainQuestion:
     plan: str = ""
     top: int = 5
     rank: str = "time"
-    stack: str = "generic"
+    stack: str = "auto"
     remat: str = ""
     dtype: str = "bf16"
     fix: str = ""
@@ -43,6 +45,7 @@ class TrainQuestion:
     capacity: float = 0.0
     documents: str = ""
     price: str = ""
+    force: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class TrainAsked:
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
         assert where is not None
-        job = make_job(self.model, where, self.sequences, self.sequence, self.question.stack)
+        words = self.plan or self.space.words
+        job = make_job(self.model, where, self.sequences, self.sequence, self.question.stack, words.dtype)
         asked = {"capacity": self.question.capacity} if self.question.capacity else {}
         skew = job.stack.experts.skew * self.question.skew
         return replace(job, stack=change(job.stack, "experts", skew=skew, **asked), documents=self.documents)
@@ -93,7 +97,8 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
     notes = [text for text in (note, warning, _dropping(question, model)) if text]
     deadline, packed = _deadline(question, piece), _documents(question, sequence)
-    return TrainAsked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed)
+    asked = TrainAsked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed)
+    return asked if plan is None else _settled(asked, plan)
 
 
 def _documents(question: TrainQuestion, sequence: int) -> int | None:
@@ -103,12 +108,20 @@ def _documents(question: TrainQuestion, sequence: int) -> int | None:
     length = parse_count(question.documents, "the length of documents")
     if length < 1:
         raise InputError(f"--documents is {shorten(question.documents)}; a document has at least one token.")
-    if load_stack(question.stack).kernels.masked_square:
+    if question.stack != AUTO and load_stack(question.stack).kernels.masked_square:
         own = f"the program of stack {question.stack} masks no documents yet"
         raise InputError(
             f"--documents is {shorten(question.documents)}, and {own}; leave it out or take another --stack."
         )
     return length if length < sequence else None
+
+
+def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
+    """The question with the words that its plan does not name as the stack has them."""
+    job, question = asked.job(), asked.question
+    given = given_settings(question.plan) | ({"dtype"} if question.dtype != "bf16" else set())
+    taken = settled(job, plan, given)
+    return replace(asked, plan=taken, notes=[*asked.notes, *settlements(plan, taken, job.stack.name)])
 
 
 def _priced(question: TrainQuestion, chip: Chip | None, piece: Slice | None) -> tuple[Chip, Slice | None]:
@@ -166,7 +179,8 @@ def _whole(number: int, text: str) -> int:
 
 
 def _check_words(question: TrainQuestion) -> None:
-    load_stack(question.stack)
+    if question.stack != AUTO:
+        load_stack(question.stack)
     if not 1 <= question.skew <= 1000:
         raise InputError(f"--skew is {question.skew}; it is the busiest expert's tokens over the mean, at least 1.")
     if question.capacity and not 0.1 <= question.capacity <= 1000:
@@ -186,6 +200,7 @@ def _space(question: TrainQuestion) -> Space:
     space = parse_space(question.fix)
     if "dtype" not in question.fix:
         space = replace(space, words=replace(space.words, dtype=question.dtype))
+    space = replace(space, force=question.force)
     if question.remat.strip():
         policies = tuple(dict.fromkeys(read_field("remat", one) for one in question.remat.split(",")))
         space = replace(space, remat=policies)

@@ -16,6 +16,8 @@ class TrainWorkload(msgspec.Struct):
     stack: str
     documents: int | None = None
     """Mean tokens of the documents that a sequence is packed with; None where it is one."""
+    stack_why: str = ""
+    """Why this stack, where none was named."""
 
 
 class TermRow(msgspec.Struct):
@@ -49,6 +51,8 @@ class PlanReport(msgspec.Struct):
     days: float | None
     cost_usd: float | None
     problems: list[str]
+    illegal: list[str]
+    """Why the stack cannot run the plan on this chip."""
     memory: list[MemoryRow]
     chips: int
     steps: int | None

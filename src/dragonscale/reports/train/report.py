@@ -9,7 +9,8 @@ from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, T
 from dragonscale.training.bands import band_of, kind_of
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
-from dragonscale.training.legal import unrunnable
+from dragonscale.training.legal import illegal, unrunnable
+from dragonscale.training.offer import offered, refusals, settlements
 from dragonscale.training.plan import Plan
 from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.space import misfits
@@ -18,12 +19,12 @@ from dragonscale.training.space import misfits
 def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
     """What is trained, in numbers."""
     sizes = job.tokens, job.batch, job.sequence, tokens, count_parameters(job.model).total
-    return TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name, job.documents)
+    return TrainWorkload(*sizes, words.dtype, words.optimizer, job.stack.name, job.documents, job.auto)
 
 
 PLAN_KEYS = (
     "data", "fsdp", "tensor", "context", "expert", "pipe", "microbatch", "virtual", "remat", "zero", "dtype", "schedule",
-    "sequence", "context_by", "layout", "etp", "optimizer", "offload",
+    "sequence", "context_by", "layout", "etp", "fold", "optimizer", "offload",
 )  # fmt: skip
 RUN_KEYS = ("days", "cost_usd", "steps", "chip_hours", "energy_kwh")
 """What is told of a run whose tokens are known."""
@@ -34,10 +35,10 @@ def plan_table(plan: Plan) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in PLAN_KEYS}
 
 
-def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport:
-    """One plan in full."""
-    verdict = judge_one(job, plan)
-    broken = [*problems(job, plan, verdict), *misfits(job, plan)]
+def plan_report(job: Job, plan: Plan, tokens: float | None = None, force: bool = False) -> PlanReport:
+    """One plan in full. What its stack cannot run is not feasible, unless it is forced."""
+    verdict, refused = judge_one(job, plan), illegal(job, plan)
+    broken = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
     chip, step = job.slice.chip, first(verdict.seconds)
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
@@ -47,7 +48,8 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None) -> PlanReport
         plan=plan_table(plan), feasible=not broken, step_s=step, lower_s=first(verdict.lower),
         upper_s=first(verdict.upper), mfu=job.model_flops / (step * job.slice.flops),
         tokens_per_s_per_chip=job.tokens / step / job.slice.chips, hbm_bytes=first(verdict.hbm_bytes),
-        hbm_limit_bytes=chip.visible, bound_by=bound_by(terms), terms=terms, problems=broken, memory=memory,
+        hbm_limit_bytes=chip.visible, bound_by=bound_by(terms), terms=terms, problems=broken,
+        illegal=refused, memory=memory,
         chips=plan.chips, stack=job.stack.name, runnable=not unrunnable(plan), step_low_s=step * (1 + band.low),
         step_high_s=step * (1 + band.high), band_runs=band.runs, band=band.text, flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
@@ -78,18 +80,23 @@ def search_report(job: Job, found: Found, words: Plan, tokens: float | None = No
 
 def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None) -> TrainReport:
     """The best plans on one slice; without any, the notes say why."""
-    found = search(job, asked.space, asked.question.top, progress)
-    report = search_report(job, found, asked.space.words, asked.tokens)
-    if not found.best:
+    found, words = search(job, asked.space, asked.question.top, progress), offered(job, asked.space).words
+    report = search_report(job, found, words, asked.tokens)
+    report.notes += settlements(asked.space.words, words, job.stack.name)
+    refused = refusals(job, asked.space)
+    if refused:
+        report.notes += [f"Not possible: {text}, or add --force." for text in refused]
+    elif not found.best:
         report.notes.append(nearest_sentence(job, found.nearest, found))
     return report
 
 
-def single_report(job: Job, plan: Plan, tokens: float | None = None) -> TrainReport:
+def single_report(job: Job, plan: Plan, tokens: float | None = None, force: bool = False) -> TrainReport:
     """One given plan, feasible or not."""
-    report, work = plan_report(job, plan, tokens), workload_of(job, plan, tokens)
+    report, work = plan_report(job, plan, tokens, force), workload_of(job, plan, tokens)
     front = [FrontRow(plan_table(plan), plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
-    return TrainReport(job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, [])
+    notes = [f"Forced: {text}." for text in report.illegal if force]
+    return TrainReport(job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes)
 
 
 def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:

@@ -22,6 +22,7 @@ from dragonscale.reports.train.question import read_batch
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.plan import read_setting as read_serving_setting
 from dragonscale.tables import read_table
+from dragonscale.training.auto import AUTO, auto_stack
 from dragonscale.training.plan import Plan, parse_plan, read_field
 from dragonscale.training.stack import load_stack
 from dragonscale.units import parse, parse_count
@@ -84,7 +85,7 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
         mode=cast(Any, question.mode), capacity=_capacity(table), options=_options(question.options),
     )  # fmt: skip
     stack = question.stack or _word(table, "stack", question.plan) or "dragonscale"
-    load_stack(stack)
+    stack = auto_stack(piece, load_model(model)) if stack == AUTO else load_stack(stack).name
     seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory, "bytes", "--memory")
     if not 1 <= seconds <= _LONGEST:
         raise InputError(f"--timeout is {shorten(question.timeout)}; give the compiler from one second to a day.")
