@@ -61,7 +61,7 @@ def test_nothing_feasible_is_a_result(capsys: pytest.CaptureFixture[str]) -> Non
     arguments = ["train", "llama3-405b", "--on", "h100:8", "--batch", "1Mi", "--seq", "8192", *QUICK]
     text = printed(arguments, capsys, code=3)
     assert "The nearest" in text
-    assert "more than the 80 GB" in text
+    assert "more than the 85 GB" in text
     report = json.loads(printed([*arguments, "--json"], capsys, code=3))
     assert report["plans"] == []
     assert report["infeasible"]["memory"] > 0
