@@ -59,6 +59,7 @@ def test_the_record(report, runs):
     assert stated["rows"] == found["recompute_stated"]["rows"]
     assert found["band"]["nominal"] == 0.8
     assert 0.6 <= found["band"]["shipped"] <= 1
+    assert fitting == 21  # all of them ran
     assert found["recompute_chosen"]["rows"] + found["recompute_stated"]["rows"] == found["scored"]
     assert set(found["by_source"]) == {row.source for row in report.scored}
 

@@ -55,7 +55,8 @@ def test_what_is_simpler(simple: str, odd: str) -> None:
 
 def test_eight_gpus_get_plain_fsdp(found: Found) -> None:
     plan = found.best[0].plan
-    assert (plan.fsdp, plan.zero, plan.context) == (8, 3, 1)
+    assert (plan.fsdp, plan.context) == (8, 1)
+    assert plan.zero >= 2
 
 
 def test_within_the_slack_nothing_with_room_is_simpler(found: Found) -> None:

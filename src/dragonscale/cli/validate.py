@@ -15,6 +15,7 @@ KINDS = {
     "serving": "Score simulated times to the first token and between tokens against measured ones.",
     "collectives": "Score expected times of collectives against measured ones.",
     "kernels": "Score expected times of single kernels against measured ones.",
+    "memory": "Score expected peaks of memory, and whether runs fit, against measured ones.",
 }
 APART = {
     "latencies": "latencies (static, prefill, decode)",
@@ -150,22 +151,37 @@ def _searched(found: dict[str, Any]) -> str:
     return text + simple + (f"; {found['without_plan']} have no plan that fits" if found["without_plan"] else "") + "."
 
 
+def _memory(found: dict[str, Any]) -> list[str]:
+    """Whether runs that ran fit, and runs that ran out are refused."""
+    if "outcomes" not in found:
+        return []
+    ran, out = found["outcomes"]["ran"], found["outcomes"]["oom"]
+    lines = []
+    if ran["rows"]:
+        lines.append(f"{ran['fit']} of {ran['rows']} runs that ran fit by the planner's count of memory.")
+    if out["rows"]:
+        lines.append(f"{out['refused']} of {out['rows']} runs that ran out of memory are refused.")
+    return [*lines, ""] if lines else []
+
+
 def _text(found: dict[str, Any], group: str) -> str:
     lines = [f"{found['scored']} of {found['rows']} rows scored"]
     lines += [f"  left out: {count} ({reason})" for reason, count in found["skipped"].items()]
+    if not found["scored"] and "outcomes" in found:
+        return "\n".join([*lines, "", *_memory(found)]).rstrip()
     header = [group, "rows", "median error", "mean"]
     parts = found[f"by_{group}"]
     rows = [_line(name, part) for name, part in parts.items()]
     if group == "network":
         header += ["above 1 MiB", "median error"]
         rows = [row + _line("", part["large"])[1:3] for row, part in zip(rows, parts.values(), strict=True)]
-    lines += ["", table(header, rows, right=range(1, len(header))), "", *_apart(found), *_training(found)]
+    lines += ["", table(header, rows, right=range(1, len(header))), "", *_apart(found), *_training(found), *_memory(found)]
     worst = [
         [row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])] for row in found["worst"]
     ]
     shown = table(["id", "measured", "predicted", "error"], worst, right=[1, 2, 3], indent=2)
     bias = found["bias"] or 0.0
-    lean = ("high", "low") if "rates" in found else ("slow", "fast")
+    lean = ("high", "low") if "rates" in found or "outcomes" in found else ("slow", "fast")
     lines += ["worst rows", shown, ""]
     lines.append(
         f"Median error {_percent(found['median_ape'])}, mean {_percent(found['mape'])}, predictions "

@@ -71,18 +71,19 @@ def worst_of(rows: Iterable[Scored], most: int = 10) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """What a validation found: every scored row, how many were left out for which reason, and in
-    `apart` what is scored apart, as JSON has it."""
+    """What a validation found: every scored row, how many were left out for which reason, in
+    `apart` what is scored apart, as JSON has it, and how many rows were only `decided` (yes or no)."""
 
     scored: tuple[Scored, ...]
     skipped: dict[str, int]
     group_name: str = "network"
     apart: dict[str, Any] = field(default_factory=dict)
+    decided: int = 0
 
     @property
     def rows(self) -> int:
         """Rows read in all."""
-        return len(self.scored) + sum(self.skipped.values())
+        return len(self.scored) + self.decided + sum(self.skipped.values())
 
     def as_json(self) -> dict[str, Any]:
         """The record of `dscale validate --json`."""

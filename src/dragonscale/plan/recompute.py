@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from dragonscale.models.activations import saved_tensors
 from dragonscale.models.program import Op, Section
+from dragonscale.models.recompute_modules import is_modules, module_lines
 from dragonscale.plan.reader import Move, Reading, read_forward
 
 _NEEDS_NOTHING = ("add", "bias", "cache", "lookup", "join", "dispatch", "combine")
@@ -43,6 +44,8 @@ _AGAIN: dict[tuple[object, ...], frozenset[int]] = {}
 
 
 def _found(section: Section, policy: str) -> frozenset[int]:
+    if is_modules(policy):
+        return module_lines(section, policy)
     ops = section.ops
     read = _reads(section)
     kept = {array.name for array in saved_tensors(section, policy)} if policy != "block" else set()

@@ -23,7 +23,8 @@ from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires, lay_wires
 from dragonscale.training.auto import AUTO, auto_choice
-from dragonscale.training.memory import fullest_rank, ranks_held, section_bytes
+from dragonscale.training.memory import section_bytes
+from dragonscale.training.peak_memory import fullest_rank, ranks_held
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes
 from dragonscale.training.stack import Stack, change, load_stack

@@ -16,8 +16,9 @@ from dragonscale.numbers import maximum
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
 from dragonscale.training.evaluation import straggling
-from dragonscale.training.memory import Held, fullest_bytes, ranks_held, section_bytes
+from dragonscale.training.memory import Held, section_bytes
 from dragonscale.training.passes import LayerPass, SectionSums, sum_lines
+from dragonscale.training.peak_memory import fullest_bytes, ranks_held
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.rows import SHAPE, STATE, Chosen, Rows, take
 from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes

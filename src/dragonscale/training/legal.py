@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragonscale.hardware import Chip
 from dragonscale.hardware.chip import DTYPE_BYTES
+from dragonscale.models.recompute_modules import is_modules
 from dragonscale.training.legality import FAMILIES, WORDS, Legality, family, rules
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.stages import layout_for

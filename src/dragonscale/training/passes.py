@@ -10,6 +10,7 @@ A section's lines are summed once into buckets (`SectionSums`); passes are made 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from dragonscale.models.recompute_modules import is_modules
 from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.recompute import again_lines, again_moves
@@ -41,7 +42,7 @@ def rerun_share(line: PassLine, reading: Reading, remat: str, stack: Stack) -> N
     """
     if line.phase != "forward" or line.carries == "weight" or "block" not in reading.section.name:
         return 0.0
-    if not stack.recompute.whole:
+    if not stack.recompute.whole or is_modules(remat):
         return _needed_share(line, reading, "block" if remat == "offload" else remat)
     if remat in ("none", "block", "offload"):
         return 0.0 if remat == "none" else 1.0
@@ -54,7 +55,7 @@ def _needed_share(line: PassLine, reading: Reading, remat: str) -> Number:
     again = again_lines(reading.section, remat)
     if line.moves and line.what != "P":
         return 1.0 if line.ops[0][0] in again_moves(reading, remat) else 0.0
-    if line.kind == "attention" and reading.rules.ring:
+    if line.kind == "attention" and reading.rules.ring and not is_modules(remat):
         return 1.0  # a ring runs again for the sums that its gradient needs
     rerun = [done for place, done in line.ops if place in again]
     if len(rerun) in (0, len(line.ops)):

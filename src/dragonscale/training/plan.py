@@ -19,6 +19,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.models.activations import REMAT
+from dragonscale.models.recompute_modules import MODULES, is_modules, read_modules
 
 AXES = ("pipe", "data", "fsdp", "expert", "context", "tensor")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev")
@@ -37,7 +38,8 @@ class Plan:
     the layers of every stage in order. `context_by` says how attention sees the keys of other chips: gathered, round a ring, or by
     trading sequence for heads (Ulysses). `etp` slices every expert over `tensor`; otherwise whole experts are spread over it.
     `fold` spreads experts over `context` as well (`context`), or not (`tensor`).
-    `offload` keeps the optimizer's state in the host's memory."""
+    `offload` keeps the optimizer's state in the host's memory. `remat` is a policy of `POLICIES`, or modules to recompute, joined by `+`
+    (`dragonscale.models.recompute_modules`)."""
 
     data: int = 1
     fsdp: int = 1
@@ -110,9 +112,11 @@ def read_field(name: str, value: Any) -> Any:
     if name not in kinds:
         raise unknown("part of a plan called", name, [*kinds, *SHORT])
     text = _OLD.get(str(value).strip(), str(value).strip())
+    if name == "remat" and ("+" in text or text in MODULES):
+        return read_modules(text)
     if name in _CHOICES:
         if text not in _CHOICES[name]:
-            raise unknown(f"{name} policy" if name == "remat" else name, text, _CHOICES[name])
+            raise unknown(f"{name} policy" if name == "remat" else name, text, [*_CHOICES[name], *(MODULES if name == "remat" else ())])
         return text
     if name == "layout":
         if text not in ("even", "ends") and not re.fullmatch(r"\d{1,4}(-\d{1,4})*", text):
@@ -147,6 +151,8 @@ def read_setting(part: str, whole: str) -> tuple[str, str]:
         number = re.fullmatch(r"([a-z]+)(\d+)", name)
         if name in _WORDS:
             return _WORDS[name], name
+        if is_modules(name):
+            return "remat", name
         if number and (number[1] in SHORT or number[1] in AXES):
             return SHORT.get(number[1], number[1]), number[2]
         raise InputError(

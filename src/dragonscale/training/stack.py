@@ -130,10 +130,24 @@ class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Activations kept over those that the gradients need."""
     prefetch: float = 2.0
     """Layers whose weights are gathered at once."""
-    logit_bytes: float = 12.0
-    """Bytes held for each logit (bf16, fp32, their gradients)."""
-    reserve_bytes: float = 4e9
-    """The framework's and the network library's own."""
+    logit_bytes: float = 8.0
+    """Bytes held for each logit at the loss (in bf16, in fp32, their gradients, softmaxes)."""
+    loss_chunks: float = 1.0
+    """Pieces in which logits are made and used, one after the other (1: all are there at once)."""
+    gradient_buffer: bool = False
+    """Whether gradients have a buffer of their own all the time; otherwise each is there once it is found."""
+    pipe_whole: bool = False
+    """Whether ZeRO-3 under a pipeline keeps weights gathered, and gradients whole until the last microbatch."""
+    placeholders: bool = False
+    """Whether autograd is handed an empty gradient for each shape of a layer's weights, whose gradients are added up elsewhere."""
+    update_bytes: float = 0.0
+    """Bytes that the optimizer makes for each of its parameters beside state and gradients."""
+    slack: float = 1.05
+    """What the allocator has taken over what it has given out, where there is room."""
+    fragmentation: float = 0.02
+    """The part of it that cannot be used, which must fit too."""
+    reserve_bytes: float = 1.5e9
+    """Outside the allocator: the driver's context, the network library's buffers."""
 
 
 class StackHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

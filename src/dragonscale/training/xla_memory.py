@@ -2,7 +2,7 @@
 
 State, saved activations and gradients are counted as they are. Beside them lies a workspace, which is largest either
 around the head (logits and what the loss makes of them, the head's weights and their gradient) or in a layer's backward pass
-(gathered weights, the FFN's hidden dims, attention's block of scores, residuals, and their gradients). How many copies of each
+(gathered weights, the FFN's hidden dims, attention's block of scores unless a flash kernel has them, residuals, and their gradients). How many copies of each
 are alive at once is the compiler's affair: the counts in `ALIVE` were fitted, for each compiler, on compiled programs
 (`docs/verify.md` says on which and how far others are off).
 """
@@ -97,7 +97,9 @@ def section_parts(reading: Reading, sizes: dict[str, Number], mesh: Mesh, plan: 
         tied=shared if section.name == "head" else 0.0,
         saved=sum((elements(array) for array in _saved(section, plan)), 0.0) * BF16 if "block" in section.name else 0.0,
         hidden=sum((elements(array) for array in acts), 0.0) * BF16,
-        scores=maximum(0.0, *(_score_block(op.inputs[0], rules, sizes, mesh) for op in blocks)) if blocks else 0.0,
+        scores=maximum(0.0, *(_score_block(op.inputs[0], rules, sizes, mesh) for op in blocks))
+        if blocks and stack.kernels.masked_square
+        else 0.0,
         rows=elements(routed) * BF16 if routed is not None else 0.0,
         logits=elements(logits) * BF16 if section.name == "head" and logits is not None else 0.0,
     )
@@ -151,7 +153,9 @@ def xla_held(
         HeldLine("saved activations", "saved by layers", flight * sum(parts[name].saved * often for name, often in counts.items()), "forward", "backward"),
         HeldLine("gradients added up", "gradients of earlier microbatches", where(microbatches > 1, share * FP32, 0.0)),
     ]  # fmt: skip
-    around = {"logits": alive.logits * head.logits, "head's weights": alive.head * (head.used + head.tied) * BF16}
+    # Where the stack's loss is its own, by what it holds; of our own program's, as many copies as the compiler has.
+    copies = stack.memory.logit_bytes / stack.memory.loss_chunks / BF16 or alive.logits
+    around = {"logits": copies * head.logits, "head's weights": alive.head * (head.used + head.tied) * BF16}
 
     def largest(name: str) -> Number:
         return maximum(0.0, *(getattr(one, name) for one in blocks))

@@ -1,0 +1,177 @@
+"""The peak of a rank's memory: layers put into ranks, the moment when most is there, and what the allocator takes for it.
+
+State (weights, master copy, optimizer) is there all the time. Beside it, four moments can be the fullest:
+
+| moment | what is there |
+|---|---|
+| head | everything that layers keep, the logits and what the loss makes of them |
+| layer | everything that layers keep, one layer's workspace, gathered weights, gradients on their way |
+| end | all gradients, one layer's workspace, gathered weights |
+| update | all gradients, and what the optimizer makes beside its state |
+
+Gradients lie in a buffer all the time in some stacks, and in others from the second microbatch on; otherwise each is there once its layer's
+backward pass is done, when what the layer kept is gone: so the start or the end of the backward pass is the fullest.
+
+What these tensors add up to is what an allocator counts as allocated. It takes more: blocks that do not fit what is free (fragmentation, which
+must fit too), and blocks that it keeps for later (which it gives back when asked). Outside it lie the driver's context and the network library's
+buffers.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dragonscale.numbers import Number, maximum, minimum, where
+from dragonscale.plan.ledger import HeldLine
+from dragonscale.training.memory import Held
+from dragonscale.training.plan import Plan
+from dragonscale.training.stack import Stack, StackMemory
+from dragonscale.training.stages import StageLayers, held_last, held_microbatches
+
+OUTSIDE = ("fragmentation", "framework")
+"""Parts that no tensor has: what an allocator cannot use, and what lies outside of it."""
+MOMENTS = ("head", "layer", "end", "update")
+_SINCE = {
+    "activations": ("forward", "backward"),
+    "gradients": ("backward", "update"),
+    "logits": ("forward", "backward"),
+    "workspace": ("backward", "backward"),
+    "gathered weights": ("forward", "backward"),
+    "reducing": ("backward", "backward"),
+    "update": ("update", "update"),
+}
+_WHAT = {
+    "weights": "weights of {}",
+    "gradients": "gradients of {}",
+    "optimizer": "optimizer of {}",
+    "activations": "saved by {}",
+    "logits": "logits and their gradient",
+    "workspace": "alive inside a layer",
+    "gathered weights": "layers gathered at once",
+    "reducing": "gradients on their way",
+    "update": "made by the optimizer",
+    "placeholders": "empty gradients for autograd",
+}
+_THERE = {
+    "head": ("early", "activations", "logits", "ends"),
+    "layer": ("early", "activations", "workspace", "layers", "ends", "reducing"),
+    "end": ("late", "workspace", "layers", "ends", "reducing"),
+    "update": ("late", "update"),
+}
+"""What is there at each moment beside state: gradients as early or as late as that, weights gathered of layers and of the ends."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Bytes of one rank: state and gradients by part and section, what layers keep by section, and what comes and goes."""
+
+    memory: StackMemory
+    state: dict[tuple[str, str], Number]
+    gradients: dict[str, Number]
+    kept: dict[str, Number]
+    passing: dict[str, Number]
+    early: Number
+
+    @cached_property
+    def moments(self) -> dict[str, Number]:
+        """Bytes beside the state at each moment."""
+        late = sum(self.gradients.values())
+        sizes = self.passing | {"early": self.early * late, "late": late, "activations": sum(self.kept.values())}
+        return {name: sum(sizes[part] for part in there) for name, there in _THERE.items()}
+
+    @cached_property
+    def total(self) -> Number:
+        """Bytes that must fit."""
+        allocated = sum(self.state.values()) + maximum(*self.moments.values())
+        return allocated * (1 + self.memory.fragmentation) + self.memory.reserve_bytes
+
+    def lines(self) -> list[HeldLine]:
+        """What is there at the fullest moment, tensor by tensor."""
+        most = maximum(*self.moments.values())
+        left: Number = 1.0
+        at: dict[str, Number] = {}  # 1 for the fullest moment, the first of several
+        for name, size in self.moments.items():
+            at[name] = where(size >= most, left, 0.0)
+            left = left - at[name]
+
+        def present(part: str) -> Number:
+            return sum((at[name] for name, there in _THERE.items() if part in there), 0.0)
+
+        found = [_line(part, section, size) for (part, section), size in self.state.items()]
+        often = self.early * present("early") + present("late")
+        found += [_line("gradients", section, often * size) for section, size in self.gradients.items()]
+        found += [_line("activations", section, present("activations") * size) for section, size in self.kept.items()]
+        gathered = present("layers") * self.passing["layers"] + present("ends") * self.passing["ends"]
+        found.append(_line("gathered weights", "", gathered))
+        for part in ("workspace", "logits", "reducing", "update"):
+            found.append(_line(part, "", present(part) * self.passing[part]))
+        allocated = sum(line.bytes for line in found)
+        found.append(HeldLine("fragmentation", "the allocator's", self.memory.fragmentation * allocated))
+        found.append(HeldLine("framework", "context and network buffers", self.memory.reserve_bytes + 0 * allocated))
+        return found
+
+
+def _line(part: str, section: str, size: Number) -> HeldLine:
+    return HeldLine(part, _WHAT[part].format(section), size, *_SINCE.get(part, ("always", "always")), section)
+
+
+def ranks_held(
+    plan: Plan, stack: Stack, held: dict[str, Held], layers: StageLayers, numbers: dict[str, Any], microbatches: Number,
+    ends: list[str],
+) -> tuple[Rank, Rank]:  # fmt: skip
+    """What two ranks hold: the first, with the most microbatches and the embedding, and the last, with the head."""
+    alone = numbers["pipe"] == 1
+    flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
+    few = minimum(held_last(plan.schedule, numbers["pipe"], numbers["virtual"]), microbatches)
+    early = 1.0 if stack.memory.gradient_buffer else where(microbatches > 1, 1.0, 0.0)
+    first, last = {"embed": 1} | dict.fromkeys(ends, alone), {"embed": alone} | dict.fromkeys(ends, 1)
+    return (
+        _one_rank(plan, stack, held, layers.first, first, flight, early),
+        _one_rank(plan, stack, held, layers.last, last, where(alone, flight, few), early),
+    )
+
+
+def _one_rank(
+    plan: Plan, stack: Stack, held: dict[str, Held], counts: dict[str, Any], ends: dict[str, Any], flight: Number,
+    early: Number,
+) -> Rank:  # fmt: skip
+    copies = 2.0 if plan.schedule == "dualpipe" else 1.0
+    memory, often = stack.memory, counts | ends
+    blocks = [held[kind] for kind in counts]
+    state = {("weights", name): copies * times * held[name].weights for name, times in often.items()}
+    state |= {("optimizer", name): times * held[name].optimizer for name, times in often.items()}
+    if memory.placeholders:
+        state["placeholders", ""] = maximum(*[one.placeholders for one in blocks], 0.0)
+    share = sum(times * held[name].parameters for name, times in often.items())
+    passing = {
+        "logits": ends["head"]
+        * (held["head"].logits * memory.logit_bytes / memory.loss_chunks + held["head"].working),
+        "workspace": maximum(*[one.working - one.activations for one in blocks], 0.0),
+        "layers": memory.prefetch * maximum(*[one.gathered for one in blocks], 0.0),
+        "ends": sum(times * held[name].gathered for name, times in ends.items()),
+        "reducing": maximum(*[one.reducing for one in blocks], 0.0),
+        "update": memory.update_bytes * share,
+    }
+    return Rank(
+        memory,
+        state,
+        {name: copies * times * held[name].gradients for name, times in often.items()},
+        {name: flight * times * held[name].activations for name, times in counts.items()},
+        passing,
+        early,
+    )
+
+
+def fullest_bytes(ranks: tuple[Rank, Rank]) -> Number:
+    """Bytes of the fuller rank."""
+    return maximum(*(rank.total for rank in ranks))
+
+
+def fullest_rank(ranks: tuple[Rank, Rank]) -> list[HeldLine]:
+    """What the fuller rank holds."""
+    fuller = ranks[1].total > ranks[0].total
+    pairs = zip(*(rank.lines() for rank in ranks), strict=True)
+    return [
+        HeldLine(first.part, first.what, where(fuller, last.bytes, first.bytes), first.since, first.until, first.section)
+        for first, last in pairs
+    ]
