@@ -54,7 +54,7 @@ def test_eight_chips_take_more_of_the_batch_before_more_of_the_sequence():
     for microbatch in (1, 2, 4, 8):
         for by in WAYS:
             assert plain < seconds(judged("context=8", job, microbatch=microbatch, context_by=by))
-    assert search(job, Space(remat=("none", "block")), count=1).best[0].plan == Plan(fsdp=8)
+    assert search(job, Space(remat=("none", "block")), count=1).best[0].plan in (Plan(fsdp=8), Plan(fsdp=8, zero=2))
 
 
 @pytest.mark.parametrize("remat", ["none", "block"])

@@ -94,6 +94,8 @@ def matters(plan: Plan, word: str, experts: bool) -> bool:
 def choice(plan: Plan, word: str) -> Any:
     """What a plan chooses of a word, as the table names it."""
     value = getattr(plan, word)
+    if word == "remat" and is_modules(value):
+        return "modules"
     return "by stage" if word == "layout" and value not in ("even", "ends") else value
 
 
