@@ -34,7 +34,8 @@ def needed_tensors(section: Section, again: frozenset[int] = frozenset()) -> lis
         for array in op.inputs:
             position, maker, tensor = made.setdefault(array.name, (-1, None, array))
             read.add(array.name)
-            reads = (op.function not in _PASS_THROUGH or line in again) and position not in again
+            passes = op.function == "add" or (op.function in _PASS_THROUGH and line not in again)
+            reads = not passes and position not in again
             if reads and "b" in array.names and array.dtype != "fp32":
                 needed[array.name, position] = (maker, tensor)
         if op.output is not None:
