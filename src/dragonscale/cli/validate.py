@@ -175,7 +175,14 @@ def _text(found: dict[str, Any], group: str) -> str:
     if group == "network":
         header += ["above 1 MiB", "median error"]
         rows = [row + _line("", part["large"])[1:3] for row, part in zip(rows, parts.values(), strict=True)]
-    lines += ["", table(header, rows, right=range(1, len(header))), "", *_apart(found), *_training(found), *_memory(found)]
+    lines += [
+        "",
+        table(header, rows, right=range(1, len(header))),
+        "",
+        *_apart(found),
+        *_training(found),
+        *_memory(found),
+    ]
     worst = [
         [row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])] for row in found["worst"]
     ]

@@ -12,7 +12,6 @@ from dragonscale.training.evaluation import Verdict, first, judge_one
 from dragonscale.training.peak_memory import OUTSIDE
 
 
-
 def counted(run: MemoryRun, verdict: Verdict) -> float:
     """The bytes that the row's counter is expected to show."""
     allocated = sum(first(size) for part, size in verdict.ledger.memory.items() if part not in OUTSIDE)
@@ -37,9 +36,7 @@ def validate(path: str | Path) -> ScoreReport:
             method[one.id] = row.method
     methods = {name: statistics_of(rows) for name, rows in by(scored, lambda row: method[row.id]).items()}
     counters = {name: statistics_of(rows) for name, rows in by(scored, lambda row: row.group.split()[-1]).items()}
-    report = report_of(
-        scored, reasons, "stack", by_method=methods, by_counter=counters, outcomes=outcomes(judged)
-    )
+    report = report_of(scored, reasons, "stack", by_method=methods, by_counter=counters, outcomes=outcomes(judged))
     return replace(report, decided=len(judged) - len(scored))
 
 

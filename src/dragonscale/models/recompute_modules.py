@@ -26,9 +26,9 @@ _IN: dict[str, Callable[[Op], bool]] = {
     "moe": lambda op: op.part in ("router", "experts", "shared"),
     "moe_act": lambda op: op.part == "experts" and op.function == "act",
     "shared_experts": lambda op: op.part == "shared",
-    "mla_up_proj": lambda op: op.function in ("einsum", "norm", "join")
-    and op.inputs[0].name in _LATENT
-    and op.part == "attention",
+    "mla_up_proj": lambda op: (
+        op.function in ("einsum", "norm", "join") and op.inputs[0].name in _LATENT and op.part == "attention"
+    ),
 }
 MODULES = tuple(_IN)
 

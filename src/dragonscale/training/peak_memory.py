@@ -144,8 +144,7 @@ def _one_rank(
         state["placeholders", ""] = maximum(*[one.placeholders for one in blocks], 0.0)
     share = sum(times * held[name].parameters for name, times in often.items())
     passing = {
-        "logits": ends["head"]
-        * (held["head"].logits * memory.logit_bytes / memory.loss_chunks + held["head"].working),
+        "logits": ends["head"] * (held["head"].logits * memory.logit_bytes / memory.loss_chunks + held["head"].working),
         "workspace": maximum(*[one.working - one.activations for one in blocks], 0.0),
         "layers": memory.prefetch * maximum(*[one.gathered for one in blocks], 0.0),
         "ends": sum(times * held[name].gathered for name, times in ends.items()),
@@ -172,6 +171,8 @@ def fullest_rank(ranks: tuple[Rank, Rank]) -> list[HeldLine]:
     fuller = ranks[1].total > ranks[0].total
     pairs = zip(*(rank.lines() for rank in ranks), strict=True)
     return [
-        HeldLine(first.part, first.what, where(fuller, last.bytes, first.bytes), first.since, first.until, first.section)
+        HeldLine(
+            first.part, first.what, where(fuller, last.bytes, first.bytes), first.since, first.until, first.section
+        )
         for first, last in pairs
     ]

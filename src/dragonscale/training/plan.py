@@ -116,7 +116,11 @@ def read_field(name: str, value: Any) -> Any:
         return read_modules(text)
     if name in _CHOICES:
         if text not in _CHOICES[name]:
-            raise unknown(f"{name} policy" if name == "remat" else name, text, [*_CHOICES[name], *(MODULES if name == "remat" else ())])
+            raise unknown(
+                f"{name} policy" if name == "remat" else name,
+                text,
+                [*_CHOICES[name], *(MODULES if name == "remat" else ())],
+            )
         return text
     if name == "layout":
         if text not in ("even", "ends") and not re.fullmatch(r"\d{1,4}(-\d{1,4})*", text):
