@@ -11,7 +11,7 @@ decode degree: (8*B*W_hbm + 3*F*W_ici + 2*H*N*W_ici)/(2*(4*B*W_hbm - H*W_ici)) =
 cache over FLOPs: D*W_hbm*(3*C*F*L + 2*C*H*L*N + 2*C*H*L*tensor + C_int8*V)/(C*C_int8*H*L*tensor) = 913.3
 cache over weights: D*(3*F*L + 2*H*L*N + 2*H*L*tensor + 2*V)/(2*B*H*L*tensor) = 3428
 plateau: where the roofline grows with the batch = 274.8
-largest batch: (HBM*m - r - w)/(S*c) = 49.73
+largest batch: (HBM*m - r - w)/(S*c) = 44.36
 prefill degree: (4*C_int8 + 3*F*W_ici + 2*H*K*W_ici + 2*H*N*W_ici)/(4*C_int8) = 6.965
 """
 

@@ -119,7 +119,7 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The part of HBM that it uses, or of what the weights and the workspace leave free: see `share_of`."""
     share_of: str = "hbm"
     """Whether `share` is a part of all (`hbm`) or of what is left beside weights, workspace and reserve (`free`)."""
-    reserve_bytes: float = 1.1e9
+    reserve_bytes: float = 2e9
     """What of that it keeps for itself: its CUDA context and communication buffers."""
     page: int = 16
     """Tokens to a page of the KV cache."""
