@@ -202,7 +202,7 @@ def test_progress_is_told(small: Job) -> None:
         ("tensor=3", "does not divide the model's 32 query heads"),
         ("context=3", "does not divide over context=3"),
         ("expert=2", "no experts"),
-        ("pipe=2,virtual=2", "schedule=interleaved"),
+        ("pipe=2,virtual=2,schedule=1f1b", "schedule=interleaved"),
         ("pipe=4,microbatch=4,virtual=2,schedule=interleaved", "in rounds of pipe=4, and there are 2"),
         ("pipe=8,schedule=dualpipe", "at least 2 x 8"),
     ],

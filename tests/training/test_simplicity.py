@@ -10,7 +10,7 @@ from dragonscale.training.evaluation import Job, first, judge_one, make_job
 from dragonscale.training.keeper import Candidate, unverifiable
 from dragonscale.training.legal import unrunnable
 from dragonscale.training.listing import listed, shape_of, twins
-from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.plan import Plan, parse_plan, short_plan
 from dragonscale.training.search import Found, search
 from dragonscale.training.simplicity import CONTEXT_GAIN, points
 from dragonscale.training.space import Space
@@ -107,3 +107,12 @@ def test_the_best_that_run_and_verify_take(job: Job, found: Found) -> None:
     assert not unverifiable(found.verified.plan)
     assert found.verified.plan.pipe == 1
     assert first(judge_one(job, found.verified.plan).seconds) == pytest.approx(found.verified.seconds, rel=1e-9)
+
+
+SHORT = ["fsdp=8", "pp4 tp8 v2 z1", "cp2 ring fsdp4 mb2 none", "pp4 zb-h1 dp2 z0", "tp8 fp8 muon offload", "pp2 layout=ends etp=true sp0"]
+
+
+@pytest.mark.parametrize("text", SHORT)
+def test_what_tables_print_is_read_back(text: str) -> None:
+    plan = parse_plan(text)
+    assert parse_plan(short_plan(plan)) == plan

@@ -34,7 +34,7 @@ class Bar:
         if self.task is None or total != self.total:
             if self.task is not None:
                 self.bar.remove_task(self.task)
-            self.task, self.total = self.bar.add_task(f"{total:,} {self.what}", total=total), total
+            self.task, self.total = self.bar.add_task(f"searching {self.what}", total=total), total
         self.bar.update(self.task, completed=done)
 
     def __exit__(self, *_: object) -> None:

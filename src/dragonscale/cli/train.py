@@ -13,20 +13,33 @@ from dragonscale.errors import InputError
 
 INFEASIBLE = 3
 
-WHERE = "A slice (v5p:8x16x16, h100:4096). A chip alone (h100) asks for the fewest of them; 'any' for the cheapest slice of all."
+WHERE = (
+    "A slice (v5p:8x16x16, h100:4096), or several (h100:64,v5p:4x4x8, or --on again). A chip alone (h100) asks for the fewest of them; "
+    "'any' or 'all' for the cheapest slice of the catalogue."
+)
 
 
 def run(
     model: Annotated[str, Parameter(help="A preset (llama3-70b), a config.json, or a TOML file.")],
     /,
     *,
-    on: Annotated[str, Parameter(help=WHERE)],
+    on: Annotated[list[str], Parameter(help=WHERE)],
     batch: Annotated[str, Parameter(help="Tokens of a step (4M), or sequences (512seq).")],
     seq: Annotated[str, Parameter(help="Tokens of a sequence.")],
     tokens: Annotated[str, Parameter(help="Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter.")] = "",
     plan: Annotated[
-        str, Parameter(help="Judge this plan (fsdp=64,tensor=4,remat=block, or a .toml) and no other.")
+        str, Parameter(help="Judge this plan (fsdp=64,tensor=4,remat=block; tp4 fsdp64; a .toml) against the best.")
     ] = "",
+    alone: Annotated[
+        bool, Parameter(negative="", help="Judge --plan alone, without looking for a better one.")
+    ] = False,
+    measured: Annotated[
+        str, Parameter(help="With --plan: the step that was measured (8.2s). Where did the rest go?")
+    ] = "",
+    slack: Annotated[
+        str,
+        Parameter(help="How much slower than the fastest a simpler plan may be (0: the fastest whatever it takes)."),
+    ] = "1%",
     top: Annotated[int, Parameter(help="How many of the best plans to show.")] = 5,
     rank: Annotated[str, Parameter(help="time, or cost: the fewest dollars, on this slice or a part of it.")] = "time",
     stack: Annotated[
@@ -67,14 +80,14 @@ def run(
 ) -> int:
     """How should a training run be split over chips, how long does a step take, what bounds it, what does it cost?"""
     from dragonscale.cli.train_text import text_of
-    from dragonscale.reports.train.ask import answer
+    from dragonscale.reports.train.ask import answer, next_command
     from dragonscale.reports.train.question import TrainQuestion, read_question
     from dragonscale.reports.verify.best import training_question
 
     question = TrainQuestion(
-        model=model, on=on, batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
-        remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew, capacity=capacity,
-        price=price, documents=documents, force=force,
+        model=model, on=",".join(on), batch=batch, seq=seq, tokens=tokens, plan=plan, top=top, rank=rank, stack=stack,
+        remat=remat, dtype=dtype, fix=fix, deadline=deadline, largest=largest, chart=chart, skew=skew, slack=slack,
+        measured=measured, alone=alone, capacity=capacity, price=price, documents=documents, force=force,
     )  # fmt: skip
     asked = read_question(question)
     if verify and asked.documents:
@@ -86,7 +99,7 @@ def run(
     if report.plans:
         _write_files(asked, report, save, plot, chart, timeline)
     ask = partial(training_question, asked, report) if verify and report.plans else None
-    compared = conclude(report, lambda: print(text_of(report, explain)), ask, json)
+    compared = conclude(report, lambda: print(text_of(report, explain, next_command(asked, report))), ask, json)
     return compared if report.plans and report.plans[0].feasible else INFEASIBLE
 
 
@@ -97,7 +110,7 @@ def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, ch
     from dragonscale.roofline.chart import save_chart
 
     if save is not None:
-        save_best(report, save)
+        save_best(asked, report, save)
         note(f"Wrote {save}.")
     if timeline is not None:
         save_step(asked, report, timeline)

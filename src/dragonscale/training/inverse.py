@@ -1,4 +1,4 @@
-"""The planner asked backwards: the fewest chips, the cheapest slice, the largest batch, the largest model.
+"""The planner asked backwards: the fewest chips, the largest batch, the largest model.
 
 Feasibility does not grow evenly with the chips (heads and batches must divide), so slices are tried one by one in order,
 from the smallest that could possibly do: no slice computes faster than its peak or holds more than its memory.
@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.hardware import Chip, Slice
-from dragonscale.hardware.catalogue import chip_names, load_chip
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, moved
+from dragonscale.training.memory import OPTIMIZER_BYTES
+from dragonscale.training.plan import Plan
 from dragonscale.training.scaling import slice_sizes
 from dragonscale.training.search import Candidate, Progress, search
 from dragonscale.training.space import Space
@@ -19,6 +20,16 @@ from dragonscale.training.space import Space
 MOST_CHIPS = 65536
 QUICK = Space(remat=("none", "selective", "block"), zero=(0, 1, 3), schedule=("1f1b", "interleaved"))
 """A smaller space for questions that search many slices."""
+
+
+def quick(space: Space) -> Space:
+    """A space with no more words than `QUICK` where it leaves them open; what was pinned stays."""
+    every, found = Space(), {}
+    for name in ("remat", "zero", "schedule"):
+        given = getattr(space, name)
+        fewer = tuple(one for one in given if one in getattr(QUICK, name))
+        found[name] = fewer if given == getattr(every, name) and fewer else given
+    return replace(space, **found)
 
 
 @dataclass(frozen=True)
@@ -36,11 +47,12 @@ def run_seconds(job: Job, step_s: float, tokens: float | None) -> float:
     return step_s if tokens is None else run_budget(tokens, job.tokens, step_s, job.slice.chips).seconds
 
 
-def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | None, dtype: str = "bf16") -> int:
-    """Fewer chips than this cannot do: their peak FLOP/s are too slow, or their memory is smaller than the weights."""
+def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | None, words: Plan = Plan()) -> int:
+    """Fewer chips than this cannot do: their peak FLOP/s are too slow, or all their memory is less than weights and optimizer state."""
     steps = run_seconds(job, 1.0, tokens)
-    by_time = steps * job.model_flops / (deadline * chip.peak(dtype)) if deadline else 1.0
-    by_memory = count_parameters(job.model).total * 2 / chip.visible
+    by_time = steps * job.model_flops / (deadline * chip.peak(words.dtype)) if deadline else 1.0
+    state = OPTIMIZER_BYTES[words.optimizer] if words.offload == "none" else 0.0
+    by_memory = count_parameters(job.model).total * (2 + state) / chip.visible
     return max(1, int(max(by_time, by_memory)))
 
 
@@ -66,39 +78,9 @@ def fewest_chips(
     progress: Progress | None = None,
 ) -> Fit | None:
     """The smallest slice of a chip that holds the job and, if there is a deadline, meets it."""
-    pieces = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, deadline, tokens, space.words.dtype), fine=True)
+    pieces = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, deadline, tokens, space.words), fine=True)
     enough = (fit for fit in fits(job, pieces, space, tokens, progress) if deadline is None or fit.seconds <= deadline)
     return next(enough, None)
-
-
-def cheapest_slice(
-    job: Job,
-    space: Space = QUICK,
-    deadline: float | None = None,
-    tokens: float | None = None,
-    progress: Progress | None = None,
-    chips: Iterable[str] | None = None,
-) -> list[Fit]:
-    """The cheapest slice of every chip with a known price, cheapest first; larger slices only as long as they can win.
-
-    On one kind of chip more chips are never cheaper, unless fewer must recompute or wait: a few sizes above the smallest
-    are tried.
-    """
-    found: list[Fit] = []
-    for name in chips if chips is not None else chip_names():
-        chip = load_chip(name)
-        if chip.price is None:
-            continue
-        pieces = slice_sizes(chip, MOST_CHIPS, least_chips(job, chip, deadline, tokens, space.words.dtype))
-        tried: list[Fit] = []
-        for fit in fits(job, pieces, space, tokens, progress):
-            if deadline is None or fit.seconds <= deadline:
-                tried.append(fit)
-            if len(tried) == 3:
-                break
-        if tried:
-            found.append(min(tried, key=lambda fit: fit.cost or 0.0))
-    return sorted(found, key=lambda fit: fit.cost or 0.0)
 
 
 def last_fitting(sizes: list[int], holds: Callable[[int], bool]) -> int | None:

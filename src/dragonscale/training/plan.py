@@ -103,7 +103,7 @@ SHORT = {
 _OLD = {"zero-bubble": "zb-h1"}
 _WORDS = {word: name for name in ("remat", "schedule", "context_by", "optimizer", "dtype") for word in _CHOICES[name]}
 _WORDS |= dict.fromkeys(_OLD, "schedule")
-del _WORDS["none"]
+_WORDS["none"] = "remat"  # which is what tables print; that nothing is offloaded they leave out
 
 
 def read_field(name: str, value: Any) -> Any:
@@ -183,6 +183,8 @@ def parse_plan(text: str) -> Plan:
             raise InputError(f"In the plan {shorten(text)} {name} is given twice.")
         seen.add(name)
         plan = replace(plan, **{name: read_field(name, value)})
+    if plan.virtual > 1 and "schedule" not in seen:
+        return replace(plan, schedule="interleaved")
     return plan
 
 
@@ -195,6 +197,35 @@ def given_settings(text: str) -> frozenset[str]:
     if text.strip().endswith(".toml"):
         return frozenset(read_setting(f"{name}={value}", text)[0] for name, value in plan_settings(text).items())
     return frozenset(read_setting(part, text)[0] for part in re.split(r"[,\s]+", text.strip()) if part)
+
+
+_SHOWN = {
+    "pipe": "pp",
+    "data": "dp",
+    "fsdp": "fsdp",
+    "expert": "ep",
+    "context": "cp",
+    "tensor": "tp",
+    "microbatch": "mb",
+    "virtual": "v",
+}
+
+
+def short_plan(plan: Plan) -> str:
+    """A plan in one short line, as tables print it and `parse_plan` reads it; what is usual is left out.
+
+    >>> short_plan(parse_plan("fsdp=16,tensor=8,pipe=4,virtual=2,zero=1,remat=block"))
+    'pp4 fsdp16 tp8 v2 z1 block'
+    """
+    words = [f"{short}{getattr(plan, name)}" for name, short in _SHOWN.items() if getattr(plan, name) > 1]
+    words += [f"z{plan.zero}", plan.remat]
+    words += [plan.schedule] if plan.pipe > 1 and not (plan.schedule == "interleaved" and plan.virtual > 1) else []
+    words += [plan.context_by] if plan.context > 1 and plan.context_by != "gather" else []
+    words += [value for value, usual in ((plan.dtype, "bf16"), (plan.optimizer, "adam")) if value != usual]
+    for name in ("layout", "etp", "offload", "sequence"):
+        if getattr(plan, name) != getattr(Plan(), name):
+            words.append(f"{name}={_written(getattr(plan, name))}")
+    return " ".join(words)
 
 
 def plan_settings(path: str) -> dict[str, Any]:

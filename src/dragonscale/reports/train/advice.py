@@ -1,12 +1,30 @@
-"""What bounds a training step, what is lost beside it, and what to change."""
+"""What bounds a training step, and what would make it shorter: each change is judged, and named only if it helps.
 
-from dragonscale.reports.train.records import MemoryRow, TermRow
-from dragonscale.training.evaluation import Job
+>>> from dragonscale.hardware import parse_slice
+>>> from dragonscale.models import load_model
+>>> from dragonscale.training.evaluation import make_job
+>>> from dragonscale.training.plan import parse_plan
+>>> job = make_job(load_model("llama3-8b"), parse_slice("h100:64"), 64, 8192)
+>>> helps(job, parse_plan("fsdp=64,remat=block"))[0].change
+'recompute nothing (remat=none)'
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dragonscale.reports.train.records import Help, MemoryRow, TermRow
+from dragonscale.training.codesign import knobs, on_chip, raised
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one
 from dragonscale.training.plan import Plan
+from dragonscale.training.space import misfits
+from dragonscale.training.stack import change
 from dragonscale.training.step_ledger import WIRES
 
 COMPUTE = ("matmuls", "attention", "elementwise", "recompute", "optimizer", "copies")
 """Words in the names of terms that are work on the chip itself."""
+WORTH = 0.02
+"""What helps by less is not advised: a prediction is not that sure of itself."""
+SHOWN = 3
 
 
 def is_compute(name: str) -> bool:
@@ -21,53 +39,102 @@ def bound_by(terms: list[TermRow]) -> str:
     return other.name if other is not None and other.exposed_s > compute else "compute"
 
 
-def advice(job: Job, plan: Plan, terms: list[TermRow]) -> str:
-    """What bounds the step, what is lost beside it, and what to change."""
+def bound_text(job: Job, plan: Plan, terms: list[TermRow]) -> str:
+    """What bounds the step, and what takes most beside it: exposed, or by contention with what it hides under."""
     total = sum(row.exposed_s for row in terms) or 1.0
     bound = bound_by(terms)
     taken = sum(row.exposed_s for row in terms if (is_compute(row.name) if bound == "compute" else row.name == bound))
     start = f"bound by {bound} ({taken / total:.0%} of the step)"
-    others = [row for row in terms if not is_compute(row.name) or row.name == "recompute"]
+    others = [row for row in terms if row.name != bound and (not is_compute(row.name) or row.name == "recompute")]
     lost = max(others, key=lambda row: row.exposed_s, default=None)
     if lost is None or lost.exposed_s < 0.01 * total:
-        return f"{start}; only more or faster chips make it shorter."
-    if lost.name == bound:
-        return f"{start}: {_remedy(job, plan, lost.name)}."
-    return f"{start}; most is lost to {lost.name} ({lost.exposed_s / total:.0%}): {_remedy(job, plan, lost.name)}."
+        return start
+    share = f"{lost.exposed_s / total:.0%}"
+    if lost.name in WIRES and _contended(job, plan, lost):
+        return f"{start}; {share} is contention: {lost.name} that hide slow the kernels above them"
+    return f"{start}; {share} is {lost.name}{' that nothing hides' if lost.name in WIRES else ''}"
 
 
-def _remedy(job: Job, plan: Plan, name: str) -> str:
-    tokens = job.tokens / job.slice.chips
-    remedies = {
-        "tensor collectives": f"a smaller degree than tensor={plan.tensor}, or more network bandwidth inside the tensor group",
-        "context collectives": f"a smaller degree than context={plan.context}, or longer sequences",
-        "expert all-to-all": f"a smaller degree than expert={plan.expert}, or groups that stay inside a node",
-        "fsdp collectives": f"more than the {tokens:,.0f} tokens per chip there are, so that gathers hide under compute",
-        "gradient reduction": f"more than the {tokens:,.0f} tokens per chip there are, so that it hides under the backward pass",
-        "pipeline bubble": "a larger batch (more microbatches per stage), fewer stages, or more chunks per rank",
-        "pipeline sends": "fewer stages or chunks per rank",
-        "host offload": "recomputing instead, or larger microbatches to hide the transfers under",
-        "recompute": "more HBM, or more chips to spread the activations over",
-        "stragglers": "fewer or more even machines",
-        "host": "larger microbatches or smaller degrees, so that kernels take longer than their launches",
-    }
-    return remedies.get(name, "stages of more equal length")
+def _contended(job: Job, plan: Plan, row: TermRow) -> bool:
+    """Whether most of what a kind of move costs is contention, not waiting: it goes away when hidden transfers slow nothing."""
+    quiet = judge_one(replace(job, stack=change(job.stack, "overlap", contention=0.0)), plan)
+    return quiet.ledger.by("term", "exposed_s").get(row.name, 0.0) < 0.5 * row.exposed_s
 
 
-MEMORY = {
-    "weights": "zero=3, or a larger tensor or pipe degree",
-    "gradients": "zero=2 or 3 over fsdp",
-    "optimizer": "zero=1 or more over fsdp, or an optimizer with less state",
-    "activations": "remat=block, a smaller microbatch, or a larger context or tensor degree",
-    "gathered weights": "a larger tensor degree",
-    "workspace": "a smaller microbatch, or a larger context or tensor degree",
-    "logits": "a smaller microbatch, or a larger tensor degree",
-}
+def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
+    """What would raise the tokens a second of this plan by more than `WORTH`, most first, each judged by itself."""
+    before = job.tokens / first((verdict or judge_one(job, plan)).seconds)
+    found = []
+    for text, other, changed in _tries(job, plan):
+        if misfits(other, changed):
+            continue
+        after = judge_one(other, changed)
+        gain = other.tokens / first(after.seconds) / before - 1
+        held, limit = first(after.hbm_bytes), other.slice.chip.visible
+        if gain > WORTH:
+            needs = f"{held / 1e9:.0f} GB a chip" if held > limit else ""
+            found.append(Help(text, gain, needs))
+    return sorted(found, key=lambda one: (bool(one.needs), -one.gain))[:SHOWN]
 
 
-def memory_advice(memory: list[MemoryRow]) -> str:
-    """What fills a chip that is too full, and what to change."""
+def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
+    """Changes that are not in place yet, whatever they bring."""
+    rounds = job.batch // (plan.replicas * plan.microbatch) or 1
+    twice = replace(job, batch=2 * job.batch)
+    yield f"twice the batch ({2 * job.tokens:,} tokens)", twice, plan
+    if rounds == 1:
+        yield (
+            f"twice the batch in one pass (microbatch={2 * plan.microbatch})",
+            twice,
+            replace(plan, microbatch=2 * plan.microbatch),
+        )
+    else:
+        yield f"microbatch={2 * plan.microbatch}", job, replace(plan, microbatch=2 * plan.microbatch)
+    if plan.remat != "none":
+        yield "recompute nothing (remat=none)", job, replace(plan, remat="none")
+    for knob in knobs(job.slice):
+        if knob.title.endswith("bandwidth") and "HBM" not in knob.title:
+            yield f"twice the {knob.title}", on_chip(job, raised(job.slice.chip, knob, 2.0)), plan
+
+
+def advice_text(bound: str, found: list[Help]) -> str:
+    """What bounds the step and what would help, in a sentence."""
+    if not found:
+        return f"{bound}; only more or faster chips make it shorter."
+    each = (f"{one.change} {one.gain:+.0%}{f' (needs {one.needs})' if one.needs else ''}" for one in found)
+    return f"{bound}. What would help, in tokens/s: {'; '.join(each)}."
+
+
+def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdict) -> str:
+    """What fills a chip that is too full, and the change that frees most of it."""
     most = max(memory, key=lambda row: row.bytes)
-    total = sum(row.bytes for row in memory) or 1.0
-    remedy = MEMORY.get(most.name, "more chips, or chips with more memory")
-    return f"bound by memory, most of it {most.name} ({most.bytes / total:.0%}): {remedy}."
+    held, limit = first(verdict.hbm_bytes), job.slice.chip.visible
+    start = f"bound by memory, most of it {most.name} ({most.bytes / held:.0%})"
+    freed = []
+    for text, changed in _smaller(plan):
+        if not misfits(job, changed):
+            after = judge_one(job, changed)
+            freed.append((first(after.hbm_bytes), first(after.seconds), text))
+    if not freed or min(freed)[0] > 0.98 * held:
+        return f"{start}: more chips, or chips with more memory."
+    fitting = [one for one in freed if one[0] <= limit]
+    size, seconds, text = min(fitting, key=lambda one: one[1]) if fitting else min(freed)
+    slower = seconds / first(verdict.seconds) - 1
+    enough = "fits" if fitting else "is still too much"
+    return f"{start}: {text} leaves {size / 1e9:.1f} GB, which {enough} (step {slower:+.0%})."
+
+
+def _smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Plans of the same mesh that hold less, without what is in place already."""
+    if plan.remat != "block":
+        yield "remat=block", replace(plan, remat="block")
+    if plan.microbatch > 1:
+        yield "microbatch=1", replace(plan, microbatch=1)
+        yield "microbatch=1 with remat=block", replace(plan, microbatch=1, remat="block")
+    if plan.fsdp > 1 and plan.zero < 3:
+        yield "zero=3", replace(plan, zero=3)
+        yield "zero=3 with remat=block", replace(plan, zero=3, remat="block")
+    if plan.data > 1:
+        yield f"fsdp={plan.data * plan.fsdp} with zero=3", replace(plan, data=1, fsdp=plan.data * plan.fsdp, zero=3)
+        whole = replace(plan, data=1, fsdp=plan.data * plan.fsdp, zero=3, remat="block")
+        yield f"fsdp={whole.fsdp} with zero=3 and remat=block", whole

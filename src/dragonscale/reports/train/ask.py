@@ -3,15 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.hardware import parse_slice
 from dragonscale.plan.timeline import save_timeline
-from dragonscale.reports.train.inverse import cheapest_part, cheapest_report, fewest_report, largest_report
+from dragonscale.reports.train.inverse import cheapest_part, fewest_report, largest_report
+from dragonscale.reports.train.judged import against_best, against_measured
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.reports.train.report import best_report, single_report
 from dragonscale.reports.train.scaling import batch_rows, codesign_report, crossover_notes, scaling_rows
+from dragonscale.reports.train.several import chosen_slice, several_report, written_slice
 from dragonscale.training.evaluation import judge_one
-from dragonscale.training.plan import Plan, save_plan
+from dragonscale.training.plan import Plan, save_plan, short_plan
 from dragonscale.training.search import Progress
 from dragonscale.training.step_timeline import step_timeline
 
@@ -23,32 +24,54 @@ def answer(
     if asked.question.largest:
         return largest_report(asked, progress)
     if asked.piece is None:
-        return (cheapest_report if asked.chip is None else fewest_report)(asked, progress)
+        return (several_report if asked.chip is None else fewest_report)(asked, progress)
     if asked.plan is not None:
-        report = single_report(asked.job(), asked.plan, asked.tokens, asked.question.force)
+        report = _given(asked, asked.plan, progress)
     elif asked.question.rank == "cost":
         report = cheapest_part(asked, progress)
     else:
-        report = best_report(asked, asked.job(), progress)
+        report = best_report(asked, asked.job(), progress, near=True)
     if scaling and report.plans:
-        piece = parse_slice(report.slice)
+        piece = chosen_slice(asked, report)
         report.scaling = scaling_rows(asked, piece, progress)
         report.batches = batch_rows(asked, piece, Plan(**report.plans[0].plan))
         report.notes += crossover_notes(asked, piece)
     if codesign and report.plans:
-        report.codesign = codesign_report(asked, parse_slice(report.slice), progress)
+        report.codesign = codesign_report(asked, chosen_slice(asked, report), progress)
     return report
+
+
+def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainReport:
+    """A given plan, against the best and against what was measured of it."""
+    job = asked.job()
+    report = single_report(job, plan, asked.tokens, asked.question.force)
+    if not asked.question.alone:
+        against_best(asked, job, plan, report, progress)
+    if asked.measured is not None:
+        report.measured = against_measured(job, plan, report.plans[0], asked.measured)
+    return report
+
+
+def next_command(asked: TrainAsked, report: TrainReport) -> str:
+    """What to ask next of the first plan: XLA's witness where it can be had, its formulas otherwise."""
+    if not report.plans or asked.question.largest:
+        return ""
+    best, work = report.plans[0], report.workload
+    command = "verify" if best.verifiable and best.feasible else "explain train"
+    job = f"--model {asked.question.model} --on {written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
+    return f'dscale {command} "{short_plan(Plan(**best.plan))}" {job}'
 
 
 def save_step(asked: TrainAsked, report: TrainReport, path: str) -> None:
     """Write the step of the best plan of a report as a timeline."""
-    job, plan = asked.job(parse_slice(report.slice)), Plan(**report.plans[0].plan)
+    job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
     many = job.batch / (plan.replicas * plan.microbatch)
     title = f"{report.model} on {report.slice}: {plan}"
     save_timeline(step_timeline(judge_one(job, plan).ledger, many, title), path)
 
 
-def save_best(report: TrainReport, path: str) -> None:
+def save_best(asked: TrainAsked, report: TrainReport, path: str) -> None:
     """Write the best plan of a report as TOML."""
     words: dict[str, Any] = report.plans[0].plan
-    save_plan(replace(Plan(), **words), path, report.model, report.slice, report.plans[0].stack)
+    model = report.model if asked.question.largest else asked.question.model
+    save_plan(replace(Plan(), **words), path, model, written_slice(asked, report), report.plans[0].stack)

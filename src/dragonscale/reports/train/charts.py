@@ -3,10 +3,10 @@
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import parse_slice
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.reports.train.scaling import scaling_rows
+from dragonscale.reports.train.several import chosen_slice
 from dragonscale.roofline.chart import SCHEMA, line_chart, roofline_chart
 from dragonscale.training.plan import Plan
 
@@ -54,7 +54,7 @@ def memory_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
 
 def scaling_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """Seconds of a step against chips: expected, and what perfect scaling would give."""
-    rows = report.scaling or scaling_rows(asked, parse_slice(report.slice), None)
+    rows = report.scaling or scaling_rows(asked, chosen_slice(asked, report), None)
     known = [(row.chips, row.step_s) for row in rows if row.step_s is not None]
     if not known:
         raise InputError("There is no scaling to draw: nothing fits on any of the slices.")
@@ -68,5 +68,5 @@ def layer_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
     """The matrix multiplications of one layer under the best plan, as points under the chip's roof."""
     from dragonscale.training.layer_rooflines import layer_points
 
-    job, plan = asked.job(parse_slice(report.slice)), Plan(**report.plans[0].plan)
+    job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
     return roofline_chart(job.slice.chip, layer_points(job, plan), plan.dtype)

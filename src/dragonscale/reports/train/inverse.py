@@ -1,16 +1,14 @@
-"""The planner asked backwards: the fewest chips, the cheapest slice, the largest batch or model."""
+"""The planner asked backwards: the fewest chips, the cheapest part of a slice, the largest batch or model."""
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.hardware import parse_slice
 from dragonscale.models.transformer import count_parameters
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.reports.train.report import best_report, plan_report, workload_of
 from dragonscale.training.evaluation import Job
-from dragonscale.training.inverse import Fit, cheapest_slice, fewest_chips, fits, largest_batch, largest_model
+from dragonscale.training.inverse import Fit, fewest_chips, fits, largest_batch, largest_model
 from dragonscale.training.scaling import parts_of, slice_sizes
 from dragonscale.training.search import Progress
-from dragonscale.units import render
 
 
 def _of_fit(asked: TrainAsked, fit: Fit, sentence: str, progress: Progress | None) -> TrainReport:
@@ -37,22 +35,11 @@ def fewest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     return _of_fit(asked, fit, f"{fit.job.slice} is the smallest slice of {chip.title} that can {goal}.", progress)
 
 
-def cheapest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
-    """`--on any`: the cheapest slice of the catalogue."""
-    if asked.tokens is None and asked.deadline is None:
-        raise InputError("--on any looks for the cheapest slice; say for which run with --tokens 15T.")
-    job = asked.job(parse_slice("v5e:4x4"))
-    ranked = cheapest_slice(job, deadline=asked.deadline, tokens=asked.tokens, progress=progress)
-    if not ranked:
-        return _nothing(asked, job, "No slice of any chip with a known price can do this run.")
-    each = (f"{fit.job.slice} ${(fit.cost or 0) / 1e6:,.2f}M in {render(fit.seconds, 's')}" for fit in ranked[:6])
-    return _of_fit(asked, ranked[0], f"Cheapest by chip, at list prices: {'; '.join(each)}.", progress)
-
-
 def cheapest_part(asked: TrainAsked, progress: Progress | None) -> TrainReport:
     """`--rank cost`: the slice or a part of it, whichever costs least for each token."""
     job = asked.job()
-    every = list(fits(job, [*parts_of(job.slice), job.slice], asked.space, None, progress))
+    pieces = [*parts_of(job.slice), job.slice]
+    every = list(fits(job, pieces, asked.space, None, progress))
     if not every:
         return best_report(asked, job, progress)
     best = min(every, key=lambda fit: fit.best.seconds * fit.job.slice.chips)

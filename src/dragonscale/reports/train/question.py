@@ -1,9 +1,10 @@
 """What `dscale train` was asked, read at the edge."""
 
+import math
 from dataclasses import dataclass, field, replace
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.hardware import Chip, Slice, dtype_bytes, parse_target
+from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.training.auto import AUTO
@@ -12,6 +13,7 @@ from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.expert_load import dropped_share
 from dragonscale.training.offer import settled, settlements
 from dragonscale.training.plan import Plan, given_settings, parse_plan, read_field
+from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Space, parse_space
 from dragonscale.training.stack import change, load_stack
 from dragonscale.units import parse, parse_count
@@ -46,11 +48,15 @@ class TrainQuestion:
     documents: str = ""
     price: str = ""
     force: bool = False
+    slack: str = "1%"
+    measured: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True)
 class TrainAsked:
-    """The flags understood. `piece` is None where the question is which slice to take."""
+    """The flags understood. `piece` is None where the question is which slice to take; `targets` are all chips and slices that were
+    named, with their names as they were written."""
 
     question: TrainQuestion
     model: Transformer
@@ -64,6 +70,10 @@ class TrainAsked:
     deadline: float | None
     notes: list[str] = field(default_factory=list)
     documents: int | None = None
+    targets: dict[str, tuple[Chip, Slice | None]] = field(default_factory=dict)
+    everywhere: bool = False
+    slack: float = SLACK
+    measured: float | None = None
 
     def job(self, piece: Slice | None = None) -> Job:
         where = piece or self.piece
@@ -78,10 +88,11 @@ class TrainAsked:
 def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     model = load_model(question.model)
-    anywhere = question.on.strip().lower() == "any"
-    chip, piece = (None, None) if anywhere else parse_target(question.on)
+    targets, everywhere = read_targets(question.on)
+    chip, piece = next(iter(targets.values())) if len(targets) == 1 and not everywhere else (None, None)
     if question.price.strip():
         chip, piece = _priced(question, chip, piece)
+        targets = dict.fromkeys(targets, (chip, piece))
     sequence = parse_count(question.seq, "the sequence length")
     if not 1 <= sequence <= 10**8:
         raise InputError(f"--seq is {shorten(question.seq)}; a sequence has at least one token and at most 10^8.")
@@ -97,8 +108,58 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
     notes = [text for text in (note, warning, _dropping(question, model)) if text]
     deadline, packed = _deadline(question, piece), _documents(question, sequence)
-    asked = TrainAsked(question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed)
+    asked = TrainAsked(
+        question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed, targets,
+        everywhere,
+        _slack(question.slack), _measured(question, plan),
+    )  # fmt: skip
     return asked if plan is None else _settled(asked, plan)
+
+
+ANYWHERE = ("any", "all")
+"""Both words mean every chip of the catalogue."""
+
+
+def read_targets(text: str) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
+    """Chips and slices as they were written, several with commas, and whether all chips of the catalogue were meant.
+
+    >>> targets, everywhere = read_targets("h100:64, v5p")
+    >>> [str(piece) for _, piece in targets.values()], everywhere
+    (['h100:64', 'None'], False)
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if any(part.lower() in ANYWHERE for part in parts):
+        if len(parts) > 1:
+            raise InputError(f"--on is {shorten(text)}; 'any' is every chip of the catalogue and stands alone.")
+        return {name: (load_chip(name), None) for name in chip_names()}, True
+    return {part: parse_target(part) for part in parts or [text]}, False
+
+
+def _slack(text: str) -> float:
+    """`1%` or `0.01` as a part."""
+    number = text.strip().removesuffix("%")
+    try:
+        slack = float(number) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        slack = math.nan
+    if not 0 <= slack <= 0.5:
+        raise InputError(
+            f"--slack is {shorten(text)}; write how much slower than the fastest a simpler plan may be, from 0 to 50%, such as 1%."
+        )
+    return slack
+
+
+def _measured(question: TrainQuestion, plan: Plan | None) -> float | None:
+    if not question.measured.strip():
+        return None
+    if plan is None:
+        raise InputError(
+            "--measured is the step of a run, and needs the plan that ran: give --plan tensor=8,fsdp=64 too."
+        )
+    seconds = parse(question.measured, "s", "the measured step")
+    if not 0 < seconds < 1e7:
+        raise InputError(f"--measured is {shorten(question.measured)}; a step takes some time, such as 8.2s.")
+    return seconds
 
 
 def _documents(question: TrainQuestion, sequence: int) -> int | None:
@@ -127,7 +188,7 @@ def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
 def _priced(question: TrainQuestion, chip: Chip | None, piece: Slice | None) -> tuple[Chip, Slice | None]:
     """The chip at the price that was given for an hour of one, in place of the list price."""
     if chip is None:
-        raise InputError("--price is the price of one chip for an hour; --on any compares chips at their list prices.")
+        raise InputError("--price is the price of one chip for an hour; several chips are compared at their list prices.")
     price = parse(question.price, "USD/h", "--price")
     if not 0 <= price < 1e6:
         raise InputError(f"--price is {shorten(question.price)}; write what a chip costs for an hour, such as $2.5/h.")

@@ -71,6 +71,79 @@ class PlanReport(msgspec.Struct):
     sent_bytes: dict[str, float]
     """Bytes that a chip sends by the set of mesh axes they go over."""
     advice: str
+    verifiable: bool = False
+    """Whether `dscale verify` compares it with what XLA compiles."""
+    mfu_peak: str = ""
+    """The peak that `mfu` is a part of."""
+    peak_flops: float = 0.0
+    mfu_of_dtype: float | None = None
+    """The same of the peak of the plan's own format, where that is another."""
+    helps: list["Help"] = []
+
+
+class Help(msgspec.Struct):
+    """Something that would make the job faster, judged: tokens a second over what they are, and what it takes."""
+
+    change: str
+    gain: float
+    needs: str = ""
+
+
+class SettingChange(msgspec.Struct, rename={"old": "from", "new": "to"}):
+    """One setting of a given plan changed: the step that gives, and the step before over it, less one."""
+
+    setting: str
+    old: Any
+    new: Any
+    step_s: float
+    gain: float
+    plan: str
+
+
+class SuspectRow(msgspec.Struct):
+    """Something that could have been otherwise in a run: the step it gives, and its part of the difference."""
+
+    cause: str
+    look: str
+    step_s: float
+    explains: float
+
+
+class Measured(msgspec.Struct):
+    """A measured step beside the expected one."""
+
+    step_s: float
+    expected_s: float
+    ratio: float
+    within_band: bool
+    mfu: float
+    suspects: list[SuspectRow]
+    text: str
+
+
+class Neighbour(msgspec.Struct):
+    """A batch or a number of chips near those asked for, with the best plan it has."""
+
+    slice: str
+    sequences: int
+    plan: str
+    step_s: float
+    mfu: float
+
+
+class SliceRow(msgspec.Struct):
+    """The recommended plan on one of several slices, or why there is none."""
+
+    slice: str
+    chips: int
+    plan: str | None
+    step_s: float | None
+    tokens_per_s: float | None
+    mfu: float | None
+    usd_per_mtok: float | None
+    days: float | None
+    cost_usd: float | None
+    note: str = ""
 
 
 class FrontRow(msgspec.Struct):
@@ -135,3 +208,15 @@ class TrainReport(msgspec.Struct):
     scaling: list[ScalingRow] = []
     batches: list[BatchRow] = []
     codesign: Codesign | None = None
+    best: PlanReport | None = None
+    """What is recommended where a plan was given."""
+    comparison: str = ""
+    """How far a given plan is from that, and what brings most of it."""
+    changes: list[SettingChange] = []
+    runs: PlanReport | None = None
+    """The best plan that `dscale run` takes, where it does not take the recommended one."""
+    verified: PlanReport | None = None
+    """The same of `dscale verify`."""
+    measured: Measured | None = None
+    neighbours: list[Neighbour] = []
+    slices: list[SliceRow] = []

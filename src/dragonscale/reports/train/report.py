@@ -3,15 +3,17 @@
 from typing import Any
 
 from dragonscale.models.transformer import count_parameters
-from dragonscale.reports.train.advice import advice, bound_by, memory_advice
+from dragonscale.reports.train.advice import advice_text, bound_by, bound_text, helps, memory_advice
+from dragonscale.reports.train.neighbours import add_neighbours
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, TermRow, TrainReport, TrainWorkload
 from dragonscale.training.bands import band_of, kind_of
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
+from dragonscale.training.keeper import unverifiable
 from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import offered, refusals, settlements
-from dragonscale.training.plan import Plan
+from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.space import misfits
 
@@ -35,8 +37,11 @@ def plan_table(plan: Plan) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in PLAN_KEYS}
 
 
-def plan_report(job: Job, plan: Plan, tokens: float | None = None, force: bool = False) -> PlanReport:
-    """One plan in full. What its stack cannot run is not feasible, unless it is forced."""
+def plan_report(
+    job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False
+) -> PlanReport:
+    """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack cannot run is not
+    feasible, unless it is forced."""
     verdict, refused = judge_one(job, plan), illegal(job, plan)
     broken = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
     chip, step = job.slice.chip, first(verdict.seconds)
@@ -44,6 +49,9 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None, force: bool =
     terms = term_rows(verdict)
     memory = [MemoryRow(name, float(size)) for name, size in verdict.ledger.memory.items()]
     full, band = first(verdict.hbm_bytes) > chip.visible, band_of(kind_of(job))
+    useful = [] if full or brief else helps(job, plan, verdict)
+    peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
+    told = "" if brief else advice_text(bound_text(job, plan, terms), useful)
     return PlanReport(
         plan=plan_table(plan), feasible=not broken, step_s=step, lower_s=first(verdict.lower),
         upper_s=first(verdict.upper), mfu=job.model_flops / (step * job.slice.flops),
@@ -53,7 +61,9 @@ def plan_report(job: Job, plan: Plan, tokens: float | None = None, force: bool =
         chips=plan.chips, stack=job.stack.name, runnable=not unrunnable(plan), step_low_s=step * (1 + band.low),
         step_high_s=step * (1 + band.high), band_runs=band.runs, band=band.text, flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
-        advice=memory_advice(memory) if full else advice(job, plan, terms),
+        advice=memory_advice(job, plan, memory, verdict) if full and not brief else told, helps=useful,
+        verifiable=not unverifiable(plan), mfu_peak=f"bf16 peak ({peak / 1e12:,.4g} TFLOP/s)", peak_flops=peak,
+        mfu_of_dtype=job.model_flops / (step * job.slice.chips * own) if own != peak else None,
         **{name: getattr(budget, name, None) for name in RUN_KEYS},
     )  # fmt: skip
 
@@ -72,22 +82,30 @@ def search_report(job: Job, found: Found, words: Plan, tokens: float | None = No
     chips = job.slice.chips
     return TrainReport(
         model=job.model.name, slice=str(job.slice), workload=workload_of(job, words, tokens), searched=found.searched,
-        search_s=found.seconds, plans=[plan_report(job, one.plan, tokens) for one in found.best],
+        search_s=found.seconds, plans=[plan_report(job, one.plan, tokens, brief=place > 0) for place, one in enumerate(found.best)],
         feasible=found.feasible, infeasible={reason: number for reason, number in found.misses.items() if number},
         pareto=[FrontRow(plan_table(one.plan), chips, one.seconds, one.hbm_bytes) for one in found.front], notes=[],
     )  # fmt: skip
 
 
-def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None) -> TrainReport:
-    """The best plans on one slice; without any, the notes say why."""
-    found, words = search(job, asked.space, asked.question.top, progress), offered(job, asked.space).words
+def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None, near: bool = False) -> TrainReport:
+    """The best plans on one slice; without any, the notes say why. With `near`, sizes near those asked for are tried too."""
+    found, words = search(job, asked.space, asked.question.top, progress, asked.slack), offered(job, asked.space).words
     report = search_report(job, found, words, asked.tokens)
     report.notes += settlements(asked.space.words, words, job.stack.name)
+    if found.best:
+        taken = found.best[0].plan
+        if found.runs is not None and unrunnable(taken):
+            report.runs = plan_report(job, found.runs.plan, asked.tokens, brief=True)
+        if found.verified is not None and unverifiable(taken):
+            report.verified = plan_report(job, found.verified.plan, asked.tokens, brief=True)
     refused = refusals(job, asked.space)
     if refused:
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
     elif not found.best:
         report.notes.append(nearest_sentence(job, found.nearest, found))
+    if near and not refused:
+        add_neighbours(asked, job, report, found.nearest)
     return report
 
 
@@ -114,6 +132,6 @@ def nearest_sentence(job: Job, nearest: Candidate | None, found: Found) -> str:
     limit = job.slice.chip.visible
     over = nearest.hbm_bytes / limit - 1
     return (
-        f"{text} The nearest, {nearest.plan}, needs {nearest.hbm_bytes / 1e9:.1f} GB per chip, {over:.0%} more than the "
+        f"{text} The nearest, {short_plan(nearest.plan)}, needs {nearest.hbm_bytes / 1e9:.1f} GB per chip, {over:.0%} more than the "
         f"{limit / 1e9:.0f} GB there are: use more chips, a narrower optimizer state, or chips with more memory."
     )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.reports.train.several import written_slice
 from dragonscale.reports.verify.question import VerifyAsked, VerifyQuestion, read_question
 from dragonscale.training.plan import Plan
 
@@ -13,7 +14,7 @@ def training_question(asked: Any, report: Any) -> VerifyAsked:
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
     best, work = report.plans[0], report.workload
     plan, batch = str(Plan(**best.plan)), f"{work.sequences}seq"
-    asks = plan, asked.question.model, report.slice, batch, str(work.seq), "train"
+    asks = plan, asked.question.model, written_slice(asked, report), batch, str(work.seq), "train"
     return read_question(VerifyQuestion(*asks, stack=best.stack))
 
 

@@ -1,0 +1,105 @@
+"""What could make a run slower than expected: one switch of its software, or one habit of its machines, at a time.
+
+Each suspect is the same plan judged with one thing otherwise. Nothing here knows what happened; a suspect whose step comes near what was
+measured is a place to look first.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dragonscale.models.transformer import Transformer
+from dragonscale.training.evaluation import Job, first, judge_one, straggling
+from dragonscale.training.plan import Plan
+from dragonscale.training.stack import Stack, change
+
+UNFUSED = 2.0
+"""An elementwise chain of two lines that is not fused is read and written twice as often."""
+LAUNCH_S = 10e-6
+"""A kernel launched from Python without graphs: 5 to 10 us on current hosts (PyTorch's CUDA graphs notes)."""
+SKEW = 1.5
+"""The busiest expert's tokens over the mean in runs without a balancing loss."""
+SLOW_LINK = 0.5
+"""One of two rails, or a link trained at half its width."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Something that could have been otherwise, where one would see it, and the step it gives."""
+
+    cause: str
+    look: str
+    seconds: float
+
+
+def suspects(job: Job, plan: Plan, measured: float) -> list[Suspect]:
+    """What could explain a measured step, nearest first; things that would change the step by less than a hundredth are left out."""
+    expected = first(judge_one(job, plan).seconds)
+    found = []
+    for cause, look, other, changed in _others(job, plan):
+        seconds = first(judge_one(other, changed).seconds)
+        if seconds > 1.01 * expected:
+            found.append(Suspect(cause, look, seconds))
+    return sorted(found, key=lambda one: abs(one.seconds - measured))
+
+
+def slowest_behind(job: Job, expected: float, measured: float) -> float:
+    """How far the slowest machine would have to be behind the others to make the whole difference."""
+    return measured / (expected / straggling(job)) - 1
+
+
+def _others(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:
+    """Suspects by name, where to look, and the job and plan that they are."""
+    for cause, look, stack in _stacks(job.stack, plan, job.model):
+        yield cause, look, replace(job, stack=stack), plan
+    if plan.remat in ("none", "selective", "matmuls"):
+        yield "whole blocks recomputed after all", "the recompute flag", job, replace(plan, remat="block")
+    if plan.dtype not in ("bf16", "fp16", "fp32"):
+        yield f"matmuls in bf16, not {plan.dtype}", "profile: kernel names", job, replace(plan, dtype="bf16")
+    yield from _machines(job, plan)
+
+
+def _stacks(stack: Stack, plan: Plan, model: Transformer) -> Iterator[tuple[str, str, Stack]]:
+    hidden = {
+        "weight": ("fsdp gathers and scatters not overlapped", plan.fsdp > 1 and plan.zero == 3),
+        "gradient": ("the gradient reduction not overlapped", plan.data * plan.fsdp * plan.context > 1),
+        "tensor": ("tensor collectives not overlapped", plan.tensor > 1),
+        "context": ("context collectives not overlapped", plan.context > 1),
+        "expert": ("the expert all-to-all not overlapped", plan.expert > 1),
+        "send": ("pipeline sends not overlapped", plan.pipe > 1),
+    }
+    for switch, (cause, there) in hidden.items():
+        if there and getattr(stack.overlap, switch) > 0:
+            yield cause, "profile: streams", change(stack, "overlap", **{switch: 0.0})
+    kernels = stack.kernels
+    if kernels.flash:
+        yield (
+            "attention not fused (no flash kernel)",
+            "profile: kernel names",
+            change(stack, "kernels", flash=False),
+        )
+    wide = UNFUSED * kernels.elementwise_passes
+    yield (
+        "norms and activations not fused",
+        "profile: kernel names",
+        change(stack, "kernels", elementwise_passes=wide),
+    )
+    if stack.host.kernel_s < LAUNCH_S:
+        slow = change(stack, "host", kernel_s=LAUNCH_S)
+        yield "kernels launched one by one from the host", "profile: gaps", slow
+    if any("e" in section.dims for section in model.program().sections):
+        skewed = change(stack, "experts", skew=SKEW * stack.experts.skew)
+        yield f"skewed routing ({SKEW:g}x on the busiest expert)", "tokens by expert", skewed
+
+
+def _machines(job: Job, plan: Plan) -> Iterator[tuple[str, str, Job, Plan]]:
+    chip = job.slice.chip
+    paths = [
+        path
+        for path in chip.facts
+        if path.startswith("levels.") and path.endswith(".bandwidth") and ".node." not in path
+    ]
+    paths = [*paths, *(path for path in ("dcn.egress",) if path in chip.facts and job.slice.pods > 1)]
+    if job.slice.hosts > 1 and paths:
+        half = chip.with_facts(**{path: float(chip.facts[path].value) * SLOW_LINK for path in paths})
+        slower = replace(job, slice=replace(job.slice, chip=half))
+        yield "half the network bandwidth", "all-reduce benchmark", slower, plan

@@ -1,0 +1,131 @@
+"""The same job on several chips and slices, compared by time or by cost.
+
+Chips are tried in the order of what they could do at best, and one whose peak already loses to what was found is not searched. On one kind
+of chip more chips are hardly ever cheaper, unless fewer must recompute: larger slices are tried only then.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from dragonscale.hardware import Chip, Slice
+from dragonscale.training.evaluation import Job
+from dragonscale.training.inverse import MOST_CHIPS, least_chips, run_seconds
+from dragonscale.training.keeper import Candidate
+from dragonscale.training.scaling import slice_sizes
+from dragonscale.training.search import Progress, search
+from dragonscale.training.space import Space
+
+Target = tuple[Chip, Slice | None]
+SIZES = 3
+"""Slices of a chip that hold the job, at most, of which the cheapest is taken."""
+PARTS = 1000
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A slice with its recommended plan, or None and why there is none. `least` is what a million tokens cost at the chip's peak."""
+
+    job: Job
+    best: Candidate | None
+    least: float | None
+    note: str = ""
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return None if self.best is None else self.job.tokens / self.best.seconds
+
+    @property
+    def usd_per_mtok(self) -> float | None:
+        """Dollars for a million tokens; None without a price or a plan."""
+        price = self.job.slice.chip.price
+        if self.best is None or price is None:
+            return None
+        return self.best.seconds / self.job.tokens * 1e6 / 3600 * self.job.slice.chips * price
+
+
+def usd_at_peak(job: Job, chip: Chip, dtype: str) -> float | None:
+    """Dollars for a million tokens if every chip computed at its peak; None without a price."""
+    if chip.price is None:
+        return None
+    return job.model_flops / job.tokens * 1e6 / chip.peak(dtype) / 3600 * chip.price
+
+
+def shared(progress: Progress | None, done: int, parts: int) -> Progress | None:
+    """One bar over several searches: this is the search after `done` of `parts`."""
+    if progress is None:
+        return None
+    return lambda some, total: progress(int((done + some / max(total, 1)) * PARTS), parts * PARTS)
+
+
+def compare(
+    job_on: Callable[[Slice], Job],
+    targets: Iterable[Target],
+    space: Space,
+    rank: str = "time",
+    slack: float = 0.0,
+    deadline: float | None = None,
+    tokens: float | None = None,
+    progress: Progress | None = None,
+) -> list[Tried]:
+    """Every slice, and of every chip the slice that holds the job, best first; those without a plan last."""
+    found: list[Tried] = []
+    some = list(targets)
+    jobs = {place: job_on(piece or slice_sizes(chip, MOST_CHIPS)[0]) for place, (chip, piece) in enumerate(some)}
+    floors = {place: usd_at_peak(jobs[place], chip, space.words.dtype) for place, (chip, _) in enumerate(some)}
+    order = sorted(jobs, key=lambda place: _or_more(floors[place]))
+    for done, place in enumerate(order):
+        chip, piece = some[place]
+        floor = floors[place]
+        known = [one.usd_per_mtok for one in found if one.usd_per_mtok is not None]
+        if rank == "cost" and piece is None and floor is not None and known and floor > min(known):
+            found.append(Tried(jobs[place], None, floor, f"even at its peak ${floor:.4f} for a million tokens"))
+            continue
+        pieces = (
+            [piece]
+            if piece is not None
+            else slice_sizes(chip, MOST_CHIPS, least_chips(jobs[place], chip, deadline, tokens, space.words))
+        )
+        enough = [
+            one
+            for one in _tried(job_on, pieces, space, slack, shared(progress, done, len(order)))
+            if one.best is not None
+        ]
+        enough = [
+            one
+            for one in enough
+            if deadline is None or run_seconds(one.job, one.best.seconds if one.best else 0.0, tokens) <= deadline
+        ]
+        found.append(
+            min(enough, key=lambda one: _rank(one, rank)) if enough else Tried(jobs[place], None, floor, "no plan fits")
+        )
+    return sorted(found, key=lambda one: _rank(one, rank))
+
+
+def _tried(
+    job_on: Callable[[Slice], Job], pieces: list[Slice], space: Space, slack: float, progress: Progress | None
+) -> Iterator[Tried]:
+    """The recommended plan of one slice after the other, smallest first, until larger ones cannot be cheaper."""
+    fitting = 0
+    for piece in pieces:
+        job = job_on(piece)
+        found = search(job, space, 1, progress, slack)
+        yield Tried(job, found.best[0] if found.best else None, None)
+        fitting += bool(found.best)
+        if fitting == SIZES or (found.best and found.best[0].plan.remat == "none"):
+            return
+
+
+def _or_more(dollars: float | None) -> float:
+    """What is not known comes last."""
+    return math.inf if dollars is None else dollars
+
+
+def _rank(one: Tried, rank: str) -> tuple[bool, float, float]:
+    """Plans before none; then dollars, or seconds of a step; without a price chip-hours decide among those that have none."""
+    if one.best is None:
+        return True, one.least or math.inf, 0.0
+    if rank == "time":
+        return False, one.best.seconds, 0.0
+    hours = one.best.seconds * one.job.slice.chips
+    return False, _or_more(one.usd_per_mtok), hours
