@@ -188,7 +188,9 @@ def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
 def _priced(question: TrainQuestion, chip: Chip | None, piece: Slice | None) -> tuple[Chip, Slice | None]:
     """The chip at the price that was given for an hour of one, in place of the list price."""
     if chip is None:
-        raise InputError("--price is the price of one chip for an hour; several chips are compared at their list prices.")
+        raise InputError(
+            "--price is the price of one chip for an hour; several chips are compared at their list prices."
+        )
     price = parse(question.price, "USD/h", "--price")
     if not 0 <= price < 1e6:
         raise InputError(f"--price is {shorten(question.price)}; write what a chip costs for an hour, such as $2.5/h.")
