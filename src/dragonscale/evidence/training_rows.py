@@ -15,7 +15,6 @@ from dragonscale.evidence.described import Described, chip_of, described, machin
 from dragonscale.evidence.dialect import hint, meaning, words
 from dragonscale.evidence.rows import Form, Row, Skip, count, needed, number, skip_if, typed
 from dragonscale.hardware import Chip, Torus
-from dragonscale.training.auto import AUTO, auto_stack
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan import Plan, parse_plan
 
@@ -60,7 +59,7 @@ def run_of(row: TrainingRow, stack: str = "") -> MeasuredRun:
     skip_if(plan.chips != row.chips, "parallel sizes do not multiply to the number of chips")
     skip_if(row.batch % (plan.replicas * plan.microbatch), "batch does not divide into the micro-batches")
     model, piece = model_of(row), slice_of(row)
-    job = make_job(model, piece, row.batch, row.seq, auto_stack(piece, model, plan.dtype) if said == AUTO else said)
+    job = make_job(model, piece, row.batch, row.seq, said, plan.dtype)
     return MeasuredRun(row, replace(job, transport=row.transport), plan)
 
 
