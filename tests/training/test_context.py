@@ -205,3 +205,14 @@ def test_costs_are_the_same_for_one_plan_and_for_many():
 
     together = numpy.ravel(judge(job, plans[0], as_numbers(plans)).seconds)
     assert together.tolist() == pytest.approx([seconds(judged(plan, job)) for plan in plans])
+
+
+@pytest.mark.parametrize("on", ["v6e:4x4", "v5e:8x8", "v5p:4x4x8"])
+def test_an_axis_cut_in_two_has_no_more_links(on):
+    """State lies over `fsdp` and `context` together: on a torus that is the same chips, however many ways each has."""
+    job = job_of(on, DENSE, 512, 2048, "maxtext")
+    moved = [
+        judged(split(job, context, "gather"), job).ledger.by("term", "expected_s")["fsdp collectives"]
+        for context in (1, 2, 4)
+    ]
+    assert moved == pytest.approx([moved[0]] * 3, rel=0.02)

@@ -6,11 +6,11 @@ data-centre network between pods. `Stacked` is a group over an inner and an oute
 after the other. Sizes may be floats, NumPy arrays or SymPy symbols; a size of 1 costs nothing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from dragonscale.hardware.chip import Level
-from dragonscale.numbers import Number, is_symbolic, maximum, minimum, product, where
+from dragonscale.numbers import Number, is_array, is_symbolic, maximum, minimum, product, where
 
 
 def positive(value: Number) -> Number:
@@ -25,11 +25,13 @@ def present(size: Number) -> Number:
 
 @dataclass(frozen=True)
 class Ring:
-    """One torus axis, or a part of one: `share` is the part of its links' bandwidth this group may use."""
+    """One torus axis, or a part of one: `share` is the part of its links' bandwidth this group may use, since so many such groups lie
+    side by side; `axis` says which of the torus's axes it is, counted from 0 (-1: one of its own)."""
 
     size: Number
     wrap: Number = True
     share: Number = 1
+    axis: Number = -1
 
     @property
     def closed(self) -> Number:
@@ -45,6 +47,48 @@ class Ring:
     def hops(self) -> Number:
         """Links that the farthest piece has to cross."""
         return present(self.size) * (self.closed * (self.size / 2) + (1 - self.closed) * (self.size - 1))
+
+
+MOST_AXES = 3
+"""Axes of a torus."""
+
+
+def joined(rings: tuple[Ring, ...]) -> tuple[Ring, ...]:
+    """Parts of one torus axis that follow each other, as the one ring or line that they are: a group of 2 chips inside a group of 2
+    has the links of a line of 4, and no more.
+
+    >>> [
+    ...     (ring.size, ring.share)
+    ...     for ring in joined((Ring(2, False, 0.5, 0), Ring(4, True, 1, 1), Ring(2, False, 1, 0)))
+    ... ]
+    [(4, 1.0), (4, 1)]
+    """
+    if all(isinstance(ring.axis, int) and ring.axis < 0 for ring in rings):
+        return rings
+    found, whole = list(rings), []
+    for axis in range(MOST_AXES):
+        here = [(ring.axis == axis) * (ring.size > 1) for ring in found]
+        if not _any(sum(here) > 1):
+            continue
+        sizes = [where(mine, ring.size, 1) for mine, ring in zip(here, found, strict=True)]
+        strides = [where(mine, 1 / ring.share, 1) for mine, ring in zip(here, found, strict=True)]
+        inner = minimum(*(where(mine, stride, 1e9) for mine, stride in zip(here, strides, strict=True)))
+        outer = maximum(*(where(mine, stride, 0) for mine, stride in zip(here, strides, strict=True)))
+        reach = maximum(*(mine * stride * size for mine, stride, size in zip(here, strides, sizes, strict=True)))
+        together = product(sizes)
+        join = (sum(here) > 1) & (
+            reach < 1.5 * inner * together
+        )  # with a gap between them they reach twice as far or more
+        last = [mine * (stride == outer) * ring.closed for mine, stride, ring in zip(here, strides, found, strict=True)]
+        whole.append(Ring(where(join, together, 1), sum(last), where(join, 1 / inner, 1), axis))
+        found = [
+            replace(ring, size=where(join & (mine > 0), 1, ring.size)) for mine, ring in zip(here, found, strict=True)
+        ]
+    return (*whole, *(ring for ring in found if _any(ring.size > 1))) if whole else rings
+
+
+def _any(condition: Number) -> bool:
+    return bool(condition.any()) if is_array(condition) else bool(condition)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ def lettered_wires(wires: Wires, piece: Slice, axes: dict[str, Any]) -> Wires:
     rings, pods = {}, {}
     for name, found in wires.rings.items():
         several = [
-            Ring(*(float(numpy.ravel(getattr(ring, part))[0]) for part in ("size", "wrap", "share"))) for ring in found
+            Ring(*(float(numpy.ravel(getattr(ring, part))[0]) for part in ("size", "wrap", "share", "axis")))
+            for ring in found
         ]
         several = [ring for ring in several if ring.size > 1]
         pods[name] = int(numpy.ravel(wires.pods[name])[0])

@@ -11,7 +11,7 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from dragonscale.collectives.group import Group, Ring, Rings, Stacked, Switches, Wide
+from dragonscale.collectives.group import Group, Ring, Rings, Stacked, Switches, Wide, joined
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, Torus
 from dragonscale.hardware.slices import AXIS_NAMES
@@ -57,7 +57,7 @@ class Mesh:
     def _on_torus(self, names: tuple[str, ...], network: Torus) -> Group:
         own = {} if self.slice else {name: (Ring(self.axes[name]),) for name in names}
         rings = tuple(ring for name in names for ring in self.rings.get(name, own.get(name, ())))
-        inner = Rings(rings or (Ring(1),), network.link, network.hop_latency)
+        inner = Rings(joined(rings) or (Ring(1),), network.link, network.hop_latency)
         pods = math.prod(self.pods.get(name, 1) for name in names)
         if pods == 1:
             return inner
@@ -126,14 +126,15 @@ def _take_pods(axes: dict[str, int], pods: int) -> dict[str, int]:
 
 def place_on_torus(axes: dict[str, int], piece: Slice) -> dict[str, tuple[Ring, ...]]:
     """Which hardware axes, or parts of them, each mesh axis runs over."""
-    wide = [(size, wraps) for size, wraps in zip(piece.shape, piece.wrap, strict=True) if size > 1]
+    sized = [(size, wraps) for size, wraps in zip(piece.shape, piece.wrap, strict=True) if size > 1]
+    wide = [(size, wraps, axis) for axis, (size, wraps) in enumerate(sized)]
     wanted = {name: size for name, size in axes.items() if size > 1}
     whole = _whole_axes(wanted, wide)
     placed = whole if whole is not None else _split_axes(wanted, wide, str(piece))
     return {name: placed.get(name, ()) for name in axes}
 
 
-def _whole_axes(axes: dict[str, int], wide: list[tuple[int, bool]]) -> dict[str, tuple[Ring, ...]] | None:
+def _whole_axes(axes: dict[str, int], wide: list[tuple[int, bool, int]]) -> dict[str, tuple[Ring, ...]] | None:
     """Hardware axes dealt out whole, if the sizes allow it; in order where several ways fit."""
     if not axes:
         return {} if not wide else None
@@ -145,14 +146,16 @@ def _whole_axes(axes: dict[str, int], wide: list[tuple[int, bool]]) -> dict[str,
                 continue
             found = _whole_axes(rest, [axis for place, axis in enumerate(wide) if place not in chosen])
             if found is not None:
-                return {name: tuple(Ring(*wide[place]) for place in chosen)} | found
+                return {
+                    name: tuple(Ring(size, wraps, 1, axis) for size, wraps, axis in (wide[place] for place in chosen))
+                } | found
     return None
 
 
-def _split_axes(axes: dict[str, int], wide: list[tuple[int, bool]], where: str) -> dict[str, tuple[Ring, ...]]:
+def _split_axes(axes: dict[str, int], wide: list[tuple[int, bool, int]], where: str) -> dict[str, tuple[Ring, ...]]:
     """Hardware axes shared: filled from the fastest mesh axis up. An inner part is a line; an outer part keeps the ring
     but its neighbours are `stride` links apart, so as many rings share each link."""
-    left = [[wraps, 1, size] for size, wraps in reversed(wide)]
+    left = [[wraps, 1, size, axis] for size, wraps, axis in reversed(wide)]
     placed: dict[str, tuple[Ring, ...]] = {}
     for name, size in reversed(list(axes.items())):
         rings: list[Ring] = []
@@ -161,8 +164,8 @@ def _split_axes(axes: dict[str, int], wide: list[tuple[int, bool]], where: str) 
             part = math.gcd(need, hardware[2])
             if part == 1:
                 continue
-            wraps, stride, free = hardware
-            rings.append(Ring(part, bool(wraps) and part == free, 1 / stride))
+            wraps, stride, free, axis = hardware
+            rings.append(Ring(part, bool(wraps) and part == free, 1 / stride, axis))
             hardware[1], hardware[2] = stride * part, free // part
             need //= part
         if need > 1:

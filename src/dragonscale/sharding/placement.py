@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 
 from dragonscale.collectives import Group, Ring, Rings, Stacked, Switches, Wide
+from dragonscale.collectives.group import joined
 from dragonscale.errors import InputError
 from dragonscale.hardware import Slice, Torus
 from dragonscale.numbers import Number, product
@@ -35,7 +36,7 @@ class Wires:
         if not isinstance(chip.network, Torus):
             return self._switched(names)
         rings = tuple(ring for name in names for ring in self.rings[name])
-        inner = Rings(rings, chip.network.link, chip.network.hop_latency)
+        inner = Rings(joined(rings) if len(names) > 1 else rings, chip.network.link, chip.network.hop_latency)
         pods = product(self.pods[name] for name in names)
         if chip.dcn is None or numpy.all(pods == 1):
             return inner
@@ -66,8 +67,8 @@ def lay_wires(axes: dict[str, Number], piece: Slice, order: tuple[str, ...]) -> 
         columns = []
         for place in range(MOST_RINGS):
             found = [_nth(one, name, place) for one in laid]
-            size, closed, share = (numpy.array([ring[part] for ring in found])[inverse.ravel()] for part in range(3))
-            columns.append(Ring(size, closed, share))
+            parts = (numpy.array([ring[part] for ring in found])[inverse.ravel()] for part in range(4))
+            columns.append(Ring(*parts))
         rings[name] = tuple(column for column in columns if numpy.any(column.size > 1)) or (Ring(1),)
         pods[name] = numpy.array([1 if one is None else one.pods.get(name, 1) for one in laid])[inverse.ravel()]
     possible = numpy.array([one is not None for one in laid])[inverse.ravel()]
@@ -81,6 +82,9 @@ def _lay_one(row: Any, piece: Slice, order: tuple[str, ...]) -> Any:
         return None
 
 
-def _nth(mesh: Any, name: str, place: int) -> tuple[float, float, float]:
+def _nth(mesh: Any, name: str, place: int) -> tuple[float, float, float, float]:
     rings = () if mesh is None else mesh.rings[name]
-    return next(((float(one.size), float(one.closed), float(one.share)) for one in rings[place:]), (1.0, 0.0, 1.0))
+    none = (1.0, 0.0, 1.0, -1.0)
+    return next(
+        ((float(one.size), float(one.closed), float(one.share), float(one.axis)) for one in rings[place:]), none
+    )
