@@ -116,14 +116,8 @@ def _sums(rows: Rows, setting: Setting, section: Section, remats: tuple[str, ...
     policies = remats if "block" in section.name else ("none",)
     reading, quantity = setting.reading(section), "bound_s" if bound else "expected_s"
     torus = isinstance(setting.slice.chip.network, Torus)
-    shared = (
-        section.name,
-        bound,
-        setting.plan.dtype,
-        setting.plan.sequence,
-        setting.plan.context_by,
-        setting.plan.fold,
-    )
+    shared = (bound, *_words(setting.plan, section))
+    stored = (bound, section.name, setting.plan.dtype, setting.plan.zero, _fold(setting.plan, section))
 
     def summed(kind: str, names: tuple[str, ...]) -> SectionSums:
         def cost(microbatch: Any, wires: Wires) -> SectionSums:
@@ -137,7 +131,17 @@ def _sums(rows: Rows, setting: Setting, section: Section, remats: tuple[str, ...
         kernels.offload = rows.spread(SHAPE, lambda microbatch, wires: _offload(setting, section, microbatch, wires))
         return kernels.beside(summed("activations", (*AXES, "microbatch") if torus else SHAPE))
 
-    return rows.keep(("run", *shared), run).beside(summed("state", AXES))
+    return rows.keep(("run", *shared), run).beside(rows.keep(("moved", *stored), lambda: summed("state", AXES)))
+
+
+def _fold(plan: Plan, section: Section) -> str:
+    """How experts are spread, where there are any."""
+    return plan.fold if "e" in section.dims else ""
+
+
+def _words(plan: Plan, section: Section) -> tuple[object, ...]:
+    """The words of a plan that decide what a section's kernels and activations are."""
+    return (section.name, plan.dtype, plan.sequence, plan.context_by, _fold(plan, section))
 
 
 def _offload(setting: Setting, section: Section, microbatch: Any, wires: Wires) -> Any:
@@ -148,9 +152,9 @@ def _offload(setting: Setting, section: Section, microbatch: Any, wires: Wires) 
 def _held(rows: Rows, setting: Setting, section: Section) -> Held:
     """What a chip keeps of a section: state once for each way to lay it out, workspace once for each shape on a chip."""
     plan = setting.plan
-    key = (section.name, plan.dtype, plan.optimizer, plan.sequence, plan.context_by, plan.fold)
-    state = rows.keep(("state", plan.zero, *key), lambda: _bytes(rows, setting, section, STATE))
-    live = rows.keep(("live", *key), lambda: _bytes(rows, setting, section, SHAPE))
+    stored = (section.name, plan.dtype, plan.optimizer, plan.zero, _fold(plan, section))
+    state = rows.keep(("state", *stored), lambda: _bytes(rows, setting, section, STATE))
+    live = rows.keep(("live", *_words(plan, section)), lambda: _bytes(rows, setting, section, SHAPE))
     return replace(state, activations=live.activations, working=live.working, logits=live.logits)
 
 
@@ -171,7 +175,7 @@ def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
     here = replace(setting, plan=plan)
     xla = setting.stack.memory.allocator == "xla"
     for section in setting.sections:
-        key = (section.name, remat, plan.dtype, plan.sequence, plan.context_by, plan.fold, plan.zero if xla else 0)
+        key = (remat, *_words(plan, section), plan.zero if xla else 0)
         if xla:
 
             def parts(microbatch: Any, wires: Wires, one: Section = section) -> Any:
