@@ -94,8 +94,9 @@ class Array:
 
     def with_layout(self, layout: dict[str, tuple[str, ...]], partial: tuple[str, ...] = ()) -> "Array":
         """The same array split otherwise: `layout` maps dim names to mesh axes; others are whole."""
-        dims = tuple(replace(dim, axes=layout.get(dim.name, ())) for dim in self.dims)
-        return replace(self, dims=dims, partial=partial)
+        # Written out: a search asks for hundreds of thousands of layouts, and `replace` takes ten times as long.
+        dims = tuple(Dim(dim.name, dim.size, layout.get(dim.name, ()), dim.select) for dim in self.dims)
+        return Array(self.name, dims, self.dtype, partial)
 
 
 def subscript(axes: tuple[str, ...]) -> str:

@@ -18,6 +18,17 @@ _APART = ("einsum", "attend", "score", "dispatch", "combine", "lookup", "cache")
 
 def read_training(section: Section, rules: Rules) -> Reading:
     """All kernels and moves of a forward and a backward pass through a section; each section is read once."""
+    last = _LAST.get((id(section), id(rules)))
+    if last is not None and last.section is section and last.rules is rules:
+        return last
+    if len(_LAST) > 4096:
+        _LAST.clear()
+    reading = _read(section, rules)
+    _LAST[id(section), id(rules)] = reading
+    return reading
+
+
+def _read(section: Section, rules: Rules) -> Reading:
     key = (section.name, section.ops, rules)
     if key not in _READ:
         forward = read_forward(section, rules)
@@ -36,6 +47,8 @@ def read_training(section: Section, rules: Rules) -> Reading:
     return Reading(section, *_READ[key], rules)
 
 
+_LAST: dict[tuple[int, int], Reading] = {}
+"""Readings by the very objects they are of: finding them by what these contain takes longer than costing a section."""
 _READ: dict[tuple[object, ...], tuple[tuple[Kernel, ...], tuple[Move, ...]]] = {}
 
 

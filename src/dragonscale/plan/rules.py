@@ -21,8 +21,8 @@ part of it each: `expert` deals out experts, `share` is what lies beyond the KV 
 X[b_{data,fsdp,expert}, t_{context,tensor}, d] Wg[d, f_tensor] Wg[d_{fsdp,expert,context}, f_tensor]
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
 from dragonscale.models.program import Op, is_weight
 from dragonscale.notation import Array
@@ -74,9 +74,28 @@ class Rules:
     ring: bool = False
     sums_everywhere: bool = False
     undivided: frozenset[tuple[str, Axes]] = frozenset()
+    found: dict[tuple[str, Array], Array] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Layouts that were asked for before."""
 
     def activation(self, array: Array) -> Array:
         """How an activation lies between lines. What belongs to experts lies with them."""
+        return self._once("activation", self._activation, array)
+
+    def used(self, array: Array) -> Array:
+        """How a weight lies while it is used."""
+        return self._once("used", self._used, array)
+
+    def optimizer_state(self, array: Array) -> Array:
+        """How a weight's optimizer state is stored: along the model's width, which divides by more than a head's size does."""
+        return self._once("state", self._optimizer_state, array)
+
+    def _once(self, what: str, lay: Callable[[Array], Array], array: Array) -> Array:
+        key = (what, array)
+        if key not in self.found:
+            self.found[key] = lay(array)
+        return self.found[key]
+
+    def _activation(self, array: Array) -> Array:
         routed = _routed(array.names)
         hidden = self._hidden(array.names, routed)
         split: Layout = {"b": self.routed_batch if routed else self.batch, "x": self.picks, "d": self.width}
@@ -87,16 +106,14 @@ class Rules:
             split["t"] += self.routed_spread if routed else self.spread
         return self.fit(array.with_layout(split))
 
-    def used(self, array: Array) -> Array:
-        """How a weight lies while it is used."""
+    def _used(self, array: Array) -> Array:
         return self.fit(array.with_layout(self._split(array)))
 
     def weight(self, array: Array) -> Array:
         """How a weight is stored between its uses."""
         return self.optimizer_state(array) if self.zero == 3 else self.used(array)
 
-    def optimizer_state(self, array: Array) -> Array:
-        """How a weight's optimizer state is stored: along the model's width, which divides by more than a head's size does."""
+    def _optimizer_state(self, array: Array) -> Array:
         split = self._split(array)
         taken = {axis for axes in split.values() for axis in axes}
         whole = [dim.name for dim in array.dims if dim.name not in split or not split[dim.name]]

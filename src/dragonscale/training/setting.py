@@ -1,6 +1,8 @@
 """What plans of one batch have in common, and a section's lines under it."""
 
+import functools
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dragonscale.hardware import Slice
 from dragonscale.models.program import Program, Section
@@ -41,14 +43,12 @@ class Setting:
 
     def rules(self, section: Section) -> Rules:
         """The layouts that the plan asks for."""
-        rules = training_rules(
-            self.plan.sequence, self.plan.zero, self.folded, self.plan.context_by, self.plan.fold == "context"
-        )
-        exact = {
-            "sums_everywhere": self.stack.state.sums_everywhere,
-            "undivided": self.undivided.get(section.name, frozenset()),
-        }
-        return replace(rules, **exact)
+        plan = self.plan
+        # Words that say nothing about this section are left out, so that fewer layouts are worked out.
+        experts = (self.folded, plan.fold == "context") if "e" in section.dims else (True, False)
+        attends = any(op.function in ("attend", "score") for op in section.ops)
+        words = (plan.sequence, plan.zero, experts[0], plan.context_by if attends else "gather", experts[1])
+        return _rules(words, self.stack.state.sums_everywhere, self.undivided.get(section.name, frozenset()))
 
     def reading(self, section: Section) -> Reading:
         """A section under the rules."""
@@ -71,6 +71,11 @@ class Setting:
     def sections(self) -> tuple[Section, ...]:
         """Every section once."""
         return (*self.program.sections[:-1], *self.ends)
+
+
+@functools.lru_cache(maxsize=256)
+def _rules(words: tuple[Any, ...], sums_everywhere: bool, undivided: Undivided) -> Rules:
+    return replace(training_rules(*words), sums_everywhere=sums_everywhere, undivided=undivided)
 
 
 def pass_sizes(setting: Setting, section: Section, microbatch: Number, mesh: Mesh) -> dict[str, Number]:
