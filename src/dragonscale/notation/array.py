@@ -23,7 +23,7 @@ dragonscale.errors.InputError: In 'A[I_X, J_X]' the mesh axis X is used twice; a
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dragonscale.errors import InputError, shorten, unknown
 
