@@ -3,7 +3,7 @@
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import Tree, parse_slice
+from dragonscale.hardware import Tree, parse_slice, parse_target
 from dragonscale.hardware.slices import Slice
 
 DOMAINS = {4: 72, 8: 72, 32: 72, 36: 72, 64: 72, 72: 72, 96: 48, 128: 64, 144: 72, 192: 64, 256: 64, 512: 64, 576: 72}
@@ -18,6 +18,7 @@ def domain(piece: Slice) -> int:
 @pytest.mark.parametrize("name", ["gb200", "gb300"])
 def test_domains(name: str, chips: int, size: int) -> None:
     piece = parse_slice(f"{name}:{chips}")
+    assert parse_target(f"{name}:{chips}") == (piece.chip, piece)
     assert (str(piece), piece.chips, domain(piece)) == (f"{name}:{chips}", chips, size)
 
 

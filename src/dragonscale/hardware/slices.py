@@ -163,7 +163,10 @@ def _joined(chip: Chip, shape: tuple[int, ...]) -> Chip:
 def parse_target(text: str) -> tuple[Chip, Slice | None]:
     """A chip alone (`v5e`) or a slice (`v5e:4x4`), for questions that make sense of both."""
     chip, shape, _ = _split(text)
-    return (chip, None) if shape is None and "*" not in text else (chip, parse_slice(text))
+    if shape is None and "*" not in text:
+        return chip, None
+    piece = parse_slice(text)
+    return piece.chip, piece
 
 
 def _canonical(text: str) -> str:
