@@ -1,15 +1,18 @@
 """The recommended plan beside the best measured one."""
 
+import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from dragonscale.cli import main
 from dragonscale.evidence.training import training_runs
 from dragonscale.evidence.training_search import jobs_of, searched
 from dragonscale.training.search import search
 from dragonscale.training.space import Space
 
-from .measured import DATA
+from .measured import DATA, by_id, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +40,19 @@ def test_ratio_to_the_best_measured(run):
 
 
 def replace_row(run, times: float):
-    import msgspec
-
     return msgspec.structs.replace(run.row, step_s=run.row.step_s * times)
+
+
+def test_the_command(tmp_path, capsys):
+    file = write_rows(tmp_path / "one.csv", [by_id("training")["TR-DGXC-004"] | {"source": "my cluster"}])
+    asked = ["validate", "training", str(file), "--stack", "megatron-core"]
+    assert main([*asked, "--search", "--jobs", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["searched"]) >= {"jobs", "median_ratio", "p10_ratio", "simple"}
+    assert found["band"]["nominal"] == 0.8
+    assert main(asked) == 0
+    shown = capsys.readouterr().out
+    assert "lie in their band of 80%" in shown
+    assert "1 of the 1 runs" in shown
+    assert main(asked[:3]) == 0
+    assert "name one in a stack column or by --stack" in " ".join(capsys.readouterr().out.split())
