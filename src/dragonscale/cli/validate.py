@@ -141,7 +141,8 @@ def _searched(found: dict[str, Any]) -> str:
         return "No job has a plan that fits."
     text = (
         f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time of the best "
-        f"measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile"
+        f"measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile ({found['median_gain']:.2f} of what the planner "
+        "expects of the measured plan)"
     )
     simple = (
         ""
