@@ -18,6 +18,7 @@ from dragonscale.training.search import Candidate, Progress, search
 from dragonscale.training.space import Space
 
 MOST_CHIPS = 65536
+USUAL = Plan()
 QUICK = Space(remat=("none", "selective", "block"), zero=(0, 1, 3), schedule=("1f1b", "interleaved"))
 """A smaller space for questions that search many slices."""
 
@@ -47,7 +48,7 @@ def run_seconds(job: Job, step_s: float, tokens: float | None) -> float:
     return step_s if tokens is None else run_budget(tokens, job.tokens, step_s, job.slice.chips).seconds
 
 
-def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | None, words: Plan = Plan()) -> int:
+def least_chips(job: Job, chip: Chip, deadline: float | None, tokens: float | None, words: Plan = USUAL) -> int:
     """Fewer chips than this cannot do: their peak FLOP/s are too slow, or all their memory is less than weights and optimizer state."""
     steps = run_seconds(job, 1.0, tokens)
     by_time = steps * job.model_flops / (deadline * chip.peak(words.dtype)) if deadline else 1.0
