@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy
 import pytest
 
 from dragonscale.hardware import parse_slice
@@ -12,7 +13,7 @@ from dragonscale.training.legal import unrunnable
 from dragonscale.training.listing import listed, shape_of, twins
 from dragonscale.training.plan import Plan, parse_plan, short_plan
 from dragonscale.training.search import Found, search
-from dragonscale.training.simplicity import CONTEXT_GAIN, points
+from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points
 from dragonscale.training.space import Space
 
 
@@ -123,3 +124,17 @@ SHORT = [
 def test_what_tables_print_is_read_back(text: str) -> None:
     plan = parse_plan(text)
     assert parse_plan(short_plan(plan)) == plan
+
+
+def test_short_sequences_are_split_by_nothing_that_gains_little() -> None:
+    """A plan that fills its chips is recommended before one with context, which has memory to spare and gains two percent."""
+    seconds, filled = numpy.array([0.98 * 1.03 / 1.01, 1.0]), numpy.array([0.5, 0.95])
+    ranked = order(seconds, filled, numpy.array([8, 6]), numpy.ones(2), 0.01, numpy.array([True, False]))
+    assert ranked.tolist() == [1, 0]
+    assert handicap(2, 8192, 0.01) == pytest.approx(1.03 / 1.01)
+    assert handicap(2, 16384, 0.01) == handicap(1, 8192, 0.01) == handicap(2, 8192, 0.0) == 1.0
+
+
+def test_memory_to_spare_comes_before_simplicity() -> None:
+    ranked = order(numpy.array([1.0, 1.005]), numpy.array([0.95, 0.9]), numpy.array([2, 6]), numpy.ones(2), 0.01)
+    assert ranked.tolist() == [1, 0]

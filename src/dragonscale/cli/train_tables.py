@@ -27,7 +27,7 @@ def terms_table(best: Any) -> str:
 
 
 def plans_table(report: Any) -> str:
-    """The recommended plan and others, each against the first; `rv` says which are taken by run and by verify."""
+    """The recommended plan and others, each against the first."""
     best, numbers = report.plans[0].step_s, count(1)
     columns = {
         "#": lambda _: next(numbers),
@@ -35,10 +35,10 @@ def plans_table(report: Any) -> str:
         "": (lambda row: f"{row.step_s / best - 1:+.1%}", ""),
         "MFU": _percent("mfu"),
         "memory": (lambda row: f"{row.hbm_bytes / 1e9:.0f}GB", ""),
-        "taken by": lambda row: "run verify" if row.verifiable and row.runnable else "run" if row.runnable else "–",
+        "by": lambda row: "rv" if row.verifiable and row.runnable else "r" if row.runnable else "",
         "plan": lambda row: plan_text(row.plan),
     }
-    return record_table(report.plans, columns)
+    return record_table(report.plans, columns) + "\nby: r `dscale run` takes it, v `dscale verify` does"
 
 
 def changes_table(rows: list[Any], most: int = 6) -> str:

@@ -156,11 +156,12 @@ def _held(best: Any) -> list[Any]:
     return sorted((row for row in best.memory if row.bytes > 0), key=lambda row: -row.bytes)
 
 
-def memory_bar(best: Any, width: int = 44) -> str:
+def memory_bar(best: Any, width: int = 40) -> str:
     """What fills the HBM of the fullest chip, as a bar."""
     limit = best.hbm_limit_bytes
     drawn = _filled([row.bytes for row in _held(best)], max(limit, best.hbm_bytes), width)
-    share = f"{best.hbm_bytes / 1e9:.1f} of {limit / 1e9:.1f}GB"
+    tight = ", tight" if 0.92 < best.hbm_bytes / limit <= 1 else ""
+    share = f"{best.hbm_bytes / 1e9:.1f} of {limit / 1e9:.1f}GB{tight}"
     return f"{'memory'.ljust(LABEL)}|{drawn}| {share}"
 
 

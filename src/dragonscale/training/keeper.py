@@ -101,13 +101,15 @@ class Pool:
         return numpy.concatenate(self.rows, axis=1) if self.rows else numpy.empty((ROUNDS + 1, 0))
 
     def ranked(self, limit: float, slack: float) -> list[Candidate]:
-        """The plans near the fastest, the recommended one first."""
+        """The plans near the fastest, the recommended ones first, then those that are fast."""
         table = self.table()
         if not table.shape[1]:
             return []
         table = table[:, table[WEIGHED] <= self.limit]
-        places = order(table[WEIGHED], table[HELD] / limit, table[POINTS], table[ROUNDS], slack)
-        return [self._candidate(table[:, place]) for place in places]
+        split = table[WEIGHED] > (1 + 1e-9) * table[SECONDS]
+        places = order(table[WEIGHED], table[HELD] / limit, table[POINTS], table[ROUNDS], slack, split)
+        fastest = numpy.argsort(table[SECONDS], kind="stable")[: 4 * self.count]
+        return [self._candidate(table[:, place]) for place in dict.fromkeys([*places[: self.count], *fastest])]
 
     def _candidate(self, row: Any) -> Candidate:
         numbers = {name: int(value) for name, value in zip(NUMBERS, row[1:WEIGHED], strict=True)}
@@ -125,7 +127,7 @@ class Keeper:
     pools: list[Pool] = field(init=False)
     front: Front = field(default_factory=Front)
     shapes: dict[int, int] = field(default_factory=dict)
-    leaders: list[Candidate | None] = field(default_factory=list)
+    leaders: list[tuple[Plan, dict[str, int], float, float] | None] = field(default_factory=list)
     scores: Any = field(default_factory=lambda: numpy.empty(0))
     misses: dict[str, int] = field(default_factory=dict)
     nearest: Candidate | None = None
@@ -179,19 +181,27 @@ class Keeper:
                     pool.take(words, chosen, places, (weighed, seconds), held, self.job.sequence)
             self.front.offer(seconds[places], held[places], lambda place: label(int(places[place])))
             if self.count > 1:
-                self._lead(batch, numpy.where(good, seconds, numpy.inf), 1 + POINT * word_points(words), label)
+                self._lead(words, batch, numpy.where(good, seconds, numpy.inf), held)
         elif not self.feasible:
             self._miss(laid, held, label)
 
-    def _lead(self, batch: Batch, seconds: Any, weight: float, label: Callable[[int], Candidate]) -> None:
+    def leading(self) -> list[Candidate]:
+        """The best plan of every shape that has one."""
+        found = [one for one in self.leaders if one is not None]
+        return [Candidate(dealt(words, numbers, self.layers), *costs) for words, numbers, *costs in found]
+
+    def _lead(self, words: Plan, batch: Batch, seconds: Any, held: Any) -> None:
         """Remember the best plan of every shape."""
-        scores = numpy.minimum.reduceat(seconds, batch.starts) * (batch.weight * weight)
+        weight = batch.weight * (1 + POINT * word_points(words))
+        scores = numpy.minimum.reduceat(seconds, batch.starts) * weight
         for place in numpy.flatnonzero(scores < self.scores[batch.shapes]).tolist():
             shape = int(batch.shapes[place])
             if scores[place] < self.scores[shape]:
                 start, stop = batch.starts[place], (*batch.starts[place + 1 : place + 2], len(seconds))[0]
                 self.scores[shape] = scores[place]
-                self.leaders[shape] = label(int(start + numpy.argmin(seconds[start:stop])))
+                best = int(start + numpy.argmin(seconds[start:stop]))
+                numbers = {name: int(values[best]) for name, values in batch.chosen.numbers.items()}
+                self.leaders[shape] = (words, numbers, float(seconds[best]), float(held[best]))
 
     def _count(self, laid: Any, fits: Any) -> None:
         for name, broken in (("torus", ~laid), ("memory", laid & ~fits)):

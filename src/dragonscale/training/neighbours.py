@@ -22,7 +22,9 @@ SPAN = 0.125
 """How far a batch may be from the one asked for and still be the same to whoever trains."""
 BETTER = 0.05
 """A neighbour is named where it is at least this much better."""
-TRIES = 3
+TRIES = 2
+INNER = 8
+"""Chips that replicas need not divide: a node of them holds the model instead."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ def batches_near(chips: int, batch: int, span: float) -> list[int]:
 
 def better_batch(job: Job, space: Space, mfu: float) -> Near | None:
     """The batch near this one that makes the chips most of `BETTER` busier; None where the batch divides well already."""
-    if job.batch % job.slice.chips == 0 or job.slice.chips % job.batch == 0:
+    rest = job.slice.chips // math.gcd(job.batch, job.slice.chips)
+    if job.slice.chips % job.batch == 0 or (rest <= INNER and rest & (rest - 1) == 0):
         return None
     tried = [
         _best(replace(job, batch=batch), quick(space))

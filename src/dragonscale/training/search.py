@@ -27,6 +27,9 @@ from dragonscale.training.stages import BOTH_WAYS
 BLOCK = 16384
 """Rows worked on at once: small enough for a processor's cache, large enough that NumPy's overhead does not show."""
 
+SAMPLE = 8
+"""Plans of the front whose lower bounds are looked at."""
+
 Progress = Callable[[int, int], None]
 
 
@@ -54,8 +57,8 @@ def search(
     without slack the fastest is), and the front of time against memory.
 
     An expected step is never below its lower bound. That bound hardly ever decides, so plans are first compared without
-    it, which can only flatter them; if it changes nothing for those that were kept, it changes nothing at all, and
-    otherwise the search is repeated with it.
+    it, which can only flatter them; if it changes nothing for those that are answered (of the front, a sample), it changes nothing at
+    all, and otherwise the search is repeated with it.
     """
     start, asked = time.perf_counter(), space or Space()
     space = offered(job, asked)
@@ -63,7 +66,8 @@ def search(
         return Found([], [], 0, 0, {}, None, time.perf_counter() - start)
     found = _found(job, _run(job, space, count, progress, slack, bounded=False))
     last = [one for one in (found.fastest, found.runs, found.verified) if one is not None]
-    if _flattered(job, [*found.best, *found.front, *last]):
+    some = found.front[:: -(-len(found.front) // SAMPLE) or 1]
+    if _flattered(job, [*found.best, *some, *last]):
         found = _found(job, _run(job, space, count, progress, slack, bounded=True))
     return replace(found, seconds=time.perf_counter() - start)
 
@@ -71,8 +75,7 @@ def search(
 def _found(job: Job, keeper: Keeper) -> Found:
     limit, slack = job.slice.chip.visible, keeper.slack
     every, runs, verified = (pool.ranked(limit, slack) for pool in keeper.pools)
-    leaders = [one for one in keeper.leaders if one is not None]
-    best = listed(every, leaders, keeper.count, job.sequence)
+    best = listed(every, keeper.leading(), keeper.count, job.sequence)
     fastest = min(every, key=lambda one: one.seconds, default=None)
     return Found(
         best, keeper.front.labels, keeper.searched, keeper.feasible, keeper.misses, keeper.nearest, 0.0, fastest,

@@ -3,14 +3,15 @@
 A search is sure of a step's time to some percent, so plans within `SLACK` of the fastest are as fast as it. Of those, the
 recommended one is the first in this order:
 
-1. memory to spare: a chip at most `FULL` full (allocators fragment, and batches vary);
-2. the fewest points of `points`: one for everything that has to be set up, watched and debugged;
-3. memory in plenty: a chip at most `ROOMY` full;
-4. the shorter step, to `SAME`;
-5. fewer microbatches a step.
+1. no `context` at sequences of `SHORT` tokens or less;
+2. memory to spare: a chip at most `FULL` full (allocators fragment, and batches vary);
+3. the fewest points of `points`: for everything that has to be set up, watched and debugged;
+4. memory in plenty: a chip at most `ROOMY` full;
+5. the shorter step, to `SAME`;
+6. fewer microbatches a step.
 
-`context` at sequences of `SHORT` tokens or less, where every chip's share of the batch could be whole sequences, must gain
-more than `CONTEXT_GAIN`. Without slack only the time counts.
+To be recommended all the same, `context` at short sequences must gain more than `CONTEXT_GAIN`: its time counts that much more
+(`handicap`). Without slack only the time counts.
 """
 
 from typing import Any
@@ -72,21 +73,20 @@ def handicap(context: int, sequence: int, slack: float) -> float:
     return max(1.0, (1 + CONTEXT_GAIN) / (1 + slack))
 
 
-def order(seconds: Any, filled: Any, scores: Any, microbatches: Any, slack: float) -> Any:
-    """Places of plans, the recommended one first: those within the slack of the fastest by the order above, then the others by time.
+def order(seconds: Any, filled: Any, scores: Any, microbatches: Any, slack: float, split: Any = False) -> Any:
+    """Places of plans, the recommended one first: those within the slack of the fastest by the order above (`split`: which have `context`
+    at short sequences), then the others by time.
 
     >>> order(
     ...     numpy.array([1.0, 1.005, 1.2]), numpy.array([0.5, 0.5, 0.1]), numpy.array([6, 2, 0]), numpy.ones(3), 0.01
     ... ).tolist()
     [1, 0, 2]
     """
-    late = seconds > seconds.min() * (1 + slack)
-    tight, full = filled > FULL, filled > ROOMY
-    rounded = numpy.round(numpy.log(seconds / seconds.min()) / numpy.log1p(SAME))
-    near = numpy.lexsort((microbatches, rounded, full, scores, tight, late))
-    if slack:
-        return numpy.concatenate(
-            [near[~late[near]], numpy.flatnonzero(late)[numpy.argsort(seconds[late], kind="stable")]]
-        )
-    exact = numpy.round(numpy.log(seconds / seconds.min()) * 1e9)
-    return numpy.lexsort((microbatches, scores, exact))
+    apart = numpy.log(seconds / seconds.min())
+    if not slack:
+        return numpy.lexsort((microbatches, scores, numpy.round(apart * 1e9)))
+    late, short = seconds > seconds.min() * (1 + slack), numpy.broadcast_to(split, len(seconds))
+    rounded = numpy.round(apart / numpy.log1p(SAME))
+    near = numpy.lexsort((microbatches, rounded, filled > ROOMY, scores, filled > FULL, short, late))
+    slower = numpy.flatnonzero(late)
+    return numpy.concatenate([near[~late[near]], slower[numpy.argsort(seconds[late], kind="stable")]])
