@@ -31,7 +31,7 @@ KNOWN = {
     "schedule": SCHEDULES,
     "zero": (0, 1, 2, 3),
     "context_by": CONTEXTS,
-    "remat": POLICIES,
+    "remat": (*POLICIES, "modules"),
     "optimizer": OPTIMIZERS,
     "offload": OFFLOADS,
     "layout": ("even", "ends", "by stage"),
