@@ -182,10 +182,13 @@ def test_stages_of_zero_trade_memory_for_traffic(plan, stack):
     """With several microbatches: what a stage no longer holds it sends more often."""
     job = job_of(stack=stack, batch=1024)
     stages = [judged(plan, job, zero=zero) for zero in (0, 1, 2, 3)]
-    state = [sum(held(one, part) for part in ("weights", "gradients", "optimizer")) for one in stages]
+    assigned = ("weights and optimizer", "compute copy", "gradients added up")  # where XLA assigns the buffers
+    state = [sum(held(one, part) for part in ("weights", "gradients", "optimizer", *assigned)) for one in stages]
     wires = [sent(one, "fsdp collectives") + sent(one, "gradient reduction") for one in stages]
     assert state == sorted(state, reverse=True)
-    assert state[3] < state[1] < state[0]
+    whole = stack == "torchtitan" and "pipe" in plan  # FSDP2 keeps weights and gradients whole under a pipeline
+    assert state[1] < state[0]
+    assert state[3] == state[1] if whole else state[3] < state[1]
     assert wires[1] * 1.5 < wires[2] <= wires[3]  # ZeRO-2 scatters with every microbatch, ZeRO-1 once
 
 

@@ -25,6 +25,10 @@ _MEMORY = {"capacity": 0.0, "bandwidth": None, "visible": None}
 _WIDER = {"fp4": "fp8", "fp6": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "fp16": "bf16", "bf16": "fp16"}
 
 
+HOST_MEMORY = 128e9
+"""Bytes of host memory for each chip where nothing is known: half of what the nodes of large GPUs have."""
+
+
 def dtype_bytes(dtype: str) -> float:
     """Bytes of one element.
 
@@ -125,6 +129,12 @@ class Chip:
     def host_link(self) -> float:
         """Bytes per second between the chip and its host; where the file knows none, PCIe of the third generation."""
         return float(self.pcie or 16e9)
+
+    @property
+    def host_memory(self) -> float:
+        """Bytes of its host's memory for each chip; where the file knows none, `HOST_MEMORY`."""
+        fact = self.facts.get("host.memory")
+        return float(fact.value) / max(1, self.host_chips) if fact else HOST_MEMORY
 
     @property
     def hbm(self) -> Memory:

@@ -49,6 +49,7 @@ class HostFile(Strict, frozen=True):
     chips: Written
     shape: Written | None = None
     vm: Written | None = None
+    memory: Written | None = None
 
 
 class DcnFile(Strict, frozen=True):
@@ -142,7 +143,7 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
         written[f"structure.{key}"] = (value, unit)
     if file.host:
         written |= {"host.chips": (file.host.chips, "count"), "host.shape": (file.host.shape, "count")}
-        written |= {"host.vm": (file.host.vm, "count")}
+        written |= {"host.vm": (file.host.vm, "count"), "host.memory": (file.host.memory, "bytes")}
     if file.dcn:
         written |= {"dcn.egress": (file.dcn.egress, "bytes/s"), "dcn.latency": (file.dcn.latency, "s")}
     if file.ici:

@@ -85,10 +85,11 @@ class HeldLine:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Lines of one step or iteration, and what is held while it runs."""
+    """Lines of one step or iteration, what is held while it runs, and what the host holds for the chip."""
 
     lines: list[LedgerLine] = field(default_factory=list)
     held: list[HeldLine] = field(default_factory=list)
+    hosted: list[HeldLine] = field(default_factory=list)
 
     def total(self, name: str, chosen: Callable[[LedgerLine], bool] = lambda _: True) -> Number:
         """A quantity summed over the lines that are chosen."""
@@ -116,6 +117,11 @@ class Ledger:
         return sum((line.bytes for line in self.held), 0.0)
 
     @property
+    def host_bytes(self) -> Number:
+        """Bytes that the host holds for the chip."""
+        return sum((line.bytes for line in self.hosted), 0.0)
+
+    @property
     def sent_bytes(self) -> dict[tuple[str, ...], Number]:
         """Bytes that a chip sends, by the set of mesh axes they go over (names in alphabetical order)."""
         found: dict[tuple[str, ...], Number] = {}
@@ -138,7 +144,8 @@ def at(ledger: Ledger, place: int) -> Ledger:
         return float(value.ravel()[place if value.size > 1 else 0])
 
     lines = [replace(line, **{name: one(getattr(line, name)) for name in QUANTITIES}) for line in ledger.lines]
-    return Ledger(lines, [replace(line, bytes=one(line.bytes)) for line in ledger.held])
+    held, hosted = ([replace(line, bytes=one(line.bytes)) for line in some] for some in (ledger.held, ledger.hosted))
+    return Ledger(lines, held, hosted)
 
 
 def present(lines: Iterable[LedgerLine], sizes: dict[str, Number]) -> list[LedgerLine]:

@@ -23,6 +23,7 @@ from dragonscale.plan.rules import pairs, training_rules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires, lay_wires
 from dragonscale.training.auto import AUTO, auto_choice
+from dragonscale.training.host_memory import hosted
 from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, ranks_held
 from dragonscale.training.plan import AXES, Plan
@@ -236,7 +237,9 @@ def judge_setting(
         time = step_time(setting, numbers, parts, wires)
     step = Stepped(setting, numbers, wires, lines, parts, time, bound)
     lower = lower_bound(step_lines(replace(step, time=None), 1.0, 0.0)) if time is not None else 0.0
-    return Verdict(Ledger(step_lines(step, straggle, lower), held_lines(step)), wires.possible, wires.axes)
+    ends = [section.name for section in setting.ends]
+    there = hosted(setting.plan, setting.stack, held, layers, ends, numbers, microbatches)
+    return Verdict(Ledger(step_lines(step, straggle, lower), held_lines(step), there), wires.possible, wires.axes)
 
 
 def held_lines(step: Stepped) -> list[HeldLine]:
@@ -284,7 +287,7 @@ def judge_one(job: Job, plan: Plan) -> Verdict:
     book = at(verdict.ledger, 0)
     axes = {name: int(first(size)) for name, size in verdict.axes.items()}
     held = [line for line in book.held if line.bytes]
-    return Verdict(Ledger(present(book.lines, axes), held), verdict.possible, axes)
+    return Verdict(Ledger(present(book.lines, axes), held, book.hosted), verdict.possible, axes)
 
 
 def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
@@ -305,5 +308,10 @@ def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
     if used > limit:
         found.append(
             f"it needs {used / 1e9:.1f} GB per chip, {used / limit - 1:.0%} more than the {limit / 1e9:.0f} GB there are"
+        )
+    there, room = first(verdict.ledger.host_bytes), job.slice.chip.host_memory
+    if there > room:
+        found.append(
+            f"it needs {there / 1e9:.0f} GB of the host's memory per chip, {there / room - 1:.0%} more than its share of {room / 1e9:.0f} GB"
         )
     return found

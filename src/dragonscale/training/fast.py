@@ -16,6 +16,7 @@ from dragonscale.numbers import maximum
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
 from dragonscale.training.evaluation import straggling
+from dragonscale.training.host_memory import hosted
 from dragonscale.training.memory import Held, section_bytes
 from dragonscale.training.passes import LayerPass, SectionSums, sum_lines
 from dragonscale.training.peak_memory import fullest_bytes, ranks_held
@@ -75,7 +76,17 @@ def _parts(chosen: Chosen, costs: Costs) -> Parts:
 
 
 def _rank(setting: Setting, plan: Plan, chosen: Chosen, costs: Costs, place: int) -> Any:
-    """Bytes of the fullest chip under one remat policy."""
+    """Bytes of the fullest chip under one remat policy; no number of bytes will do where the host lacks memory."""
+    held, ends = _chip(setting, plan, chosen, costs, place), [section.name for section in setting.ends]
+    there = hosted(
+        plan, setting.stack, costs.held, chosen.layers, ends, chosen.numbers, chosen.microbatches
+    )  # fmt: skip
+    if not there:
+        return held
+    return numpy.where(sum(line.bytes for line in there) > setting.slice.chip.host_memory, numpy.inf, held)
+
+
+def _chip(setting: Setting, plan: Plan, chosen: Chosen, costs: Costs, place: int) -> Any:
     ends = [section.name for section in setting.ends]
     if setting.stack.memory.allocator == "caching":
         held = {name: replace(one, activations=costs.saved[place][name]) for name, one in costs.held.items()}
@@ -155,7 +166,8 @@ def _held(rows: Rows, setting: Setting, section: Section) -> Held:
     stored = (section.name, plan.dtype, plan.optimizer, plan.zero, _fold(plan, section))
     state = rows.keep(("state", *stored), lambda: _bytes(rows, setting, section, STATE))
     live = rows.keep(("live", *_words(plan, section)), lambda: _bytes(rows, setting, section, SHAPE))
-    return replace(state, activations=live.activations, working=live.working, logits=live.logits)
+    passing = {name: getattr(live, name) for name in ("activations", "working", "logits", "entry")}
+    return replace(state, **passing)
 
 
 def _bytes(rows: Rows, setting: Setting, section: Section, names: tuple[str, ...]) -> Held:

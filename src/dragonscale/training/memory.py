@@ -34,6 +34,7 @@ class Held:
     """Bytes that one layer keeps on one chip. `parameters` is this chip's share of the optimizer's work; of these `matrices` are those that
     Muon orthogonalizes; `used` counts the weights that it computes with; `working` are the activations alive in the layer's backward pass, saved ones too, and their
     gradients; `reducing` the gradients on their way to where their state lies;
+    `entry` is what the layer reads of one microbatch;
     `placeholders` what autograd is given for weights whose gradients are added to a buffer elsewhere."""
 
     weights: Number
@@ -45,6 +46,7 @@ class Held:
     reducing: Number
     placeholders: Number
     logits: Number
+    entry: Number
     parameters: Number
     used: Number
     matrices: Number = 0.0
@@ -78,7 +80,7 @@ def section_bytes(
         used, state = used + one, state + share
         orthogonal = orthogonal + share * (name in names)
     sharded = plan.zero == 3
-    piped = where(mesh.size("pipe") > 1, 1.0, 0.0) * (sharded and stack.memory.pipe_whole)
+    piped = where(mesh.size("pipe") > 1, 1.0, 0.0) * (plan.zero >= 2 and stack.memory.pipe_whole)
     width = weight_bytes(plan, stack, chip)
     return Held(
         weights=piped * used * width if sharded else used * width,
@@ -95,6 +97,7 @@ def section_bytes(
         reducing=used * (2.0 + stack.state.scatter_bytes * (stack.state.scatter_bytes > 2)) * (plan.zero >= 2),
         placeholders=2.0 * _distinct(section, mesh, rules) if stack.memory.placeholders else 0 * used,
         logits=_logits(section, sizes, mesh, rules),
+        entry=_alive(section, sizes, mesh, rules, "block") if "block" in section.name else 0.0 * used,
         parameters=state,
         used=used,
         matrices=orthogonal,
@@ -113,7 +116,15 @@ def _distinct(section: Section, mesh: Mesh, rules: Rules) -> Number:
 
 
 def state_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number) -> Number:
-    """Bytes of master copy and optimizer state of `state` parameters, of which `matrices` are Muon's."""
+    """Bytes of master copy and optimizer state of `state` parameters, of which `matrices` are Muon's; where the host's memory has them,
+    of the shards of weights that stay."""
+    if plan.offload == "optimizer":
+        return state * (2.0 if plan.zero == 3 else 0.0)
+    return owned_bytes(plan, stack, state, matrices)
+
+
+def owned_bytes(plan: Plan, stack: Stack, state: Number, matrices: Number) -> Number:
+    """The same wherever they lie."""
     master = max(stack.state.master_bytes, 2.0) if plan.zero == 3 else stack.state.master_bytes
     each = OPTIMIZER_BYTES[plan.optimizer]
     return state * (master + each) - matrices * (each - MOMENTUM_BYTES)

@@ -12,6 +12,7 @@ from dragonscale.models.program import Program
 from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
+from dragonscale.training.host_memory import WEIGHT_BYTES, host_update_seconds
 from dragonscale.training.lines import PassLine
 from dragonscale.training.memory import Held
 from dragonscale.training.muon import muon_seconds
@@ -241,6 +242,8 @@ def updated_parameters(parts: Parts) -> tuple[Number, Number]:
 def updated_bytes(setting: Setting, parts: Parts) -> Number:
     """Bytes of state that a chip's update reads and writes."""
     share, matrices = updated_parameters(parts)
+    if setting.plan.offload == "optimizer":
+        return share * (setting.stack.state.gradient_bytes + WEIGHT_BYTES)  # on their way to the host and back
     each = UPDATE_BYTES[setting.plan.optimizer]
     return share * each - matrices * (each - MATRIX_UPDATE_BYTES)
 
@@ -253,5 +256,8 @@ def update_seconds(setting: Setting, parts: Parts, wires: Wires) -> Number:
 def state_seconds(setting: Setting, parts: Parts) -> Number:
     """Seconds of the optimizer's passes over its state, and of the host between two steps."""
     assert setting.timer is not None
+    if setting.plan.offload == "optimizer":
+        share, _ = updated_parameters(parts)
+        return host_update_seconds(setting.plan, setting.slice.chip, setting.stack, share) + setting.stack.host.step_s
     moved = updated_bytes(setting, parts) * setting.stack.state.update_passes
     return setting.timer.copy(moved) * SLOWER.get(setting.plan.optimizer, 1.0) + setting.stack.host.step_s

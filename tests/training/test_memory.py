@@ -1,0 +1,111 @@
+"""What a chip must hold: the fullest moment, losses and buffers by stack, recompute by module, the host's memory."""
+
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.hardware import load_chip, parse_slice
+from dragonscale.models import load_model
+from dragonscale.models.recompute_modules import MODULES
+from dragonscale.training.evaluation import first, judge_one, make_job, problems
+from dragonscale.training.peak_memory import OUTSIDE
+from dragonscale.training.plan import parse_plan
+from dragonscale.training.search import search
+from dragonscale.training.space import Space
+
+GIB = 2**30
+
+
+def judged(plan: str, stack: str, model: str = "llama3-8b", on: str = "h100:8", batch: int = 8, sequence: int = 4096):
+    return judge_one(make_job(load_model(model), parse_slice(on), batch, sequence, stack), parse_plan(plan))
+
+
+def allocated(verdict) -> float:
+    return sum(first(size) for part, size in verdict.ledger.memory.items() if part not in OUTSIDE)
+
+
+# fms-acceleration, reference runs on A100s of 80 GB (torch.cuda.max_memory_allocated, GiB): Llama 3 8B, sequences of 4,096.
+HUGGING_FACE = [
+    ("a100:1", "zero=0,microbatch=4,remat=block,optimizer=adam-bf16", "hf-foak", 4, 74.80),  # the update, whatever the batch
+    ("a100:1", "zero=0,microbatch=8,remat=block,optimizer=adam-bf16", "hf-liger", 8, 74.80),
+    ("a100:4", "fsdp=4,microbatch=4,remat=block", "hf-fsdp-foak", 16, 44.32),  # the head
+    ("a100:4", "fsdp=4,microbatch=8,remat=block", "hf-fsdp-foak", 32, 64.22),
+    ("a100:4", "fsdp=4,microbatch=16,remat=block", "hf-fsdp-liger", 64, 56.17),  # a layer
+]
+
+
+@pytest.mark.parametrize(("on", "plan", "stack", "batch", "measured"), HUGGING_FACE)
+def test_peaks_of_hugging_face_runs(on, plan, stack, batch, measured):
+    verdict = judged(plan, stack, on=on, batch=batch)
+    assert allocated(verdict) / GIB == pytest.approx(measured, rel=0.05)
+
+
+# SimuMax, runs of Megatron-Core on 8 B200 (max_memory_allocated of the fullest rank, GiB), release v1.2.
+MEGATRON = [
+    ("llama3-70b", 12, "tensor=2,fsdp=4,zero=1", 4096, 60.68),
+    ("llama3-70b", 12, "pipe=2,fsdp=4,zero=1", 4096, 66.55),
+    ("llama3-70b", 12, "tensor=2,context=4,zero=1", 131072, 112.67),
+    ("llama3.1-405b", 4, "context=8,zero=1", 32768, 139.2),
+]
+
+
+@pytest.mark.parametrize(("model", "layers", "plan", "sequence", "measured"), MEGATRON)
+def test_peaks_of_megatron_runs(model, layers, plan, sequence, measured):
+    whole = load_model(model)
+    cut = type(whole)(whole.name, whole.d_model, whole.vocab, whole.layers[:layers])
+    one = parse_plan(plan)
+    job = make_job(cut, parse_slice("b200:8"), 4 * one.replicas, sequence, "megatron-fp32")
+    assert allocated(judge_one(job, one)) / GIB == pytest.approx(measured, rel=0.03)
+
+
+def test_a_loss_in_pieces_holds_less():
+    plan = "fsdp=8,microbatch=4,remat=block"
+    whole, compiled, pieces = (
+        judged(plan, stack, batch=32).hbm_bytes for stack in ("torchtitan-2024", "torchtitan", "torchtitan-chunked")
+    )
+    assert pieces < compiled < whole
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_trade_memory_for_time(module):
+    kept, again = (
+        judged(f"expert=64,zero=1,remat={remat}", "megatron-core", "deepseek-v3", "h100:64", 64)
+        for remat in ("none", module)
+    )
+    assert again.hbm_bytes < kept.hbm_bytes * (1 + 1e-9)
+    assert again.seconds > kept.seconds
+
+
+def test_more_modules_hold_less_and_take_longer():
+    runs = [
+        judged(f"expert=64,zero=1,remat={remat}", "megatron-core", "deepseek-v3", "h100:64", 64)
+        for remat in ("layernorm", "layernorm+moe_act", "layernorm+moe_act+mla_up_proj", "block")
+    ]
+    assert [one.hbm_bytes for one in runs] == sorted((one.hbm_bytes for one in runs), reverse=True)
+    assert [one.seconds for one in runs] == sorted(one.seconds for one in runs)
+
+
+def test_an_unknown_module_is_named():
+    with pytest.raises(InputError, match="no recompute module 'core_atn' in .*modules are core_attn, layernorm"):
+        parse_plan("remat=core_atn+mlp")
+    assert parse_plan("tp8 mlp+core_attn").remat == "core_attn+mlp"
+
+
+def test_state_in_the_hosts_memory_costs_time_and_frees_the_chip():
+    near, far = (judged(f"fsdp=8,remat=block,offload={where}", "megatron-core") for where in ("none", "optimizer"))
+    assert far.hbm_bytes < near.hbm_bytes
+    assert far.seconds > near.seconds
+    assert far.ledger.host_bytes == pytest.approx(16 * 8.03e9 / 8, rel=0.01)
+    assert near.ledger.host_bytes == 0
+
+
+def test_the_hosts_memory_is_a_limit():
+    """On a v5e a chip has 48 GB of its host: offloaded activations of long sequences do not fit, and the search does not offer them."""
+    job = make_job(load_model("llama3-8b"), parse_slice("v5e:4x4"), 64, 131072, "maxtext")
+    plan = parse_plan("fsdp=16,remat=offload,microbatch=4")
+    room = load_chip("v5e").host_memory
+    verdict = judge_one(job, plan)
+    assert first(verdict.ledger.host_bytes) > room
+    assert any("of the host's memory per chip" in problem for problem in problems(job, plan, verdict))
+    found = search(job, Space(remat=("offload",)), 3)
+    for one in found.best:
+        assert first(judge_one(job, one.plan).ledger.host_bytes) <= room
