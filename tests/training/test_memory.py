@@ -25,7 +25,13 @@ def allocated(verdict) -> float:
 
 # fms-acceleration, reference runs on A100s of 80 GB (torch.cuda.max_memory_allocated, GiB): Llama 3 8B, sequences of 4,096.
 HUGGING_FACE = [
-    ("a100:1", "zero=0,microbatch=4,remat=block,optimizer=adam-bf16", "hf-foak", 4, 74.80),  # the update, whatever the batch
+    (
+        "a100:1",
+        "zero=0,microbatch=4,remat=block,optimizer=adam-bf16",
+        "hf-foak",
+        4,
+        74.80,
+    ),  # the update, whatever the batch
     ("a100:1", "zero=0,microbatch=8,remat=block,optimizer=adam-bf16", "hf-liger", 8, 74.80),
     ("a100:4", "fsdp=4,microbatch=4,remat=block", "hf-fsdp-foak", 16, 44.32),  # the head
     ("a100:4", "fsdp=4,microbatch=8,remat=block", "hf-fsdp-foak", 32, 64.22),
