@@ -1,5 +1,6 @@
 """Context parallelism is never free, and packed documents cost what their masks leave."""
 
+import itertools
 from dataclasses import replace
 
 import numpy
@@ -44,7 +45,8 @@ def test_context_is_never_free(model, on, stack, by):
         job = job_of(on, model, 256, sequence, stack)
         plans = [split(job, context, by, zero=1) for context in (1, 2, 4, 8)]
         times = [seconds(judged(plan, job)) for plan in plans if not misfits(job, plan)]
-        assert times == sorted(times)
+        # Where the host is slower than the chip, more ways of a gather add nothing to issue: equal, but for rounding.
+        assert all(one <= more * (1 + 1e-12) for one, more in itertools.pairwise(times))
         assert times[0] * 1.001 < times[-1]
 
 
