@@ -47,7 +47,7 @@ def every_word(job: Job, space: Space, plan: Plan) -> list[dict]:
     found = []
     for remat, zero, way in itertools.product(space.remat, space.zero, space.context_by):
         split = plan.fsdp * plan.context
-        if (split == 1 and zero != 0) or (plan.fsdp > 1 and zero == 0) or (plan.context == 1 and way != "gather"):
+        if (split > 1) != (zero > 0) or (plan.context == 1 and way != "gather"):
             continue
         words = {"remat": remat, "zero": zero, "context_by": way}
         if plan.pipe == 1:

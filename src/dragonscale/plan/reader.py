@@ -15,6 +15,7 @@ the backward pass is derived from it (`dragonscale.plan.gradients`). Putting in 
 ['all_gather X over tensor', 'all_gather K over context', 'all_gather V over context', 'reduce_scatter A over tensor', 'all_gather X over tensor', 'reduce_scatter M over tensor']
 """
 
+import functools
 from dataclasses import dataclass, field, replace
 
 from dragonscale.models.program import Op, Section
@@ -97,7 +98,7 @@ class Walk:
 
     def bring(self, before: Array, after: Array, op: Op, what: str = "activation", ring: bool = False) -> None:
         """The moves from one layout to another."""
-        for step in reshard(before, after, OPEN):
+        for step in _moves(before, after):
             self.move(op.part, what, step, ring)
 
     def whole(self, array: Array, op: Op) -> Array:
@@ -119,6 +120,11 @@ class Walk:
 
     def run(self, op: Op, function: str, arrays: tuple[Array, ...], phase: str = "forward") -> None:
         self.kernels.append(Kernel(op.part, phase, function, arrays, op, self.line))
+
+
+@functools.lru_cache(maxsize=2**14)
+def _moves(before: Array, after: Array) -> tuple[Step, ...]:
+    return reshard(before, after, OPEN)
 
 
 def read_forward(section: Section, rules: Rules) -> Reading:

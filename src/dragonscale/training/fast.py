@@ -135,11 +135,13 @@ def _sums(rows: Rows, setting: Setting, section: Section, remats: tuple[str, ...
             lines = costed_section(setting, section, microbatch, wires, (kind,))
             return sum_lines(lines, reading, setting.stack, policies, quantity)
 
-        return rows.spread(names, cost)
+        return rows.spread(names, cost, (kind, policies, *shared))
 
     def run() -> SectionSums:
         kernels = summed("kernels", SHAPE)
-        kernels.offload = rows.spread(SHAPE, lambda microbatch, wires: _offload(setting, section, microbatch, wires))
+        kernels.offload = rows.spread(
+            SHAPE, lambda microbatch, wires: _offload(setting, section, microbatch, wires), ("offload", *shared)
+        )
         return kernels.beside(summed("activations", (*AXES, "microbatch") if torus else SHAPE))
 
     return rows.keep(("run", *shared), run).beside(rows.keep(("moved", *stored), lambda: summed("state", AXES)))
@@ -178,7 +180,8 @@ def _bytes(rows: Rows, setting: Setting, section: Section, names: tuple[str, ...
             section, sizes, mesh, setting.plan, setting.rules(section), setting.stack, setting.slice.chip
         )
 
-    return rows.spread(names, cost)
+    plan = setting.plan
+    return rows.spread(names, cost, ("bytes", plan.optimizer, plan.remat, *_words(plan, section)))
 
 
 def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:

@@ -59,14 +59,42 @@ def alike(numbers: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, Any]:
 
 
 @dataclass
+class Shapes:
+    """The distinct shapes that are left on a chip over all blocks of one structure: what depends on nothing else is found once for all
+    of them, and `known` holds it."""
+
+    numbers: dict[str, Any]
+    wires: Wires
+    known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def keep(self, key: tuple[Any, ...], cost: Callable[[Any, Wires], Any]) -> Any:
+        """What `cost` says of every shape, kept under a key."""
+        if key not in self.known:
+            self.known[key] = cost(self.numbers["microbatch"], self.wires)
+        return self.known[key]
+
+
+def shapes_of(job: Job, blocks: list[dict[str, Any]]) -> tuple[Shapes, list[Any]]:
+    """The shapes of some blocks, and for each block which of them its rows have."""
+    whole = {name: numpy.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    distinct, place = alike(whole, SHAPE)
+    numbers = {name: values[distinct] for name, values in whole.items()}
+    ends = numpy.cumsum([len(block["pipe"]) for block in blocks])[:-1]
+    return Shapes(numbers, lay_wires(numbers, job.slice, AXES)), numpy.split(place, ends)
+
+
+@dataclass
 class Rows:
     """Distinct meshes and microbatches of one structure as arrays: whether experts spread over `tensor` (`folded`), and the dims that
-    these meshes do not divide. `known` holds what was worked out for them so far."""
+    these meshes do not divide. `known` holds what was worked out for them so far; `shapes`, if given, are those of all blocks, and `which`
+    of them each row has."""
 
     job: Job
     numbers: dict[str, Any]
     folded: bool = True
     undivided: dict[str, Any] = field(default_factory=dict)
+    shapes: Shapes | None = None
+    which: Any = None
     wires: Wires = field(init=False)
     known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
@@ -86,8 +114,11 @@ class Rows:
         """The setting of these rows under the words of a plan; with `detail` for bounds too."""
         return make_setting(self.job, plan, self.folded, self.undivided, detail)
 
-    def spread(self, names: tuple[str, ...], cost: Callable[[Any, Wires], Any]) -> Any:
-        """What `cost` says of (microbatches, wires), asked once for rows that are alike in some numbers."""
+    def spread(self, names: tuple[str, ...], cost: Callable[[Any, Wires], Any], key: tuple[Any, ...] = ()) -> Any:
+        """What `cost` says of (microbatches, wires), asked once for rows that are alike in some numbers; of shapes, under a key that
+        names all else it depends on, once for all blocks."""
+        if names == SHAPE and key and self.shapes is not None:
+            return take(self.shapes.keep(key, cost), self.which)
         distinct, place = self.keep(("alike", *names), lambda: alike(self.numbers, names))
         wires = self.keep(("wires", *names), lambda: take(self.wires, distinct))
         return take(cost(self.numbers["microbatch"][distinct], wires), place)

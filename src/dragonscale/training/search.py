@@ -19,7 +19,7 @@ from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.listing import listed
 from dragonscale.training.offer import offered, offered_words, refusals, splits
 from dragonscale.training.plan import Plan
-from dragonscale.training.rows import Rows, choose, take
+from dragonscale.training.rows import Rows, Shapes, choose, shapes_of, take
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Kind, Space, deals_heads, even_chunks, kind_of, kinds_of, rows_of
 from dragonscale.training.stages import BOTH_WAYS
@@ -110,8 +110,8 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
     # Under these schedules tokens on their way to experts hide otherwise, so layers are costed twice.
     two_way = [name for name in space.schedule if name in BOTH_WAYS]
     exchanged = experts_of(job) > 0 and job.stack.overlap.expert_two_way > job.stack.overlap.expert
-    for kind, (folded, undivided), block in table:
-        rows = Rows(job, block, folded, dict(undivided))
+    for (kind, (folded, undivided), block), (shapes, which) in zip(table, _shapes(job, table), strict=True):
+        rows = Rows(job, block, folded, dict(undivided), shapes, which)
         named = space.words.layout if space.words.layout != "even" else "" if keeper.layers else "even"
         batches = [
             (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
@@ -140,6 +140,16 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
                     if progress is not None:
                         progress(keeper.searched, total)
     return keeper
+
+
+def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
+    """The shapes that blocks of one structure share, for each block."""
+    found: dict[int, tuple[Shapes, Any]] = {}
+    for structure in {one for _, one, _ in table}:
+        mine = [place for place, (_, one, _) in enumerate(table) if one == structure]
+        shapes, which = shapes_of(job, [table[place][2] for place in mine])
+        found |= {place: (shapes, part) for place, part in zip(mine, which, strict=True)}
+    return [found[place] for place in range(len(table))]
 
 
 def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple[Kind, Structure, dict[str, Any]]]:

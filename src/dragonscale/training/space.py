@@ -213,20 +213,21 @@ def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Kind:
-    """Rows that may stand in one block: alike in what ZeRO can split (0 nothing, 1 over experts and context, 2 `fsdp`), in
+    """Rows that may stand in one block: alike in whether there is an axis for ZeRO to split state over (`state`), in
     whether experts spread over `tensor` or are sliced by it, in whether they could spread over `context`, and in whether
     there is a `context` axis."""
 
-    state: int
+    state: bool
     folds: bool
     sliced: bool
     context: bool
 
     def zero_stages(self, space: Space) -> tuple[int, ...]:
-        """ZeRO stages that differ: none without an axis to split over; and ZeRO-0 over `fsdp` is `data`."""
-        if self.state == 0:
+        """ZeRO stages that differ: none without an axis to split over; ZeRO-0 over `fsdp` is `data`, and over other axes it moves what
+        ZeRO-1 does and holds more."""
+        if not self.state:
             return (min(space.zero),)
-        return tuple(stage for stage in space.zero if stage > 0 or self.state == 1) or space.zero
+        return tuple(stage for stage in space.zero if stage > 0) or space.zero
 
     def words(self, space: Space) -> list[Plan]:
         """ZeRO stages with the ways to bring keys and values together, and experts spread over `context` or not: these differ only
@@ -243,14 +244,14 @@ class Kind:
 
 def kinds_of(job: Job, table: dict[str, Any], etp: bool = False) -> Any:
     """A number for the kind of each row; `kind_of` is the kind."""
-    state = numpy.where(table["fsdp"] > 1, 2, (table["expert"] * table["context"] > 1).astype(int))
+    state = (table["fsdp"] * table["expert"] * table["context"] > 1).astype(int)
     whole = sliced(job, table) | (etp & bool(experts_of(job)))
     return 8 * state + 4 * _folds(job, table, whole) + 2 * whole + (table["context"] > 1)
 
 
 def kind_of(number: int) -> Kind:
     """The kind that a number of `kinds_of` stands for."""
-    return Kind(number // 8, bool(number // 4 % 2), bool(number // 2 % 2), bool(number % 2))
+    return Kind(bool(number // 8), bool(number // 4 % 2), bool(number // 2 % 2), bool(number % 2))
 
 
 def _folds(job: Job, table: dict[str, Any], sliced: Any) -> Any:
