@@ -91,9 +91,8 @@ def matters(plan: Plan, word: str, experts: bool) -> bool:
     return plan.tensor > 1 and (experts or word != "etp") if word in ("sequence", "etp") else True
 
 
-def choice(plan: Plan, word: str) -> Any:
-    """What a plan chooses of a word, as the table names it."""
-    value = getattr(plan, word)
+def entry(word: str, value: Any) -> Any:
+    """A choice of a word as the table names it."""
     if word == "remat" and is_modules(value):
         return "modules"
     return "by stage" if word == "layout" and value not in ("even", "ends") else value
@@ -101,7 +100,7 @@ def choice(plan: Plan, word: str) -> Any:
 
 def takes(row: Legality, plan: Plan, word: str, experts: bool = True) -> bool:
     """Whether a stack takes a word of a plan."""
-    return choice(plan, word) in getattr(row, word) or not matters(plan, word, experts)
+    return entry(word, getattr(plan, word)) in getattr(row, word) or not matters(plan, word, experts)
 
 
 def nearest(row: Legality, word: str, value: Any) -> Any:

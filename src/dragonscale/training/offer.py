@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.training.evaluation import Job
-from dragonscale.training.legal import illegal_words, nearest, refused, takes, trains_in, undivided_by
+from dragonscale.training.legal import entry, illegal_words, nearest, refused, takes, trains_in, undivided_by
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.plan import Plan
 from dragonscale.training.space import Kind, Space
@@ -30,8 +30,9 @@ def offered(job: Job, space: Space) -> Space:
     changed: dict[str, Any] = {}
     for word in _CHOICES:
         asked, has = getattr(space, word), (*getattr(alone, word), *getattr(piped, word))
-        legal = tuple(one for one in asked if one in has)
-        changed[word] = legal or (tuple(dict.fromkeys(has)) if asked == getattr(Space(), word) else asked)
+        legal = tuple(one for one in asked if entry(word, one) in has)
+        usual = tuple(dict.fromkeys(one for one in has if one != "modules"))
+        changed[word] = legal or (usual if asked == getattr(Space(), word) else asked)
     if "1f1b" in changed["schedule"] and len(changed["schedule"]) > 1:
         # GPipe has the bubble of 1F1B and holds more.
         changed["schedule"] = tuple(one for one in changed["schedule"] if one != "gpipe")
@@ -89,7 +90,7 @@ def refusals(job: Job, asked: Space) -> list[str]:
         axis, choices = _SHOWN_BY.get(word, ""), getattr(space, word)
         here = piped if axis == "pipe" else row
         moot = space.fixed.get(axis) == 1 or (axis and axis not in here.axes)
-        if not moot and not any(one in getattr(here, word) for one in choices):
+        if not moot and not any(entry(word, one) in getattr(here, word) for one in choices):
             shown = {axis: max(2, getattr(pinned, axis))} if axis else {}
             found.append(refused(job.stack.name, here, replace(pinned, **{word: choices[0]}, **shown), word))
     return found
