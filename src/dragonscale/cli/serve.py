@@ -16,7 +16,7 @@ Where = Annotated[
     str,
     Parameter(
         name="--on",
-        help="A chip (h100: all its slices), a slice (v5e:4x4), several of either (h100,v6e), or 'all' of the catalogue.",
+        help="A chip (h100: all its slices), a slice (v5e:4x4), several of either (h100,v6e), or 'all' (or 'any') of the catalogue.",
     ),
 ]
 

@@ -1,7 +1,7 @@
 """Batches and numbers of chips near those asked for, where what was asked for does not divide.
 
 >>> batches_near(72, 512, 0.125)[:3]
-[576, 504, 528]
+[504, 576, 540]
 """
 
 import math

@@ -1,6 +1,6 @@
 """The same job on several chips and slices, compared by time or by cost.
 
-Chips are tried in the order of what they could do at best, and one whose peak already loses to what was found is not searched. On one kind
+Chips are tried in the order of what they could do at best, and one whose peak already loses clearly to what was found is not searched. On one kind
 of chip more chips are hardly ever cheaper, unless fewer must recompute: larger slices are tried only then.
 """
 
@@ -20,6 +20,8 @@ Target = tuple[Chip, Slice | None]
 SIZES = 3
 """Slices of a chip that hold the job, at most, of which the cheapest is taken."""
 PARTS = 1000
+LOST = 1.5
+"""A chip that costs so much more at its peak than another in earnest is not searched."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def compare(
         chip, piece = some[place]
         floor = floors[place]
         known = [one.usd_per_mtok for one in found if one.usd_per_mtok is not None]
-        if rank == "cost" and piece is None and floor is not None and known and floor > min(known):
+        if rank == "cost" and piece is None and floor is not None and known and floor > LOST * min(known):
             found.append(Tried(jobs[place], None, floor, f"even at its peak ${floor:.4f} for a million tokens"))
             continue
         pieces = (

@@ -38,13 +38,15 @@ def read_scheme(text: str, piece: Slice) -> Plan:
     >>> from dragonscale.hardware import parse_slice
     >>> print(read_scheme("fsdp+tp", parse_slice("h100:512")), "|", read_scheme("dp", parse_slice("v5p:4x4x4")))
     fsdp=64,tensor=8 | data=64,zero=1
+    >>> print(read_scheme("pp4 cp2 ep8 z1", parse_slice("h100:64")))
+    context=2,expert=8,pipe=4,zero=1
     """
     if "[" in text:
         raise InputError(
             f"{shorten(text)} is a chain of sharded einsums; `dscale shard` says what travels and how long it takes."
         )
     names = text.strip().lower().split("+")
-    if "=" in text or text.strip().endswith(".toml"):
+    if "=" in text or text.strip().endswith(".toml") or any(letter.isdigit() for letter in text):
         return parse_plan(text)
     for name in names:
         if name not in SCHEMES:

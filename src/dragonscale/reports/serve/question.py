@@ -133,9 +133,9 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[tuple[tu
     text = question.on.strip() or (saved.slice if saved else "")
     if not text:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on all.")
-    if text.lower() == "all":
+    if text.lower() in ("all", "any"):
         if saved is not None:
-            raise InputError("--plan needs a chip or a slice to run on; --on is 'all', write e.g. h100:8.")
+            raise InputError(f"--plan needs a chip or a slice to run on; --on is {text!r}, write e.g. h100:8.")
         return tuple((load_chip(name), None) for name in chip_names()), True
     found = {part.strip(): parse_target(part.strip()) for part in text.split(",")}
     if saved is not None and len(found) > 1:
