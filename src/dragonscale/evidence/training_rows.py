@@ -73,7 +73,7 @@ def published_run(row: Row, place: int) -> TrainingRow:
     stack = row.get("stack", "") or stack_of(row["source"], _remarks(row))
     chip = chip_of(row["chip"])
     where = machine(row, chip, chips)
-    marks = [RECOMPUTE] if row["recompute"] in ("unknown", "") else []
+    marks = [RECOMPUTE] if not _recompute(row) else []
     local = 0 if isinstance(chip.network, Torus) else where["node"] or chip.network.levels[0].degree
     if local and chips > local and hint(row, "network_unknown"):
         marks.append(NETWORK)
@@ -129,7 +129,7 @@ def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
         pipe=pipe,
         microbatch=microbatch * devices,
         virtual=virtual or 1,
-        remat=words("training")["remat"].get(row["recompute"], "none"),
+        remat=_recompute(row) or "none",
         zero=_zero(row, shards > 1, stack),
         dtype=_dtype(row["dtype"]),
         schedule="interleaved" if virtual > 1 else "1f1b",
@@ -162,6 +162,13 @@ def _expert(row: Row, tensor: int, context: int, copies: int) -> tuple[int, dict
     shared = math.gcd(beyond, context)
     skip_if(copies % (beyond // shared), "ep does not divide the copies")
     return beyond // shared, {"etp": stated} | ({"fold": "context"} if shared > 1 else {})
+
+
+def _recompute(row: Row) -> str:
+    """The remat policy that a source states, or the modules of the recipe that it published; empty if neither is known."""
+    if row["recompute"] in ("unknown", ""):
+        return meaning(words("training")["recipes"], _remarks(row))
+    return words("training")["remat"].get(row["recompute"], "none")
 
 
 def _layout(row: Row, chunks: int) -> str:
