@@ -32,6 +32,7 @@ class AutoChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
     source: str
     family: str = ""
+    names: tuple[str, ...] = ()
     format: str = ""
     experts: bool | None = None
     parameters: float = float("inf")
@@ -51,6 +52,8 @@ def auto_choice(piece: Slice, model: Transformer, dtype: str = "bf16") -> AutoCh
     chip, parameters = piece.chip, count_parameters(model).total
     experts = any("e" in section.dims for section in model.program().sections)
     for one in auto_choices():
+        if one.names and chip.name not in one.names:
+            continue
         if one.family not in ("", family(chip)) or (one.format and not native(chip, one.format)):
             continue
         small = parameters <= one.parameters and piece.chips <= one.chips

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.training.evaluation import Job, first, judge_one, problems
+from dragonscale.training.legal import newly_illegal
 from dragonscale.training.plan import Plan
 from dragonscale.training.space import misfits
 
@@ -46,7 +47,8 @@ def towards(job: Job, plan: Plan, better: Plan) -> list[Changed]:
     found: list[Changed] = []
     for setting, changed in _steps(job, plan, better):
         verdict = judge_one(job, changed)
-        if not problems(job, changed, verdict) and not misfits(job, changed):
+        runs = not problems(job, changed, verdict) and not misfits(job, changed)
+        if runs and not newly_illegal(job, plan, changed):
             seconds, held = first(verdict.seconds), first(verdict.hbm_bytes)
             found.append(Changed(setting, getattr(plan, setting), getattr(changed, setting), changed, seconds, held))
     fastest: dict[str, Changed] = {}

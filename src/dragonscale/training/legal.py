@@ -40,6 +40,11 @@ def illegal(job: "Job", plan: Plan) -> list[str]:
     return found + undivided_by(job, job.stack.name, row, plan)
 
 
+def newly_illegal(job: "Job", plan: Plan, changed: Plan) -> bool:
+    """Whether a change of a plan asks for something that the stack cannot run and the plan did not ask for."""
+    return not set(illegal(job, changed)) <= set(illegal(job, plan))
+
+
 def illegal_words(job: "Job", plan: Plan) -> list[str]:
     """What of a plan's formats, axes and words the stack does not have."""
     chip, name = job.slice.chip, job.stack.name

@@ -15,6 +15,7 @@ from dataclasses import replace
 from dragonscale.reports.train.records import Help, MemoryRow, TermRow
 from dragonscale.training.codesign import knobs, on_chip, raised
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one
+from dragonscale.training.legal import newly_illegal
 from dragonscale.training.plan import Plan
 from dragonscale.training.space import misfits
 from dragonscale.training.stack import change
@@ -66,7 +67,7 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
     before = job.tokens / first((verdict or judge_one(job, plan)).seconds)
     found = []
     for text, other, changed in _tries(job, plan):
-        if misfits(other, changed):
+        if misfits(other, changed) or newly_illegal(other, plan, changed):
             continue
         after = judge_one(other, changed)
         gain = other.tokens / first(after.seconds) / before - 1
@@ -112,7 +113,7 @@ def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdic
     start = f"bound by memory, most of it {most.name} ({most.bytes / held:.0%})"
     freed = []
     for text, changed in _smaller(plan):
-        if not misfits(job, changed):
+        if not misfits(job, changed) and not newly_illegal(job, plan, changed):
             after = judge_one(job, changed)
             freed.append((first(after.hbm_bytes), first(after.seconds), text))
     if not freed or min(freed)[0] > 0.98 * held:
