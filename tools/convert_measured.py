@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.evidence import collective_rows, inference_rows, serving_rows, training_rows
+from dragonscale.evidence import collective_rows, inference_rows, memory_rows, serving_rows, training_rows
 from dragonscale.evidence.rows import read_measured
 
 KINDS = {
@@ -26,6 +26,7 @@ KINDS = {
     "inference": inference_rows.FORMS,
     "serving": serving_rows.FORMS,
     "collectives": collective_rows.FORMS,
+    "memory": memory_rows.FORMS,
 }
 
 

@@ -1,0 +1,70 @@
+"""Measured memory: what rows mean, how peaks and outcomes are scored."""
+
+import pytest
+
+from dragonscale.evidence.memory import validate
+from dragonscale.evidence.memory_rows import published_run, run_of
+from dragonscale.evidence.rows import Skip
+from tools.refit import MEASURED
+
+FILE = MEASURED / "memory.csv.gz"
+ROW = dict.fromkeys(
+    (
+        "id source path framework model layers d_model d_ff n_heads n_kv_heads vocab chip n_chips tp pp vpp cp ep dp zero_or_fsdp micro_batch "
+        "global_batch seq remat precision optimizer grad_dtype method peak_memory_gib memory_kind date notes"
+    ).split(),
+    "",
+)
+TITAN = ROW | {
+    "id": "a", "source": "torchtitan", "framework": "torchtitan", "model": "Llama 3.1 8B", "layers": "32", "d_model": "4096", "d_ff": "14336",
+    "n_heads": "32", "n_kv_heads": "8", "vocab": "128256", "chip": "H100-80GB", "n_chips": "8", "tp": "1", "dp": "8", "zero_or_fsdp": "FSDP2",
+    "micro_batch": "1", "seq": "8192", "remat": "selective", "precision": "bf16", "optimizer": "AdamW", "method": "pretrain",
+    "peak_memory_gib": "47.65", "memory_kind": "max_reserved", "date": "2025-06", "notes": "compile",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found():
+    return validate(FILE).as_json()
+
+
+def test_peaks_are_close(found):
+    assert found["scored"] >= 80
+    assert found["median_ape"] <= 0.05
+    assert found["mape"] <= 0.08
+    assert set(found["by_method"]) == {"pretrain", "full"}
+    assert all(part["median_ape"] <= 0.08 for part in found["by_source"].values())
+
+
+def test_runs_that_ran_fit_and_those_that_ran_out_are_refused(found):
+    ran, out = found["outcomes"]["ran"], found["outcomes"]["oom"]
+    assert ran["fit"] >= 0.95 * ran["rows"]
+    assert out["refused"] >= 0.8 * out["rows"]
+
+
+def test_what_a_row_means():
+    row = published_run(TITAN, 2)
+    assert (row.stack, row.plan, row.batch) == ("torchtitan", "fsdp=8,remat=selective", 8)
+    assert run_of(row).job.model.n_layers == 32
+    assert published_run(TITAN | {"notes": "no compile"}, 2).stack == "torchtitan-eager"
+    modules = TITAN | {"framework": "Megatron-LM", "zero_or_fsdp": "ZeRO-1", "notes": "recompute_modules=moe_act,layernorm"}
+    assert published_run(modules, 2).plan == "fsdp=8,remat=moe_act+layernorm,zero=1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"method": "lora"}, "only adapters"),
+        ({"memory_kind": ""}, "counter"),
+        ({"memory_kind": "nvidia-smi"}, "driver"),
+        ({"seq": ""}, "seq not stated"),
+        ({"remat": ""}, "recompute not stated"),
+        ({"framework": "nobody's"}, "no software stack"),
+        ({"zero_or_fsdp": "odd"}, "no reading of the sharding"),
+        ({"model": "Some MoE"}, "experts not stated"),
+        ({"chip": "abacus"}, "unknown chip"),
+    ],
+)
+def test_what_is_left_out_has_a_reason(changes, reason):
+    with pytest.raises(Skip, match=reason):
+        published_run(TITAN | changes, 2)
