@@ -9,10 +9,7 @@ from tools.refit import MEASURED
 
 FILE = MEASURED / "memory.csv.gz"
 ROW = dict.fromkeys(
-    (
-        "id source path framework model layers d_model d_ff n_heads n_kv_heads vocab chip n_chips tp pp vpp cp ep dp zero_or_fsdp micro_batch "
-        "global_batch seq remat precision optimizer grad_dtype method peak_memory_gib memory_kind date notes"
-    ).split(),
+    ["id", "source", "path", "framework", "model", "layers", "d_model", "d_ff", "n_heads", "n_kv_heads", "vocab", "chip", "n_chips", "tp", "pp", "vpp", "cp", "ep", "dp", "zero_or_fsdp", "micro_batch", "global_batch", "seq", "remat", "precision", "optimizer", "grad_dtype", "method", "peak_memory_gib", "memory_kind", "date", "notes"],
     "",
 )
 TITAN = ROW | {
@@ -47,7 +44,11 @@ def test_what_a_row_means():
     assert (row.stack, row.plan, row.batch) == ("torchtitan", "fsdp=8,remat=selective", 8)
     assert run_of(row).job.model.n_layers == 32
     assert published_run(TITAN | {"notes": "no compile"}, 2).stack == "torchtitan-eager"
-    modules = TITAN | {"framework": "Megatron-LM", "zero_or_fsdp": "ZeRO-1", "notes": "recompute_modules=moe_act,layernorm"}
+    modules = TITAN | {
+        "framework": "Megatron-LM",
+        "zero_or_fsdp": "ZeRO-1",
+        "notes": "recompute_modules=moe_act,layernorm",
+    }
     assert published_run(modules, 2).plan == "fsdp=8,remat=moe_act+layernorm,zero=1"
 
 
