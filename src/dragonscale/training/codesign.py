@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from dragonscale.hardware import Chip, Slice
 from dragonscale.training.evaluation import Job, first, judge_one
 from dragonscale.training.plan import Plan
-from dragonscale.training.search import Found, Progress, search
+from dragonscale.training.search import Found, Progress, search, shared
 from dragonscale.training.space import Space
 from dragonscale.training.timers import IDLE, STEEP
 
@@ -73,10 +73,11 @@ class Change:
 def sensitivity(job: Job, space: Space, best: Plan, seconds: float, progress: Progress | None = None) -> list[Change]:
     """Each knob raised by a tenth, most useful first. The old plan stays a candidate, so nothing gets slower."""
     changes: list[Change] = []
-    for knob in knobs(job.slice):
+    every = knobs(job.slice)
+    for done, knob in enumerate(every):
         other = on_chip(job, raised(job.slice.chip, knob, RAISE))
         same = first(judge_one(other, best).seconds)
-        found: Found = search(other, space, 1, progress, slack=0.0)
+        found: Found = search(other, space, 1, shared(progress, done, len(every)), slack=0.0)
         found_s, plan = (found.best[0].seconds, found.best[0].plan) if found.best else (seconds, best)
         changes.append(Change(knob, RAISE, *((found_s, plan) if found_s < same else (same, best))))
     return sorted(changes, key=lambda change: change.seconds)

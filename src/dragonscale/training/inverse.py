@@ -14,7 +14,7 @@ from dragonscale.training.evaluation import Job, moved
 from dragonscale.training.memory import OPTIMIZER_BYTES
 from dragonscale.training.plan import Plan
 from dragonscale.training.scaling import slice_sizes
-from dragonscale.training.search import Candidate, Progress, search
+from dragonscale.training.search import Candidate, Progress, search, shared
 from dragonscale.training.space import Space
 
 MOST_CHIPS = 65536
@@ -61,9 +61,10 @@ def fits(
     job: Job, pieces: Iterable[Slice], space: Space, tokens: float | None = None, progress: Progress | None = None
 ) -> Iterator[Fit]:
     """The best plan on each slice that has one."""
-    for piece in pieces:
+    every = list(pieces)
+    for done, piece in enumerate(every):
         here = moved(job, piece, space.words.dtype)
-        found = search(here, space, 1, progress)
+        found = search(here, space, 1, shared(progress, done, len(every)))
         if found.best:
             best = found.best[0]
             budget = run_budget(tokens or job.tokens, job.tokens, best.seconds, piece.chips, piece.chip.price)

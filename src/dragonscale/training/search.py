@@ -33,6 +33,16 @@ SAMPLE = 8
 Progress = Callable[[int, int], None]
 
 
+PARTS = 1000
+
+
+def shared(progress: Progress | None, done: int, parts: int) -> Progress | None:
+    """One bar over several searches: this is the search after `done` of `parts`."""
+    if progress is None:
+        return None
+    return lambda some, total: progress(int((done + some / max(total, 1)) * PARTS), parts * PARTS)
+
+
 @dataclass
 class Found:
     """The result of a search: the recommended plan and others, the fastest, the best that `dscale run` and `dscale verify` take, the

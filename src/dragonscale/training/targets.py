@@ -13,13 +13,12 @@ from dragonscale.training.evaluation import Job
 from dragonscale.training.inverse import MOST_CHIPS, least_chips, run_seconds
 from dragonscale.training.keeper import Candidate
 from dragonscale.training.scaling import slice_sizes
-from dragonscale.training.search import Progress, search
+from dragonscale.training.search import Progress, search, shared
 from dragonscale.training.space import Space
 
 Target = tuple[Chip, Slice | None]
 SIZES = 3
 """Slices of a chip that hold the job, at most, of which the cheapest is taken."""
-PARTS = 1000
 LOST = 1.5
 """A chip that costs so much more at its peak than another in earnest is not searched."""
 
@@ -51,13 +50,6 @@ def usd_at_peak(job: Job, chip: Chip, dtype: str) -> float | None:
     if chip.price is None:
         return None
     return job.model_flops / job.tokens * 1e6 / chip.peak(dtype) / 3600 * chip.price
-
-
-def shared(progress: Progress | None, done: int, parts: int) -> Progress | None:
-    """One bar over several searches: this is the search after `done` of `parts`."""
-    if progress is None:
-        return None
-    return lambda some, total: progress(int((done + some / max(total, 1)) * PARTS), parts * PARTS)
 
 
 def compare(

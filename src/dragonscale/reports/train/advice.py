@@ -67,7 +67,7 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
     before = job.tokens / first((verdict or judge_one(job, plan)).seconds)
     found = []
     for text, other, changed in _tries(job, plan):
-        if misfits(other, changed) or newly_illegal(other, plan, changed):
+        if not _possible(other, plan, changed):
             continue
         after = judge_one(other, changed)
         gain = other.tokens / first(after.seconds) / before - 1
@@ -76,6 +76,12 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
             needs = f"{held / 1e9:.0f} GB a chip" if held > limit else ""
             found.append(Help(text, gain, needs))
     return sorted(found, key=lambda one: (bool(one.needs), -one.gain))[:SHOWN]
+
+
+def _possible(job: Job, plan: Plan, changed: Plan) -> bool:
+    """Whether a changed plan divides what it splits, and its stack runs it as well as the plan before."""
+    divides = job.batch % (changed.replicas * changed.microbatch) == 0
+    return divides and not misfits(job, changed) and not newly_illegal(job, plan, changed)
 
 
 def _tries(job: Job, plan: Plan) -> Iterator[tuple[str, Job, Plan]]:
@@ -113,7 +119,7 @@ def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdic
     start = f"bound by memory, most of it {most.name} ({most.bytes / held:.0%})"
     freed = []
     for text, changed in _smaller(plan):
-        if not misfits(job, changed) and not newly_illegal(job, plan, changed):
+        if _possible(job, plan, changed):
             after = judge_one(job, changed)
             freed.append((first(after.hbm_bytes), first(after.seconds), text))
     if not freed or min(freed)[0] > 0.98 * held:

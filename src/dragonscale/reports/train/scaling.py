@@ -11,7 +11,7 @@ from dragonscale.training.codesign import knobs, loss_shrinks, sensitivity, smal
 from dragonscale.training.evaluation import Job
 from dragonscale.training.plan import Plan
 from dragonscale.training.scaling import SCHEMES, around, crossover, scheme_curve, slice_sizes
-from dragonscale.training.search import Progress, search
+from dragonscale.training.search import Progress, search, shared
 from dragonscale.units import render
 
 REMOVED = 0.02
@@ -22,9 +22,10 @@ def scaling_rows(asked: TrainAsked, piece: Slice, progress: Progress | None) -> 
     """The best plan on a slice and on those around it, with the same batch."""
     rows: list[ScalingRow] = []
     base: float | None = None
-    for part in around(piece):
+    parts = around(piece)
+    for done, part in enumerate(parts):
         job = asked.job(part)
-        found = search(job, asked.space, 1, progress).best
+        found = search(job, asked.space, 1, shared(progress, done, len(parts)), asked.slack).best
         if not found:
             rows.append(ScalingRow(str(part), part.chips, *[None] * 6))
             continue
