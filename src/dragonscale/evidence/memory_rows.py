@@ -9,6 +9,7 @@ none."""
 import math
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dragonscale.evidence.described import DIMS, Described, chip_of, machine, model_of, slice_of
 from dragonscale.evidence.dialect import hint, meaning, words
@@ -105,7 +106,7 @@ def stack_of(row: Row) -> str:
     return stack
 
 
-def _model(row: Row, place: int) -> dict[str, object]:
+def _model(row: Row, place: int) -> dict[str, Any]:
     """The columns of a typed row that say which model it is about."""
     known = words("memory")
     stated = {name: count(row, name) for name in DIMS if name in row}
