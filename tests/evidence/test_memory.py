@@ -74,7 +74,7 @@ def test_runs_that_ran_fit_and_those_that_ran_out_are_refused(found):
 
 def test_what_a_row_means():
     row = published_run(TITAN, 2)
-    assert (row.stack, row.plan, row.batch) == ("torchtitan", "fsdp=8,remat=selective", 8)
+    assert (row.stack, row.plan, row.batch) == ("torchtitan-2025", "fsdp=8,remat=selective", 8)
     assert run_of(row).job.model.n_layers == 32
     assert published_run(TITAN | {"notes": "no compile"}, 2).stack == "torchtitan-eager"
     modules = TITAN | {

@@ -66,7 +66,7 @@ def test_peaks_of_megatron_runs(model, layers, plan, sequence, measured):
 def test_a_loss_in_pieces_holds_less():
     plan = "fsdp=8,microbatch=4,remat=block"
     whole, compiled, pieces = (
-        judged(plan, stack, batch=32).hbm_bytes for stack in ("torchtitan-2024", "torchtitan", "torchtitan-chunked")
+        judged(plan, stack, batch=32).hbm_bytes for stack in ("torchtitan-2024", "torchtitan-2025", "torchtitan")
     )
     assert pieces < compiled < whole
 
