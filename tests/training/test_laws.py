@@ -142,7 +142,7 @@ def test_no_option_is_ignored(name, value):
 @pytest.mark.parametrize("schedule", ["gpipe", "interleaved", "zb-h1", "dualpipe"])
 def test_no_schedule_is_ignored(schedule):
     plan = "fsdp=2,tensor=4,pipe=8,zero=1,virtual=" + ("2" if schedule == "interleaved" else "1")
-    base, other = judged(plan), judged(plan, schedule=schedule)
+    base, other = judged(plan, schedule="1f1b"), judged(plan, schedule=schedule)
     assert (seconds(base), held(base)) != (seconds(other), held(other))
 
 
@@ -176,11 +176,15 @@ def test_model_flops_are_those_of_the_terms():
     assert verdict.flops * job.slice.chips == pytest.approx(job.model_flops, rel=1e-12)
 
 
-@pytest.mark.parametrize("stack", ["generic", "megatron-core", "torchtitan", "maxtext"])
+@pytest.mark.parametrize("stack", ["generic", "megatron-core", "torchtitan"])
 @pytest.mark.parametrize("plan", ["fsdp=64", "fsdp=8,tensor=8", "fsdp=8,tensor=2,pipe=4", "fsdp=16,context=4"])
 def test_stages_of_zero_trade_memory_for_traffic(plan, stack):
     """With several microbatches: what a stage no longer holds it sends more often."""
     job = job_of(stack=stack, batch=1024)
+    if job.stack.memory.pipe_whole and "pipe" in plan:
+        pytest.skip(
+            "torch's pipelines keep weights and gradients whole for a step, so that stages 2 and 3 send as often as 1"
+        )
     stages = [judged(plan, job, zero=zero) for zero in (0, 1, 2, 3)]
     assigned = ("weights and optimizer", "compute copy", "gradients added up")  # where XLA assigns the buffers
     state = [sum(held(one, part) for part in ("weights", "gradients", "optimizer", *assigned)) for one in stages]

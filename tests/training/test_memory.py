@@ -91,7 +91,7 @@ def test_more_modules_hold_less_and_take_longer():
 
 
 def test_an_unknown_module_is_named():
-    with pytest.raises(InputError, match="no recompute module 'core_atn' in .*modules are core_attn, layernorm"):
+    with pytest.raises(InputError, match=r"no recompute module 'core_atn' in .*modules are core_attn, layernorm"):
         parse_plan("remat=core_atn+mlp")
     assert parse_plan("tp8 mlp+core_attn").remat == "core_attn+mlp"
 

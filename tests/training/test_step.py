@@ -45,10 +45,13 @@ def test_interleaving_shrinks_the_bubble_and_holds_more():
     assert held(chunks, "activations") > held(plain, "activations")
 
 
-def test_dualpipe_holds_the_weights_twice():
+def test_dualpipe_holds_the_layers_of_two_stages():
     plain, dual = judged(PIPED), judged(PIPED, schedule="dualpipe")
-    assert held(dual, "weights") == pytest.approx(2 * held(plain, "weights"), rel=1e-3)
-    assert held(dual, "optimizer") == pytest.approx(held(plain, "optimizer"), rel=1e-3)
+    layers = {line.section: line.bytes for line in plain.ledger.held if line.part == "weights"}
+    twice = {line.section: line.bytes for line in dual.ledger.held if line.part == "weights"}
+    assert twice["block"] == pytest.approx(2 * layers["block"])
+    assert {"embed", "head"} < set(twice)  # both ends lie on either outer rank
+    assert held(dual, "optimizer") < 1.5 * held(plain, "optimizer")
     assert term(dual, "pipeline bubble") < term(plain, "pipeline bubble")
 
 

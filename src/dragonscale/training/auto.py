@@ -37,6 +37,7 @@ class AutoChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     experts: bool | None = None
     parameters: float = float("inf")
     chips: float = float("inf")
+    least_chips: float = 0
     dtypes: tuple[str, ...] = ()
 
 
@@ -56,8 +57,8 @@ def auto_choice(piece: Slice, model: Transformer, dtype: str = "bf16") -> AutoCh
             continue
         if one.family not in ("", family(chip)) or (one.format and not native(chip, one.format)):
             continue
-        small = parameters <= one.parameters and piece.chips <= one.chips
-        if small and one.experts in (None, experts) and (not one.dtypes or dtype in one.dtypes):
+        size = parameters <= one.parameters and one.least_chips <= piece.chips <= one.chips
+        if size and one.experts in (None, experts) and (not one.dtypes or dtype in one.dtypes):
             return one
     raise AssertionError("the last row of auto.toml has no conditions")
 

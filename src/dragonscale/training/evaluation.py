@@ -233,7 +233,9 @@ def judge_setting(
         for section in setting.sections:
             sizes = pass_sizes(setting, section, numbers["microbatch"], mesh)
             sums[section.name].offload = offload_seconds(setting, section, sizes, mesh)
-        parts = Parts(sums, held, layers, microbatches, *layer_passes(setting, sums, held, numbers["pipe"]))
+        parts = Parts(
+            sums, held, layers, microbatches, *layer_passes(setting, sums, held, numbers["pipe"], microbatches)
+        )
         time = step_time(setting, numbers, parts, wires)
     step = Stepped(setting, numbers, wires, lines, parts, time, bound)
     lower = lower_bound(step_lines(replace(step, time=None), 1.0, 0.0)) if time is not None else 0.0

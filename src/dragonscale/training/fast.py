@@ -113,10 +113,12 @@ def cost_rows(rows: Rows, plan: Plan, remats: tuple[str, ...], bound: bool = Fal
     sums = {section.name: _sums(rows, setting, section, remats, bound) for section in setting.sections}
     held = {section.name: _held(rows, setting, section) for section in setting.sections}
     saved = tuple(_saved(rows, setting, remat) for remat in remats)
+    copies = rows.numbers["data"] * rows.numbers["fsdp"] * rows.numbers["expert"]
+    rounds = rows.numbers["pipe"], float(rows.job.batch) / (copies * rows.numbers["microbatch"])
     passes = []
     for remat in remats:
         here = replace(setting, plan=replace(plan, remat=remat))
-        passes.append(bound_passes(sums, here.plan) if bound else layer_passes(here, sums, held, rows.numbers["pipe"]))
+        passes.append(bound_passes(sums, here.plan) if bound else layer_passes(here, sums, held, *rounds))
     forward, backward = ({name: _stacked([one[way][name] for one in passes]) for name in sums} for way in (0, 1))
     return Costs({name: _once(one) if not bound else one for name, one in sums.items()}, forward, backward, held, saved)
 

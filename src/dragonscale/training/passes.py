@@ -177,10 +177,18 @@ def _room(sums: SectionSums, phase: str, remat: str, two_way: Number) -> Number:
     return where(two_way, shared, own)
 
 
-def _weights(sums: SectionSums, phase: str, busy: Number, stack: Stack, reduced: tuple[str, ...] = ()) -> Exposed:
+Often = tuple[Number, Number]
+"""How often weights are gathered and gradients scattered, over once a microbatch."""
+
+
+def _weights(
+    sums: SectionSums, phase: str, busy: Number, stack: Stack, often: Often, reduced: tuple[str, ...] = ()
+) -> Exposed:
     """Weights that are gathered (ZeRO-3), and gradients that are reduced with every microbatch: they hide under the layer as far as
     it is long, and what hides still takes a little of the memory's bandwidth and of the cores."""
-    seconds = sums.of("weight", phase) + sum((sums.of(name, "gradient") for name in reduced), 0.0)
+    gathered, scattered = often
+    seconds = gathered * sums.of("weight", phase)
+    seconds = seconds + scattered * sum((sums.of(name, "gradient") for name in reduced), 0.0)
     exposed = maximum(seconds - stack.overlap.weight * busy, 0.0)
     return seconds, exposed + stack.overlap.contention * minimum(seconds, stack.overlap.weight * busy)
 
@@ -197,20 +205,21 @@ def _messages(sums: SectionSums, phase: str) -> int:
 
 
 def forward_pass(
-    sums: SectionSums, stack: Stack, remat: str, ring: bool, copies: Number = 0.0, two_way: Number = False
-) -> LayerPass:
+    sums: SectionSums, stack: Stack, remat: str, ring: bool, copies: Number = 0.0, two_way: Number = False,
+    often: Often = (1.0, 1.0),
+) -> LayerPass:  # fmt: skip
     """A layer's forward pass, with the gathering of its weights and seconds of other copies. `two_way`: another microbatch runs backward
     beside it (DualPipe)."""
     kernels = sums.of("kernels", "forward")
     moves = _waited(sums, "forward", stack, remat, ring, two_way)
     busy = kernels + sum(exposed for _, exposed in moves.values())
     host = maximum(_host(sums, stack, _messages(sums, "forward"), "forward") - busy - copies, 0.0)
-    return LayerPass(kernels, 0.0, 0.0, host, copies, moves | {"weight": _weights(sums, "forward", busy, stack)})
+    return LayerPass(kernels, 0.0, 0.0, host, copies, moves | {"weight": _weights(sums, "forward", busy, stack, often)})
 
 
 def backward_pass(
     sums: SectionSums, stack: Stack, remat: str, reduced: tuple[str, ...], ring: bool, copies: Number = 0.0,
-    two_way: Number = False,
+    two_way: Number = False, often: Often = (1.0, 1.0),
 ) -> LayerPass:  # fmt: skip
     """A layer's backward pass, with recomputation, the gathering of weights and what is reduced with every microbatch."""
     kernels = sums.of("kernels", "dgrad", "wgrad")
@@ -219,7 +228,7 @@ def backward_pass(
     busy = kernels + again + sum(exposed for _, exposed in moves.values())
     phases = ("dgrad", "wgrad", "forward") if remat in ("block", "offload") else ("dgrad", "wgrad")
     host = maximum(_host(sums, stack, _messages(sums, "backward"), *phases) - busy - copies, 0.0)
-    moves["weight"] = _weights(sums, "backward", busy, stack, reduced)
+    moves["weight"] = _weights(sums, "backward", busy, stack, often, reduced)
     if remat == "offload":
         # To the host's memory under the forward pass, and back under this one.
         one = sums.offload

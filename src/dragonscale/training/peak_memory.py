@@ -26,7 +26,7 @@ from dragonscale.plan.ledger import HeldLine
 from dragonscale.training.memory import Held
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import Stack, StackMemory
-from dragonscale.training.stages import StageLayers, held_last, held_microbatches
+from dragonscale.training.stages import FOLDED, StageLayers, held_last, held_microbatches
 
 OUTSIDE = ("fragmentation", "framework")
 """Parts that no tensor has: what an allocator cannot use, and what lies outside of it."""
@@ -119,12 +119,16 @@ def ranks_held(
     plan: Plan, stack: Stack, held: dict[str, Held], layers: StageLayers, numbers: dict[str, Any], microbatches: Number,
     ends: list[str],
 ) -> tuple[Rank, Rank]:  # fmt: skip
-    """What two ranks hold: the first, with the most microbatches and the embedding, and the last, with the head."""
+    """What two ranks hold: the first, with the most microbatches and the embedding, and the last, with the head; under schedules that
+    fold the pipeline the first has both, and under DualPipe each of them."""
     alone = numbers["pipe"] == 1
     flight = held_microbatches(plan.schedule, numbers["pipe"], numbers["virtual"], microbatches)
     few = minimum(held_last(plan.schedule, numbers["pipe"], numbers["virtual"]), microbatches)
     early = 1.0 if stack.memory.gradient_buffer else where(microbatches > 1, 1.0, 0.0)
-    first, last = {"embed": 1} | dict.fromkeys(ends, alone), {"embed": alone} | dict.fromkeys(ends, 1)
+    both = plan.schedule in FOLDED or plan.schedule == "dualpipe"
+    first = {"embed": 1} | dict.fromkeys(ends, 1 if both else alone)
+    last = {"embed": 1 if plan.schedule == "dualpipe" else alone}
+    last |= dict.fromkeys(ends, alone if plan.schedule in FOLDED else 1)
     return (
         _one_rank(plan, stack, held, layers.first, first, flight, early),
         _one_rank(plan, stack, held, layers.last, last, where(alone, flight, few), early),
@@ -135,10 +139,11 @@ def _one_rank(
     plan: Plan, stack: Stack, held: dict[str, Held], counts: dict[str, Any], ends: dict[str, Any], flight: Number,
     early: Number,
 ) -> Rank:  # fmt: skip
-    copies = 2.0 if plan.schedule == "dualpipe" else 1.0
+    # DualPipe's ranks hold the layers of two stages; the ends are counted already.
+    copies = dict.fromkeys(counts, 2.0 if plan.schedule == "dualpipe" else 1.0) | dict.fromkeys(ends, 1.0)
     memory, often = stack.memory, counts | ends
     blocks = [held[kind] for kind in counts]
-    state = {("weights", name): copies * times * held[name].weights for name, times in often.items()}
+    state = {("weights", name): copies[name] * times * held[name].weights for name, times in often.items()}
     state |= {("optimizer", name): times * held[name].optimizer for name, times in often.items()}
     if memory.placeholders:
         state["placeholders", ""] = maximum(*[one.placeholders for one in blocks], 0.0)
@@ -154,7 +159,7 @@ def _one_rank(
     return Rank(
         memory,
         state,
-        {name: copies * times * held[name].gradients for name, times in often.items()},
+        {name: copies[name] * times * held[name].gradients for name, times in often.items()},
         {name: flight * times * held[name].activations for name, times in counts.items()},
         passing,
         early,

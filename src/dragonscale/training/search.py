@@ -117,9 +117,6 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
     keeper = Keeper(job, count, slack)
     table = list(blocks(job, rows_of(job, space), space.words.etp))
     total = sum(block_size(job, space, kind, block) for kind, _, block in table)
-    # Under these schedules tokens on their way to experts hide otherwise, so layers are costed twice.
-    two_way = [name for name in space.schedule if name in BOTH_WAYS]
-    exchanged = experts_of(job) > 0 and job.stack.overlap.expert_two_way > job.stack.overlap.expert
     for (kind, (folded, undivided), block), (shapes, which) in zip(table, _shapes(job, table), strict=True):
         rows = Rows(job, block, folded, dict(undivided), shapes, which)
         named = space.words.layout if space.words.layout != "even" else "" if keeper.layers else "even"
@@ -127,9 +124,10 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
             (names, keeper.batch(choose(rows, *picked, named))) for names, picked in batches_of(job, space, block)
         ]
         for words in offered_words(job, space, kind, block["pipe"]):
-            costs = {False: cost_rows(rows, words, space.remat)}
-            if two_way and exchanged:
-                costs[True] = cost_rows(rows, replace(words, schedule=two_way[0]), space.remat)
+            costs = {
+                alike: cost_rows(rows, replace(words, schedule=alike), space.remat)
+                for alike in {costed_as(job, words, schedule) for schedules, _ in batches for schedule in schedules}
+            }
             least = (
                 [cost_rows(rows, replace(words, remat=one), (one,), bound=True) for one in space.remat]
                 if bounded
@@ -138,10 +136,12 @@ def _run(job: Job, space: Space, count: int, progress: Progress | None, slack: f
             for schedules, batch in batches:
                 chosen = batch.chosen
                 floor = [one.at(chosen.places) for one in least]
-                at_places = {way: one.at(chosen.places) for way, one in costs.items()}
+                at_places = {
+                    alike: costs[alike].at(chosen.places) for alike in {costed_as(job, words, one) for one in schedules}
+                }
                 for schedule in schedules:
                     named = replace(words, schedule=schedule)
-                    here = at_places.get(schedule in two_way, at_places[False])
+                    here = at_places[costed_as(job, words, schedule)]
                     judged = judge_rows(rows, named, space.remat, chosen, here, floor)
                     if words.context_by == "ulysses":
                         judged = replace(judged, possible=judged.possible & deals_heads(job, words, chosen.numbers))
@@ -160,6 +160,13 @@ def _shapes(job: Job, table: list[Any]) -> list[tuple[Shapes, Any]]:
         shapes, which = shapes_of(job, [table[place][2] for place in mine])
         found |= {place: (shapes, part) for place, part in zip(mine, which, strict=True)}
     return [found[place] for place in range(len(table))]
+
+
+def costed_as(job: Job, words: Plan, schedule: str) -> str:
+    """The schedule whose layers cost the same: 1F1B's, unless moves hide otherwise or travel less often."""
+    if schedule in BOTH_WAYS and experts_of(job) and job.stack.overlap.expert_two_way > job.stack.overlap.expert:
+        return BOTH_WAYS[0]
+    return schedule if schedule == "interleaved" and words.zero == 2 else "1f1b"
 
 
 def blocks(job: Job, table: dict[str, Any], etp: bool = False) -> Iterator[tuple[Kind, Structure, dict[str, Any]]]:

@@ -20,6 +20,7 @@ from dragonscale.training.optimizers import MATRIX_UPDATE_BYTES, SLOWER, UPDATE_
 from dragonscale.training.passes import WAITED, LayerPass, SectionSums, backward_pass, forward_pass, sum_lines
 from dragonscale.training.plan import Plan
 from dragonscale.training.setting import Setting
+from dragonscale.training.stack import Stack
 from dragonscale.training.stages import BOTH_WAYS, FOLDED, StageLayers, bubble
 from dragonscale.training.travel import bound_time, travel_time
 
@@ -37,7 +38,7 @@ class Parts:
 
 
 def layer_passes(
-    setting: Setting, sums: dict[str, SectionSums], held: dict[str, Held], pipe: Number
+    setting: Setting, sums: dict[str, SectionSums], held: dict[str, Held], pipe: Number, microbatches: Number
 ) -> tuple[dict[str, LayerPass], dict[str, LayerPass]]:
     """Every section's forward and backward pass; only blocks are recomputed."""
     plan, stack, timer = setting.plan, setting.stack, setting.timer
@@ -45,13 +46,28 @@ def layer_passes(
     forward: dict[str, LayerPass] = {}
     backward: dict[str, LayerPass] = {}
     two_way = pipe > 1 if plan.schedule in BOTH_WAYS else False
+    often = state_often(plan, stack, pipe, microbatches)
     for name, one in sums.items():
         copied = timer.copy(held[name].used * stack.state.weight_copies / 2 * (plan.zero == 3))
         added = timer.copy(held[name].used * stack.state.accumulate)
         remat = plan.remat if "block" in name else "none"
-        forward[name] = forward_pass(one, stack, remat, plan.ring, copied, two_way)
-        backward[name] = backward_pass(one, stack, remat, reduced_often(plan), plan.ring, copied + added, two_way)
+        forward[name] = forward_pass(one, stack, remat, plan.ring, copied, two_way, often)
+        backward[name] = backward_pass(
+            one, stack, remat, reduced_often(plan), plan.ring, copied + added, two_way, often
+        )
     return forward, backward
+
+
+def state_often(plan: Plan, stack: Stack, pipe: Number, microbatches: Number) -> tuple[Number, Number]:
+    """How often weights are gathered and gradients scattered, over once a microbatch. Under a pipeline some stacks keep weights
+    gathered, and gradients whole, for the whole step; ZeRO-2 with interleaving scatters a chunk's gradients once a round of the ranks
+    (Llama 3's trainer: Chu et al., ISCA 2025)."""
+    if stack.memory.pipe_whole and plan.zero >= 2:
+        once = where(pipe > 1, 1 / microbatches, 1.0)
+        return once, once
+    if plan.zero == 2 and plan.schedule == "interleaved" and not stack.state.sums_everywhere:
+        return 1.0, where(pipe > 1, 1 / pipe, 1.0)
+    return 1.0, 1.0
 
 
 def bound_passes(sums: dict[str, SectionSums], plan: Plan) -> tuple[dict[str, LayerPass], dict[str, LayerPass]]:
@@ -141,6 +157,8 @@ def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires
     often = {**parts.layers.fullest, "embed": alone, **{section.name: alone for section in setting.ends}}
     remat = setting.plan.remat
 
+    gathered, scattered = state_often(setting.plan, setting.stack, numbers["pipe"], parts.microbatches)
+
     def moved(name: str, *phases: str) -> Number:
         again = [one.again.get((name, remat), 0.0) if "block" in kind else 0.0 for kind, one in parts.sums.items()]
         once = [one.of(name, *phases) for one in parts.sums.values()]
@@ -149,8 +167,8 @@ def lower_seconds(setting: Setting, numbers: dict[str, Any], parts: Parts, wires
         )
 
     wired = [moved(name, "forward", "backward") for name in WAITED]
-    reduced = [moved(name, "gradient") for name in reduced_often(setting.plan)]
-    fsdp = moved("weight", "forward", "backward") + sum(reduced, 0.0)
+    reduced = [scattered * moved(name, "gradient") for name in reduced_often(setting.plan)]
+    fsdp = gathered * moved("weight", "forward", "backward") + sum(reduced, 0.0)
     update = updated_bytes(setting, parts) / setting.slice.chip.hbm.bandwidth
     update = update + muon_seconds(setting, parts.layers.fullest, wires, bound=True)
     return maximum(time.layers + time.uneven + time.waiting, update, *wired, fsdp, time.sends[0], time.reduction[0])

@@ -22,6 +22,7 @@ from dragonscale.training.step import (
     StepTime,
     reduced_often,
     send_bytes,
+    state_often,
     state_seconds,
     updated_bytes,
     updated_parameters,
@@ -72,6 +73,7 @@ def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
     remat = setting.plan.remat if "block" in name else "none"
     sizes_tokens = setting.sequence / Mesh(step.wires.axes).size(*reading.rules.tokens)
     once = parts.layers.fullest.get(name, 1)
+    gathered, scattered = state_often(setting.plan, setting.stack, step.numbers["pipe"], parts.microbatches)
     for line in step.lines[name]:
         if line.phase in ("gradient", "update") and bucket(line) not in reduced_often(setting.plan):
             yield _reduced(line, step, once)
@@ -79,6 +81,9 @@ def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
         run = backward if line.phase != "forward" else forward
         if line.phase == "gradient" and setting.plan.zero == 2 and setting.stack.state.sums_everywhere:
             yield _plain(_stack(line, layers), parts.microbatches, run)
+            continue
+        if line.carries == "weight" or line.phase == "gradient":
+            yield _plain(line, often * (gathered if line.carries == "weight" else scattered), run)
             continue
         yield _plain(line, often, run)
         share = rerun_share(line, reading, remat, setting.stack)
