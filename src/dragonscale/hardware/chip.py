@@ -137,6 +137,11 @@ class Chip:
         return float(fact.value) / max(1, self.host_chips) if fact else HOST_MEMORY
 
     @property
+    def devices(self) -> int:
+        """Devices that a program sees in one chip, each with its own sequences."""
+        return int(self.structure.get("devices", 1))
+
+    @property
     def hbm(self) -> Memory:
         """The main memory."""
         return self.memory["hbm"]

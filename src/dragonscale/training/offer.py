@@ -33,10 +33,21 @@ def offered(job: Job, space: Space) -> Space:
         legal = tuple(one for one in asked if entry(word, one) in has)
         usual = tuple(dict.fromkeys(one for one in has if one != "modules"))
         changed[word] = legal or (usual if asked == getattr(Space(), word) else asked)
+    if space.remat == Space().remat and len(changed["remat"]) > 1:
+        # Activations in the host's memory are for what does not fit otherwise: a search falls back on them.
+        changed["remat"] = tuple(one for one in changed["remat"] if one != "offload")
     if "1f1b" in changed["schedule"] and len(changed["schedule"]) > 1:
         # GPipe has the bubble of 1F1B and holds more.
         changed["schedule"] = tuple(one for one in changed["schedule"] if one != "gpipe")
     return replace(space, **changed, words=_settled(job, alone, space.words))
+
+
+def fallback(job: Job, asked: Space, tried: Space) -> Space | None:
+    """What is left to try where nothing fits: activations in the host's memory."""
+    has = (one.remat for one in _rows(job))
+    if asked.remat != Space().remat or "offload" in tried.remat or not any("offload" in one for one in has):
+        return None
+    return replace(tried, remat=("offload",))
 
 
 def _settled(job: Job, row: Legality, words: Plan) -> Plan:

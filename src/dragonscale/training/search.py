@@ -17,7 +17,7 @@ from dragonscale.training.keeper import Candidate, Keeper
 from dragonscale.training.legal import deals, unrunnable
 from dragonscale.training.legality import Legality, family, rules
 from dragonscale.training.listing import listed
-from dragonscale.training.offer import offered, offered_words, refusals, splits
+from dragonscale.training.offer import fallback, offered, offered_words, refusals, splits
 from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Rows, Shapes, choose, shapes_of, take
 from dragonscale.training.simplicity import SLACK
@@ -75,6 +75,10 @@ def search(
     if refusals(job, asked):
         return Found([], [], 0, 0, {}, None, time.perf_counter() - start)
     found = _found(job, _run(job, space, count, progress, slack, bounded=False))
+    if not found.best and (last_resort := fallback(job, asked, space)) is not None:
+        further = _found(job, _run(job, last_resort, count, progress, slack, bounded=False))
+        if further.best:
+            found, space = further, last_resort
     last = [one for one in (found.fastest, found.runs, found.verified) if one is not None]
     some = found.front[:: -(-len(found.front) // SAMPLE) or 1]
     if _flattered(job, [*found.best, *some, *last]):

@@ -275,6 +275,10 @@ def rows_of(job: Job, space: Space) -> dict[str, Any]:
     share = job.batch // (mesh["data"] * mesh["fsdp"] * mesh["expert"])
     sizes = numpy.array([pinned] if pinned else divisors(job.batch))
     fits = share[:, None] == sizes[None, :] if space.single else share[:, None] % sizes[None, :] == 0
+    # A chip of two devices gives each of them whole sequences, where there are enough.
+    devices = job.slice.chip.devices
+    if pinned is None and devices > 1:
+        fits &= (sizes[None, :] % devices == 0) | (share[:, None] % devices != 0)
     rows, choice = numpy.nonzero(fits)
     table = {name: values[rows] for name, values in mesh.items()} | {"microbatch": sizes[choice]}
     order = numpy.lexsort((table["pipe"], kinds_of(job, table, space.words.etp)))
