@@ -37,9 +37,9 @@ def main() -> None:
     for model, on, batch, sequence in LARGE:
         job = make_job(load_model(model), parse_slice(on), batch, sequence)
         found, seconds = timed(job)
-        rate = found.searched / seconds / 1e6
+        rate = found.judged / seconds / 1e6
         print(
-            f"  {model} on {on}: {found.searched:,} plans in {seconds:.2f} CPU-s ({found.seconds:.2f} s), "
+            f"  {model} on {on}: {found.judged:,} plans in {seconds:.2f} CPU-s ({found.seconds:.2f} s), "
             f"{rate:.2f} million per second, {found.feasible:,} feasible, peak memory {megabytes():.0f} MB"
         )
         if found.best:
@@ -48,8 +48,8 @@ def main() -> None:
     for chips in GROWING:
         job = make_job(load_model("llama3-70b"), parse_slice(f"h100:{chips}"), max(chips, 64), 8192)
         found, seconds = timed(job)
-        each = seconds / found.searched * 1e6
-        print(f"  {chips:>6} chips: {found.searched:>10,} plans, {each:6.2f} us each")
+        each = seconds / found.judged * 1e6
+        print(f"  {chips:>6} chips: {found.judged:>10,} plans, {each:6.2f} us each")
     plan = found.best[0].plan
     start = time.process_time()
     for _ in range(5):

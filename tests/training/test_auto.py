@@ -33,7 +33,7 @@ def test_the_table_names_known_stacks_with_reasons() -> None:
         ("v5p:8x8x8", "llama3-70b", "bf16", "maxtext"),
         ("h100:8", "llama3-8b", "bf16", "torchtitan"),
         ("h100:8", "llama3-8b", "fp8", "megatron-core"),
-        ("h100:16384", "llama3-405b", "bf16", "megatron-core"),
+        ("h100:16384", "llama3-405b", "bf16", "megatron-2024"),
         ("h800:2048", "deepseek-v3", "bf16", "megatron-core"),
         ("gb200:64", "deepseek-v3", "bf16", "megatron-bridge"),
         ("a100:64", "llama3-8b", "bf16", "torchtitan"),

@@ -13,7 +13,7 @@ from dragonscale.training.fast import cost_rows, judge_rows
 from dragonscale.training.plan import AXES, POLICIES, Plan, parse_plan
 from dragonscale.training.rows import Rows, choose
 from dragonscale.training.search import batches_of, blocks, search, space_size
-from dragonscale.training.space import Space, divisors, even_chunks, meshes, misfits, rows_of
+from dragonscale.training.space import LEAST_TOKENS, Space, divisors, even_chunks, meshes, misfits, rows_of
 from dragonscale.training.stages import layout_for
 
 
@@ -36,6 +36,8 @@ def every_plan(job: Job, space: Space) -> list[Plan]:
         if plan.chips != chips or not heads or plan.expert > 1 or plan.pipe > layers:
             continue
         if job.batch % plan.replicas or job.sequence % (2 * plan.context * plan.tensor):
+            continue
+        if plan.context > 1 and job.sequence // plan.context < LEAST_TOKENS:
             continue
         for microbatch in divisors(job.batch // plan.replicas):
             found += [replace(plan, microbatch=microbatch, **words) for words in every_word(job, space, plan)]
@@ -71,7 +73,7 @@ def test_the_best_plan_is_the_best_of_all(small: Job) -> None:
     space = replace(SMALL, remat=("block",), zero=(0, 3), schedule=("1f1b", "interleaved"))
     plans = every_plan(small, space)
     found = search(small, space, 3, slack=0.0)
-    assert found.searched == len(plans) == space_size(small, space)
+    assert found.judged == len(plans) == space_size(small, space)
     times = {}
     for plan in plans:
         verdict = judge_one(small, plan)
@@ -157,7 +159,7 @@ def test_nothing_feasible_names_the_nearest() -> None:
     found = search(job, Space(remat=("block",), schedule=("1f1b",)))
     assert not found.best
     assert found.feasible == 0
-    assert found.misses["memory"] == found.searched
+    assert found.misses["memory"] == found.judged
     assert found.nearest is not None
     least = first(judge_one(job, found.nearest.plan).hbm_bytes)
     assert least == pytest.approx(found.nearest.hbm_bytes)
@@ -193,7 +195,7 @@ def test_better_hardware_is_never_slower_and_never_infeasible(small: Job, fact: 
 def test_progress_is_told(small: Job) -> None:
     told: list[tuple[int, int]] = []
     found = search(small, replace(SMALL, remat=("block",)), 1, lambda done, total: told.append((done, total)))
-    assert told[-1] == (found.searched, found.searched)
+    assert told[-1] == (found.judged, found.judged)
 
 
 @pytest.mark.parametrize(

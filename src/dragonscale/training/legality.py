@@ -51,6 +51,8 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether experts are sliced over `tensor` where there are fewer of them than chips."""
     ring_square: bool = False
     """Whether a ring needs sequences that its size divides twice."""
+    unreleased_zero: tuple[int, ...] = ()
+    """Stages of ZeRO that only somebody's own trainer has: a given plan may take them, a search offers none."""
     because: dict[str, str] = {}
 
 

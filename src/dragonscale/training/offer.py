@@ -110,7 +110,8 @@ def refusals(job: Job, asked: Space) -> list[str]:
 def offered_words(job: Job, space: Space, kind: Kind, pipe: Any) -> list[Plan]:
     """The words of rows of a kind, all with a pipeline or all without, that the stack takes."""
     row = _rows(job)[bool(pipe[-1] > 1)]
-    zero = row.zero if kind.state else space.zero
+    asked = space.zero != Space().zero
+    zero = [one for one in row.zero if asked or one not in row.unreleased_zero] if kind.state else space.zero
     return [
         one
         for one in kind.words(space)

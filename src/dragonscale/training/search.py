@@ -30,6 +30,8 @@ BLOCK = 16384
 SAMPLE = 8
 """Plans of the front whose lower bounds are looked at."""
 
+NOT_OFFERED = "not offered"
+"""Plans that the stack cannot run, or that a search tries only when asked."""
 Progress = Callable[[int, int], None]
 
 
@@ -59,6 +61,11 @@ class Found:
     runs: Candidate | None = None
     verified: Candidate | None = None
 
+    @property
+    def judged(self) -> int:
+        """Plans that were costed: those that the stack can run."""
+        return self.searched - self.misses.get(NOT_OFFERED, 0)
+
 
 def search(
     job: Job, space: Space | None = None, count: int = 5, progress: Progress | None = None, slack: float = SLACK
@@ -83,7 +90,10 @@ def search(
     some = found.front[:: -(-len(found.front) // SAMPLE) or 1]
     if _flattered(job, [*found.best, *some, *last]):
         found = _found(job, _run(job, space, count, progress, slack, bounded=True))
-    return replace(found, seconds=time.perf_counter() - start)
+    left_out = max(whole_size(job, asked) - found.searched, 0)
+    misses = {NOT_OFFERED: left_out} | found.misses
+    searched = found.searched + left_out
+    return replace(found, searched=searched, misses=misses, seconds=time.perf_counter() - start)
 
 
 def _found(job: Job, keeper: Keeper) -> Found:
@@ -253,6 +263,14 @@ def space_size(job: Job, space: Space | None = None) -> int:
     space = offered(job, space or Space())
     return sum(
         block_size(job, space, kind, block) for kind, _, block in blocks(job, rows_of(job, space), space.words.etp)
+    )
+
+
+def whole_size(job: Job, asked: Space) -> int:
+    """The number of plans that were asked for, those too that the stack cannot run."""
+    every = replace(asked, force=True)
+    return sum(
+        block_size(job, every, kind, block) for kind, _, block in blocks(job, rows_of(job, every), every.words.etp)
     )
 
 

@@ -159,6 +159,10 @@ def _unspread(job: Job, plan: Plan) -> list[str]:
     )
 
 
+LEAST_TOKENS = 1024
+"""Tokens of a sequence that a search leaves on a chip of a `context` axis: with fewer, kernels and messages are too small to be worth it."""
+
+
 def axis_sizes(job: Job, space: Space | None = None) -> dict[str, list[int]]:
     """The sizes that each mesh axis may have, apart from what the others take: those that divide what they split, and that the stack has."""
     every, space = divisors(job.slice.chips), space or Space()
@@ -171,6 +175,10 @@ def axis_sizes(job: Job, space: Space | None = None) -> dict[str, list[int]]:
         whole = job.sequence % size == 0 or not space.words.sequence
         return whole and not undivided(job, size) and (space.force or shares_kv(job, row, size))
 
+    def cuts(size: int) -> bool:
+        enough = job.sequence // size >= LEAST_TOKENS or space.force or size == space.fixed.get("context")
+        return size == 1 or (job.sequence % (2 * size) == 0 and enough)
+
     def stages(size: int) -> bool:
         return size <= job.model.n_layers and (space.force or deals(row, job.model.n_layers, size, 1))
 
@@ -178,7 +186,7 @@ def axis_sizes(job: Job, space: Space | None = None) -> dict[str, list[int]]:
 
     found = {
         "tensor": [size for size in every if splits(size)],
-        "context": [size for size in every if size == 1 or job.sequence % (2 * size) == 0],
+        "context": [size for size in every if cuts(size)],
         "expert": [size for size in every if size == 1 or (experts and all(count % size == 0 for count in experts))],
         "pipe": [size for size in every if stages(size)],
         "fsdp": every,

@@ -139,7 +139,7 @@ def step_time(setting: Setting, numbers: dict[str, Any], parts: Parts, wires: Wi
     per_w = sum(counts[kind] * parts.backward[kind].weight_part for kind in counts)
     many = parts.microbatches
     waiting = bubble(plan.schedule, numbers["pipe"], numbers["virtual"], per_f, per_b, per_w)
-    uneven = many * (slowest - per_f - per_b)
+    uneven = many * maximum(slowest - (per_f + per_b), 0.0)
     sends = send_seconds(setting, numbers, many, wires, many * (per_f + per_b), bound)
     if bound:
         return StepTime(
