@@ -252,9 +252,8 @@ def _reduction(
 def updated_parameters(parts: Parts) -> tuple[Number, Number]:
     """The parameters whose state a chip updates, and how many of them are Muon's matrices."""
     every = (*parts.layers.fullest.items(), ("embed", 1))
-    return tuple(
-        sum(number * getattr(parts.held[kind], name) for kind, number in every) for name in ("parameters", "matrices")
-    )
+    parameters = sum(number * parts.held[kind].parameters for kind, number in every)
+    return parameters, sum(number * parts.held[kind].matrices for kind, number in every)
 
 
 def updated_bytes(setting: Setting, parts: Parts) -> Number:

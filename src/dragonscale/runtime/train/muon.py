@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.models.program import Program
 from dragonscale.runtime.parameters import weights_of
@@ -33,7 +33,7 @@ class Stack(NamedTuple):
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     axes: tuple[tuple[str, ...], ...]
-    mesh: Mesh
+    mesh: Mesh | AbstractMesh
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def muon(
     def init(params: Any) -> Momentum:
         return Momentum(jax.tree.map(jnp.zeros_like, params))
 
-    def update(updates: Any, state: Momentum, params: Any = None) -> tuple[Any, Momentum]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Momentum]:
         del params
         mix = functools.partial(jax.tree.map, lambda old, new: MOMENTUM * old + (1 - MOMENTUM) * new)
         after = mix(state.mu, updates)
