@@ -19,7 +19,7 @@ from dragonscale.training.space import Space
 
 MOST_CHIPS = 65536
 USUAL = Plan()
-QUICK = Space(remat=("none", "selective", "block"), zero=(0, 1, 3), schedule=("1f1b", "interleaved"))
+QUICK = Space(remat=("none", "selective", "block"), schedule=("1f1b", "interleaved"))
 """A smaller space for questions that search many slices."""
 
 

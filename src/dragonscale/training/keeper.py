@@ -18,7 +18,7 @@ from dragonscale.training.legal import counts_ends, unrunnable
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import Plan
 from dragonscale.training.rows import Chosen
-from dragonscale.training.simplicity import CONTEXT_GAIN, handicap, order, points, word_points
+from dragonscale.training.simplicity import CONTEXT_GAIN, TIGHT, TIGHT_GAIN, handicap, order, points, word_points
 from dragonscale.training.stages import layout_for
 
 SHAPE = ("pipe", "expert", "context", "tensor")
@@ -175,6 +175,8 @@ class Keeper:
 
         if len(places):
             weighed = seconds[places] * batch.weight
+            if self.slack:
+                weighed = weighed * (1 + TIGHT_GAIN * (held[places] > TIGHT * limit))
             least = weighed.min()
             for pool, takes in zip(self.pools, (True, runs, verified), strict=True):
                 if takes and least <= pool.limit:

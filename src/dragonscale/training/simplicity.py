@@ -27,6 +27,8 @@ SAME = 0.001
 FULL, ROOMY = 0.92, 0.80
 """Parts of the memory that a program can allocate."""
 SHORT, CONTEXT_GAIN = 8192, 0.03
+TIGHT, TIGHT_GAIN = 0.95, 0.03
+"""A plan that leaves less of the memory than predicted peaks are off by must gain this much."""
 
 SCHEDULE_POINTS = {"1f1b": 0, "gpipe": 1, "interleaved": 1, "zb-h1": 3, "zbv": 4, "dualpipe": 4, "dualpipev": 4}
 """1F1B is in every trainer, interleaving in most; zero-bubble and bidirectional schedules in one or two each."""
