@@ -22,8 +22,8 @@ def words(kind: str) -> dict[str, Any]:
 def meaning(pairs: Sequence[tuple[str, str]], text: str) -> str:
     """What the first pattern that is found in a text stands for; empty if none is.
 
-    >>> meaning(words("training")["stacks"], "pytorch/torchtitan docs/performance.md")
-    'torchtitan'
+    >>> meaning(words("training")["stacks"], "nanotron docs/performance.md")
+    'nanotron'
     """
     return next((meant for pattern, meant in pairs if re.search(pattern, text)), "")
 

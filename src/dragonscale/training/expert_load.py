@@ -52,7 +52,7 @@ def dropped_share(skew: float, capacity: float) -> float:
     """The part of all routed rows beyond the experts' capacity, with loads s·u^(s−1) for u from 0 to 1: mean 1, and the busiest s.
 
     >>> [round(dropped_share(skew, 1.25), 3) for skew in (1.0, 1.5, 2.0, 4.0)]
-    [0.0, 0.019, 0.141, 0.365]
+    [0.0, 0.039, 0.141, 0.386]
     """
     if capacity >= skew:
         return 0.0
