@@ -64,7 +64,9 @@ def test_3_an_moe_needs_a_batch_larger_by_its_experts_over_those_of_a_token() ->
 
 
 def test_3_the_real_model_of_the_review(capsys: pytest.CaptureFixture[str]) -> None:
-    found = explained(capsys, "dp", "--on", "h100:1024", "--model", "gpt-oss-120b", "--batch", "4M", "--stack", "generic")
+    found = explained(
+        capsys, "dp", "--on", "h100:1024", "--model", "gpt-oss-120b", "--batch", "4M", "--stack", "generic"
+    )
     (batch,) = (one for one in found["solutions"] if one["name"].startswith("gradient reduction"))
     assert batch["unit"] == "tokens"
     assert 40_000 < batch["value_si"] / 1024 < 160_000

@@ -210,6 +210,10 @@ def meshes(job: Job, space: Space | None = None) -> dict[str, Any]:
     keep = left == fixed.get("data", left)
     keep &= job.batch % (found["data"] * found["fsdp"] * found["expert"]) == 0
     keep &= job.sequence % (found["context"] * (found["tensor"] if space.words.sequence else 1)) == 0
+    if job.slice.pods > 1 and not space.force and "data" not in fixed and "fsdp" not in fixed:
+        # Between pods only replicas or stages: sharded weights would cross the data centre's network for every layer.
+        apart = (found["data"] * found["pipe"]) % job.slice.pods == 0
+        keep &= apart | ~numpy.any(keep & apart)
     if space.context_by == ("ulysses",):
         keep &= deals_heads(job, Plan(context_by="ulysses"), found)
     if experts and not space.words.etp:
