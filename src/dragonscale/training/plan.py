@@ -11,6 +11,7 @@ sequence between blocks). Their product is the number of chips.
 fsdp=16,tensor=4,microbatch=2,remat=block
 """
 
+import difflib
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -159,9 +160,9 @@ def read_setting(part: str, whole: str) -> tuple[str, str]:
             return "remat", name
         if number and (number[1] in SHORT or number[1] in AXES):
             return SHORT.get(number[1], number[1]), number[2]
-        raise InputError(
-            f"In the plan {shorten(whole)} the part {shorten(part)} is not a setting; write it as 'tensor=4' or 'tp4'."
-        )
+        near = difflib.get_close_matches(name, _WORDS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else "write it as 'tensor=4' or 'tp4'."
+        raise InputError(f"In the plan {shorten(whole)} the part {shorten(part)} is not a setting; {hint}")
     if name == "ring":
         return "context_by", "ring" if _truth(name, value) else "gather"
     return SHORT.get(name, name), value

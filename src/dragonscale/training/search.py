@@ -30,7 +30,7 @@ BLOCK = 16384
 SAMPLE = 8
 """Plans of the front whose lower bounds are looked at."""
 
-NOT_OFFERED = "not offered"
+NOT_OFFERED = "ruled out by the stack"
 """Plans that the stack cannot run, or that a search tries only when asked."""
 Progress = Callable[[int, int], None]
 

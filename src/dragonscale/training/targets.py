@@ -80,33 +80,32 @@ def compare(
             if piece is not None
             else slice_sizes(chip, MOST_CHIPS, least_chips(jobs[place], chip, deadline, tokens, space.words))
         )
-        enough = [
-            one
-            for one in _tried(job_on, pieces, space, slack, shared(progress, done, len(order)))
-            if one.best is not None
-        ]
-        enough = [
-            one
-            for one in enough
-            if deadline is None or run_seconds(one.job, one.best.seconds if one.best else 0.0, tokens) <= deadline
-        ]
-        found.append(
-            min(enough, key=lambda one: _rank(one, rank)) if enough else Tried(jobs[place], None, floor, "no plan fits")
-        )
+
+        def in_time(one: Tried) -> bool:
+            return one.best is not None and (
+                deadline is None or run_seconds(one.job, one.best.seconds, tokens) <= deadline
+            )
+
+        tried = list(_tried(job_on, pieces, space, slack, in_time, shared(progress, done, len(order))))
+        enough = [one for one in tried if in_time(one)]
+        why = "no plan fits" if all(one.best is None for one in tried) else "none of its slices is in time"
+        found.append(min(enough, key=lambda one: _rank(one, rank)) if enough else Tried(jobs[place], None, floor, why))
     return sorted(found, key=lambda one: _rank(one, rank))
 
 
 def _tried(
-    job_on: Callable[[Slice], Job], pieces: list[Slice], space: Space, slack: float, progress: Progress | None
-) -> Iterator[Tried]:
+    job_on: Callable[[Slice], Job], pieces: list[Slice], space: Space, slack: float, enough: Callable[["Tried"], bool],
+    progress: Progress | None,
+) -> Iterator[Tried]:  # fmt: skip
     """The recommended plan of one slice after the other, smallest first, until larger ones cannot be cheaper."""
     fitting = 0
     for piece in pieces:
         job = job_on(piece)
         found = search(job, space, 1, progress, slack)
-        yield Tried(job, found.best[0] if found.best else None, None)
-        fitting += bool(found.best)
-        if fitting == SIZES or (found.best and found.best[0].plan.remat == "none"):
+        one = Tried(job, found.best[0] if found.best else None, None)
+        yield one
+        fitting += enough(one)
+        if fitting == SIZES or (enough(one) and found.best[0].plan.remat == "none"):
             return
 
 

@@ -59,7 +59,9 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
     best, work = report.plans[0], report.workload
     command = "verify" if best.verifiable and best.feasible else "explain train"
     job = f"--model {asked.question.model} --on {written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
-    return f'dscale {command} "{short_plan(Plan(**best.plan))}" {job}'
+    question = asked.question
+    stack = f" --stack {question.stack}" if question.stack != "auto" else ""
+    return f'dscale {command} "{short_plan(Plan(**best.plan))}" {job}{stack}'
 
 
 def save_step(asked: TrainAsked, report: TrainReport, path: str) -> None:

@@ -20,7 +20,7 @@ def add_neighbours(asked: TrainAsked, job: Job, report: TrainReport, nearest: Ca
         found = [near] if near is not None else []
         report.notes += [
             f"{job.batch:,} sequences do not divide well over {job.slice.chips:,} chips: with {one.job.batch:,} "
-            f"({one.job.tokens:,} tokens) MFU would be {one.mfu:.1%} instead of {best.mfu:.1%}."
+            f"({one.job.tokens:,} tokens) a chip does {one.mfu / best.mfu - 1:.0%} more tokens a second."
             for one in found
         ]
     report.neighbours = [_row(near) for near in found]

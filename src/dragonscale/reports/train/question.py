@@ -181,8 +181,18 @@ def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
     """The question with the words that its plan does not name as the stack has them."""
     job, question = asked.job(), asked.question
     given = given_settings(question.plan) | ({"dtype"} if question.dtype != "bf16" else set())
+    notes, chips = [*asked.notes], job.slice.chips
+    if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
+        plan = replace(plan, fsdp=chips // plan.chips)
+        notes.append(
+            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp} copies the state)."
+        )
+    if "zero" in given and plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
+        notes.append(
+            f"zero={plan.zero} shards nothing over data={plan.data}, whose replicas copy the state; write fsdp={plan.data}."
+        )
     taken = settled(job, plan, given)
-    return replace(asked, plan=taken, notes=[*asked.notes, *settlements(plan, taken, job.stack.name)])
+    return replace(asked, plan=taken, notes=[*notes, *settlements(plan, taken, job.stack.name)])
 
 
 def _priced(question: TrainQuestion, chip: Chip | None, piece: Slice | None) -> tuple[Chip, Slice | None]:

@@ -15,6 +15,7 @@ from dragonscale.training.legal import illegal, unrunnable
 from dragonscale.training.offer import offered, refusals, settlements
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.search import Candidate, Found, Progress, search
+from dragonscale.training.simplicity import CONTEXT_GAIN, SHORT, TIGHT
 from dragonscale.training.space import misfits
 
 
@@ -51,6 +52,7 @@ def plan_report(
     full, band = first(verdict.hbm_bytes) > chip.visible, band_of(kind_of(job))
     useful = [] if full or brief else helps(job, plan, verdict)
     peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
+    half = "bf16" if chip.format("bf16") == "native" else "fp16"
     told = "" if brief else advice_text(bound_text(job, plan, terms), useful)
     return PlanReport(
         plan=plan_table(plan), feasible=not broken, step_s=step, lower_s=first(verdict.lower),
@@ -62,7 +64,7 @@ def plan_report(
         step_high_s=step * (1 + band.high), band_runs=band.runs, band=band.text, flops=float(verdict.flops),
         sent_bytes={"+".join(axes): float(sent) for axes, sent in sorted(verdict.ledger.sent_bytes.items())},
         advice=memory_advice(job, plan, memory, verdict) if full and not brief else told, helps=useful,
-        verifiable=not unverifiable(plan), mfu_peak=f"bf16 peak ({peak / 1e12:,.4g} TFLOP/s)", peak_flops=peak,
+        verifiable=not unverifiable(plan), mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)", peak_flops=peak,
         mfu_of_dtype=job.model_flops / (step * job.slice.chips * own) if own != peak else None,
         **{name: getattr(budget, name, None) for name in RUN_KEYS},
     )  # fmt: skip
@@ -99,6 +101,7 @@ def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None, n
             report.runs = plan_report(job, found.runs.plan, asked.tokens, brief=True)
         if found.verified is not None and unverifiable(taken):
             report.verified = plan_report(job, found.verified.plan, asked.tokens, brief=True)
+        report.notes += _passed_over(job, found)
     refused = refusals(job, asked.space)
     if refused:
         report.notes += [f"Not possible: {text}, or add --force." for text in refused]
@@ -107,6 +110,21 @@ def best_report(asked: TrainAsked, job: Job, progress: Progress | None = None, n
     if near and not refused:
         add_neighbours(asked, job, report, found.nearest)
     return report
+
+
+def _passed_over(job: Job, found: Found) -> list[str]:
+    """Why a faster plan is not the recommended one."""
+    best, fastest = found.best[0], found.fastest
+    if fastest is None or fastest.seconds > best.seconds * (1 - 0.002):
+        return []
+    if fastest.plan.context > best.plan.context and job.sequence <= SHORT:
+        why = f"context at {job.sequence:,} tokens must gain more than {CONTEXT_GAIN:.0%}"
+    elif fastest.hbm_bytes > TIGHT * job.slice.chip.visible:
+        why = f"it fills {fastest.hbm_bytes / job.slice.chip.visible:.0%} of the memory"
+    else:
+        why = "the recommended one is simpler or has more memory to spare"
+    gain = best.seconds / fastest.seconds - 1
+    return [f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why} (--slack 0 takes it)."]
 
 
 def single_report(job: Job, plan: Plan, tokens: float | None = None, force: bool = False) -> TrainReport:
