@@ -321,3 +321,45 @@ def test_a_price_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ASKED[:3], "any", *ASKED[4:], "--tokens", "1T", "--price", "$2.5/h"]) == 2
     assert "several chips are compared at their list prices" in capsys.readouterr().err
     assert main([*ASKED, "--price", "cheap"]) == 2
+
+
+def test_replicas_that_a_plan_leaves_out_are_filled_in(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "train",
+        "llama3-8b",
+        "--on",
+        "h100:16",
+        "--batch",
+        "64seq",
+        "--seq",
+        "4096",
+        "--alone",
+        "--stack",
+        "megatron-core",
+        "--json",
+    ]
+    assert main([*arguments, "--plan", "tp4 pp2 z1"]) == 0
+    out, notes = capsys.readouterr()
+    assert json.loads(out)["plans"][0]["plan"]["fsdp"] == 2
+    assert "fsdp=2" in notes
+    assert main([*arguments, "--plan", "tp4 pp2 dp2 z1"]) == 0
+    out, notes = capsys.readouterr()
+    assert json.loads(out)["plans"][0]["plan"]["data"] == 2
+    assert "shards nothing over data=2" in notes
+
+
+def test_a_misspelt_word_of_a_plan_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "train",
+        "llama3-8b",
+        "--on",
+        "h100:8",
+        "--batch",
+        "8seq",
+        "--seq",
+        "4096",
+        "--plan",
+        "fsdp8 sellective",
+    ]
+    assert main(arguments) == 2
+    assert "did you mean 'selective'?" in capsys.readouterr().err

@@ -6,19 +6,19 @@ import random
 import pytest
 
 from dragonscale.evidence.training_bands import TAILS, Residual, best_tail, coverage, inside, kinds_of, left_out
-from dragonscale.training.bands import LEAST, NOMINAL, Band, Kind, band_of, tables
+from dragonscale.training.bands import LEAST, NOMINAL, Band, RunKind, band_of, tables
 
-H100 = Kind("h100", "megatron-core", False)
+H100 = RunKind("h100", "megatron-core", False)
 
 
-def runs(kind: Kind, spread: float, count: int, seed: int, shift: float = 0.0) -> list[Residual]:
+def runs(kind: RunKind, spread: float, count: int, seed: int, shift: float = 0.0) -> list[Residual]:
     """Runs of sources of ten, whose errors scatter by `spread` around `shift`."""
     chance = random.Random(seed)
     return [Residual(kind, f"source {kind.chip} {place // 10}", chance.gauss(shift, spread)) for place in range(count)]
 
 
 def test_a_band_covers_what_it_was_made_of_and_what_it_was_not() -> None:
-    some = runs(H100, 0.05, 200, 1) + runs(Kind("v5p", "maxtext", False), 0.15, 100, 2)
+    some = runs(H100, 0.05, 200, 1) + runs(RunKind("v5p", "maxtext", False), 0.15, 100, 2)
     tail = best_tail(some)
     assert NOMINAL <= sum(left_out(some, tail)) / len(some) <= NOMINAL + 0.06
     assert sum(inside(one, kinds_of(some, tail)) for one in some) >= NOMINAL * len(some)
@@ -37,7 +37,7 @@ def test_bands_need_not_be_symmetric() -> None:
 
 
 def test_kinds_with_few_runs_lean_on_the_wider_kind() -> None:
-    many, few = runs(H100, 0.05, 200, 5), runs(Kind("v6e", "maxtext", False), 0.5, LEAST - 1, 6)
+    many, few = runs(H100, 0.05, 200, 5), runs(RunKind("v6e", "maxtext", False), 0.5, LEAST - 1, 6)
     kinds = kinds_of([*many, *few], 0.1)
     assert band_of(few[0].kind, kinds).name == "dense"
     own, pooled = kinds["dense v6e"], kinds["dense"]
@@ -46,8 +46,8 @@ def test_kinds_with_few_runs_lean_on_the_wider_kind() -> None:
 
 
 def test_a_stack_that_nobody_measured_has_the_band_of_its_chip() -> None:
-    assert band_of(Kind("h100", "hai-llm", False)).name == "dense h100"
-    assert band_of(Kind("mi355x", "hai-llm", True)).name == "moe"
+    assert band_of(RunKind("h100", "hai-llm", False)).name == "dense h100"
+    assert band_of(RunKind("mi355x", "hai-llm", True)).name == "moe"
 
 
 def test_the_bands_that_answers_carry() -> None:

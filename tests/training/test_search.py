@@ -218,3 +218,34 @@ def test_every_plan_that_is_found_is_in_the_space(small: Job) -> None:
     for one in (*found.best, *found.front):
         assert not misfits(small, one.plan)
         assert not problems(small, one.plan, judge_one(small, one.plan))
+
+
+def test_between_pods_lie_replicas_or_stages() -> None:
+    """Unless a size is asked for: then weights may be sharded over the data centre's network."""
+    job = make_job(load_model("llama3-8b"), parse_slice("v5e:4x4*2"), 64, 2048)
+    mesh = meshes(job)
+    assert len(mesh["data"]) > 0
+    assert all((mesh["data"] * mesh["pipe"]) % 2 == 0)
+    assert any(meshes(job, Space(fixed={"fsdp": 32}))["fsdp"] == 32)
+
+
+def test_each_device_of_a_chip_has_whole_sequences() -> None:
+    job = make_job(load_model("llama3-8b"), parse_slice("tpu7x:2x2x1"), 64, 2048)
+    rows = rows_of(job, Space())
+    share = job.batch // (rows["data"] * rows["fsdp"] * rows["expert"])
+    assert all((rows["microbatch"] % 2 == 0) | (share % 2 == 1))
+    assert 1 in rows_of(job, Space(fixed={"microbatch": 1}))["microbatch"]
+
+
+def test_host_memory_is_a_last_resort() -> None:
+    """It is not tried while something else fits, and is where nothing does."""
+    job = make_job(load_model("llama3-8b"), parse_slice("h100:8"), 8, 32768)
+    space = Space(fixed={"fsdp": 8, "microbatch": 1})
+    found = search(job, space, 1)
+    assert found.best[0].plan.remat != "offload"
+    away, kept = (first(judge_one(job, parse_plan(f"fsdp=8,remat={name}")).hbm_bytes) for name in ("offload", "block"))
+    assert away < kept
+    facts = {"memory.hbm.visible": (away + kept) / 2}
+    small = replace(job, slice=Slice(job.slice.chip.with_facts(**facts), job.slice.shape))
+    assert search(small, space, 1).best[0].plan.remat == "offload"
+    assert not search(small, replace(space, remat=("none", "block")), 1).best

@@ -21,7 +21,7 @@ from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.plan import Plan, parse_plan
 
 
-class MemoryRow(Described, frozen=True, kw_only=True):
+class MeasuredPeak(Described, frozen=True, kw_only=True):
     """A typed row: `batch` sequences of `seq` tokens a step; `counter` showed `peak_bytes`, or the
     run had an `outcome` (ran, oom). `preset` names the model where the row states no dims; of it
     `layers` are kept."""
@@ -41,12 +41,12 @@ class MemoryRow(Described, frozen=True, kw_only=True):
 class MemoryRun:
     """A typed row in the model's terms."""
 
-    row: MemoryRow
+    row: MeasuredPeak
     job: Job
     plan: Plan
 
 
-def run_of(row: MemoryRow) -> MemoryRun:
+def run_of(row: MeasuredPeak) -> MemoryRun:
     """A typed row as a run."""
     plan = parse_plan(row.plan)
     skip_if(plan.chips != row.chips, "parallel sizes do not multiply to the number of chips")
@@ -55,7 +55,7 @@ def run_of(row: MemoryRow) -> MemoryRun:
     return MemoryRun(row, make_job(model, slice_of(row), row.batch, row.seq, row.stack), plan)
 
 
-def _preset(row: MemoryRow) -> Transformer:
+def _preset(row: MeasuredPeak) -> Transformer:
     """A known model, cut to some of its layers: as many dense ones in front as the row says."""
     model = load_model(row.preset)
     if not row.layers or row.layers == model.n_layers:
@@ -66,7 +66,7 @@ def _preset(row: MemoryRow) -> Transformer:
     return replace(model, layers=tuple(blocks), extras=())
 
 
-def published_run(row: Row, place: int) -> MemoryRow:
+def published_run(row: Row, place: int) -> MeasuredPeak:
     """A row of published peaks or outcomes as a typed one."""
     known = words("memory")
     skip_if(row["method"] not in known["methods"], "only adapters are trained (LoRA, QLoRA and their kind)")
@@ -84,7 +84,7 @@ def published_run(row: Row, place: int) -> MemoryRow:
     name = meaning(known["chips"], row["chip"]) or row["chip"]
     plan, batch = _plan(row, chips, stack)
     where = machine(row | {"chip": name, "interconnect": ""}, chip_of(name), chips)
-    return MemoryRow(
+    return MeasuredPeak(
         **_model(row, place), **where, stack=stack, plan=str(plan), batch=batch, seq=seq, method=row["method"],
         counter=counter, peak_bytes=(peak or 0.0) * 2**30, outcome=outcome,
     )  # fmt: skip
@@ -92,8 +92,8 @@ def published_run(row: Row, place: int) -> MemoryRow:
 
 FORMS = (
     Form(words("memory")["columns"], published_run),
-    typed(MemoryRow, ("stack", "plan", "counter", "peak_bytes")),
-    typed(MemoryRow, ("stack", "plan", "outcome")),
+    typed(MeasuredPeak, ("stack", "plan", "counter", "peak_bytes")),
+    typed(MeasuredPeak, ("stack", "plan", "outcome")),
 )
 
 

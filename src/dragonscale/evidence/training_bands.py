@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.training.bands import NOMINAL, Kind, band_of
+from dragonscale.training.bands import NOMINAL, RunKind, band_of
 
 LENT = 16.0
 FEWEST_SOURCES = 5
@@ -25,7 +25,7 @@ Kinds = Mapping[str, Mapping[str, float]]
 class Residual:
     """A run: its kind, its source, and log(measured / expected)."""
 
-    kind: Kind
+    kind: RunKind
     source: str
     log: float
 

@@ -107,7 +107,7 @@ def stack_of(source: str, notes: str = "") -> str:
 
 def plan_of(row: Row, chip: Chip, stack: str) -> Plan:
     """How a published run was split."""
-    devices = chip.devices if chip.name == "tpu7x" else 1
+    devices = chip.devices
     tensor, context, pipe, virtual = (count(row, name) for name in ("tp", "cp", "pp", "vpp"))
     tensor, context = tensor or 1, context or 1
     skip_if(not pipe or not row["tp"], "tp or pp not stated")

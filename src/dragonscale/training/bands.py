@@ -25,7 +25,7 @@ LEAST = 8
 
 
 @dataclass(frozen=True)
-class Kind:
+class RunKind:
     """What a run is like, as far as errors go."""
 
     chip: str
@@ -78,9 +78,9 @@ class Band:
         return f"4 of 5 of the {self.runs} published {kind}runs{of}{on}{unnamed} {within}"
 
 
-def kind_of(job: Job) -> Kind:
+def kind_of(job: Job) -> RunKind:
     """The kind of a job."""
-    return Kind(job.slice.chip.name, job.stack.name, is_mixture(job))
+    return RunKind(job.slice.chip.name, job.stack.name, is_mixture(job))
 
 
 def is_mixture(job: Job) -> bool:
@@ -94,7 +94,7 @@ def tables() -> dict[str, Any]:
     return tomllib.loads((resources.files("dragonscale.training") / "errors.toml").read_text(encoding="utf-8"))
 
 
-def band_of(kind: Kind, among: Mapping[str, Mapping[str, float]] | None = None) -> Band:
+def band_of(kind: RunKind, among: Mapping[str, Mapping[str, float]] | None = None) -> Band:
     """The band of the narrowest kind that has enough runs."""
     found = tables()["kinds"] if among is None else among
     name = next((name for name in kind.names if found.get(name, {}).get("runs", 0) >= LEAST), "all")

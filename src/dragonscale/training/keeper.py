@@ -1,6 +1,6 @@
 """What a search remembers of the plans it sees: those near the fastest, the best of every shape of mesh, time against memory.
 
-Most plans are far from the best and cost a few comparisons. Those that are near are kept as rows of numbers (`Pool`), and made into
+Most plans are far from the best and cost a few comparisons. Those that are near are kept as rows of numbers (`NearPlans`), and made into
 plans only when the search is over.
 """
 
@@ -41,7 +41,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Batch:
+class SeenRows:
     """Rows that are judged together: where a shape of mesh begins and the number of each, and how their time is weighed."""
 
     chosen: Chosen
@@ -51,7 +51,7 @@ class Batch:
 
 
 @dataclass
-class Pool:
+class NearPlans:
     """The plans near the fastest: within the window, and at least `count` of them. `layers` are the model's."""
 
     count: int
@@ -124,7 +124,7 @@ class Keeper:
     job: Job
     count: int
     slack: float
-    pools: list[Pool] = field(init=False)
+    pools: list[NearPlans] = field(init=False)
     front: Front = field(default_factory=Front)
     shapes: dict[int, int] = field(default_factory=dict)
     leaders: list[tuple[Plan, dict[str, int], float, float] | None] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Keeper:
     def __post_init__(self) -> None:
         window = max(self.slack, CONTEXT_GAIN) if self.slack else 0.0
         sizes = ((4 * self.count, window), (1, self.slack), (1, self.slack))
-        self.pools = [Pool(count, wide, self.layers) for count, wide in sizes]
+        self.pools = [NearPlans(count, wide, self.layers) for count, wide in sizes]
 
     @cached_property
     def layers(self) -> int:
@@ -145,7 +145,7 @@ class Keeper:
         row = rules(self.job.stack.name, family(self.job.slice.chip))
         return len(self.job.model.program().order) if counts_ends(row) else 0
 
-    def batch(self, chosen: Chosen) -> Batch:
+    def batch(self, chosen: Chosen) -> SeenRows:
         """Rows made ready to be seen under several words. Rows of one shape stand together."""
         key = numpy.zeros(len(chosen), numpy.int64)
         for name, bits in zip(SHAPE, (0, 14, 18, 18), strict=True):
@@ -155,9 +155,11 @@ class Keeper:
         more = len(self.shapes) - len(self.leaders)
         self.leaders += [None] * more
         self.scores = numpy.concatenate([self.scores, numpy.full(more, numpy.inf)])
-        return Batch(chosen, starts, shapes, handicap(int(chosen.numbers["context"][0]), self.job.sequence, self.slack))
+        return SeenRows(
+            chosen, starts, shapes, handicap(int(chosen.numbers["context"][0]), self.job.sequence, self.slack)
+        )
 
-    def see(self, words: Plan, batch: Batch, judged: Judged, line: int) -> None:
+    def see(self, words: Plan, batch: SeenRows, judged: Judged, line: int) -> None:
         """Take in a batch of plans: one remat policy's line of what was judged."""
         chosen, limit, size = batch.chosen, self.job.slice.chip.visible, len(batch.chosen)
         seconds, held = judged.seconds[line], numpy.broadcast_to(judged.hbm_bytes[line], size)
@@ -192,7 +194,7 @@ class Keeper:
         found = [one for one in self.leaders if one is not None]
         return [Candidate(dealt(words, numbers, self.layers), *costs) for words, numbers, *costs in found]
 
-    def _lead(self, words: Plan, batch: Batch, seconds: Any, held: Any) -> None:
+    def _lead(self, words: Plan, batch: SeenRows, seconds: Any, held: Any) -> None:
         """Remember the best plan of every shape."""
         weight = batch.weight * (1 + POINT * word_points(words))
         scores = numpy.minimum.reduceat(seconds, batch.starts) * weight

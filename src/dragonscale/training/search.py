@@ -1,7 +1,8 @@
-"""Every plan of a space judged, the best ones kept: exhaustive, in blocks that fit the cache.
+"""Every plan of a space that the stack can run judged, the best ones kept, in blocks that fit the cache.
 
-The answer is optimal under the model, since nothing is skipped: plans that are not feasible are counted by the limit they
-break, and the one that misses by least is kept, so that an empty answer still says what to change.
+The answer is optimal under the model over what is offered (`offer`, `space`); what is ruled out is counted. Plans that are not
+feasible are counted by the limit they break, and the one that misses by least is kept, so that an empty answer still says what to
+change.
 """
 
 import time

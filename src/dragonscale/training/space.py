@@ -2,8 +2,9 @@
 
 An axis size that cannot divide what it splits is left out from the start: `tensor` divides the heads and hidden dims,
 `context` the sequence, `expert` the experts, `data · fsdp · expert` the batch; a pipeline has no more stages than there
-are layers. What is left is complete: every factorization of the chips over the six axes, every microbatch that divides
-a replica's share of the batch, every number of chunks per rank.
+are layers. So is what nobody would run unless asked: fewer than `LEAST_TOKENS` of a sequence on a chip, sharded weights between pods. What
+is left is complete: every factorization of the chips over the six axes, every microbatch that divides a replica's share of the batch,
+every number of chunks per rank.
 """
 
 import math

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.request import Request
-from dragonscale.evidence.xla import tpu_target
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.plan.ledger import Ledger, LedgerLine
@@ -24,7 +23,7 @@ from dragonscale.training.step_ledger import MATMULS
 def device_memory(request: Request) -> float:
     """Bytes that a program may take on one of the devices that the compiler sees."""
     piece = parse_slice(request.slice)
-    return piece.chip.visible / (1 if piece.chip.kind == "gpu" else tpu_target.cores(piece))
+    return piece.chip.visible / piece.chip.devices
 
 
 @dataclass(frozen=True)

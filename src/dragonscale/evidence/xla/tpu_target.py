@@ -27,8 +27,8 @@ CANONICAL = {
     "xla_tpu_enable_async_collective_fusion": "false",
 }
 """Plain collectives, nothing decomposed or fused: for bytes and FLOPs."""
-GENERATIONS = {"v2": 2, "v3": 2, "v4": 1, "v5e": 1, "v5p": 1, "v6e": 1, "tpu7x": 2}
-"""The compiler's names, and how many devices it sees in a chip."""
+GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
+"""The compiler's names."""
 _ALIASES = {"v7x": "tpu7x", "ironwood": "tpu7x", "v7": "tpu7x"}
 CLOCKS = {"v4": 1.05e9, "v5e": 1.5e9, "v5p": 1.75e9, "v6e": 1.75e9, "tpu7x": 1.9e9}
 """Cycles a second of the core that estimated cycles count, as the compiler logs them (libtpu 0.0.50)."""
@@ -42,11 +42,6 @@ def generation(on: Slice) -> str:
             f"XLA's TPU compiler does not know the chip {on.chip.name}; it knows {', '.join(GENERATIONS)}."
         )
     return name
-
-
-def cores(on: Slice) -> int:
-    """Devices that the compiler sees in each chip."""
-    return GENERATIONS[generation(on)]
 
 
 def topology(on: Slice) -> tuple[str, dict[str, Any]]:

@@ -27,7 +27,7 @@ RMS = 0.2
 """Updates have the root mean square that AdamW's have (Moonlight, Liu et al. 2025)."""
 
 
-class Stack(NamedTuple):
+class MatrixStack(NamedTuple):
     """How a stack of matrices lies: the places of the dims that are rows and columns, the mesh axes of every dim, and the mesh."""
 
     rows: tuple[int, ...]
@@ -85,9 +85,9 @@ def muon(
     return optax.partition({"muon": ours, "adam": optax.adamw(1.0, *betas, weight_decay=decay, mask=decayed)}, kinds)
 
 
-def _stacks(program: Program, states: dict[str, dict[str, NamedSharding]]) -> dict[str, dict[str, Stack]]:
+def _stacks(program: Program, states: dict[str, dict[str, NamedSharding]]) -> dict[str, dict[str, MatrixStack]]:
     sections = {section.name: section for section in program.sections}
-    found: dict[str, dict[str, Stack]] = {}
+    found: dict[str, dict[str, MatrixStack]] = {}
     for name, weights in weights_of(program).items():
         found[name] = {}
         for array, rows, columns in matrices(sections[name]):
@@ -97,13 +97,13 @@ def _stacks(program: Program, states: dict[str, dict[str, NamedSharding]]) -> di
             sharding = states[name][array.name]
             spec = (*sharding.spec, *[None] * (len(array.dims) + 1 - len(sharding.spec)))
             axes = tuple(((part,) if isinstance(part, str) else tuple(part or ())) for part in spec)
-            found[name][array.name] = Stack(
+            found[name][array.name] = MatrixStack(
                 tuple(places[dim] for dim in rows), tuple(places[dim] for dim in columns), axes, sharding.mesh
             )
     return found
 
 
-def orthogonalized(slope: jax.Array, stack: Stack) -> jax.Array:
+def orthogonalized(slope: jax.Array, stack: MatrixStack) -> jax.Array:
     """A stack of matrices, each with singular values near one, scaled to AdamW's root mean square; laid out as it came."""
     spec = PartitionSpec(*(part or None for part in stack.axes))
     local = jax.shard_map(
@@ -113,7 +113,7 @@ def orthogonalized(slope: jax.Array, stack: Stack) -> jax.Array:
     return local(slope.astype(jnp.bfloat16)).astype(slope.dtype) * (RMS * max(high, wide) ** 0.5)
 
 
-def _on_chip(block: jax.Array, stack: Stack) -> jax.Array:
+def _on_chip(block: jax.Array, stack: MatrixStack) -> jax.Array:
     """One chip's pieces of all matrices, as pieces of their orthogonalized forms."""
     order = (*stack.lead, *stack.rows, *stack.columns)
     laid = block.transpose(order)
@@ -123,11 +123,11 @@ def _on_chip(block: jax.Array, stack: Stack) -> jax.Array:
     return own.reshape(laid.shape).transpose(tuple(order.index(place) for place in range(len(order))))
 
 
-def _ways(stack: Stack) -> tuple[int, ...]:
+def _ways(stack: MatrixStack) -> tuple[int, ...]:
     return tuple(stack.mesh.shape[axis] for axis in stack.group)
 
 
-def _apart(stack: Stack) -> list[int]:
+def _apart(stack: MatrixStack) -> list[int]:
     """The order that puts every axis of the group in front of the dim it splits; after it, dims of matrices are whole. Dims are the
     group's axes, the matrices, then their rows and columns."""
     count, order, axis = len(stack.group), [len(stack.group)], 0
@@ -138,7 +138,7 @@ def _apart(stack: Stack) -> list[int]:
     return order
 
 
-def _to_whole(pieces: jax.Array, stack: Stack) -> jax.Array:
+def _to_whole(pieces: jax.Array, stack: MatrixStack) -> jax.Array:
     """[matrices, piece…] to [own matrices, whole…]: padded so that every chip gets as many."""
     if not stack.group:
         return pieces
@@ -154,7 +154,7 @@ def _to_whole(pieces: jax.Array, stack: Stack) -> jax.Array:
     return spread.reshape(each, *sizes)
 
 
-def _from_whole(whole: jax.Array, stack: Stack, many: int) -> jax.Array:
+def _from_whole(whole: jax.Array, stack: MatrixStack, many: int) -> jax.Array:
     """The way back."""
     if not stack.group:
         return whole
