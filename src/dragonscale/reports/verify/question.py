@@ -15,7 +15,6 @@ from typing import Any, cast
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.evidence.verify.request import MODES, Request
-from dragonscale.evidence.xla.tpu_target import GENERATIONS
 from dragonscale.hardware import Slice, parse_slice
 from dragonscale.models import load_model
 from dragonscale.reports.train.question import read_batch
@@ -142,7 +141,7 @@ def _plan(question: VerifyQuestion, table: dict[str, Any], program: str) -> Plan
 
 def _check_chips(plan: Plan | ServingPlan, piece: Slice) -> None:
     """A plan is for all chips of its slice; where the compiler sees several devices in a chip, for all of those."""
-    devices = piece.chips * GENERATIONS.get(piece.chip.name, 1)
+    devices = piece.chips * piece.chip.devices
     if plan.chips not in (piece.chips, devices):
         raise InputError(
             f"The plan {shorten(str(plan), 90)} is for {plan.chips:,} chips and {piece} has {piece.chips:,}; make the product of its "
