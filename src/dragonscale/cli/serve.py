@@ -47,6 +47,16 @@ def run(
     drafts: Annotated[int | None, Parameter(help="Tokens to draft; the best number without it.")] = None,
     draft: Annotated[str, Parameter(help="The model that drafts; heads of the model's own without it.")] = "",
     disaggregate: Annotated[bool, Parameter(negative="", help="Add prefill and decode in pools of their own.")] = False,
+    max_seqs: Annotated[int | None, Parameter(help="Sequences that a data rank decodes at once, at most.")] = None,
+    token_budget: Annotated[int | None, Parameter(help="Tokens of one iteration, at most (chunked prefill).")] = None,
+    memory_fraction: Annotated[float | None, Parameter(help="The part of HBM that the engine may use.")] = None,
+    quantize: Annotated[
+        str, Parameter(help="Serve in a narrower format than the checkpoint's: fp8, int8, int4, nvfp4, mxfp4 or any.")
+    ] = "",
+    price: Annotated[str, Parameter(help="What an hour of a chip costs ($2.5/h, or h100=2.2/h,v5e=1.1/h).")] = "",
+    force: Annotated[
+        bool, Parameter(negative="", help="Judge a configuration that no engine runs, with a note.")
+    ] = False,
     top: Annotated[int, Parameter(help="How many of the best configurations to show.")] = 0,
     save: Annotated[str | None, Parameter(help="Write the best configuration to this TOML file.")] = None,
     timeline: Annotated[
@@ -65,6 +75,8 @@ def run(
             model=model, on=on, prompt=prompt, output=output, ttft=ttft, tpot=tpot, rate=rate, engine=engine, dtype=dtype,
             weights=weights, compute=compute, kv=kv, attention=attention, plan=plan, batch=batch, cached=cached,
             spread=spread, speculate=speculate, drafts=drafts, draft=draft, disaggregate=disaggregate, top=top,
+            max_seqs=max_seqs, token_budget=token_budget, memory_fraction=memory_fraction, quantize=quantize, price=price,
+            force=force,
         )
     )  # fmt: skip
     for text in asked.notes:

@@ -141,7 +141,12 @@ def _by_chip(asked: ServeAsked) -> str:
         if chip.name not in tried and chip.price is not None:
             own = [natural_formats(chip, asked.model)[-1]]
             found += explore(
-                asked.model, slices_of(chip), lambda _, own=own: own, asked.engine, asked.ask, draft=asked.draft
+                asked.model,
+                slices_of(chip),
+                lambda _, own=own: own,
+                asked.engine_on(chip),
+                asked.ask,
+                draft=asked.draft,
             )
     cheapest = _cheapest(found)
     if cheapest is None:
@@ -152,11 +157,10 @@ def _by_chip(asked: ServeAsked) -> str:
 def unfit(asked: ServeAsked) -> list[str]:
     """Why nothing fits at all: the bytes that are missing, and the smallest slice that holds the model."""
     lines: list[str] = []
-    most = asked.engine.scheduling.max_sequences
+    engine = asked.engine_on(asked.targets[0][0])
+    most = engine.scheduling.max_sequences
     if asked.batch is not None and asked.batch > most:
-        lines.append(
-            f"{asked.engine.name} decodes at most {most:,} sequences at once in each place, not {asked.batch:,}."
-        )
+        lines.append(f"{engine.name} decodes at most {most:,} sequences at once in each place, not {asked.batch:,}.")
     for chip, piece in asked.targets[:1] if not asked.everywhere else ():
         formats = asked.formats(chip)[-1]
         lines.append(_shortage(asked, chip, piece, formats))
@@ -168,7 +172,8 @@ def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Forma
     """What the largest piece that was looked at lacks."""
     where = piece or slices_of(chip)[-1]
     plan = asked.saved.plan if asked.saved is not None else _widest(asked, where, formats)
-    room = capacity(Deployment(asked.model, where, plan, asked.engine))
+    engine = asked.engine_on(chip)
+    room = capacity(Deployment(asked.model, where, plan, engine))
     length = asked.ask.prompt + asked.ask.output
     need = first(room.held(float(asked.batch or 1), float(length)))
     sequences = f"{asked.batch} sequences" if (asked.batch or 1) > 1 else "one sequence"
@@ -177,7 +182,7 @@ def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Forma
         return f"No batch of {asked.batch or 1} can be split as {plan} on {where}."
     return (
         f"{asked.model.name} does not fit on {where}: {plan} needs {need / 1e9:.1f} GB per chip for the weights and {sequences} of "
-        f"{length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that {asked.engine.name} uses "
+        f"{length:,} tokens, {(need - usable) / 1e9:.1f} GB more than the {usable / 1e9:.1f} GB that {engine.name} uses "
         f"of {room.hbm / 1e9:.0f} GB."
     )
 
@@ -188,7 +193,8 @@ def _widest(asked: ServeAsked, piece: Slice, formats: Formats) -> ServingPlan:
     plans = [replace(plan, **words, spread=asked.spread) for plan in splits(asked.model, piece)]
     if not plans:
         return ServingPlan(tensor=piece.chips, **words)
-    return min(plans, key=lambda plan: first(capacity(Deployment(asked.model, piece, plan, asked.engine)).weights))
+    engine = asked.engine_on(piece.chip)
+    return min(plans, key=lambda plan: first(capacity(Deployment(asked.model, piece, plan, engine)).weights))
 
 
 def _holds(asked: ServeAsked, chip: Chip) -> str:
@@ -202,7 +208,7 @@ def _holds(asked: ServeAsked, chip: Chip) -> str:
     length = asked.ask.prompt + asked.ask.output
     cache = (asked.batch or 1) * length * kv_bytes_per_token(asked.model, formats.kv)
     size = parameter_count(asked) * dtype_bytes(formats.weights) + cache
-    ideal = smallest_slice(chip, size / asked.engine.memory.share)
+    ideal = smallest_slice(chip, size / asked.engine_on(chip).memory.share)
     return "" if ideal is None else f"By bytes alone ({size / 1e9:,.0f} GB) it takes at least {ideal}."
 
 

@@ -11,7 +11,6 @@ from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
-from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import DEGREES
 from dragonscale.units import render
 
@@ -23,13 +22,13 @@ def first(value: Any) -> float:
 
 def deployed(asked: ServeAsked, config: Config) -> Deployment:
     """The deployment that a configuration is of."""
-    return Deployment(asked.model, config.piece, config.plan, asked.engine)
+    return Deployment(asked.model, config.piece, config.plan, asked.engine_on(config.piece.chip))
 
 
-def iterations(asked: ServeAsked, batch: int, plan: ServingPlan) -> dict[str, Iteration]:
+def iterations(asked: ServeAsked, batch: int, deployment: Deployment) -> dict[str, Iteration]:
     """A decode step halfway through the outputs, and a prefill of one prompt for each data rank and stage."""
-    ask = asked.ask
-    tokens = min(ask.new, asked.engine.scheduling.max_tokens)
+    ask, plan = asked.ask, deployment.plan
+    tokens = min(ask.new, deployment.engine.scheduling.max_tokens)
     return {
         "decode": decode(batch, ask.prompt + ask.output / 2),
         "prefill": prefill(tokens, plan.data * plan.pipe, ask.past),
@@ -93,8 +92,9 @@ def violations(asked: ServeAsked, config: Config) -> list[str]:
 
 
 def _add_details(report: ConfigReport, asked: ServeAsked, config: Config) -> None:
-    steps = iterations(asked, config.batch, config.plan).values()
-    step, prompt = (iteration_cost(deployed(asked, config), one) for one in steps)
+    deployment = deployed(asked, config)
+    steps = iterations(asked, config.batch, deployment).values()
+    step, prompt = (iteration_cost(deployment, one) for one in steps)
     report.roofline_s = first(step.roofline)
     report.terms = term_rows(step)
     report.prefill_terms = term_rows(prompt)

@@ -7,9 +7,11 @@ from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_targe
 from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.serving.disaggregation import alone
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.formats import product_format
 from dragonscale.serving.frontier import Ask
+from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.plan import SPREADS, ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
 from dragonscale.serving.space import Formats, fp8_products, natural_formats
@@ -39,6 +41,7 @@ class ServeQuestion:
     kv: str = ""
     attention: str = ""
     dtype: str = ""
+    quantize: str = ""
     plan: str = ""
     batch: str = ""
     cached: float = 0.0
@@ -48,23 +51,35 @@ class ServeQuestion:
     draft: str = ""
     disaggregate: bool = False
     top: int = 0
+    max_seqs: int | None = None
+    token_budget: int | None = None
+    memory_fraction: float | None = None
+    price: str = ""
+    force: bool = False
 
 
 @dataclass(frozen=True)
 class ServeAsked:
     """The flags understood. `targets` are chips, each with a slice where one was named; `everywhere` says that all chips of
-    the catalogue are meant."""
+    the catalogue are meant; `apart` that prompts are prefilled by replicas of their own."""
 
     question: ServeQuestion
     model: Transformer
     targets: tuple[tuple[Chip, Slice | None], ...]
     ask: Ask
-    engine: Engine
+    engine: str
+    limits: LaunchLimits
     saved: SavedPlan | None = None
     batch: int | None = None
     draft: Draft | None = None
     everywhere: bool = False
+    apart: bool = False
     notes: tuple[str, ...] = ()
+
+    def engine_on(self, chip: Chip) -> Engine:
+        """The engine as it is launched on a chip."""
+        engine = engine_on(self.engine, chip, self.model, self.limits)
+        return alone(engine) if self.apart else engine
 
     @property
     def several(self) -> bool:
@@ -114,7 +129,9 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     _check_formats(question)
     if saved is not None:
         saved = replace(saved, plan=_merged(saved, question, targets, model))
-    engine = load_engine(question.engine or (saved.engine if saved else "") or "generic")
+    engine = question.engine or (saved.engine if saved else "") or "generic"
+    load_engine(engine)
+    limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     ask = Ask(
         prompt=_tokens(question.prompt, "prompt"),
         output=_tokens(question.output, "output"),
@@ -124,8 +141,8 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         cached=question.cached,
     )
     return ServeAsked(
-        question, model, targets, ask, engine, saved, _batch(question, saved), _draft(question, model), everywhere,
-        _notes(question, saved, model),
+        question, model, targets, ask, engine, limits, saved, _batch(question, saved), _draft(question, model), everywhere,
+        notes=_notes(question, saved, model),
     )  # fmt: skip
 
 

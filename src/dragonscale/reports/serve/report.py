@@ -25,7 +25,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     start = time.perf_counter()
     configs = search(asked, progress)
     seconds = time.perf_counter() - start
-    error = expected_error(asked.engine.name, asked.targets[0][0].kind)
+    error = expected_error(asked.engine_on(asked.targets[0][0]).name, asked.targets[0][0].kind)
     report = ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
     if not configs:
         report.notes = unfit(asked)
@@ -33,7 +33,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
         return report
     chosen = ranked(asked, configs)
     best = chosen[0]
-    report.expected_error = expected_error(asked.engine.name, best.piece.chip.kind)
+    report.expected_error = expected_error(asked.engine_on(best.piece.chip).name, best.piece.chip.kind)
     report.configs = [config_report(asked, one, full=True) for one in chosen]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
     report.frontier_by_chip = _by_chip(configs)
@@ -66,7 +66,7 @@ def _point(one: Config) -> FrontierPoint:
 def _request(asked: ServeAsked) -> ServeRequest:
     ask = asked.ask
     return ServeRequest(
-        ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked), asked.engine.name
+        ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked), asked.engine
     )
 
 
@@ -81,8 +81,9 @@ def save_iterations(asked: ServeAsked, report: ServeReport, path: str) -> None:
     """Write a prefill and a decode step of the best configuration of a report as a timeline."""
     best = report.configs[0]
     plan = parse_serving_plan(best.plan)
-    deployment = Deployment(asked.model, parse_slice(best.copy_slice), plan, asked.engine)
-    steps = iterations(asked, best.batch, plan)
+    piece = parse_slice(best.copy_slice)
+    deployment = Deployment(asked.model, piece, plan, asked.engine_on(piece.chip))
+    steps = iterations(asked, best.batch, deployment)
     passes = [
         TimelinePass(name, tuple(iteration_ledger(deployment, steps[name]).lines)) for name in ("prefill", "decode")
     ]

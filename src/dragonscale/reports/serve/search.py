@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import numpy
 
@@ -11,7 +10,6 @@ from dragonscale.hardware import Chip, Slice
 from dragonscale.models.transformer import count_parameters
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.engine import Engine
 from dragonscale.serving.frontier import Ask, Config, best, explore, first_of_each, judge
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import Lot, parts_of, slices_of, stack
@@ -22,10 +20,8 @@ WIDER = (256, 1024)
 Progress = Callable[[int, int], None]
 
 
-def search(asked: ServeAsked, progress: Progress | None = None, engine: Engine | None = None) -> list[Config]:
-    """Every configuration of what was asked, by its engine or another."""
-    if engine is not None:
-        asked = replace(asked, engine=engine)
+def search(asked: ServeAsked, progress: Progress | None = None) -> list[Config]:
+    """Every configuration of what was asked."""
     if asked.saved is not None:
         return judge_plan(asked)
     found: list[Config] = []
@@ -42,7 +38,7 @@ def _on(asked: ServeAsked, chip: Chip, pieces: Iterable[Slice]) -> list[Config]:
     batches = None if asked.batch is None else [asked.batch]
     formats = asked.formats(chip)
     return explore(
-        asked.model, pieces, lambda _: formats, asked.engine, asked.ask, (asked.spread,), None, batches, asked.draft
+        asked.model, pieces, lambda _: formats, asked.engine_on(chip), asked.ask, (asked.spread,), None, batches, asked.draft
     )  # fmt: skip
 
 
@@ -67,7 +63,7 @@ def judge_plan(asked: ServeAsked) -> list[Config]:
     found: list[list[Config]] = []
     for piece in pieces_for(asked, plan):
         lot = Lot((piece,), stack([plan], asked.formats(piece.chip)[0], plan.spread))
-        found.append(judge(asked.model, lot, asked.engine, asked.ask, batches, asked.draft))
+        found.append(judge(asked.model, lot, asked.engine_on(piece.chip), asked.ask, batches, asked.draft))
     return min(found, key=lambda own: own[0].decode_s if own else math.inf)
 
 
@@ -108,7 +104,7 @@ def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
             f"The plan has tensor={plan.tensor}, which does not divide the {heads} heads of {asked.model.name}."
         )
     for piece in pieces_for(asked, plan):
-        wires = Deployment(asked.model, piece, plan, asked.engine).wires
+        wires = Deployment(asked.model, piece, plan, asked.engine_on(piece.chip)).wires
         if bool(numpy.all(wires.possible)):
             return
     raise InputError(f"The plan {plan} cannot be laid over the wires of {asked.question.on or 'this slice'}.")

@@ -1,13 +1,14 @@
 """Other ways to serve the same requests, beside the best configuration: drafting, pools for prefill and decode, prefix caching."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dragonscale.reports.serve.config import config_report, deployed, first
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import Disaggregation, DraftRow, PoolReport, PrefixCache, Speculation
 from dragonscale.reports.serve.search import search
 from dragonscale.serving.capacity import cache_per_chip
-from dragonscale.serving.disaggregation import Pools, alone, best_pools
+from dragonscale.serving.disaggregation import Pools, best_pools
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
@@ -38,7 +39,7 @@ def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
 
 def disaggregation_report(asked: ServeAsked, best: Config | None) -> Disaggregation:
     """The best pools beside the best configuration that does both."""
-    found = best_pools(search(asked, engine=alone(asked.engine)), asked.ask)
+    found = best_pools(search(replace(asked, apart=True)), asked.ask)
     gain = _gain(found[0], best) if found and best is not None and best.meets else None
     pays = bool(found) and found[0].meets and (gain is None or gain > 1)
     return Disaggregation([_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays))

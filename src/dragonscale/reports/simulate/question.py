@@ -16,6 +16,16 @@ class SimulateQuestion:
     """Its sharding and formats: tensor=8,weights=fp8,compute=fp8,kv=fp8, or a plan file."""
     engine: str = ""
     """The software: generic, vllm, sglang, trtllm …"""
+    max_seqs: int | None = None
+    """Sequences that a data rank decodes at once, at most."""
+    token_budget: int | None = None
+    """Tokens of one iteration, at most (chunked prefill)."""
+    memory_fraction: float | None = None
+    """The part of HBM that the engine may use."""
+    price: str = ""
+    """What an hour of a chip costs ($2.5/h, or h100=2.2/h,v5e=1.1/h)."""
+    force: bool = False
+    """Simulate a configuration that no engine runs, with a note."""
     replicas: int = 1
     """How many of them."""
     rate: str = ""

@@ -12,7 +12,7 @@ from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.serving.deployment import Deployment, deploy, filling
-from dragonscale.serving.engine import load_engine
+from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
 from dragonscale.serving.speculation import head_part
@@ -91,7 +91,10 @@ def _deployment(name: str, question: SimulateQuestion) -> Deployment:
         raise InputError("Say where a replica runs: --on h100:8, or a plan file that names its slice.")
     piece = parse_slice(where)
     plan = saved.plan if saved.whole else filling(saved.plan, piece)
-    return deploy(load_model(name), piece, plan, load_engine(question.engine or saved.engine or "generic"))
+    limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
+    model = load_model(name)
+    engine = engine_on(question.engine or saved.engine or "generic", piece.chip, model, limits)
+    return deploy(model, piece, plan, engine)
 
 
 def _check_chips(deployment: Deployment, where: str) -> None:
