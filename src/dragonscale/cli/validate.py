@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from dragonscale.cli.flags import Json
-from dragonscale.cli.show import emit_json, note, say, table
+from dragonscale.cli.score_text import score_text
+from dragonscale.cli.show import emit_json, note, say
 
 KINDS = {
     "training": "Score expected step times and memory of training runs against measured ones.",
@@ -17,21 +18,13 @@ KINDS = {
     "kernels": "Score expected times of single kernels against measured ones.",
     "memory": "Score expected peaks of memory, and whether runs fit, against measured ones.",
 }
-APART = {
-    "latencies": "latencies (static, prefill, decode)",
-    "rates": "throughputs (max, serving)",
-    "tpot": "TPOT",
-    "ttft": "TTFT",
-}
-PARTS = {"": "", "dense": ", dense", "moe": ", MoE"}
-RECIPES = {"stated": "launch script published", "inferred": "a launch setting inferred from results"}
 
 
 def build() -> App:
     """The validate command and what it can score."""
     app = App(name="validate", help="Score predictions against measured runs in a file.")
     for kind, about in KINDS.items():
-        app.command(training if kind == "training" else _scoring(kind, about), name=kind)
+        app.command(OWN.get(kind) or _scoring(kind, about), name=kind)
     return app
 
 
@@ -62,13 +55,29 @@ def training(
     return _answer(report, out, json)
 
 
-def _answer(report: Any, out: str | None, json: bool) -> int:
+def serving(
+    file: File,
+    /,
+    *,
+    choices: Annotated[
+        bool, Parameter(negative="", help="Print what the predicted best configuration costs over the measured best.")
+    ] = False,
+    out: Out = None,
+    json: Json = False,
+) -> int:
+    """Score simulated times to the first token and between tokens against measured ones."""
+    from dragonscale.evidence.serving import validate
+
+    return _answer(validate(file), out, json, ("choices",) if choices else ())
+
+
+def _answer(report: Any, out: str | None, json: bool, parts: tuple[str, ...] = ()) -> int:
     from dragonscale.evidence.score import write_scores
 
     if out:
         write_scores(report, out)
         note(f"Wrote {out}.")
-    emit_json(report.as_json()) if json else say(_text(report.as_json(), report.group_name))
+    emit_json(report.as_json()) if json else say(score_text(report.as_json(), report.group_name, parts))
     return 0
 
 
@@ -90,109 +99,5 @@ def _scoring(kind: str, about: str) -> Callable[..., int]:
     return command
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
-
-
-def _line(label: str, part: dict[str, Any]) -> list[Any]:
-    return [label, part["rows"], _percent(part.get("median_ape")), _percent(part.get("mape"))]
-
-
-def _apart(found: dict[str, Any]) -> list[str]:
-    """Kinds of numbers that are scored apart: latencies and rates, TPOT and TTFT, each for dense models and MoE, and for
-    recipes that were stated and inferred."""
-    rows = []
-    for name, shown in APART.items():
-        whole = found.get(name, {})
-        parts = {shown + label: whole.get(kind, {}) if kind else whole for kind, label in PARTS.items()}
-        for kind, own in found.get("by_recipe", {}).items():
-            parts[f"{shown}, {RECIPES[kind]}"] = own if name == "tpot" else own.get(name, {})
-        rows += [_line(label, part) for label, part in parts.items() if part.get("rows")]
-    return [table(["apart", "rows", "median error", "mean"], rows, right=[1, 2, 3]), ""] if rows else []
-
-
-def _training(found: dict[str, Any]) -> list[str]:
-    """Whether runs that ran fit, whether bands hold, whether alternatives are put in the right order, and whether what is
-    recommended can be believed."""
-    if "choices" not in found:
-        return []
-    fits, choices = found["fits"], found["choices"]
-    lines = [
-        f"{fits['fit']} of the {fits['rows']} runs, all of which ran, fit by the planner's count of memory "
-        f"({fits['stated']['fit']} of {fits['stated']['rows']} whose recompute is stated)."
-    ]
-    band = found["band"]
-    if band["covered"] is not None:
-        how = ", each source left out in turn" if band["sources_left_out"] else ""
-        lines.append(f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%}{how}.")
-    if choices["groups"]:
-        lines.append(
-            f"{choices['groups']} groups of alternatives: Kendall's tau {choices['tau']:.2f}; the predicted best took "
-            f"{_percent(choices['regret_mean'])} longer than the measured best on average, "
-            f"{_percent(choices['regret_max'])} at worst."
-        )
-    if searched := found.get("searched"):
-        lines.append(_searched(searched))
-    return [*lines, ""]
-
-
-def _searched(found: dict[str, Any]) -> str:
-    if found["median_ratio"] is None:
-        return "No job has a plan that fits."
-    text = (
-        f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time of the best "
-        f"measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile ({found['median_gain']:.2f} of what the planner "
-        "expects of the measured plan)"
-    )
-    simple = (
-        ""
-        if found["simple"] is None
-        else f"; {_percent(found['simple'])} of those with short sequences use no context axis"
-    )
-    return text + simple + (f"; {found['without_plan']} have no plan that fits" if found["without_plan"] else "") + "."
-
-
-def _memory(found: dict[str, Any]) -> list[str]:
-    """Whether runs that ran fit, and runs that ran out are refused."""
-    if "outcomes" not in found:
-        return []
-    ran, out = found["outcomes"]["ran"], found["outcomes"]["oom"]
-    lines = []
-    if ran["rows"]:
-        lines.append(f"{ran['fit']} of {ran['rows']} runs that ran fit by the planner's count of memory.")
-    if out["rows"]:
-        lines.append(f"{out['refused']} of {out['rows']} runs that ran out of memory are refused.")
-    return [*lines, ""] if lines else []
-
-
-def _text(found: dict[str, Any], group: str) -> str:
-    lines = [f"{found['scored']} of {found['rows']} rows scored"]
-    lines += [f"  left out: {count} ({reason})" for reason, count in found["skipped"].items()]
-    if not found["scored"] and "outcomes" in found:
-        return "\n".join([*lines, "", *_memory(found)]).rstrip()
-    header = [group, "rows", "median error", "mean"]
-    parts = found[f"by_{group}"]
-    rows = [_line(name, part) for name, part in parts.items()]
-    if group == "network":
-        header += ["above 1 MiB", "median error"]
-        rows = [row + _line("", part["large"])[1:3] for row, part in zip(rows, parts.values(), strict=True)]
-    lines += [
-        "",
-        table(header, rows, right=range(1, len(header))),
-        "",
-        *_apart(found),
-        *_training(found),
-        *_memory(found),
-    ]
-    worst = [
-        [row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])] for row in found["worst"]
-    ]
-    shown = table(["id", "measured", "predicted", "error"], worst, right=[1, 2, 3], indent=2)
-    bias = found["bias"] or 0.0
-    lean = ("high", "low") if "rates" in found or "outcomes" in found else ("slow", "fast")
-    lines += ["worst rows", shown, ""]
-    lines.append(
-        f"Median error {_percent(found['median_ape'])}, mean {_percent(found['mape'])}, predictions "
-        f"{_percent(abs(bias))} too {lean[bias <= 0]} on average."
-    )
-    return "\n".join(lines)
+OWN: dict[str, Callable[..., int]] = {"training": training, "serving": serving}
+"""Commands with flags of their own."""

@@ -16,6 +16,7 @@ import numpy
 
 from dragonscale.evidence.rows import attempt, read_cases
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of, worst_of
+from dragonscale.evidence.serving_choices import choices
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_rows import FORMS, ServedRun, run_of
 from dragonscale.hardware import parse_slice
@@ -157,6 +158,7 @@ def validate(path: str | Path) -> ScoreReport:
             name: _of(tpot, inferred) | {"ttft": _of(ttft, inferred)}
             for name, inferred in (("stated", False), ("inferred", True))
         },
+        choices=choices(judged),
     )
 
 

@@ -1,0 +1,145 @@
+"""The text of `dscale validate`: errors by group, what is scored apart, the worst rows."""
+
+from typing import Any
+
+from dragonscale.cli.show import table
+
+APART = {
+    "latencies": "latencies (static, prefill, decode)",
+    "rates": "throughputs (max, serving)",
+    "tpot": "TPOT",
+    "ttft": "TTFT",
+}
+PARTS = {"": "", "dense": ", dense", "moe": ", MoE"}
+RECIPES = {"stated": "launch script published", "inferred": "a launch setting inferred from results"}
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _line(label: str, part: dict[str, Any]) -> list[Any]:
+    return [label, part["rows"], _percent(part.get("median_ape")), _percent(part.get("mape"))]
+
+
+def _apart(found: dict[str, Any]) -> list[str]:
+    """Kinds of numbers that are scored apart: latencies and rates, TPOT and TTFT, each for dense models and MoE, and for
+    recipes that were stated and inferred."""
+    rows = []
+    for name, shown in APART.items():
+        whole = found.get(name, {})
+        parts = {shown + label: whole.get(kind, {}) if kind else whole for kind, label in PARTS.items()}
+        for kind, own in found.get("by_recipe", {}).items():
+            parts[f"{shown}, {RECIPES[kind]}"] = own if name == "tpot" else own.get(name, {})
+        rows += [_line(label, part) for label, part in parts.items() if part.get("rows")]
+    return [table(["apart", "rows", "median error", "mean"], rows, right=[1, 2, 3]), ""] if rows else []
+
+
+def _training(found: dict[str, Any]) -> list[str]:
+    """Whether runs that ran fit, whether bands hold, whether alternatives are put in the right order, and whether what is
+    recommended can be believed."""
+    if "fits" not in found:
+        return []
+    fits, choices = found["fits"], found["choices"]
+    lines = [
+        f"{fits['fit']} of the {fits['rows']} runs, all of which ran, fit by the planner's count of memory "
+        f"({fits['stated']['fit']} of {fits['stated']['rows']} whose recompute is stated)."
+    ]
+    band = found["band"]
+    if band["covered"] is not None:
+        how = ", each source left out in turn" if band["sources_left_out"] else ""
+        lines.append(f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%}{how}.")
+    if choices["groups"]:
+        lines.append(
+            f"{choices['groups']} groups of alternatives: Kendall's tau {choices['tau']:.2f}; the predicted best took "
+            f"{_percent(choices['regret_mean'])} longer than the measured best on average, "
+            f"{_percent(choices['regret_max'])} at worst."
+        )
+    if searched := found.get("searched"):
+        lines.append(_searched(searched))
+    return [*lines, ""]
+
+
+def _served_choices(found: dict[str, Any]) -> list[str]:
+    """What the predicted best configuration costs over the measured best, under limits on TPOT."""
+    if not found["groups"]:
+        return ["No two configurations of the same model, chip, engine and lengths were measured.", ""]
+    rows = []
+    for limit, part in found["by_limit"].items():
+        strict = part.get("hard", {})
+        kept = [f"{strict['missed']} of {strict['groups']}", _percent(strict["regret_mean"])] if strict else ["", ""]
+        rows.append([limit, _percent(part["regret_mean"]), _percent(part["regret_max"]), f"{part['tau']:.2f}", *kept])
+    header = ["TPOT limit", "costs more", "at worst", "tau", "hard: picks miss", "others cost more"]
+    return [
+        f"{found['groups']} groups of {found['configurations']} configurations of the same model, chip, engine and lengths: "
+        f"the predicted best costs {_percent(found['regret_mean'])} more than the measured best on average, "
+        f"{_percent(found['regret_max'])} at worst; Kendall's tau {found['tau']:.2f}. "
+        "Over the limit a run counts as dearer by as much as it misses it.",
+        "",
+        table(header, rows, right=range(1, 6)),
+        "",
+    ]
+
+
+def _searched(found: dict[str, Any]) -> str:
+    if found["median_ratio"] is None:
+        return "No job has a plan that fits."
+    text = (
+        f"{found['jobs']} jobs: the recommended plan is expected to take {found['median_ratio']:.2f} of the time of the best "
+        f"measured one in the median, {found['p10_ratio']:.2f} at the tenth percentile ({found['median_gain']:.2f} of what the planner "
+        "expects of the measured plan)"
+    )
+    simple = (
+        ""
+        if found["simple"] is None
+        else f"; {_percent(found['simple'])} of those with short sequences use no context axis"
+    )
+    return text + simple + (f"; {found['without_plan']} have no plan that fits" if found["without_plan"] else "") + "."
+
+
+def _memory(found: dict[str, Any]) -> list[str]:
+    """Whether runs that ran fit, and runs that ran out are refused."""
+    if "outcomes" not in found:
+        return []
+    ran, out = found["outcomes"]["ran"], found["outcomes"]["oom"]
+    lines = []
+    if ran["rows"]:
+        lines.append(f"{ran['fit']} of {ran['rows']} runs that ran fit by the planner's count of memory.")
+    if out["rows"]:
+        lines.append(f"{out['refused']} of {out['rows']} runs that ran out of memory are refused.")
+    return [*lines, ""] if lines else []
+
+
+def score_text(found: dict[str, Any], group: str, parts: tuple[str, ...] = ()) -> str:
+    """The text of a score report; `parts` names what else was asked for."""
+    lines = [f"{found['scored']} of {found['rows']} rows scored"]
+    lines += [f"  left out: {count} ({reason})" for reason, count in found["skipped"].items()]
+    if not found["scored"] and "outcomes" in found:
+        return "\n".join([*lines, "", *_memory(found)]).rstrip()
+    header = [group, "rows", "median error", "mean"]
+    own = found[f"by_{group}"]
+    rows = [_line(name, part) for name, part in own.items()]
+    if group == "network":
+        header += ["above 1 MiB", "median error"]
+        rows = [row + _line("", part["large"])[1:3] for row, part in zip(rows, own.values(), strict=True)]
+    lines += [
+        "",
+        table(header, rows, right=range(1, len(header))),
+        "",
+        *_apart(found),
+        *_training(found),
+        *_memory(found),
+        *(_served_choices(found["choices"]) if "choices" in parts else ()),
+    ]
+    worst = [
+        [row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])] for row in found["worst"]
+    ]
+    shown = table(["id", "measured", "predicted", "error"], worst, right=[1, 2, 3], indent=2)
+    bias = found["bias"] or 0.0
+    lean = ("high", "low") if "rates" in found or "outcomes" in found else ("slow", "fast")
+    lines += ["worst rows", shown, ""]
+    lines.append(
+        f"Median error {_percent(found['median_ape'])}, mean {_percent(found['mape'])}, predictions "
+        f"{_percent(abs(bias))} too {lean[bias <= 0]} on average."
+    )
+    return "\n".join(lines)

@@ -1,0 +1,98 @@
+"""Right choices in serving: among measured configurations of the same model on the same chip, is the predicted best the best?
+
+Alternatives are runs of one source, engine, release, model, chip, formats and lengths that differ in how the model was split
+(tensor, data, expert) or in how many clients it served. What is compared is their cost: chip-seconds of an output token. A
+closed loop serves clients x output tokens in the time that one request takes, so
+
+cost = chips x (TTFT + (output - 1) x TPOT) / (clients x output)
+
+A user chooses under a limit on TPOT. A run that is slower than the limit counts as dearer by as much as it misses it,
+cost x TPOT / limit, in the prediction by its predicted TPOT and in the measurement by its measured one. The regret of a group
+at a limit is what the run with the least predicted cost really costs over the least measured one. With a hard limit a run that
+misses it by a hair is no choice at all; this is counted apart (`hard`), and there the regret is that of picks that keep it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dragonscale.evidence.serving_rows import ServedRun
+from dragonscale.evidence.training_choices import Choice, summary, weigh
+
+LIMITS_S = (0.1, 0.05, 0.03, 0.02, 0.01)
+"""Of 10, 20, 33, 50 and 100 tokens per second for each user."""
+Latency = tuple[float, float]
+"""Seconds to the first token, and between tokens."""
+Alternative = tuple[Latency, Latency]
+"""Cost and TPOT of a configuration, measured and predicted."""
+
+
+def cost(run: ServedRun, latency: Latency) -> float:
+    """Chip-seconds of an output token."""
+    row, (first, each) = run.row, latency
+    return run.plan.chips * (first + (row.output - 1) * each) / (row.clients * row.output)
+
+
+def alternatives(judged: Iterable[tuple[ServedRun, Latency]]) -> list[list[Alternative]]:
+    """Groups of at least two configurations; one that was measured several times counts once, with its mean."""
+    groups: dict[tuple[Any, ...], dict[tuple[int, ...], list[Alternative]]] = {}
+    for run, predicted in judged:
+        row, plan, recipe = run.row, run.plan, run.recipe
+        formats = (plan.weights, plan.compute, plan.kv, plan.attention)
+        alike = (row.source, row.engine, row.version, row.model, row.chip, formats, row.input, row.output)
+        special = (bool(run.drafts), recipe.cold)
+        own = (plan.tensor, plan.data, plan.expert, row.clients)
+        measured = (row.ttft_s, row.tpot_s)
+        pair = ((cost(run, measured), row.tpot_s), (cost(run, predicted), predicted[1]))
+        groups.setdefault((*alike, *special), {}).setdefault(own, []).append(pair)
+    return [[_mean(same) for same in group.values()] for group in groups.values() if len(group) > 1]
+
+
+def _mean(same: Sequence[Alternative]) -> Alternative:
+    (cost, tpot), (guess, each) = (
+        tuple(sum(pair[side][place] for pair in same) / len(same) for place in (0, 1)) for side in (0, 1)
+    )
+    return (cost, tpot), (guess, each)
+
+
+def counted(one: Latency, limit: float | None) -> float:
+    """The cost of a configuration, dearer by as much as its TPOT misses the limit.
+
+    >>> counted((2.0, 0.03), None), counted((2.0, 0.03), 0.02), counted((2.0, 0.01), 0.02)
+    (2.0, 3.0, 2.0)
+    """
+    spent, tpot = one
+    return spent * max(1.0, tpot / limit) if limit else spent
+
+
+def under(groups: Sequence[Sequence[Alternative]], limit: float | None) -> list[Choice]:
+    """The choice in every group under a limit on TPOT, or under none."""
+    return [weigh([(counted(seen, limit), counted(guess, limit)) for seen, guess in group]) for group in groups]
+
+
+def hard(groups: Sequence[Sequence[Alternative]], limit: float) -> dict[str, Any]:
+    """Choices where a configuration that misses the limit is none: groups in which some keep it, how many picks miss it in
+    truth, and the mean regret of the others. Where none is expected to keep it the quickest is picked."""
+    regrets, missed, some = [], 0, 0
+    for group in groups:
+        best = min((seen[0] for seen, _ in group if seen[1] <= limit), default=0.0)
+        if not best:
+            continue
+        some += 1
+        kept = [one for one in group if one[1][1] <= limit]
+        picked = min(kept, key=lambda one: one[1][0]) if kept else min(group, key=lambda one: one[1][1])
+        if picked[0][1] <= limit:
+            regrets.append(picked[0][0] / best - 1)
+        else:
+            missed += 1
+    return {"groups": some, "missed": missed, "regret_mean": sum(regrets) / len(regrets) if regrets else None}
+
+
+def choices(judged: Iterable[tuple[ServedRun, Latency]]) -> dict[str, Any]:
+    """What `dscale validate serving` says of choices: over all limits and none, and for each of them."""
+    groups = alternatives(judged)
+    by_limit = {limit: under(groups, limit) for limit in (None, *LIMITS_S)}
+    every = [one for found in by_limit.values() for one in found]
+    shown = {
+        f"{limit * 1e3:g}ms" if limit else "none": summary(found) | ({"hard": hard(groups, limit)} if limit else {})
+        for limit, found in by_limit.items()
+    }
+    return summary(every) | {"groups": len(groups), "configurations": sum(map(len, groups)), "by_limit": shown}
