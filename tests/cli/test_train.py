@@ -319,7 +319,7 @@ def test_a_price_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert own["cost_usd"] == pytest.approx(2.5 * own["chip_hours"])
     assert own["step_s"] == listed["step_s"]
     assert main([*ASKED[:3], "any", *ASKED[4:], "--tokens", "1T", "--price", "$2.5/h"]) == 2
-    assert "several chips are compared at their list prices" in capsys.readouterr().err
+    assert "chips are compared: name them" in capsys.readouterr().err
     assert main([*ASKED, "--price", "cheap"]) == 2
 
 

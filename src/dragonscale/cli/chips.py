@@ -140,6 +140,6 @@ def _details(report) -> str:
         counts.append(f"{row.count:,} {row.part}s{rate}")
     lines += ["", "Parts: " + ", ".join(counts)] if counts else []
     lines += ["", "Sources", *(f"  {key}: {text}" for key, text in report.sources.items())]
-    price = f" at {amount(report.price_usd_per_h, 'USD/h')}" if report.price_usd_per_h else ""
-    lines += ["", f"Compute binds above {report.critical_intensity_flops_per_byte:.0f} FLOPs per byte of HBM{price}."]
+    lines += ["", f"An hour: {report.price}; --price {report.name}=2/h takes yours."]
+    lines.append(f"Compute binds above {report.critical_intensity_flops_per_byte:.0f} FLOPs per byte of HBM.")
     return "\n".join(lines)

@@ -53,7 +53,7 @@ def run(
     quantize: Annotated[
         str, Parameter(help="Serve in a narrower format than the checkpoint's: fp8, int8, int4, nvfp4, mxfp4 or any.")
     ] = "",
-    price: Annotated[str, Parameter(help="What an hour of a chip costs ($2.5/h, or h100=2.2/h,v5e=1.1/h).")] = "",
+    price: Annotated[str, Parameter(help="What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h.")] = "",
     force: Annotated[
         bool, Parameter(negative="", help="Judge a configuration that no engine runs, with a note.")
     ] = False,

@@ -170,11 +170,13 @@ def _memory(best: Any, width: int = 60) -> list[str]:
 def _costs(report: Any, best: Any) -> list[str]:
     """What tokens cost, and the fleet for the rate."""
     if best.cost_usd_per_mtok is None:
-        lines = ["No price is known for this chip."]
+        lines = []
     else:
+        chip = best.copy_slice.partition(":")[0]
+        at = "".join(f" (at {row.text})" for row in report.prices if row.chip == chip)
         lines = [
             f"per million tokens: ${dollars(best.cost_usd_per_mtok_input)} input, ${dollars(best.cost_usd_per_mtok_output)} output; "
-            f"${dollars(best.cost_usd_per_mtok)} output with its prompts"
+            f"${dollars(best.cost_usd_per_mtok)} output with its prompts{at}"
         ]
     if best.replicas is not None:
         money = "" if best.fleet_usd_per_h is None else f", ${best.fleet_usd_per_h:,.0f}/h"

@@ -29,6 +29,8 @@ def run(
     from dragonscale.reports.simulate.report import run_simulation
 
     asked = read_question(model, question, EVENTS if perfetto else 0)
+    for text in asked.notes:
+        note(text)
     with Bar("requests") as bar:
         report, result = run_simulation(asked, lambda done: bar.step(done, asked.traffic.source.requests))
     _write(report, result, perfetto, plot, question.chart)

@@ -23,7 +23,7 @@ def text_of(report: SimulateReport) -> str:
             f"{pool.kv_tokens:,} tokens of cache each, {pool.router.replace('_', ' ')}"
         )
     lines += ["", *_requests(report), "", _latencies(report), "", *_rates(report)]
-    lines += ["", f"Bound by {report.bound_by}. {report.advice}"]
+    lines += ["", *report.notes, f"Bound by {report.bound_by}. {report.advice}"]
     return "\n".join(lines)
 
 
@@ -70,7 +70,8 @@ def _rates(report: SimulateReport) -> list[str]:
         f"({rates.output_tokens_per_s_per_chip:,.0f} per chip), {rates.input_tokens_per_s:,.0f} input tokens/s"
     ]
     if rates.cost_usd_per_mtok is not None:
-        lines[0] += f", ${rates.cost_usd_per_mtok:.2f} per million output tokens"
+        at = "; ".join(f"{row.chip} at {row.text}" for row in report.prices)
+        lines.append(f"${rates.cost_usd_per_mtok:.2f} per million output tokens ({at})")
     if report.slo:
         lines.append(
             f"goodput {rates.goodput_requests_per_s:.3g} requests/s: {rates.good_share:.1%} of requests meet both targets"

@@ -62,7 +62,7 @@ def run(
     documents: Annotated[
         str, Parameter(help="Mean tokens of the documents that a sequence is packed with, none of which sees another.")
     ] = "",
-    price: Annotated[str, Parameter(help="What a chip costs for an hour ($2.5/h), in place of the list price.")] = "",
+    price: Annotated[str, Parameter(help="What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h.")] = "",
     largest: Annotated[str, Parameter(help="Ask for the largest 'batch' or 'model' that fits the slice instead.")] = "",
     scaling: Annotated[bool, Parameter(negative="", help="Add the best plans on smaller and larger slices.")] = False,
     codesign: Annotated[bool, Parameter(negative="", help="Add what better hardware would change.")] = False,

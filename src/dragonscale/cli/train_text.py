@@ -123,7 +123,9 @@ def run_text(report: Any, best: Any) -> str:
         f"{amount(best.chip_hours, 'count')} chip-hours",
     ]
     if best.cost_usd is not None:
-        parts.append(f"${best.cost_usd / 1e6:,.2f}M" if best.cost_usd >= 1e6 else f"${best.cost_usd:,.0f}")
+        money = f"${best.cost_usd / 1e6:,.2f}M" if best.cost_usd >= 1e6 else f"${best.cost_usd:,.0f}"
+        chip = report.slice.partition(":")[0]
+        parts.append(money + "".join(f" (at {row.text})" for row in report.prices if row.chip == chip))
     if best.energy_kwh is not None:
         large = best.energy_kwh >= 1e4
         parts.append(f"{best.energy_kwh / 1e3:,.0f} MWh of chips" if large else f"{best.energy_kwh:,.0f} kWh of chips")

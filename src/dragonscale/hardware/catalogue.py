@@ -48,6 +48,8 @@ def _based(table: dict[str, Any]) -> dict[str, Any]:
         # what programs find of the base's memory says nothing about another memory
         main = {key: value for key, value in merged["memory"]["hbm"].items() if key != "visible"}
         merged = {**merged, "memory": {**merged["memory"], "hbm": main}}
+    if "price" in own and "list_price" not in own:
+        merged = {key: value for key, value in merged.items() if key != "list_price"}  # that of the base says nothing
     return merged
 
 

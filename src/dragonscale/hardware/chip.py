@@ -100,7 +100,8 @@ class Tree:
 
 @dataclass(frozen=True)
 class Chip:
-    """Everything known about one kind of chip. Rates are per chip and, for links, one way."""
+    """Everything known about one kind of chip. Rates are per chip and, for links, one way. `price` is what people pay for an
+    hour of it, `list_price` what the large clouds ask for on demand."""
 
     name: str
     title: str
@@ -118,6 +119,7 @@ class Chip:
     formats: NumberFormats | None = None
     structure: dict[str, Any] = field(default_factory=dict)
     price: float | None = None
+    list_price: float | None = None
     power: float | None = None
     aliases: tuple[str, ...] = ()
     released: str = ""
@@ -246,5 +248,5 @@ def assemble(chip: Chip, facts: dict[str, Quantity]) -> Chip:
         chip, matrix=under("matrix."), vector=under("vector."), memory=memory, network=network, pcie=value("pcie"),
         dcn=value("dcn.egress"), dcn_latency=value("dcn.latency", 0.0), host_chips=int(value("host.chips", 1)),
         host_shape=tuple(int(size) for size in value("host.shape", ())), vm_chips=int(value("host.vm", 0)), structure=under("structure."),
-        price=value("price"), power=value("power"), facts=facts,
+        price=value("price"), list_price=value("list_price"), power=value("power"), facts=facts,
     )  # fmt: skip

@@ -74,6 +74,7 @@ class ChipFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ici: TorusFile | None = None
     levels: list[LevelFile] = []
     price: Written | None = None
+    list_price: Written | None = None
     power: Written | None = None
     sources: dict[str, SourceFile] = {}
     aliases: list[str] = []
@@ -152,7 +153,8 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
     for level in file.levels:
         written[f"levels.{level.name}.bandwidth"] = (level.bandwidth, "bytes/s")
         written[f"levels.{level.name}.latency"] = (level.latency, "s")
-    written |= {"pcie": (file.pcie, "bytes/s"), "price": (file.price, "USD/h"), "power": (file.power, "W")}
+    written |= {"pcie": (file.pcie, "bytes/s"), "power": (file.power, "W")}
+    written |= {"price": (file.price, "USD/h"), "list_price": (file.list_price, "USD/h")}
     facts = {
         path: read_quantity(value, dimension, f"{path} in {origin}", origin)
         for path, (value, dimension) in written.items()

@@ -5,6 +5,7 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip, Torus, chip_names, load_chip
 from dragonscale.hardware.parts import PARTS, alus, cores, matrix_units, structural_peak
+from dragonscale.hardware.prices import price_text
 
 
 class OtherReading(msgspec.Struct):
@@ -46,6 +47,8 @@ class ChipReport(msgspec.Struct):
     network: str
     largest: str
     price_usd_per_h: float | None
+    list_price_usd_per_h: float | None
+    price: str
     parts: list[PartRow]
     facts: list[Fact]
     sources: dict[str, str]
@@ -79,6 +82,12 @@ def _parts(chip: Chip) -> list[PartRow]:
     return rows
 
 
+def _price(chip: Chip) -> str:
+    """An hour of the chip in words, with what the file remarks on it."""
+    fact = chip.facts.get("price")
+    return price_text(chip) + (f" ({fact.note})" if fact is not None and fact.note else "")
+
+
 def chip_report(chip: Chip) -> ChipReport:
     """One chip."""
     network, largest = network_text(chip)
@@ -91,7 +100,7 @@ def chip_report(chip: Chip) -> ChipReport:
         name=chip.name, title=chip.title, kind=chip.kind, released=chip.released, bf16_flops_per_s=chip.peak("bf16"),
         hbm_bytes=chip.hbm.capacity, hbm_bytes_per_s=chip.bandwidth("hbm"),
         critical_intensity_flops_per_byte=chip.intensity("bf16"), network=network, largest=largest,
-        price_usd_per_h=chip.price, parts=_parts(chip),
+        price_usd_per_h=chip.price, list_price_usd_per_h=chip.list_price, price=_price(chip), parts=_parts(chip),
         facts=facts, sources=chip.sources,
     )  # fmt: skip
 

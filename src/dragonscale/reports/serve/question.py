@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target
 from dragonscale.hardware.chip import DTYPE_BYTES
+from dragonscale.hardware.prices import priced_targets
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.disaggregation import alone
@@ -122,6 +123,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     model = load_model(question.model)
     saved = read_serving_plan(question.plan) if question.plan.strip() else None
     targets, everywhere = _targets(question, saved)
+    targets, strange = priced_targets(question.price, targets)
     if not 0 <= question.top <= MOST_CONFIGS:
         raise InputError(f"--top is {question.top}; ask for 1 to {MOST_CONFIGS} configurations.")
     if question.spread and question.spread not in SPREADS:
@@ -142,7 +144,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     )
     return ServeAsked(
         question, model, targets, ask, engine, limits, saved, _batch(question, saved), _draft(question, model), everywhere,
-        notes=_notes(question, saved, model),
+        notes=(*_notes(question, saved, model), *strange),
     )  # fmt: skip
 
 

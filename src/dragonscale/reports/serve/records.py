@@ -2,6 +2,8 @@
 
 import msgspec
 
+from dragonscale.reports.prices import PriceRow
+
 
 class ServeRequest(msgspec.Struct):
     """What requests look like and what they must get."""
@@ -212,3 +214,4 @@ class ServeReport(msgspec.Struct):
     speculation: Speculation | None = None
     disaggregation: Disaggregation | None = None
     prefix: PrefixCache | None = None
+    prices: list[PriceRow] = []

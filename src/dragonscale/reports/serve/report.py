@@ -4,7 +4,9 @@ import time
 from collections.abc import Sequence
 
 from dragonscale.hardware import parse_slice
+from dragonscale.hardware.prices import unpriced
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
+from dragonscale.reports.prices import price_rows
 from dragonscale.reports.serve.advice import advice, left_out, missed, unfit
 from dragonscale.reports.serve.config import config_report, iterations
 from dragonscale.reports.serve.errors import expected_error
@@ -33,6 +35,8 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
         return report
     chosen = ranked(asked, configs)
     best = chosen[0]
+    chips = [chip for chip, _ in asked.targets]
+    report.prices = price_rows(chips)
     report.expected_error = expected_error(asked.engine_on(best.piece.chip).name, best.piece.chip.kind)
     report.configs = [config_report(asked, one, full=True) for one in chosen]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
@@ -43,6 +47,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     if asked.question.disaggregate:
         report.disaggregation = disaggregation_report(asked, best)
     report.notes = missed(asked, best) if not best.meets else left_out(asked, configs, chosen)
+    report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.advice = advice(best, report.configs[0], configs, report.limits)
     return report
 

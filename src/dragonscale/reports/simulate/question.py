@@ -23,7 +23,7 @@ class SimulateQuestion:
     memory_fraction: float | None = None
     """The part of HBM that the engine may use."""
     price: str = ""
-    """What an hour of a chip costs ($2.5/h, or h100=2.2/h,v5e=1.1/h)."""
+    """What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h."""
     force: bool = False
     """Simulate a configuration that no engine runs, with a note."""
     replicas: int = 1

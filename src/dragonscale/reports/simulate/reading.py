@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from dragonscale import simulation as sim
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import parse_slice
+from dragonscale.hardware.prices import read_prices, slice_at_price
 from dragonscale.models import load_model
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.serving.deployment import Deployment, deploy, filling
@@ -48,6 +49,7 @@ class SimulateAsked:
     fleet: sim.Fleet
     traffic: AskedTraffic
     options: sim.SimulationOptions
+    notes: tuple[str, ...] = ()
 
 
 def read_question(model: str, question: SimulateQuestion, events: int = 0) -> SimulateAsked:
@@ -73,7 +75,8 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
         tpot_s=parse(question.tpot, "s", "--tpot") if question.tpot else math.inf,
         events=events,
     )
-    return SimulateAsked(question, deployment, prefill, fleet, traffic, options)
+    notes = tuple(_prices(question, str(deployment.piece))[1])
+    return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes)
 
 
 def _deployment(name: str, question: SimulateQuestion) -> Deployment:
@@ -89,12 +92,18 @@ def _deployment(name: str, question: SimulateQuestion) -> Deployment:
     where = question.on or saved.slice
     if not where:
         raise InputError("Say where a replica runs: --on h100:8, or a plan file that names its slice.")
-    piece = parse_slice(where)
+    piece = slice_at_price(parse_slice(where), _prices(question, where)[0])
     plan = saved.plan if saved.whole else filling(saved.plan, piece)
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     model = load_model(name)
     engine = engine_on(question.engine or saved.engine or "generic", piece.chip, model, limits)
     return deploy(model, piece, plan, engine)
+
+
+def _prices(question: SimulateQuestion, where: str) -> tuple[dict[str, float], list[str]]:
+    """What `--price` says of the chips of both pools, and notes on it."""
+    chips = [parse_slice(one).chip for one in (where, question.prefill_on) if one]
+    return read_prices(question.price, chips)
 
 
 def _check_chips(deployment: Deployment, where: str) -> None:
@@ -207,7 +216,8 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
         return None
     own = deployment.plan
     plan = question.prefill_plan or f"weights={own.weights},kv={own.kv},compute={own.compute}"
-    found = deploy(deployment.model, parse_slice(question.prefill_on), plan, deployment.engine)
+    where = slice_at_price(parse_slice(question.prefill_on), _prices(question, str(deployment.piece))[0])
+    found = deploy(deployment.model, where, plan, deployment.engine)
     _check_chips(found, question.prefill_on)
     return found
 

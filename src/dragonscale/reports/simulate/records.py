@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.reports.prices import PriceRow
 from dragonscale.simulation.result import Outcome, Throughput
 
 
@@ -85,3 +86,5 @@ class SimulateReport(msgspec.Struct):
     replicas: list[ReplicaRow]
     bound_by: str
     advice: str
+    notes: list[str] = []
+    prices: list[PriceRow] = []

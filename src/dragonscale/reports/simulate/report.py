@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from dragonscale.hardware.prices import unpriced
+from dragonscale.reports.prices import price_rows
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.reports.simulate.reading import SimulateAsked
 from dragonscale.reports.simulate.records import Analytic, Latency, PoolRow, ReplicaRow, SimulatedRates, SimulateReport
@@ -34,6 +36,7 @@ def _report(asked: SimulateAsked, result: SimulationResult) -> SimulateReport:
     missed = [name for name, limit in targets.items() if latency[name].p95 > limit]
     bound, advice = _judge(asked, result, planned, targets, latency, missed)
     price = asked.deployment.chip.price
+    kinds = [asked.deployment.chip, *([asked.prefill.chip] if asked.prefill is not None else [])]
     each = result.throughput.output_tokens_per_s / chips if chips else 0.0
     cost = float(usd_per_million(each, 1, price)) if price is not None and each > 0 else None
     return SimulateReport(
@@ -54,6 +57,8 @@ def _report(asked: SimulateAsked, result: SimulationResult) -> SimulateReport:
         ],
         bound_by=bound,
         advice=advice,
+        notes=[sentence] if (sentence := unpriced(kinds)) else [],
+        prices=price_rows(kinds),
         **{name: getattr(result, name) for name in _SAME},
     )
 

@@ -3,7 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.hardware.prices import unpriced
 from dragonscale.plan.timeline import save_timeline
+from dragonscale.reports.prices import price_rows
 from dragonscale.reports.train.inverse import cheapest_part, fewest_report, largest_report
 from dragonscale.reports.train.judged import against_best, against_measured
 from dragonscale.reports.train.question import TrainAsked
@@ -20,7 +22,16 @@ from dragonscale.training.step_timeline import step_timeline
 def answer(
     asked: TrainAsked, progress: Progress | None = None, scaling: bool = False, codesign: bool = False
 ) -> TrainReport:
-    """The report that answers a question."""
+    """The report that answers a question, with the prices that it reckons with."""
+    report = _answer(asked, progress, scaling, codesign)
+    chips = [chip for chip, _ in asked.targets.values()]
+    report.prices = price_rows(chips)
+    ranked = len(chips) > 1 or asked.question.rank == "cost"
+    report.notes += [unpriced(chips)] if (asked.tokens or ranked) and unpriced(chips) else []
+    return report
+
+
+def _answer(asked: TrainAsked, progress: Progress | None, scaling: bool, codesign: bool) -> TrainReport:
     if asked.question.largest:
         return largest_report(asked, progress)
     if asked.piece is None:

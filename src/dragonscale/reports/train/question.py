@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target
+from dragonscale.hardware.prices import priced_targets
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.training.auto import AUTO
@@ -89,10 +90,9 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     model = load_model(question.model)
     targets, everywhere = read_targets(question.on)
+    priced, strange = priced_targets(question.price, targets.values())
+    targets = dict(zip(targets, priced, strict=True))
     chip, piece = next(iter(targets.values())) if len(targets) == 1 and not everywhere else (None, None)
-    if question.price.strip():
-        chip, piece = _priced(question, chip, piece)
-        targets = dict.fromkeys(targets, (chip, piece))
     sequence = parse_count(question.seq, "the sequence length")
     if not 1 <= sequence <= 10**8:
         raise InputError(f"--seq is {shorten(question.seq)}; a sequence has at least one token and at most 10^8.")
@@ -106,7 +106,7 @@ def read_question(question: TrainQuestion) -> TrainAsked:
         plan = replace(plan, dtype=question.dtype)
     tokens = _tokens(question.tokens, model)
     warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
-    notes = [text for text in (note, warning, _dropping(question, model)) if text]
+    notes = [text for text in (note, warning, _dropping(question, model), *strange) if text]
     deadline, packed = _deadline(question, piece), _documents(question, sequence)
     asked = TrainAsked(
         question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed, targets,
@@ -193,18 +193,6 @@ def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
         )
     taken = settled(job, plan, given)
     return replace(asked, plan=taken, notes=[*notes, *settlements(plan, taken, job.stack.name)])
-
-
-def _priced(question: TrainQuestion, chip: Chip | None, piece: Slice | None) -> tuple[Chip, Slice | None]:
-    """The chip at the price that was given for an hour of one, in place of the list price."""
-    if chip is None:
-        raise InputError(
-            "--price is the price of one chip for an hour; several chips are compared at their list prices."
-        )
-    price = parse(question.price, "USD/h", "--price")
-    if not 0 <= price < 1e6:
-        raise InputError(f"--price is {shorten(question.price)}; write what a chip costs for an hour, such as $2.5/h.")
-    return replace(chip, price=price), piece and replace(piece, chip=replace(piece.chip, price=price))
 
 
 def _dropping(question: TrainQuestion, model: Transformer) -> str:

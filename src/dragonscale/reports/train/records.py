@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from dragonscale.reports.prices import PriceRow
+
 
 class TrainWorkload(msgspec.Struct):
     batch_tokens: int
@@ -220,3 +222,4 @@ class TrainReport(msgspec.Struct):
     measured: Measured | None = None
     neighbours: list[Neighbour] = []
     slices: list[SliceRow] = []
+    prices: list[PriceRow] = []
