@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.numbers import Number, maximum, where
+from dragonscale.numbers import Number, maximum, minimum, where
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,18 @@ class Iteration:
         arrays = numpy.broadcast_arrays(*(numpy.atleast_1d(numpy.asarray(value, float)) for value in given.values()))
         return dict(zip(given, arrays, strict=True))
 
-    def one_part(self, stages: Number, wide: bool = True) -> dict[str, Any]:
-        """One of the parts that a pipeline's batch is cut into, one for each stage; prompts too few for that are cut."""
+    def one_part(self, stages: Number, budget: Number, wide: bool = True) -> dict[str, Any]:
+        """One of the parts that a pipeline's batch is cut into, one for each stage. With fewer sequences or prompts than stages
+        some stages idle: an engine cuts a prompt where it is longer than the `budget` of an iteration, not for the stages' sake."""
         known = self.values(wide)
         decodes, pieces = (
             where(known[name] > 0, maximum(known[name] / stages, 1.0), 0.0) for name in ("decodes", "prompts")
         )
-        cut = known["prompts"] / maximum(pieces, 1) / stages
-        past = known["past"] + known["tokens"] * (1 - cut)
-        return known | {"decodes": decodes, "tokens": known["tokens"] * cut, "past": past, "prompts": pieces}
+        shared = known["tokens"] * known["prompts"] / maximum(pieces, 1) / stages
+        tokens = maximum(shared, minimum(known["tokens"], budget))
+        past = known["past"] + (known["tokens"] - tokens) / 2
+        streamed = known["decodes"] * known["queries"] + known["prompts"]  # one process hands out the tokens of all parts
+        return known | {"decodes": decodes, "tokens": tokens, "past": past, "prompts": pieces, "streamed": streamed}
 
 
 def decode(batch: Number, keys: Number, queries: Number = 1) -> Iteration:

@@ -5,6 +5,7 @@ matmuls together; attention is apart for prompts and for single tokens; the head
 shown of an iteration (bounds, terms, the expectation) are groupings of its lines, see `lines.py`.
 """
 
+import math
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from dragonscale.collectives.profile import expected_time, shared_profile
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.kernels import memory_seconds
 from dragonscale.models.program import Section
-from dragonscale.numbers import Number, is_array, where
+from dragonscale.numbers import Number, is_array, maximum, where
 from dragonscale.plan.reader import Kernel, Move, Reading, read_forward
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import expert_volume, routing_lines
@@ -47,9 +48,13 @@ def iteration_cost(deployment: Deployment, iteration: Iteration, whole: bool = F
     """The cost of an iteration (or of many: arrays; or as formulas) on one copy of the model.
 
     With a pipeline the batch is cut into as many parts as there are stages, which follow each other through them; the
-    iteration takes as long as one part's way through all layers. With `whole` it is one such part already.
+    iteration takes as long as one part's way through all layers and over the hops between the stages. With `whole` it is one
+    such part already.
     """
-    known = iteration.one_part(1 if whole else deployment.plan.pipe, wide=deployment.timed)
+    stages = 1 if whole else deployment.plan.pipe
+    limits = deployment.engine.scheduling
+    budget = limits.max_tokens if limits.scheduler == "chunked" else math.inf
+    known = iteration.one_part(stages, budget, wide=deployment.timed)
     decodes = known["decodes"] > 0
     if numpy.all(decodes) or not numpy.any(decodes):
         return _cost(deployment, known, prompt=not numpy.any(decodes))
@@ -102,8 +107,26 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
             cost.lines += routing_lines(section, tokens, bench)
     if not prompt and numpy.any(known["prompts"] > 0):
         cost.lines += _beside(deployment, known)
+    if not numpy.all(deployment.plan.pipe == 1):
+        cost.lines.append(_hop_line(deployment, new, "prefill" if prompt else "decode"))
     _add_host(cost, deployment, known, last)
     return cost
+
+
+def _hop_line(deployment: Deployment, tokens: Number, phase: str) -> ServingLine:
+    """The residual stream of one part on its way to the next stage: every chip sends a part of the rows to its counterpart and the
+    receivers gather them (vLLM's `send_tensor_dict`). A part waits for its own hops, however many others are under way."""
+    mesh, stages, head = Mesh(deployment.axes), deployment.plan.pipe, deployment.sections[-1].dims
+    rows = maximum(tokens / mesh.size("data", "context"), 1.0)
+    volume = rows * head["d"] * dtype_bytes(deployment.plan.wire) / mesh.size("width", "expert", "tensor", "share")
+    group = deployment.wires.group(("pipe",))
+    lower = taken = collective_time("permute", volume, group, EXACT).bandwidth
+    if deployment.timed:
+        taken = expected_time("permute", volume, group, shared_profile(deployment.network, group), EXACT)
+    return ServingLine(
+        "step", phase, "R", "permute", ("pipe",), stages - 1, "", "", "activation", 0.0, 0.0, volume, lower, taken, taken,
+        issued=2.0, volume=volume,
+    )  # fmt: skip
 
 
 def _reading(deployment: Deployment, section: Section, prompt: bool) -> Reading:
@@ -250,4 +273,4 @@ def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any]
     routed = sum(line.issued * line.times for line in cost.lines if line.term == "experts") / EXPERT_KERNELS
     pace = issued * host.kernel_s + routed * host.expert_layer_s + deployment.latent * host.latent_layer_s
     cost.issuing = where(replayed, 0.0, pace)
-    cost.streaming = host.stream_s * last
+    cost.streaming = host.stream_s * known["streamed"]

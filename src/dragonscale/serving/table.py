@@ -16,6 +16,7 @@ import numpy
 
 from dragonscale.hardware import Chip, Torus
 from dragonscale.serving.capacity import cache_per_chip
+from dragonscale.serving.curves import Sheet, StepCurve, geometric
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
 from dragonscale.serving.times import Piece
@@ -28,43 +29,6 @@ LATENCY = 2e-5
 """Seconds before the first byte of a cache arrives at another replica: a remote write and its notice."""
 
 
-def _geometric(first: float, last: float, ratio: float) -> list[float]:
-    count = max(2, math.ceil(math.log(max(last / first, 1.001)) / math.log(ratio)) + 1)
-    return [float(value) for value in numpy.geomspace(first, max(last, first * 1.001), count)]
-
-
-@dataclass(frozen=True)
-class StepCurve:
-    """A function of one number by its knots, linear between them and beyond the last."""
-
-    knots: list[float]
-    values: list[float]
-
-    def __call__(self, at: float) -> float:
-        place = min(max(bisect_right(self.knots, at) - 1, 0), len(self.knots) - 2)
-        low, high = self.knots[place], self.knots[place + 1]
-        left = self.values[place]
-        return left + (self.values[place + 1] - left) * (at - low) / (high - low)
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A function of two numbers: a line in the second for every knot of the first."""
-
-    knots: list[float]
-    lines: list[StepCurve]
-
-    def at(self, first: float) -> StepCurve:
-        """The line in the second number at a value of the first."""
-        place = min(max(bisect_right(self.knots, first) - 1, 0), len(self.knots) - 2)
-        low, high = self.knots[place], self.knots[place + 1]
-        part = min(max((first - low) / (high - low), 0.0), 1.0) if first <= high else (first - low) / (high - low)
-        left, right = self.lines[place], self.lines[place + 1]
-        if part == 0.0:
-            return left
-        return StepCurve(left.knots, [a + (b - a) * part for a, b in zip(left.values, right.values, strict=True)])
-
-
 @dataclass
 class StepTable:
     """Seconds of iterations of one deployment. Drafting a token takes a step of `drafter`, or
@@ -74,32 +38,43 @@ class StepTable:
     longest: int = 32768
     drafter: "StepTable | None" = None
     draft_part: float = 0.0
-    _lines: dict[int, StepCurve] = field(default_factory=dict, repr=False)
+    _lines: dict[float, StepCurve] = field(default_factory=dict, repr=False)
     _steps: dict[tuple[int, int], tuple[float, float, StepCurve, float]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        engine = self.deployment.engine
-        most = max(engine.scheduling.max_tokens, engine.scheduling.max_sequences, EVERY * 2)
+        deployment, limits = self.deployment, self.deployment.engine.scheduling
+        self.stages, self.ranks = int(deployment.plan.pipe), int(deployment.plan.data)
+        self.budget = limits.max_tokens if limits.scheduler == "chunked" else math.inf
+        most = max(limits.max_tokens, limits.max_sequences, EVERY * 2)
         every = [float(tokens) for tokens in range(1, EVERY + 1)]
         fine = [float(edge + more) for edge in range(EVERY, min(most, 4096) + 64, 64) for more in (0, 1)][1:]
         tokens = numpy.array([*every, *fine, *(float(edge) for edge in range(4096 + 512, most + 512, 512))])
-        self.decoding = _products(self.deployment, tokens, prompt=False)
-        self.prompting = _products(self.deployment, tokens, prompt=True)
-        self.head = _head(self.deployment, engine.scheduling.max_sequences)
-        self.attending = _decoding(self.deployment, engine.scheduling.max_sequences, self.longest)
-        self.prompts = _prompting(self.deployment, most, self.longest)
-        token, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
-        probes = (iteration_cost(self.deployment, Iteration(**one)) for one in (token, prompt, token | prompt))
-        self.floor_decode, self.floor_prompt, self.floor_mixed = (float(numpy.ravel(one.issuing)[0]) for one in probes)
-        self.per_token = float(
-            numpy.ravel(cache_per_chip(self.deployment, 2.0) - cache_per_chip(self.deployment, 1.0))[0]
+        self.decoding = _products(deployment, tokens)
+        counts = sorted({1, *(2**power for power in range(1, 16) if 2**power < self.ranks), self.ranks, self.ranks + 1})
+        self.prompting = Sheet(
+            [float(count) for count in counts],
+            [_products(deployment, tokens, min(count, self.ranks)) for count in counts],
         )
+        self.head = _head(deployment, limits.max_sequences)
+        self.attending = _decoding(deployment, limits.max_sequences, self.longest)
+        self.prompts = _prompting(deployment, most if limits.scheduler == "chunked" else max(most, self.longest), self.longest)
+        token, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
+        probes = [iteration_cost(deployment, Iteration(**one)) for one in (token, prompt, token | prompt)]
+        self.floor_decode, self.floor_prompt, self.floor_mixed = (float(numpy.ravel(one.issuing)[0]) for one in probes)
+        # prompts issue other kernels than single tokens, and the gaps between kernels are counted with the sampling
+        plain, self.gaps_prompt, self.gaps_mixed = (
+            deployment.engine.kernels.gap_s * float(numpy.ravel(sum(line.issued * line.times for line in one.lines))[0])
+            for one in probes
+        )
+        self.gaps_prompt, self.gaps_mixed = self.gaps_prompt - plain, self.gaps_mixed - plain
+        self.per_token = float(numpy.ravel(cache_per_chip(deployment, 2.0) - cache_per_chip(deployment, 1.0))[0])
 
-    def _host(self, decodes: int, prompts: int, tokens: int) -> float:
+    def _host(self, decodes: float, prompts: float, tokens: float) -> float:
         host = self.deployment.engine.host
-        return host.step_s + host.sequence_s * decodes + host.prompt_s * prompts + host.token_s * tokens
+        own = host.sequence_s * decodes + host.prompt_s * prompts + host.token_s * tokens
+        return host.step_s + own / self.ranks
 
-    def _line(self, decodes: int) -> StepCurve:
+    def _line(self, decodes: float) -> StepCurve:
         """Attention of so many decoding sequences against the tokens each holds."""
         found = self._lines.get(decodes)
         if found is None:
@@ -107,24 +82,31 @@ class StepTable:
         return found
 
     def step(self, decodes: int, cached: float, pieces: Sequence[Piece] = (), queries: int = 1) -> float:
-        """One iteration; see `StepTimes`."""
-        stages = self.deployment.plan.pipe
-        new = decodes * queries
+        """One iteration; see `StepTimes`. Of a pipeline's parts one is looked at, see `Iteration.one_part`."""
+        if not pieces:
+            return self.run(decodes, cached, 1, queries)
+        stages, count = self.stages, len(pieces)
         fresh = 0
         for piece in pieces:
             fresh += piece[0]
-        rows = new + len(pieces)
-        if not pieces:
-            return self.run(decodes, cached, 1, queries)
-        products = self.decoding if decodes else self.prompting
-        seconds = products((new + fresh) / stages) + self.head(rows / stages)
+        own = max(decodes / stages, 1.0) if decodes else 0.0
+        prompts, share = (count, fresh) if stages == 1 else self._part(count, fresh)
         if decodes:
+            seconds = self.decoding(own * queries + share) + self.gaps_mixed
             drafts = 1.0 if queries == 1 else self._verify(decodes, queries)
-            seconds += self._line(max(decodes // stages, 1))(cached / decodes) * drafts
-        seconds += self._prompt_attention(pieces) / stages
+            seconds += self._line(own)(cached / decodes) * drafts
+        else:
+            filled = min(prompts, self.ranks)  # ranks that have a prompt
+            seconds = self.prompting(filled, share / filled) + self.gaps_prompt
+        seconds += self.head(own * queries + prompts) + self._prompt_attention(pieces) * share / fresh
         issuing = self.floor_mixed if decodes else self.floor_prompt
-        floor = max(issuing, self.deployment.engine.host.stream_s * rows)
-        return max(seconds, floor) + self._host(decodes, len(pieces), fresh)
+        floor = max(issuing, self.deployment.engine.host.stream_s * (decodes * queries + count))
+        return max(seconds, floor) + self._host(own, prompts, share)
+
+    def _part(self, count: int, fresh: int) -> tuple[float, float]:
+        """Prompts of the fullest of a pipeline's parts, and their new tokens."""
+        prompts, mean = max(count / self.stages, 1.0), fresh / count
+        return prompts, prompts * max(fresh / prompts / self.stages, min(mean, self.budget))
 
     def _verify(self, decodes: int, queries: int) -> float:
         """Attention of several new tokens of each sequence over that of one: the cache is read once, products grow."""
@@ -141,14 +123,22 @@ class StepTable:
         return self._lines[key](0.0)
 
     def _prompt_attention(self, pieces: Sequence[Piece]) -> float:
+        """Chunks of prompts one by one, as far as one kernel for all of them is not quicker."""
+        alone = self.prompts[1][0]
         count = len(pieces)
-        tokens = sum(piece[0] for piece in pieces) / count
-        past = sum(piece[1] for piece in pieces) / count
+        if count == 1:
+            return alone(pieces[0][1], pieces[0][0])
+        tokens, past = sum(piece[0] for piece in pieces) / count, sum(piece[1] for piece in pieces) / count
         levels, sheets = self.prompts
         place = min(max(bisect_right(levels, count) - 1, 0), len(levels) - 2)
         part = (count - levels[place]) / (levels[place + 1] - levels[place])
-        low = sheets[place].at(past)(tokens)
-        return low + (sheets[place + 1].at(past)(tokens) - low) * part if part else low
+        together = sheets[place](past, tokens)
+        if part:
+            together += (sheets[place + 1](past, tokens) - together) * part
+        if pieces.count(pieces[0]) == count:
+            return together
+        mean = alone(past, tokens)
+        return together / (count * mean) * sum(alone(piece[1], piece[0]) for piece in pieces) if mean else together
 
     def run(self, decodes: int, cached: float, steps: int, queries: int = 1) -> float:
         """`steps` iterations of pure decoding; every sequence grows by one token a step."""
@@ -187,11 +177,12 @@ class StepTable:
         """A decoding step as a constant, the host's floor, and a line in the tokens each sequence holds."""
         found = self._steps.get((decodes, queries))
         if found is None:
-            stages, host = self.deployment.plan.pipe, self._host(decodes, 0, 0)
-            fixed = self.decoding(decodes * queries / stages) + self.head(decodes * queries / stages)
+            own = max(decodes / self.stages, 1.0)
+            host = self._host(own, 0, 0)
+            fixed = self.decoding(own * queries) + self.head(own * queries)
             floor = max(self.floor_decode, self.deployment.engine.host.stream_s * decodes * queries)
             scale = 1.0 if queries == 1 else self._verify(decodes, queries)
-            found = (fixed + host, floor + host, self._line(max(decodes // stages, 1)), scale)
+            found = (fixed + host, floor + host, self._line(own), scale)
             self._steps[(decodes, queries)] = found
         return found
 
@@ -239,15 +230,16 @@ def _rest(cost: IterationCost) -> Any:
     return inside + sum(wire.expected for wire in cost.wires.values())
 
 
-def _products(deployment: Deployment, tokens: Any, prompt: bool) -> StepCurve:
-    asked = Iteration(prompts=1, tokens=tokens) if prompt else Iteration(decodes=tokens, keys=16)
+def _products(deployment: Deployment, tokens: Any, prompts: int = 0) -> StepCurve:
+    """Iterations of so many single tokens, or of as many tokens in each of some prompts."""
+    asked = Iteration(prompts=prompts, tokens=tokens) if prompts else Iteration(decodes=tokens, keys=16)
     values = numpy.broadcast_to(_rest(iteration_cost(deployment, asked, whole=True)), tokens.shape)
     return StepCurve([float(value) for value in tokens], [float(value) for value in values])
 
 
 def _head(deployment: Deployment, most: int) -> StepCurve:
     rows = numpy.array(
-        sorted({*range(1, 65), *(round(value) for value in _geometric(64, max(most, 128) * 2, 1.1))}), float
+        sorted({*range(1, 65), *(round(value) for value in geometric(64, max(most, 128) * 2, 1.1))}), float
     )
     cost = iteration_cost(deployment, Iteration(decodes=rows, keys=16), whole=True)
     values = cost.sampling + cost.terms["head"].expected
@@ -263,8 +255,8 @@ def _attention(deployment: Deployment, grids: dict[str, Any]) -> Any:
 
 
 def _decoding(deployment: Deployment, most: int, longest: int) -> Sheet:
-    batches = sorted({*range(1, 17), *(round(value) for value in _geometric(16, max(most, 32), 1.12))})
-    keys = [1.0, *_geometric(16, max(longest, 64), 1.35)]
+    batches = sorted({*range(1, 17), *(round(value) for value in geometric(16, max(most, 32), 1.12))})
+    keys = [1.0, *geometric(16, max(longest, 64), 1.35)]
     grid = numpy.meshgrid(numpy.array(batches, float), numpy.array(keys), indexing="ij")
     values = _attention(deployment, {"decodes": grid[0], "keys": grid[1]})
     return Sheet([float(batch) for batch in batches], [StepCurve(keys, [float(v) for v in row]) for row in values])
@@ -273,8 +265,8 @@ def _decoding(deployment: Deployment, most: int, longest: int) -> Sheet:
 def _prompting(deployment: Deployment, most: int, longest: int) -> tuple[list[float], list[Sheet]]:
     counts = [1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 256.0]
     edges = [float(edge + more) for edge in range(TILE, min(most, 4096) + 1, TILE) for more in (0, 1)]
-    tokens = [16.0, 32.0, 64.0, *edges, *(_geometric(4096 * 1.15, most, 1.15) if most > 4096 * 1.15 else [])]
-    past = [0.0, *_geometric(64, max(longest, 256), 1.3)]
+    tokens = [16.0, 32.0, 64.0, *edges, *(geometric(4096 * 1.15, most, 1.15) if most > 4096 * 1.15 else [])]
+    past = [0.0, *geometric(64, max(longest, 256), 1.3)]
     grid = numpy.meshgrid(numpy.array(counts), numpy.array(past), numpy.array(tokens), indexing="ij")
     values = _attention(deployment, {"prompts": grid[0], "past": grid[1], "tokens": grid[2]})
     sheets = [Sheet(past, [StepCurve(tokens, [float(v) for v in row]) for row in block]) for block in values]

@@ -13,12 +13,15 @@ from dragonscale.simulation.fleet import Pool
 from dragonscale.simulation.scheduler import Scheduler
 
 
-def scheduler_of(engine: Engine, data: int = 1, draft: int = 0, acceptance: float = 0.0) -> Scheduler:
-    """The scheduler of an engine; `data` places each have its sequences and tokens."""
+def scheduler_of(
+    engine: Engine, data: int = 1, draft: int = 0, acceptance: float = 0.0, stages: int = 1
+) -> Scheduler:
+    """The scheduler of an engine; `data` ranks each have its sequences and tokens, and of a pipeline's `stages` each has a part of
+    the batch under way, with a token budget of its own."""
     return Scheduler(
         kind=engine.scheduling.scheduler,
         sequences=engine.scheduling.max_sequences * data,
-        tokens=engine.scheduling.max_tokens * data,
+        tokens=engine.scheduling.max_tokens * data * stages,
         mixed=None if engine.scheduling.scheduler == "static" else engine.scheduling.beside,
         reserve=engine.scheduling.reserve,
         page_tokens=engine.memory.page,
@@ -49,5 +52,5 @@ def pool_for(
     """Replicas of a deployment for requests of up to `longest` tokens; `more` goes to `Pool` (router, autoscale …)."""
     small = StepTable(drafter, longest=longest) if drafter is not None else None
     table = StepTable(deployment, longest=longest, drafter=small, draft_part=draft_part)
-    scheduler = scheduler_of(deployment.engine, int(deployment.plan.data), draft, acceptance)
+    scheduler = scheduler_of(deployment.engine, int(deployment.plan.data), draft, acceptance, int(deployment.plan.pipe))
     return Pool(table, cache_tokens(deployment, longest), scheduler, replicas, **more)

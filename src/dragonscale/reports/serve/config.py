@@ -106,6 +106,7 @@ _WIRES = (
     ({"width"}, "width collectives"),
     ({"context"}, "context collectives"),
     ({"data", "expert"}, "expert exchange"),
+    ({"pipe"}, "pipeline hops"),
 )
 
 
