@@ -157,7 +157,9 @@ def test_a_pipeline_pays_its_hops_and_idles_below_a_sequence_for_each_stage() ->
     assert seconds(two, decode(256, 2000))[0] < seconds(alone, decode(256, 2000))[0]
     hops = next(line for line in iteration_cost(eight, decode(8, 2000)).lines if line.axes == ("pipe",))
     assert (hops.kind, hops.times) == ("permute", 7)
-    assert float(numpy.ravel(hops.wire_bytes)[0]) == 8192 * 2 / 8  # each chip of a stage sends its part of a row in bf16
+    assert (
+        float(numpy.ravel(hops.wire_bytes)[0]) == 8192 * 2 / 8
+    )  # each chip of a stage sends its part of a row in bf16
     # a prompt that fits an iteration is not cut for the stages' sake; longer ones are chunks that follow each other
     assert seconds(two, prefill(4096))[0] > seconds(alone, prefill(4096))[0]
     assert seconds(two, prefill(16384))[0] < 0.6 * seconds(alone, prefill(16384))[0]

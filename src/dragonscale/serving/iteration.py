@@ -41,7 +41,9 @@ class Iteration:
         shared = known["tokens"] * known["prompts"] / maximum(pieces, 1) / stages
         tokens = maximum(shared, minimum(known["tokens"], budget))
         past = known["past"] + (known["tokens"] - tokens) / 2
-        streamed = known["decodes"] * known["queries"] + known["prompts"]  # one process hands out the tokens of all parts
+        streamed = (
+            known["decodes"] * known["queries"] + known["prompts"]
+        )  # one process hands out the tokens of all parts
         return known | {"decodes": decodes, "tokens": tokens, "past": past, "prompts": pieces, "streamed": streamed}
 
 

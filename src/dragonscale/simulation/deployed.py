@@ -13,9 +13,7 @@ from dragonscale.simulation.fleet import Pool
 from dragonscale.simulation.scheduler import Scheduler
 
 
-def scheduler_of(
-    engine: Engine, data: int = 1, draft: int = 0, acceptance: float = 0.0, stages: int = 1
-) -> Scheduler:
+def scheduler_of(engine: Engine, data: int = 1, draft: int = 0, acceptance: float = 0.0, stages: int = 1) -> Scheduler:
     """The scheduler of an engine; `data` ranks each have its sequences and tokens, and of a pipeline's `stages` each has a part of
     the batch under way, with a token budget of its own."""
     return Scheduler(
