@@ -82,6 +82,9 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as long as that."""
     prompt_graphs: bool = False
     """The same for iterations with prompts."""
+    graph_sizes: tuple[tuple[int, int], ...] = ()
+    """Batches that graphs are captured for, as pairs: up to the first, multiples of the second. A batch between two of them
+    is filled up to the next; beyond the largest kernels are issued one by one (empty: every batch has its graph)."""
     kernel_s: float = 0.0
     """To issue a kernel."""
     expert_layer_s: float = 0.0
@@ -101,11 +104,18 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokenise_s: float = 0.0
     """Of the tokeniser in front of the engine, for each token of a prompt."""
     stream_s: float = 0.0
-    """Of the process that streams tokens out, for each token: iterations cannot come faster."""
+    """Of the process that streams tokens out, for each message: iterations cannot come faster."""
+    stream_interval: int = 1
+    """Tokens of a sequence that leave in one message."""
     sample_s: float = 0.0
     """Sampling, for each iteration."""
     sample_bytes: float = 12.0
     """Sampling, bytes moved for each logit."""
+
+    @property
+    def token_stream_s(self) -> float:
+        """Of the process that streams tokens out, for each token."""
+        return self.stream_s / self.stream_interval
 
     def front_s(self, prompt: float) -> float:
         """What passes between a client's sending a prompt and the engine's knowing."""
@@ -118,9 +128,16 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     share: float = 0.9
     """The part of HBM that it uses, or of what the weights and the workspace leave free: see `share_of`."""
     share_of: str = "hbm"
-    """Whether `share` is a part of all (`hbm`) or of what is left beside weights, workspace and reserve (`free`)."""
+    """Whether `share` is a part of all (`hbm`), of what is left beside weights, workspace and reserve (`free`), or of all for
+    weights and cache alone, everything else lying in the rest and in the reserve (`static`)."""
     reserve_bytes: float = 2e9
     """What of that it keeps for itself: its CUDA context and communication buffers."""
+    rank_bytes: float = 0.0
+    """What it keeps in addition for each chip of a replica."""
+    least_reserve_bytes: float = 0.0
+    """The least that it keeps free."""
+    workspace_tokens: int = 0
+    """Tokens of the iteration that the workspace is for (0: `scheduling.max_tokens`)."""
     page: int = 16
     """Tokens to a page of the KV cache."""
     whole_windows: bool = False
@@ -181,8 +198,25 @@ class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.scheduler == "chunked" if self.mixed is None else self.mixed
 
 
+class LaunchRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Defaults that an engine takes on some chips (see `launch.py`): those of a family, with names, with so much memory, with
+    a native format."""
+
+    source: str
+    family: str = ""
+    names: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    format: str = ""
+    least_gib: float = 0.0
+    below_gib: float = float("inf")
+    memory: dict[str, Any] = {}
+    scheduling: dict[str, Any] = {}
+    host: dict[str, Any] = {}
+
+
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An engine's constants by group; `why` says where they come from, `base` which engine it starts from."""
+    """An engine's constants by group; `why` says where they come from, `base` which engine it starts from, `launch` what it
+    takes by default on a chip."""
 
     name: str = "generic"
     why: str = ""
@@ -194,6 +228,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: EngineMemory = EngineMemory()
     program: EngineProgram = EngineProgram()
     scheduling: EngineScheduling = EngineScheduling()
+    launch: tuple[LaunchRow, ...] = ()
 
 
 IDEAL = Engine(
@@ -240,25 +275,35 @@ def engines() -> dict[str, Engine]:
     return {name: msgspec.convert(settled(name) | {"name": name}, Engine) for name in tables}
 
 
-def load_engine(name: str) -> Engine:
-    """An engine by name, with settings of the launch if they are given: those of its groups, as `validate` has them from the
-    published scripts of each run.
+def split_settings(name: str) -> tuple[str, dict[str, dict[str, Any]]]:
+    """A name and the settings after it, by group.
 
-    >>> load_engine("vllm").scheduling.scheduler
-    'chunked'
-    >>> load_engine("vllm,scheduling.max_sequences=256,memory.share=0.85").scheduling.max_sequences
-    256
+    >>> split_settings("vllm,memory.share=0.85")
+    ('vllm', {'memory': {'share': 0.85}})
     """
     name, *settings = (part.strip() for part in name.split(","))
-    if name not in engines():
-        raise unknown("serving engine", name, engines())
-    groups: dict[str, Any] = {}
+    groups: dict[str, dict[str, Any]] = {}
     for setting in settings:
         path, equals, value = (part.strip() for part in setting.partition("="))
         group, dot, key = path.partition(".")
         if not (equals and dot):
             raise InputError(f"An engine's setting is {setting!r}; write it as 'memory.share=0.85'.")
         groups.setdefault(group, {})[key] = _read_value(value)
+    return name, groups
+
+
+def load_engine(name: str) -> Engine:
+    """An engine by name, without the defaults of any chip, and with settings of the launch if they are given: those of its
+    groups, as `validate` has them from the published scripts of each run.
+
+    >>> load_engine("vllm").scheduling.scheduler
+    'chunked'
+    >>> load_engine("vllm,scheduling.max_sequences=256,memory.share=0.85").scheduling.max_sequences
+    256
+    """
+    name, groups = split_settings(name)
+    if name not in engines():
+        raise unknown("serving engine", name, engines())
     return adjust(engines()[name], **groups) if groups else engines()[name]
 
 

@@ -1,4 +1,18 @@
-"""An engine as it is launched for a model on a chip: its constants, and what the command line says of its limits."""
+"""An engine as it is launched on a chip: its constants, the defaults that it takes there, and what the launch says otherwise.
+
+Engines choose their token budget, their sequences at once, their captured graphs and their share of the memory by the
+chip they find. `engines.toml` lists these defaults as rows with conditions and a source (`[[vllm.launch]]`): every row
+whose conditions hold is laid over those before it. `load_engine` has the constants without them, as recipes of published
+runs start from.
+
+>>> from dragonscale.hardware import load_chip
+>>> from dragonscale.models import load_model
+>>> llama = load_model("llama3-8b")
+>>> [engine_on("vllm", load_chip(chip), llama).scheduling.max_tokens for chip in ("b200", "h100", "a100")]
+[16384, 8192, 2048]
+>>> engine_on("vllm,scheduling.max_tokens=4096", load_chip("h100"), llama).scheduling.max_tokens
+4096
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +20,11 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
 from dragonscale.models.transformer import Transformer
-from dragonscale.serving.engine import Engine, adjust, load_engine
+from dragonscale.serving.auto import AUTO, auto_choice
+from dragonscale.serving.engine import Engine, LaunchRow, adjust, load_engine, merge_groups, split_settings
+from dragonscale.training.legality import family
+
+GIB = 2.0**30
 
 
 @dataclass(frozen=True)
@@ -34,9 +52,36 @@ class LaunchLimits:
         return {name: own for name, own in found.items() if own}
 
 
-def engine_on(name: str, chip: Chip, model: Transformer, limits: LaunchLimits | None = None) -> Engine:
-    """The engine called `name` as it is launched for a model on a chip, with the limits that were given."""
-    del chip, model
-    engine = load_engine(name)
-    settings = limits.settings if limits is not None else {}
-    return adjust(engine, **settings) if settings else engine
+def applies(row: LaunchRow, chip: Chip) -> bool:
+    """Whether a row of defaults is for a chip."""
+    named = (not row.names or chip.name in row.names) and chip.name not in row.without
+    native = not row.format or chip.format(row.format) == "native"
+    return named and native and row.family in ("", family(chip)) and row.least_gib <= chip.visible / GIB < row.below_gib
+
+
+def launch_defaults(engine: Engine, chip: Chip) -> dict[str, dict[str, Any]]:
+    """The settings that an engine takes on a chip by itself."""
+    found: dict[str, Any] = {}
+    for row in engine.launch:
+        if applies(row, chip):
+            found = merge_groups(found, {"memory": row.memory, "scheduling": row.scheduling, "host": row.host})
+    return found
+
+
+STATED = {"reserve_bytes": 0.0, "rank_bytes": 0.0, "least_reserve_bytes": 0.0}
+"""Where the fraction for weights and cache is stated, it is not found from what has to stay free."""
+
+
+def engine_on(
+    name: str, chip: Chip, model: Transformer, limits: LaunchLimits | None = None, chips: int | None = None
+) -> Engine:
+    """An engine by name (or `auto`: what people run for that model there) as it is launched on a chip: its constants, its
+    defaults there, settings in the name, then limits. `chips` is the size of the slice, where one is asked for."""
+    first, said = split_settings(name)
+    engine = load_engine(auto_choice(chip, model, chips).engine if first == AUTO else first)
+    groups = merge_groups(launch_defaults(engine, chip), said)
+    asked = limits.settings if limits is not None else {}
+    if "memory" in asked and groups.get("memory", {}).get("share_of", engine.memory.share_of) == "static":
+        asked["memory"] = STATED | asked["memory"]
+    groups = merge_groups(groups, asked)
+    return adjust(engine, **groups) if groups else engine

@@ -102,7 +102,7 @@ class StepTable:
             seconds = self.prompting(filled, share / filled) + self.gaps_prompt
         seconds += self.head(own * queries + prompts) + self._prompt_attention(pieces) * share / fresh
         issuing = self.floor_mixed if decodes else self.floor_prompt
-        floor = max(issuing, self.deployment.engine.host.stream_s * (decodes * queries + count))
+        floor = max(issuing, self.deployment.engine.host.token_stream_s * (decodes * queries + count))
         return max(seconds, floor) + self._host(own, prompts, share)
 
     def _part(self, count: int, fresh: int) -> tuple[float, float]:
@@ -182,7 +182,7 @@ class StepTable:
             own = max(decodes / self.stages, 1.0)
             host = self._host(own, 0, 0)
             fixed = self.decoding(own * queries) + self.head(own * queries)
-            floor = max(self.floor_decode, self.deployment.engine.host.stream_s * decodes * queries)
+            floor = max(self.floor_decode, self.deployment.engine.host.token_stream_s * decodes * queries)
             scale = 1.0 if queries == 1 else self._verify(decodes, queries)
             found = (fixed + host, floor + host, self._line(own), scale)
             self._steps[(decodes, queries)] = found

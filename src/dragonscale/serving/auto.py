@@ -1,0 +1,91 @@
+"""`--engine auto`: the engine that people run on a chip for that kind of model, as the table `auto.toml` has it.
+
+>>> from dragonscale.hardware import load_chip
+>>> from dragonscale.models import load_model
+>>> [auto_engine(load_chip(chip), load_model("llama3-70b")) for chip in ("h100", "mi300x", "v6e", "v100")]
+['vllm', 'vllm', 'vllm-tpu', 'generic']
+>>> [auto_engine(load_chip("h100"), load_model("deepseek-v3"), chips) for chips in (8, 64)]
+['sglang', 'sglang-ep']
+"""
+
+import functools
+import tomllib
+from importlib import resources
+
+import msgspec
+
+from dragonscale.hardware import Chip, Torus
+from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.training.legality import family
+
+AUTO = "auto"
+NODE = 8
+"""GPUs of a server: what a model is tried on before it is spread over several."""
+FREE = 0.7
+"""The part of a server's memory that weights may take; the rest is for the cache."""
+
+
+class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An engine, and the models and chips that it is the usual one for."""
+
+    engine: str
+    why: str
+    source: str
+    family: str = ""
+    names: tuple[str, ...] = ()
+    format: str = ""
+    without: str = ""
+    least_experts: int = 0
+    latent: bool | None = None
+    several_nodes: bool | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What was chosen and why, for a reader."""
+        return f"{self.engine}: {self.why}"
+
+
+@functools.cache
+def engine_choices() -> tuple[EngineChoice, ...]:
+    """The table, first match first."""
+    text = (resources.files("dragonscale.serving") / "auto.toml").read_text(encoding="utf-8")
+    return tuple(msgspec.convert(row, EngineChoice) for row in tomllib.loads(text)["choices"])
+
+
+def auto_choice(chip: Chip, model: Transformer, chips: int | None = None) -> EngineChoice:
+    """What people run there, with the reason; on a slice of so many chips, or on as many as the model needs."""
+    sections = model.program().sections
+    experts = max((section.dims.get("e", 0) for section in sections), default=0)
+    several, latent = _several_nodes(chip, model, chips), _latent(model)
+    for one in engine_choices():
+        if one.names and chip.name not in one.names:
+            continue
+        lacks = one.format and chip.format(one.format) != "native"
+        has = one.without and chip.format(one.without) == "native"
+        if lacks or has or one.family not in ("", family(chip)) or experts < one.least_experts:
+            continue
+        if one.latent in (None, latent) and one.several_nodes in (None, several):
+            return one
+    raise AssertionError("the last row of auto.toml has no conditions")
+
+
+def auto_engine(chip: Chip, model: Transformer, chips: int | None = None) -> str:
+    """The name of the engine that people run there."""
+    return auto_choice(chip, model, chips).engine
+
+
+def _latent(model: Transformer) -> bool:
+    """Whether keys and values are cached as one latent (MLA)."""
+    cached = (array for section in model.program().sections for op in section.ops for array in op.inputs
+              if op.function == "cache" and "s" in array.names)  # fmt: skip
+    return any("k" not in array.names for array in cached)
+
+
+def _several_nodes(chip: Chip, model: Transformer, chips: int | None) -> bool:
+    """Whether one copy of the model goes beyond a server of eight; on racks that one switch joins it may from the start."""
+    if isinstance(chip.network, Torus):
+        return False
+    if chips is not None:
+        return chips > NODE
+    rack = chip.network.levels[0].degree > NODE
+    return rack or count_parameters(model).total > FREE * NODE * chip.visible
