@@ -129,7 +129,12 @@ def explain_serve(
     output: Annotated[str, Parameter(help="Tokens of an answer.")] = "512",
     ttft: Annotated[str, Parameter(help="The time to the first token that must be met.")] = "",
     tpot: Annotated[str, Parameter(help="The time per output token that must be met.")] = "",
-    engine: Annotated[str, Parameter(help="The software: generic, vllm, sglang, trtllm …")] = "",
+    engine: Annotated[
+        str,
+        Parameter(
+            help="The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there."
+        ),
+    ] = "",
     dtype: Annotated[str, Parameter(help="Format of weights, matmuls and cache.")] = "",
     weights: Annotated[str, Parameter(help="Format of stored weights.")] = "",
     compute: Annotated[str, Parameter(help="Format of matmuls.")] = "",

@@ -31,7 +31,12 @@ def run(
     ttft: Annotated[str, Parameter(help="The time to the first token that must be met (500ms).")] = "",
     tpot: Annotated[str, Parameter(help="The time per output token that must be met (30ms).")] = "",
     rate: Annotated[str, Parameter(help="Requests to serve (20/s): how many copies, and what the fleet costs.")] = "",
-    engine: Annotated[str, Parameter(help="The software: generic, vllm, sglang, trtllm, jetstream …")] = "",
+    engine: Annotated[
+        str,
+        Parameter(
+            help="The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there."
+        ),
+    ] = "",
     dtype: Annotated[str, Parameter(help="Format of weights, products and cache: bf16, fp8, int8, int4 …")] = "",
     weights: Annotated[str, Parameter(help="Format of stored weights.")] = "",
     compute: Annotated[str, Parameter(help="Format of products (fp8_block: scales by blocks).")] = "",

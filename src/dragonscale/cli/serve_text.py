@@ -34,10 +34,14 @@ def text_of(report: Any) -> str:
 def _heading(report: Any) -> list[str]:
     work = report.workload
     cached = f" ({work.cached:.0%} of them cached)" if work.cached else ""
+    several = sorted(set(work.engines.values()))
+    engine = work.engine if len(several) < 2 else f"by the engine that people run on each chip ({', '.join(several)})"
     lines = [
-        f"{report.model} ({amount(work.parameters, 'count')} parameters), {work.engine}",
+        f"{report.model} ({amount(work.parameters, 'count')} parameters), {engine}",
         f"prompts of {work.prompt:,} tokens{cached}, answers of {work.output:,}",
     ]
+    if work.engine_why:
+        lines.insert(1, f"{work.engine}: {work.engine_why}")
     asked = [
         f"{name} within {amount(value, 's')}" for name, value in (("TTFT", work.ttft_s), ("TPOT", work.tpot_s)) if value
     ]

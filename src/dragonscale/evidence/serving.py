@@ -44,7 +44,7 @@ def deployment_of(run: ServedRun, tokens: int, sequences: int) -> Deployment:
         run.engine,
         memory={"share": run.recipe.memory},
         scheduling={"max_tokens": tokens, "max_sequences": sequences},
-        host={"stream_s": run.engine.host.stream_s / run.recipe.interval, "prompt_graphs": _captured(run)},
+        host={"stream_interval": run.recipe.interval, "prompt_graphs": _captured(run)},
     )
     return Deployment(run.model, parse_slice(f"{run.row.chip}:{run.plan.chips}"), run.plan, engine)
 

@@ -26,7 +26,7 @@ class Capacity:
     usable: Number
     weights: Number
     working: Number
-    reserve: float
+    reserve: Number
     per_token: Number
     fixed: Number
     page: int
@@ -75,14 +75,23 @@ def capacity(deployment: Deployment) -> Capacity:
     slope = (cache_per_chip(deployment, 2 * far) - near) / far
     weights = bytes_of(weight_lines(deployment))
     working = 0.0 if engine.name == "ideal" else bytes_of(workspace_lines(deployment))
-    memory = engine.memory
-    free = hbm - weights - working - memory.reserve_bytes
+    memory, plan = engine.memory, deployment.plan
+    kept: Number = memory.reserve_bytes
+    if memory.rank_bytes:
+        kept = maximum(kept + memory.rank_bytes * plan.chips, memory.least_reserve_bytes)
+    if memory.share_of == "free":
+        usable = hbm - (hbm - weights - working - kept) * (1 - memory.share)
+    elif memory.share_of == "static":
+        # Weights and cache alone have the share; the workspace lies in what is kept, or in the rest.
+        usable, kept = hbm * memory.share + maximum(working - kept, 0.0), maximum(kept - working, 0.0)
+    else:
+        usable = hbm * memory.share
     return Capacity(
         hbm=hbm,
-        usable=hbm - free * (1 - memory.share) if memory.share_of == "free" else hbm * memory.share,
+        usable=usable,
         weights=weights,
         working=working,
-        reserve=memory.reserve_bytes,
+        reserve=kept,
         per_token=slope,
         fixed=near - slope * far,
         page=memory.page,

@@ -69,7 +69,7 @@ def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array
 def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:
     """Activations of the largest iteration: its residuals, the widest hidden layer and the logits of its sequences."""
     mesh, limits = Mesh(deployment.axes), deployment.engine.scheduling
-    tokens = limits.max_tokens / mesh.size("data")
+    tokens = (deployment.engine.memory.workspace_tokens or limits.max_tokens) / mesh.size("data")
     widths = [
         product(section.dims[name] for name in op.output.names if name not in ("b", "t"))
         for section in deployment.sections

@@ -23,6 +23,7 @@ from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import expert_volume, routing_lines
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.exchange import sent_share
+from dragonscale.serving.graphs import captured, filled
 from dragonscale.serving.iteration import Iteration, decode, prefill
 from dragonscale.serving.kernel_lines import (
     EXPERT_KERNELS,
@@ -93,6 +94,8 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
     cost = IterationCost()
     new = known["decodes"] * known["queries"] + known["prompts"] * known["tokens"]
     last = known["decodes"] * known["queries"] + known["prompts"]
+    if not prompt and deployment.timed:
+        new, last = (_filled(deployment, known, rows) for rows in (new, last))
     for section in deployment.sections if prompt else deployment.decoding:
         tokens = last if section.name == "head" else new
         sizes: dict[str, Number] = {**_dims(section, deployment), "b": tokens, "t": 1.0, "s": 1.0, "m": 1.0}
@@ -109,7 +112,7 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
         cost.lines += _beside(deployment, known)
     if not numpy.all(deployment.plan.pipe == 1):
         cost.lines.append(_hop_line(deployment, new, "prefill" if prompt else "decode"))
-    _add_host(cost, deployment, known, last)
+    _add_host(cost, deployment, known, known["decodes"] * known["queries"] + known["prompts"])
     return cost
 
 
@@ -127,6 +130,15 @@ def _hop_line(deployment: Deployment, tokens: Number, phase: str) -> ServingLine
         "step", phase, "R", "permute", ("pipe",), stages - 1, "", "", "activation", 0.0, 0.0, volume, lower, taken, taken,
         issued=2.0, volume=volume,
     )  # fmt: skip
+
+
+def _filled(deployment: Deployment, known: dict[str, Any], rows: Any) -> Any:
+    """The rows of a step with those that fill its graph up, on every data rank."""
+    sizes = deployment.engine.host.graph_sizes
+    if not sizes:
+        return rows
+    ranks = deployment.plan.data
+    return where(known["prompts"] > 0, rows, filled(rows / ranks, sizes) * ranks)
 
 
 def _reading(deployment: Deployment, section: Section, prompt: bool) -> Reading:
@@ -269,7 +281,8 @@ def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any]
     cost.host = host.step_s + own / ways
     issued = sum(line.issued * line.times for line in cost.lines)
     cost.sampling = host.sample_s + sampled + engine.kernels.gap_s * issued
-    replayed = where(known["prompts"] > 0, host.prompt_graphs, host.graphs)
+    rows = known["decodes"] * known["queries"] / deployment.plan.data
+    replayed = where(known["prompts"] > 0, host.prompt_graphs, captured(rows, host.graph_sizes) & host.graphs)
     routed = sum(line.issued * line.times for line in cost.lines if line.term == "experts") / EXPERT_KERNELS
     pace = issued * host.kernel_s + routed * host.expert_layer_s + deployment.latent * host.latent_layer_s
     cost.issuing = where(replayed, 0.0, pace)

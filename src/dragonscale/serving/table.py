@@ -69,6 +69,10 @@ class StepTable:
             for one in probes
         )
         self.gaps_prompt, self.gaps_mixed = self.gaps_prompt - plain, self.gaps_mixed - plain
+        sizes = deployment.engine.host.graph_sizes
+        self.largest_graph = sizes[-1][0] * self.ranks if sizes else math.inf
+        beyond = Iteration(decodes=(self.largest_graph + 1) * self.stages, keys=16) if sizes else None
+        self.floor_eager = float(numpy.ravel(iteration_cost(deployment, beyond).issuing)[0]) if beyond else 0.0
         self.per_token = float(numpy.ravel(cache_per_chip(deployment, 2.0) - cache_per_chip(deployment, 1.0))[0])
 
     def _host(self, decodes: float, prompts: float, tokens: float) -> float:
@@ -182,7 +186,8 @@ class StepTable:
             own = max(decodes / self.stages, 1.0)
             host = self._host(own, 0, 0)
             fixed = self.decoding(own * queries) + self.head(own * queries)
-            floor = max(self.floor_decode, self.deployment.engine.host.token_stream_s * decodes * queries)
+            issuing = self.floor_decode if own * queries <= self.largest_graph else self.floor_eager
+            floor = max(issuing, self.deployment.engine.host.token_stream_s * decodes * queries)
             scale = 1.0 if queries == 1 else self._verify(decodes, queries)
             found = (fixed + host, floor + host, self._line(own), scale)
             self._steps[(decodes, queries)] = found

@@ -8,8 +8,9 @@ from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.disaggregation import alone
-from dragonscale.serving.engine import Engine, load_engine
+from dragonscale.serving.engine import Engine, load_engine, split_settings
 from dragonscale.serving.formats import product_format
 from dragonscale.serving.frontier import Ask
 from dragonscale.serving.launch import LaunchLimits, engine_on
@@ -79,8 +80,23 @@ class ServeAsked:
 
     def engine_on(self, chip: Chip) -> Engine:
         """The engine as it is launched on a chip."""
-        engine = engine_on(self.engine, chip, self.model, self.limits)
+        engine = engine_on(self.engine, chip, self.model, self.limits, self._chips(chip))
         return alone(engine) if self.apart else engine
+
+    def engine_words(self, chip: Chip) -> str:
+        """The engine on a chip as it can be asked for by name, with the settings that were said."""
+        name, comma, settings = self.engine.partition(",")
+        return f"{self.engine_on(chip).name}{comma}{settings}" if name.strip() == AUTO else self.engine
+
+    def why_engine(self, chip: Chip) -> str:
+        """Why this engine, where nobody named one."""
+        if self.engine.partition(",")[0].strip() != AUTO:
+            return ""
+        return auto_choice(chip, self.model, self._chips(chip)).why
+
+    def _chips(self, chip: Chip) -> int | None:
+        """Chips of the slice that was asked for."""
+        return next((piece.chips for own, piece in self.targets if piece is not None and own.name == chip.name), None)
 
     @property
     def several(self) -> bool:
@@ -131,8 +147,9 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     _check_formats(question)
     if saved is not None:
         saved = replace(saved, plan=_merged(saved, question, targets, model))
-    engine = question.engine or (saved.engine if saved else "") or "generic"
-    load_engine(engine)
+    engine = question.engine or (saved.engine if saved else "") or AUTO
+    if split_settings(engine)[0] != AUTO:
+        load_engine(engine)
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     ask = Ask(
         prompt=_tokens(question.prompt, "prompt"),

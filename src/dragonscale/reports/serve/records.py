@@ -16,6 +16,10 @@ class ServeRequest(msgspec.Struct):
     rate_per_s: float | None
     parameters: int
     engine: str
+    engine_why: str = ""
+    """Why this engine, where nobody named one."""
+    engines: dict[str, str] = {}
+    """The engine on each chip."""
 
 
 class StepTerm(msgspec.Struct):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from dragonscale.hardware import parse_slice
+from dragonscale.hardware import Chip, parse_slice
 from dragonscale.hardware.prices import unpriced
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.reports.prices import price_rows
@@ -28,7 +28,9 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     configs = search(asked, progress)
     seconds = time.perf_counter() - start
     error = expected_error(asked.engine_on(asked.targets[0][0]).name, asked.targets[0][0].kind)
-    report = ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
+    report = ServeReport(
+        asked.model.name, _request(asked, asked.targets[0][0]), [], [], len(configs), seconds, [], [], "", error
+    )
     if not configs:
         report.notes = unfit(asked)
         report.advice = "Bound by memory: more chips, chips with more memory, or narrower formats."
@@ -37,6 +39,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
+    report.workload = _request(asked, best.piece.chip)
     report.expected_error = expected_error(asked.engine_on(best.piece.chip).name, best.piece.chip.kind)
     report.configs = [config_report(asked, one, full=True) for one in chosen]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
@@ -68,11 +71,14 @@ def _point(one: Config) -> FrontierPoint:
     )  # fmt: skip
 
 
-def _request(asked: ServeAsked) -> ServeRequest:
+def _request(asked: ServeAsked, chip: Chip) -> ServeRequest:
+    """What was asked, with the engine of the best configuration's chip."""
     ask = asked.ask
     return ServeRequest(
-        ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked), asked.engine
-    )
+        ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked),
+        asked.engine_words(chip), asked.why_engine(chip),
+        {own.name: asked.engine_words(own) for own, _ in asked.targets},
+    )  # fmt: skip
 
 
 def save_best(report: ServeReport, path: str) -> None:

@@ -15,7 +15,7 @@ class SimulateQuestion:
     plan: str = ""
     """Its sharding and formats: tensor=8,weights=fp8,compute=fp8,kv=fp8, or a plan file."""
     engine: str = ""
-    """The software: generic, vllm, sglang, trtllm …"""
+    """The software: vllm, sglang, trtllm, vllm-tpu, generic …; auto, the default: what people run there."""
     max_seqs: int | None = None
     """Sequences that a data rank decodes at once, at most."""
     token_budget: int | None = None

@@ -12,6 +12,7 @@ from dragonscale.hardware import parse_slice
 from dragonscale.hardware.prices import read_prices, slice_at_price
 from dragonscale.models import load_model
 from dragonscale.reports.simulate.question import SimulateQuestion
+from dragonscale.serving.auto import AUTO
 from dragonscale.serving.deployment import Deployment, deploy, filling
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.plan import ServingPlan
@@ -96,7 +97,7 @@ def _deployment(name: str, question: SimulateQuestion) -> Deployment:
     plan = saved.plan if saved.whole else filling(saved.plan, piece)
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     model = load_model(name)
-    engine = engine_on(question.engine or saved.engine or "generic", piece.chip, model, limits)
+    engine = engine_on(question.engine or saved.engine or AUTO, piece.chip, model, limits, piece.chips)
     return deploy(model, piece, plan, engine)
 
 
