@@ -137,7 +137,7 @@ WRONG = {
     "bad failure": (["--rate", "4/s", "--fail", "first"], "REPLICA@TIME"),
     "bad scaling": (["--rate", "4/s", "--autoscale", "2-16"], "LEAST..MOST"),
     "bad prefixes": (["--rate", "4/s", "--prefixes", "many"], "GROUPSxTOKENS"),
-    "drafts alone": (["--rate", "4/s", "--drafts", "3"], "needs --acceptance"),
+    "drafts alone": (["--rate", "4/s", "--drafts", "3"], "need --speculate"),
     "no replica": (["--rate", "4/s", "--replicas", "0"], "at least 1"),
     "plan of another size": (["--rate", "4/s", "--plan", "tensor=2"], "uses 2 chips"),
 }

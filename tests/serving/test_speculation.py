@@ -1,9 +1,12 @@
 """Drafting: what a loop costs and yields, how many drafts are best, and when they hurt."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dragonscale.errors import InputError
 from dragonscale.models import load_model
+from dragonscale.serving.acceptance import read_acceptance, tokens_per_loop
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.phases import decode, iteration_cost
 from dragonscale.serving.speculation import (
@@ -15,6 +18,7 @@ from dragonscale.serving.speculation import (
     loop_seconds,
     speculate,
 )
+from dragonscale.simulation.speculation import verify_steps
 
 LARGE = deploy("llama3-70b", "h100:4", "tensor=4,weights=fp8,compute=fp8,kv=fp8")
 SMALL = Draft(0.75, model=load_model("llama3-8b"))
@@ -71,3 +75,27 @@ def test_many_batches_at_once_are_each_alone() -> None:
 def test_an_acceptance_is_a_probability(chance: float) -> None:
     with pytest.raises(InputError, match="probability"):
         Draft(chance)
+
+
+@given(chance=st.floats(0.05, 0.95), drafts=st.integers(1, 8), lost=st.floats(0, 0.5))
+def test_acceptance_by_position(chance: float, drafts: int, lost: float) -> None:
+    """The same chance at every position is that chance; chances that fall give fewer tokens, never below those of the first draft."""
+    falling = tuple(chance * (1 - lost) ** place for place in range(drafts))
+    assert tokens_per_loop((chance,) * drafts, drafts) == pytest.approx(tokens_per_loop(chance, drafts))
+    assert 1 + chance <= tokens_per_loop(falling, drafts) + 1e-12
+    assert tokens_per_loop(falling, drafts) <= tokens_per_loop(chance, drafts) + 1e-12
+
+
+def test_later_drafts_that_fail_are_not_worth_making() -> None:
+    even, falling = (Draft(chances, part=0.02) for chances in ((0.85,), (0.85, 0.5, 0.2, 0.1)))
+    assert best_loop(LARGE, falling, 8, 2000).drafts < best_loop(LARGE, even, 8, 2000).drafts
+    steps, tokens = (
+        sum(column) for column in zip(*(verify_steps(500, 3, (0.85, 0.7, 0.5), 1, n) for n in range(200)), strict=True)
+    )
+    assert tokens / steps == pytest.approx(tokens_per_loop((0.85, 0.7, 0.5), 3), rel=0.01)
+
+
+@pytest.mark.parametrize("text", ["0.8,", "high", "0.8,1.2", "-0.1"])
+def test_what_is_no_acceptance_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="probability"):
+        read_acceptance(text)

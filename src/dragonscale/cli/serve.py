@@ -48,7 +48,10 @@ def run(
     spread: Annotated[
         str, Parameter(help="What tensor ways beyond the KV heads do with the cache: copy, batch or sequence.")
     ] = "",
-    speculate: Annotated[float | None, Parameter(help="Draft tokens, each accepted with this probability.")] = None,
+    speculate: Annotated[
+        str,
+        Parameter(help="Draft tokens, each right with this probability (0.8), or one for each in turn (0.85,0.7,0.5)."),
+    ] = "",
     drafts: Annotated[int | None, Parameter(help="Tokens to draft; the best number without it.")] = None,
     draft: Annotated[str, Parameter(help="The model that drafts; heads of the model's own without it.")] = "",
     disaggregate: Annotated[bool, Parameter(negative="", help="Add prefill and decode in pools of their own.")] = False,

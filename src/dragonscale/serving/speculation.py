@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy
 
-from dragonscale.errors import InputError
 from dragonscale.models.transformer import Transformer
 from dragonscale.numbers import Number
+from dragonscale.serving.acceptance import Acceptance, check_acceptance, tokens_per_loop
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import decode, iteration_cost
 
@@ -25,17 +25,16 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 @dataclass(frozen=True)
 class Draft:
     """Who drafts: a small `model` on the same chips, or heads of the model's own (multi-token modules, EAGLE) that take
-    `part` of a step of it for each draft. `acceptance` is the probability that a draft is right, the ones before it right;
-    `counts` are the numbers of drafts to choose from."""
+    `part` of a step of it for each draft. `acceptance` is the probability that a draft is right, the ones before it right, for
+    all of them or by position; `counts` are the numbers of drafts to choose from."""
 
-    acceptance: float
+    acceptance: Acceptance
     model: Transformer | None = None
     part: float = 0.0
     counts: tuple[int, ...] = tuple(range(MOST + 1))
 
     def __post_init__(self) -> None:
-        if not 0 <= self.acceptance <= 1:
-            raise InputError(f"The acceptance of a draft is {self.acceptance}; it is a probability between 0 and 1.")
+        check_acceptance(self.acceptance)
 
 
 @dataclass(frozen=True)
@@ -57,17 +56,6 @@ class Speculated:
     def speedup(self) -> float:
         """How much sooner tokens come than without drafts; below 1 it hurts."""
         return self.plain / self.tpot
-
-
-def tokens_per_loop(acceptance: Number, drafts: int) -> Number:
-    """Tokens of one loop, on average, when each draft is right with the probability `acceptance`: those up to the first wrong
-    one, and the one that the model itself adds.
-
-    >>> round(tokens_per_loop(0.75, 3), 3)
-    2.734
-    """
-    right: list[Number] = [acceptance**count for count in range(1, drafts + 1)]
-    return 1 + sum(right)
 
 
 def head_part(model: Transformer, layers: float = 1.0) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy
 
 from dragonscale.errors import Infeasible
+from dragonscale.serving.acceptance import Acceptance
 from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import Engine
@@ -13,7 +14,9 @@ from dragonscale.simulation.fleet import Pool
 from dragonscale.simulation.scheduler import Scheduler
 
 
-def scheduler_of(engine: Engine, data: int = 1, draft: int = 0, acceptance: float = 0.0, stages: int = 1) -> Scheduler:
+def scheduler_of(
+    engine: Engine, data: int = 1, draft: int = 0, acceptance: Acceptance = 0.0, stages: int = 1
+) -> Scheduler:
     """The scheduler of an engine; `data` ranks each have its sequences and tokens, and of a pipeline's `stages` each has a part of
     the batch under way, with a token budget of its own."""
     return Scheduler(
@@ -44,7 +47,7 @@ def cache_tokens(deployment: Deployment, longest: int) -> int:
 
 def pool_for(
     deployment: Deployment, longest: int, replicas: int = 1, draft: int = 0,
-    acceptance: float = 0.0, draft_part: float = 0.0, drafter: Deployment | None = None,
+    acceptance: Acceptance = 0.0, draft_part: float = 0.0, drafter: Deployment | None = None,
     **more: Any,
 ) -> Pool:  # fmt: skip
     """Replicas of a deployment for requests of up to `longest` tokens; `more` goes to `Pool` (router, autoscale …)."""

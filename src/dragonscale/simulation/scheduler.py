@@ -19,6 +19,7 @@ places, as padding. A prompt that is longer than the budget of an engine that do
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError, unknown
+from dragonscale.serving.acceptance import Acceptance, check_acceptance
 
 KINDS = ("static", "continuous", "chunked")
 RESERVES = ("prompt", "whole")
@@ -31,7 +32,7 @@ class Scheduler:
     `sequences` and `tokens` cap an iteration. Pages are taken for the prompt at admission and one by one afterwards, or
     (`reserve="whole"`) for prompt and output at once, which never preempts. `watermark` is the share of pages that an
     admission must leave free (vLLM's block manager: 0.01). `draft` tokens are proposed to every sequence in each step and
-    each is accepted with probability `acceptance`, given those before it. While an iteration runs, `ahead` more are
+    each is accepted with probability `acceptance`, given those before it (by position where it is several). While an iteration runs, `ahead` more are
     settled already (asynchronous scheduling: 1), so a request that comes meanwhile waits for them too; and new requests
     are looked for every `poll` iterations only. An idle engine takes them at once. A static batch starts when it is full or its
     oldest member has waited `patience_s`."""
@@ -44,7 +45,7 @@ class Scheduler:
     watermark: float = 0.01
     page_tokens: int = 16
     draft: int = 0
-    acceptance: float = 0.0
+    acceptance: Acceptance = 0.0
     patience_s: float = 0.0
     ahead: int = 0
     poll: int = 1
@@ -57,10 +58,10 @@ class Scheduler:
         for name in ("sequences", "tokens", "page_tokens"):
             if getattr(self, name) < 1:
                 raise InputError(f"An engine's {name} is {getattr(self, name)}; it must be at least 1.")
+        check_acceptance(self.acceptance, "An engine's acceptance")
         for name, holds, wanted in (
             ("watermark", 0 <= self.watermark < 1, "a share of the pages, from 0 to below 1"),
             ("draft", self.draft >= 0, "0 (no speculation) or more tokens"),
-            ("acceptance", 0 <= self.acceptance <= 1, "a probability, from 0 to 1"),
             ("ahead", self.ahead >= 0, "0 or more iterations"),
             ("poll", self.poll >= 1, "1 or more iterations"),
             ("patience_s", self.patience_s >= 0, "0 or more seconds"),

@@ -8,6 +8,7 @@ from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.serving.acceptance import read_acceptance
 from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.disaggregation import alone
 from dragonscale.serving.engine import Engine, load_engine, split_settings
@@ -48,7 +49,7 @@ class ServeQuestion:
     batch: str = ""
     cached: float = 0.0
     spread: str = ""
-    speculate: float | None = None
+    speculate: str = ""
     drafts: int | None = None
     draft: str = ""
     disaggregate: bool = False
@@ -241,7 +242,7 @@ def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
 
 
 def _draft(question: ServeQuestion, model: Transformer) -> Draft | None:
-    if question.speculate is None:
+    if not question.speculate.strip():
         if question.draft or question.drafts is not None:
             raise InputError(
                 "--draft and --drafts need --speculate, the probability that a draft is accepted, such as 0.7."
@@ -250,9 +251,10 @@ def _draft(question: ServeQuestion, model: Transformer) -> Draft | None:
     if question.drafts is not None and not 0 <= question.drafts <= MOST_DRAFTS:
         raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MOST_DRAFTS} tokens.")
     counts = tuple(range(MOST + 1)) if question.drafts is None else (question.drafts,)
+    chances = read_acceptance(question.speculate)
     if question.draft:
-        return Draft(question.speculate, load_model(question.draft), counts=counts)
-    return Draft(question.speculate, part=head_part(model), counts=counts)
+        return Draft(chances, load_model(question.draft), counts=counts)
+    return Draft(chances, part=head_part(model), counts=counts)
 
 
 def _notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ class Speculation(msgspec.Struct):
     """Drafting in the best configuration. `hurts_from_batch` is the batch from which no draft pays, if there is one up to
     `most_batch`, the largest that fits."""
 
-    acceptance: float
+    acceptance: list[float]
     drafter: str
     batch: int
     rows: list[DraftRow]

@@ -27,7 +27,7 @@ def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
     loops = speculate(deployment, draft, config.batch, keys, tuple(range(most + 1)))
     rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
     return Speculation(
-        acceptance=draft.acceptance,
+        acceptance=list(draft.acceptance) if isinstance(draft.acceptance, tuple) else [draft.acceptance],
         drafter=draft.model.name if draft.model is not None else "heads of its own",
         batch=config.batch,
         rows=rows,

@@ -68,8 +68,10 @@ class SimulateQuestion:
     """How many of them."""
     drafts: int = 0
     """Speculate: tokens drafted at a time."""
-    acceptance: float = 0.0
-    """The probability that a drafted token is right."""
+    speculate: str = ""
+    """The probability that a drafted token is right (0.8), or one for each draft in turn (0.85,0.7,0.5)."""
+    acceptance: str = ""
+    """Another name for --speculate."""
     draft: str = ""
     """A small model that drafts; without one, the model's own extra heads."""
     autoscale: str = ""

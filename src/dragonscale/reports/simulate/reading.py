@@ -12,6 +12,7 @@ from dragonscale.hardware import parse_slice
 from dragonscale.hardware.prices import read_prices, slice_at_price
 from dragonscale.models import load_model
 from dragonscale.reports.simulate.question import SimulateQuestion
+from dragonscale.serving.acceptance import read_acceptance
 from dragonscale.serving.auto import AUTO
 from dragonscale.serving.deployment import Deployment, deploy, filling
 from dragonscale.serving.launch import LaunchLimits, engine_on
@@ -183,19 +184,33 @@ def _arrivals(question: SimulateQuestion, rate: float | None) -> Arrivals:
     return sim.Poisson(rate)
 
 
+def _drafts(question: SimulateQuestion) -> tuple[int, tuple[float, ...]]:
+    """Tokens to draft, and how often each is right; as many as chances are given, where the number is not said."""
+    text = question.speculate or question.acceptance
+    if not text:
+        if question.drafts or question.draft:
+            raise InputError(
+                "--drafts and --draft need --speculate (or --acceptance), the probability that a draft is right (0.7, say)."
+            )
+        return 0, (0.0,)
+    chances = read_acceptance(text, "--speculate" if question.speculate else "--acceptance")
+    if not question.drafts and len(chances) == 1:
+        raise InputError("--speculate with one probability needs --drafts, the tokens to draft at a time (3, say).")
+    return question.drafts or len(chances), chances
+
+
 def _pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> sim.Pool:
     drafter = None
     if question.draft:
         drafter = deploy(load_model(question.draft), deployment.piece, deployment.plan, deployment.engine)
-    elif question.drafts and not question.acceptance:
-        raise InputError("--drafts needs --acceptance, the probability that a drafted token is right (0.7, say).")
+    drafts, chances = _drafts(question)
     pool = pool_for(
         deployment,
         longest,
         question.replicas,
-        draft=question.drafts,
-        acceptance=question.acceptance,
-        draft_part=0.0 if drafter is not None or not question.drafts else head_part(deployment.model),
+        draft=drafts,
+        acceptance=chances,
+        draft_part=0.0 if drafter is not None or not drafts else head_part(deployment.model),
         drafter=drafter,
         router=question.router,
         share_prefixes=bool(question.prefixes or question.trace),

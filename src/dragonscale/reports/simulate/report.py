@@ -118,7 +118,7 @@ def _latency(summary: Summary) -> Latency:
 
 def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:
     """The planner's steady state at the mean batch, and the most that replicas can do."""
-    if asked.prefill is not None or asked.question.drafts or not result.outcome.finished:
+    if asked.prefill is not None or asked.fleet.pool.scheduler.draft or not result.outcome.finished:
         return None
     deployment = asked.deployment
     formats = Formats(deployment.plan.weights, deployment.plan.compute, deployment.plan.kv, deployment.plan.attention)
