@@ -151,6 +151,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         SafeTensors(tmp_path / "..")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eight")
 def test_a_run_begins_from_a_checkpoint(tmp_path: Path) -> None:
     """The loss of the first step is that of the checkpoint's own weights, on whatever mesh."""

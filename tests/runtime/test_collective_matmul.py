@@ -70,9 +70,7 @@ def test_the_plain_form_blocks_on_the_collective_that_is_replaced(line: str, eig
     assert ("all_reduce" if collective == "reduce_scatter" else collective) in kinds
 
 
-@pytest.mark.parametrize(
-    "size", [3, 4, pytest.param(2, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("size", [3, *(pytest.param(size, marks=pytest.mark.slow) for size in (2, 4, 6))])
 def test_gradients_on_rings_of_any_size(size: int, eight: list[Any]) -> None:
     mesh = mesh_of(eight, (1, size))
     target = jnp.cos(jnp.arange(24 * 96.0)).reshape(24, 96)
