@@ -1,18 +1,28 @@
-"""Write the bands of expected step times from measured training runs.
+"""Write the bands of expected step times and of servers' latencies and rates from measured runs.
 
-    python -m tools.fit_bands            # print them, and how they hold for sources left out
-    python -m tools.fit_bands --write    # and write src/dragonscale/training/errors.toml
+    python -m tools.fit_bands                    # print those of training, and how they hold for sources left out
+    python -m tools.fit_bands serving            # those of serving, and how they hold for models on chips left out
+    python -m tools.fit_bands serving --write    # and write src/dragonscale/serving/errors.toml
 
-How is told in `dragonscale/evidence/training_bands.py`. `generic` is no stack that was measured: every run is judged by
-it too."""
+How is told in `dragonscale/evidence/training_bands.py` and `serving_bands.py`. `generic` is no stack and no engine that was
+measured: every training run and every fifth served run is judged by it too."""
 
 import argparse
 from collections import defaultdict
 from dataclasses import replace
 
+from dragonscale.evidence.inference import inference_cases
+from dragonscale.evidence.inference_predict import predict as expect
 from dragonscale.evidence.rows import attempt
+from dragonscale.evidence.serving import predict_all, served_runs
+from dragonscale.evidence.serving_bands import ServedResidual, best_stretch, inference_residuals, served_residuals
+from dragonscale.evidence.serving_bands import best_tail as served_tail
+from dragonscale.evidence.serving_bands import kinds_of as served_kinds
+from dragonscale.evidence.serving_bands import left_out as left_out_served
+from dragonscale.evidence.serving_shipped import as_shipped
 from dragonscale.evidence.training import predict, residual, training_runs
 from dragonscale.evidence.training_bands import Residual, best_tail, kinds_of, left_out
+from dragonscale.serving.bands import LEAST as SERVED_LEAST
 from dragonscale.training.bands import LEAST, UNNAMED
 from dragonscale.training.evaluation import first
 from tools.refit import MEASURED, ROOT
@@ -35,10 +45,69 @@ def residuals(stack: str = "") -> list[Residual]:
     return [replace(one, kind=replace(one.kind, stack=stack)) for one in found] if stack else found
 
 
+SERVED = ROOT / "src" / "dragonscale" / "serving" / "errors.toml"
+SERVED_HEAD = """\
+# How far measured servers were from what was expected of them, by kind of run: dense or moe, chip or generation, engine.
+# low and high: four of five runs had 1 + low to 1 + high times the expected number; median: the median relative error. tail: the
+# part of the runs that is left outside on each side so that this holds for a model on a chip that was left out. stretch: how
+# much wider, in logarithms, the band of a chip is of which neither kernels nor runs were measured. tpot, ttft: servers under
+# load; tokens: their rates and those of full servers; step: static batches and single steps. Written by
+# `python -m tools.fit_bands serving --write` from docs/data/measured/serving.csv.gz and inference.csv.gz.
+"""
+
+
+def served(engine: str = "", sampled: bool = False) -> dict[str, list[ServedResidual]]:
+    """How far every served run and every published latency and rate is from what was expected, by its own engine or another."""
+    runs, reasons = served_runs(MEASURED / "serving.csv.gz")
+    if engine:
+        return served_residuals(predict_all([as_shipped(run, engine) for run in runs[:: 5 if sampled else 1]], reasons))
+    cases, reasons = inference_cases(MEASURED / "inference.csv.gz")
+    found, more = served_residuals(predict_all(runs, reasons)), inference_residuals(attempt(cases, expect, reasons))
+    return {measure: [*found[measure], *more[measure]] for measure in found}
+
+
+def write_served(write: bool) -> None:
+    """The bands of servers."""
+    own, unnamed = served(), served(UNNAMED[0], sampled=True)
+    text = SERVED_HEAD
+    for measure, found in own.items():
+        tail = served_tail(found, measure)
+        stretch = best_stretch(found, measure, tail)
+        held = left_out_served(found, measure, tail, lambda one: one.pair)
+        whole = left_out_served(found, measure, tail, lambda one: one.kind.generation, stretch)
+        kinds = served_kinds(found, tail)
+        others = served_kinds(unnamed[measure], tail) if unnamed[measure] else {}
+        kinds |= {name: row for name, row in others.items() if name.endswith(f" {UNNAMED[0]}")}
+        print(
+            f"{measure:<8} {len(held):5d} runs, {sum(held) / len(held):.0%} inside with their model on their chip left out"
+        )
+        print(f"{'':<8} {'':5}       {sum(whole) / len(whole):.0%} with the generation of their chip left out")
+        text += f"\n[{measure}]\ntail = {tail}\nstretch = {stretch}\n\n[{measure}.kinds]\n"
+        text += "".join(
+            f'"{name}" = {{ runs = {int(row["runs"])}, low = {row["low"]:.3f}, high = {row["high"]:.3f}, '
+            f"median = {row['median']:.3f} }}\n"
+            for name, row in kinds.items()
+            if row["runs"] >= SERVED_LEAST
+        )
+    if write:
+        SERVED.write_text(text, encoding="utf-8")
+    else:
+        print(text)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the bands of expected step times from measured runs.")
+    parser = argparse.ArgumentParser(description="Write the bands of expected numbers from measured runs.")
+    parser.add_argument("kind", nargs="?", choices=["training", "serving"], default="training")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    if options.kind == "serving":
+        write_served(options.write)
+    else:
+        write_training(options.write)
+
+
+def write_training(write: bool) -> None:
+    """The bands of training steps."""
     own = residuals()
     tail = best_tail(own)
     kinds = kinds_of(own, tail)
@@ -58,7 +127,7 @@ def main() -> None:
         if row["runs"] >= LEAST
     )
     text = f"{HEAD}tail = {tail}\n\n[kinds]\n{''.join(rows)}"
-    if options.write:
+    if write:
         TABLE.write_text(text, encoding="utf-8")
     else:
         print(text)

@@ -7,7 +7,6 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.inference import inference_cases
-from dragonscale.reports.serve.errors import expected_error
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.engine import Engine, adjust, engines, load_engine
@@ -53,11 +52,3 @@ def test_a_share_of_what_is_free() -> None:
     free = room.hbm - room.weights - room.working - room.reserve
     assert room.cache == pytest.approx(0.9 * free)
     assert capacity(deploy("llama3-70b", "h100:8", "tensor=8", "vllm")).usable == pytest.approx(0.9 * room.hbm)
-
-
-def test_errors_are_those_of_the_engine_and_the_chip() -> None:
-    assert expected_error("vllm", "gpu").tpot != expected_error("trtllm", "gpu").tpot
-    assert expected_error("vllm", "tpu").tpot is None
-    none = expected_error("jetstream", "gpu")
-    assert (none.latency, none.throughput, none.tpot, none.ttft) == (None, None, None, None)
-    assert "no run of jetstream on a GPU" in none.source

@@ -10,6 +10,7 @@ APART = {
     "tpot": "TPOT",
     "ttft": "TTFT",
 }
+BANDS = {"tpot": "TPOT", "ttft": "TTFT", "tokens": "tokens per second"}
 PARTS = {"": "", "dense": ", dense", "moe": ", MoE"}
 RECIPES = {"stated": "launch script published", "inferred": "a launch setting inferred from results"}
 
@@ -57,6 +58,19 @@ def _training(found: dict[str, Any]) -> list[str]:
         )
     if searched := found.get("searched"):
         lines.append(_searched(searched))
+    return [*lines, ""]
+
+
+def _served(found: dict[str, Any]) -> list[str]:
+    """Whether the bands of servers hold."""
+    if "engines" not in found:
+        return []
+    lines = []
+    for name, band in found["band"].items():
+        how = ", each model on each chip left out in turn" if band["pairs_left_out"] else ""
+        lines.append(
+            f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%} around {BANDS[name]}{how}."
+        )
     return [*lines, ""]
 
 
@@ -129,6 +143,7 @@ def score_text(found: dict[str, Any], group: str, parts: tuple[str, ...] = ()) -
         *_apart(found),
         *_training(found),
         *_memory(found),
+        *_served(found),
         *(_served_choices(found["choices"]) if "choices" in parts else ()),
     ]
     worst = [

@@ -1,5 +1,6 @@
 """The text of `dscale serve`: the best configurations, where the time and the memory of the best go, the frontier."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -104,16 +105,24 @@ def best_lines(report: Any, best: Any) -> list[str]:
     lines.append(_bounds(best))
     lines += ["", *_stacked("prefill", [(row.name, row.expected_s) for row in best.prefill_terms])]
     lines += ["", *_memory(best), "", *_costs(report, best)]
-    return [*lines, _error(report.expected_error)]
+    return [*lines, *band_lines(report, best)]
 
 
-def _error(error: Any) -> str:
-    """How far such expectations have been from measurements."""
-    parts = {"steps": error.latency, "throughput": error.throughput, "TPOT": error.tpot, "TTFT": error.ttft}
-    known = [f"{name} {value:.0%}" for name, value in parts.items() if value is not None]
-    if not known:
-        return f"error of expectations: unknown, {error.source}"
-    return f"median error of expectations: {', '.join(known)} ({error.source})"
+def band_lines(report: Any, best: Any) -> list[str]:
+    """The expected numbers with their bands, and what these rest on."""
+    shown = (
+        f"TPOT {_band(best.tpot_s, best.tpot_low_s, best.tpot_high_s)}",
+        f"TTFT {_band(best.ttft_s, best.ttft_low_s, best.ttft_high_s)}",
+        f"{best.output_tokens_per_s_per_chip:,.0f} tok/s/chip ({best.tokens_low:,.0f} to {best.tokens_high:,.0f})",
+    )
+    source = report.expected_error.source
+    often = ": a guess" if len(best.estimated) == len(shown) else " in 4 of 5 runs like this"
+    told = f"{', '.join(shown)}{often}. {source[:1].upper()}{source[1:]}."
+    return textwrap.wrap(told, WIDTH, initial_indent="expected ", subsequent_indent="  ")
+
+
+def _band(value: float, low: float, high: float) -> str:
+    return f"{amount(value, 's')} ({amount(low, 's')} to {amount(high, 's')})"
 
 
 def _bounds(best: Any) -> str:

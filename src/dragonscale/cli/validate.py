@@ -62,13 +62,17 @@ def serving(
     choices: Annotated[
         bool, Parameter(negative="", help="Print what the predicted best configuration costs over the measured best.")
     ] = False,
+    engine: Annotated[
+        str,
+        Parameter(help="Score every row by this engine as it is shipped; auto: by what people run. Else by its own."),
+    ] = "",
     out: Out = None,
     json: Json = False,
 ) -> int:
     """Score simulated times to the first token and between tokens against measured ones."""
     from dragonscale.evidence.serving import validate
 
-    return _answer(validate(file), out, json, ("choices",) if choices else ())
+    return _answer(validate(file, engine), out, json, ("choices",) if choices else ())
 
 
 def _answer(report: Any, out: str | None, json: bool, parts: tuple[str, ...] = ()) -> int:

@@ -7,6 +7,7 @@ Time to first token (TTFT) and time per output token (TPOT) are scored apart; th
 numbers are TPOT's."""
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ import numpy
 
 from dragonscale.evidence.rows import attempt, read_cases
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of, worst_of
+from dragonscale.evidence.serving_bands import coverage, served_residuals
 from dragonscale.evidence.serving_choices import choices
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_rows import FORMS, ServedRun, run_of
+from dragonscale.evidence.serving_shipped import as_shipped
 from dragonscale.hardware import parse_slice
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
@@ -138,12 +141,15 @@ def predict_all(runs: Sequence[ServedRun], reasons: list[str]) -> list[tuple[Ser
 
 
 def _deployed(run: ServedRun) -> tuple[object, ...]:
-    return run.row.engine, run.row.model, run.row.chip, run.plan, _captured(run)
+    return run.engine.name, run.row.model, run.row.chip, run.plan, _captured(run)
 
 
-def validate(path: str | Path) -> ScoreReport:
-    """Score every row of a file of measured serving runs."""
+def validate(path: str | Path, engine: str = "") -> ScoreReport:
+    """Score every row of a file of measured serving runs, each by its own engine as it was launched, or all by one as it is
+    shipped."""
     runs, reasons = served_runs(path)
+    if engine:
+        runs = [run for _, run in attempt(runs, lambda run: as_shipped(run, engine), reasons)]
     judged = predict_all(runs, reasons)
     tpot = [(run, _scored(run, run.row.tpot_s, each)) for run, (_, each) in judged]
     ttft = [(run, _scored(run, run.row.ttft_s, first)) for run, (first, _) in judged if not run.recipe.cold]
@@ -159,6 +165,8 @@ def validate(path: str | Path) -> ScoreReport:
             for name, inferred in (("stated", False), ("inferred", True))
         },
         choices=choices(judged),
+        engines=dict(Counter(run.engine.name for run, _ in judged)),
+        band={name: coverage(found, name) for name, found in served_residuals(judged).items() if found},
     )
 
 

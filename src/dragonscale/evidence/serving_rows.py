@@ -25,7 +25,7 @@ from dragonscale.evidence.rows import Form, Row, Skip, count, number, skip_if, t
 from dragonscale.evidence.serving_recipes import Recipe, recipe_of, recipes
 from dragonscale.hardware import load_chip
 from dragonscale.models import Transformer, load_model
-from dragonscale.models.ffn import Moe
+from dragonscale.serving.bands import is_mixture
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
@@ -92,11 +92,6 @@ def run_of(row: ServingRow) -> ServedRun:
 @cache
 def _model(name: str) -> Transformer:
     return load_model(name)
-
-
-def is_mixture(model: Transformer) -> bool:
-    """Whether some layers have experts."""
-    return any(isinstance(layer.ffn, Moe) for layer in model.layers)
 
 
 def split_of(row: Row, mixture: bool, clients: int) -> tuple[int, int, int]:

@@ -50,7 +50,7 @@ def kinds_of(residuals: Sequence[Residual], tail: float) -> dict[str, dict[str, 
             logs.setdefault(name, []).append(one.log)
     found: dict[str, dict[str, float]] = {}
     for name in sorted(logs, key=lambda name: (name != "all", len(name.split()), name)):
-        low, high = (_quantile(logs[name], part) for part in (tail, 1 - tail))
+        low, high = (quantile(logs[name], part) for part in (tail, 1 - tail))
         wider = found.get(_wider(name))
         if wider:
             own = len(logs[name]) / (len(logs[name]) + LENT)
@@ -68,7 +68,7 @@ def _wider(name: str) -> str:
     return f"{model} {rest[0]}" if len(rest) == 2 and rest[0] != "*" else model
 
 
-def _quantile(values: Iterable[float], part: float) -> float:
+def quantile(values: Iterable[float], part: float) -> float:
     """The value below which `part` of them lie, between neighbours in proportion."""
     ordered = sorted(values)
     place = part * (len(ordered) + 1) - 1

@@ -5,8 +5,10 @@ from typing import Any
 import numpy
 
 from dragonscale.numbers import ceil_to
+from dragonscale.reports.serve.errors import add_bands
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, MemoryUse, StepTerm
+from dragonscale.serving.bands import ServedKind, is_mixture
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
@@ -66,9 +68,16 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         fleet_chips=chips, fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
         violations=violations(asked, config),
     )  # fmt: skip
+    add_bands(report, kind_of(asked, config))
     if full:
         _add_details(report, asked, config)
     return report
+
+
+def kind_of(asked: ServeAsked, config: Config) -> ServedKind:
+    """The kind of a configuration, as far as errors go."""
+    chip = config.piece.chip
+    return ServedKind(chip.name, asked.engine_on(chip).name, is_mixture(asked.model))
 
 
 def dtypes_of(config: Config) -> dict[str, str]:

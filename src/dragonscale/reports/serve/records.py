@@ -91,6 +91,16 @@ class ConfigReport(msgspec.Struct):
     fleet_chips: int | None = None
     fleet_usd_per_h: float | None = None
     violations: list[str] = []
+    tpot_low_s: float | None = None
+    tpot_high_s: float | None = None
+    ttft_low_s: float | None = None
+    ttft_high_s: float | None = None
+    tokens_low: float | None = None
+    tokens_high: float | None = None
+    """Between the low and high of each, TPOT, TTFT and output tokens per second per chip were in four of five published runs of
+    this kind."""
+    estimated: list[str] = []
+    """Which of tpot, ttft and tokens are estimated, not fitted: nothing like them was measured on such chips."""
     roofline_s: float | None = None
     terms: list[StepTerm] = []
     prefill_terms: list[StepTerm] = []
@@ -190,9 +200,9 @@ class FrontierPoint(msgspec.Struct):
 
 
 class ExpectedError(msgspec.Struct):
-    """How far expectations of this engine on this kind of chip have been from measurements, as medians of the relative error:
-    latencies of static batches and single steps, throughputs of full servers, and mean TPOT and TTFT of servers under load; null
-    where nothing was measured."""
+    """How far expectations of such servers (chip, engine, dense or MoE) have been from measurements, as medians of the relative
+    error: latencies of static batches and single steps, throughputs of servers, and mean TPOT and TTFT of servers under load; null
+    where nothing was measured. `source` says which runs the bands of the configurations rest on."""
 
     latency: float | None
     throughput: float | None

@@ -8,13 +8,14 @@ from dragonscale.hardware.prices import unpriced
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.reports.prices import price_rows
 from dragonscale.reports.serve.advice import advice, left_out, missed, unfit
-from dragonscale.reports.serve.config import config_report, iterations
+from dragonscale.reports.serve.config import config_report, iterations, kind_of
 from dragonscale.reports.serve.errors import expected_error
 from dragonscale.reports.serve.limits import limit_rows
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import FrontierPoint, ServeReport, ServeRequest
 from dragonscale.reports.serve.search import Progress, parameter_count, ranked, search
 from dragonscale.reports.serve.variants import disaggregation_report, prefix_report, speculation_report
+from dragonscale.serving.bands import ServedKind, is_mixture
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, frontier
 from dragonscale.serving.ledger import iteration_ledger
@@ -27,7 +28,8 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     start = time.perf_counter()
     configs = search(asked, progress)
     seconds = time.perf_counter() - start
-    error = expected_error(asked.engine_on(asked.targets[0][0]).name, asked.targets[0][0].kind)
+    chip = asked.targets[0][0]
+    error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_mixture(asked.model)))
     report = ServeReport(
         asked.model.name, _request(asked, asked.targets[0][0]), [], [], len(configs), seconds, [], [], "", error
     )
@@ -40,7 +42,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
     report.workload = _request(asked, best.piece.chip)
-    report.expected_error = expected_error(asked.engine_on(best.piece.chip).name, best.piece.chip.kind)
+    report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in chosen]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
     report.frontier_by_chip = _by_chip(configs)

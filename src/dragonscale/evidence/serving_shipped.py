@@ -1,0 +1,38 @@
+"""Measured serving runs judged by an engine as it is shipped: its own limits and memory share for the chip, not those of the
+run's launch script. What stays is the load (clients, lengths), the plan with its formats, and whether tokens were drafted. With
+`auto` this is what a user gets who names no engine."""
+
+from dataclasses import replace
+
+import msgspec
+
+from dragonscale.evidence.serving_rows import ServedRun
+from dragonscale.hardware import load_chip
+from dragonscale.serving.engine import Engine
+from dragonscale.serving.launch import engine_on
+
+EVERY_TOKEN = 2**40
+"""More tokens than any iteration has."""
+
+
+def engine_for(name: str, run: ServedRun) -> Engine:
+    """The engine of that name with its settings for the run's chip; `auto`: what people run for the model on the chip."""
+    return engine_on(name, load_chip(run.row.chip), run.model, chips=run.plan.chips)
+
+
+def as_shipped(run: ServedRun, name: str) -> ServedRun:
+    """The run with an engine as it is shipped."""
+    engine = engine_for(name, run)
+    limits = engine.scheduling
+    recipe = msgspec.structs.replace(
+        run.recipe,
+        budget=limits.max_tokens,
+        memory=engine.memory.share,
+        sequences=limits.max_sequences * run.plan.data,
+        poll=(limits.poll, limits.poll),
+        wait=0,
+        interval=engine.host.stream_interval,
+        captured=EVERY_TOKEN if engine.host.prompt_graphs else 0,
+        balance=0,
+    )
+    return replace(run, engine=engine, recipe=recipe)

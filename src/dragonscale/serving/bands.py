@@ -1,0 +1,139 @@
+"""How wrong expected latencies and rates of servers have been, by kind of run: the band around an answer, and what it rests on.
+
+A kind is a chip, an engine, and whether the model is dense or a mixture of experts; four numbers are told apart: `tpot` and
+`ttft` of servers under load, `tokens` per second of full servers, and `step`, the latency of static batches and single steps.
+`errors.toml` has, for every kind with published runs, between which multiples of the expected number four of five of them were;
+kinds with few runs lean on those they belong to, and chips on those of their generation. An answer is *estimated, not fitted*
+where neither the kernels of the chip's generation were measured nor enough of its runs; its band is wider.
+`python -m tools.fit_bands serving --write` writes the file from the measured runs.
+
+>>> (
+...     band_of(ServedKind("gb200", "vllm", True), "tpot").estimated,
+...     band_of(ServedKind("mi355x", "vllm", True), "tpot").estimated,
+... )
+(False, True)
+"""
+
+import functools
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from dragonscale.kernels.profile_file import profile_files, tables_of
+from dragonscale.models import Transformer
+from dragonscale.models.ffn import Moe
+
+NOMINAL = 0.8
+LEAST = 8
+"""Runs that a kind must have to speak for itself."""
+MEASURES = ("tpot", "ttft", "tokens", "step")
+GENERATIONS = {
+    "volta": ("v100",),
+    "ampere": ("a100", "a100-40gb"),
+    "ada": ("l40s",),
+    "hopper": ("h100", "h200", "h800"),
+    "blackwell": ("b200", "b300", "gb200", "gb300"),
+    "cdna": ("mi300x", "mi355x"),
+    "tpu": ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"),
+}
+FAMILIES = ("trtllm-0", "trtllm", "vllm", "sglang")
+"""Engines whose modes and releases are told by what follows the name; TensorRT-LLM 0 compiled its engines and is another one."""
+
+Kinds = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class ServedKind:
+    """What a server is like, as far as errors go."""
+
+    chip: str
+    engine: str
+    moe: bool
+
+    @property
+    def generation(self) -> str:
+        """The chip's generation; the chip itself where the catalogue does not have it."""
+        return next((name for name, chips in GENERATIONS.items() if self.chip in chips), self.chip)
+
+    @property
+    def family(self) -> str:
+        """The engine without its mode or release.
+
+        >>> [ServedKind("h100", engine, False).family for engine in ("trtllm-0.9", "trtllm-bench", "sglang-ep", "pax")]
+        ['trtllm-0', 'trtllm', 'sglang', 'pax']
+        """
+        return next((name for name in FAMILIES if self.engine.startswith(name)), self.engine)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tables that the kind belongs to, the narrowest first."""
+        model, engine = "moe" if self.moe else "dense", self.family
+        own = tuple(f"{model} {place} {engine}" for place in (self.chip, self.generation))
+        return *own, f"{model} {self.chip}", f"{model} {self.generation}", f"{model} * {engine}", model, "all"
+
+
+@dataclass(frozen=True)
+class ServedBand:
+    """Four of five of `runs` runs were between 1 + low and 1 + high times what was expected; `median` is the median error.
+    `estimated`: neither kernels nor enough runs of such a chip were measured."""
+
+    low: float
+    high: float
+    median: float
+    runs: int
+    name: str
+    estimated: bool
+
+    def around(self, value: float) -> tuple[float, float]:
+        """The band around an expected number."""
+        return value * (1 + self.low), value * (1 + self.high)
+
+
+def kind_name(name: str) -> str:
+    """A kind in words.
+
+    >>> kind_name("moe hopper vllm"), kind_name("dense * sglang"), kind_name("all")
+    ('MoE runs of vllm on hopper', 'dense runs of sglang', 'runs')
+    """
+    model, chip, engine = [*(name.replace("moe", "MoE").replace("all", "").split() or [""]), "*", ""][:3]
+    on = "" if chip == "*" else f" on {chip}"
+    return f"{model} runs".lstrip() + (f" of {engine}" if engine and engine != "*" else "") + on
+
+
+@functools.cache
+def tables() -> dict[str, Any]:
+    """`errors.toml`."""
+    return tomllib.loads((resources.files("dragonscale.serving") / "errors.toml").read_text(encoding="utf-8"))
+
+
+def band_of(kind: ServedKind, measure: str, among: Kinds | None = None, stretch: float = 0.0) -> ServedBand:
+    """The band of the narrowest kind that has enough runs."""
+    shipped = tables()[measure]
+    found = shipped["kinds"] if among is None else among
+    name = next((name for name in kind.names if found.get(name, {}).get("runs", 0) >= LEAST), "all")
+    row = found[name]
+    model = "moe" if kind.moe else "dense"
+    own, alike = (found.get(f"{model} {place}", {}).get("runs", 0) for place in (kind.chip, kind.generation))
+    estimated = own < LEAST and (alike < LEAST or not fitted_kernels(kind.chip))
+    wider = (stretch or shipped["stretch"]) if estimated else 1.0
+    low, high = (math.expm1(wider * math.log1p(row[side])) for side in ("low", "high"))
+    return ServedBand(low, high, row["median"], int(row["runs"]), name, estimated)
+
+
+@functools.cache
+def fitted_kernels(chip: str) -> bool:
+    """Whether the profile of a chip's kernels was fitted on kernels of its generation, not chosen.
+
+    >>> [chip for chip in ("h800", "gb300", "a100", "v100", "mi355x", "tpu7x") if fitted_kernels(chip)]
+    ['h800', 'gb300']
+    """
+    files = [file for file in profile_files().values() if chip in (*file.chips, *file.stands_for)]
+    return any(table.get("rests_on", {}).get("rows") for file in files for table in tables_of(file).values())
+
+
+def is_mixture(model: Transformer) -> bool:
+    """Whether some layers have experts."""
+    return any(isinstance(layer.ffn, Moe) for layer in model.layers)

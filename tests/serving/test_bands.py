@@ -1,0 +1,67 @@
+"""Bands around expected latencies and rates of servers: what they rest on, and that they hold for what they have not seen."""
+
+import math
+import random
+
+import pytest
+
+from dragonscale.evidence.serving_bands import ServedResidual, best_stretch, best_tail, inside, kinds_of, left_out
+from dragonscale.hardware.catalogue import chip_names
+from dragonscale.reports.serve.errors import bands_for, expected_error
+from dragonscale.serving.bands import GENERATIONS, LEAST, MEASURES, NOMINAL, ServedKind, band_of, tables
+
+H100 = ServedKind("h100", "vllm", False)
+
+
+def runs(kind: ServedKind, spread: float, count: int, seed: int) -> list[ServedResidual]:
+    """Runs of models of ten, whose errors scatter by `spread`."""
+    chance = random.Random(seed)
+    return [ServedResidual(kind, f"model {place // 10}", chance.gauss(0.0, spread)) for place in range(count)]
+
+
+def test_a_band_covers_models_on_chips_that_it_has_not_seen() -> None:
+    some = runs(H100, 0.05, 200, 1) + runs(ServedKind("b200", "sglang", True), 0.15, 100, 2)
+    tail = best_tail(some, "tpot")
+    held = left_out(some, "tpot", tail, lambda one: one.pair)
+    assert NOMINAL <= sum(held) / len(held) <= NOMINAL + 0.06
+    assert sum(inside(one, "tpot", kinds_of(some, tail)) for one in some) >= NOMINAL * len(some)
+    assert best_stretch(some, "tpot", tail) >= 1.5
+
+
+def test_a_chip_leans_on_its_generation_and_an_engine_on_its_family() -> None:
+    kinds = kinds_of(runs(H100, 0.05, 100, 3) + runs(ServedKind("a100", "vllm", False), 0.3, 100, 4), 0.1)
+    assert band_of(ServedKind("h800", "vllm-ep", False), "tpot", kinds).name == "dense hopper vllm"
+    assert band_of(ServedKind("h800", "sglang", False), "tpot", kinds).name == "dense hopper"
+    few = kinds_of(runs(H100, 0.05, LEAST - 1, 5) + runs(ServedKind("b200", "trtllm", False), 0.3, 50, 6), 0.1)
+    assert band_of(H100, "tpot", few).name == "dense"
+
+
+@pytest.mark.parametrize("chip", ["mi355x", "mi300x", "tpu7x", "v100", "v5p", "l40s"])
+def test_chips_of_which_nothing_was_measured_say_so(chip: str) -> None:
+    own, fitted = (band_of(ServedKind(name, "vllm", True), "tpot") for name in (chip, "b200"))
+    assert own.estimated
+    assert not fitted.estimated
+    assert math.log1p(own.high) - math.log1p(own.low) > math.log1p(fitted.high) - math.log1p(fitted.low)
+    error = expected_error(ServedKind(chip, "vllm", True))
+    assert error.tpot is None
+    assert "estimated, not fitted" in error.source
+    assert chip in error.source
+
+
+def test_measured_kinds_have_errors_of_their_own() -> None:
+    dense, moe = (expected_error(ServedKind("h200", "vllm", moe)) for moe in (False, True))
+    assert dense.tpot is not None
+    assert moe.tpot is not None
+    assert dense.tpot < moe.tpot
+    assert "estimated" not in moe.source
+    assert bands_for(ServedKind("h100", "trtllm", False)) != bands_for(ServedKind("h100", "vllm", False))
+
+
+def test_the_bands_that_answers_carry() -> None:
+    assert set(tables()) == set(MEASURES)
+    assert set(chip_names()) == {chip for chips in GENERATIONS.values() for chip in chips}
+    for measure, table in tables().items():
+        assert table["stretch"] >= 1.5
+        for name, row in table["kinds"].items():
+            assert -0.8 < row["low"] < row["high"] < 20, (measure, name)
+            assert 0 < row["median"] < 0.8, (measure, name)
