@@ -72,7 +72,11 @@ def _rates(report: SimulateReport) -> list[str]:
     ]
     if rates.cost_usd_per_mtok is not None:
         at = "; ".join(f"{row.chip} at {row.text}" for row in report.prices)
-        hourly = f"{report.chips:,.4g} chip{'s' * (report.chips != 1)}, ${report.usd_per_h:,.2f}/h" if report.usd_per_h else ""
+        hourly = (
+            f"{report.chips:,.4g} chip{'s' * (report.chips != 1)}, ${report.usd_per_h:,.2f}/h"
+            if report.usd_per_h
+            else ""
+        )
         lines.append(f"{hourly}: ${rates.cost_usd_per_mtok:.2f} per million output tokens ({at})")
     if report.slo:
         lines.append(
