@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from dragonscale.hardware import Slice, chip_names, load_chip
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment, deploy
 from dragonscale.serving.engine import engines
 from dragonscale.serving.plan import SPREADS, ServingPlan
-from dragonscale.serving.space import natural_formats, slices_of, splits
+from dragonscale.serving.space import slices_of, splits
 
 MODELS = (
     "llama3-8b", "llama3-70b", "gemma3-27b", "gpt-oss-120b", "mixtral-8x7b", "deepseek-v3", "deepseek-v3.2",
@@ -45,7 +46,7 @@ def cases(draw: st.DrawFn) -> Case:
     chip = draw(st.sampled_from(chip_names()))
     model = draw(st.sampled_from(MODELS))
     place = draw(st.integers(0, len(pieces_of(chip)) - 1))
-    formats = draw(st.sampled_from(natural_formats(load_chip(chip), model_of(model))))
+    formats = draw(st.sampled_from(legal_formats("generic", load_chip(chip), model_of(model))))
     plan = replace(
         draw(st.sampled_from(plans_of(model, chip, place))),
         weights=formats.weights, compute=formats.compute, kv=formats.kv, attention=formats.attention,

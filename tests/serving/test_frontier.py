@@ -10,11 +10,12 @@ from dragonscale.errors import InputError
 from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import load_model
 from dragonscale.serving.capacity import capacity
+from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, best, explore, frontier, judge, replicas_for
 from dragonscale.serving.phases import decode, iteration_cost
-from dragonscale.serving.space import Formats, Lot, natural_formats, parts_of, slices_of, splits, stack
+from dragonscale.serving.space import Formats, Lot, parts_of, slices_of, splits, stack
 from dragonscale.serving.speculation import Draft
 from dragonscale.serving.steady import closed_loop, steady_state
 
@@ -120,7 +121,7 @@ def test_parts_of_a_slice() -> None:
 def test_every_chip_has_formats_it_can_compute_in() -> None:
     for name in ("v2", "v5e", "h100", "b200", "mi355x"):
         chip = load_chip(name)
-        for formats in natural_formats(chip, MODEL):
+        for formats in legal_formats("generic", chip, MODEL):
             assert chip.peak(formats.compute.removeprefix("nv")) > 0
 
 

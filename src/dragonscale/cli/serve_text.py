@@ -18,7 +18,15 @@ def text_of(report: Any) -> str:
     if not report.configs:
         return "\n".join([*lines, *report.notes, report.advice])
     best = report.configs[0]
-    lines += [configs_table(report.configs), "", *best_lines(report, best), ""]
+    own = [one for one in report.configs if one.quantized == best.quantized]
+    lines += [configs_table(own), ""]
+    if len(own) < len(report.configs):
+        lines += [
+            "in narrower formats than the checkpoint's (see the notes on quality)",
+            configs_table(report.configs[len(own) :]),
+            "",
+        ]
+    lines += [*best_lines(report, best), ""]
     if len(report.frontier) > 1:
         lines += [frontier_table(report.frontier), ""]
     for part, shown in (

@@ -124,6 +124,8 @@ class Chip:
     aliases: tuple[str, ...] = ()
     released: str = ""
     default_slice: str = ""
+    architecture: str = ""
+    """The generation that software asks for: hopper, cdna3, tpu-v5e …"""
     facts: dict[str, Quantity] = field(default_factory=dict, repr=False)
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 

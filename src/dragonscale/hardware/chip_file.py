@@ -80,6 +80,7 @@ class ChipFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     aliases: list[str] = []
     released: str = ""
     default_slice: str = ""
+    architecture: str = ""
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +106,8 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
     if (file.ici is None) == (not file.levels):
         raise InputError(f"{at} must have either [ici] (a torus) or [[levels]] (switches).")
     sources = {key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()}
-    words = {"aliases": tuple(file.aliases), "released": file.released, "default_slice": file.default_slice}
+    words: dict[str, Any] = {name: getattr(file, name) for name in ("released", "default_slice", "architecture")}
+    words["aliases"] = tuple(file.aliases)
     blank = Chip(file.name, file.title, file.kind, {}, {}, {}, _network_shape(file), **words, sources=sources)
     chip = assemble(blank, _facts(file, origin))
     if file.formats is None:

@@ -16,6 +16,16 @@ from dragonscale.numbers import Number
 
 
 @dataclass(frozen=True)
+class Quantization:
+    """What a quantised checkpoint says beside the dtypes of its weights: the side of the square blocks that share a scale (0:
+    none), the dtype that its activations are quantised to, and that of its KV cache (empty: not said)."""
+
+    block: int = 0
+    activations: str = ""
+    kv: str = ""
+
+
+@dataclass(frozen=True)
 class Transformer:
     """A decoder-only model. `layers` is every layer in order.
 
@@ -23,7 +33,7 @@ class Transformer:
     is projected up after the lookup and down before the head; `layer_input` is the width of an embedding that every layer
     has for itself, and `layer_vocab` its vocabulary. `extras` are sections that a checkpoint holds beside the
     language model: multi-token heads (`mtp`), a vision tower (`vision`). `weight_dtypes` gives the stored dtype of the
-    parts that are not in `dtype`. `context` is the longest sequence it was made for.
+    parts that are not in `dtype`, `quantization` how they are meant to be multiplied. `context` is the longest sequence it was made for.
     """
 
     name: str
@@ -45,6 +55,7 @@ class Transformer:
     context: int | None = None
     dtype: str = "bf16"
     weight_dtypes: dict[str, str] = field(default_factory=dict)
+    quantization: Quantization = Quantization()
     sources: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -16,6 +16,7 @@ import msgspec
 
 from dragonscale.hardware import Chip, Torus
 from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.serving.legality import runs_on
 from dragonscale.training.legality import family
 
 AUTO = "auto"
@@ -64,7 +65,8 @@ def auto_choice(chip: Chip, model: Transformer, chips: int | None = None) -> Eng
         has = one.without and chip.format(one.without) == "native"
         if lacks or has or one.family not in ("", family(chip)) or experts < one.least_experts:
             continue
-        if one.latent in (None, latent) and one.several_nodes in (None, several):
+        fits = one.latent in (None, latent) and one.several_nodes in (None, several)
+        if fits and runs_on(one.engine, chip):
             return one
     raise AssertionError("the last row of auto.toml has no conditions")
 

@@ -1,8 +1,25 @@
 """Which kernels a plan's formats mean: weights stored one way and products computed another."""
 
+from dataclasses import dataclass
+
 from dragonscale.errors import InputError
 from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.serving.plan import ServingPlan
+
+
+@dataclass(frozen=True)
+class Formats:
+    """Dtypes of weights, matmuls and cache, of the attention where it differs, and of activations between chips."""
+
+    weights: str = "bf16"
+    compute: str = "bf16"
+    kv: str = "bf16"
+    attention: str = ""
+    wire: str = "bf16"
+
+    def __str__(self) -> str:
+        return f"{self.weights}/{self.compute}, cache {self.kv}"
+
 
 WIDE_PARTS = ("head", "embed", "router", "indexer", "norm", "hyper", "layer_input", "residual")
 """Parts that stay in bf16 whatever the plan says, as checkpoints have them."""
@@ -13,7 +30,7 @@ _PAIRS = {
     ("int4", "bf16"): "int4_bf16", ("int4", "fp16"): "int4_bf16", ("int4", "int8"): "int4_bf16",
     ("int4", "fp8"): "int4_bf16", ("mxfp4", "bf16"): "mxfp4_bf16", ("mxfp4", "fp8"): "mxfp4_bf16", ("fp4", "bf16"): "mxfp4_bf16",
     ("nvfp4", "bf16"): "mxfp4_bf16", ("fp8", "fp8_block"): "fp8_block", ("fp4", "fp4"): "nvfp4", ("int4", "int4"): "int4_bf16",
-    ("mxfp4", "nvfp4"): "mxfp4",
+    ("mxfp4", "nvfp4"): "mxfp4", ("mxfp4", "mxfp8"): "mxfp4_mxfp8",
 }  # fmt: skip
 
 

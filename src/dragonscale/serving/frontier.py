@@ -238,7 +238,7 @@ def explore(
     found: list[Config] = []
     for number, own in enumerate(by_chip.values()):
         for format_ in formats(own[0]):
-            for lot in lots(model, own, format_, spreads):
+            for lot in lots(model, own, format_, spreads, engine.name):
                 found += judge(model, lot, engine, ask, batches, draft)
         if progress is not None:
             progress(number + 1)

@@ -25,7 +25,7 @@ WORDS = ("model", "slice", "engine")
 @dataclass(frozen=True)
 class SavedPlan:
     """A plan and what it was made for; empty words and a batch of 0 say nothing. `whole` says that the plan names its
-    `tensor` ways; one that does not takes the whole slice for them."""
+    `tensor` ways; one that does not takes the whole slice for them. `named` are the settings that were written."""
 
     plan: ServingPlan
     model: str = ""
@@ -33,6 +33,7 @@ class SavedPlan:
     engine: str = ""
     batch: int = 0
     whole: bool = True
+    named: frozenset[str] = frozenset()
 
 
 def load_serving_plan(path: str) -> SavedPlan:
@@ -55,7 +56,7 @@ def load_serving_plan(path: str) -> SavedPlan:
     batch = table.get("batch", 0)
     if isinstance(batch, bool) or not isinstance(batch, int) or not 0 <= batch <= 10**6:
         raise InputError(f"In the plan file {shorten(path)} batch is {shorten(batch)}; write a number of sequences.")
-    return SavedPlan(plan, **words, batch=batch, whole="tensor" in settings)
+    return SavedPlan(plan, **words, batch=batch, whole="tensor" in settings, named=frozenset(settings))
 
 
 def is_plan_file(text: str) -> bool:
@@ -69,7 +70,7 @@ def read_serving_plan(text: str) -> SavedPlan:
     if text.strip().endswith(".toml"):
         return load_serving_plan(text.strip())
     names = [part.partition("=")[0].strip() for part in text.split(",")]
-    return SavedPlan(parse_serving_plan(text), whole="tensor" in names)
+    return SavedPlan(parse_serving_plan(text), whole="tensor" in names, named=frozenset(names))
 
 
 def save_serving_plan(saved: SavedPlan, path: str) -> None:

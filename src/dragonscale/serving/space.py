@@ -1,4 +1,4 @@
-"""Every way to serve a model that is worth looking at: slices of a chip, shardings, formats.
+"""Every way to serve a model that is worth looking at: slices of a chip, shardings, formats; of those what an engine runs.
 
 A *lot* is a set of plans with one structure (the same formats and the same spread of the cache) on one kind of wiring, as
 arrays; each is costed in one call.
@@ -15,26 +15,18 @@ import numpy
 from dragonscale.hardware import Chip, Slice, Torus
 from dragonscale.hardware.slices import possible_shapes
 from dragonscale.models.transformer import Transformer
+from dragonscale.serving.formats import Formats
+from dragonscale.serving.legal import Divisible, divisible, legal_widths
+from dragonscale.serving.legality import EngineLegality, architecture, rules
 from dragonscale.serving.plan import ServingPlan
 
 DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
 """The numbers of a plan."""
-LARGEST = 64
-"""Chips of one copy of a model beyond which nobody looks unless asked for."""
-
-
-@dataclass(frozen=True)
-class Formats:
-    """Dtypes of weights, matmuls and cache, of the attention where it differs, and of activations between chips."""
-
-    weights: str = "bf16"
-    compute: str = "bf16"
-    kv: str = "bf16"
-    attention: str = ""
-    wire: str = "bf16"
-
-    def __str__(self) -> str:
-        return f"{self.weights}/{self.compute}, cache {self.kv}"
+LARGEST = 72
+"""Chips of one copy of a model beyond which nobody looks unless asked for: a rack of 72, elsewhere 64."""
+RACK = (1, 2, 4, 8, 12, 16, 24, 32, 36, 48, 64, 72)
+"""GPUs of a rack of trays that a copy takes: parts of a tray, and the whole trays that racks are rented and run in (AWS
+u-p6e-gb200x36 and x72; 64 of 72 with two trays spare; 48 in LMSYS's decode on GB200)."""
 
 
 @dataclass(frozen=True)
@@ -58,43 +50,26 @@ class Lot:
         return replace(self.plan, **{name: int(numpy.atleast_1d(getattr(self.plan, name))[place]) for name in DEGREES})
 
 
-def fp8_products(chip: Chip, model: Transformer) -> str:
-    """What fp8 weights are multiplied in. Checkpoints of mixtures have scales by blocks (DeepSeek, Qwen, GLM, MiniMax), and it
-    is for those that Hopper has good kernels."""
-    mixture = any("e" in section.dims for section in model.program().sections)
-    hopper = chip.kind == "gpu" and chip.format("fp8") == "native" and "fp4" not in chip.matrix
-    return "fp8_block" if mixture and hopper else "fp8"
-
-
-def natural_formats(chip: Chip, model: Transformer) -> list[Formats]:
-    """Formats that a chip has matrix units for, widest first, and weights narrower than the products."""
-    has = {name for name in chip.matrix if chip.format(name) == "native"}
-    found = [Formats()]
-    if "int8" in has and "fp8" not in has:
-        found += [Formats("int8", "bf16", "int8"), Formats("int8", "int8", "int8"), Formats("int4", "bf16", "int8")]
-    if "fp8" in has:
-        found.append(Formats("fp8", fp8_products(chip, model), "fp8"))
-    blocks = [name for name in ("nvfp4", "mxfp4") if chip.format(name) == "native"]
-    if blocks:
-        found.append(Formats(blocks[0], blocks[0], "fp8", "fp8"))
-    elif chip.kind == "gpu" and "fp8" in has:
-        found.append(Formats("int4", "bf16", "fp8"))
-    stored = model.weight_dtypes.get("experts", "")
-    if stored == "mxfp4":
-        found.append(Formats("mxfp4", "bf16", "bf16", "bf16"))
-    return found
-
-
 def slices_of(chip: Chip, most: int = LARGEST) -> list[Slice]:
-    """Slices that can be had, smallest first, up to so many chips."""
+    """Slices that can be had, smallest first, up to so many chips.
+
+    >>> from dragonscale.hardware import load_chip
+    >>> (
+    ...     [piece.chips for piece in slices_of(load_chip("gb200"))][-4:],
+    ...     [piece.chips for piece in slices_of(load_chip("h100"))],
+    ... )
+    ([36, 48, 64, 72], [1, 2, 4, 8, 16, 32, 64])
+    """
     if isinstance(chip.network, Torus):
         return [Slice(chip, shape) for shape in possible_shapes(chip) if math.prod(shape) <= most]
     node = chip.network.levels[0].degree
-    sizes = [2**power for power in range(20) if 2**power <= min(node, most)]
-    sizes += [node] if node <= most and node not in sizes else []
+    trays = chip.host_chips < node  # several hosts under one switch
+    sizes = {size for size in RACK if size <= min(node, most)} if trays else set[int]()
+    sizes |= {2**power for power in range(20) if 2**power <= min(node, most)} if not trays else set()
+    sizes |= {node} if node <= most else set()
     size = 2 * node
     while size <= most:
-        sizes.append(size)
+        sizes.add(size)
         size *= 2
     return [Slice(chip, (size,)) for size in sorted(sizes)]
 
@@ -124,46 +99,56 @@ def _tiles(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     )
 
 
-def splits(model: Transformer, piece: Slice) -> Iterator[ServingPlan]:
-    """Plans that use a whole slice, without formats: `tensor`, `data` beside experts, `width` on tori, and a pipeline
-    where the slice is larger than what the fast network joins."""
-    sections = model.program().sections
-    experts = max((section.dims.get("e", 0) for section in sections), default=0)
-    heads = math.gcd(*(section.dims[name] for section in sections for name in ("n", "u", "mn") if name in section.dims))
+def splits(model: Transformer, piece: Slice, engine: str = "generic") -> Iterator[ServingPlan]:
+    """Plans that use a whole slice and that an engine runs, without formats: `tensor`, `data` beside experts, `width` on
+    tori, and a pipeline where the slice is larger than what the fast network joins."""
+    row, place, sizes = rules(engine), architecture(piece.chip), divisible(model)
+    return (plan for plan in _ways(row, sizes, piece) if legal_widths(row, place, sizes, plan))
+
+
+def _ways(row: EngineLegality, sizes: Divisible, piece: Slice) -> Iterator[ServingPlan]:
     network, chips = piece.chip.network, piece.chips
     torus = isinstance(network, Torus)
     joined = chips if torus else network.levels[0].degree
-    for pipe in (size for size in (1, 2, 4, 8) if chips % size == 0 and size <= model.n_layers):
+    for pipe in (size for size in (1, 2, 4, 8) if chips % size == 0 and size <= sizes.layers):
         rest = chips // pipe
-        if pipe > 1 and 2 * rest <= joined and heads % (2 * rest) == 0:
+        if pipe > 1 and 2 * rest <= joined and sizes.heads % (2 * rest) == 0:
             continue  # wider tensor parallelism would do
         for data in (
-            size for size in range(1, rest + 1) if rest % size == 0 and (size == 1 or (experts and pipe == 1))
+            size for size in range(1, rest + 1) if rest % size == 0 and (size == 1 or (sizes.experts and pipe == 1))
         ):
-            if heads % (rest // data) == 0:
-                yield from _dealt(rest // data, data, pipe, experts)
+            if sizes.heads % (rest // data) == 0:
+                yield from _dealt(rest // data, data, pipe, sizes.experts, row)
         if torus and pipe == 1:
             for width in (size for size in (2, 4, 8, 16) if rest % size == 0 and rest // size > 1):
-                if heads % (rest // width) == 0:
+                if sizes.heads % (rest // width) == 0:
                     yield ServingPlan(tensor=rest // width, width=width)
 
 
-def _dealt(tensor: int, data: int, pipe: int, experts: int) -> Iterator[ServingPlan]:
-    ways = {1, data * tensor} if data == 1 else {data * tensor, data}
+def _dealt(tensor: int, data: int, pipe: int, experts: int, row: EngineLegality) -> Iterator[ServingPlan]:
+    """Plans by the ways that experts are dealt: over none of the ranks or all; beside `data` over all, or over `data` alone."""
+    world = data * tensor
+    ways = {1, world} if data == 1 else {world, data} if row.expert == "divides" else {world}
     for expert in sorted(ways if experts else {1}):
-        if expert <= max(experts, 1) and (not experts or experts % expert == 0):
-            yield ServingPlan(tensor=tensor, data=data, expert=expert, pipe=pipe)
+        yield ServingPlan(tensor=tensor, data=data, expert=expert, pipe=pipe)
 
 
 def lots(
-    model: Transformer, pieces: Iterable[Slice], formats: Formats, spreads: tuple[str, ...] = ("copy",)
+    model: Transformer,
+    pieces: Iterable[Slice],
+    formats: Formats,
+    spreads: tuple[str, ...] = ("copy",),
+    engine: str = "generic",
 ) -> Iterator[Lot]:
-    """The plans of some slices of one chip with one set of formats, by way to spread the cache."""
+    """The plans of some slices of one chip with one set of formats that an engine runs, by way to spread the cache."""
+    row, sizes = rules(engine), divisible(model)
+    words: dict[str, Any] = vars(formats)
     groups: dict[str, list[tuple[Slice, ServingPlan]]] = {}
     for piece in pieces:
-        torus = isinstance(piece.chip.network, Torus)
+        torus, place = isinstance(piece.chip.network, Torus), architecture(piece.chip)
         own = groups.setdefault(str(piece) if torus else piece.chip.name, [])
-        own += [(piece, plan) for plan in splits(model, piece)]
+        plans = (replace(plan, **words) for plan in _ways(row, sizes, piece))
+        own += [(piece, plan) for plan in plans if legal_widths(row, place, sizes, plan)]
     for found in groups.values():
         for spread in spreads if found else ():
             yield Lot(tuple(piece for piece, _ in found), stack([plan for _, plan in found], formats, spread))

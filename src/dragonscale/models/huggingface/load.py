@@ -26,7 +26,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.huggingface.families import FAMILIES
 from dragonscale.models.huggingface.fields import Fields
-from dragonscale.models.huggingface.quantization import stored_dtype, weight_dtypes
+from dragonscale.models.huggingface.quantization import read_quantization, stored_dtype, weight_dtypes
 from dragonscale.models.huggingface.vision import WRAPPERS
 from dragonscale.models.transformer import Transformer
 
@@ -84,7 +84,7 @@ def load_config(source: str | Path | Mapping[str, Any], name: str = "") -> Trans
     dtype = stored_dtype(given, inner)
     stored = weight_dtypes(model, quantization, given.get("expert_dtype"), dtype)
     label = name or str(given.get("_name_or_path") or "") or model_type
-    return replace(model, name=label, dtype=dtype, weight_dtypes=stored)
+    return replace(model, name=label, dtype=dtype, weight_dtypes=stored, quantization=read_quantization(quantization))
 
 
 def _read(given: Mapping[str, Any], model_type: str, nested: bool = False) -> Transformer:

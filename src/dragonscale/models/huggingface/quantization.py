@@ -9,7 +9,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.count import parameters
-from dragonscale.models.transformer import Transformer
+from dragonscale.models.transformer import Quantization, Transformer
 
 _PLAIN = {
     "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32", "float8_e4m3fn": "fp8",
@@ -57,6 +57,38 @@ def weight_dtypes(
     return {part: kind for part, kind in found.items() if kind != dtype}
 
 
+def read_quantization(given: object) -> Quantization:
+    """Blocks of scales, activations and KV cache, as a `quantization_config` has them.
+
+    >>> read_quantization({"quant_method": "fp8", "weight_block_size": [128, 128]}).block
+    128
+    """
+    if not isinstance(given, Mapping):
+        return Quantization()
+    blocks = given.get("weight_block_size")
+    block = blocks[0] if isinstance(blocks, list) and blocks and isinstance(blocks[0], int) else 0
+    group = _first_group(given)
+    activations = _kind(group.get("input_activations"))
+    kv = _kind(given.get("kv_cache_scheme")) or (
+        "fp8" if "fp8" in str(given.get("kv_cache_quant_algo")).lower() else ""
+    )
+    return Quantization(block, activations, kv)
+
+
+def _first_group(quantization: Mapping[str, Any]) -> Mapping[str, Any]:
+    groups = quantization.get("config_groups")
+    group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    return group if isinstance(group, Mapping) else {}
+
+
+def _kind(scheme: object) -> str:
+    """The dtype that bits and type of a scheme of compressed-tensors mean."""
+    if not isinstance(scheme, Mapping) or scheme.get("num_bits") not in (4, 8):
+        return ""
+    kind = "fp" if scheme.get("type") == "float" else "int"
+    return "nvfp4" if kind == "fp" and scheme["num_bits"] == 4 else f"{kind}{scheme['num_bits']}"
+
+
 def _spared(quantization: Mapping[str, Any]) -> set[str]:
     """Parts that the list of exceptions leaves alone."""
     listed: list[str] = []
@@ -88,12 +120,9 @@ def _from_groups(quantization: Mapping[str, Any]) -> str:
     algorithm = str(quantization.get("quant_algo") or quantization.get("format") or "").lower()
     if "nvfp4" in algorithm:
         return "nvfp4"
-    groups = quantization.get("config_groups")
-    group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
-    weights = group.get("weights") if isinstance(group, Mapping) else None
-    if isinstance(weights, Mapping) and weights.get("num_bits") in (4, 8):
-        kind = "fp" if weights.get("type") == "float" else "int"
-        return "nvfp4" if kind == "fp" and weights["num_bits"] == 4 else f"{kind}{weights['num_bits']}"
+    stored = _kind(_first_group(quantization).get("weights"))
+    if stored:
+        return stored
     if "fp8" in algorithm:
         return "fp8"
     raise InputError("The quantization_config does not say how many bits its weights have (config_groups.*.weights).")

@@ -11,12 +11,16 @@ from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.reports.serve.config import first, violations
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, LimitRow
+from dragonscale.reports.serve.refusals import possible
 from dragonscale.reports.serve.search import parameter_count, search
 from dragonscale.serving.capacity import capacity
+from dragonscale.serving.checkpoint import bits
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.frontier import Config, explore
+from dragonscale.serving.formats import Formats
+from dragonscale.serving.frontier import Config
+from dragonscale.serving.legality import quality
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import Formats, natural_formats, slices_of, smallest_slice, splits
+from dragonscale.serving.space import slices_of, smallest_slice, splits
 from dragonscale.units import render
 
 NARROWER = {"bf16": "fp8 or int8", "fp16": "fp8 or int8", "fp8": "4-bit", "int8": "4-bit"}
@@ -106,8 +110,13 @@ def left_out(asked: ServeAsked, configs: Sequence[Config], chosen: Sequence[Conf
 
 
 def _cheapest(configs: Sequence[Config]) -> Config | None:
+    """The cheapest that meets the targets, in the widest weights that do."""
     met = [one for one in configs if one.meets]
-    return min(met, key=lambda one: (one.chips * float(one.piece.chip.price or math.inf), one.chips), default=None)
+    return min(
+        met,
+        key=lambda one: (-bits(one.plan.weights), one.chips * float(one.piece.chip.price or math.inf), one.chips),
+        default=None,
+    )
 
 
 def _changes(asked: ServeAsked) -> Iterator[str]:
@@ -124,31 +133,33 @@ def _changes(asked: ServeAsked) -> Iterator[str]:
             "More chips would: {piece} with {plan}, batch {batch}.",
         ),
         (asked.pinned and not given, {"question": free}, "Other formats would: {plan} on {piece}, batch {batch}."),
+        (
+            not (asked.pinned or given or asked.question.quantize),
+            {"question": replace(asked.question, quantize="any")},
+            "Quantised to {weights} it would: {plan} on {piece}, batch {batch} (--quantize {weights}; {quality}).",
+        ),
     )
     for open_, changed, text in ways:
         found = _cheapest(search(replace(asked, batch=None, **changed))) if open_ else None
         if found is not None:
-            yield text.format(batch=found.batch, plan=found.plan, piece=found.piece)
+            narrow = found.plan.weights
+            yield text.format(
+                batch=found.batch, plan=found.plan, piece=found.piece, weights=narrow, quality=quality(narrow)
+            )
 
 
 def _by_chip(asked: ServeAsked) -> str:
-    """Another chip of the catalogue, in its narrowest formats."""
+    """Another chip of the catalogue, in the formats that were asked for."""
     if asked.everywhere:
         return ""
     tried = {chip.name for chip, _ in asked.targets}
-    found: list[Config] = []
-    for chip in (load_chip(name) for name in chip_names()):
-        if chip.name not in tried and chip.price is not None:
-            own = [natural_formats(chip, asked.model)[-1]]
-            found += explore(
-                asked.model,
-                slices_of(chip),
-                lambda _, own=own: own,
-                asked.engine_on(chip),
-                asked.ask,
-                draft=asked.draft,
-            )
-    cheapest = _cheapest(found)
+    others = [
+        chip for chip in (load_chip(name) for name in chip_names()) if chip.name not in tried and chip.price is not None
+    ]
+    targets = tuple((chip, None) for chip in others)
+    if asked.saved is not None or not targets:
+        asked = replace(asked, saved=None)
+    cheapest = _cheapest(search(possible(replace(asked, targets=targets))[0]))
     if cheapest is None:
         return ""
     return f"The cheapest other chip that would: {cheapest.piece} with {cheapest.plan}, batch {cheapest.batch}."
@@ -190,7 +201,10 @@ def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Forma
 def _widest(asked: ServeAsked, piece: Slice, formats: Formats) -> ServingPlan:
     """The plan that splits most: what fits least badly."""
     words: dict[str, Any] = vars(formats)
-    plans = [replace(plan, **words, spread=asked.spread) for plan in splits(asked.model, piece)]
+    plans = [
+        replace(plan, **words, spread=asked.spread)
+        for plan in splits(asked.model, piece, asked.engine_on(piece.chip).name)
+    ]
     if not plans:
         return ServingPlan(tensor=piece.chips, **words)
     engine = asked.engine_on(piece.chip)

@@ -10,6 +10,7 @@ from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, MemoryUse, StepTerm
 from dragonscale.serving.bands import ServedKind, is_mixture
 from dragonscale.serving.capacity import capacity
+from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
@@ -66,7 +67,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         cost_usd_per_mtok_input=None if split is None else float(split[0]),
         cost_usd_per_mtok_output=None if split is None else float(split[1]), drafts=config.drafts, replicas=replicas,
         fleet_chips=chips, fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
-        violations=violations(asked, config),
+        violations=violations(asked, config), quantized=is_quantized(plan.weights, asked.model),
     )  # fmt: skip
     add_bands(report, kind_of(asked, config))
     if full:

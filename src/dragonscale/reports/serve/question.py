@@ -4,61 +4,25 @@ from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target
-from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.reports.serve.formats import check_formats, formats_for, is_pinned, planned_formats
+from dragonscale.reports.serve.words import ServeQuestion
 from dragonscale.serving.acceptance import read_acceptance
 from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.disaggregation import alone
 from dragonscale.serving.engine import Engine, load_engine, split_settings
-from dragonscale.serving.formats import product_format
+from dragonscale.serving.formats import Formats, product_format
 from dragonscale.serving.frontier import Ask
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.plan import SPREADS, ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
-from dragonscale.serving.space import Formats, fp8_products, natural_formats
 from dragonscale.serving.speculation import MOST, Draft, head_part
 from dragonscale.units import parse, parse_count
 
 MOST_CONFIGS = 1000
 MOST_DRAFTS = 32
-_COMPUTED = {"int4": "bf16", "mxfp4": "bf16", "fp4": "nvfp4"}
-"""What weights of a format are usually multiplied in where that is not the format itself."""
-
-
-@dataclass(frozen=True)
-class ServeQuestion:
-    """The flags as they were written."""
-
-    model: str
-    on: str = ""
-    prompt: str = "2048"
-    output: str = "512"
-    ttft: str = ""
-    tpot: str = ""
-    rate: str = ""
-    engine: str = ""
-    weights: str = ""
-    compute: str = ""
-    kv: str = ""
-    attention: str = ""
-    dtype: str = ""
-    quantize: str = ""
-    plan: str = ""
-    batch: str = ""
-    cached: float = 0.0
-    spread: str = ""
-    speculate: str = ""
-    drafts: int | None = None
-    draft: str = ""
-    disaggregate: bool = False
-    top: int = 0
-    max_seqs: int | None = None
-    token_budget: int | None = None
-    memory_fraction: float | None = None
-    price: str = ""
-    force: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,24 +79,14 @@ class ServeAsked:
     @property
     def pinned(self) -> bool:
         """Whether the formats were said."""
-        words = self.question
-        return self.saved is not None or any((words.weights, words.compute, words.kv, words.attention, words.dtype))
+        return self.saved is not None or is_pinned(self.question)
 
     def formats(self, chip: Chip) -> list[Formats]:
-        """The formats to look at on a chip: those that were said, or those that it is made for."""
+        """The formats to look at on a chip: those that were said, or the checkpoint's own."""
         if self.saved is not None:
             plan = self.saved.plan
             return [Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)]
-        return [said_formats(self.question, chip, self.model)] if self.pinned else natural_formats(chip, self.model)
-
-
-def said_formats(words: ServeQuestion, chip: Chip, model: Transformer) -> Formats:
-    """The formats that the flags say; what they leave open follows from what they do not."""
-    weights = words.weights or words.dtype or words.compute or "bf16"
-    compute = words.compute or (fp8_products(chip, model) if weights == "fp8" else _COMPUTED.get(weights, weights))
-    narrow = "fp8" if chip.format("fp8") == "native" else "int8"
-    kv = words.kv or (words.dtype if DTYPE_BYTES.get(words.dtype, 0) >= 1 else narrow if words.dtype else "bf16")
-    return Formats(weights, compute, kv, words.attention)
+        return formats_for(self.question, self.engine_on(chip).name, chip, self.model)
 
 
 def read_question(question: ServeQuestion) -> ServeAsked:
@@ -145,13 +99,16 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         raise InputError(f"--top is {question.top}; ask for 1 to {MOST_CONFIGS} configurations.")
     if question.spread and question.spread not in SPREADS:
         raise unknown("spread", question.spread, SPREADS)
-    _check_formats(question)
-    if saved is not None:
-        saved = replace(saved, plan=_merged(saved, question, targets, model))
+    check_formats(question, model)
+    question, shorter = _within(question, model)
     engine = question.engine or (saved.engine if saved else "") or AUTO
     if split_settings(engine)[0] != AUTO:
         load_engine(engine)
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
+    if saved is not None:
+        chip, piece = targets[0]
+        launched = engine_on(engine, chip, model, limits, None if piece is None else piece.chips).name
+        saved = replace(saved, plan=_merged(saved, question, targets, model, launched))
     ask = Ask(
         prompt=_tokens(question.prompt, "prompt"),
         output=_tokens(question.output, "output"),
@@ -162,7 +119,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     )
     return ServeAsked(
         question, model, targets, ask, engine, limits, saved, _batch(question, saved), _draft(question, model), everywhere,
-        notes=(*_notes(question, saved, model), *strange),
+        notes=(*_notes(question, saved, model), *shorter, *strange),
     )  # fmt: skip
 
 
@@ -180,30 +137,16 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[tuple[tu
     return tuple(found.values()), False
 
 
-def _check_formats(question: ServeQuestion) -> None:
-    known = [*DTYPE_BYTES, "fp8_block"]
-    for name in ("weights", "compute", "kv", "attention", "dtype"):
-        value = getattr(question, name)
-        if value and value not in known:
-            raise unknown("dtype", value, known)
-    if any((question.weights, question.compute, question.dtype)):
-        weights = question.weights or question.dtype or question.compute
-        product_format(weights, question.compute or _COMPUTED.get(weights, weights))
-
-
 def _merged(
-    saved: SavedPlan, question: ServeQuestion, targets: tuple[tuple[Chip, Slice | None], ...], model: Transformer
+    saved: SavedPlan,
+    question: ServeQuestion,
+    targets: tuple[tuple[Chip, Slice | None], ...],
+    model: Transformer,
+    engine: str,
 ) -> ServingPlan:
     """The plan with what flags say of formats and of the cache's spread, and with the `tensor` ways it leaves open."""
-    plan = saved.plan
     chip, piece = targets[0]
-    words = {name: getattr(question, name) for name in ("weights", "compute", "kv", "attention")}
-    if question.dtype:
-        said = said_formats(question, chip, model)
-        words = {name: getattr(said, name) for name in words}
-    elif question.weights and not question.compute:
-        words["compute"] = said_formats(question, chip, model).compute
-    plan = replace(plan, **{name: value for name, value in words.items() if value})
+    plan = replace(saved.plan, **planned_formats(saved, question, engine, chip, model))
     product_format(plan.weights, plan.compute)
     if question.spread:
         plan = replace(plan, spread=question.spread)
@@ -214,6 +157,17 @@ def _merged(
             )
         plan = replace(plan, tensor=piece.chips // plan.chips)
     return plan
+
+
+def _within(question: ServeQuestion, model: Transformer) -> tuple[ServeQuestion, tuple[str, ...]]:
+    """The usual lengths, where nobody says others, cut to what a model of few positions takes."""
+    usual = (ServeQuestion.prompt, ServeQuestion.output)
+    if (question.prompt, question.output) != usual or not model.context or model.context >= sum(map(int, usual)):
+        return question, ()
+    output = min(int(question.output), model.context // 4)
+    prompt = model.context - output
+    note = f"{model.name} has a context of {model.context:,} tokens: prompts of {prompt:,} and answers of {output:,} are taken."
+    return replace(question, prompt=str(prompt), output=str(output)), (note,)
 
 
 def _tokens(text: str, what: str) -> int:

@@ -52,7 +52,8 @@ class ConfigReport(msgspec.Struct):
     """One configuration. `slice` is what was asked for, `copy_slice` what one copy of the model takes of it, `copies` how
     many fit; times, batch and memory are those of one copy. `lower_s` and `roofline_s` bound a decode step: everything
     overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included, and for a million
-    input and output tokens where each pays for its own time. `replicas` copies serve the rate that was asked for."""
+    input and output tokens where each pays for its own time. `replicas` copies serve the rate that was asked for. `quantized` says
+    that the weights are narrower than the checkpoint's: such configurations come after those in its own formats."""
 
     slice: str
     tensor: int
@@ -101,6 +102,7 @@ class ConfigReport(msgspec.Struct):
     this kind."""
     estimated: list[str] = []
     """Which of tpot, ttft and tokens are estimated, not fitted: nothing like them was measured on such chips."""
+    quantized: bool = False
     roofline_s: float | None = None
     terms: list[StepTerm] = []
     prefill_terms: list[StepTerm] = []

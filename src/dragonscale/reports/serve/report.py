@@ -13,7 +13,15 @@ from dragonscale.reports.serve.errors import expected_error
 from dragonscale.reports.serve.limits import limit_rows
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import FrontierPoint, ServeReport, ServeRequest
-from dragonscale.reports.serve.search import Progress, parameter_count, ranked, search
+from dragonscale.reports.serve.refusals import (
+    asked_refusal,
+    chip_refusal,
+    forced_notes,
+    format_notes,
+    possible,
+    refused_notes,
+)
+from dragonscale.reports.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
 from dragonscale.reports.serve.variants import disaggregation_report, prefix_report, speculation_report
 from dragonscale.serving.bands import ServedKind, is_mixture
 from dragonscale.serving.deployment import Deployment
@@ -26,24 +34,32 @@ from dragonscale.serving.plan_file import SavedPlan, save_serving_plan
 def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     """The report that answers a question."""
     start = time.perf_counter()
-    configs = search(asked, progress)
+    if asked.saved is not None:
+        check_plan(asked, asked.saved.plan)
+    none = asked_refusal(asked)
+    asked, refused = (asked, [none]) if none else possible(asked)
+    nothing = bool(refused) and (bool(none) or all(chip_refusal(asked, chip) for chip, _ in asked.targets))
+    configs = [] if nothing else search(asked, progress)
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
     error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_mixture(asked.model)))
     report = ServeReport(
         asked.model.name, _request(asked, asked.targets[0][0]), [], [], len(configs), seconds, [], [], "", error
     )
+    if nothing:
+        report.notes = refused_notes(asked, refused, all_=True)
+        return report
     if not configs:
-        report.notes = unfit(asked)
+        report.notes = [*unfit(asked), *refused_notes(asked, refused, all_=False)]
         report.advice = "Bound by memory: more chips, chips with more memory, or narrower formats."
         return report
-    chosen = ranked(asked, configs)
+    chosen, apart = ranked_apart(asked, configs)
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
     report.workload = _request(asked, best.piece.chip)
     report.expected_error = expected_error(kind_of(asked, best))
-    report.configs = [config_report(asked, one, full=True) for one in chosen]
+    report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
     report.frontier_by_chip = _by_chip(configs)
     report.limits = limit_rows(asked, best)
@@ -53,8 +69,20 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
         report.disaggregation = disaggregation_report(asked, best)
     report.notes = missed(asked, best) if not best.meets else left_out(asked, configs, chosen)
     report.notes += [unpriced(chips)] if unpriced(chips) else []
+    report.notes += [
+        *refused_notes(asked, refused, all_=False),
+        *forced_notes(asked),
+        *format_notes(asked, _told(asked, chosen, apart)),
+    ]
     report.advice = advice(best, report.configs[0], configs, report.limits)
     return report
+
+
+def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) -> list[Config]:
+    """The configurations whose formats are told: the best on each chip, and the best in each narrower format."""
+    firsts = {one.plan.weights: one for one in reversed(apart)}
+    chips = {one.piece.chip.name: one for one in reversed(chosen)}
+    return [*(reversed(chips.values()) if asked.several else chosen[:1]), *reversed(firsts.values())]
 
 
 def _by_chip(configs: Sequence[Config]) -> dict[str, list[FrontierPoint]]:

@@ -9,8 +9,10 @@ from dragonscale.errors import InputError
 from dragonscale.hardware import Chip, Slice
 from dragonscale.models.transformer import count_parameters
 from dragonscale.reports.serve.question import ServeAsked
+from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Ask, Config, best, explore, first_of_each, judge
+from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import Lot, parts_of, slices_of, stack
 
@@ -58,7 +60,6 @@ def judge_plan(asked: ServeAsked) -> list[Config]:
     """The one plan that was given, with every batch (or the one that was given), on the best shape of its size."""
     assert asked.saved is not None
     plan = asked.saved.plan
-    check_plan(asked, plan)
     batches = None if asked.batch is None else [asked.batch]
     found: list[list[Config]] = []
     for piece in pieces_for(asked, plan):
@@ -82,13 +83,11 @@ def pieces_for(asked: ServeAsked, plan: ServingPlan) -> list[Slice]:
 
 def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
     """Refuse what no model of this kind can be split into."""
-    sections = asked.model.program().sections
-    experts = max((section.dims.get("e", 0) for section in sections), default=0)
+    experts = max((section.dims.get("e", 0) for section in asked.model.program().sections), default=0)
     if plan.pipe > asked.model.n_layers:
         raise InputError(f"The plan has pipe={plan.pipe}, and {asked.model.name} has {asked.model.n_layers} layers.")
-    if plan.expert > max(experts, 1):
-        told = f"{experts} experts" if experts else "no experts"
-        raise InputError(f"The plan has expert={plan.expert}, and {asked.model.name} has {told}.")
+    if plan.expert > 1 and not experts:
+        raise InputError(f"The plan has expert={plan.expert}, and {asked.model.name} has no experts.")
     if plan.expert > plan.data * plan.tensor:
         raise InputError(
             f"The plan deals experts out expert={plan.expert} ways, and data x tensor are {plan.data * plan.tensor} chips."
@@ -98,7 +97,7 @@ def check_plan(asked: ServeAsked, plan: ServingPlan) -> None:
             f"The plan has data={plan.data}, and {asked.model.name} has no experts to share between copies of its attention; "
             "serve separate copies instead."
         )
-    heads = math.gcd(*(section.dims[name] for section in sections for name in ("n", "u", "mn") if name in section.dims))
+    heads = divisible(asked.model).heads
     if heads % plan.tensor:
         raise InputError(
             f"The plan has tensor={plan.tensor}, which does not divide the {heads} heads of {asked.model.name}."
@@ -119,6 +118,18 @@ def ranked(asked: ServeAsked, configs: Sequence[Config]) -> list[Config]:
         each = [best([one for one in met if one.piece.chip.name == name], asked.ask, 1) for name in sorted(chips)]
         met = [one for own in each for one in own]
     return best(met, asked.ask, asked.top) if met else nearest(asked.ask, configs, asked.top)
+
+
+def ranked_apart(asked: ServeAsked, configs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
+    """The best in the checkpoint's own formats, and apart from them the best in narrower ones. Where nothing meets the targets in
+    its own and something narrower does, that alone is told; so it is where nothing else was looked at."""
+    own = [one for one in configs if not is_quantized(one.plan.weights, asked.model)]
+    narrow = [one for one in configs if is_quantized(one.plan.weights, asked.model)]
+    if not narrow or not own:
+        return ranked(asked, configs), []
+    if any(one.meets for one in narrow) and not any(one.meets for one in own):
+        return ranked(asked, narrow), []
+    return ranked(asked, own), ranked(asked, narrow)
 
 
 def excess(ask: Ask, config: Config) -> float:

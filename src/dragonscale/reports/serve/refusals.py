@@ -1,0 +1,102 @@
+"""What was asked for and no engine runs: refused in a sentence that names a legal neighbour, unless it is forced."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dragonscale.hardware import Chip, Slice
+from dragonscale.reports.serve.question import ServeAsked
+from dragonscale.serving.checkpoint import is_quantized, stored_in, told
+from dragonscale.serving.formats import Formats
+from dragonscale.serving.frontier import Config
+from dragonscale.serving.legal import context_refusal, engine_refusal, format_refusal, refusal
+from dragonscale.serving.legality import current_engines, pair_word, pairs, quality, rules
+from dragonscale.serving.plan import ServingPlan
+
+MOST_TOLD = 3
+"""Refusals of single chips that are told in full where many were asked for."""
+
+
+def asked_refusal(asked: ServeAsked) -> str:
+    """Why nothing that was asked for can be had anywhere; empty if something can, or is forced."""
+    if asked.question.force:
+        return ""
+    return context_refusal(asked.model, asked.ask.prompt + asked.ask.output)
+
+
+def chip_refusal(asked: ServeAsked, chip: Chip) -> str:
+    """Why what was asked for cannot be had on a chip."""
+    engine = asked.engine_on(chip).name
+    if asked.saved is not None:
+        return refusal(engine, chip, asked.model, asked.saved.plan)
+    why = engine_refusal(engine, chip)
+    if why:
+        return why
+    formats = asked.formats(chip)
+    if not formats:
+        wanted = asked.question.quantize if asked.question.quantize not in ("", "any") else stored_in(asked.model)
+        has = ", ".join(pair_word(*pair) for pair in pairs(engine, chip))
+        return f"{engine} has no kernels for {wanted} on {chip.title}, only {has}; {_others(asked, chip, engine)}"
+    if asked.pinned or asked.question.kv:
+        return next((text for text in (_format_refusal(asked, engine, chip, one) for one in formats) if text), "")
+    return ""
+
+
+def _format_refusal(asked: ServeAsked, engine: str, chip: Chip, formats: Formats) -> str:
+    return format_refusal(engine, chip, asked.model, replace(ServingPlan(), **vars(formats)))
+
+
+def _others(asked: ServeAsked, chip: Chip, engine: str) -> str:
+    """Engines that do have the formats, or else formats that can be asked for."""
+    able = [name for name in current_engines(chip) if name != engine]
+    able = [name for name in able if replace(asked, engine=name).formats(chip)]
+    return f"take --engine {' or '.join(able)}" if able else "take --dtype bf16"
+
+
+def possible(asked: ServeAsked) -> tuple[ServeAsked, list[str]]:
+    """The question with the chips that can do what it asks, and why the others cannot."""
+    if asked.question.force:
+        return asked, []
+    why = {chip.name: chip_refusal(asked, chip) for chip, _ in asked.targets}
+    kept: tuple[tuple[Chip, Slice | None], ...] = tuple(one for one in asked.targets if not why[one[0].name])
+    refused = [text for text in dict.fromkeys(why.values()) if text]
+    if not kept or len(kept) == len(asked.targets):
+        return asked, refused
+    return replace(asked, targets=kept), refused
+
+
+def refused_notes(asked: ServeAsked, refused: list[str], all_: bool) -> list[str]:
+    """Refusals as notes: of everything that was asked for, or of some of the chips."""
+    if all_:
+        return [f"Not possible: {text}, or add --force." for text in refused[:MOST_TOLD]]
+    if asked.everywhere and len(refused) > MOST_TOLD:
+        names = [chip.name for chip, _ in asked.targets if chip_refusal(asked, chip)]
+        return [f"Left out, because no engine runs that there: {', '.join(names)}."]
+    return [f"Left out: {text}." for text in refused]
+
+
+def forced_notes(asked: ServeAsked) -> list[str]:
+    """What was forced that no engine runs."""
+    if not asked.question.force:
+        return []
+    plain = replace(asked, question=replace(asked.question, force=False))
+    found = [asked_refusal(plain), *(chip_refusal(plain, chip) for chip, _ in asked.targets)]
+    return [f"Forced: {text}." for text in dict.fromkeys(found) if text][:MOST_TOLD]
+
+
+def format_notes(asked: ServeAsked, configs: Sequence[Config]) -> list[str]:
+    """What was made of the checkpoint's formats, what narrower ones cost in quality, and that an engine is archived."""
+    made: dict[str, list[str]] = {}
+    notes: list[str] = []
+    for one in configs:
+        chip, plan = one.piece.chip, one.plan
+        row = rules(asked.engine_on(chip).name)
+        if row.archived:
+            notes.append(f"{row.archived}; {row.instead} is what runs today (--engine {row.instead}).")
+        if is_quantized(plan.weights, asked.model):
+            stored = stored_in(asked.model)
+            notes.append(f"{plan.weights} is narrower than the checkpoint's {stored}: {quality(plan.weights)}.")
+        elif not asked.pinned:
+            text = told(Formats(plan.weights, plan.compute, plan.kv, plan.attention), asked.model)
+            made.setdefault(text, []).append(chip.name)
+    notes += [f"On {', '.join(chips)} {asked.model.name} is {text}." for text, chips in made.items() if text]
+    return list(dict.fromkeys(notes))

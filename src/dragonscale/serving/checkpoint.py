@@ -1,0 +1,167 @@
+"""The formats to serve a checkpoint in: its own as far as engine and chip have it, and narrower ones where they are asked for.
+
+>>> from dragonscale.hardware import load_chip
+>>> from dragonscale.models import load_model
+>>> print(own_formats("vllm", load_chip("b200"), load_model("gpt-oss-120b")))
+mxfp4/mxfp8, cache bf16
+>>> print(own_formats("vllm", load_chip("h100"), load_model("gpt-oss-120b")))
+mxfp4/bf16, cache bf16
+>>> [str(one) for one in narrower_formats("vllm-tpu", load_chip("v6e"), load_model("llama3-70b"), "int8")]
+['int8/int8, cache fp8']
+"""
+
+import math
+from collections.abc import Iterable
+
+from dragonscale.hardware import Chip
+from dragonscale.hardware.chip import dtype_bytes
+from dragonscale.models.transformer import Transformer
+from dragonscale.serving.formats import Formats
+from dragonscale.serving.legality import WIDE, architecture, caches, pairs, rules, tried
+
+_BULK = ("experts", "mlp", "shared", "linear", "mamba", "attention")
+"""Where most of the weights are, first of all."""
+
+
+def bits(dtype: str) -> int:
+    """The bits of an element without its scales.
+
+    >>> bits("nvfp4"), bits("fp8_block"), bits("bf16")
+    (4, 8, 16)
+    """
+    return math.floor(8 * dtype_bytes(dtype.removesuffix("_block")))
+
+
+def stored_in(model: Transformer) -> str:
+    """The dtype of most of a checkpoint's weights."""
+    found = next((model.weight_dtypes[part] for part in _BULK if part in model.weight_dtypes), model.dtype)
+    return found if bits(found) <= 16 else "bf16"
+
+
+def wide_format(engine: str, chip: Chip, model: Transformer) -> str:
+    """The 16-bit format: the checkpoint's where the engine has it there, or the other."""
+    has = {compute for _, compute in pairs(engine, chip)} & {*WIDE}
+    own = "fp16" if model.dtype == "fp16" else "bf16"
+    return own if own in has or not has else next(iter(has))
+
+
+def fp8_products(chip: Chip, model: Transformer) -> str:
+    """What fp8 weights are multiplied in. Checkpoints of mixtures have scales by blocks (DeepSeek, Qwen, GLM, MiniMax), and it
+    is for those that Hopper has good kernels."""
+    blocks = model.quantization.block or any("e" in section.dims for section in model.program().sections)
+    return "fp8_block" if blocks and architecture(chip) == "hopper" else "fp8"
+
+
+def _candidates(weights: str, wide: str, chip: Chip, model: Transformer) -> Iterable[tuple[str, str]]:
+    """Ways to multiply weights of a format, best first."""
+    if weights == "fp8":
+        return (("fp8", fp8_products(chip, model)), ("fp8", "fp8"), ("fp8", wide))
+    if weights == "int8":
+        plain = stored_in(model) == "int8" and model.quantization.activations != "int8"
+        both = (("int8", "int8"), ("int8", wide))
+        return both[::-1] if plain else both
+    if weights == "mxfp4":
+        # What is stored in MXFP4 has wide activations; who quantises to it means both.
+        native = ("mxfp4", "mxfp4")
+        return (("mxfp4", "mxfp8"), ("mxfp4", wide)) if stored_in(model) == "mxfp4" else (native, ("mxfp4", wide))
+    return ((weights, weights), (weights, wide))
+
+
+def _legal(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> bool:
+    here = pairs(engine, chip)
+    if weights == compute == "fp8" and model.quantization.block and stored_in(model) == "fp8":
+        return ("fp8", "fp8_block") in here  # by whatever kernels
+    return (weights, compute) in here
+
+
+def multiplied_in(engine: str, chip: Chip, model: Transformer, weights: str) -> tuple[str, str] | None:
+    """Weights of a format with what an engine multiplies them in on a chip; None where it has no kernels for them."""
+    wide = wide_format(engine, chip, model)
+    ways = _candidates(weights, wide, chip, model)
+    return next((pair for pair in ways if _legal(engine, chip, model, *pair)), None)
+
+
+def own_formats(engine: str, chip: Chip, model: Transformer) -> Formats | None:
+    """The checkpoint's own formats as an engine runs them on a chip; None where it cannot. One that engines widen when they
+    load a checkpoint comes out in 16 bits."""
+    wide, stored = wide_format(engine, chip, model), stored_in(model)
+    if stored in WIDE:
+        return (
+            Formats(wide, wide, _cache(engine, chip, model, wide, wide))
+            if (wide, wide) in pairs(engine, chip)
+            else None
+        )
+    found = multiplied_in(engine, chip, model, stored)
+    if found is None:
+        if not rules(engine).upcasts or (wide, wide) not in pairs(engine, chip):
+            return None
+        return Formats(wide, wide, _cache(engine, chip, model, wide, wide))
+    weights, compute = found
+    attention = model.weight_dtypes.get("attention", "")
+    if attention == stored:
+        attention = ""
+    elif attention == "fp8" and ("fp8", "fp8") in pairs(engine, chip):
+        attention = fp8_products(chip, model)
+    else:
+        attention = wide
+    return Formats(weights, compute, _cache(engine, chip, model, weights, wide), attention)
+
+
+def _cache(engine: str, chip: Chip, model: Transformer, weights: str, wide: str) -> str:
+    """The KV cache's format where nobody says one: what the checkpoint asks for, what the engine's recipes take with such weights, or
+    16 bits (`auto`)."""
+    for asked in (model.quantization.kv, rules(engine).kv_with.get(weights, "")):
+        if asked and asked in caches(engine, chip):
+            return asked
+    return wide
+
+
+def narrower_formats(engine: str, chip: Chip, model: Transformer, quantize: str) -> list[Formats]:
+    """Formats that a checkpoint can be quantised to: the one that is named, or with `any` all that are narrower than its own. The
+    cache goes with them, in fp8 where the engine has that."""
+    stored, wide = stored_in(model), wide_format(engine, chip, model)
+    names = [name for name in tried(chip) if bits(name) < bits(stored)] if quantize == "any" else [quantize]
+    found: list[Formats] = []
+    for name in names:
+        if name == stored:
+            own = own_formats(engine, chip, model)
+            found += [own] if own is not None and own.weights == name else []
+            continue
+        pair = multiplied_in(engine, chip, model, name) if bits(name) <= bits(stored) else None
+        if pair is None:
+            continue
+        has = caches(engine, chip)
+        kv = "fp8" if "fp8" in has else "int8" if name == "int8" and "int8" in has else wide
+        # Attention is kept wider than 4 bits by the checkpoints that are published.
+        attention = (
+            fp8_products(chip, model) if pair[1] in ("nvfp4", "mxfp4") and ("fp8", "fp8") in pairs(engine, chip) else ""
+        )
+        found.append(Formats(*pair, kv, attention))
+    return found
+
+
+def legal_formats(engine: str, chip: Chip, model: Transformer) -> list[Formats]:
+    """The formats of a model under an engine on a chip: the checkpoint's own first, then narrower ones."""
+    own = own_formats(engine, chip, model)
+    return [*([] if own is None else [own]), *narrower_formats(engine, chip, model, "any")]
+
+
+def is_quantized(weights: str, model: Transformer) -> bool:
+    """Whether weights are narrower than the checkpoint's."""
+    return bits(weights) < bits(stored_in(model))
+
+
+def told(formats: Formats, model: Transformer) -> str:
+    """What was made of a checkpoint's format, where it is not simply kept, to be said of some chips; empty otherwise."""
+    stored = stored_in(model)
+    if stored in WIDE:
+        return (
+            ""
+            if formats.weights in ("bf16", model.dtype)
+            else f"served in {formats.weights}: there is no {model.dtype}"
+        )
+    if formats.weights in WIDE:
+        return f"stored in {stored}, which is widened to {formats.weights} when it is loaded"
+    if formats.compute in WIDE:
+        return f"stored in {stored}: its weights stay so and are multiplied in {formats.compute}"
+    return ""

@@ -1,0 +1,247 @@
+"""Whether an engine runs a plan on a chip, and in one sentence why not: what was given, the rule, and the nearest that is legal.
+
+>>> from dragonscale.hardware import parse_slice
+>>> from dragonscale.models import load_model
+>>> from dragonscale.serving.plan import parse_serving_plan
+>>> print(refusal("vllm", parse_slice("h100:8"), load_model("phi-4"), parse_serving_plan("tensor=8")))
+phi-4 has 10 KV heads, which tensor=8 neither divides nor is a multiple of; take tensor=2
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dragonscale.hardware import Chip, Slice
+from dragonscale.models.transformer import Transformer
+from dragonscale.serving.checkpoint import bits, own_formats, stored_in
+from dragonscale.serving.legality import (
+    NVIDIA,
+    EngineLegality,
+    architecture,
+    caches,
+    current_engines,
+    pair_word,
+    pairs,
+    rules,
+)
+from dragonscale.serving.plan import ServingPlan
+
+MARLIN = 64
+"""What a rank's part of a dim must be a multiple of for Marlin's int4 kernels; of two dims one must be a multiple of twice that."""
+
+
+@dataclass(frozen=True)
+class Divisible:
+    """The sizes of a model that a plan divides."""
+
+    name: str
+    d_model: int
+    layers: int
+    heads: int
+    kv_heads: tuple[int, ...]
+    experts: int
+    expert_hidden: tuple[int, ...]
+    hidden: tuple[int, ...]
+    """Hidden dims of other layers and of shared experts."""
+    projected: tuple[tuple[int, int, int], ...]
+    """Query heads, KV heads and head dim of layers that have all three."""
+    latent: bool
+    """Whether keys and values are compressed into one latent (MLA)."""
+    blocks: bool
+    """Whether the checkpoint's scales are those of square blocks."""
+
+
+def divisible(model: Transformer) -> Divisible:
+    """The sizes of a model that a plan divides."""
+    dims = [section.dims for section in model.program().sections]
+    plain = {own["f"] for own in dims if "f" in own and "e" not in own} | {own["z"] for own in dims if "z" in own}
+    return Divisible(
+        name=model.name,
+        d_model=model.d_model,
+        layers=model.n_layers,
+        heads=math.gcd(*(own[letter] for own in dims for letter in ("n", "u", "mn") if letter in own)),
+        kv_heads=tuple(sorted({own["k"] for own in dims if "k" in own})),
+        experts=max((own.get("e", 0) for own in dims), default=0),
+        expert_hidden=tuple(sorted({own["f"] for own in dims if "e" in own and "f" in own})),
+        hidden=tuple(sorted(plain)),
+        projected=tuple(sorted({(own["n"], own["k"], own["h"]) for own in dims if {"n", "k", "h"} <= own.keys()})),
+        latent=any("c" in own and "k" not in own for own in dims),
+        blocks=bool(model.quantization.block) and stored_in(model) == "fp8",
+    )
+
+
+def refusal(engine: str, piece: Slice | Chip, model: Transformer, plan: ServingPlan, tokens: int = 0) -> str:
+    """Why an engine does not run a plan of a model on a chip, or the model does not take so many tokens; empty if all is well."""
+    chip = piece.chip if isinstance(piece, Slice) else piece
+    return (
+        engine_refusal(engine, chip)
+        or format_refusal(engine, chip, model, plan)
+        or width_refusal(rules(engine), architecture(chip), divisible(model), plan)
+        or context_refusal(model, tokens)
+    )
+
+
+def engine_refusal(engine: str, chip: Chip) -> str:
+    """That an engine does not run on a chip, and which does."""
+    if pairs(engine, chip):
+        return ""
+    row = rules(engine)
+    gone = f" ({row.archived})" if row.archived else ""
+    return f"{engine} does not run on {chip.title}{gone}: it runs on {row.runs}; take --engine {' or '.join(current_engines(chip))}"
+
+
+def format_refusal(engine: str, chip: Chip, model: Transformer, plan: ServingPlan) -> str:
+    """That an engine has no kernels for a plan's formats on a chip, and which it has."""
+    here, pair = pairs(engine, chip), (plan.weights, plan.compute)
+    if pair not in here:
+        return _no_pair(engine, chip, model, *pair)
+    has = caches(engine, chip)
+    if plan.kv not in has:
+        near = min(has, key=lambda one: abs(bits(one) - bits(plan.kv)))
+        return f"{engine} has no KV cache in {plan.kv} on {chip.title}, only {', '.join(has)}; take --kv {near}"
+    return ""
+
+
+def _no_pair(engine: str, chip: Chip, model: Transformer, weights: str, compute: str) -> str:
+    here, product = pairs(engine, chip), compute.removesuffix("_block")
+    near = min(
+        here, key=lambda one: (one[0] != weights, one[1] != compute, abs(bits(one[0]) - bits(weights)), here.index(one))
+    )
+    if near[0] != weights:
+        own = own_formats(engine, chip, model)
+        same = [one for one in here if bits(one[0]) == bits(weights)]
+        near = near if same or own is None else (own.weights, own.compute)
+    take = f"--dtype {near[0]}" if near[0] == near[1] else f"--weights {near[0]} --compute {near[1]}"
+    if not chip.format(weights):
+        why = f"{chip.title} neither multiplies nor stores {weights}"
+    elif chip.format(product) != "native":
+        stores = "stores it and multiplies something wider" if chip.format(product) else "has none"
+        why = f"{chip.title} does not multiply {product}: it {stores}"
+    else:
+        why = f"{engine} has no kernels for {pair_word(weights, compute)} on {chip.title}"
+    listed = ", ".join(pair_word(*one) for one in here)
+    return f"{why}; {engine} serves there in {listed}: take {take}"
+
+
+def context_refusal(model: Transformer, tokens: int) -> str:
+    """That a model was not made for so many tokens."""
+    if model.context is None or tokens <= model.context:
+        return ""
+    return (
+        f"{model.name} has a context of {model.context:,} tokens, and prompt and output are {tokens:,}; "
+        f"ask for at most {model.context:,} together"
+    )
+
+
+def width_refusal(row: EngineLegality, place: str, sizes: Divisible, plan: ServingPlan) -> str:
+    """Why a plan's widths are not legal, with the nearest that is."""
+    why = next(_wrong_widths(row, place, sizes, plan), "")
+    if not why:
+        return ""
+    near = _neighbour(row, place, sizes, plan)
+    return f"{why}; take {near}" if near else why
+
+
+def legal_widths(row: EngineLegality, place: str, sizes: Divisible, plan: ServingPlan) -> bool:
+    """Whether a plan's widths are legal: what a search asks of every split."""
+    return next(_wrong_widths(row, place, sizes, plan), "") == ""
+
+
+def _wrong_widths(row: EngineLegality, place: str, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+    """Each rule that a plan breaks, in the order in which engines check them."""
+    yield from _wrong_axes(row, sizes, plan)
+    tensor = plan.tensor
+    if sizes.heads % tensor:
+        yield f"{sizes.name} has {sizes.heads} heads, which tensor={tensor} does not divide"
+    for heads in sizes.kv_heads:
+        if tensor % heads and heads % tensor:
+            yield f"{sizes.name} has {heads} KV heads, which tensor={tensor} neither divides nor is a multiple of"
+    if sizes.experts:
+        yield from _wrong_experts(row, sizes, plan)
+    if row.block and (plan.compute == "fp8_block" or (sizes.blocks and plan.weights == "fp8")):
+        yield from _wrong_blocks(row.block, sizes, plan)
+    if row.marlin and plan.weights == "int4" and place in NVIDIA:
+        yield from _wrong_marlin(sizes, plan)
+
+
+def _because(row: EngineLegality, word: str) -> str:
+    return f" ({row.because[word]})" if word in row.because else ""
+
+
+def _wrong_axes(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+    for axis in ("pipe", "data", "width", "context"):
+        size = getattr(plan, axis)
+        if size > 1 and not getattr(row, axis):
+            yield f"{row.name} has no {axis}={size}{_because(row, axis)}"
+    if plan.spread not in row.spread and plan.tensor > 1:
+        yield f"{row.name} has no spread={plan.spread}, only {', '.join(row.spread)}{_because(row, 'spread')}"
+    if plan.pipe > sizes.layers:
+        yield f"{sizes.name} has {sizes.layers} layers, fewer than pipe={plan.pipe}"
+    if plan.data > 1 and not sizes.experts:
+        yield f"{sizes.name} has no experts to share between data={plan.data} copies of its attention: serve separate copies"
+    if row.latent_data and sizes.latent and plan.data == 1 and plan.tensor > 1:
+        yield f"tensor={plan.tensor} is given without data{_because(row, 'data')}"
+
+
+def _wrong_experts(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+    world, ways = plan.data * plan.tensor, plan.expert
+    if world % ways or (row.expert == "world" and ways not in (1, world)):
+        allowed = f"1 or {world}" if row.expert == "world" else f"a divisor of {world}"
+        yield f"with tensor={plan.tensor} and data={plan.data} expert is {allowed}, not {ways}{_because(row, 'expert')}"
+    if ways > sizes.experts and not (row.redundant and ways <= 2 * sizes.experts):
+        yield f"{sizes.name} has {sizes.experts} experts, fewer than expert={ways}"
+    elif sizes.experts % ways and not (row.uneven or row.redundant):
+        yield f"{sizes.name} has {sizes.experts} experts, which expert={ways} does not divide"
+
+
+def _wrong_blocks(block: int, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+    """Scales of blocks: what a rank has of a dim is a whole number of them, unless ranks have whole experts."""
+    slices = max(plan.data * plan.tensor // plan.expert, 1)
+    for what, dims, ways in (("experts'", sizes.expert_hidden, slices), ("", sizes.hidden, plan.tensor)):
+        for size in dims:
+            if ways > 1 and (size % ways or size // ways % block):
+                hidden = f"{what} hidden dim".strip()
+                yield (
+                    f"scales of blocks need multiples of {block}, and the {hidden} of {size} over {ways} ranks leaves {size / ways:g}"
+                )
+    for queries, keys, head in sizes.projected:
+        each = max(keys // plan.tensor, 1) * head
+        if plan.tensor > 1 and (queries * head // plan.tensor % block or each % block):
+            yield f"scales of blocks need multiples of {block}, and tensor={plan.tensor} leaves {each} columns of keys"
+
+
+def _wrong_marlin(sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+    """Marlin's shapes: n a multiple of 64 and k of 128, or the other way round."""
+    slices = max(plan.data * plan.tensor // plan.expert, 1)
+    dims = [(size, slices) for size in sizes.expert_hidden] + [(size, plan.tensor) for size in sizes.hidden]
+    for size, ways in dims:
+        each = size / ways
+        twice = 2 * MARLIN
+        if each % MARLIN or (each % twice and sizes.d_model % twice):
+            yield f"int4 kernels (Marlin) need multiples of {MARLIN}, and a hidden dim of {size} over {ways} ranks leaves {each:g}"
+
+
+def _neighbour(row: EngineLegality, place: str, sizes: Divisible, plan: ServingPlan) -> str:
+    """The nearest legal plan, in the settings that change: other ways for experts, then fewer ways of each axis."""
+
+    def legal(**changes: object) -> bool:
+        return legal_widths(row, place, sizes, replace(plan, **changes))  # pyright: ignore[reportArgumentType]
+
+    world = plan.data * plan.tensor
+    one_off: dict[str, object] = {axis: 1 for axis in ("pipe", "width", "context") if not getattr(row, axis)}
+    if plan.spread not in row.spread:
+        one_off["spread"] = row.spread[0]
+    if plan.data > 1 and (not sizes.experts or not row.data):
+        one_off |= {"data": 1, "expert": min(plan.expert, plan.tensor)}
+    if row.latent_data and sizes.latent and plan.data == 1:
+        one_off |= {"data": plan.tensor, "tensor": 1, "expert": world if sizes.experts else 1}
+    tries: list[dict[str, object]] = [one_off] if one_off else []
+    dealt = sorted(
+        (ways for ways in range(1, world + 1) if world % ways == 0), key=lambda ways: abs(math.log(ways / plan.expert))
+    )
+    tries += [one_off | {"expert": ways} for ways in dealt if sizes.experts and ways != plan.expert]
+    for tensor in (size for size in range(plan.tensor - 1, 0, -1) if plan.tensor % size == 0):
+        ways = [1, plan.data * tensor] if sizes.experts else [1]
+        tries += [one_off | {"tensor": tensor, "expert": dealt_to} for dealt_to in ways]
+    found = next((one for one in tries if legal(**one)), {})
+    return ",".join(f"{name}={value}" for name, value in found.items() if value != getattr(plan, name))
