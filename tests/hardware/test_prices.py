@@ -1,6 +1,7 @@
 """Prices as people pay them, list prices beside them, and `--price` in three commands."""
 
 import json
+import re
 import statistics
 from pathlib import Path
 
@@ -69,9 +70,8 @@ def test_prices_are_read(text: str, found: dict[str, float]) -> None:
     ],
 )
 def test_what_is_no_price_is_refused_in_a_sentence(text: str, told: str) -> None:
-    with pytest.raises(InputError, match="h100|--price") as caught:
+    with pytest.raises(InputError, match=re.escape(told)):
         read_prices(text, [load_chip("h100"), load_chip("v5e")])
-    assert told in str(caught.value)
 
 
 def test_chips_without_a_price_say_so() -> None:

@@ -31,8 +31,8 @@ def run(
     asked = read_question(model, question, EVENTS if perfetto else 0)
     for text in asked.notes:
         note(text)
-    with Bar("requests") as bar:
-        report, result = run_simulation(asked, lambda done: bar.step(done, asked.traffic.source.requests))
+    with Bar("requests") as bar, Bar("rates") as runs:
+        report, result = run_simulation(asked, lambda done: bar.step(done, asked.traffic.source.requests), runs.step)
     _write(report, result, perfetto, plot, question.chart)
     if json:
         emit_json(report)

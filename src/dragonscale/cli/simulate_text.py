@@ -1,7 +1,7 @@
 """A simulated run as text: the fleet, what became of requests, latencies, rates, and what to change."""
 
 from dragonscale.cli.show import table
-from dragonscale.reports.simulate.records import Latency, SimulateReport
+from dragonscale.reports.simulate.records import CapacityReport, Latency, SimulateReport
 from dragonscale.units import render
 
 _NAMES = {
@@ -11,6 +11,7 @@ _NAMES = {
     "queue_s": "queueing",
     "e2e_s": "whole request",
 }
+_SHORT = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
 
 
 def text_of(report: SimulateReport) -> str:
@@ -20,7 +21,7 @@ def text_of(report: SimulateReport) -> str:
     for pool in report.fleet:
         lines.append(
             f"{pool.name}: {pool.replicas} x {pool.slice} ({pool.plan}), {pool.engine}, {pool.scheduler}, "
-            f"{pool.kv_tokens:,} tokens of cache each, {pool.router.replace('_', ' ')}"
+            f"KV cache of {pool.kv_tokens:,} tokens each, {pool.router.replace('_', ' ')}"
         )
     lines += ["", *_requests(report), "", _latencies(report), "", *_rates(report)]
     lines += ["", *report.notes, f"Bound by {report.bound_by}. {report.advice}"]
@@ -36,8 +37,8 @@ def _requests(report: SimulateReport) -> list[str]:
     parts += [f"{found.preempted:,} preemptions"] if found.preempted else []
     lines = [", ".join(parts)]
     lines.append(
-        f"replicas busy {report.utilisation:.0%}, batch {report.mean_batch:.1f}, cache {report.kv_occupancy:.0%} full, "
-        f"{report.mean_waiting:.1f} waiting"
+        f"replicas busy {report.utilisation:.0%}, batch {report.mean_batch:.1f}, KV cache {report.kv_occupancy:.0%} full, "
+        f"{report.mean_waiting:,.1f} queueing"
     )
     if report.cache_hit_rate or report.host_hit_rate:
         lines.append(
@@ -71,15 +72,49 @@ def _rates(report: SimulateReport) -> list[str]:
     ]
     if rates.cost_usd_per_mtok is not None:
         at = "; ".join(f"{row.chip} at {row.text}" for row in report.prices)
-        lines.append(f"${rates.cost_usd_per_mtok:.2f} per million output tokens ({at})")
+        hourly = (
+            f"{report.chips:,.4g} chip{'s' * (report.chips != 1)}, ${report.usd_per_h:,.2f}/h"
+            if report.usd_per_h
+            else ""
+        )
+        lines.append(f"{hourly}: ${rates.cost_usd_per_mtok:.2f} per million output tokens ({at})")
     if report.slo:
         lines.append(
-            f"goodput {rates.goodput_requests_per_s:.3g} requests/s: {rates.good_share:.1%} of requests meet both targets"
+            f"goodput {rates.goodput_requests_per_s:.3g} requests/s: {rates.good_share:.1%} of requests meet "
+            f"{'both targets' if len(report.slo) > 1 else 'the target'}; {_met(report)}"
         )
+    found = report.capacity
+    if found is not None and found.requests_per_s is not None:
+        lines.append(_capacity(report, found))
     if report.analytic is not None:
         one = report.analytic
         lines.append(
-            f"the planner at a batch of {one.batch}: TPOT {render(one.tpot_s, 's')}, TTFT {render(one.ttft_s, 's')}; "
-            f"at most {one.most_requests_per_s:.3g} requests/s"
+            f"the planner at a batch of {one.batch}: TPOT {render(one.tpot_s, 's')}, TTFT {render(one.ttft_s, 's')}"
         )
     return lines
+
+
+def _met(report: SimulateReport) -> str:
+    """Each target against p95 and p99."""
+    parts = []
+    for name, limit in report.slo.items():
+        one = report.latency[name]
+        shares = ", ".join(f"p{part} {getattr(one, f'p{part}') / limit:.2f}x" for part in (95, 99))
+        parts.append(f"{_SHORT[name]} {shares}")
+    return f"of the target: {'; '.join(parts)}"
+
+
+def _capacity(report: SimulateReport, found: CapacityReport) -> str:
+    """What was found by running, in a line."""
+    goal = f"targets met at p{found.percentile}" if report.slo else "no growing queue"
+    line = f"largest rate ({goal}): {found.requests_per_s:.3g} requests/s"
+    line += f", goodput {found.goodput_requests_per_s:.3g}/s" if report.slo else ""
+    if found.replicas is not None and found.chips is not None:
+        apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
+        money = (
+            ""
+            if found.usd_per_h is None
+            else f", ${found.usd_per_h:,.2f}/h, ${found.usd_per_mtok:.2f} per million output tokens"
+        )
+        line += f"; for the asked rate {found.replicas} replicas{apart}, {found.chips:,} chips{money}"
+    return f"{line} ({found.runs} runs of {found.requests_per_run:,} requests)"

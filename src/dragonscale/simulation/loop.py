@@ -12,6 +12,7 @@ from dragonscale.simulation.perfetto import Recorder
 from dragonscale.simulation.replica import Replica
 from dragonscale.simulation.replica_state import ARRIVE, DELIVER, END, FAIL, RETURN, SCALE, WAKE, Shared
 from dragonscale.simulation.request import Sequence, SimulatedRequest
+from dragonscale.simulation.result import Checkpoint
 from dragonscale.simulation.series import Series
 from dragonscale.simulation.tally import Tally
 from dragonscale.simulation.traffic import TrafficSource
@@ -19,6 +20,8 @@ from dragonscale.simulation.traffic import TrafficSource
 TOO_LONG = "longer than a replica's cache"
 NO_REPLICA = "no replica left"
 QUEUE_FULL = "queue full"
+CHECKPOINTS = 64
+"""Arrivals, evenly over a run, at which its books are looked at."""
 SERIES = ("up", "busy", "running", "waiting", "pages")
 
 
@@ -36,6 +39,10 @@ class Simulation:
         if options.events:
             self.shared.recorder = Recorder(options.events, options.events_from_s)
         self.now = 0.0
+        self.checkpoints: list[Checkpoint] = []
+        self.departures: list[Checkpoint] = []
+        self.look_every = max(total / CHECKPOINTS, 1.0)
+        self.next_arrived = self.next_finished = self.look_every
         self.arrivals, self.after = traffic.start(options.seed)
         self.marks: dict[float, tuple[float, float, float, float]] = {}  # where the measured part begins and ends
         self.serve = Group(fleet.pool, self.shared, 0, False)
@@ -128,6 +135,9 @@ class Simulation:
         self.tally.arrive(request)
         if request.number in (self.tally.first, self.tally.last):
             self.marks[request.number] = self.mark()
+        if self.tally.arrived >= self.next_arrived:
+            self.next_arrived += self.look_every
+            self.checkpoints.append(self._books(now))
         pool, limit = self.fleet.pool, self.fleet.queue_limit
         longest = request.input_tokens + request.output_tokens - 1
         if -(-longest // pool.scheduler.page_tokens) > pool.pages:
@@ -136,6 +146,12 @@ class Simulation:
             self._refuse(request, QUEUE_FULL, now)
         else:
             self._route(Sequence(request), now)
+
+    def _books(self, now: float) -> Checkpoint:
+        tally = self.tally
+        away = tally.refused.get(QUEUE_FULL, 0) + tally.refused.get(NO_REPLICA, 0)
+        waiting = sum(len(replica.waiting) for _, replica in self.places) + sum(len(g.parked) for g in self.groups)
+        return Checkpoint(tally.arrived, now, tally.finished, sum(tally.refused.values()), away, waiting)
 
     def _full(self, limit: int) -> bool:
         active = self.front.active
@@ -161,6 +177,9 @@ class Simulation:
 
     def _finished(self, sequence: Sequence, replica: Replica, now: float) -> None:
         self.tally.finish(sequence, now, replica.index)
+        if self.tally.finished >= self.next_finished:
+            self.next_finished += self.look_every
+            self.departures.append(self._books(now))
         if self.shared.recorder is not None:
             self.shared.recorder.request(sequence, replica.index, now)
         self._follow(sequence.request, now)

@@ -1,7 +1,7 @@
 """What a run was like, as records."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dragonscale.simulation.histogram import Summary
 from dragonscale.simulation.tally import ServedRequest
@@ -48,12 +48,24 @@ class ReplicaUse:
     pages_idle: int
 
 
+class Checkpoint(NamedTuple):
+    """The books at an arrival, or at the end of a request: requests that had come, the time, those that had ended or were
+    refused, those of them that were turned away for want of room in the queue or of a replica, and those that waited."""
+
+    arrived: int
+    seconds: float
+    finished: int
+    refused: int
+    turned_away: int
+    waiting: int
+
+
 @dataclass(frozen=True)
 class SimulationResult:
     """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to half
     a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves` are their distribution functions; `series` are (seconds, value) means over time
     of `pages` (share of the cache in use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas)
-    and `replicas`."""
+    and `replicas`; `checkpoints` and `departures` are the books at some arrivals and at the ends of some requests."""
 
     outcome: Outcome
     seconds: float
@@ -70,5 +82,7 @@ class SimulationResult:
     tokens_per_verify_step: float
     replicas: tuple[ReplicaUse, ...]
     series: dict[str, list[tuple[float, float]]]
+    checkpoints: tuple[Checkpoint, ...] = ()
+    departures: tuple[Checkpoint, ...] = ()
     served: tuple[ServedRequest, ...] = ()
     trace: dict[str, Any] = field(default_factory=dict)

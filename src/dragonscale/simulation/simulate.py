@@ -87,6 +87,8 @@ def report(run: Simulation) -> SimulationResult:
         tokens_per_verify_step=_over(tally.verify_tokens, tally.verify_steps),
         replicas=tuple(_use(replica) for replica in replicas),
         series=points,
+        checkpoints=tuple(run.checkpoints),
+        departures=tuple(run.departures),
         served=tuple(tally.served or ()),
         trace=run.shared.recorder.trace() if run.shared.recorder is not None else {},
     )

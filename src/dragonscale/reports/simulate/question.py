@@ -84,6 +84,10 @@ class SimulateQuestion:
     """Target for the first token, such as 500ms."""
     tpot: str = ""
     """Target per output token after the first, such as 30ms."""
+    percentile: int = 95
+    """The percentile of requests that must meet the targets: 50, 90, 95 or 99."""
+    capacity: bool | None = None
+    """Find by running the largest rate that holds and the replicas for the asked one; without it, where this run does not hold."""
     warmup: float = 0.1
     """The share of requests at the start that is not measured."""
     seed: int = 0

@@ -27,6 +27,7 @@ ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
 LENGTHS = {"fixed": 1, "uniform": 2, "lognormal": 8}
 """Kinds of lengths, and how many times the mean is the longest that step times are tabulated for."""
 CHARTS = ("latency", "occupancy")
+PERCENTILES = (50, 90, 95, 99)
 MOST_REQUESTS = 100_000_000
 
 
@@ -53,11 +54,25 @@ class SimulateAsked:
     options: sim.SimulationOptions
     notes: tuple[str, ...] = ()
 
+    @property
+    def targets(self) -> dict[str, float]:
+        """Seconds by the latency that they are a target for."""
+        found = {"ttft_s": self.options.ttft_s, "tpot_s": self.options.tpot_s}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    @property
+    def percentile(self) -> int:
+        """The percentile of latencies that targets are for."""
+        return self.question.percentile
+
 
 def read_question(model: str, question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     if question.chart not in CHARTS:
         raise unknown("chart", question.chart, CHARTS)
+    if question.percentile not in PERCENTILES:
+        known = ", ".join(map(str, PERCENTILES))
+        raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")
     deployment = _deployment(model, question)
     _check_chips(deployment, str(deployment.piece))
     traffic = _traffic(question)

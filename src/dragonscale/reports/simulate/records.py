@@ -48,12 +48,43 @@ class SimulatedRates(Throughput):
 
 
 class Analytic(msgspec.Struct):
-    """What the planner says of one replica at the batch that the run had, and of the most that the fleet can do."""
+    """What the planner says of one replica at the batch that the run had, where requests are all alike."""
 
     batch: int
     tpot_s: float
     ttft_s: float
-    most_requests_per_s: float
+
+
+class LoadReport(msgspec.Struct):
+    """The second half of the arrivals: what came, what ended, by how much the backlog grew each second, whether that is more
+    than chance, and how many requests waited when the last came."""
+
+    arrived_per_s: float
+    served_per_s: float
+    growth_per_s: float
+    grows: bool
+    waiting: int
+
+
+class CapacityReport(msgspec.Struct):
+    """What was found by running: the largest rate that the fleet holds, with its goodput and what stops larger ones (`queue`,
+    `ttft_s` or `tpot_s`); and the replicas that hold the asked rate, with the chips, dollars and latencies of their run. Null
+    where none does."""
+
+    requests_per_s: float | None
+    goodput_requests_per_s: float | None
+    good_share: float | None
+    limited_by: str
+    percentile: int
+    replicas: int | None
+    prefill_replicas: int
+    chips: int | None
+    usd_per_h: float | None
+    usd_per_mtok: float | None
+    ttft_s: float | None
+    tpot_s: float | None
+    runs: int
+    requests_per_run: int
 
 
 class ReplicaRow(msgspec.Struct):
@@ -88,3 +119,10 @@ class SimulateReport(msgspec.Struct):
     advice: str
     notes: list[str] = []
     prices: list[PriceRow] = []
+    percentile: int = 95
+    target_ratios: dict[str, float] = {}
+    """The percentile of each latency over its target."""
+    load: LoadReport | None = None
+    capacity: CapacityReport | None = None
+    chips: float = 0.0
+    usd_per_h: float | None = None

@@ -1,44 +1,65 @@
-"""The answer to `dscale simulate`: the run's numbers, the planner's beside them, what bounds the fleet and what to change."""
+"""The answer to `dscale simulate`: the run's numbers, the planner's beside them, what would hold, and what to change."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from dragonscale.hardware.prices import unpriced
 from dragonscale.reports.prices import price_rows
+from dragonscale.reports.simulate.capacity import Capacity, find_capacity, missed_targets, percentile_of
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.reports.simulate.reading import SimulateAsked
-from dragonscale.reports.simulate.records import Analytic, Latency, PoolRow, ReplicaRow, SimulatedRates, SimulateReport
+from dragonscale.reports.simulate.records import (
+    Analytic,
+    CapacityReport,
+    Latency,
+    LoadReport,
+    PoolRow,
+    ReplicaRow,
+    SimulatedRates,
+    SimulateReport,
+)
+from dragonscale.reports.simulate.verdict import verdict
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
-from dragonscale.serving.frontier import Ask, Config, judge
+from dragonscale.serving.frontier import Ask, judge
 from dragonscale.serving.space import Formats, Lot, stack
 from dragonscale.simulation import Pool, SimulationResult, Summary, simulate
+from dragonscale.simulation.backlog import Load, load_of
 
-BUSY = 0.97
-"""Above this share of busy time a fleet has nothing left."""
+Progress = Callable[[int, int], None]
 
 
 def run_simulation(
-    asked: SimulateAsked, progress: Callable[[int], None] | None = None
+    asked: SimulateAsked, progress: Callable[[int], None] | None = None, searching: Progress | None = None
 ) -> tuple[SimulateReport, SimulationResult]:
-    """Simulate, and report."""
+    """Simulate, find what would hold where this does not (or where that was asked), and report."""
     result = simulate(asked.fleet, asked.traffic.source, asked.options, progress)
-    return _report(asked, result), result
+    load = None if asked.traffic.rate is None else load_of(result)
+    found = None
+    if load is not None and _wanted(asked, result, load):
+        found = find_capacity(asked, result, load, searching)
+    return _report(asked, result, load, found), result
 
 
-def _report(asked: SimulateAsked, result: SimulationResult) -> SimulateReport:
-    planned = _analytic(asked, result)
-    chips = _chips(asked, result)
-    targets = {"ttft_s": asked.options.ttft_s, "tpot_s": asked.options.tpot_s}
-    targets = {name: value for name, value in targets.items() if math.isfinite(value)}
-    latency = {name: _latency(summary) for name, summary in result.latency.items()}
-    missed = [name for name, limit in targets.items() if latency[name].p95 > limit]
-    bound, advice = _judge(asked, result, planned, targets, latency, missed)
-    price = asked.deployment.chip.price
-    kinds = [asked.deployment.chip, *([asked.prefill.chip] if asked.prefill is not None else [])]
-    each = result.throughput.output_tokens_per_s / chips if chips else 0.0
-    cost = float(usd_per_million(each, 1, price)) if price is not None and each > 0 else None
+def _wanted(asked: SimulateAsked, result: SimulationResult, load: Load) -> bool:
+    """Whether to look for what would hold."""
+    if asked.question.capacity is not None:
+        return asked.question.capacity
+    if not result.outcome.finished:
+        return False
+    return load.grows or bool(missed_targets(result, asked.targets, asked.percentile))
+
+
+def _report(
+    asked: SimulateAsked, result: SimulationResult, load: Load | None, found: Capacity | None
+) -> SimulateReport:  # fmt: skip
+    chips, hourly = _chips(asked, result), _hourly(asked, result)
+    missed = missed_targets(result, asked.targets, asked.percentile)
+    bound, advice = verdict(asked, result, load, missed, found)
+    kinds = [one.chip for one in (asked.deployment, asked.prefill) if one is not None]
+    tokens = result.throughput.output_tokens_per_s
+    each = tokens / chips if chips else 0.0
+    cost = float(usd_per_million(tokens, 1, hourly)) if hourly is not None and tokens > 0 else None
     return SimulateReport(
         model=asked.deployment.model.name,
         traffic=_described(asked.question),
@@ -46,11 +67,19 @@ def _report(asked: SimulateAsked, result: SimulationResult) -> SimulateReport:
         seed=asked.options.seed,
         simulated_s=result.seconds,
         requests=result.outcome,
-        latency=latency,
+        latency={name: _latency(summary) for name, summary in result.latency.items()},
         rates=SimulatedRates(**vars(result.throughput), output_tokens_per_s_per_chip=each, cost_usd_per_mtok=cost),
-        slo=targets,
-        meets_slo=not missed if targets else None,
-        analytic=planned,
+        slo=asked.targets,
+        meets_slo=not missed if asked.targets else None,
+        percentile=asked.percentile,
+        target_ratios={
+            name: percentile_of(result, name, asked.percentile) / limit for name, limit in asked.targets.items()
+        },
+        analytic=_analytic(asked, result),
+        load=load and LoadReport(load.arrived_per_s, load.served_per_s, load.growth_per_s, load.grows, load.waiting),
+        capacity=found and _capacity(asked, found),
+        chips=chips,
+        usd_per_h=hourly,
         replicas=[
             ReplicaRow(one.index, one.pool, one.busy_s / (result.seconds or 1), one.mean_batch, one.output_tokens)
             for one in result.replicas
@@ -93,17 +122,58 @@ def _pools(asked: SimulateAsked) -> list[PoolRow]:
     return rows
 
 
-def _chips(asked: SimulateAsked, result: SimulationResult) -> float:
-    """Chips in use: those of the pools, or on average where the fleet grows and shrinks."""
-    pool = asked.fleet.pool
-    replicas: float = pool.replicas
+def _replicas(asked: SimulateAsked, result: SimulationResult) -> tuple[float, int]:
+    """Replicas of both pools; on average where the fleet grows and shrinks."""
+    pool, prefill = asked.fleet.pool, asked.fleet.prefill
     points = result.series.get("replicas", [])
+    prefills = prefill.replicas if prefill is not None else 0
     if pool.autoscale is not None and points:
-        replicas = sum(value for _, value in points) / len(points)
-    chips = replicas * asked.deployment.piece.chips
-    if asked.prefill is not None and asked.fleet.prefill is not None:
-        chips += asked.fleet.prefill.replicas * asked.prefill.piece.chips
-    return chips
+        return sum(value for _, value in points) / len(points) - prefills, prefills
+    return float(pool.replicas), prefills
+
+
+def _chips(asked: SimulateAsked, result: SimulationResult) -> float:
+    """Chips in use."""
+    replicas, prefills = _replicas(asked, result)
+    return replicas * asked.deployment.piece.chips + (prefills * asked.prefill.piece.chips if asked.prefill else 0)
+
+
+def _hourly(asked: SimulateAsked, result: SimulationResult) -> float | None:
+    return fleet_usd_per_h(asked, *_replicas(asked, result))
+
+
+def fleet_usd_per_h(asked: SimulateAsked, replicas: float, prefills: int) -> float | None:
+    """Dollars for an hour of so many replicas; None where a price is not known."""
+    total = 0.0
+    for deployment, count in ((asked.deployment, replicas), (asked.prefill, prefills)):
+        if deployment is None or not count:
+            continue
+        if deployment.chip.price is None:
+            return None
+        total += count * deployment.piece.chips * deployment.chip.price
+    return total
+
+
+def _capacity(asked: SimulateAsked, found: Capacity) -> CapacityReport:
+    """What was found by running, in numbers."""
+    best, run = found.trial, found.confirmed or found.trial
+    rates = best.result.throughput if best is not None else None
+    replicas, prefills = found.replicas, found.prefills
+    hourly = None if replicas is None else fleet_usd_per_h(asked, replicas, prefills)
+    chips = replicas and replicas * asked.deployment.piece.chips + (
+        prefills * asked.prefill.piece.chips if asked.prefill else 0
+    )
+    output, rate = asked.traffic.output, asked.traffic.rate or 0.0
+    served = min(rate, found.rate or rate) if found.confirmed is None else rate
+    cost = None if hourly is None or not served else float(usd_per_million(served * output, 1, hourly))
+    times = {
+        name: None if run is None else percentile_of(run.result, name, asked.percentile)
+        for name in ("ttft_s", "tpot_s")
+    }
+    return CapacityReport(
+        found.rate, rates and rates.goodput_requests_per_s, rates and rates.good_share, found.limit, asked.percentile,
+        replicas, prefills, chips, hourly, cost, **times, runs=found.runs, requests_per_run=found.requests,
+    )  # fmt: skip
 
 
 def _latency(summary: Summary) -> Latency:
@@ -117,67 +187,14 @@ def _latency(summary: Summary) -> Latency:
 
 
 def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:
-    """The planner's steady state at the mean batch, and the most that replicas can do."""
-    if asked.prefill is not None or asked.fleet.pool.scheduler.draft or not result.outcome.finished:
+    """The planner's steady state at the mean batch; only of requests that are all alike, for which there is one."""
+    question = asked.question
+    alike = question.lengths == "fixed" and not (question.trace or question.prefixes or question.autoscale)
+    if asked.prefill is not None or asked.fleet.pool.scheduler.draft or not alike or not result.outcome.finished:
         return None
     deployment = asked.deployment
     formats = Formats(deployment.plan.weights, deployment.plan.compute, deployment.plan.kv, deployment.plan.attention)
     lot = Lot((deployment.piece,), stack([deployment.plan], formats, deployment.plan.spread))
     running = max(1, round(result.mean_running / max(asked.fleet.pool.replicas, 1)))
-    found = judge(
-        deployment.model, lot, deployment.engine, Ask(asked.traffic.prompt, asked.traffic.output), (running, *_BATCHES)
-    )
-    if not found:
-        return None
-    most = max(float(one.state.requests) for one in found)
-    near: Config = min(found, key=lambda one: abs(one.batch - running))
-    return Analytic(near.batch, float(near.state.tpot), float(near.state.ttft), most * asked.fleet.pool.replicas)
-
-
-_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-
-
-def _judge(
-    asked: SimulateAsked, result: SimulationResult, planned: Analytic | None, targets: dict[str, float],
-    latency: dict[str, Latency], missed: list[str],
-) -> tuple[str, str]:  # fmt: skip
-    """What holds the fleet back, and what to change."""
-    outcome = result.outcome
-    if not outcome.arrived:
-        return "nothing", "No request came, so nothing can be said; give --requests and a --rate."
-    if outcome.refused and not outcome.finished:
-        return "refusals", f"Every request was refused: {', '.join(outcome.refused)}."
-    wanted = asked.traffic.rate
-    if planned is not None and wanted is not None and wanted > planned.most_requests_per_s:
-        needed = math.ceil(wanted / (planned.most_requests_per_s / asked.fleet.pool.replicas * 0.85))
-        return (
-            "the replicas",
-            f"Overloaded: {wanted:.3g} requests come each second and {planned.most_requests_per_s:.3g} can be served, so the "
-            f"queue grows without end; --replicas {needed} would run at 85%.",
-        )
-    if result.kv_occupancy > 0.9 or outcome.preempted > 0.01 * outcome.arrived:
-        return (
-            "the cache",
-            f"The cache is full ({result.kv_occupancy:.0%} on average, {outcome.preempted} preemptions); a narrower --plan kv=…, "
-            f"more chips per replica or more --replicas would make room.",
-        )
-    if missed:
-        name = missed[0]
-        what = "TTFT" if name == "ttft_s" else "TPOT"
-        change = (
-            "more --replicas, a prefill pool (--prefill-on) or a smaller token budget"
-            if name == "ttft_s"
-            else "more --replicas (smaller batches), more chips per replica or a prefill pool (--prefill-on)"
-        )
-        return (
-            what,
-            f"{what} is {latency[name].p95 * 1e3:.4g} ms at the 95th percentile and should be {targets[name] * 1e3:.4g} ms; {change} would lower it.",
-        )
-    if result.utilisation > BUSY and result.mean_waiting > asked.fleet.pool.replicas:
-        return "the replicas", "Replicas are never idle and requests wait; more --replicas would shorten the queue."
-    spare = (
-        ""
-        if planned is None or wanted is None
-        else f" The fleet could take {planned.most_requests_per_s:.3g} requests a second."
-    )
-    return "the traffic", f"Nothing holds requests up: {result.mean_waiting:.2g} wait on average.{spare}"
+    found = judge(deployment.model, lot, deployment.engine, Ask(asked.traffic.prompt, asked.traffic.output), (running,))
+    return Analytic(found[0].batch, float(found[0].state.tpot), float(found[0].state.ttft)) if found else None

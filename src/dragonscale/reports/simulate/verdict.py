@@ -1,0 +1,106 @@
+"""What holds a simulated fleet back and what to change, in sentences about the run itself."""
+
+from typing import Any
+
+from dragonscale.reports.simulate.capacity import Capacity, percentile_of
+from dragonscale.reports.simulate.reading import SimulateAsked
+from dragonscale.simulation import SimulationResult
+from dragonscale.simulation.backlog import Load
+from dragonscale.units import render
+
+BUSY = 0.97
+"""Above this share of busy time a fleet has nothing left."""
+FULL = 0.9
+"""Above this occupancy the KV cache is what limits batches."""
+NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
+_LOWER = {
+    "ttft_s": "more --replicas, a prefill pool (--prefill-on) or a smaller --token-budget",
+    "tpot_s": "more --replicas (smaller batches), more chips per replica or a prefill pool (--prefill-on)",
+}
+
+
+def verdict(
+    asked: SimulateAsked, result: SimulationResult, load: Load | None, missed: dict[str, float], found: Capacity | None
+) -> tuple[str, str]:
+    """What bounds the fleet, and what to change."""
+    outcome = result.outcome
+    if not outcome.arrived:
+        return "nothing", "No request came, so nothing can be said; give --requests and a --rate."
+    if outcome.refused and not outcome.finished:
+        return "refusals", f"Every request was refused: {', '.join(outcome.refused)}."
+    more = capacity_text(asked, found)
+    if load is not None and load.grows:
+        return "the replicas", f"{_overloaded(load, result)} {more}".strip()
+    if missed:
+        return NAMES[next(iter(missed))], f"{_missing(asked, result, missed)} {more}".strip()
+    if result.kv_occupancy > FULL or outcome.preempted > 0.01 * outcome.arrived:
+        return (
+            "the KV cache",
+            f"The KV cache is full ({result.kv_occupancy:.0%} on average, {outcome.preempted} preemptions); a narrower --plan "
+            f"kv=…, more chips per replica or more --replicas would make room. {more}".strip(),
+        )
+    if result.utilisation > BUSY and result.mean_waiting > asked.fleet.pool.replicas:
+        text = "Replicas are never idle and requests queue; more --replicas would shorten the queue."
+        return "the replicas", f"{text} {more}".strip()
+    kept = "" if load is None else f"The fleet keeps up with {load.arrived_per_s:.3g} requests/s: "
+    return "the traffic", f"{kept}{result.mean_waiting:,.1f} queue on average. {more}".strip()
+
+
+def _overloaded(load: Load, result: SimulationResult) -> str:
+    full = f" The KV cache is {result.kv_occupancy:.0%} full." if result.kv_occupancy > FULL else ""
+    away = result.outcome.refused.get("queue full", 0)
+    grows = f"{away:,} were turned away" if away else f"the queue grows, to {load.waiting:,} when the last came"
+    return f"Overloaded: {load.arrived_per_s:.3g} requests/s come, {load.served_per_s:.3g}/s are served, and {grows}.{full}"
+
+
+def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, float]) -> str:
+    """The target that is missed most, by how much, and what lowers it."""
+    name, ratio = next(iter(missed.items()))
+    value = render(percentile_of(result, name, asked.percentile), "s")
+    others = "".join(f"; {NAMES[other]} {times:.3g} times" for other, times in list(missed.items())[1:])
+    target = render(asked.targets[name], "s")
+    return (
+        f"{NAMES[name]} is {value} at p{asked.percentile}, {ratio:.3g} times its target of {target}{others}; "
+        f"{result.throughput.good_share:.1%} of requests meet the targets. Lower with {_LOWER[name]}."
+    )
+
+
+def capacity_text(asked: SimulateAsked, found: Capacity | None) -> str:
+    """What would hold, as it was found by running."""
+    if found is None:
+        return ""
+    goal = f"with the targets met at p{asked.percentile}" if asked.targets else "without a growing queue"
+    if found.rate is None:
+        what = NAMES.get(found.limit)
+        why = f"{what} misses its target at any rate" if what else "no rate that was tried holds"
+        return f"By running: {why}; more chips per replica, another plan or a looser target."
+    speed = f" (--speed {asked.question.speed * found.rate / _rate(asked):.3g})" if asked.question.trace else ""
+    text = f"By running: this fleet holds {found.rate:.3g} requests/s{speed} {goal}"
+    if asked.targets and found.trial is not None:
+        text += f" (goodput {found.trial.result.throughput.goodput_requests_per_s:.3g}/s)"
+    if found.confirmed is not None:
+        text += f"; {_flag(asked, found)} {'would hold' if found.replicas else 'might'} {_rate(asked):.3g}/s{_waits(asked, found)}"
+    elif found.rate < _rate(asked):
+        text += f"; no number of replicas that was tried holds {_rate(asked):.3g}/s"
+    return f"{text}."
+
+
+def _rate(asked: SimulateAsked) -> float:
+    return asked.traffic.rate or 0.0
+
+
+def _flag(asked: SimulateAsked, found: Capacity) -> str:
+    """The replicas that would hold the rate, as flags."""
+    pool = asked.fleet.pool
+    if pool.autoscale is not None:
+        least = min(pool.autoscale.least, found.replicas or 1)
+        return f"--autoscale {least}..{found.replicas},target={pool.autoscale.target:g} with all of them up"
+    apart = f" --prefill-replicas {found.prefills}" if found.prefills else ""
+    return f"--replicas {found.replicas}{apart}"
+
+
+def _waits(asked: SimulateAsked, found: Capacity) -> str:
+    assert found.confirmed is not None
+    run: Any = found.confirmed.result
+    each = (f"{NAMES[name]} {render(percentile_of(run, name, asked.percentile), 's')}" for name in NAMES)
+    return f" (p{asked.percentile} {', '.join(each)})"

@@ -1,0 +1,70 @@
+"""Whether a fleet keeps up: what came and what ended over the second half of a run's arrivals, and the trend of the backlog.
+
+A fleet that keeps up has a backlog (requests that came and have not ended) that wanders about some number; one that does
+not has a backlog that grows by what comes beyond what it serves. The first half is left out: batches fill, caches warm
+and autoscaled fleets grow in it. Where the second half is shorter than a request takes, the backlog grows for everyone
+and only the queue tells.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dragonscale.simulation.result import Checkpoint, SimulationResult
+
+GROWTH = 0.02
+"""The backlog grows if it takes more than this part of what comes, and more than chance gives it: half a standard
+deviation of the Poisson count."""
+FEWEST = 8
+
+
+@dataclass(frozen=True)
+class Load:
+    """The second half of a run's arrivals: what came, what ended and by how much the backlog grew each second; `backlog` and
+    `waiting` are requests when the last came."""
+
+    arrived_per_s: float
+    served_per_s: float
+    growth_per_s: float
+    backlog: int
+    waiting: int
+    grows: bool
+
+
+def load_of(result: SimulationResult) -> Load | None:
+    """What the books of a run say; None of a run with too few arrivals, or with all of them at once."""
+    late = result.checkpoints[len(result.checkpoints) // 2 :]
+    if len(late) < FEWEST:
+        return None
+    first, last = late[0], late[-1]
+    seconds, came = last.seconds - first.seconds, last.arrived - first.arrived
+    if seconds <= 0:
+        return None
+    latency = result.latency
+    service = latency["e2e_s"].mean.value - latency["queue_s"].mean.value
+    growth = _slope(late, seconds > service)
+    grows = growth * came > GROWTH * came + math.sqrt(came) / 2
+    served = (last.finished - first.finished) / seconds
+    backlog = last.arrived - last.finished - last.refused
+    return Load(came / seconds, served, growth * came / seconds, backlog, last.waiting, grows)
+
+
+def _slope(points: Sequence[Checkpoint], settled: bool) -> float:
+    """Requests that the backlog, or before it has settled the queue, gains with every one that comes: least squares."""
+    values = [
+        one.arrived - one.finished - (one.refused - one.turned_away) if settled else one.waiting + one.turned_away
+        for one in points
+    ]
+    middle = sum(one.arrived for one in points) / len(points)
+    spread = sum((one.arrived - middle) ** 2 for one in points)
+    return sum((one.arrived - middle) * value for one, value in zip(points, values, strict=True)) / spread
+
+
+def saturated_per_s(result: SimulationResult) -> float | None:
+    """Requests that end each second while others wait for every replica: the most that the fleet serves. None where requests
+    hardly ever waited. The first eighth, in which batches fill, is left out."""
+    skipped = len(result.departures) // 8
+    waited = [one for one in result.departures[skipped:] if one.waiting >= len(result.replicas)]
+    if len(waited) < FEWEST or waited[-1].seconds <= waited[0].seconds:
+        return None
+    return (waited[-1].finished - waited[0].finished) / (waited[-1].seconds - waited[0].seconds)
