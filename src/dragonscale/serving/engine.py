@@ -72,6 +72,16 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes sent to experts for each element of a token."""
     dedup: bool = False
     """Whether a prompt's token goes only once to every node (see `exchange.py`)."""
+    hidden: float = 0.0
+    """The part of the exchange that runs under kernels of another half of the batch."""
+    redundant: int = 0
+    """Copies of experts beside the experts themselves, where they divide over the ranks (see `balance.py`)."""
+    skew: float = 0.0
+    """How much experts differ in demand: standard deviation over the mean (0: not at all)."""
+    balanced: bool = False
+    """Whether experts are placed, and copied, by their load."""
+    drift: float = 0.3
+    """What of the skew the placement does not know of: demand that changed since it was measured."""
 
 
 class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

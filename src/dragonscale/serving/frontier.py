@@ -213,7 +213,7 @@ def _bounds(cost: IterationCost) -> list[str]:
     """What takes most of each step: reading weights or caches, computing, the wires, or the host."""
     weights = numpy.asarray(sum(term.memory for name, term in cost.terms.items() if name != "scores"))
     cache = cost.terms["scores"].memory if "scores" in cost.terms else 0.0 * weights
-    wires = sum((wire.expected for wire in cost.wires.values()), 0.0 * weights)
+    wires = sum((wire.exposed for wire in cost.wires.values()), 0.0 * weights)
     names = ("weight reads", "cache reads", "compute", "collectives", "host")
     host = cost.host + numpy.maximum(cost.floor - cost.device, 0.0)
     table = numpy.stack([numpy.broadcast_to(one, weights.shape) for one in (weights, cache, cost.compute, wires, host)])

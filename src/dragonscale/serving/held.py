@@ -11,6 +11,7 @@ from dragonscale.models.program import Op, Section
 from dragonscale.notation import Array
 from dragonscale.numbers import Number, maximum, minimum, product
 from dragonscale.plan.ledger import HeldLine
+from dragonscale.serving.balance import expert_slots
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import weight_bytes
 from dragonscale.sharding.mesh import Mesh
@@ -21,6 +22,7 @@ def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
     """Weights; a pipeline's layers are dealt out evenly, the head beside the last ones. What the whole program shares is held
     once."""
     rules, mesh = deployment.rules(prompt=False), Mesh(deployment.axes)
+    redundant = deployment.engine.experts.redundant if deployment.exchanges else 0
     seen: set[str] = set()
     for section in deployment.sections:
         ends = section.name in ("embed", "head")
@@ -34,7 +36,9 @@ def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
                 ways: Number = 1.0
                 for dim in rules.used(weight).dims:
                     size = section.dims[dim.name]
-                    ways = ways * (size / local_size(dim.name, size, mesh.size(*dim.axes)))
+                    parts = mesh.size(*dim.axes)
+                    copied = expert_slots(size, parts, redundant) if dim.name == "e" else size
+                    ways = ways * (size / local_size(dim.name, copied, parts))
                 held = weight_size(section, weight) / ways * weight_bytes(deployment.plan, op.part) * layers
                 yield HeldLine("weights", weight.name, held, section=section.name)
 

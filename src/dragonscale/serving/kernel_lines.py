@@ -6,7 +6,7 @@ symbols there are bounds only: profiles are made of tiles and waves.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.kernels import (
@@ -24,6 +24,7 @@ from dragonscale.models.flops import Workload, op_flops
 from dragonscale.models.program import Section
 from dragonscale.numbers import Number, maximum, minimum, product, where
 from dragonscale.plan.reader import Kernel
+from dragonscale.serving.balance import expert_slots, longest_held
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import capacity_flops, masked_flops
 from dragonscale.serving.formats import part_format
@@ -81,8 +82,11 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
     )  # fmt: skip
 
 
-def expert_line(kernels: list[Kernel], tokens: Number, sizes: dict[str, Number], bench: KernelBench) -> ServingLine:
-    """All matmuls of a layer's experts, with the routing and adding up around them; `tokens` are those of all chips."""
+def expert_line(
+    kernels: list[Kernel], tokens: Number, sizes: dict[str, Number], bench: KernelBench, hot: Number = 1.0
+) -> ServingLine:
+    """All matmuls of a layer's experts, with the routing and adding up around them; `tokens` are those of all chips, of which the
+    busiest has `hot` times its share."""
     weight = kernels[0].arrays[-2]
     wide = next(name for name in weight.names if name in ("d", "dl"))
     experts, inner = sizes["e"], sizes["f"]
@@ -91,17 +95,19 @@ def expert_line(kernels: list[Kernel], tokens: Number, sizes: dict[str, Number],
     name = part_format(bench.plan, "experts")
     gated = len(kernels) > 2
     habits = bench.engine.experts
+    experts = expert_slots(experts, chips, habits.redundant) if bench.exchange else experts
     load = route(tokens, sizes["x"], experts, chips, habits.routing)
+    busy = replace(load, rows=load.rows * hot)
     each = (3 if gated else 2) * hidden * inner / slices
     seconds: Number = 0.0
     if bench.timed:
         tables = bench.profile.grouped.of(name)
         chosen = next((one for one in habits.kernels.split() if one in tables or one == "plain"), "")
         if chosen == "plain":
-            seconds = _plain_experts(load, hidden, inner / slices, gated, name, bench.profile)
+            seconds = _plain_experts(busy, hidden, inner / slices, gated, name, bench.profile)
         else:
             seconds = grouped_matmul_seconds(
-                tokens, hidden, inner, sizes["x"], experts, name, bench.profile, chips=chips, tensor=slices,
+                tokens * hot, hidden, inner, sizes["x"], experts, name, bench.profile, chips=chips, tensor=slices,
                 routing=habits.routing, gated=gated, implementation=chosen,
             )  # fmt: skip
     flops = 2 * each * tokens * sizes["x"] / chips
@@ -172,7 +178,10 @@ def decode_attention_line(
         flops = masked_flops(batch, heads.queries, seen.queries, seen.keys, size, bench)
     seconds: Number = 0.0
     if bench.timed:
-        seconds = _decode_seconds(heads, batch, keys, seen.queries, _cache_format(dtype), flops, moved, bench)
+        longest = longest_held(bench.mesh.size("data"), batch)
+        seconds = _decode_seconds(
+            heads, batch, keys * longest, seen.queries, _cache_format(dtype), flops * longest, moved * longest, bench
+        )
     return bench.line(
         kernel_names([kernel]), "attention", kernel.part, "scores", dtype="bf16", flops=flops, moved=moved,
         seconds=seconds, issued=2.0,

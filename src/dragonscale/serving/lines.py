@@ -42,6 +42,11 @@ class LineGroup:
         return total(self.lines, "expected_s")
 
     @cached_property
+    def exposed(self) -> Number:
+        """What the step waits for: expected seconds less those that hide under other kernels."""
+        return total(self.lines, "exposed_s")
+
+    @cached_property
     def compute(self) -> Number:
         return total(self.lines, "compute_s")
 
@@ -129,7 +134,7 @@ class IterationCost:
     def device(self) -> Number:
         """Expected seconds of the chip itself."""
         kernels = sum(term.expected for term in self.terms.values())
-        return kernels + sum(wire.expected for wire in self.wires.values()) + self.sampling
+        return kernels + sum(wire.exposed for wire in self.wires.values()) + self.sampling
 
     @cached_property
     def expected(self) -> Number:

@@ -19,6 +19,7 @@ from dragonscale.kernels import memory_seconds
 from dragonscale.models.program import Section
 from dragonscale.numbers import Number, is_array, maximum, where
 from dragonscale.plan.reader import Kernel, Move, Reading, read_forward
+from dragonscale.serving.balance import expert_slots, hot_load
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import expert_volume, routing_lines
 from dragonscale.serving.deployment import Deployment
@@ -104,8 +105,9 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
             sizes["m"] = sizes["s"] / (section.compress or 1)
         reading = _reading(deployment, section, prompt)
         bench = deployment.bench(section, prompt)
-        cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, prompt)
-        cost.lines += _move_lines(deployment, reading, sizes, bench)
+        hot = _hot(tokens, sizes, bench)
+        cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, prompt, hot)
+        cost.lines += _move_lines(deployment, reading, sizes, bench, hot)
         if deployment.engine.program.expert_capacity:
             cost.lines += routing_lines(section, tokens, bench)
     if not prompt and numpy.any(known["prompts"] > 0):
@@ -154,9 +156,18 @@ def _dims(section: Section, deployment: Deployment) -> dict[str, Number]:
     return {**section.dims, "k": 1} if one else dict(section.dims)
 
 
+def _hot(tokens: Number, sizes: dict[str, Number], bench: KernelBench) -> Any:
+    """The busiest rank's part of a section's experts over the mean; 1 where tokens are not sent to experts."""
+    if "e" not in sizes or not (bench.timed and bench.exchange):
+        return 1.0
+    habits, experts, ranks = bench.engine.experts, sizes["e"], bench.mesh.size("data", "expert")
+    slots = expert_slots(experts, ranks, habits.redundant)
+    return hot_load(habits, int(experts), slots, ranks, tokens * sizes["x"] / ranks)
+
+
 def _kernel_lines(
     reading: Reading, sizes: dict[str, Number], known: dict[str, Any], tokens: Number, bench: KernelBench,
-    prompt: bool,
+    prompt: bool, hot: Any = 1.0,
 ) -> list[ServingLine]:  # fmt: skip
     lines: list[ServingLine | None] = []
     matmuls: dict[tuple[object, ...], list[Kernel]] = {}
@@ -179,7 +190,7 @@ def _kernel_lines(
             lines.append(elementwise_line(kernel, sizes, bench))
     for key, kernels in matmuls.items():
         routed = key == ("experts",)
-        lines.append(expert_line(kernels, tokens, sizes, bench) if routed else matmul_line(kernels, sizes, bench))
+        lines.append(expert_line(kernels, tokens, sizes, bench, hot) if routed else matmul_line(kernels, sizes, bench))
     return [line for line in lines if line is not None]
 
 
@@ -210,9 +221,10 @@ def _where(some: Any, line: ServingLine) -> ServingLine:
 
 
 def _move_lines(
-    deployment: Deployment, reading: Reading, sizes: dict[str, Number], bench: KernelBench
+    deployment: Deployment, reading: Reading, sizes: dict[str, Number], bench: KernelBench, hot: Any = 1.0
 ) -> list[ServingLine]:
-    """Collectives. Those of one kind that partial sums over the same width leave behind travel as one message."""
+    """Collectives. Those of one kind that partial sums over the same width leave behind travel as one message. An exchange with
+    experts is over when the busiest rank has its tokens."""
     mesh, program = bench.mesh, deployment.engine.program
     bundles: dict[tuple[object, ...], tuple[Move, Number]] = {}
     for number, move in enumerate(reading.moves):
@@ -233,24 +245,29 @@ def _move_lines(
                 plain = dtype_bytes(deployment.plan.wire)
                 share = sent_share(move.step, group, sizes.get("x", 1), deployment.engine, prompt, plain)
                 volume = volume * share
-            lines.append(_move_line(deployment, move, volume, group, bench))
+            busy = hot if move.what == "expert" and move.step.kind == "all_to_all" else 1.0
+            lines.append(_move_line(deployment, move, volume, group, bench, busy))
     return lines
 
 
-def _move_line(deployment: Deployment, move: Move, volume: Number, group: Group, bench: KernelBench) -> ServingLine:
+def _move_line(
+    deployment: Deployment, move: Move, volume: Number, group: Group, bench: KernelBench, busy: Any = 1.0
+) -> ServingLine:
     step, size, section = move.step, bench.mesh.size(*move.step.axes), bench.section
     sent, count = wire_bytes(step.kind, volume, size), 1.0
     lower = taken = collective_time(step.kind, volume, group, EXACT).bandwidth
     if bench.timed:
         profile = deployment.exchange_network if move.what == "expert" else deployment.network
         slow = deployment.engine.collectives.slowdown if _within_node(group) else 1.0
-        taken = expected_time(step.kind, volume, group, shared_profile(profile, group), EXACT) * slow
+        taken = expected_time(step.kind, volume * busy, group, shared_profile(profile, group), EXACT) * slow
     if is_array(size):
         alone = size <= 1
         lower, taken, sent, volume, count = (where(alone, 0.0, one) for one in (lower, taken, sent, volume, count))
+    hidden = deployment.engine.experts.hidden if bench.timed and move.what == "expert" else 0.0
     return ServingLine(
         section.name, bench.phase, step.before.name, step.kind, step.axes, section.repeat,
-        move.part, "", "activation", 0.0, 0.0, sent, lower, taken, taken, issued=count, volume=volume,
+        move.part, "", "activation", 0.0, 0.0, sent, lower, taken, taken * (1 - hidden), issued=count,
+        volume=volume,
     )  # fmt: skip
 
 

@@ -234,7 +234,7 @@ def _within(first: float, slope: float, seconds: float) -> int:
 def _rest(cost: IterationCost) -> Any:
     """An iteration without attention, head, sampling and host."""
     inside = sum(term.expected for name, term in cost.terms.items() if name not in ("scores", "head"))
-    return inside + sum(wire.expected for wire in cost.wires.values())
+    return inside + sum(wire.exposed for wire in cost.wires.values())
 
 
 def _products(deployment: Deployment, tokens: Any, prompts: int = 0) -> StepCurve:

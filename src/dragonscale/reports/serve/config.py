@@ -140,7 +140,7 @@ def term_rows(cost: IterationCost) -> list[StepTerm]:
         named = "attention over the cache" if name == "scores" else name
         add(named, term.roofline, term.expected, term.moved, term.flops)
     for axes, wire in cost.wires.items():
-        add(wire_name(axes), wire.lower, wire.expected, wire.volume)
+        add(wire_name(axes), wire.lower, wire.exposed, wire.volume)
     add("sampling and gaps", 0.0, cost.sampling)
     add("host", 0.0, cost.host)
     add("waiting for the host", 0.0, max(first(cost.floor) - first(cost.device), 0.0))
