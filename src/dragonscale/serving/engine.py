@@ -63,6 +63,11 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The library of grouped matmuls (empty: the profile's usual; `plain`: as good as plain matmuls, tuned for the run)."""
     slowdown: float = 1.0
     """Seconds of grouped matmuls over that library's."""
+    overlap_s: float = 0.0
+    """How much sooner a layer's experts are done than in the profile, which was timed call by call: in a graph the starts of
+    routing, matmuls and sums hide under the kernels before them."""
+    shared_beside: bool = False
+    """Whether decoding runs the shared experts on a stream of their own beside the routed ones, which hides all but their bytes."""
     routing: str | float = "random"
     """How tokens spread over experts."""
     exchange: str = "gather"
