@@ -7,10 +7,10 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.rows import Skip
-from dragonscale.evidence.serving import cache_tokens, front_seconds, predict, served_runs, step_table, validate
+from dragonscale.evidence.serving import _held, cache_tokens, front_seconds, predict, served_runs, step_table, validate
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_recipes import recipes
-from dragonscale.evidence.serving_rows import formats_of, published_run, run_of, split_of
+from dragonscale.evidence.serving_rows import formats_of, launched_split, published_run, run_of, split_of
 
 from .measured import DATA, rows_of, write_rows
 
@@ -137,13 +137,29 @@ def test_stated_and_inferred_recipes_are_reported_apart(report, runs):
 
 
 def test_budgets(runs):
-    llama = one(runs, "trtllm", "llama3.1-70b")
-    assert llama.budget == llama.row.input + llama.row.output + 20
+    assert one(runs, "trtllm", "llama3.1-70b").budget == 16384
     own = one(runs, "trtllm:1.0.0rc3", "llama3.1-8b")
     assert own.budget == own.row.input + own.row.clients + 1500
     drafted = one(runs, "1.2.0rc6.post3")
     assert drafted.budget == drafted.row.input + 4 * drafted.row.clients + 64
     assert one(runs, "vllm", "llama3.1-70b").budget == 8192
+
+
+def test_splits_that_scripts_choose():
+    """dsr1_fp4_b200_trt_slurm.sh and dsr1_fp8_h200_trt_slurm.sh of November 2025: by lengths and clients."""
+    four, h200 = recipes()["r1-fp4-trtllm-first-4"], recipes()["r1-trtllm-h200-first"]
+    assert launched_split(four, (4, 1, 1), "1024/1024", 32) == (4, 1, 1)
+    assert launched_split(four, (4, 1, 1), "1024/1024", 64) == (4, 1, 4)
+    assert launched_split(four, (4, 1, 1), "8192/1024", 64) == (1, 4, 4)
+    assert launched_split(h200, (8, 1, 1), "1024/8192", 4) == (8, 1, 8)
+    assert launched_split(h200, (8, 1, 1), "8192/1024", 64) == (1, 8, 8)
+
+
+def test_prompts_are_held_back_for_others():
+    """Up to the patience of the first, and for half of it where others fill the batch in time."""
+    assert _held(40, 0.1, 1) < _held(40, 10, 1) < _held(40, 100, 1) < 40
+    assert _held(40, 10, 1) == 5
+    assert _held(40, 10, 1000) == pytest.approx(40, rel=0.02)  # nobody else comes
 
 
 def test_fewer_clients_wait_less(runs):

@@ -43,8 +43,10 @@ def step_table(runs: Sequence[ServedRun]) -> StepTable:
 
 def deployment_of(run: ServedRun, tokens: int, sequences: int) -> Deployment:
     """The copy of the model that served, with the engine as it was launched."""
+    experts = {"kernels": run.recipe.experts} if run.recipe.experts else {}
     engine = adjust(
         run.engine,
+        experts=experts,
         memory={"share": run.recipe.memory},
         scheduling={"max_tokens": tokens, "max_sequences": sequences},
         host={"stream_interval": run.recipe.interval, "prompt_graphs": _captured(run)},
@@ -54,7 +56,9 @@ def deployment_of(run: ServedRun, tokens: int, sequences: int) -> Deployment:
 
 def _captured(run: ServedRun) -> bool:
     """Whether an iteration with one of the run's prompts is replayed from a graph."""
-    return run.row.input + run.row.clients <= run.recipe.captured
+    row, recipe = run.row, run.recipe
+    whole = run.plan.data == 1 and recipe.begun(recipe.piecewise, f"{row.input}/{row.output}", row.clients)
+    return whole or row.input + row.clients <= recipe.captured
 
 
 def _budget(run: ServedRun) -> int:
@@ -78,13 +82,27 @@ def front_seconds(run: ServedRun, request_seconds: float, times: StepTimes) -> f
     and iterations for which a scheduler was told to hold prompts back: until they fill its budget,
     or until every GPU has one."""
     row, seconds = run.row, request_seconds + run.engine.host.tokenise_s * run.row.input
-    wait, wanted = run.recipe.wait, round((0.9 * run.budget - row.clients) / row.input)
-    if run.plan.data > 1 and run.recipe.balance:
-        wait, wanted = run.recipe.balance, run.plan.data
-    if wait and wanted > 1:
-        gathering = (wanted - 1) * row.output / (2 * row.clients)
-        seconds += min(wait, gathering) * times.step(row.clients, row.clients * (row.input + row.output / 2))
+    recipe, mean = run.recipe, run.row.input * (1 + min(run.recipe.spread, 1.0)) / 2
+    # Sums of random prompts pass the wanted one half a prompt late on average; the first prompt waits for the others.
+    wait, others = recipe.wait, (recipe.wait_ratio * run.budget - row.clients) / mean - 0.5
+    if run.plan.data > 1 and recipe.balance:
+        wait, others = recipe.balance, run.plan.data - 1
+    if wait and others > 0:
+        gap = row.output / row.clients
+        seconds += _held(wait, others, gap) * times.step(row.clients, row.clients * (row.input + row.output / 2))
     return seconds
+
+
+def _held(wait: float, others: float, gap: float) -> float:
+    """Mean iterations for which prompts that come every `gap` iterations are held back: the first until so many `others` have come
+    or its patience ends, those others for what is left of that.
+
+    >>> _held(40, 4, 5), _held(40, 16, 8)
+    (10.0, 23.333333333333332)
+    """
+    held = min(wait, others * gap)
+    come = held / gap
+    return held * (1 + come / 2) / (1 + come) if held == wait else held / 2
 
 
 def predict(run: ServedRun, table: StepTable) -> tuple[float, float]:

@@ -23,16 +23,25 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequences: int = 0
     poll: tuple[int, int] = (1, 1)
     wait: int = 0
+    wait_ratio: float = 0.9
     drafts: tuple[int, int] = (0, 0)
     prompts: int = 10
     spread: float = 0.8
     reuse: float = 0.0
     interval: int = 1
     captured: int = 0
+    piecewise: dict[str, int] = {}
+    dealt: dict[str, int] = {}
+    attention_data: dict[str, int] = {}
+    experts: str = ""
     balance: int = 0
     acceptance: float = 0.0
     cold: bool = False
     unclear: str = ""
+
+    def begun(self, least: Mapping[str, int], lengths: str, clients: int) -> bool:
+        """Whether a setting that a script makes by the number of clients is made; `any` stands for all lengths."""
+        return clients >= least.get(lengths, least.get("any", clients + 1))
 
 
 @functools.cache

@@ -78,7 +78,7 @@ class ServedRun:
         row, budget = self.row, self.recipe.budget
         if isinstance(budget, int):
             return budget
-        beside = {"context": row.output + 20, "prompt": row.clients * (self.drafts + 1) + 64}
+        beside = {"context": row.output + 20, "prompt": row.clients * (self.drafts + 1) + 64, "twice": row.input}
         return row.input + beside.get(budget, row.clients + 1500)
 
 
@@ -115,6 +115,15 @@ def split_of(row: Row, mixture: bool, clients: int) -> tuple[int, int, int]:
     return tensor, data, dealt
 
 
+def launched_split(recipe: Recipe, stated: tuple[int, int, int], lengths: str, clients: int) -> tuple[int, int, int]:
+    """GPUs of tensor and data parallelism, and ways of expert parallelism, where the launch script chose them and the row has
+    the number of GPUs only."""
+    tensor, data, expert = stated
+    if data == 1 and recipe.begun(recipe.attention_data, lengths, clients):
+        return 1, tensor, tensor
+    return tensor, data, tensor if recipe.begun(recipe.dealt, lengths, clients) else expert
+
+
 def formats_of(model: str, published: str, precision: str, chip: str) -> dict[str, str]:
     """The plan's formats of weights and matmuls. An fp8 run of a checkpoint that is not fp8 finds
     its scales while serving."""
@@ -147,11 +156,13 @@ def published_run(row: Row, place: int) -> ServingRow:
     said = {
         "source": source, "engine": engine, "version": version, "model": model.name, "published": row["model_path"],
         "precision": row["precision"], "chip": chip.name, "input": prompt, "output": output, "tensor": tensor,
-        "expert": expert,
+        "expert": expert, "clients": clients,
     }  # fmt: skip
     name = recipe_of(said, row["measured"])
     recipe = recipes()[name]
     skip_if(recipe.unclear, recipe.unclear)
+    if is_mixture(model):
+        tensor, data, expert = launched_split(recipe, (tensor, data, expert), f"{prompt}/{output}", clients)
     plan = ServingPlan(tensor=tensor, data=data, expert=expert, kv=recipe.kv)
     plan = replace(plan, **formats_of(model.name, row["model_path"], row["precision"], chip.name))
     labels = (place, engine, version, model.name, chip.name, f"{tensor}x{data}", f"{prompt}/{output}x{clients}")
