@@ -60,7 +60,7 @@ def test_no_traffic_and_single_tokens_are_no_trouble(capsys: pytest.CaptureFixtu
 
 
 def test_prompts_longer_than_the_cache_are_refused_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    report = asked([*FLEET, "--rate", "1/s", "--requests", "5", "--prompt", "5M"], capsys)
+    report = asked([*FLEET, "--rate", "1/s", "--requests", "5", "--prompt", "5M", "--force"], capsys)
     assert sum(report["requests"]["refused"].values()) == 5
     assert report["bound_by"] == "refusals"
 

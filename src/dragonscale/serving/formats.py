@@ -30,7 +30,7 @@ _PAIRS = {
     ("int4", "bf16"): "int4_bf16", ("int4", "fp16"): "int4_bf16", ("int4", "int8"): "int4_bf16",
     ("int4", "fp8"): "int4_bf16", ("mxfp4", "bf16"): "mxfp4_bf16", ("mxfp4", "fp8"): "mxfp4_bf16", ("fp4", "bf16"): "mxfp4_bf16",
     ("nvfp4", "bf16"): "mxfp4_bf16", ("fp8", "fp8_block"): "fp8_block", ("fp4", "fp4"): "nvfp4", ("int4", "int4"): "int4_bf16",
-    ("mxfp4", "nvfp4"): "mxfp4", ("mxfp4", "mxfp8"): "mxfp4_mxfp8",
+    ("mxfp4", "nvfp4"): "mxfp4", ("mxfp4", "mxfp8"): "mxfp4",
 }  # fmt: skip
 
 

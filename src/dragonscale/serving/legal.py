@@ -243,5 +243,7 @@ def _neighbour(row: EngineLegality, place: str, sizes: Divisible, plan: ServingP
     for tensor in (size for size in range(plan.tensor - 1, 0, -1) if plan.tensor % size == 0):
         ways = [1, plan.data * tensor] if sizes.experts else [1]
         tries += [one_off | {"tensor": tensor, "expert": dealt_to} for dealt_to in ways]
+    fewer = range(plan.data - 1, 0, -1) if sizes.experts and row.data else ()
+    tries += [one_off | {"data": data, "expert": data * plan.tensor} for data in fewer]
     found = next((one for one in tries if legal(**one)), {})
     return ",".join(f"{name}={value}" for name, value in found.items() if value != getattr(plan, name))

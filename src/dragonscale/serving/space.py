@@ -87,7 +87,9 @@ def parts_of(piece: Slice) -> list[Slice]:
     else:
         node = network.levels[0].degree
         sizes = [size for size in range(1, piece.chips) if piece.chips % size == 0]
-        smaller = [Slice(piece.chip, (size,)) for size in sizes if node % size == 0 or size % node == 0]
+        tray = piece.chip.host_chips  # a copy takes a part of a tray, or whole ones
+        whole = [size for size in sizes if tray >= node or tray % size == 0 or size % tray == 0]
+        smaller = [Slice(piece.chip, (size,)) for size in whole if node % size == 0 or size % node == 0]
     found = {str(part): part for part in smaller if part.chips < piece.chips}
     return [*sorted(found.values(), key=lambda part: part.chips), piece]
 

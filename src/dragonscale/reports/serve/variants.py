@@ -15,6 +15,7 @@ from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 from dragonscale.units import render
 
 HOST_BYTES = 100e9
+MOST_POOLS = 3
 
 
 def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
@@ -39,10 +40,19 @@ def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
 
 def disaggregation_report(asked: ServeAsked, best: Config | None) -> Disaggregation:
     """The best pools beside the best configuration that does both."""
-    found = best_pools(search(replace(asked, apart=True)), asked.ask)
+    found = _pools(search(replace(asked, apart=True)), asked)
     gain = _gain(found[0], best) if found and best is not None and best.meets else None
     pays = bool(found) and found[0].meets and (gain is None or gain > 1)
     return Disaggregation([_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays))
+
+
+def _pools(configs: Sequence[Config], asked: ServeAsked) -> list[Pools]:
+    """The best pairs of pools under one engine that have their KV cache in the same format: a cache is sent as it was written."""
+    same: dict[tuple[str, str], list[Config]] = {}
+    for one in configs:
+        same.setdefault((one.plan.kv, asked.engine_on(one.piece.chip).name), []).append(one)
+    found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
+    return sorted(found, key=lambda pair: (not pair.meets, -pair.tokens_per_chip))[:MOST_POOLS]
 
 
 def _gain(pair: Pools, best: Config) -> float:

@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dragonscale import simulation as sim
-from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.hardware import parse_slice
 from dragonscale.hardware.prices import read_prices, slice_at_price
 from dragonscale.models import load_model
+from dragonscale.reports.serve.formats import planned_formats
+from dragonscale.reports.serve.words import ServeQuestion
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.serving.acceptance import read_acceptance
 from dragonscale.serving.auto import AUTO
 from dragonscale.serving.deployment import Deployment, deploy, filling
 from dragonscale.serving.launch import LaunchLimits, engine_on
+from dragonscale.serving.legal import refusal
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
 from dragonscale.serving.speculation import head_part
@@ -76,8 +79,9 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
     deployment = _deployment(model, question)
     _check_chips(deployment, str(deployment.piece))
     traffic = _traffic(question)
-    pool = _pool(question, deployment, traffic.longest)
     prefill = _prefill(question, deployment)
+    forced = _refused(question, deployment, prefill, traffic.prompt + traffic.output)
+    pool = _pool(question, deployment, traffic.longest)
     fleet = sim.Fleet(
         pool,
         prefill and pool_for(prefill, traffic.longest, question.prefill_replicas, router="least_loaded"),
@@ -92,7 +96,7 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
         tpot_s=parse(question.tpot, "s", "--tpot") if question.tpot else math.inf,
         events=events,
     )
-    notes = tuple(_prices(question, str(deployment.piece))[1])
+    notes = (*_prices(question, str(deployment.piece))[1], *forced)
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes)
 
 
@@ -110,11 +114,28 @@ def _deployment(name: str, question: SimulateQuestion) -> Deployment:
     if not where:
         raise InputError("Say where a replica runs: --on h100:8, or a plan file that names its slice.")
     piece = slice_at_price(parse_slice(where), _prices(question, where)[0])
-    plan = saved.plan if saved.whole else filling(saved.plan, piece)
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     model = load_model(name)
     engine = engine_on(question.engine or saved.engine or AUTO, piece.chip, model, limits, piece.chips)
-    return deploy(model, piece, plan, engine)
+    formats = planned_formats(saved, ServeQuestion(name), engine.name, piece.chip, model)
+    plan = replace(saved.plan, **formats)
+    return deploy(model, piece, plan if saved.whole else filling(plan, piece), engine)
+
+
+def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, tokens: int) -> list[str]:
+    """What no engine runs is refused; forced, it is noted."""
+    found = [
+        refusal(one.engine.name, one.piece, one.model, one.plan, tokens) for one in (deployment, prefill) if one is not None
+    ]
+    if prefill is not None and prefill.plan.kv != deployment.plan.kv:
+        found.append(
+            f"prefill replicas write a KV cache in {prefill.plan.kv} and decode replicas read one in {deployment.plan.kv}; "
+            f"give both kv={deployment.plan.kv}"
+        )
+    found = [text for text in dict.fromkeys(found) if text]
+    if found and not question.force:
+        raise Infeasible(f"Not possible: {found[0]}, or add --force.")
+    return [f"Forced: {text}." for text in found]
 
 
 def _prices(question: SimulateQuestion, where: str) -> tuple[dict[str, float], list[str]]:
@@ -245,10 +266,12 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
         if question.prefill_plan:
             raise InputError("--prefill-plan needs --prefill-on, the slice of one prefill replica.")
         return None
-    own = deployment.plan
-    plan = question.prefill_plan or f"weights={own.weights},kv={own.kv},compute={own.compute}"
+    saved = read_serving_plan(question.prefill_plan) if question.prefill_plan else SavedPlan(ServingPlan(), whole=False)
+    # What a prefill plan does not say of formats is as in the decode pool.
+    words = [name for name in ("weights", "kv", "compute", "attention", "wire") if name not in saved.named]
+    plan = replace(saved.plan, **{name: getattr(deployment.plan, name) for name in words})
     where = slice_at_price(parse_slice(question.prefill_on), _prices(question, str(deployment.piece))[0])
-    found = deploy(deployment.model, where, plan, deployment.engine)
+    found = deploy(deployment.model, where, plan if saved.whole else filling(plan, where), deployment.engine)
     _check_chips(found, question.prefill_on)
     return found
 

@@ -1,0 +1,294 @@
+"""What engines run: the table itself, the formats that checkpoints are served in, and refusals with a legal neighbour."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dragonscale.cli import main
+from dragonscale.hardware import chip_names, load_chip, parse_slice
+from dragonscale.models import load_config, load_model
+from dragonscale.serving.checkpoint import legal_formats, narrower_formats, own_formats
+from dragonscale.serving.engine import engines
+from dragonscale.serving.formats import product_format
+from dragonscale.serving.legal import refusal
+from dragonscale.serving.legality import (
+    QUANTIZE,
+    architecture,
+    caches,
+    current_engines,
+    has_row,
+    pairs,
+    quality,
+    read_pair,
+    rules,
+    runs_on,
+)
+from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.space import parts_of, slices_of
+
+ARCHITECTURES = {
+    "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4", "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e",
+    "tpu-v5p", "tpu-v6e", "tpu7x", "any",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", engines())
+def test_every_engine_has_a_row_that_can_be_read(engine: str) -> None:
+    row = rules(engine)
+    assert has_row(engine)
+    assert row.expert in ("world", "divides")
+    assert {*row.formats} <= ARCHITECTURES
+    assert {*row.kv} <= ARCHITECTURES
+    for word in {word for words in row.formats.values() for word in words}:
+        assert product_format(*read_pair(word))
+    for chip in map(load_chip, chip_names()):
+        if runs_on(engine, chip):
+            assert caches(engine, chip), f"{engine} has no cache on {chip.name}"
+
+
+# vLLM's, SGLang's, TensorRT-LLM's and tpu-inference's own tables of hardware.
+RUNS = {
+    "vllm": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s mi300x mi355x",
+    "sglang": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s mi300x mi355x",
+    "trtllm": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s",
+    "vllm-tpu": "v3 v4 v5e v5p v6e tpu7x",
+    "generic": " ".join(chip_names()),
+}
+
+
+@pytest.mark.parametrize("engine", RUNS)
+def test_engines_run_on_the_chips_that_they_say(engine: str) -> None:
+    assert {name for name in chip_names() if runs_on(engine, load_chip(name))} == {*RUNS[engine].split()}
+
+
+def test_formats_of_a_chip_are_those_of_its_maker() -> None:
+    def native(dtype: str) -> set[str]:
+        return {
+            name
+            for name in chip_names()
+            for _, compute in pairs("generic", load_chip(name))
+            if compute.startswith(dtype)
+        }
+
+    blackwell = {"b200", "b300", "gb200", "gb300"}
+    assert native("nvfp4") == blackwell
+    assert native("mxfp4") == blackwell | {"mi355x"}
+    assert native("mxfp8") == blackwell | {"mi355x"}
+    assert native("fp8") == {*chip_names()} - {"v100", "a100", "a100-40gb", "v2", "v3", "v4", "v5e", "v5p", "v6e"}
+    assert {*chip_names()} - native("bf16") == {"v100"}
+    assert {"v5e", "v5p", "v6e"} <= native("int8")
+    assert "tpu7x" not in native("int8")
+
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
+INT8 = {
+    "quant_method": "compressed-tensors",
+    "config_groups": {
+        "group_0": {"weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8, "type": "int"}}
+    },
+}
+FP8_KV = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+OWN = {
+    ("vllm", "h100", "llama3-70b"): "bf16/bf16, cache bf16",
+    ("generic", "v100", "llama3-70b"): "fp16/fp16, cache fp16",
+    ("vllm", "h100", "gpt-j-6b"): "fp16/fp16, cache fp16",
+    ("sglang", "h200", "deepseek-v3"): "fp8/fp8_block, cache bf16",
+    ("sglang", "mi300x", "deepseek-v3"): "fp8/fp8, cache bf16",
+    ("trtllm", "b200", "deepseek-v3"): "fp8/fp8, cache fp8",
+    ("vllm", "a100", "deepseek-v3"): "fp8/bf16, cache bf16",
+    ("vllm-tpu", "v6e", "deepseek-v3"): "fp8/bf16, cache bf16",
+    ("vllm-tpu", "v4", "deepseek-v3"): "bf16/bf16, cache bf16",
+    ("vllm-tpu", "tpu7x", "deepseek-v3"): "fp8/fp8, cache bf16",
+    ("vllm", "gb200", "gpt-oss-120b"): "mxfp4/mxfp8, cache bf16",
+    ("vllm", "h100", "gpt-oss-120b"): "mxfp4/bf16, cache bf16",
+    ("vllm", "mi300x", "gpt-oss-20b"): "mxfp4/bf16, cache bf16",
+    ("vllm", "h200", "kimi-k2.5"): "int4/bf16, cache bf16",
+    ("vllm", "h100", "awq"): "int4/bf16, cache bf16",
+    ("vllm", "h100", "int8"): "int8/int8, cache bf16",
+    ("vllm-tpu", "v5e", "int8"): "int8/int8, cache bf16",
+    ("vllm", "h100", "modelopt"): "fp8/fp8, cache fp8",
+}  # fmt: skip
+
+
+def stored(name: str) -> Any:
+    """A preset, or a small Llama with a `quantization_config`."""
+    known = {"awq": AWQ, "int8": INT8, "modelopt": FP8_KV}
+    if name not in known:
+        return load_model(name)
+    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 2, "vocab_size": 32000}
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 8}
+    return load_config({"model_type": "llama", **sizes, **heads, "quantization_config": known[name]}, name)
+
+
+@pytest.mark.parametrize(("engine", "chip", "model"), OWN)
+def test_a_checkpoint_is_served_in_its_own_format(engine: str, chip: str, model: str) -> None:
+    found = own_formats(engine, load_chip(chip), stored(model))
+    assert str(found) == OWN[engine, chip, model]
+
+
+def test_attention_stays_as_wide_as_the_checkpoint_has_it() -> None:
+    assert own_formats("vllm", load_chip("b200"), load_model("gpt-oss-120b")).attention == "bf16"  # pyright: ignore
+    assert own_formats("vllm", load_chip("h200"), load_model("deepseek-v4-flash")).attention == "fp8_block"  # pyright: ignore
+    assert own_formats("sglang", load_chip("h200"), load_model("deepseek-v3")).attention == ""  # pyright: ignore
+
+
+def test_an_engine_without_the_format_has_none() -> None:
+    assert own_formats("trtllm", load_chip("b200"), load_model("kimi-k2.5")) is None  # no int4 on Blackwell there
+    assert own_formats("trtllm", load_chip("l40s"), load_model("deepseek-v3")) is None  # no blocks on Ada
+    assert legal_formats("trtllm", load_chip("l40s"), load_model("llama3-8b"))[0].weights == "bf16"
+
+
+NARROW = {
+    ("vllm-tpu", "v5p", "llama3-70b"): ["int8/int8, cache fp8", "int4/bf16, cache fp8"],
+    ("vllm-tpu", "tpu7x", "llama3-70b"): ["fp8/fp8, cache fp8", "int4/bf16, cache fp8"],
+    ("vllm", "b200", "llama3-70b"): ["fp8/fp8, cache fp8", "nvfp4/nvfp4, cache fp8"],
+    ("vllm", "mi355x", "llama3-70b"): ["fp8/fp8, cache fp8", "mxfp4/mxfp4, cache fp8"],
+    ("sglang", "h200", "deepseek-v3"): ["int4/bf16, cache fp8"],
+    ("vllm", "h100", "gpt-oss-120b"): [],
+}
+
+
+@pytest.mark.parametrize(("engine", "chip", "model"), NARROW)
+def test_what_a_checkpoint_may_be_quantised_to(engine: str, chip: str, model: str) -> None:
+    found = narrower_formats(engine, load_chip(chip), load_model(model), "any")
+    assert [str(one) for one in found] == NARROW[engine, chip, model]
+
+
+def test_every_narrower_format_has_a_word_on_quality() -> None:
+    assert all("arXiv" in quality(name) or "blogs" in quality(name) for name in QUANTIZE if name != "any")
+    assert quality("bf16") == ""
+
+
+WIDTHS = {
+    ("vllm", "h100:8", "phi-4", "tensor=8"): ("10 KV heads", "take tensor=2"),
+    ("vllm", "h100:4", "phi-4", "tensor=4"): ("10 KV heads", "take tensor=2"),
+    ("vllm", "h200:8", "qwen3-235b-a22b", "tensor=8,weights=fp8,compute=fp8_block"): ("leaves 192", "take expert=8"),
+    ("vllm", "h200:8", "qwen3-235b-a22b", "tensor=2,data=4,expert=4"): ("expert is 1 or 8", "take expert=8"),
+    ("sglang", "h200:8", "qwen3-235b-a22b", "tensor=2,data=4,expert=4"): ("", ""),
+    ("sglang-ep", "h200:8", "qwen3-235b-a22b", "tensor=2,data=4,expert=4"): ("expert is 1 or 8", "take expert=8"),
+    ("trtllm", "h200:8", "qwen3-235b-a22b", "tensor=8,expert=3"): ("a divisor of 8", "take expert="),
+    ("sglang-ep", "gb200:72", "deepseek-v3", "tensor=1,data=72,expert=72,weights=fp8,compute=fp8"): ("", ""),
+    ("trtllm", "gb200:72", "deepseek-v3", "tensor=1,data=72,expert=72,weights=fp8,compute=fp8"): ("256 experts", "take data=64,expert=64"),
+    ("vllm", "h100:8", "qwen2.5-72b", "tensor=8,weights=int4"): ("Marlin", "take tensor=2"),
+    ("vllm", "h100:8", "llama3-70b", "tensor=4,width=2"): ("no width=2", "take width=1"),
+    ("generic", "v5e:4x4", "llama3-70b", "tensor=8,width=2"): ("", ""),
+    ("sgl-jax", "v6e:2x4", "llama3-70b", "tensor=4,pipe=2"): ("no pipe=2", "take pipe=1"),
+    ("vllm", "h100:8", "llama3-70b", "tensor=8,spread=batch"): ("no spread=batch", "take spread=copy"),
+    ("vllm-tpu", "v6e:2x4", "deepseek-v2-lite", "tensor=8"): ("latent attention", "take data=8,tensor=1,expert=8"),
+    ("vllm", "h100:8", "llama3-70b", "tensor=8,kv=int4"): ("no KV cache in int4", "take --kv fp8"),
+    ("vllm", "mi355x:8", "llama3-70b", "tensor=8,weights=nvfp4,compute=nvfp4"): ("does not multiply nvfp4", "--weights nvfp4 --compute bf16"),
+    ("generic", "v100:8", "llama3-70b", "tensor=8"): ("stores bf16", "take --dtype fp16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("engine", "where", "model", "plan"), WIDTHS)
+def test_a_plan_that_an_engine_refuses_names_a_legal_neighbour(engine: str, where: str, model: str, plan: str) -> None:
+    told, take = WIDTHS[engine, where, model, plan]
+    piece, found = parse_slice(where), load_model(model)
+    sentence = refusal(engine, piece, found, parse_serving_plan(plan))
+    assert bool(sentence) == bool(told)
+    assert told in sentence
+    assert take in sentence
+    if "; take " in sentence and "--" not in sentence.partition("; take ")[2]:  # the neighbour is legal
+        changed = dict(part.split("=") for part in f"{plan},{sentence.partition('; take ')[2]}".split(","))
+        assert refusal(engine, piece, found, parse_serving_plan(",".join(f"{k}={v}" for k, v in changed.items()))) == ""
+
+
+SERVE = ["serve", "llama3-8b", "--on"]
+EXAMPLES = {
+    "nvfp4 on Hopper": ([*SERVE, "h100:8", "--compute", "nvfp4"], "--weights nvfp4 --compute bf16"),
+    "nvfp4 on a TPU": ([*SERVE, "v5e", "--dtype", "nvfp4"], "TPU v5e neither multiplies nor stores nvfp4"),
+    "fp8 on Volta": ([*SERVE, "v100", "--dtype", "fp8"], "take --dtype fp16"),
+    "trtllm on AMD": ([*SERVE, "mi300x", "--engine", "trtllm"], "take --engine vllm or sglang"),
+    "trtllm on a TPU": ([*SERVE, "v5e", "--engine", "trtllm"], "take --engine vllm-tpu or sgl-jax"),
+    "jetstream on a GPU": ([*SERVE, "h100", "--engine", "jetstream"], "JetStream is archived"),
+    "sglang on Volta": ([*SERVE, "v100", "--engine", "sglang"], "does not run on NVIDIA V100"),
+    "ragged KV heads": (["serve", "phi-4", "--on", "h100:8", "--plan", "tensor=8"], "take tensor=2"),
+    "blocks over ranks": (
+        ["serve", "qwen3-235b-a22b", "--on", "h200:8", "--plan", "tensor=8,weights=fp8,compute=fp8_block"],
+        "take expert=8",
+    ),
+    "experts of vLLM": (
+        ["serve", "qwen3-235b-a22b", "--on", "h200:8", "--engine", "vllm", "--plan", "tensor=2,data=4,expert=4"],
+        "expert is 1 or 8",
+    ),
+    "beyond the context": ([*SERVE, "h100", "--prompt", "100k", "--output", "100k"], "context of 8,192 tokens"),
+    "caches of two formats": (
+        ["simulate", "llama3-70b", "--on", "h100:8", "--prefill-on", "h100:8", "--prefill-plan", "tensor=8,kv=fp8", "--rate", "1/s"],
+        "prefill replicas write a KV cache in fp8",
+    ),
+    "pools of two engines": (
+        ["simulate", "llama3-70b", "--on", "mi300x:8", "--prefill-on", "v5e:4x4", "--prefill-plan", "kv=int8", "--rate", "1/s"],
+        "vllm does not run on TPU v5e",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_no_engine_runs_is_refused_in_a_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, told = EXAMPLES[name]
+    assert main(arguments) == 3
+    shown = capsys.readouterr()
+    text = " ".join((shown.out + shown.err).split())
+    assert "Not possible: " in text
+    assert told in text
+    assert "or add --force" in text
+
+
+def report(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> Any:
+    assert main([*arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_what_is_forced_is_judged_and_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(["serve", "phi-4", "--on", "h100:8", "--plan", "tensor=8", "--batch", "8", "--force"], capsys)
+    assert found["configs"][0]["tensor"] == 8
+    assert any(note.startswith("Forced: phi-4 has 10 KV heads") for note in found["notes"])
+
+
+def test_nothing_is_quantised_unasked(capsys: pytest.CaptureFixture[str]) -> None:
+    for model, on, weights in (
+        ("deepseek-v3", "h200:8", "fp8"),
+        ("gpt-oss-120b", "h100:8", "mxfp4"),
+        ("llama3-8b", "b200:1", "bf16"),
+    ):
+        found = report(["serve", model, "--on", on, "--batch", "8"], capsys)
+        assert {one["dtypes"]["weights"] for one in found["configs"]} == {weights}
+        assert not any(one["quantized"] for one in found["configs"])
+
+
+def test_narrower_formats_are_ranked_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(["serve", "llama3-70b", "--on", "v5p", "--batch", "32", "--quantize", "any"], capsys)
+    flags = [one["quantized"] for one in found["configs"]]
+    assert flags == sorted(flags)
+    assert {True, False} == {*flags}
+    assert "int8" in {one["dtypes"]["weights"] for one in found["configs"]}
+    assert any("int8 is narrower than the checkpoint's bf16" in note for note in found["notes"])
+    alone = report(["serve", "llama3-70b", "--on", "v5p", "--batch", "32", "--quantize", "int8"], capsys)
+    assert {one["dtypes"]["compute"] for one in alone["configs"]} == {"int8"}
+
+
+def test_a_target_that_only_a_narrower_format_meets_names_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3-70b", "--on", "h100:4", "--batch", "1", "--output", "64", "--tpot"]
+    own = min(one["tpot_s"] for one in report([*asked, "1s"], capsys)["configs"])
+    found = report([*asked, f"{0.8 * own}s"], capsys, 3)
+    assert any("--quantize fp8" in note and "lossless" in note for note in found["notes"])
+
+
+def test_formats_cannot_be_said_twice_or_wider() -> None:
+    assert main(["serve", "gpt-oss-120b", "--on", "h100", "--quantize", "fp8"]) == 2
+    assert main(["serve", "llama3-8b", "--on", "h100", "--quantize", "fp8", "--dtype", "int8"]) == 2
+    assert main(["serve", "llama3-8b", "--on", "h100", "--quantize", "fp9"]) == 2
+
+
+def test_racks_are_taken_by_trays() -> None:
+    assert [piece.chips for piece in slices_of(load_chip("gb200"))] == [1, 2, 4, 8, 12, 16, 24, 32, 36, 48, 64, 72]
+    assert [piece.chips for piece in parts_of(parse_slice("gb300:72"))] == [1, 2, 4, 8, 12, 24, 36, 72]
+    assert [piece.chips for piece in slices_of(load_chip("b200"))] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_engines_that_are_named_instead_run_there() -> None:
+    for chip in map(load_chip, chip_names()):
+        assert all(runs_on(name, chip) for name in current_engines(chip))
+        assert architecture(chip) in ARCHITECTURES
