@@ -125,7 +125,9 @@ def _deployment(name: str, question: SimulateQuestion) -> Deployment:
 def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, tokens: int) -> list[str]:
     """What no engine runs is refused; forced, it is noted."""
     found = [
-        refusal(one.engine.name, one.piece, one.model, one.plan, tokens) for one in (deployment, prefill) if one is not None
+        refusal(one.engine.name, one.piece, one.model, one.plan, tokens)
+        for one in (deployment, prefill)
+        if one is not None
     ]
     if prefill is not None and prefill.plan.kv != deployment.plan.kv:
         found.append(
