@@ -23,7 +23,7 @@ from dragonscale.evidence.inference_rows import case_of, engine_of, limits_of, p
 from dragonscale.evidence.rows import Skip
 from dragonscale.evidence.score import by, statistics_of
 from dragonscale.models.transformer import count_parameters
-from dragonscale.serving.engine import load_engine
+from dragonscale.serving.engine import adjust, load_engine
 
 from .measured import DATA, by_id
 
@@ -257,3 +257,29 @@ def test_bad_files(tmp_path):
     empty.write_text(FILE.read_text().splitlines()[0] + "\n")
     with pytest.raises(InputError, match="no rows"):
         validate(empty)
+
+
+def test_requests_that_are_all_queued_run_in_waves(cases):
+    """Half a wave more takes as long as a whole one more, up to what its smaller batch saves."""
+    case = next(case for case in cases.values() if case.row.scenario == "max_throughput" and case.row.requests)
+    most = int(room(deployment_of(case), case.row.prompt + case.row.output))
+    rates = [full_load(changed(case, requests=round(most * waves)), case.plan) for waves in (0.5, 1.0, 1.5, 100.5)]
+    assert rates[0] < rates[1]
+    assert rates[2] < rates[1]
+    endless = full_load(changed(case, requests=0), case.plan)
+    assert rates[1] == pytest.approx(endless, rel=1e-6)
+    assert rates[3] == pytest.approx(endless, rel=0.01)
+
+
+def test_what_sources_say_of_all_their_runs(cases):
+    assert {case.row.requests for case in cases.values() if case.row.scenario == "max_throughput"} >= {3000}
+    assert {
+        case.row.model: case.row.tokens_per_pass for case in cases.values() if case.row.engine == "trtllm-mlperf"
+    }.items() <= {"llama2-70b-99.9": 3584, "llama3.1-405b": 1536, "llama3.1-8b": 12000}.items()
+
+
+def test_an_eight_bit_cache_is_read_as_well_as_a_wide_one_where_the_engine_says_so(cases):
+    case = next(one for one in cases.values() if one.row.engine == "trtllm-0" and one.row.kv == "fp8")
+    own = deployment_of(case)
+    plain = deployment_of(replace(case, engine=adjust(case.engine, kernels={"even_caches": False})))
+    assert decode_seconds(own, 256, 2048, 2) < decode_seconds(plain, 256, 2048, 2)

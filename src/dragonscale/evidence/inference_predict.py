@@ -16,6 +16,7 @@ from dragonscale.evidence.rows import skip_if
 from dragonscale.hardware import Torus
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.engine import adjust
 from dragonscale.serving.phases import Iteration, decode, iteration_cost, prefill
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.steady import Steady, steady_state
@@ -41,7 +42,10 @@ def deployment_of(case: InferenceCase, plan: ServingPlan | None = None) -> Deplo
     chosen = plan or case.plan
     assert chosen is not None
     piece = case.piece if chosen.chips == case.piece.chips else replace(case.piece, shape=(chosen.chips,), pods=1)
-    return Deployment(case.model, piece, chosen, case.engine, case.row.transport or "ib")
+    engine = case.engine
+    if case.row.tokens_per_pass:
+        engine = adjust(engine, scheduling={"max_tokens": case.row.tokens_per_pass})
+    return Deployment(case.model, piece, chosen, engine, case.row.transport or "ib")
 
 
 def seconds(deployment: Deployment, iteration: Iteration) -> Any:
@@ -81,7 +85,7 @@ def steady(deployment: Deployment, sequences: Any, prompt: int, output: int) -> 
     """The steady state with so many sequences in flight. As many prompts as the engine allows
     tokens share an iteration with the decoding sequences; longer ones take several, each with more
     of the prompt behind it."""
-    limit = deployment.engine.scheduling.max_tokens
+    limit = deployment.engine.scheduling.max_tokens * deployment.plan.data
     together = max(1, limit // prompt)
     pieces = max(1.0, prompt / limit)
     sequences = numpy.minimum(sequences, max(1.0, together / pieces * output))
@@ -96,7 +100,7 @@ def steady(deployment: Deployment, sequences: Any, prompt: int, output: int) -> 
 def room(deployment: Deployment, tokens: int) -> float:
     """Sequences of so many tokens that fit beside the weights and that the engine allows."""
     found = float(numpy.min(capacity(deployment).sequences(tokens)))
-    return min(found, deployment.engine.scheduling.max_sequences)
+    return min(found, deployment.engine.scheduling.max_sequences * deployment.plan.data)
 
 
 def full_load(case: InferenceCase, plan: ServingPlan) -> float:
@@ -105,12 +109,24 @@ def full_load(case: InferenceCase, plan: ServingPlan) -> float:
     most = room(deployment, row.prompt + row.output)
     if most < 1:
         return 0.0
+    if row.requests and not row.clients:
+        return in_waves(deployment, most, row) * copies
     most = min(most, row.clients / copies) if row.clients else most
     sizes = numpy.unique(numpy.geomspace(1, most, BATCHES).round()) if row.tpot_limit else numpy.array([most])
     state = steady(deployment, sizes, row.prompt, row.output)
     first, each = late(state)
     kept = ((first <= row.ttft_limit) & (each <= row.tpot_limit)) | (not row.tpot_limit)
     return float(numpy.where(kept, state.tokens, 0.0).max()) * copies
+
+
+def in_waves(deployment: Deployment, most: float, row: InferenceRow) -> float:
+    """Tokens per second of so many equal requests that are all there from the start: they run in waves of as many as there is
+    room for, and the last wave has what is left."""
+    full = min(float(steady(deployment, min(most, row.requests), row.prompt, row.output).batch), row.requests)
+    waves, rest = divmod(row.requests, full)
+    sizes = numpy.array([full, max(rest, 1.0)])
+    rates = steady(deployment, sizes, row.prompt, row.output).tokens
+    return row.requests / float(waves * full / rates[0] + rest / rates[1])
 
 
 def late(state: Steady) -> tuple[Any, Any]:

@@ -34,7 +34,8 @@ class InferenceRow(Described, frozen=True, kw_only=True):
     must choose. `prompt` and `output` are mean lengths; `spread` is the half-width of their uniform
     distribution as a part of the mean. `slots` caps the sequences decoded at once, `cache_length`
     is the fixed length of every slot's cache, `clients` the requests in flight, `requests` how many
-    there were in all. `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep.
+    there were in all (without clients: all of them queued from the start), `tokens_per_pass` the most tokens of an iteration
+    (0: the engine's). `ttft_limit` and `tpot_limit` are what 99 of 100 requests must keep.
     `memory_bytes` were in use on a chip."""
 
     scenario: str
@@ -98,6 +99,7 @@ def published_case(row: Row, place: int) -> InferenceRow:
     noted: dict[str, Any] = {
         name: int(hint(row, name) or 0) for name in ("requests", "cache_length", "tokens_per_pass")
     }
+    noted = {name: value or _launched(row, scenario, prompt, output).get(name, 0) for name, value in noted.items()}
     batch = needed(row, "batch") if latency else count(row, "batch")
     return InferenceRow(
         **shared, **where, **formats, **noted, inferred="; ".join((*guessed, *assumed, *more)), scenario=scenario,
@@ -135,11 +137,25 @@ def engine_of(source: str, notes: str = "", alone: bool = False) -> tuple[str, t
     return (engine, ()) if engine else ("torch" if alone else "generic", ("the engine",))
 
 
+def _launched(row: Row, scenario: str, prompt: int, output: int) -> dict[str, int]:
+    """What sources say in one place of all their runs: how many requests were queued, and the tokens of an iteration."""
+    known = words("inference")
+    if scenario == "max_throughput" and re.search(known["queued"]["source"], row["source"]):
+        return {"requests": known["queued"].get(f"{prompt}/{output}", 0)}
+    if scenario.startswith("mlperf") and "trtllm" in engine_of(row["source"])[0]:
+        return {"tokens_per_pass": known["passes"].get(_benchmark(row["model"]), 0)}
+    return {}
+
+
 def limits_of(model: str, scenario: str) -> tuple[float, float]:
     """MLPerf's limits of a model's scenario on the first token and on each further one; zeros if it
     has none."""
-    name = re.sub(r"-99(\.9)?$", "", model.lower()).replace("llama3_1", "llama3.1")
-    return words("limits").get(f"{name} {scenario}", (0.0, 0.0))
+    return words("limits").get(f"{_benchmark(model)} {scenario}", (0.0, 0.0))
+
+
+def _benchmark(model: str) -> str:
+    """A model as MLPerf calls it, without its accuracy."""
+    return re.sub(r"-99(\.9)?$", "", model.lower()).replace("llama3_1", "llama3.1")
 
 
 def dtypes_of(row: Row) -> dict[str, Any]:

@@ -19,9 +19,10 @@ SPLIT = 128
 
 def decode_attention_seconds(
     batch: Number, keys: Number, q_heads: Number, kv_heads: Number, head_dim: Number, dtype: str,
-    profile: KernelProfile, *, warm: bool = False,
+    profile: KernelProfile, *, warm: bool = False, like: str = "",
 ) -> Number:  # fmt: skip
-    """Seconds of one decoding step's attention in one layer; heads are those of this chip, `dtype` that of the cache.
+    """Seconds of one decoding step's attention in one layer; heads are those of this chip, `dtype` that of the cache. A kernel
+    may be `like` that of another format: its constants, with the bytes of this one.
 
     >>> from dragonscale.kernels.profile_file import kernel_profile_for
     >>> from dragonscale.hardware import load_chip
@@ -30,7 +31,7 @@ def decode_attention_seconds(
     True
     """
     name = format_name(dtype)
-    table = profile.decode.of(name)
+    table = profile.decode.of(like or name)
     formula = partial(_seconds, element=FORMATS[name].weight, table=table, profile=profile, warm=warm)
     return evaluate(formula, batch, keys, q_heads, kv_heads, head_dim)
 

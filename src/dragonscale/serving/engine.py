@@ -38,6 +38,8 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_heads: tuple[int, ...] = ()
     """How many query heads may share a cached head for the decode kernel to read the cache once for all of them (empty: any
     number); with another number each query head reads it again, from the last-level cache."""
+    even_caches: bool = False
+    """Whether decoding reads a cache of 8 bits as well as one of 16, byte for byte; the profile's kernels for Hopper do not."""
     gap_s: float = 0.0
     """Between two kernels inside a graph."""
     attention_overlap_s: float = 0.0

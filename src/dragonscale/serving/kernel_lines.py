@@ -196,9 +196,10 @@ def _decode_seconds(
     bench: KernelBench,
 ) -> Number:  # fmt: skip
     profile, peak = bench.profile, bench.profile.peak("bf16")
-    seconds = decode_attention_seconds(
-        batch, keys, heads.queries * queries, heads.keys, heads.element / 2, dtype, profile
-    )
+    shape = (batch, keys, heads.queries * queries, heads.keys, heads.element / 2)
+    seconds = decode_attention_seconds(*shape, dtype, profile)
+    if bench.engine.kernels.even_caches and dtype == "fp8":
+        seconds = minimum(seconds, decode_attention_seconds(*shape, dtype, profile, like="bf16"))
     if bench.engine.kernels.shared_heads:
         seconds = seconds * _repeated(heads.queries / heads.keys, dtype, bench)
     seconds = maximum(seconds, flops / (peak * LATENT_RATE))
