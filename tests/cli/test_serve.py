@@ -92,7 +92,7 @@ def test_a_plan_can_be_saved_and_judged_again(tmp_path: Path, capsys: pytest.Cap
         assert again[0][key] == first[key]
     assert again[0]["tpot_s"] == pytest.approx(first["tpot_s"])
     bare = json.loads(printed(["serve", "llama3-70b", "--plan", path, "--json"], capsys))["configs"][0]
-    assert bare["slice"] == "h100:8"
+    assert bare["slice"] == first["copy_slice"]
     Path(path).write_text('tensor = 8\nweights = "fp8"\ncompute = "fp8"\n')
     assert json.loads(printed([*ASKED, "--plan", path, "--json"], capsys))["configs"][0]["tensor"] == 8
 

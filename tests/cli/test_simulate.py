@@ -105,6 +105,88 @@ def test_a_saved_serving_plan_is_simulated(tmp_path: Path, capsys: pytest.Captur
     assert asked(["simulate", "llama3-8b", "--on", "h100:2", "--plan", str(plan), *few], capsys) == whole
 
 
+HANDED: dict[str, list[str]] = {
+    "copies of a slice": ["llama3-70b", "--on", "h100:8", "--dtype", "fp8", "--tpot", "60ms"],
+    "a rate and targets": ["llama3-8b", "--on", "h100", "--dtype", "fp8", "--rate", "20/s", "--ttft", "1s", "--tpot", "50ms"],
+    "a prefix": ["llama3-8b", "--on", "h100:1", "--dtype", "fp8", "--prompt", "4k", "--cached", "0.5"],
+    "drafts": ["llama3-8b", "--on", "h100:1", "--dtype", "fp8", "--speculate", "0.8", "--batch", "4"],
+    "limits": ["llama3-8b", "--on", "h100:1", "--dtype", "fp8", "--engine", "vllm", "--max-seqs", "40",
+               "--token-budget", "1024", "--memory-fraction", "0.8"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HANDED)
+def test_what_serve_saves_is_simulated_as_it_is(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "plan.toml")
+    assert main(["serve", *HANDED[name], "--save", path, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    best, work = planned["configs"][0], planned["workload"]
+    report = asked(["simulate", path, "--requests", "3000"], capsys)
+    pool, traffic = report["fleet"][0], report["traffic"]
+    assert (pool["slice"], pool["plan"]) == (best["copy_slice"], best["plan"])
+    assert pool["engine"] == ("vllm" if name == "limits" else pool["engine"])
+    assert pool["replicas"] == (best["replicas"] or best["copies"])
+    assert (int(traffic["prompt"]), int(traffic["output"])) == (work["prompt"], work["output"])
+    assert report["slo"] == {key: work[key] for key in ("ttft_s", "tpot_s") if work[key]}
+    if name == "a rate and targets":
+        assert report["load"]["grows"] is False
+        assert report["meets_slo"] is True
+    else:  # as many clients as keep the planned batch full: the planned steady state
+        assert traffic["clients"] == best["batch"] * best["copies"]
+        assert report["mean_batch"] <= best["batch"]
+        assert report["latency"]["tpot_s"]["mean"] == pytest.approx(best["tpot_s"], rel=0.07)
+    assert (report["cache_hit_rate"] > 0.4) == (name == "a prefix")
+    assert bool(report["tokens_per_verify_step"]) == (name == "drafts")
+    other = asked(["simulate", path, "--rate", "1/s", "--output", "32", "--requests", "50", "--replicas", "3"], capsys)
+    assert (other["traffic"]["rate"], other["traffic"]["output"]) == ("1/s", "32")
+    assert other["fleet"][0]["replicas"] == 3
+
+
+def test_recommended_pools_are_handed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "plan.toml")
+    question = [
+        "llama3-70b",
+        "--on",
+        "h200:8",
+        "--dtype",
+        "fp8",
+        "--prompt",
+        "8192",
+        "--output",
+        "256",
+        "--tpot",
+        "30ms",
+    ]
+    assert main(["serve", *question, "--ttft", "1s", "--rate", "10/s", "--disaggregate", "--save", path, "--json"]) == 0
+    apart = json.loads(capsys.readouterr().out)["disaggregation"]
+    assert apart["pays"] is True
+    report = asked(["simulate", path, "--requests", "1000"], capsys)
+    assert [pool["name"] for pool in report["fleet"]] == ["decode", "prefill"]
+    assert [pool["slice"] for pool in report["fleet"]] == [
+        apart["pools"][0][name]["copy_slice"] for name in ("decode", "prefill")
+    ]
+    assert report["load"]["grows"] is False
+
+
+def test_plan_files_of_before_and_broken_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('model = "llama3-8b"\nslice = "h100:2"\nengine = "vllm"\nbatch = 8\n\n[plan]\ntensor = 2\n')
+    report = asked(["simulate", str(path), "--rate", "2/s", "--requests", "40"], capsys)
+    assert report["fleet"][0]["slice"] == "h100:2"
+    short = asked(
+        ["simulate", "llama3-8b", "--on", "h100:4", "--plan", "tp2 pp2", "--rate", "1/s", "--requests", "20"], capsys
+    )
+    assert short["fleet"][0]["plan"] == "tensor=2,pipe=2"
+    for text, told in (
+        ('[plan]\ntensor = 2\n[trafic]\nrate = "2/s"\n', "did you mean 'traffic'"),
+        ("[plan]\ntensor = 2\n[traffic]\nrate = 2\n", "[traffic] of the plan file"),
+        ("replicas = -1\n[plan]\ntensor = 2\n", "write a number of replicas"),
+    ):
+        path.write_text(f'model = "llama3-8b"\n{text}')
+        assert main(["simulate", str(path), "--on", "h100:2"]) == 2
+        assert told in capsys.readouterr().err
+
+
 def test_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, latency, fleet = (tmp_path / name for name in ("run.json", "latency.json", "fleet.json"))
     assert main([*QUICK, "--perfetto", str(trace), "--plot", str(latency)]) == 0

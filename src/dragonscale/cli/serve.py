@@ -115,12 +115,13 @@ def _best_plan(asked: Any, report: Any) -> Any:
 def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, timeline: str | None) -> None:
     """The best configuration, the chart and the timeline, where they were asked for."""
     from dragonscale.reports.serve.charts import frontier_chart
-    from dragonscale.reports.serve.report import save_best, save_iterations
+    from dragonscale.reports.serve.hand_over import save_best
+    from dragonscale.reports.serve.report import save_iterations
     from dragonscale.roofline.chart import save_chart
 
     if save is not None:
-        save_best(report, save)
-        note(f"Wrote {save}.")
+        save_best(asked, report, save)
+        note(f"Wrote {save}; `dscale simulate {save}` runs it under its traffic.")
     if timeline is not None:
         save_iterations(asked, report, timeline)
         note(f"Wrote {timeline}; open it at https://ui.perfetto.dev.")

@@ -19,7 +19,7 @@ from dragonscale.plan.rules import SERVING, Rules, serving_rules, undivided
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.mesh import mesh_axes
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires, lay_wires
 
@@ -170,6 +170,6 @@ def deploy(
     found = load_model(model) if isinstance(model, str) else model
     piece = parse_slice(on) if isinstance(on, str) else on
     split = parse_serving_plan(plan) if isinstance(plan, str) else plan
-    if isinstance(plan, str) and "tensor" not in plan:
+    if isinstance(plan, str) and "tensor" not in given_settings(plan):
         split = filling(split, piece)
     return Deployment(found, piece, split, load_engine(engine) if isinstance(engine, str) else engine, transport)

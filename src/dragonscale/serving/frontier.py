@@ -250,7 +250,11 @@ def frontier(configs: Sequence[Config]) -> list[Config]:
     return front(configs, lambda one: (float(one.state.tpot), -one.tokens_per_chip))
 
 
-def replicas_for(config: Config, rate: float, load: float = 0.85) -> int:
+LOAD = 0.85
+"""Part of what replicas can do that a rate may load them with."""
+
+
+def replicas_for(config: Config, rate: float, load: float = LOAD) -> int:
     """Replicas for so many requests per second, none loaded above a part of what it can do."""
     return max(1, math.ceil(rate / (float(config.state.requests) * load) - 1e-9))
 

@@ -22,6 +22,8 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware.chip import DTYPE_BYTES
 
 AXES = ("pipe", "data", "context", "width", "tensor")
+SHORT = {"tp": "tensor", "dp": "data", "ep": "expert", "cp": "context", "w": "width", "pp": "pipe"}
+"""Degrees as tables print them."""
 SPREADS = ("copy", "batch", "sequence")
 
 
@@ -77,18 +79,40 @@ def read_setting(name: str, value: Any) -> Any:
     return int(text)
 
 
-def parse_serving_plan(text: str) -> ServingPlan:
-    """Read `tensor=8,data=2,weights=fp8,…`."""
-    plan = ServingPlan()
-    seen: set[str] = set()
-    for part in text.split(",") if text.strip() else []:
-        name, equals, value = (piece.strip() for piece in part.partition("="))
+def _settings(text: str) -> dict[str, str]:
+    """The settings of a plan as it is written, each once."""
+    found: dict[str, str] = {}
+    for part in re.split(r"[,\s]+", re.sub(r"\s*=\s*", "=", text.strip())):
+        if not part:
+            continue
+        name, equals, value = part.partition("=")
+        short = re.fullmatch(r"([a-z]+)(\d+)", name)
+        if not equals and short and short[1] in (*SHORT, *SHORT.values()):
+            name, equals, value = short[1], "=", short[2]
         if not equals:
             raise InputError(
-                f"In the plan {shorten(text)} the part {shorten(part)} is not a setting; write it as 'tensor=8'."
+                f"In the plan {shorten(text)} the part {shorten(part)} is not a setting; write it as 'tensor=8' or 'tp8'."
             )
-        if name in seen:
+        name = SHORT.get(name, name)
+        if name in found:
             raise InputError(f"In the plan {shorten(text)} {name} is given twice.")
-        seen.add(name)
-        plan = replace(plan, **{name: read_setting(name, value)})
-    return plan
+        found[name] = value
+    return found
+
+
+def parse_serving_plan(text: str) -> ServingPlan:
+    """Read `tensor=8,data=2,weights=fp8,…`, or the short form that tables print.
+
+    >>> print(parse_serving_plan("tp8 dp2 ep16"), parse_serving_plan("tp=8,pp=2"))
+    tensor=8,data=2,expert=16 tensor=8,pipe=2
+    """
+    return replace(ServingPlan(), **{name: read_setting(name, value) for name, value in _settings(text).items()})
+
+
+def given_settings(text: str) -> frozenset[str]:
+    """The settings that a plan names, as `parse_serving_plan` reads it.
+
+    >>> sorted(given_settings("tp8 pp2"))
+    ['pipe', 'tensor']
+    """
+    return frozenset(_settings(text))

@@ -1,31 +1,91 @@
 """Serving plans as TOML files: what `dscale serve --save` writes, and `dscale serve --plan` and `dscale simulate` read.
 
     model = "llama3-70b"
-    slice = "h100:8"
+    slice = "h100:4"          # of one replica
     engine = "vllm"
-    batch = 64
+    batch = 64                # sequences that a replica decodes at once, at most
+    replicas = 2
 
     [plan]
-    tensor = 8
+    tensor = 4
     weights = "fp8"
 
-Everything but the plan may be left out; a file without a `[plan]` table is a table of settings itself.
+    [traffic]
+    prompt = 2048
+    output = 512
+    rate = "20/s"
+
+    [targets]
+    ttft = "500ms"
+
+Everything but the plan may be left out; a file without a `[plan]` table is a table of settings itself. `[launch]` has limits
+of the engine that were given, `[speculation]` what is drafted, `[prefill]` a pool of replicas that prefill alone.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan, read_setting
-from dragonscale.tables import read_table
+from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan, read_setting
+from dragonscale.tables import Strict, checked, read_table
 
 WORDS = ("model", "slice", "engine")
+COUNTS = ("batch", "replicas")
+
+
+class SavedTraffic(Strict, frozen=True):
+    """What requests are like and how they come; 0 and empty say nothing. `ramp` is the time over which clients begin where there
+    is no rate: that of one request, so that they are spread as in a steady state."""
+
+    prompt: int = 0
+    output: int = 0
+    cached: float = 0.0
+    rate: str = ""
+    ramp: str = ""
+
+
+class SavedTargets(Strict, frozen=True):
+    ttft: str = ""
+    tpot: str = ""
+
+
+class SavedLaunch(Strict, frozen=True):
+    max_seqs: int | None = None
+    token_budget: int | None = None
+    memory_fraction: float | None = None
+
+
+class SavedDrafts(Strict, frozen=True):
+    drafts: int = 0
+    acceptance: str = ""
+    draft: str = ""
+
+
+class SavedPrefill(Strict, frozen=True):
+    """Replicas that prefill for the others."""
+
+    slice: str = ""
+    plan: str = ""
+    replicas: int = 0
+
+
+TABLES: dict[str, type[Any]] = {
+    "traffic": SavedTraffic,
+    "targets": SavedTargets,
+    "launch": SavedLaunch,
+    "speculation": SavedDrafts,
+    "prefill": SavedPrefill,
+}
+ENTRIES = (*WORDS, *COUNTS, "plan", *TABLES)
 
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """A plan and what it was made for; empty words and a batch of 0 say nothing. `whole` says that the plan names its
-    `tensor` ways; one that does not takes the whole slice for them. `named` are the settings that were written."""
+    """A plan and what it was made for; empty words and counts of 0 say nothing. `whole` says that the plan names its `tensor`
+    degree; one that does not takes the whole slice for it. `named` are the settings that were written."""
 
     plan: ServingPlan
     model: str = ""
@@ -34,6 +94,12 @@ class SavedPlan:
     batch: int = 0
     whole: bool = True
     named: frozenset[str] = frozenset()
+    replicas: int = 0
+    traffic: SavedTraffic = field(default_factory=SavedTraffic)
+    targets: SavedTargets = field(default_factory=SavedTargets)
+    launch: SavedLaunch = field(default_factory=SavedLaunch)
+    speculation: SavedDrafts = field(default_factory=SavedDrafts)
+    prefill: SavedPrefill = field(default_factory=SavedPrefill)
 
 
 def load_serving_plan(path: str) -> SavedPlan:
@@ -41,22 +107,31 @@ def load_serving_plan(path: str) -> SavedPlan:
     table = read_table(Path(path), "Plan file")
     settings = table.get("plan")
     if settings is None:
-        settings = {name: value for name, value in table.items() if name not in (*WORDS, "batch")}
+        settings = {name: value for name, value in table.items() if name not in ENTRIES}
     elif not isinstance(settings, dict):
         raise InputError(f"In the plan file {shorten(path)} 'plan' is not a table of settings.")
     else:
         for name in table:
-            if name not in (*WORDS, "batch", "plan"):
-                raise unknown(f"entry of the plan file {shorten(path)} called", name, (*WORDS, "batch", "plan"))
+            if name not in ENTRIES:
+                raise unknown(f"entry of the plan file {shorten(path)} called", name, ENTRIES)
     plan = ServingPlan(**{name: read_setting(name, value) for name, value in settings.items() if value != ""})
     words = {name: table.get(name, "") for name in WORDS}
     for name, value in words.items():
         if not isinstance(value, str):
             raise InputError(f"In the plan file {shorten(path)} {name} is {shorten(value)}; write it as text.")
-    batch = table.get("batch", 0)
-    if isinstance(batch, bool) or not isinstance(batch, int) or not 0 <= batch <= 10**6:
-        raise InputError(f"In the plan file {shorten(path)} batch is {shorten(batch)}; write a number of sequences.")
-    return SavedPlan(plan, **words, batch=batch, whole="tensor" in settings, named=frozenset(settings))
+    counts = {name: _count(table.get(name, 0), name, path) for name in COUNTS}
+    own = {
+        name: checked(table.get(name, {}), record, f"[{name}] of the plan file", path)
+        for name, record in TABLES.items()
+    }
+    return SavedPlan(plan, **words, **counts, **own, whole="tensor" in settings, named=frozenset(settings))
+
+
+def _count(value: Any, name: str, path: str) -> int:
+    what = {"batch": "sequences"}.get(name, name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**6:
+        raise InputError(f"In the plan file {shorten(path)} {name} is {shorten(value)}; write a number of {what}.")
+    return value
 
 
 def is_plan_file(text: str) -> bool:
@@ -69,20 +144,30 @@ def read_serving_plan(text: str) -> SavedPlan:
     """A plan as it is written on a command line: settings, or the file that holds them."""
     if text.strip().endswith(".toml"):
         return load_serving_plan(text.strip())
-    names = [part.partition("=")[0].strip() for part in text.split(",")]
-    return SavedPlan(parse_serving_plan(text), whole="tensor" in names, named=frozenset(names))
+    named = given_settings(text)
+    return SavedPlan(parse_serving_plan(text), whole="tensor" in named, named=named)
 
 
 def save_serving_plan(saved: SavedPlan, path: str) -> None:
     """Write a plan with what it is for."""
-    lines = [f'{name} = "{getattr(saved, name)}"' for name in WORDS if getattr(saved, name)]
-    lines += [f"batch = {saved.batch}"] if saved.batch else []
+    lines = [f"{name} = {_written(getattr(saved, name))}" for name in (*WORDS, *COUNTS) if getattr(saved, name)]
     lines += ["", "[plan]"]
-    for field in fields(saved.plan):
-        value = getattr(saved.plan, field.name)
+    for one in fields(saved.plan):
+        value = getattr(saved.plan, one.name)
         if value != "":
-            lines.append(f'{field.name} = "{value}"' if isinstance(value, str) else f"{field.name} = {value}")
+            lines.append(f"{one.name} = {_written(value)}")
+    for name in TABLES:
+        own = {key: value for key, value in msgspec.to_builtins(getattr(saved, name)).items() if value}
+        if own:
+            lines += ["", f"[{name}]", *(f"{key} = {_written(value)}" for key, value in own.items())]
     try:
         Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"The plan cannot be written to {shorten(path)}: {error.strerror}.") from None
+
+
+def _written(value: Any) -> str:
+    """A value as TOML has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if isinstance(value, str) else str(value)

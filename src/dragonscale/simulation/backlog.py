@@ -31,8 +31,9 @@ class Load:
     grows: bool
 
 
-def load_of(result: SimulationResult) -> Load | None:
-    """What the books of a run say; None of a run with too few arrivals, or with all of them at once."""
+def load_of(result: SimulationResult, scaled: bool = False) -> Load | None:
+    """What the books of a run say; None of a run with too few arrivals, or with all of them at once. Where a fleet is scaled
+    what is under way changes with its replicas, and only the queue tells."""
     late = result.checkpoints[len(result.checkpoints) // 2 :]
     if len(late) < FEWEST:
         return None
@@ -42,7 +43,7 @@ def load_of(result: SimulationResult) -> Load | None:
         return None
     latency = result.latency
     service = latency["e2e_s"].mean.value - latency["queue_s"].mean.value
-    growth = _slope(late, seconds > service)
+    growth = _slope(late, seconds > service and not scaled)
     grows = growth * came > GROWTH * came + math.sqrt(came) / 2
     served = (last.finished - first.finished) / seconds
     backlog = last.arrived - last.finished - last.refused

@@ -28,7 +28,6 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, frontier
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.plan import parse_serving_plan
-from dragonscale.serving.plan_file import SavedPlan, save_serving_plan
 
 
 def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
@@ -109,13 +108,6 @@ def _request(asked: ServeAsked, chip: Chip) -> ServeRequest:
         asked.engine_words(chip), asked.why_engine(chip),
         {own.name: asked.engine_words(own) for own, _ in asked.targets},
     )  # fmt: skip
-
-
-def save_best(report: ServeReport, path: str) -> None:
-    """Write the best configuration of a report as TOML."""
-    best = report.configs[0]
-    saved = SavedPlan(parse_serving_plan(best.plan), report.model, best.slice, report.workload.engine, best.batch)
-    save_serving_plan(saved, path)
 
 
 def save_iterations(asked: ServeAsked, report: ServeReport, path: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SimulateQuestion:
-    """The flags as they were written."""
+    """The flags as they were written; what is empty is taken from the plan file."""
 
     on: str = ""
     """The slice of one replica (h100:8, v5e:4x4)."""
@@ -26,18 +26,20 @@ class SimulateQuestion:
     """What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h."""
     force: bool = False
     """Simulate a configuration that no engine runs, with a note."""
-    replicas: int = 1
-    """How many of them."""
+    replicas: int | None = None
+    """How many of them (1)."""
     rate: str = ""
     """Requests that come, such as 40/s."""
     clients: int = 0
     """Clients that each wait for their output before they ask again, instead of a rate."""
+    ramp: str = ""
+    """Time over which the clients begin, one after another; without it all at once."""
     requests: str = "10000"
     """How many requests in all."""
-    prompt: str = "2048"
-    """Prompt tokens, on average."""
-    output: str = "256"
-    """Output tokens, on average."""
+    prompt: str = ""
+    """Prompt tokens, on average (2048)."""
+    output: str = ""
+    """Output tokens, on average (256)."""
     lengths: str = "fixed"
     """fixed, uniform (from half to one and a half) or lognormal."""
     cv: float = 1.0
@@ -64,8 +66,8 @@ class SimulateQuestion:
     """Disaggregate: prefill on replicas of their own, of this slice."""
     prefill_plan: str = ""
     """Their sharding and formats."""
-    prefill_replicas: int = 1
-    """How many of them."""
+    prefill_replicas: int | None = None
+    """How many of them (1)."""
     drafts: int = 0
     """Speculate: tokens drafted at a time."""
     speculate: str = ""

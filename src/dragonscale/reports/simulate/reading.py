@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dragonscale import simulation as sim
 from dragonscale.errors import Infeasible, InputError, shorten, unknown
@@ -31,6 +32,8 @@ LENGTHS = {"fixed": 1, "uniform": 2, "lognormal": 8}
 """Kinds of lengths, and how many times the mean is the longest that step times are tabulated for."""
 CHARTS = ("latency", "occupancy")
 PERCENTILES = (50, 90, 95, 99)
+PROMPT, OUTPUT = 2048, 256
+"""Tokens of a request where nothing says otherwise."""
 MOST_REQUESTS = 100_000_000
 
 
@@ -76,7 +79,9 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
     if question.percentile not in PERCENTILES:
         known = ", ".join(map(str, PERCENTILES))
         raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")
-    deployment = _deployment(model, question)
+    name, saved = _saved(model, question)
+    question = filled(question, saved)
+    deployment = _deployment(name, question, saved)
     _check_chips(deployment, str(deployment.piece))
     traffic = _traffic(question)
     prefill = _prefill(question, deployment)
@@ -84,7 +89,7 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
     pool = _pool(question, deployment, traffic.longest)
     fleet = sim.Fleet(
         pool,
-        prefill and pool_for(prefill, traffic.longest, question.prefill_replicas, router="least_loaded"),
+        prefill and pool_for(prefill, traffic.longest, question.prefill_replicas or 1, router="least_loaded"),
         tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
         overhead_s=deployment.engine.host.front_s(traffic.prompt),
         queue_limit=question.queue_limit or None,
@@ -100,16 +105,55 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes)
 
 
-def _deployment(name: str, question: SimulateQuestion) -> Deployment:
-    """One replica, from flags or from a plan file of `dscale serve --save`: given for the model, or as the plan."""
-    saved = read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
-    if is_plan_file(name):
-        if question.plan:
-            raise InputError(f"{shorten(name)} is a serving plan already; leave --plan out.")
-        saved = load_serving_plan(name)
-        if not saved.model:
-            raise InputError(f'The plan file {shorten(name)} names no model; add model = "llama3-70b".')
-        name = saved.model
+def _saved(name: str, question: SimulateQuestion) -> tuple[str, SavedPlan]:
+    """The model, and the plan of flags or of a file of `dscale serve --save`: given for the model, or as the plan."""
+    if not is_plan_file(name):
+        return name, read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
+    if question.plan:
+        raise InputError(f"{shorten(name)} is a serving plan already; leave --plan out.")
+    saved = load_serving_plan(name)
+    if not saved.model:
+        raise InputError(f'The plan file {shorten(name)} names no model; add model = "llama3-70b".')
+    return saved.model, saved
+
+
+def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
+    """The question with what its flags leave open as the plan file has it, or as it usually is.
+
+    A replica takes no more sequences at once than the planned batch. Where the plan has no rate, as many clients as keep its
+    batches full send requests: the steady state that was planned.
+    """
+    traffic, drafts, pool, launch = saved.traffic, saved.speculation, saved.prefill, saved.launch
+    replicas = question.replicas if question.replicas is not None else saved.replicas or 1
+    most = -(-saved.batch // saved.plan.data) if saved.batch else launch.max_seqs
+    prompt = question.prompt or str(traffic.prompt or PROMPT)
+    coming = question.rate or question.clients or question.trace or question.arrivals == "at-once"
+    words: dict[str, Any] = {
+        "replicas": replicas,
+        "prompt": prompt,
+        "output": question.output or str(traffic.output or OUTPUT),
+        "ttft": question.ttft or saved.targets.ttft,
+        "tpot": question.tpot or saved.targets.tpot,
+        "max_seqs": most if question.max_seqs is None else question.max_seqs,
+        "token_budget": launch.token_budget if question.token_budget is None else question.token_budget,
+        "memory_fraction": launch.memory_fraction if question.memory_fraction is None else question.memory_fraction,
+    }
+    if not coming:
+        clients = 0 if traffic.rate else saved.batch * replicas
+        words |= {"rate": traffic.rate, "clients": clients, "ramp": question.ramp or (traffic.ramp if clients else "")}
+    if traffic.cached and not (question.prefixes or question.trace):
+        shared = round(_tokens(prompt, "--prompt") * traffic.cached)
+        words["prefixes"] = f"1x{shared}" if shared else ""
+    if drafts.drafts and not (question.drafts or question.speculate or question.acceptance):
+        words |= {"drafts": drafts.drafts, "speculate": drafts.acceptance, "draft": drafts.draft}
+    own = bool(pool.slice) and not question.prefill_on
+    words |= {"prefill_on": pool.slice, "prefill_plan": pool.plan} if own else {}
+    words["prefill_replicas"] = question.prefill_replicas or (pool.replicas if own else 0) or 1
+    return replace(question, **words)
+
+
+def _deployment(name: str, question: SimulateQuestion, saved: SavedPlan) -> Deployment:
+    """One replica."""
     where = question.on or saved.slice
     if not where:
         raise InputError("Say where a replica runs: --on h100:8, or a plan file that names its slice.")
@@ -179,13 +223,16 @@ def _traffic(question: SimulateQuestion) -> AskedTraffic:
         if rate is not None or question.clients:
             raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
         return _replayed(question, requests)
+    if question.ramp and not question.clients:
+        raise InputError("--ramp is the time over which --clients begin; with a rate leave it out.")
     sizes = (_lengths(question, prompt), _lengths(question, output))
     longest = (prompt + output) * LENGTHS[question.lengths]
     prefixes = read_prefixes(question.prefixes) if question.prefixes else None
     if question.clients:
         if rate is not None:
             raise InputError("--clients send their next request when they have their output; leave --rate out.")
-        source = sim.ClosedLoop(question.clients, requests, *sizes, prefixes=prefixes)
+        ramp = parse(question.ramp, "s", "--ramp") if question.ramp else 0.0
+        source = sim.ClosedLoop(question.clients, requests, *sizes, ramp_s=ramp, prefixes=prefixes)
         return AskedTraffic(source, longest, prompt, output)
     source = sim.OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes)
     return AskedTraffic(source, longest, prompt, output, None if question.arrivals == "at-once" else rate)
@@ -245,7 +292,7 @@ def _pool(question: SimulateQuestion, deployment: Deployment, longest: int) -> s
     pool = pool_for(
         deployment,
         longest,
-        question.replicas,
+        1 if question.replicas is None else question.replicas,
         draft=drafts,
         acceptance=chances,
         draft_part=0.0 if drafter is not None or not drafts else head_part(deployment.model),

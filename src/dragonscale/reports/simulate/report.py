@@ -34,7 +34,8 @@ def run_simulation(
 ) -> tuple[SimulateReport, SimulationResult]:
     """Simulate, find what would hold where this does not (or where that was asked), and report."""
     result = simulate(asked.fleet, asked.traffic.source, asked.options, progress)
-    load = None if asked.traffic.rate is None else load_of(result)
+    scaled = asked.fleet.pool.autoscale is not None
+    load = None if asked.traffic.rate is None else load_of(result, scaled)
     found = None
     if load is not None and _wanted(asked, result, load):
         found = find_capacity(asked, result, load, searching)

@@ -20,6 +20,7 @@ from dragonscale.models import load_model
 from dragonscale.reports.train.question import read_batch
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.plan import read_setting as read_serving_setting
+from dragonscale.serving.plan_file import ENTRIES as SERVING_ENTRIES
 from dragonscale.tables import read_table
 from dragonscale.training.auto import AUTO, auto_stack
 from dragonscale.training.plan import Plan, parse_plan, read_field
@@ -28,7 +29,7 @@ from dragonscale.units import parse, parse_count
 
 PROGRAMS = ("train", "prefill", "decode")
 _SERVING_ONLY = ("spread", "weights", "kv", "compute", "attention", "width")
-_ENTRIES = ("model", "slice", "stack", "engine", "batch", "plan", "run")
+_ENTRIES = ("stack", "run", *SERVING_ENTRIES)
 _LONGEST, _SMALLEST = 86400.0, 1e8
 
 

@@ -1,0 +1,84 @@
+"""The best configuration as a plan file that `dscale simulate` takes as it is: the replica, how many, and what they are for."""
+
+import math
+
+from dragonscale.hardware import parse_target
+from dragonscale.reports.serve.question import ServeAsked
+from dragonscale.reports.serve.records import ConfigReport, PoolReport, ServeReport
+from dragonscale.serving.frontier import LOAD
+from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.plan_file import (
+    SavedDrafts,
+    SavedLaunch,
+    SavedPlan,
+    SavedPrefill,
+    SavedTargets,
+    SavedTraffic,
+    save_serving_plan,
+)
+
+
+def save_best(asked: ServeAsked, report: ServeReport, path: str) -> None:
+    """Write what a report recommends as TOML: pools of their own for prefill and decode where they are worth it, the best
+    configuration otherwise."""
+    save_serving_plan(recommended(asked, report), path)
+
+
+def recommended(asked: ServeAsked, report: ServeReport) -> SavedPlan:
+    """What a report recommends, with everything it was worked out for."""
+    apart = report.disaggregation
+    pools = apart.pools[0] if apart is not None and apart.pays and apart.pools else None
+    best = report.configs[0] if pools is None else pools.decode
+    times = 1 if pools is None else _times(pools, asked.ask.rate)
+    question, limits, name = asked.question, asked.limits, best.copy_slice.partition(":")[0]
+    chip = next(chip for chip, _ in asked.targets if chip.name == name)
+    prefill = SavedPrefill()
+    if pools is not None:
+        own = pools.prefill
+        prefill = SavedPrefill(_written(asked, own.copy_slice), own.plan, pools.prefills * times)
+    return SavedPlan(
+        parse_serving_plan(best.plan),
+        question.model,
+        _written(asked, best.copy_slice),
+        asked.engine_words(chip),
+        best.batch,
+        replicas=_replicas(best) if pools is None else pools.decodes * times,
+        traffic=SavedTraffic(
+            asked.ask.prompt,
+            asked.ask.output,
+            asked.ask.cached,
+            question.rate.strip(),
+            ramp="" if question.rate.strip() else f"{best.latency_s:.4g}s",
+        ),
+        targets=SavedTargets(question.ttft.strip(), question.tpot.strip()),
+        launch=SavedLaunch(limits.max_seqs, limits.token_budget, limits.memory_fraction),
+        speculation=_drafts(asked, best),
+        prefill=prefill,
+    )
+
+
+def _replicas(best: ConfigReport) -> int:
+    """Those that the rate asks for, or as many as the asked slice holds."""
+    return best.copies if best.replicas is None else best.replicas
+
+
+def _times(pools: PoolReport, rate: float | None) -> int:
+    """How many times both pools, so that a rate loads them no more than any fleet."""
+    return 1 if rate is None else max(1, math.ceil(rate / (pools.requests_per_s * LOAD) - 1e-9))
+
+
+def _drafts(asked: ServeAsked, best: ConfigReport) -> SavedDrafts:
+    if asked.draft is None or not best.drafts:
+        return SavedDrafts()
+    chances = asked.draft.acceptance
+    text = ",".join(f"{one:g}" for one in (chances if isinstance(chances, tuple) else (chances,)))
+    return SavedDrafts(best.drafts, text, asked.question.draft)
+
+
+def _written(asked: ServeAsked, piece: str) -> str:
+    """A slice as a command reads it: with the path of its chip's file, where it has one."""
+    name, _, topology = piece.partition(":")
+    for part in asked.question.on.split(","):
+        if ".toml" in part and parse_target(part.strip())[0].name == name:
+            return f"{part.strip().partition('.toml')[0]}.toml:{topology}"
+    return piece

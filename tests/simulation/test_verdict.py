@@ -1,0 +1,123 @@
+"""The verdict of `dscale simulate`: what it says can be served is what its own runs serve, just below and not just above."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dragonscale.reports.simulate.capacity import faster
+from dragonscale.reports.simulate.question import SimulateQuestion
+from dragonscale.reports.simulate.reading import read_question
+from dragonscale.reports.simulate.records import SimulateReport
+from dragonscale.reports.simulate.report import run_simulation
+from dragonscale.simulation import Fixed, Fleet, LinearTimes, OpenLoop, Poisson, Pool, Scheduler, simulate
+from dragonscale.simulation.backlog import load_of, saturated_per_s
+
+ONE = SimulateQuestion(on="h100:1", plan="weights=fp8,compute=fp8,kv=fp8", requests="3000", engine="generic")
+FLEETS: dict[str, dict[str, Any]] = {
+    "lognormal lengths": {"rate": "40/s", "lengths": "lognormal", "cv": 2.0},
+    "prefixes on the host": {"rate": "14/s", "prompt": "8192", "prefixes": "200x7000,skew=1", "host_cache": "500GB",
+                             "requests": "6000"},
+    "a small cache": {"on": "a100-40gb:1", "plan": "", "rate": "6/s", "prompt": "4096", "output": "512"},
+    "autoscaled": {"rate": "200/s", "autoscale": "1..3,target=64,startup=5s"},
+}  # fmt: skip
+
+
+def asked(question: SimulateQuestion) -> SimulateReport:
+    return run_simulation(read_question("llama3.1-8b", question))[0]
+
+
+SLOW = ("prefixes on the host", "a small cache")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in FLEETS]
+)
+def test_what_can_be_served_is_confirmed_by_running(name: str) -> None:
+    question = replace(ONE, **FLEETS[name])
+    asked = read_question("llama3.1-8b", question)
+    report, _ = run_simulation(asked)
+    found, rate = report.capacity, asked.traffic.rate
+    assert "Overloaded" in report.advice
+    assert found is not None
+    assert found.requests_per_s is not None
+    assert rate is not None
+    assert found.runs <= 4
+    for part in (0.95, 1.05):
+        source = faster(asked.traffic.source, part * found.requests_per_s / rate, asked.traffic.source.requests)
+        load = load_of(simulate(asked.fleet, source, asked.options), bool(question.autoscale))
+        assert load is not None
+        assert load.grows == (part > 1), part
+    # the replicas that it asks for are what the rate takes at 85% of that, and no more
+    have = 3 if question.autoscale else 1
+    assert found.replicas == -(-rate // (0.85 * found.requests_per_s / have))
+    assert found.chips == found.replicas
+    assert found.usd_per_h is not None
+    assert f"{found.replicas}" in report.advice
+
+
+def test_an_autoscaled_fleet_that_keeps_up_is_not_overloaded() -> None:
+    """A fleet that begins with one replica and grows to what the rate needs."""
+    more = {"rate": "40/s", "autoscale": "1..8,target=32,startup=10s", "requests": "6000", "ttft": "2s", "tpot": "50ms"}
+    report = asked(replace(ONE, **more))
+    assert report.rates.good_share > 0.95
+    assert report.meets_slo is True
+    assert report.capacity is None
+    assert report.load is not None
+    assert not report.load.grows
+    assert "Overloaded" not in report.advice
+    assert "keeps up" in report.advice
+
+
+def test_the_target_that_is_missed_most_is_named() -> None:
+    for ttft, tpot, worst in (("150ms", "2ms", "TPOT"), ("20ms", "20ms", "TTFT")):
+        report = asked(replace(ONE, rate="4/s", requests="1000", ttft=ttft, tpot=tpot, capacity=False))
+        ratios = report.target_ratios
+        assert report.meets_slo is False
+        assert report.bound_by == worst
+        assert max(ratios, key=lambda name: ratios[name]) == f"{worst.lower()}_s"
+
+
+def test_targets_are_met_at_the_largest_rate_and_not_above() -> None:
+    question = replace(ONE, rate="30/s", ttft="1s", tpot="20ms", percentile=99)
+    found = asked(question).capacity
+    assert found is not None
+    assert found.requests_per_s is not None
+    assert found.limited_by == "tpot_s"
+    assert found.percentile == 99
+    assert found.good_share is not None
+    assert found.good_share >= 0.98
+    one = replace(question, capacity=False)
+    met = [asked(replace(one, rate=f"{part * found.requests_per_s}/s")).meets_slo for part in (0.9, 1.1)]
+    assert met == [True, False]
+    assert asked(replace(one, rate="30/s", replicas=found.replicas)).meets_slo is True
+    tight = asked(replace(ONE, rate="4/s", requests="500", tpot="1ms"))
+    assert tight.capacity is not None
+    assert tight.capacity.requests_per_s is None
+    assert "at any rate" in tight.advice
+
+
+def test_a_fleet_with_room_says_how_much_only_when_asked() -> None:
+    quiet = asked(replace(ONE, rate="4/s", requests="1000"))
+    assert quiet.capacity is None
+    found = asked(replace(ONE, rate="4/s", requests="1000", capacity=True)).capacity
+    assert found is not None
+    assert found.requests_per_s is not None
+    assert found.requests_per_s > 10
+
+
+TIMES = LinearTimes(0.02, 1e-4, 0.0, 5e-5)
+
+
+@pytest.mark.parametrize("part", [0.9, 1.1])
+def test_the_backlog_grows_where_more_comes_than_is_served(part: float) -> None:
+    pool = Pool(TIMES, 400_000, Scheduler("chunked", sequences=32, tokens=2048), replicas=2)
+    most = 2 * 32 / (101 * (0.02 + 32e-4) + 32 * 1000 * 5e-5)
+    result = simulate(Fleet(pool), OpenLoop(Poisson(part * most), 6000, Fixed(1000), Fixed(101)))
+    load = load_of(result)
+    assert load is not None
+    assert load.grows == (part > 1)
+    assert load.growth_per_s == pytest.approx(max(part - 1, 0) * most, abs=0.06 * most)
+    if part > 1:
+        assert saturated_per_s(result) == pytest.approx(most, rel=0.05)
+        assert load.served_per_s == pytest.approx(most, rel=0.05)
