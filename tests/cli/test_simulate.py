@@ -145,7 +145,7 @@ def test_what_serve_saves_is_simulated_as_it_is(name: str, tmp_path: Path, capsy
 def test_recommended_pools_are_handed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "plan.toml")
     question = [
-        "llama3-70b",
+        "llama3.1-70b",
         "--on",
         "h200:8",
         "--dtype",
