@@ -7,10 +7,11 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.rows import Skip
-from dragonscale.evidence.serving import _held, cache_tokens, front_seconds, predict, served_runs, step_table, validate
+from dragonscale.evidence.serving import cache_tokens, front_seconds, predict, served_runs, step_table, validate
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_recipes import recipes
 from dragonscale.evidence.serving_rows import formats_of, launched_split, published_run, run_of, split_of
+from dragonscale.evidence.serving_waits import balanced, gathered
 
 from .measured import DATA, rows_of, write_rows
 
@@ -157,9 +158,16 @@ def test_splits_that_scripts_choose():
 
 def test_prompts_are_held_back_for_others():
     """Up to the patience of the first, and for half of it where others fill the batch in time."""
-    assert _held(40, 0.1, 1) < _held(40, 10, 1) < _held(40, 100, 1) < 40
-    assert _held(40, 10, 1) == 5
-    assert _held(40, 10, 1000) == pytest.approx(40, rel=0.02)  # nobody else comes
+    assert gathered(40, 0.1, 1) < gathered(40, 10, 1) < gathered(40, 100, 1) < 40
+    assert gathered(40, 10, 1) == 5
+    assert gathered(40, 10, 1000) == pytest.approx(40, rel=0.02)  # nobody else comes
+
+
+def test_ranks_wait_for_each_other():
+    """The more ranks the longer; prompts that come thick wait for ranks that take one at a time."""
+    few, more = balanced(60, 2, 8, 512.0, 1), balanced(60, 8, 8, 512.0, 1)
+    assert few < more < 60
+    assert balanced(60, 8, 64, 512.0, 8) <= balanced(60, 8, 64, 512.0, 1)
 
 
 def test_fewer_clients_wait_less(runs):

@@ -21,6 +21,7 @@ from dragonscale.evidence.serving_bands import coverage, served_residuals
 from dragonscale.evidence.serving_choices import choices
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_rows import FORMS, ServedRun, run_of
+from dragonscale.evidence.serving_waits import balanced, gathered
 from dragonscale.evidence.serving_shipped import as_shipped
 from dragonscale.hardware import parse_slice
 from dragonscale.serving.capacity import capacity
@@ -43,10 +44,9 @@ def step_table(runs: Sequence[ServedRun]) -> StepTable:
 
 def deployment_of(run: ServedRun, tokens: int, sequences: int) -> Deployment:
     """The copy of the model that served, with the engine as it was launched."""
-    experts = {"kernels": run.recipe.experts} if run.recipe.experts else {}
     engine = adjust(
         run.engine,
-        experts=experts,
+        experts=run.recipe.experts,
         memory={"share": run.recipe.memory},
         scheduling={"max_tokens": tokens, "max_sequences": sequences},
         host={"stream_interval": run.recipe.interval, "prompt_graphs": _captured(run)},
@@ -77,32 +77,26 @@ def cache_tokens(run: ServedRun) -> int:
     return (fitting if fitting > 1 else 2 * row.clients) * each
 
 
-def front_seconds(run: ServedRun, request_seconds: float, times: StepTimes) -> float:
+def front_seconds(run: ServedRun, request_seconds: float, times: StepTimes, pace: float = 1.0) -> float:
     """What passes between a client's sending and the engine's knowing: the front, the tokeniser,
     and iterations for which a scheduler was told to hold prompts back: until they fill its budget,
     or until every GPU has one."""
-    row, seconds = run.row, request_seconds + run.engine.host.tokenise_s * run.row.input
-    recipe, mean = run.recipe, run.row.input * (1 + min(run.recipe.spread, 1.0)) / 2
-    # Sums of random prompts pass the wanted one half a prompt late on average; the first prompt waits for the others.
-    wait, others = recipe.wait, (recipe.wait_ratio * run.budget - row.clients) / mean - 0.5
+    row, recipe = run.row, run.recipe
+    seconds = request_seconds + run.engine.host.tokenise_s * row.input
+    mean, tokens = row.input * (1 + min(recipe.spread, 1.0)) / 2, row.output / pace
+    held = 0.0
     if run.plan.data > 1 and recipe.balance:
-        wait, others = recipe.balance, run.plan.data - 1
-    if wait and others > 0:
-        gap = row.output / row.clients
-        seconds += _held(wait, others, gap) * times.step(row.clients, row.clients * (row.input + row.output / 2))
+        each = max(int((run.budget - row.clients / run.plan.data) / mean), 1)
+        held = balanced(
+            recipe.balance, run.plan.data, max(row.clients // run.plan.data, 1), tokens, each, recipe.batching
+        )
+    elif recipe.wait:
+        # Sums of random prompts pass the wanted one half a prompt late on average; the first prompt waits for the others.
+        others = (recipe.wait_ratio * run.budget - row.clients) / mean - 0.5
+        held = gathered(recipe.wait, max(others, 0.0), tokens / row.clients)
+    if held:
+        seconds += held * times.step(row.clients, row.clients * (row.input + row.output / 2))
     return seconds
-
-
-def _held(wait: float, others: float, gap: float) -> float:
-    """Mean iterations for which prompts that come every `gap` iterations are held back: the first until so many `others` have come
-    or its patience ends, those others for what is left of that.
-
-    >>> _held(40, 4, 5), _held(40, 16, 8)
-    (10.0, 23.333333333333332)
-    """
-    held = min(wait, others * gap)
-    come = held / gap
-    return held * (1 + come / 2) / (1 + come) if held == wait else held / 2
 
 
 def predict(run: ServedRun, table: StepTable) -> tuple[float, float]:
@@ -116,7 +110,9 @@ def predict(run: ServedRun, table: StepTable) -> tuple[float, float]:
         times = drafted = Drafted(table, drafts=run.drafts, acceptance=recipe.acceptance)
         pace = drafted.tokens
     prompts, outputs = _lengths(run, row.input), _lengths(run, max(round(row.output / pace), 2))
-    fleet = Fleet(Pool(times, cache_tokens(run), scheduler), overhead_s=front_seconds(run, own.host.request_s, times))
+    fleet = Fleet(
+        Pool(times, cache_tokens(run), scheduler), overhead_s=front_seconds(run, own.host.request_s, times, pace)
+    )
     load = ClosedLoop(row.clients, row.clients * recipe.prompts, prompts, outputs)
     result = simulate(fleet, load, SimulationOptions(seed=0))
     return result.latency["ttft_s"].mean.value, result.latency["tpot_s"].mean.value / pace

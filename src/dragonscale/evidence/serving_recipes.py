@@ -33,8 +33,9 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     piecewise: dict[str, int] = {}
     dealt: dict[str, int] = {}
     attention_data: dict[str, int] = {}
-    experts: str = ""
+    experts: dict[str, str] = {}
     balance: int = 0
+    batching: int = 0
     acceptance: float = 0.0
     cold: bool = False
     unclear: str = ""
