@@ -21,8 +21,8 @@ from dragonscale.evidence.serving_bands import coverage, served_residuals
 from dragonscale.evidence.serving_choices import choices
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_rows import FORMS, ServedRun, run_of
-from dragonscale.evidence.serving_waits import balanced, gathered
 from dragonscale.evidence.serving_shipped import as_shipped
+from dragonscale.evidence.serving_waits import balanced, gathered
 from dragonscale.hardware import parse_slice
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
