@@ -15,6 +15,7 @@ from dragonscale.serving.engine import adjust, engines, load_engine
 from dragonscale.serving.graphs import captured, filled
 from dragonscale.serving.iteration import decode
 from dragonscale.serving.launch import LaunchLimits, engine_on
+from dragonscale.serving.legality import runs_on
 from dragonscale.serving.phases import iteration_cost
 
 LLAMA, DEEPSEEK, OSS = (load_model(name) for name in ("llama3-8b", "deepseek-v3", "gpt-oss-120b"))
@@ -145,3 +146,4 @@ def test_auto_says_why_and_names_engines_that_exist() -> None:
         for model in (LLAMA, DEEPSEEK, OSS):
             choice = auto_choice(load_chip(name), model)
             assert engine_on("auto", load_chip(name), model).name == choice.engine
+            assert runs_on(choice.engine, load_chip(name))

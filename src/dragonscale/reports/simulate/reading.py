@@ -16,8 +16,9 @@ from dragonscale.reports.serve.formats import planned_formats
 from dragonscale.reports.serve.words import ServeQuestion
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.serving.acceptance import read_acceptance
-from dragonscale.serving.auto import AUTO
+from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.deployment import Deployment, deploy, filling
+from dragonscale.serving.engine import split_settings
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
 from dragonscale.serving.plan import ServingPlan
@@ -101,7 +102,8 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
         tpot_s=parse(question.tpot, "s", "--tpot") if question.tpot else math.inf,
         events=events,
     )
-    notes = (*_prices(question, str(deployment.piece))[1], *forced)
+    chosen = _chosen(question.engine or saved.engine, deployment)
+    notes = (*chosen, *_prices(question, str(deployment.piece))[1], *forced)
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes)
 
 
@@ -164,6 +166,14 @@ def _deployment(name: str, question: SimulateQuestion, saved: SavedPlan) -> Depl
     formats = planned_formats(saved, ServeQuestion(name), engine.name, piece.chip, model)
     plan = replace(saved.plan, **formats)
     return deploy(model, piece, plan if saved.whole else filling(plan, piece), engine)
+
+
+def _chosen(engine: str, deployment: Deployment) -> list[str]:
+    """Which engine was taken and why, where nobody named one."""
+    if engine and split_settings(engine)[0] != AUTO:
+        return []
+    choice = auto_choice(deployment.chip, deployment.model, deployment.piece.chips)
+    return [f"The engine is {choice.engine}: {choice.why}."]
 
 
 def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, tokens: int) -> list[str]:
@@ -320,7 +330,10 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
     words = [name for name in ("weights", "kv", "compute", "attention", "wire") if name not in saved.named]
     plan = replace(saved.plan, **{name: getattr(deployment.plan, name) for name in words})
     where = slice_at_price(parse_slice(question.prefill_on), _prices(question, str(deployment.piece))[0])
-    found = deploy(deployment.model, where, plan if saved.whole else filling(plan, where), deployment.engine)
+    engine = deployment.engine
+    if where.chip.name != deployment.chip.name:
+        engine = engine_on(question.engine or AUTO, where.chip, deployment.model, chips=where.chips)
+    found = deploy(deployment.model, where, plan if saved.whole else filling(plan, where), engine)
     _check_chips(found, question.prefill_on)
     return found
 
