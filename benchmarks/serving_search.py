@@ -4,9 +4,10 @@ import time
 
 from dragonscale.hardware import chip_names, load_chip
 from dragonscale.models import load_model
+from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, explore, frontier
-from dragonscale.serving.space import natural_formats, slices_of
+from dragonscale.serving.space import slices_of
 
 MODELS = ("llama3-70b", "gpt-oss-120b", "deepseek-v3")
 
@@ -17,7 +18,9 @@ def run() -> None:
     for name in MODELS:
         model, start = load_model(name), time.process_time()
         pieces = [piece for chip in chip_names() for piece in slices_of(load_chip(chip))]
-        found = explore(model, pieces, lambda piece, model=model: natural_formats(piece.chip, model), engine, ask)
+        found = explore(
+            model, pieces, lambda piece, model=model: legal_formats(engine.name, piece.chip, model), engine, ask
+        )
         best = frontier(found)
         taken = time.process_time() - start
         print(f"{name:<16}{len(found):>16,}{len(best):>17}{taken:>13.1f}{len(found) / taken:>12,.0f}")

@@ -8,14 +8,15 @@ most prompts beginning with one of a few hundred system prompts. First token wit
 
 from dragonscale.hardware import load_chip
 from dragonscale.models import load_model
+from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, best, explore, replicas_for
-from dragonscale.serving.space import natural_formats, slices_of
+from dragonscale.serving.space import slices_of
 from dragonscale.simulation import Fleet, Gamma, Lognormal, OpenLoop, Prefixes, SimulationOptions, simulate
 from dragonscale.simulation.deployed import pool_for
 
-CHIPS = ("h100", "h200", "b200", "v6e")
+CHIPS = ("h100", "h200", "b200", "mi300x")
 ASK = Ask(prompt=1500, output=300, ttft=1.0, tpot=0.04, rate=30.0)
 MARGIN = 0.75
 """Plan for targets that are this much tighter: bursts and long prompts take the rest."""
@@ -25,7 +26,8 @@ def run(requests: int = 6000) -> int:
     model, engine = load_model("llama3-70b"), load_engine("vllm")
     pieces = [piece for name in CHIPS for piece in slices_of(load_chip(name), 16)]
     tight = Ask(ASK.prompt, ASK.output, ASK.ttft * MARGIN, ASK.tpot * MARGIN, ASK.rate)
-    found = explore(model, pieces, lambda piece: natural_formats(piece.chip, model), engine, tight)
+    # The first is the checkpoint's own; narrower ones follow.
+    found = explore(model, pieces, lambda piece: legal_formats(engine.name, piece.chip, model)[:1], engine, tight)
     print(
         f"{len(found):,} configurations on {', '.join(CHIPS)}; the cheapest fleets that meet the targets with a margin:"
     )

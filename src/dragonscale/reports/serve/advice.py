@@ -175,7 +175,7 @@ def unfit(asked: ServeAsked) -> list[str]:
     for chip, piece in asked.targets[:1] if not asked.everywhere else ():
         formats = asked.formats(chip)[-1]
         lines.append(_shortage(asked, chip, piece, formats))
-        lines += [text for text in (_holds(asked, chip), _by_batch_fit(asked)) if text]
+        lines += [text for text in (_holds(asked, chip), _by_batch_fit(asked), _narrower_fit(asked)) if text]
     return lines or [f"No slice of the catalogue holds {asked.model.name} and one sequence."]
 
 
@@ -224,6 +224,18 @@ def _holds(asked: ServeAsked, chip: Chip) -> str:
     size = parameter_count(asked) * dtype_bytes(formats.weights) + cache
     ideal = smallest_slice(chip, size / asked.engine_on(chip).memory.share)
     return "" if ideal is None else f"By bytes alone ({size / 1e9:,.0f} GB) it takes at least {ideal}."
+
+
+def _narrower_fit(asked: ServeAsked) -> str:
+    """The widest narrower format in which it fits where it was asked for."""
+    if asked.pinned or asked.question.quantize:
+        return ""
+    found = search(replace(asked, question=replace(asked.question, quantize="any")))
+    if not found:
+        return ""
+    one = max(found, key=lambda config: (bits(config.plan.weights), config.tokens_per_chip))
+    narrow = one.plan.weights
+    return f"Quantised to {narrow} it fits: {one.plan} on {one.piece} (--quantize {narrow}; {quality(narrow)})."
 
 
 def _by_batch_fit(asked: ServeAsked) -> str:
