@@ -14,14 +14,15 @@ done. One request meets nobody and pays no queue. Floats or arrays.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
 
 from dragonscale.numbers import Number, maximum, minimum, where
 
-HALVINGS = 40
+HALVINGS = (12, 12)
+"""Of the range of rates, and once more around what was found, since what happens at a rate is settled meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -79,70 +80,176 @@ def steady_state(
 
 @dataclass(frozen=True)
 class PromptTimes:
-    """A prompt in the iterations of one replica: seconds of its `whole` way through beside those who decode, of the same while
-    nobody does (`alone`), and what it has `added` to iterations in the end. It takes `chunks` iterations and, of the tokens that
-    an iteration has room for, `budgets`."""
+    """A prompt in the iterations of one replica: seconds of its way through beside those who decode, `by_count` of the prompts in
+    its iteration, and of the same while nobody decodes (`alone`). In its iterations those who decode get tokens that would have
+    taken `plain` seconds anyway. It takes `chunks` iterations, of the tokens that an iteration has room for `budgets`, and up to
+    `together` prompts share one."""
 
-    whole: Number
-    alone: Number
-    added: Number
-    chunks: Number
-    budgets: Number
+    by_count: Callable[[Any], Any]
+    alone: Any
+    plain: Any
+    chunks: Any
+    budgets: Any
+    together: Any
+
+    @property
+    def full_s(self) -> Any:
+        """Of a replica's time what a prompt takes when there is always another behind it."""
+        packed = self.by_count(self.together) - self.plain * (1 - self.budgets / self.chunks)
+        return where(self.chunks > 1, packed, self.by_count(self.together) / self.together)
 
 
 @dataclass(frozen=True)
 class Habits:
-    """When an engine looks at what has come: `look` iterations after the end of the one under way; prompts run `beside`
-    decoding sequences or stop them."""
+    """When an engine looks at what has come: `look` iterations after the end of the one under way. Prompts run `beside` decoding
+    sequences or stop them. While a sequence decodes its step grows by `growth` of itself."""
 
     look: float
     beside: bool
+    growth: Number = 0.0
+
+
+@dataclass(frozen=True)
+class Balance:
+    """A steady state, how many sequences decode in it at a time, how many prompts come during one iteration, and how many of the
+    others decode while nobody is prefilled."""
+
+    state: Steady
+    decoding: Any
+    coming: Any
+    apart: Any
+
+
+_NONE = Steady(*[0.0] * 10)
 
 
 def closed_loop(
-    batch: Any, decode: Callable[[Any], Any], prompt: PromptTimes, output: float, front: float, habits: Habits
-) -> tuple[Steady, Any, Any]:
-    """The steady state of so many clients, how many of them decode at a time, and the seconds of an iteration as one that
-    arrives finds it. `decode` gives the seconds of a step by the sequences in it."""
-    low = numpy.zeros_like(batch)
-    high = batch / (front + prompt.alone * 0 + 1e-9)
-    found = None
-    for _ in range(HALVINGS):
-        rate = numpy.sqrt(numpy.maximum(low, 1e-12) * high)
-        found = _state(rate, batch, decode, prompt, output, front, habits)
-        slow = found[0].latency * rate > batch  # these requests would need more clients than there are
-        high, low = numpy.where(slow, rate, high), numpy.where(slow, low, rate)
-    assert found is not None
-    return found
+    batch: Any, decode: Callable[[Any], Any], prompt: PromptTimes, output: float, front: float, habits: Habits,
+    halvings: tuple[int, ...] = HALVINGS, guess: Balance | None = None,
+) -> Balance:  # fmt: skip
+    """The steady state of so many clients. `decode` gives the seconds of a step by the sequences in it."""
+    steps, single, full = output - 1.0, decode(numpy.ones_like(batch)), decode(batch)
+    least = front + numpy.minimum(prompt.by_count(1.0), prompt.alone) + steps * numpy.minimum(single, full)
+    longest = numpy.maximum(prompt.by_count(1.0), prompt.alone) + (2 + habits.look) * full
+    high, low = batch / least, batch / (front + (batch + 2) * longest * 1.5 + steps * full)
+    found = guess or Balance(_NONE, batch, 0.0 * batch, batch - 1)
+    for count in halvings:
+        for _ in range(count):
+            rate = numpy.sqrt(low * high)
+            found = _at_rate(rate, batch, decode, prompt, output, front, habits, found)
+            slow = found.state.latency * rate > batch  # these requests would need more clients than there are
+            high, low = numpy.where(slow, rate, high), numpy.where(slow, low, rate)
+        high, low = rate * 1.3, rate / 1.3
+    found = replace(found, state=replace(found.state, requests=batch / found.state.latency))
+    return _full(batch, prompt, output, front, found) if habits.beside else found
 
 
-def _state(
-    rate: Any, batch: Any, decode: Callable[[Any], Any], prompt: PromptTimes, output: float, front: float, habits: Habits
-) -> tuple[Steady, Any, Any]:  # fmt: skip
-    """The latencies of requests of which so many come each second."""
-    cycle, steps = batch / rate, output - 1.0
-    others = rate * (batch - 1) / batch
-    # decoding: others' prompts fall into the part of a request's time in which it is not prefilled itself
-    taken = numpy.minimum((batch - 1) * prompt.added / numpy.maximum(cycle - prompt.whole, 1e-9), 0.999)
-    step = decode(batch)
-    for _ in range(3):
-        spent = steps * step / (1 - taken)
-        away = cycle - spent if habits.beside else front * (1 - taken) + (habits.look + 0.5) * step
-        part = numpy.clip(spent / cycle if habits.beside else steps * step / (steps * step + away), 0.0, 1.0)
-        decoding = 1 + (batch - 1) * part
-        step = decode(decoding)
-    spent = steps * step / (1 - taken)
-    met = numpy.where(prompt.added > 0, (spent - steps * step) / numpy.maximum(prompt.added, 1e-12), 0.0)
-    # the prompt itself: beside those who decode, if any
-    nobody = (1 - numpy.clip(spent / cycle, 0.0, 1.0)) ** (batch - 1)
-    whole = nobody * prompt.alone + (1 - nobody) * prompt.whole
-    # the queue before it, and the iteration under way
-    each = prompt.added + (step * prompt.budgets if habits.beside else 0.0)  # of the replica's time, one after the other
-    busy = numpy.minimum(others * numpy.maximum(prompt.added + step * prompt.chunks * habits.beside, 0.0), 1.0)
-    queued = busy * prompt.whole / 2 / numpy.maximum(1 - others * each, 1e-6)
-    idle = numpy.minimum(front / cycle, 1.0) ** (batch - 1)
-    free = numpy.maximum(1 - busy - idle, 0.0)
-    under_way = free * (0.5 + habits.look) * step + (1 - free - idle) * habits.look * step / prompt.chunks
-    state = Steady(batch, step, whole, prompt.added, output, queued, front, under_way, met, rate)
-    found = (1 - busy) * step + busy * prompt.whole / prompt.chunks
-    return state, decoding * numpy.ones_like(batch) if steps else 0.0 * batch, found
+def _full(batch: Any, prompt: PromptTimes, output: float, front: float, found: Balance) -> Balance:
+    """Where there is always a prompt to prefill beside those who decode: every iteration has as much of prompts as it has room for,
+    and the rest of the clients wait."""
+    state, each, steps = found.state, prompt.full_s, output - 1.0
+    iteration = each / prompt.budgets
+    prefill = prompt.by_count(prompt.together)
+    queue = batch * each - front - prefill - steps * iteration
+    full = queue > prefill / 2
+    met = steps * (iteration - state.decode) / numpy.maximum(state.added, 1e-12)
+    rows = (("prefill", prefill), ("waiting", queue), ("under_way", 0.0), ("met", met), ("requests", 1 / each))
+    made = replace(state, **{name: numpy.where(full, value, getattr(state, name)) for name, value in rows})
+    return replace(found, state=made, decoding=numpy.where(full, steps / prompt.budgets, found.decoding))
+
+
+def _at_rate(
+    rate: Any, batch: Any, decode: Callable[[Any], Any], prompt: PromptTimes, output: float, front: float, habits: Habits,
+    last: Balance,
+) -> Balance:  # fmt: skip
+    """The latencies of requests of which so many come each second, from a guess of how many decode and come together."""
+    steps, others, coming = output - 1.0, rate * (batch - 1) / batch, last.coming
+    step, beside = decode(last.decoding), 1.0 if habits.beside else 0.0
+    crowd = numpy.minimum(numpy.maximum(coming, 1e-9), prompt.together)
+    mean = numpy.minimum(crowd / -numpy.expm1(-crowd), prompt.together)  # prompts of an iteration that has any
+    own = numpy.minimum(coming, prompt.together - 1)  # and beside a prompt that is there
+    whole = prompt.by_count(1 + own)
+    added = numpy.maximum(prompt.by_count(mean) - beside * prompt.plain, 0.0) / mean
+    absent = decode(numpy.maximum(last.decoding - 1, 1.0))  # a step of the others
+    ending = last.apart / numpy.maximum(steps * absent, 1e-12)  # requests per second while nobody is prefilled
+    wait = _waiting(others, ending, batch, absent, whole, added, mean, prompt, front, habits)
+    # decoding: the prompts of all others come between its steps, but for those before it or with it in the queue
+    each = where(prompt.chunks > 1, added + beside * prompt.budgets * step, whole / mean)  # of a queue without gaps
+    before = (wait.front_work + wait.queue + wait.found * wait.under_way) / each + own
+    met = numpy.clip(batch - 1 - before, 0.0, None)
+    spent = steps * step + met * added
+    apart = steps / numpy.maximum(steps + numpy.maximum(wait.window - wait.front_work, 0.0) / step, 1e-9)
+    part = numpy.clip(spent * rate / batch, 0.0, 1.0) if habits.beside else apart
+    nobody = (1 - numpy.clip(spent * rate / batch, 0.0, 1.0)) ** (batch - 1)
+    prefill = nobody * prompt.alone + (1 - nobody) * whole
+    state = Steady(batch, step, prefill, added, output, wait.queue, front, wait.under_way, met, rate)
+    decoding, coming = 1 + (batch - 1) * part, wait.coming
+    return Balance(state, (last.decoding + decoding) / 2, (last.coming + coming) / 2, (batch - 1) * apart)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """What a request waits for: the `queue` of prompts before it, the iteration `under_way`. In its `window` between two requests
+    others end, and of their prompts `front_work` seconds pass before it is even there; `coming` prompts come in one iteration."""
+
+    queue: Any
+    under_way: Any
+    found: Any
+    window: Any
+    front_work: Any
+    coming: Any
+
+
+def _waiting(
+    others: Any, ending: Any, batch: Any, step: Any, whole: Any, added: Any, mean: Any, prompt: PromptTimes, front: float,
+    habits: Habits,
+) -> _Waiting:  # fmt: skip
+    """Requests end while others decode, and the next ones are there after the front end's time. A prompt that finds the replica
+    decoding begins a busy period; the requests that ended in the window before are prefilled after it, and so are those that end
+    beside it. With a window longer than a prefill arrivals are as good as random (M/D/1); with none, and prompts that stop all
+    decoding, nobody ever waits. Where several prompts share an iteration few wait for a second one (a bulk queue, after
+    Sakasegawa's M/M/c)."""
+    beside = 1.0 if habits.beside else 0.0
+    window = front + (0.5 + habits.look) * step
+    within = numpy.minimum(whole, where(prompt.together > 1, front + 1e-9, window))  # others in between join it, where they may
+    mixing = within / whole  # 1: random arrivals, 0: only as decoding goes on
+    random = mixing if habits.beside else where(ending > 0, 0.0, 1.0)
+    load = numpy.clip(others * (added + beside * prompt.chunks / mean * step * mixing), 0.0, 0.99)
+    deep = numpy.clip(others * (added + beside * prompt.budgets * step), 0.0, 0.99)
+    at_once = numpy.maximum(ending * step, 1e-9)
+    at_once = (1 - random) * (at_once / -numpy.expm1(-at_once) - 1)  # others that end with the same step
+    ended = (random * others / (1 - load) + (1 - random) * ending) * within + at_once  # within the window
+    behind = (random * others / (1 - deep) + (1 - random) * ending) * within + at_once
+    behind = behind * deep ** (numpy.sqrt(2 * (prompt.together + 1)) - 2) / prompt.together
+    behind = behind * numpy.maximum(batch - 2, 0.0) / numpy.maximum(batch - 1, 1.0)  # of finitely many
+    found = ended / (1 + ended)
+    first = found * (whole * (1 + behind / 2) - within / 2)
+    pace = step / (1 - numpy.clip(others * added, 0.0, 0.99))
+    later = numpy.clip(beside * others * pace * prompt.budgets * (1 - mixing), 0.0, 0.99)
+    each = where(prompt.chunks > 1, added + beside * prompt.budgets * step, whole)
+    started = each * (1 + 3 * behind + behind**2) / (2 * (1 + behind))
+    queue = (1 - later) * first + later * (started + later * each / (2 * (1 - later)))
+    seen = (1 - load) * step + load * whole / prompt.chunks
+    coming = random * others * seen + (1 - random) * ending * step
+    # the iteration under way, and those after it that are settled already
+    idle = numpy.minimum(front * others / numpy.maximum(batch - 1, 1), 1.0) ** (batch - 1)
+    steady = numpy.exp(-numpy.minimum(ending * front, 50.0))
+    rest = steady * _phase(front / step, habits.growth) + (1 - steady) * 0.5
+    mean_s = 1 / (load * prompt.chunks / whole + (1 - load) / step)  # of an iteration
+    some = where(prompt.together > 1, -numpy.expm1(-others * mean_s), 0.0)  # has prompts of others that are not waited for
+    settled = habits.look * ((1 - some) * step + some * whole)
+    alone = where(prompt.together > 1, 1.0, 1 / prompt.chunks) / (1 + behind)
+    under_way = (1 - idle) * ((1 - found) * (rest * step + settled) + found * alone * settled)
+    return _Waiting(queue, under_way, where(prompt.together > 1, found, 0.0), window, found * (window - within / 2), coming)
+
+
+def _phase(steps: Any, growth: Any) -> Any:
+    """The part of a step that is left after so many steps, the next request of a client coming a fixed time after a step's end;
+    the mean while steps grow by `growth` of themselves."""
+
+    def sawtooth(at: Any) -> Any:
+        whole = numpy.floor(at)
+        return whole / 2 + (at - whole) - (at - whole) ** 2 / 2
+
+    half = numpy.maximum(steps * growth / 2, 1e-6)
+    return (sawtooth(steps + half) - sawtooth(steps - half)) / (2 * half)

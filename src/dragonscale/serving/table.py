@@ -57,9 +57,8 @@ class StepTable:
         )
         self.head = _head(deployment, limits.max_sequences)
         self.attending = _decoding(deployment, limits.max_sequences, self.longest)
-        self.prompts = _prompting(
-            deployment, most if limits.scheduler == "chunked" else max(most, self.longest), self.longest
-        )
+        chunk = most * self.stages if limits.scheduler == "chunked" else max(most, self.longest)
+        self.prompts = _prompting(deployment, chunk, self.longest)
         token, prompt = {"decodes": 1, "keys": 16}, {"prompts": 1, "tokens": 16}
         probes = [iteration_cost(deployment, Iteration(**one)) for one in (token, prompt, token | prompt)]
         self.floor_decode, self.floor_prompt, self.floor_mixed = (float(numpy.ravel(one.issuing)[0]) for one in probes)

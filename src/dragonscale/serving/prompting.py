@@ -1,0 +1,156 @@
+"""Prompts in the iterations of a replica: in how many chunks each, how many together, what they take; and the steady state.
+
+Under a token budget a prompt is cut into chunks that fill an iteration beside the decoding sequences, each with the chunks
+before it in the cache; an engine that does not cut runs it whole. Every data rank has prompts of its own, and the parts of a
+pipeline have a budget each. Prompts that come during one iteration are prefilled together in a later one.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy
+
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.phases import Iteration, iteration_cost
+from dragonscale.serving.steady import Habits, PromptTimes, Steady, closed_loop
+
+DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
+ROUGH = (12,)
+PARTS = (0.0625, 0.25, 1.0)
+"""Of a batch, how much decodes: a step is computed at these and linear in between."""
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How a prompt of `new` tokens after `past` cached ones is cut: into `count` chunks, the last of `last` tokens and the others
+    of `size`. An iteration takes up to `together` of its kind."""
+
+    count: Any
+    size: Any
+    last: Any
+    new: int
+    past: int
+    together: Any
+
+    @property
+    def budgets(self) -> Any:
+        """Iterations' worth of tokens in one prompt."""
+        return numpy.where(self.count > 1, self.new / self.size, 1 / self.together)
+
+
+def chunks_of(deployment: Deployment, new: int, past: int, decodes: Any) -> Chunks:
+    """The chunks of a prompt beside so many decoding sequences."""
+    plan, limits = deployment.plan, deployment.engine.scheduling
+    beside = decodes / plan.data if limits.beside else 0.0
+    room = numpy.maximum(limits.max_tokens * plan.pipe - beside, 1.0) + 0.0 * decodes
+    if limits.scheduler != "chunked":
+        one = numpy.ones_like(room)
+        together = numpy.maximum(numpy.floor(room * plan.data / new), 1.0)
+        return Chunks(one, new * one, new * one, new, past, together)
+    count = numpy.ceil(new / room)
+    together = numpy.where(count > 1, plan.data, numpy.maximum(room * plan.data / new, 1.0))
+    return Chunks(count, room, new - (count - 1) * room, new, past, together)
+
+
+def tiled(deployment: Deployment, times: int) -> Deployment:
+    """The same deployments several times over."""
+    numbers = {name: numpy.tile(getattr(deployment.plan, name), times) for name in DEGREES}
+    return replace(deployment, plan=replace(deployment.plan, **numbers))
+
+
+def seconds(deployment: Deployment, rows: int, iterations: list[Iteration]) -> list[Any]:
+    """Expected seconds of some iterations of `rows` deployments, in one go."""
+    fields = {
+        name: numpy.concatenate([numpy.broadcast_to(getattr(one, name), rows) for one in iterations])
+        for name in vars(iterations[0])
+    }
+    many = tiled(deployment, len(iterations)) if len(iterations) > 1 else deployment
+    found = iteration_cost(many, Iteration(**fields)).expected
+    return numpy.split(numpy.broadcast_to(found, rows * len(iterations)), len(iterations))
+
+
+def prefill_seconds(deployment: Deployment, cut: Chunks, counts: list[Any], decodes: Any, keys: float) -> list[Any]:
+    """Seconds of a prompt's chunks from the first to the last, with some numbers of such prompts in its last iteration."""
+    rows = len(cut.count)
+    beside = {"decodes": decodes, "keys": keys} if numpy.any(decodes > 0) else {}
+    before = cut.past + (cut.count - 1) * cut.size
+    asked = [Iteration(prompts=count, tokens=cut.last, past=before, **beside) for count in counts]
+    several = bool(numpy.any(cut.count > 1))
+    if several:
+        middle = cut.past + numpy.maximum(cut.count - 2, 0) / 2 * cut.size
+        asked.append(Iteration(prompts=1.0, tokens=cut.size, past=middle, **beside))
+    *ends, full = [*seconds(deployment, rows, asked), *([] if several else [0.0])]
+    return [end + (cut.count - 1) * full for end in ends]
+
+
+def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
+    """For each of many rows a function by its knots in rising order, linear between them and level beyond the ends."""
+    pairs = [*zip(knots, knots[1:], values, values[1:], strict=False)]
+
+    def curve(at: Any) -> Any:
+        found = values[0]
+        for low, high, left, right in pairs:
+            part = numpy.minimum((at - low) / numpy.maximum(high - low, 1e-9), 1.0)
+            found = numpy.where(at > low, left + (right - left) * part, found)
+        return found
+
+    return curve
+
+
+@dataclass(frozen=True)
+class DecodeSteps:
+    """Seconds of a decode step halfway through the outputs by the sequences in it, and by how much of itself it grows from the
+    first token to the last."""
+
+    curve: Callable[[Any], Any]
+    growth: Any
+
+
+def decode_steps(deployment: Deployment, batch: Any, prompt: int, output: int) -> DecodeSteps:
+    """Decode steps of up to so many sequences."""
+    keys = prompt + output / 2
+    knots = [numpy.maximum(batch * part, 1.0) for part in PARTS]
+    asked = [Iteration(decodes=knot, keys=keys) for knot in knots]
+    *steps, first = seconds(deployment, len(batch), [*asked, Iteration(decodes=batch, keys=float(prompt))])
+    return DecodeSteps(piecewise(knots, steps), 2 * (1 - first / steps[-1]))
+
+
+@dataclass(frozen=True)
+class Served:
+    """The steady state of many batches, how many sequences decode in each, and the chunks of their prompts."""
+
+    state: Steady
+    decoding: Any
+    cut: Chunks
+
+
+def served(deployment: Deployment, batch: Any, steps: DecodeSteps, new: int, past: int, output: int) -> Served:
+    """The steady state of so many requests in flight on each deployment. First with prompts that meet nobody, then with as many
+    sequences beside them, and prompts together, as that gives."""
+    engine = deployment.engine
+    limits, keys = engine.scheduling, new + past + output / 2
+    habits = Habits(limits.ahead + (limits.poll - 1) / 2, limits.beside, steps.growth)
+    front = engine.host.front_s(new + past)
+    nobody = 0.0 * batch
+    cut = chunks_of(deployment, new, past, nobody)
+    prompt = _times(deployment, cut, nobody + 4.0, nobody, keys, nobody)
+    first = closed_loop(batch, steps.curve, prompt, output, front, replace(habits, beside=False), ROUGH)
+    if limits.beside:  # no more decode than end while the prompts of as many are prefilled
+        others = numpy.clip(numpy.minimum(first.decoding - 1, (output - 1) / cut.budgets), 1.0, None)
+        cut = chunks_of(deployment, new, past, others)
+        beside = _times(deployment, cut, 1 + first.coming, others, keys, steps.curve(others) * cut.count)
+        prompt = replace(beside, alone=prompt.alone)
+    else:
+        prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
+    found = closed_loop(batch, steps.curve, prompt, output, front, habits, guess=first)
+    return Served(found.state, found.decoding, cut)
+
+
+def _times(deployment: Deployment, cut: Chunks, near: Any, decodes: Any, keys: float, plain: Any) -> PromptTimes:
+    """What prompts take, one by one, about so many together, and as many as share an iteration."""
+    counts = [numpy.ones_like(cut.count), numpy.minimum(near, cut.together), cut.together]
+    counts = counts[:1] if bool(numpy.all(cut.together <= 1)) else counts
+    found = prefill_seconds(deployment, cut, counts, decodes, keys)
+    return PromptTimes(piecewise(counts, found), found[0], plain, cut.count, cut.budgets, cut.together)
