@@ -14,10 +14,12 @@ from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, best, explore, frontier, judge, replicas_for
-from dragonscale.serving.phases import decode, iteration_cost
+from dragonscale.serving.phases import decode, iteration_cost, prefill
+from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.prefix import rooms
 from dragonscale.serving.space import Formats, Lot, parts_of, slices_of, splits, stack
 from dragonscale.serving.speculation import Draft
-from dragonscale.serving.steady import closed_loop, steady_state
+from dragonscale.serving.steady import Habits, PromptTimes, closed_loop, steady_state
 
 MODEL = load_model("llama3-70b")
 ASK = Ask(2048, 512)
@@ -125,10 +127,47 @@ def test_every_chip_has_formats_it_can_compute_in() -> None:
             assert chip.peak(formats.compute.removeprefix("nv")) > 0
 
 
-def test_little_s_law_holds_in_a_closed_loop() -> None:
-    state = closed_loop(64, lambda batch: 0.02 + batch * 1e-4, prefill=0.1, added=0.1, output=101)
-    inside = float(state.requests) * (float(state.prefill) + float(state.waiting))
-    assert float(state.batch) + inside == pytest.approx(64, rel=1e-3)
+def test_one_request_meets_nobody_and_more_share_the_replica(configs: list[Config]) -> None:
+    for one in configs[::7]:
+        state = one.state
+        assert state.requests * state.latency == pytest.approx(one.batch, rel=2e-3)  # Little's law
+        assert 0 <= state.met <= one.batch - 1
+        if one.batch == 1:
+            assert state.tpot == one.decode_s
+            assert state.waiting + state.under_way < 1e-9
+            assert state.ttft == pytest.approx(ENGINE.host.front_s(ASK.prompt) + one.prefill_s)
+
+
+def test_prompts_that_fill_every_iteration_are_a_queue() -> None:
+    """Beside decoding, with more clients than iterations can prefill, all others wait: the rate is the prefill's, decoding goes at
+    its pace."""
+    ones, keep = numpy.ones(1), {"alone": numpy.full(1, 0.5), "plain": numpy.full(1, 0.02), "budgets": numpy.ones(1)}
+    prompt = PromptTimes(lambda _count: 0.5 * ones, chunks=ones, together=ones, **keep)
+    found = closed_loop(numpy.full(1, 64.0), lambda n: 0.02 + 0 * n, prompt, 33, 0.01, Habits(1.0, True)).state
+    assert found.requests[0] == pytest.approx(2.0, rel=1e-6)
+    assert found.tpot[0] == pytest.approx(0.5, rel=1e-6)
+    assert found.latency[0] * 2.0 == pytest.approx(64, rel=1e-6)
+
+
+def test_whole_prompts_are_never_below_their_roofline() -> None:
+    """All chunks of a long prompt, each with those before it in the cache, against the roofline of the prompt in one piece."""
+    ask, piece = Ask(65536, 128), parse_slice("h100:8")
+    for engine in (load_engine("vllm"), load_engine("sglang")):
+        lot = Lot((piece,), stack([parse_serving_plan("tensor=8")], FP8, "copy"))
+        one = judge(MODEL, lot, engine, ask, [1])[0]
+        whole = iteration_cost(Deployment(MODEL, piece, one.plan, engine), prefill(ask.prompt))
+        assert one.chunks == 8
+        assert one.chunk_tokens == 8192
+        assert one.prefill_s > float(numpy.ravel(whole.roofline)[0])
+
+
+def test_a_shared_prefix_is_held_once() -> None:
+    lot = Lot((parse_slice("h100:8"),), stack([parse_serving_plan("tensor=8")], FP8, "copy"))
+    ask = Ask(8192, 256, cached=0.9)
+    alone, shared = (judge(MODEL, lot, ENGINE, each)[-1] for each in (replace(ask, cached=0.0), ask))
+    assert shared.batch == shared.most == ENGINE.scheduling.max_sequences > 2 * alone.most
+    where = rooms(Deployment(MODEL, shared.piece, shared.plan, ENGINE), ask.past, shared.batch, ask.prompt + ask.output)
+    assert where.hbm >= 1  # that of the batch at least
 
 
 def test_one_token_answers_have_no_time_between_tokens() -> None:

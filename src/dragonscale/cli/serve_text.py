@@ -112,8 +112,16 @@ def best_lines(report: Any, best: Any) -> list[str]:
     lines += ["", *_stacked("decode", [(row.name, row.expected_s) for row in best.terms])]
     lines.append(_bounds(best))
     lines += ["", *_stacked("prefill", [(row.name, row.expected_s) for row in best.prefill_terms])]
+    lines.append(f"  {prefill_label(report, best)}")
     lines += ["", *_memory(best), "", *_costs(report, best)]
     return [*lines, *band_lines(report, best)]
+
+
+def prefill_label(report: Any, best: Any) -> str:
+    """What of a prompt the prefill is: all of it, in so many chunks."""
+    new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
+    chunks = f" in {best.prefill_chunks} chunks of {best.chunk_tokens:,}" if best.prefill_chunks > 1 else ""
+    return f"whole prompt of {new:,} tokens{chunks}, by itself"
 
 
 def band_lines(report: Any, best: Any) -> list[str]:

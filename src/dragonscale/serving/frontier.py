@@ -1,12 +1,13 @@
 """Latency against throughput: every configuration of a model for a kind of request, which of them nobody beats, and the
 best one under a target.
 
-A configuration is one copy of the model: a slice, a sharding, formats, and the number of sequences it decodes at a time.
-Prompts run as the engine schedules them: by themselves, or in chunks beside the decoding sequences.
+A configuration is one copy of the model: a slice, a sharding, formats, and a batch: the requests in flight on it, each followed
+by another as soon as it ends (as `dscale simulate --clients` sends them to one replica). Prompts run as the engine schedules
+them: by themselves, or in chunks beside the decoding sequences.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,25 +16,29 @@ import numpy
 from dragonscale.errors import InputError
 from dragonscale.hardware import Slice
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token
-from dragonscale.numbers import ceil_to
+from dragonscale.numbers import floor, maximum, minimum
 from dragonscale.plan.pareto import front
-from dragonscale.serving.capacity import capacity
+from dragonscale.serving.capacity import Capacity, capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
-from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
+from dragonscale.serving.lines import IterationCost
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
+from dragonscale.serving.prompting import Served, decode_steps, served
 from dragonscale.serving.speculation import Draft, loop_seconds
-from dragonscale.serving.steady import Steady, steady_state
+from dragonscale.serving.steady import Steady
 
+WATERMARK = 0.01
+"""The part of the cache's pages that the admission of a further sequence leaves free (vLLM's block manager)."""
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What requests look like and what they must get. `ttft` and `tpot` are seconds, `rate` requests per second, `cached`
-    the part of each prompt that a prefix cache has already."""
+    """What requests look like and what they must get on average. `ttft` and `tpot` are seconds, `rate` requests per second,
+    `cached` the part of each prompt that a prefix cache has already: a prefix that all requests share, so that every data rank
+    holds it once."""
 
     prompt: int
     output: int
@@ -63,8 +68,9 @@ class Ask:
 
 @dataclass(frozen=True)
 class Config:
-    """One configuration of one replica, with the steady state of its batch. `decode_s` is a plain decode step; with `drafts`
-    the steady state's step is the time per token of a loop that drafts so many."""
+    """One configuration of one replica, with the steady state of its batch. `prefill_s` is a whole prompt's way through all its
+    `chunks` of up to `chunk_tokens`, as it runs beside the others. `decode_s` is a plain decode step of the whole batch; the
+    steady state's is one of those who decode at a time, and with `drafts` the time per token of a loop that drafts so many."""
 
     piece: Slice
     plan: ServingPlan
@@ -79,6 +85,8 @@ class Config:
     most: int
     meets: bool
     drafts: int = 0
+    chunks: int = 1
+    chunk_tokens: int = 0
 
     @property
     def chips(self) -> int:
@@ -101,7 +109,9 @@ class Config:
         if price is None:
             return None
         second = price * self.chips / 3600
-        return second * self.state.added / ask.prompt * 1e6, second * self.state.decode / self.batch * 1e6
+        request, added = 1 / float(self.state.requests), float(self.state.added)
+        added = request if ask.output == 1 else min(added, request)  # an answer of one token is the prompt's
+        return second * added / ask.prompt * 1e6, second * (request - added) / max(ask.output - 1, 1) * 1e6
 
 
 def judge(
@@ -110,8 +120,7 @@ def judge(
     """Every plan of a lot with every batch that fits it: those of `batches`, or a range of them up to the largest."""
     deployment = Deployment(model, lot.piece, lot.plan, engine)
     room = capacity(deployment)
-    length = ask.prompt + ask.output
-    most = numpy.atleast_1d(numpy.broadcast_to(room.sequences(float(length)), (len(lot),)))
+    most = numpy.atleast_1d(numpy.broadcast_to(_sequences(room, ask), (len(lot),)))
     most = numpy.minimum(most, engine.scheduling.max_sequences * numpy.atleast_1d(numpy.asarray(lot.plan.data)))
     fits = numpy.atleast_1d(numpy.broadcast_to(deployment.wires.possible, (len(lot),))) & (most >= 1)
     data = numpy.atleast_1d(numpy.asarray(lot.plan.data))
@@ -135,78 +144,62 @@ def _batches(given: Sequence[int] | None, most: int) -> list[int]:
     return sorted({*(one for one in BATCHES if one <= most), most})
 
 
+def _own_bytes(room: Capacity, ask: Ask) -> Any:
+    """Bytes on a chip of what a sequence does not share with others."""
+    return (room.in_pages(float(ask.prompt + ask.output)) - ask.past) * room.per_token + room.fixed
+
+
+def _shared_bytes(room: Capacity, ask: Ask) -> Any:
+    """Bytes on a chip of the prefix that all sequences share, once on each data rank."""
+    return ask.past * room.per_token * room.places
+
+
+def _sequences(room: Capacity, ask: Ask) -> Any:
+    """How many sequences fit; of several the last is only taken if some pages stay free."""
+    found = maximum(room.cache - _shared_bytes(room, ask), 0.0) / _own_bytes(room, ask)
+    return floor(maximum(found * (1 - WATERMARK), minimum(found, 1.0)))
+
+
 def _judged(
-    model: Transformer, lot: Lot, engine: Engine, ask: Ask, places: Any, batch: Any, most: Any, room: Any,
+    model: Transformer, lot: Lot, engine: Engine, ask: Ask, places: Any, batch: Any, most: Any, room: Capacity,
     draft: Draft | None,
 ) -> list[Config]:  # fmt: skip
     numbers = {name: numpy.atleast_1d(getattr(lot.plan, name))[places] for name in DEGREES}
     wide = Deployment(model, lot.piece, replace(lot.plan, **numbers), engine)
-    keys = ask.prompt + ask.output / 2
-    step = iteration_cost(wide, Iteration(decodes=batch, keys=keys))
-    prefill, added = _prefill(wide, engine, ask, batch, keys, step)
-    plain = numpy.broadcast_to(step.expected, batch.shape)
+    steps, keys = decode_steps(wide, batch, ask.prompt, ask.output), ask.prompt + ask.output / 2
+    plain = steps.curve(batch)
     taken, drafts = (plain, 0) if draft is None else loop_seconds(wide, draft, batch, keys, plain)
-    front = engine.host.front_s(ask.prompt)
-    state = steady_state(batch, taken, prefill, added, ask.output, front)
-    held = room.weights + room.working + room.reserve
-    held = numpy.broadcast_to(held, (len(lot),))[places] + batch * (
-        ceil_to(float(ask.prompt + ask.output), room.page) * numpy.broadcast_to(room.per_token, (len(lot),))[places]
-        + numpy.broadcast_to(room.fixed, (len(lot),))[places]
-    )
+    loop = served(wide, batch, steps, ask.new, ask.past, ask.output, taken / plain)
+    held = room.weights + room.working + room.reserve + _shared_bytes(room, ask)
+    held = _rows(held, lot, places) + batch * _rows(_own_bytes(room, ask), lot, places)
+    rows = len(batch)
+    lower = steps.cost.lower[:rows]
+    columns = (held, plain, drafts, loop.cut.count, numpy.minimum(loop.cut.size, ask.new), lower)
+    more = zip(*(numpy.broadcast_to(value, rows).tolist() for value in columns), strict=True)
+    bounds = _bounds(steps.cost)[:rows]
     per_token = float(kv_bytes_per_token(model, lot.plan.kv))
     plans = {place: lot.one(place) for place in sorted(set(places.tolist()))}
-    bounds = _bounds(step)
-
-    columns = [
-        numpy.broadcast_to(value, batch.shape).tolist()
-        for value in (batch, state.decode, prefill, added, float(ask.output), state.waiting, front)
-    ]
-    lower, heavy, step_s, drafted = (
-        numpy.broadcast_to(value, batch.shape).tolist() for value in (step.lower, held, plain, drafts)
-    )
     found: list[Config] = []
-    for row, (place, *values) in enumerate(zip(places.tolist(), *columns, strict=True)):
-        own = Steady(*values)
+    for place, own, bound, others in zip(places.tolist(), _states(loop, rows), bounds, more, strict=True):
+        heavy, step_s, drafted, chunks, size, least = others
         meets = (ask.ttft is None or own.ttft <= ask.ttft) and (ask.tpot is None or own.tpot <= ask.tpot)
         found.append(
             Config(
-                lot.pieces[place], plans[place], int(values[0]), own, values[2], step_s[row], lower[row], heavy[row],
-                per_token, bounds[row], int(most[place]), meets, drafted[row],
+                lot.pieces[place], plans[place], int(own.batch), own, own.prefill, step_s, least, heavy,
+                per_token, bound, int(most[place]), meets, drafted, int(chunks), int(size),
             )
         )  # fmt: skip
     return found
 
 
-def _prefill(
-    deployment: Deployment, engine: Engine, ask: Ask, batch: Any, keys: float, step: IterationCost
-) -> tuple[Any, Any]:
-    """Seconds of a prompt's own prefill, and what each prompt adds to the iterations.
+def _rows(value: Any, lot: Lot, places: Any) -> Any:
+    return numpy.broadcast_to(value, (len(lot),))[places]
 
-    Every `data` place and every stage of a pipeline has prompts of its own. In a full batch B/(O−1) sequences end in each
-    step; the prompts that take their places are prefilled together, so those that are alone in an iteration are fewer
-    than a Poisson process would have them: an iteration with any has m/(1 − e^−m) of them, m being the mean.
-    """
-    plan = deployment.plan
-    several = plan.data * plan.pipe
-    coming = numpy.maximum(batch / several / max(ask.output - 1, 1), 1e-6)
-    together = numpy.minimum(coming / -numpy.expm1(-coming), max(engine.scheduling.max_tokens / ask.new, 1.0))
-    if not engine.scheduling.beside:
-        pieces = math.ceil(ask.new / engine.scheduling.max_tokens)
-        whole: Any = 0.0
-        for piece in range(pieces):
-            done, past = engine.scheduling.max_tokens * piece, ask.past + engine.scheduling.max_tokens * piece
-            asked = Iteration(
-                prompts=several * together, tokens=min(engine.scheduling.max_tokens, ask.new - done), past=past
-            )
-            whole = whole + iteration_cost(deployment, asked).expected
-        return whole, whole / several / together
-    room = numpy.maximum(engine.scheduling.max_tokens - batch / several, 64.0)
-    chunk = numpy.minimum(room / together, ask.new)
-    pieces = numpy.maximum(ask.new / chunk, 1.0)
-    past = ask.past + (ask.new - chunk) / 2
-    asked = Iteration(decodes=batch, keys=keys, prompts=several * together, tokens=chunk, past=past)
-    mixed = iteration_cost(deployment, asked).expected
-    return mixed * pieces, numpy.maximum(mixed - step.expected, 0.0) * pieces / several / together
+
+def _states(loop: Served, rows: int) -> Iterator[Steady]:
+    """The steady state of each row."""
+    columns = (numpy.broadcast_to(value, rows).tolist() for value in vars(loop.state).values())
+    return (Steady(*values) for values in zip(*columns, strict=True))
 
 
 def _bounds(cost: IterationCost) -> list[str]:

@@ -67,16 +67,17 @@ def _weight(ranks: Number, skew: float) -> Number:
 
 @dataclass(frozen=True)
 class Rooms:
-    """Prefixes of so many tokens that fit beside a batch in HBM, and in the host's memory."""
+    """Prefixes of so many tokens that fit beside a batch in HBM, the one that the batch shares included, and in the host's memory."""
 
     hbm: float
     host: float
 
 
 def rooms(deployment: Deployment, prefix: int, batch: int, length: int, host_bytes: float = 0.0) -> Rooms:
-    """How many prefixes of `prefix` tokens fit where, with `batch` sequences of `length` tokens decoding; `host_bytes` is what
-    the host spares for each chip."""
+    """How many prefixes of `prefix` tokens fit where, with `batch` sequences of `length` tokens decoding that all begin with one of
+    them; a prefix is held once on every data rank. `host_bytes` is what the host spares for each chip."""
     room = capacity(deployment)
-    spare = float(numpy.ravel(room.usable - room.held(float(batch), float(length)))[0])
-    each = float(numpy.ravel(cache_per_chip(deployment, float(prefix)))[0])
+    own = (room.in_pages(float(length)) - prefix) * room.per_token + room.fixed
+    spare = float(numpy.ravel(room.cache - batch * own)[0])
+    each = float(numpy.ravel(prefix * room.per_token * room.places)[0])
     return Rooms(max(spare, 0.0) / each, host_bytes / each)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from dragonscale.serving.deployment import Deployment
-from dragonscale.serving.phases import Iteration, iteration_cost
+from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
 from dragonscale.serving.steady import Habits, PromptTimes, Steady, closed_loop
 
 DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
@@ -60,15 +60,19 @@ def tiled(deployment: Deployment, times: int) -> Deployment:
     return replace(deployment, plan=replace(deployment.plan, **numbers))
 
 
-def seconds(deployment: Deployment, rows: int, iterations: list[Iteration]) -> list[Any]:
-    """Expected seconds of some iterations of `rows` deployments, in one go."""
+def costs(deployment: Deployment, rows: int, iterations: list[Iteration]) -> IterationCost:
+    """Some iterations of `rows` deployments in one go, one after the other."""
     fields = {
         name: numpy.concatenate([numpy.broadcast_to(getattr(one, name), rows) for one in iterations])
         for name in vars(iterations[0])
     }
     many = tiled(deployment, len(iterations)) if len(iterations) > 1 else deployment
-    found = iteration_cost(many, Iteration(**fields)).expected
-    return numpy.split(numpy.broadcast_to(found, rows * len(iterations)), len(iterations))
+    return iteration_cost(many, Iteration(**fields))
+
+
+def seconds(cost: IterationCost, rows: int, count: int) -> list[Any]:
+    """Expected seconds of each of `count` iterations that were costed in one go."""
+    return numpy.split(numpy.broadcast_to(cost.expected, rows * count), count)
 
 
 def prefill_seconds(deployment: Deployment, cut: Chunks, counts: list[Any], decodes: Any, keys: float) -> list[Any]:
@@ -81,7 +85,7 @@ def prefill_seconds(deployment: Deployment, cut: Chunks, counts: list[Any], deco
     if several:
         middle = cut.past + numpy.maximum(cut.count - 2, 0) / 2 * cut.size
         asked.append(Iteration(prompts=1.0, tokens=cut.size, past=middle, **beside))
-    *ends, full = [*seconds(deployment, rows, asked), *([] if several else [0.0])]
+    *ends, full = [*seconds(costs(deployment, rows, asked), rows, len(asked)), *([] if several else [0.0])]
     return [end + (cut.count - 1) * full for end in ends]
 
 
@@ -102,19 +106,21 @@ def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
 @dataclass(frozen=True)
 class DecodeSteps:
     """Seconds of a decode step halfway through the outputs by the sequences in it, and by how much of itself it grows from the
-    first token to the last."""
+    first token to the last; `cost` has those of the whole batch as its first rows."""
 
     curve: Callable[[Any], Any]
     growth: Any
+    cost: IterationCost
 
 
 def decode_steps(deployment: Deployment, batch: Any, prompt: int, output: int) -> DecodeSteps:
     """Decode steps of up to so many sequences."""
     keys = prompt + output / 2
     knots = [numpy.maximum(batch * part, 1.0) for part in PARTS]
-    asked = [Iteration(decodes=knot, keys=keys) for knot in knots]
-    *steps, first = seconds(deployment, len(batch), [*asked, Iteration(decodes=batch, keys=float(prompt))])
-    return DecodeSteps(piecewise(knots, steps), 2 * (1 - first / steps[-1]))
+    asked = [Iteration(decodes=knot, keys=keys) for knot in knots[::-1]]
+    cost = costs(deployment, len(batch), [*asked, Iteration(decodes=batch, keys=float(prompt))])
+    *steps, first = seconds(cost, len(batch), len(asked) + 1)
+    return DecodeSteps(piecewise(knots, steps[::-1]), 2 * (1 - first / steps[0]), cost)
 
 
 @dataclass(frozen=True)
@@ -126,25 +132,33 @@ class Served:
     cut: Chunks
 
 
-def served(deployment: Deployment, batch: Any, steps: DecodeSteps, new: int, past: int, output: int) -> Served:
+def served(
+    deployment: Deployment, batch: Any, steps: DecodeSteps, new: int, past: int, output: int, per_token: Any = 1.0
+) -> Served:
     """The steady state of so many requests in flight on each deployment. First with prompts that meet nobody, then with as many
-    sequences beside them, and prompts together, as that gives."""
+    sequences beside them, and prompts together, as that gives. A token takes `per_token` of a step, with drafts."""
     engine = deployment.engine
     limits, keys = engine.scheduling, new + past + output / 2
     habits = Habits(limits.ahead + (limits.poll - 1) / 2, limits.beside, steps.growth)
     front = engine.host.front_s(new + past)
     nobody = 0.0 * batch
+
+    def token_s(decodes: Any) -> Any:
+        return steps.curve(decodes) * per_token
+
     cut = chunks_of(deployment, new, past, nobody)
     prompt = _times(deployment, cut, nobody + 4.0, nobody, keys, nobody)
-    first = closed_loop(batch, steps.curve, prompt, output, front, replace(habits, beside=False), ROUGH)
+    first = closed_loop(batch, token_s, prompt, output, front, replace(habits, beside=False), ROUGH)
     if limits.beside:  # no more decode than end while the prompts of as many are prefilled
         others = numpy.clip(numpy.minimum(first.decoding - 1, (output - 1) / cut.budgets), 1.0, None)
-        cut = chunks_of(deployment, new, past, others)
+        single, cut = cut, chunks_of(deployment, new, past, others)
         beside = _times(deployment, cut, 1 + first.coming, others, keys, steps.curve(others) * cut.count)
         prompt = replace(beside, alone=prompt.alone)
+        shown = {name: numpy.where(batch > 1, getattr(cut, name), getattr(single, name)) for name in ("count", "size")}
+        cut = replace(cut, **shown)
     else:
         prompt = replace(_times(deployment, cut, 1 + first.coming, nobody, keys, nobody), alone=prompt.alone)
-    found = closed_loop(batch, steps.curve, prompt, output, front, habits, guess=first)
+    found = closed_loop(batch, token_s, prompt, output, front, habits, guess=first)
     return Served(found.state, found.decoding, cut)
 
 

@@ -133,8 +133,8 @@ def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iter
     ranks = config.plan.data * config.plan.pipe
     state = steady_state(of["B"], of["d"], of["p"], of["p"] / ranks, of["O"])
     if asked.ask.output > 1:
-        tpot = of["d"] + of["p"] / ranks * of["B"] / (of["O"] - 1)
-        yield formula_line("TPOT at best, prompts between the steps", tpot, values, "s")
+        tpot = of["d"] + of["p"] / ranks * (of["B"] - 1) / (of["O"] - 1)
+        yield formula_line("TPOT at best, the prompts of B - 1 others between the steps", tpot, values, "s")
         yield formula_line(
             "tokens/s per chip while decoding, at best", of["B"] / (of["d"] * of["N"]), values, "count/s"
         )

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy
 
-from dragonscale.numbers import ceil_to
 from dragonscale.reports.serve.errors import add_bands
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, MemoryUse, StepTerm
@@ -14,6 +13,7 @@ from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, replicas_for
 from dragonscale.serving.phases import Iteration, IterationCost, decode, iteration_cost, prefill
+from dragonscale.serving.prompting import chunks_of
 from dragonscale.serving.space import DEGREES
 from dragonscale.units import render
 
@@ -67,6 +67,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         cost_usd_per_mtok_input=None if split is None else float(split[0]),
         cost_usd_per_mtok_output=None if split is None else float(split[1]), drafts=config.drafts, replicas=replicas,
         fleet_chips=chips, fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
+        prefill_chunks=config.chunks, chunk_tokens=config.chunk_tokens,
         violations=violations(asked, config), quantized=is_quantized(plan.weights, asked.model),
     )  # fmt: skip
     add_bands(report, kind_of(asked, config))
@@ -103,12 +104,26 @@ def violations(asked: ServeAsked, config: Config) -> list[str]:
 
 def _add_details(report: ConfigReport, asked: ServeAsked, config: Config) -> None:
     deployment = deployed(asked, config)
-    steps = iterations(asked, config.batch, deployment).values()
-    step, prompt = (iteration_cost(deployment, one) for one in steps)
+    step = iteration_cost(deployment, iterations(asked, config.batch, deployment)["decode"])
     report.roofline_s = first(step.roofline)
     report.terms = term_rows(step)
-    report.prefill_terms = term_rows(prompt)
+    report.prefill_terms = prefill_rows(asked, deployment)
     report.memory = memory_use(asked, config)
+
+
+def prefill_rows(asked: ServeAsked, deployment: Deployment) -> list[StepTerm]:
+    """The terms of a whole prompt that runs by itself, all its chunks together, longest first."""
+    cut = chunks_of(deployment, asked.ask.new, asked.ask.past, numpy.zeros(1))
+    count, size, last = (first(value) for value in (cut.count, cut.size, cut.last))
+    chunks = [(1.0, last, asked.ask.past + (count - 1) * size)]
+    chunks += [(count - 1, size, asked.ask.past + (count - 2) / 2 * size)] if count > 1 else []
+    rows: dict[str, StepTerm] = {}
+    for times, tokens, past in chunks:
+        for row in term_rows(iteration_cost(deployment, prefill(tokens, 1, past))):
+            known = rows.setdefault(row.name, StepTerm(row.name, 0.0, 0.0, 0.0, 0.0))
+            for name in ("roofline_s", "expected_s", "bytes", "flops"):
+                setattr(known, name, getattr(known, name) + times * getattr(row, name))
+    return sorted(rows.values(), key=lambda row: -row.expected_s)
 
 
 _WIRES = (
@@ -151,9 +166,7 @@ def term_rows(cost: IterationCost) -> list[StepTerm]:
 def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
     """What fills a chip of this configuration."""
     room = capacity(deployed(asked, config))
-    length = asked.ask.prompt + asked.ask.output
-    held = first(ceil_to(length, room.page)) if room.page > 1 else float(length)
-    cache = config.batch * (held * first(room.per_token) + first(room.fixed))
+    cache = config.hbm_bytes - first(room.weights + room.working + room.reserve)
     page = max(room.page, 1)
     return MemoryUse(
         weights_bytes=first(room.weights),

@@ -50,7 +50,8 @@ class MemoryUse(msgspec.Struct):
 
 class ConfigReport(msgspec.Struct):
     """One configuration. `slice` is what was asked for, `copy_slice` what one copy of the model takes of it, `copies` how
-    many fit; times, batch and memory are those of one copy. `lower_s` and `roofline_s` bound a decode step: everything
+    many fit; times, batch (requests in flight) and memory are those of one copy. `prefill_s` is a whole prompt's prefill beside
+    the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode step: everything
     overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included, and for a million
     input and output tokens where each pays for its own time. `replicas` copies serve the rate that was asked for. `quantized` says
     that the weights are narrower than the checkpoint's: such configurations come after those in its own formats."""
@@ -88,6 +89,8 @@ class ConfigReport(msgspec.Struct):
     cost_usd_per_mtok_input: float | None
     cost_usd_per_mtok_output: float | None
     drafts: int = 0
+    prefill_chunks: int = 1
+    chunk_tokens: int = 0
     replicas: int | None = None
     fleet_chips: int | None = None
     fleet_usd_per_h: float | None = None
