@@ -24,8 +24,8 @@ from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.lines import IterationCost
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.prompting import Served, decode_steps, served
+from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, loop_seconds
 from dragonscale.serving.steady import Steady
 

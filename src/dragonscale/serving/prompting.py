@@ -5,7 +5,6 @@ before it in the cache; an engine that does not cut runs it whole. Every data ra
 pipeline have a budget each. Prompts that come during one iteration are prefilled together in a later one.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -211,7 +211,9 @@ def _waiting(
     Sakasegawa's M/M/c)."""
     beside = 1.0 if habits.beside else 0.0
     window = front + (0.5 + habits.look) * step
-    within = numpy.minimum(whole, where(prompt.together > 1, front + 1e-9, window))  # others in between join it, where they may
+    within = numpy.minimum(
+        whole, where(prompt.together > 1, front + 1e-9, window)
+    )  # others in between join it, where they may
     mixing = within / whole  # 1: random arrivals, 0: only as decoding goes on
     random = mixing if habits.beside else where(ending > 0, 0.0, 1.0)
     load = numpy.clip(others * (added + beside * prompt.chunks / mean * step * mixing), 0.0, 0.99)
@@ -236,11 +238,15 @@ def _waiting(
     steady = numpy.exp(-numpy.minimum(ending * front, 50.0))
     rest = steady * _phase(front / step, habits.growth) + (1 - steady) * 0.5
     mean_s = 1 / (load * prompt.chunks / whole + (1 - load) / step)  # of an iteration
-    some = where(prompt.together > 1, -numpy.expm1(-others * mean_s), 0.0)  # has prompts of others that are not waited for
+    some = where(
+        prompt.together > 1, -numpy.expm1(-others * mean_s), 0.0
+    )  # has prompts of others that are not waited for
     settled = habits.look * ((1 - some) * step + some * whole)
     alone = where(prompt.together > 1, 1.0, 1 / prompt.chunks) / (1 + behind)
     under_way = (1 - idle) * ((1 - found) * (rest * step + settled) + found * alone * settled)
-    return _Waiting(queue, under_way, where(prompt.together > 1, found, 0.0), window, found * (window - within / 2), coming)
+    return _Waiting(
+        queue, under_way, where(prompt.together > 1, found, 0.0), window, found * (window - within / 2), coming
+    )
 
 
 def _phase(steps: Any, growth: Any) -> Any:
