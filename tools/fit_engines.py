@@ -3,6 +3,7 @@
     python -m tools.fit_engines                # print shipped and refitted constants and the errors
     python -m tools.fit_engines serving --most 100       # of served clients, on at most so many runs of each engine
     python -m tools.fit_engines --quick        # all of it on at most 12
+    python -m tools.fit_engines serving --halves --write   # constants of half of the (model, chip) pairs on the other half
     python -m tools.fit_engines --write        # and put the tables into docs/validation-inference.md and -serving.md
 
 How is told in `tools/refit.py`. Engines that served clients are fitted on time per output token and
@@ -28,12 +29,14 @@ from dragonscale.evidence.serving import predict_all
 from dragonscale.evidence.serving_rows import FORMS as SERVING
 from dragonscale.evidence.serving_rows import ServingRow, run_of
 from dragonscale.serving.engine import load_engine
+from tools.halves import halves_table, scored_halves
 from tools.refit import (
     MEASURED,
     ROOT,
     FitRow,
     FreeConstant,
     Refit,
+    Responses,
     constants_table,
     errors_table,
     free_constants,
@@ -101,15 +104,21 @@ def fit_engine(
     pool: ProcessPoolExecutor,
 ) -> Refit:  # fmt: skip
     """Refit one engine on its runs."""
+    responses, known = tabulated(kind, name, rows, free, pool)
+    return refit(name, responses, lambda changes: seconds((kind, rows, changes)).ravel()[known])
+
+
+def tabulated(
+    kind: str, name: str, rows: Rows, free: Sequence[FreeConstant], pool: ProcessPoolExecutor
+) -> tuple[Responses, np.ndarray]:
+    """The numbers of an engine's runs with each constant at a few values, and which of all numbers these are."""
     engine = load_engine(name)
     tried = to_try(engine, free, VALUES[kind])
     tables = [found.ravel() for found in pool.map(seconds, [(kind, rows, changes) for changes in tried])]
     whole = np.array(tables).T
     known = np.flatnonzero(np.isfinite(whole).all(axis=1))
     every = labels_of(kind, rows)
-    labels = [every[place] for place in known]
-    responses = responses_of(labels, engine, free, tried, whole[known])
-    return refit(name, responses, lambda changes: seconds((kind, rows, changes)).ravel()[known])
+    return responses_of([every[place] for place in known], engine, free, tried, whole[known]), known
 
 
 def read_runs(most: int = 0) -> dict[str, dict[str, list]]:
@@ -161,6 +170,21 @@ LABELS: dict[str, tuple[Callable[[Any], str], ...]] = {
 }
 
 
+def write_halves(engines: dict[str, list], most: int, write: bool, pool: ProcessPoolExecutor) -> None:
+    """Constants of half of the runs scored on the other half."""
+    free = {name: own for name, own in free_constants("engines").items() if engines.get(name)}
+    served = {name: engines[name] for name in free}
+
+    def responses(name: str, rows: Rows, own: Sequence[FreeConstant]) -> Responses:
+        return tabulated("serving", name, rows, own, pool)[0]
+
+    series, told = scored_halves(served, free, most, responses, seconds, pool)
+    text = halves_table(series, [row for rows in served.values() for row in rows])
+    print("\n".join([*told, "", text]))
+    if write:
+        write_block(PAGES["serving"], "halves", text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Refit the constants of serving engines from measured runs.")
     parser.add_argument("kinds", nargs="*", default=[*PAGES], metavar="inference|serving")
@@ -168,9 +192,15 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=0, help="fit at most so many runs of an engine")
     parser.add_argument("--only", default="", help="only this engine")
     parser.add_argument("--write", action="store_true", help="put the tables into the pages of the docs")
+    parser.add_argument(
+        "--halves", action="store_true", help="settle on half of the (model, chip) pairs, score the other"
+    )
     options = parser.parse_args()
     runs = read_runs(12 if options.quick else 0)
     with ProcessPoolExecutor() as pool:
+        if options.halves:
+            write_halves(runs["serving"], options.most or 40, options.write, pool)
+            return
         for kind in options.kinds:
             engines = runs[kind]
             refits: list[Refit] = []

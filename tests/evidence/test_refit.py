@@ -9,6 +9,7 @@ import pytest
 from dragonscale.serving.engine import engines, load_engine
 from dragonscale.training.stack import stacks
 from tools import fit_engines, fit_stacks
+from tools.halves import half_of
 from tools.refit import (
     FitRow,
     FreeConstant,
@@ -108,7 +109,7 @@ def test_an_engine_on_a_few_runs(kind, engine, count, numbers):
     shipped = np.abs(np.log1p(errors(found.responses, found.responses.shipped, everything))).mean()
     assert len(found.responses.rows) == numbers
     assert np.abs(np.log1p(found.exact)).mean() < shipped + 0.005
-    assert errors(found.responses, found.constants, everything) == pytest.approx(found.exact, abs=0.05)
+    assert errors(found.responses, found.constants, everything) == pytest.approx(found.exact, abs=0.08)
 
 
 def test_tables_go_between_their_marks(tmp_path):
@@ -121,3 +122,13 @@ def test_tables_go_between_their_marks(tmp_path):
     )
     with pytest.raises(SystemExit, match="no place called 'nothing'"):
         write_block(page, "nothing", "")
+
+
+def test_the_halves_never_share_a_model_on_a_chip():
+    rows = [row for rows in fit_engines.read_runs()["serving"].values() for row in rows]
+    sides = {}
+    for row in rows:
+        assert sides.setdefault((row.model, row.chip), half_of(row)) == half_of(row)
+    share = sum(half_of(row) for row in rows) / len(rows)
+    assert 0.25 < share < 0.75
+    assert {row.engine for row in rows if half_of(row)} == {row.engine for row in rows if not half_of(row)}
