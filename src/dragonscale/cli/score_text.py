@@ -61,11 +61,16 @@ def _training(found: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def _served(found: dict[str, Any]) -> list[str]:
-    """Whether the bands of servers hold."""
+def _served(found: dict[str, Any], parts: tuple[str, ...]) -> list[str]:
+    """By which engines runs were judged, where one was asked for, and whether the bands of servers hold."""
     if "engines" not in found:
         return []
-    lines = []
+    judged = ", ".join(f"{name} {count:,}" for name, count in found["engines"].items())
+    lines = (
+        [f"Every run is judged by an engine as it is shipped ({judged}), not as it was launched."]
+        if "engine" in parts
+        else []
+    )
     for name, band in found["band"].items():
         how = ", each model on each chip left out in turn" if band["pairs_left_out"] else ""
         lines.append(
@@ -143,7 +148,7 @@ def score_text(found: dict[str, Any], group: str, parts: tuple[str, ...] = ()) -
         *_apart(found),
         *_training(found),
         *_memory(found),
-        *_served(found),
+        *_served(found, parts),
         *(_served_choices(found["choices"]) if "choices" in parts else ()),
     ]
     worst = [

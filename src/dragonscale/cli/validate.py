@@ -72,7 +72,8 @@ def serving(
     """Score simulated times to the first token and between tokens against measured ones."""
     from dragonscale.evidence.serving import validate
 
-    return _answer(validate(file, engine), out, json, ("choices",) if choices else ())
+    asked = {"choices": choices, "engine": bool(engine)}
+    return _answer(validate(file, engine), out, json, tuple(name for name, wanted in asked.items() if wanted))
 
 
 def _answer(report: Any, out: str | None, json: bool, parts: tuple[str, ...] = ()) -> int:

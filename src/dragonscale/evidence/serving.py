@@ -21,7 +21,7 @@ from dragonscale.evidence.serving_bands import coverage, served_residuals
 from dragonscale.evidence.serving_choices import choices
 from dragonscale.evidence.serving_drafts import Drafted, Reused
 from dragonscale.evidence.serving_rows import FORMS, ServedRun, run_of
-from dragonscale.evidence.serving_shipped import as_shipped
+from dragonscale.evidence.serving_shipped import as_shipped, known_engine
 from dragonscale.evidence.serving_waits import balanced, gathered
 from dragonscale.hardware import parse_slice
 from dragonscale.serving.capacity import capacity
@@ -163,6 +163,7 @@ def validate(path: str | Path, engine: str = "") -> ScoreReport:
     shipped."""
     runs, reasons = served_runs(path)
     if engine:
+        known_engine(engine)
         runs = [run for _, run in attempt(runs, lambda run: as_shipped(run, engine), reasons)]
     judged = predict_all(runs, reasons)
     tpot = [(run, _scored(run, run.row.tpot_s, each)) for run, (_, each) in judged]
