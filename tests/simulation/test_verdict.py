@@ -1,6 +1,7 @@
 """The verdict of `dscale simulate`: what it says can be served is what its own runs serve, just below and not just above."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,19 @@ def test_what_can_be_served_is_confirmed_by_running(name: str) -> None:
     assert found.chips == found.replicas
     assert found.usd_per_h is not None
     assert f"{found.replicas}" in report.advice
+
+
+def test_a_trace_is_tried_at_other_speeds(tmp_path: Path) -> None:
+    rows = (f"{place / 50:.3f},{500 + 37 * place % 3000},{40 + 11 * place % 400}" for place in range(2500))
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]) + "\n")
+    question = SimulateQuestion(on="h100:1", trace=str(trace), engine="generic")
+    report = asked(question)
+    assert report.load is not None
+    assert report.load.grows
+    speed = float(report.advice.split("--speed ")[1].split(")")[0])
+    loads = [asked(replace(question, speed=part * speed, capacity=False)).load for part in (0.95, 1.05)]
+    assert [load.grows for load in loads if load is not None] == [False, True]
 
 
 def test_an_autoscaled_fleet_that_keeps_up_is_not_overloaded() -> None:

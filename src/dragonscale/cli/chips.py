@@ -113,9 +113,13 @@ def _listing(reports) -> str:
         "FLOP/B": lambda report: round(report.critical_intensity_flops_per_byte),
         "network": lambda report: report.network.split(",")[0],
         "price": ("price_usd_per_h", "USD/h"),
+        "list": ("list_price_usd_per_h", "USD/h"),
     }
     text = record_table(reports, columns)
-    return f"{text}\n\nFLOP/B: the intensity below which HBM binds. `dscale chips NAME` shows every number's source."
+    told = (
+        "FLOP/B: the intensity below which HBM binds. Prices are what people pay, beside the large clouds' list price."
+    )
+    return f"{text}\n\n{told} `dscale chips NAME` shows every number's source."
 
 
 def _value(value: float | list[float], unit: str) -> str:

@@ -15,6 +15,9 @@ from dragonscale.simulation.result import Checkpoint, SimulationResult
 GROWTH = 0.02
 """The backlog grows if it takes more than this part of what comes, and more than chance gives it: half a standard
 deviation of the Poisson count."""
+QUEUED = 0.01
+"""And if requests wait for it, so much of what came in the last quarter of the run: batches take up some of what comes
+before anyone waits, and near their largest they swell and shrink with small changes of the rate."""
 FEWEST = 8
 
 
@@ -44,7 +47,8 @@ def load_of(result: SimulationResult, scaled: bool = False) -> Load | None:
     latency = result.latency
     service = latency["e2e_s"].mean.value - latency["queue_s"].mean.value
     growth = _slope(late, seconds > service and not scaled)
-    grows = growth * came > GROWTH * came + math.sqrt(came) / 2
+    queued = [one.waiting + one.turned_away for one in late[len(late) // 2 :]]
+    grows = growth * came > GROWTH * came + math.sqrt(came) / 2 and sum(queued) / len(queued) > QUEUED * came
     served = (last.finished - first.finished) / seconds
     backlog = last.arrived - last.finished - last.refused
     return Load(came / seconds, served, growth * came / seconds, backlog, last.waiting, grows)

@@ -21,8 +21,8 @@ TOLERANCE = 1.03
 BELOW = 0.96
 """What a fleet serves while requests wait is believed if so much of it holds."""
 MOST_RUNS = 9
-SMALLEST = 1 / 200
-"""Part of the asked rate below which no lower one is tried."""
+SMALLEST, FEW = 1 / 200, 300
+"""Part of the asked rate at which requests are nearly alone, and how many of them show what they then take."""
 HEADROOM = 0.85
 """Part of what replicas can serve that they are loaded with where no target says how long requests may wait."""
 MOST_REPLICAS = 8
@@ -82,11 +82,11 @@ class Trials:
         total = asked.traffic.source.requests
         self.requests = int(max(min(max(total / 2, FEWEST), MOST), TURNS * under_way))
 
-    def run(self, rate: float, replicas: int = 0) -> Trial:
-        """The same requests at a rate, to so many replicas (0: as many as there are)."""
+    def run(self, rate: float, replicas: int = 0, requests: int = 0) -> Trial:
+        """The same requests at a rate, to so many replicas and so many of them (0: as many as there are, as usual)."""
         asked, size = self.asked, replicas or self.replicas
         held = min(size, max(MOST_REPLICAS, self.replicas))  # a part of a large fleet, with its part of the rate
-        requests = int(self.requests * max(held / self.replicas, 1))
+        requests = requests or int(self.requests * max(held / self.replicas, 1))
         source = faster(asked.traffic.source, rate * held / size / self.rate, requests)
         options = SimulationOptions(
             seed=asked.options.seed, warmup=asked.options.warmup, ttft_s=asked.options.ttft_s, tpot_s=asked.options.tpot_s
@@ -155,6 +155,9 @@ def _largest(trials: Trials, load: Load, failed: bool) -> tuple[Trial | None, Tr
     asked = trials.rate
     low: Trial | None = None
     high: Trial | None = None
+    lone = trials.run(SMALLEST * asked, requests=FEW)
+    if lone.missed:  # what requests miss that are nearly alone, they miss at any rate
+        return None, lone
     top = asked if failed and trials.same else math.inf
     rate = asked * (2.0 if not failed else 0.6 * load.served_per_s / load.arrived_per_s if trials.same else 1.0)
     while trials.runs < MOST_RUNS - 2:
@@ -163,10 +166,10 @@ def _largest(trials: Trials, load: Load, failed: bool) -> tuple[Trial | None, Tr
             low = one
         else:
             high, top = one, rate
-        if (low is None and top / 3 < SMALLEST * asked) or (low is not None and top / low.rate <= TOLERANCE):
+        if low is not None and top / low.rate <= TOLERANCE:
             break
         rate = top / 3 if low is None else 2 * low.rate if math.isinf(top) else math.sqrt(low.rate * top)
-    return low, high
+    return low or lone, high
 
 
 def _replicas(trials: Trials, best: Trial) -> tuple[int | None, Trial | None]:
