@@ -47,6 +47,7 @@ def family(chip: Chip) -> str:
 def broken(engine: str, piece: Slice, model: Transformer, plan: ServingPlan) -> Iterator[str]:
     """Start-up checks of engines that a plan fails."""
     chip, tensor = piece.chip, plan.tensor
+    split = tensor * chip.devices if tensor > 1 else 1  # a TPU7x is two devices
     if engine in TODAY and engine not in FAMILY[family(chip)]:
         yield f"{engine} on {chip.name}"
     if (
@@ -62,10 +63,10 @@ def broken(engine: str, piece: Slice, model: Transformer, plan: ServingPlan) -> 
     dims = [section.dims for section in model.program().sections]
     experts = max((own.get("e", 0) for own in dims), default=0)
     for own in dims:
-        if "n" in own and own["n"] % tensor:
-            yield f"{own['n']} heads over {tensor}"
-        if "k" in own and (own["k"] % tensor if tensor < own["k"] else tensor % own["k"]):
-            yield f"{own['k']} KV heads over {tensor}"
+        if "n" in own and own["n"] % split:
+            yield f"{own['n']} heads over {split}"
+        if "k" in own and (own["k"] % split if split < own["k"] else split % own["k"]):
+            yield f"{own['k']} KV heads over {split}"
         if plan.compute == "fp8_block" and "f" in own:
             slices = plan.data * tensor // plan.expert if "e" in own else tensor
             if own["f"] / slices % 128 and slices > 1:

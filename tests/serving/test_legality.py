@@ -173,6 +173,8 @@ WIDTHS = {
     ("vllm", "h100:8", "qwen2.5-72b", "tensor=8,weights=int4"): ("Marlin", "take tensor=2"),
     ("vllm", "h100:8", "llama3-70b", "tensor=4,width=2"): ("no width=2", "take width=1"),
     ("generic", "v5e:4x4", "llama3-70b", "tensor=8,width=2"): ("", ""),
+    ("vllm-tpu", "tpu7x:2x2x1", "phi-4", "tensor=4"): ("(8 devices)", "take tensor=1"),
+    ("vllm-tpu", "tpu7x:2x2x1", "llama3-70b", "tensor=4"): ("", ""),
     ("sgl-jax", "v6e:2x4", "llama3-70b", "tensor=4,pipe=2"): ("no pipe=2", "take pipe=1"),
     ("vllm", "h100:8", "llama3-70b", "tensor=8,spread=batch"): ("no spread=batch", "take spread=copy"),
     ("vllm-tpu", "v6e:2x4", "deepseek-v2-lite", "tensor=8"): ("latent attention", "take data=8,tensor=1,expert=8"),
@@ -219,8 +221,8 @@ EXAMPLES = {
         "prefill replicas write a KV cache in fp8",
     ),
     "pools of two engines": (
-        ["simulate", "llama3-70b", "--on", "mi300x:8", "--prefill-on", "v5e:4x4", "--prefill-plan", "kv=int8", "--rate", "1/s"],
-        "vllm does not run on TPU v5e",
+        ["simulate", "llama3-70b", "--on", "mi300x:8", "--prefill-on", "v5e:4x4", "--rate", "1/s"],
+        "prefill replicas run vllm-tpu and decode replicas vllm",
     ),
 }  # fmt: skip
 

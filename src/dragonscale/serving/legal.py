@@ -76,7 +76,7 @@ def refusal(engine: str, piece: Slice | Chip, model: Transformer, plan: ServingP
     return (
         engine_refusal(engine, chip)
         or format_refusal(engine, chip, model, plan)
-        or width_refusal(rules(engine), architecture(chip), divisible(model), plan)
+        or width_refusal(rules(engine), chip, divisible(model), plan)
         or context_refusal(model, tokens)
     )
 
@@ -133,35 +133,45 @@ def context_refusal(model: Transformer, tokens: int) -> str:
     )
 
 
-def width_refusal(row: EngineLegality, place: str, sizes: Divisible, plan: ServingPlan) -> str:
+def width_refusal(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> str:
     """Why a plan's widths are not legal, with the nearest that is."""
-    why = next(_wrong_widths(row, place, sizes, plan), "")
+    why = next(_wrong_widths(row, chip, sizes, plan), "")
     if not why:
         return ""
-    near = _neighbour(row, place, sizes, plan)
+    near = _neighbour(row, chip, sizes, plan)
     return f"{why}; take {near}" if near else why
 
 
-def legal_widths(row: EngineLegality, place: str, sizes: Divisible, plan: ServingPlan) -> bool:
+def legal_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> bool:
     """Whether a plan's widths are legal: what a search asks of every split."""
-    return next(_wrong_widths(row, place, sizes, plan), "") == ""
+    return next(_wrong_widths(row, chip, sizes, plan), "") == ""
 
 
-def _wrong_widths(row: EngineLegality, place: str, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+def _wrong_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
     """Each rule that a plan breaks, in the order in which engines check them."""
     yield from _wrong_axes(row, sizes, plan)
-    tensor = plan.tensor
-    if sizes.heads % tensor:
-        yield f"{sizes.name} has {sizes.heads} heads, which tensor={tensor} does not divide"
+    plan, tensor = _over_devices(plan, chip), plan.tensor
+    cores = f" ({plan.tensor} devices)" if plan.tensor != tensor else ""
+    if sizes.heads % plan.tensor:
+        yield f"{sizes.name} has {sizes.heads} heads, which tensor={tensor}{cores} does not divide"
     for heads in sizes.kv_heads:
-        if tensor % heads and heads % tensor:
-            yield f"{sizes.name} has {heads} KV heads, which tensor={tensor} neither divides nor is a multiple of"
+        if plan.tensor % heads and heads % plan.tensor:
+            yield f"{sizes.name} has {heads} KV heads, which tensor={tensor}{cores} neither divides nor is a multiple of"
     if sizes.experts:
         yield from _wrong_experts(row, sizes, plan)
     if row.block and (plan.compute == "fp8_block" or (sizes.blocks and plan.weights == "fp8")):
         yield from _wrong_blocks(row.block, sizes, plan)
-    if row.marlin and plan.weights == "int4" and place in NVIDIA:
+    if row.marlin and plan.weights == "int4" and architecture(chip) in NVIDIA:
         yield from _wrong_marlin(sizes, plan)
+
+
+def _over_devices(plan: ServingPlan, chip: Chip) -> ServingPlan:
+    """A plan as its devices see it: where a chip is several of them (TPU7x), `tensor` goes on between them. One chip alone may
+    have a copy on each."""
+    if chip.devices == 1 or plan.tensor == 1:
+        return plan
+    dealt = plan.expert == plan.data * plan.tensor
+    return replace(plan, tensor=plan.tensor * chip.devices, expert=plan.expert * (chip.devices if dealt else 1))
 
 
 def _because(row: EngineLegality, word: str) -> str:
@@ -221,11 +231,11 @@ def _wrong_marlin(sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
             yield f"int4 kernels (Marlin) need multiples of {MARLIN}, and a hidden dim of {size} over {ways} ranks leaves {each:g}"
 
 
-def _neighbour(row: EngineLegality, place: str, sizes: Divisible, plan: ServingPlan) -> str:
+def _neighbour(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> str:
     """The nearest legal plan, in the settings that change: other ways for experts, then fewer ways of each axis."""
 
     def legal(**changes: object) -> bool:
-        return legal_widths(row, place, sizes, replace(plan, **changes))  # pyright: ignore[reportArgumentType]
+        return legal_widths(row, chip, sizes, replace(plan, **changes))  # pyright: ignore[reportArgumentType]
 
     world = plan.data * plan.tensor
     one_off: dict[str, object] = {axis: 1 for axis in ("pipe", "width", "context") if not getattr(row, axis)}

@@ -161,6 +161,11 @@ def current_engines(chip: Chip) -> list[str]:
     return [name for name in names if runs_on(name, chip) and not name.endswith("-ep")] or ["generic"]
 
 
+def server_of(engine: str) -> str:
+    """The software that an engine is a form of: replicas of one pass caches to each other."""
+    return engine.removesuffix("-ep")
+
+
 def tried(chip: Chip) -> tuple[str, ...]:
     """The formats that `--quantize any` tries on a chip."""
     table = _tables()["quantize"]

@@ -17,7 +17,7 @@ from dragonscale.hardware.slices import possible_shapes
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.legal import Divisible, divisible, legal_widths
-from dragonscale.serving.legality import EngineLegality, architecture, rules
+from dragonscale.serving.legality import EngineLegality, rules
 from dragonscale.serving.plan import ServingPlan
 
 DEGREES = ("tensor", "data", "expert", "context", "width", "pipe")
@@ -104,8 +104,8 @@ def _tiles(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
 def splits(model: Transformer, piece: Slice, engine: str = "generic") -> Iterator[ServingPlan]:
     """Plans that use a whole slice and that an engine runs, without formats: `tensor`, `data` beside experts, `width` on
     tori, and a pipeline where the slice is larger than what the fast network joins."""
-    row, place, sizes = rules(engine), architecture(piece.chip), divisible(model)
-    return (plan for plan in _ways(row, sizes, piece) if legal_widths(row, place, sizes, plan))
+    row, sizes = rules(engine), divisible(model)
+    return (plan for plan in _ways(row, sizes, piece) if legal_widths(row, piece.chip, sizes, plan))
 
 
 def _ways(row: EngineLegality, sizes: Divisible, piece: Slice) -> Iterator[ServingPlan]:
@@ -147,10 +147,10 @@ def lots(
     words: dict[str, Any] = vars(formats)
     groups: dict[str, list[tuple[Slice, ServingPlan]]] = {}
     for piece in pieces:
-        torus, place = isinstance(piece.chip.network, Torus), architecture(piece.chip)
+        torus = isinstance(piece.chip.network, Torus)
         own = groups.setdefault(str(piece) if torus else piece.chip.name, [])
         plans = (replace(plan, **words) for plan in _ways(row, sizes, piece))
-        own += [(piece, plan) for plan in plans if legal_widths(row, place, sizes, plan)]
+        own += [(piece, plan) for plan in plans if legal_widths(row, piece.chip, sizes, plan)]
     for found in groups.values():
         for spread in spreads if found else ():
             yield Lot(tuple(piece for piece, _ in found), stack([plan for _, plan in found], formats, spread))

@@ -43,7 +43,7 @@ def advice(config: Config, report: ConfigReport, configs: Sequence[Config], limi
 def _for_weights(config: Config, critical: float) -> str:
     narrow = NARROWER.get(config.plan.weights)
     change = f"a larger batch shares them (compute takes over at {critical:,.0f} tokens a step)"
-    return change + (f", {narrow} weights shorten them" if narrow else "")
+    return change + (f", {narrow} weights shorten them (--quantize)" if narrow else "")
 
 
 def _for_cache(config: Config) -> str:

@@ -10,6 +10,7 @@ from dragonscale.reports.serve.search import search
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.disaggregation import Pools, best_pools
 from dragonscale.serving.frontier import Config
+from dragonscale.serving.legality import server_of
 from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
 from dragonscale.units import render
@@ -48,9 +49,10 @@ def disaggregation_report(asked: ServeAsked, best: Config | None) -> Disaggregat
 
 def _pools(configs: Sequence[Config], asked: ServeAsked) -> list[Pools]:
     """The best pairs of pools under one engine that have their KV cache in the same format: a cache is sent as it was written."""
+    servers = {chip.name: server_of(asked.engine_on(chip).name) for chip, _ in asked.targets}
     same: dict[tuple[str, str], list[Config]] = {}
     for one in configs:
-        same.setdefault((one.plan.kv, asked.engine_on(one.piece.chip).name), []).append(one)
+        same.setdefault((one.plan.kv, servers[one.piece.chip.name]), []).append(one)
     found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
     return sorted(found, key=lambda pair: (not pair.meets, -pair.tokens_per_chip))[:MOST_POOLS]
 

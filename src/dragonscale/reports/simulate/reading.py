@@ -21,6 +21,7 @@ from dragonscale.serving.deployment import Deployment, deploy, filling
 from dragonscale.serving.engine import split_settings
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
+from dragonscale.serving.legality import server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
 from dragonscale.serving.speculation import head_part
@@ -178,11 +179,14 @@ def _chosen(engine: str, deployment: Deployment) -> list[str]:
 
 def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deployment | None, tokens: int) -> list[str]:
     """What no engine runs is refused; forced, it is noted."""
-    found = [
-        refusal(one.engine.name, one.piece, one.model, one.plan, tokens)
-        for one in (deployment, prefill)
-        if one is not None
-    ]
+    pools = [one for one in (deployment, prefill) if one is not None]
+    found = [refusal(one.engine.name, one.piece, one.model, one.plan, tokens) for one in pools]
+    names = [server_of(one.engine.name) for one in pools]
+    if prefill is not None and names[0] != names[1]:
+        found.append(
+            f"prefill replicas run {names[1]} and decode replicas {names[0]}, and a cache passes between replicas of one engine; "
+            f"take a chip for prefill that {names[0]} runs on"
+        )
     if prefill is not None and prefill.plan.kv != deployment.plan.kv:
         found.append(
             f"prefill replicas write a KV cache in {prefill.plan.kv} and decode replicas read one in {deployment.plan.kv}; "
