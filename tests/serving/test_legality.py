@@ -294,3 +294,12 @@ def test_engines_that_are_named_instead_run_there() -> None:
     for chip in map(load_chip, chip_names()):
         assert all(runs_on(name, chip) for name in current_engines(chip))
         assert architecture(chip) in ARCHITECTURES
+
+
+def test_a_context_that_a_config_stretches_is_the_stretched_one() -> None:
+    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 2, "vocab_size": 32000}
+    config = {"model_type": "llama", **sizes, "num_attention_heads": 32, "max_position_embeddings": 32768}
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    assert load_config(config).context == 32768
+    assert load_config(config | {"rope_scaling": yarn}).context == 131072
+    assert load_config(config | {"rope_scaling": yarn, "max_position_embeddings": 131072}).context == 131072

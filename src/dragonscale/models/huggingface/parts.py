@@ -1,6 +1,6 @@
 """What most families share: readers of heads, windows, MLPs and the frame around the layers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dragonscale.errors import InputError
@@ -73,11 +73,25 @@ def latent_attention(f: Fields, **options: Any) -> LatentAttention:
     )
 
 
+def _stretched(stated: int | None, scaling: object) -> int | None:
+    """The context with YaRN's stretch of the original one, where a config states the shorter (vllm/config/model.py does the same;
+    most state the stretched length)."""
+    if (
+        stated is None
+        or not isinstance(scaling, Mapping)
+        or (scaling.get("rope_type") or scaling.get("type")) != "yarn"
+    ):
+        return stated
+    factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
+    known = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (factor, original))
+    return max(stated, round(original * factor)) if known else stated  # pyright: ignore[reportOperatorIssue]
+
+
 def decoder(f: Fields, layers: Sequence[Layer], **options: Any) -> Transformer:
     """The frame: embedding, layers, final norm and head."""
     spelt = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
     given = [f.natural(name) for name in spelt]  # some files have two, which need not agree
-    context = next((length for length in given if length), None)
+    context = _stretched(next((length for length in given if length), None), f.value("rope_scaling", "rope_parameters"))
     frame: dict[str, Any] = {
         "name": f.text("model_type") or f.what,
         "d_model": d_model(f),

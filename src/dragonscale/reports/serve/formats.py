@@ -86,6 +86,13 @@ def planned_formats(
     if "weights" in found and "compute" not in found:
         found["compute"] = said_formats(words, engine, chip, model).compute
     named = saved.named & {*WORDS}
+    if words.quantize:
+        narrow = narrower_formats(known_engine(engine, chip), chip, model, words.quantize)
+        if words.quantize == "any" or named - {"kv"} or not narrow:
+            raise InputError(
+                f"--quantize {words.quantize} chooses formats and --plan is judged as it is; write weights=, compute= and kv= into the plan."
+            )
+        return {name: getattr(narrow[0], name) for name in WORDS} | found
     if not {*found, *named} & {"weights", "compute", "attention"}:
         own = own_formats(known_engine(engine, chip), chip, model) or Formats()
         kept = {name: getattr(own, name) for name in WORDS if name not in named}

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from dragonscale.hardware import Chip, Slice
 from dragonscale.reports.serve.question import ServeAsked
-from dragonscale.serving.checkpoint import is_quantized, stored_in, told
+from dragonscale.serving.checkpoint import bits, is_quantized, stored_in, told
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.legal import context_refusal, engine_refusal, format_refusal, refusal
-from dragonscale.serving.legality import current_engines, pair_word, pairs, quality, rules
+from dragonscale.serving.legality import WIDE, current_engines, pair_word, pairs, quality, rules
 from dragonscale.serving.plan import ServingPlan
 
 MOST_TOLD = 3
@@ -93,10 +93,26 @@ def format_notes(asked: ServeAsked, configs: Sequence[Config]) -> list[str]:
         if row.archived:
             notes.append(f"{row.archived}; {row.instead} is what runs today (--engine {row.instead}).")
         if is_quantized(plan.weights, asked.model):
-            stored = stored_in(asked.model)
-            notes.append(f"{plan.weights} is narrower than the checkpoint's {stored}: {quality(plan.weights)}.")
+            notes.append(_quality_note(asked, plan))
         elif not asked.pinned:
-            text = told(Formats(plan.weights, plan.compute, plan.kv, plan.attention), asked.model)
-            made.setdefault(text, []).append(chip.name)
+            made.setdefault(told(Formats(plan.weights, plan.compute), asked.model), []).append(chip.name)
+            notes += _cache_note(asked, row.name, plan)
     notes += [f"On {', '.join(chips)} {asked.model.name} is {text}." for text, chips in made.items() if text]
     return list(dict.fromkeys(notes))
+
+
+def _quality_note(asked: ServeAsked, plan: ServingPlan) -> str:
+    alone = f" (weights only, multiplied in {plan.compute})" if plan.compute in WIDE else ""
+    return f"{plan.weights}{alone} is narrower than the checkpoint's {stored_in(asked.model)}: {quality(plan.weights)}."
+
+
+def _cache_note(asked: ServeAsked, engine: str, plan: ServingPlan) -> list[str]:
+    """Whose choice a narrow cache is that nobody asked for."""
+    if bits(plan.kv) >= bits("bf16"):
+        return []
+    by = (
+        "as the checkpoint says"
+        if asked.model.quantization.kv
+        else f"which {engine} is run with for {plan.weights} weights"
+    )
+    return [f"The KV cache is in {plan.kv}, {by}; --kv bf16 keeps it wide."]
