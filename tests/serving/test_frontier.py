@@ -13,7 +13,7 @@ from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import legal_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, Config, best, explore, frontier, judge, replicas_for
+from dragonscale.serving.frontier import Ask, Config, best, explore, frontier, judge, load_for, replicas_for
 from dragonscale.serving.phases import decode, iteration_cost, prefill
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prefix import rooms
@@ -67,10 +67,12 @@ def test_the_best_meets_the_targets_at_the_least_cost() -> None:
     assert first.usd_per_mtok == min(costs)
     rate = replace(ask, rate=20.0)
     fleet = best(found, rate)[0]
-    assert replicas_for(fleet, 20.0) * float(fleet.state.requests) * 0.85 >= 20.0 * (1 - 1e-9)
-    assert replicas_for(fleet, 20.0) * fleet.chips <= min(
-        replicas_for(one, 20.0) * one.chips for one in found if one.meets
-    )
+    assert replicas_for(fleet, rate) * float(fleet.state.requests) * load_for(fleet, 0.5) >= 20.0 * (1 - 1e-9)
+    assert replicas_for(fleet, rate) * fleet.chips <= min(replicas_for(one, rate) * one.chips for one in found if one.meets)
+    assert load_for(fleet, None) == 0.85 < load_for(fleet, 10.0)  # looser targets let replicas run fuller
+    # the batch is the largest that meets them, whatever the range that is looked at first has
+    lot = Lot((first.piece,), stack([first.plan], FP8, first.plan.spread))
+    assert not judge(MODEL, lot, ENGINE, ask, [first.batch + 1])[0].meets
 
 
 def test_only_the_batches_asked_for() -> None:

@@ -29,6 +29,8 @@ from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, loop_seconds
 from dragonscale.serving.steady import Steady
 
+ROUNDS = 4
+"""Of narrowing down a batch, an eighth of the range each: enough for gaps of thousands."""
 WATERMARK = 0.01
 """The part of the cache's pages that the admission of a further sequence leaves free (vLLM's block manager)."""
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
@@ -133,9 +135,55 @@ def judge(
     ]
     if not rows:
         return []
-    places = numpy.array([place for place, _ in rows])
-    batch = numpy.array([float(one) for _, one in rows])
-    return _judged(model, lot, engine, ask, places, batch, most, room, draft)
+
+    def at(rows: Sequence[tuple[int, int]]) -> list[Config]:
+        places, batch = numpy.array([place for place, _ in rows]), numpy.array([float(one) for _, one in rows])
+        return _judged(model, lot, engine, ask, places, batch, most, room, draft)
+
+    found = at(rows)
+    return found if batches is not None else [*found, *_between(at, rows, found)]
+
+
+def _between(
+    at: Callable[[Sequence[tuple[int, int]]], list[Config]], rows: Sequence[tuple[int, int]], found: Sequence[Config]
+) -> list[Config]:
+    """For each plan the largest batch that meets the targets, where a larger one of the range misses them: narrowed down by a few
+    batches at a time. Plans that would be beaten even at the larger batch are left as they are."""
+    met, missed = _edges(rows, found)
+    goal = max((one.tokens_per_chip for one in met.values()), default=0.0)
+    open_ = {
+        place: (one.batch, missed[place].batch)
+        for place, one in met.items()
+        if place in missed and missed[place].tokens_per_chip >= goal
+    }
+    more: list[Config] = []
+    for _ in range(ROUNDS):
+        wanted = [(place, batch) for place, (low, high) in open_.items() for batch in _inside(low, high)]
+        if not wanted:
+            break
+        tried = at(wanted)
+        more += tried
+        for (place, batch), one in zip(wanted, tried, strict=True):
+            low, high = open_[place]
+            open_[place] = (max(low, batch), high) if one.meets else (low, min(high, batch))
+    return more
+
+
+def _edges(rows: Sequence[tuple[int, int]], found: Sequence[Config]) -> tuple[dict[int, Config], dict[int, Config]]:
+    """The largest batch of each plan that meets the targets, and the next one, which does not."""
+    met, missed = dict[int, Config](), dict[int, Config]()
+    for (place, _), one in zip(rows, found, strict=True):
+        if one.meets:
+            met[place] = one
+            missed.pop(place, None)
+        else:
+            missed.setdefault(place, one)
+    return met, missed
+
+
+def _inside(low: int, high: int, count: int = 7) -> list[int]:
+    """Some whole numbers between two, evenly apart."""
+    return sorted({low + round((high - low) * part / (count + 1)) for part in range(1, count + 1)} - {low, high})
 
 
 def _batches(given: Sequence[int] | None, most: int) -> list[int]:
@@ -247,9 +295,31 @@ LOAD = 0.85
 """Part of what replicas can do that a rate may load them with."""
 
 
-def replicas_for(config: Config, rate: float, load: float = LOAD) -> int:
-    """Replicas for so many requests per second, none loaded above a part of what it can do."""
-    return max(1, math.ceil(rate / (float(config.state.requests) * load) - 1e-9))
+LOAD = 0.85
+"""Of what a replica can do, how much of it is asked without a TTFT target: a queue of random arrivals grows as 1/(1 - load), and
+a fleet that is loaded like this takes in a sixth more before it grows without end."""
+MOST_LOAD = 0.97
+"""The same with a target, however loose: rates are not known better."""
+
+
+def load_for(config: Config, ttft: float | None) -> float:
+    """How much of its rate a replica can be asked for, so that requests that find all its places taken still get their first token
+    in time on average: those wait for one of `batch` places to become free (M/M/c, after Sakasegawa)."""
+    if ttft is None or not config.meets:
+        return LOAD
+    places, latency, slack = config.batch, float(config.state.latency), ttft - float(config.state.ttft)
+    low, high = 0.5, MOST_LOAD
+    for _ in range(30):
+        load = (low + high) / 2
+        wait = load ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - load)) * latency
+        low, high = (load, high) if wait <= slack else (low, load)
+    return low
+
+
+def replicas_for(config: Config, ask: Ask) -> int:
+    """Replicas for the rate that is asked for, each loaded as far as the target for the first token allows."""
+    assert ask.rate is not None
+    return max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask.ttft)) - 1e-9))
 
 
 def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
@@ -262,7 +332,7 @@ def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
         per_chip = -one.tokens_per_chip
         price = one.piece.chip.price
         if ask.rate is not None:
-            chips = replicas_for(one, ask.rate) * one.chips
+            chips = replicas_for(one, ask) * one.chips
             return (not one.meets, chips * (price or 1.0) if price is not None else math.inf, chips, per_chip)
         return (not one.meets, math.inf if one.usd_per_mtok is None else one.usd_per_mtok, per_chip)
 

@@ -133,12 +133,13 @@ def closed_loop(
     longest = numpy.maximum(prompt.by_count(1.0), prompt.alone) + (2 + habits.look) * full
     high, low = batch / least, batch / (front + (batch + 2) * longest * 1.5 + steps * full)
     found = guess or Balance(_NONE, batch, 0.0 * batch, batch - 1)
+    rate = numpy.sqrt(low * high)
     for count in halvings:
         for _ in range(count):
-            rate = numpy.sqrt(low * high)
             found = _at_rate(rate, batch, decode, prompt, output, front, habits, found)
             slow = found.state.latency * rate > batch  # these requests would need more clients than there are
             high, low = numpy.where(slow, rate, high), numpy.where(slow, low, rate)
+            rate = numpy.sqrt(low * high)
         high, low = rate * 1.3, rate / 1.3
     found = replace(found, state=replace(found.state, requests=batch / found.state.latency))
     return _full(batch, prompt, output, front, found) if habits.beside else found
