@@ -7,13 +7,15 @@ import pytest
 from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.transformer import kv_bytes_per_token
-from dragonscale.serving.deployment import deploy
-from dragonscale.serving.disaggregation import alone, best_pools, pools, prompt_share
+from dragonscale.serving.deployment import Deployment, deploy
+from dragonscale.serving.disaggregation import alone, best_pools, decode_load, pools, prompt_share
 from dragonscale.serving.engine import load_engine
 from dragonscale.serving.frontier import Ask, Config, explore
 from dragonscale.serving.prefix import hit, reuse_rate, rooms
 from dragonscale.serving.space import Formats, parts_of
 from dragonscale.serving.table import LATENCY, port_bandwidth
+from dragonscale.simulation import Fixed, Fleet, OpenLoop, Poisson, SimulationOptions, Uniform, simulate
+from dragonscale.simulation.deployed import pool_for
 
 MODEL = load_model("llama3-70b")
 ASK = Ask(4096, 256)
@@ -34,9 +36,9 @@ def test_both_pools_are_busy(configs: list[Config]) -> None:
     found = best_pools(configs, ASK, 10)
     for pair in found:
         feeding = pair.prefills / prompt_share(pair.prefill)
-        draining = pair.decodes * pair.decode.batch / (float(pair.decode.state.decode) * (ASK.output - 1))
-        assert pair.requests == min(feeding, draining)
-        assert pair.requests >= 0.7 * max(feeding, draining)
+        draining = pair.decodes * pair.decode.batch / (pair.decode.decode_s * (ASK.output - 1))
+        assert pair.requests == min(feeding * 0.85, draining * decode_load(pair.decode))
+        assert pair.requests >= 0.6 * max(feeding, draining)
         assert pair.chips == pair.prefills * pair.prefill.chips + pair.decodes * pair.decode.chips
     best = [pair.tokens_per_chip for pair in found]
     assert best == sorted(best, reverse=True)
@@ -59,7 +61,8 @@ def test_a_cache_travels_through_the_ports_of_its_chips(configs: list[Config]) -
     assert pair.transfer_bytes == pytest.approx(size)
     narrow = min(pair.prefill.chips, pair.decode.chips)
     assert pair.transfer_s == pytest.approx(LATENCY + size / (ports * narrow))
-    assert pair.tpot > float(pair.decode.state.decode)
+    assert pair.ttft > pair.prefill.prefill_s + pair.transfer_s
+    assert pair.ttft_p95 > pair.ttft
 
 
 def test_targets_choose_the_pools(configs: list[Config]) -> None:
@@ -71,6 +74,24 @@ def test_targets_choose_the_pools(configs: list[Config]) -> None:
     impossible = best_pools(configs, replace(ASK, tpot=1e-6))
     assert impossible
     assert not impossible[0].meets
+
+
+def test_pools_at_their_rate_do_what_was_told() -> None:
+    """Random arrivals at the rate that pools are said to take: the simulated latencies are the planner's."""
+    ask = replace(ASK, ttft=0.8, tpot=0.03)
+    found = explore(MODEL, parts_of(parse_slice("h100:8")), lambda _: [Formats("fp8", "fp8", "fp8")], ENGINE, ask)
+    pair = best_pools(found, ask)[0]
+    assert pair.meets
+    assert pair.prefill_load <= 0.9
+    longest = ask.prompt + 2 * ask.output
+    decode, prefill = (Deployment(MODEL, one.piece, one.plan, ENGINE) for one in (pair.decode, pair.prefill))
+    fleet = Fleet(pool_for(decode, longest, pair.decodes), pool_for(prefill, longest, pair.prefills), overhead_s=0.01)
+    traffic = OpenLoop(Poisson(pair.requests), 6000, Fixed(ask.prompt), Uniform(ask.output // 2, ask.output * 3 // 2))
+    result = simulate(fleet, traffic, SimulationOptions(warmup=0.2, cooldown=0.1))
+    assert result.latency["ttft_s"].mean.value == pytest.approx(pair.ttft, rel=0.1)
+    assert result.latency["ttft_s"].p95.value == pytest.approx(pair.ttft_p95, rel=0.2)
+    assert result.latency["tpot_s"].mean.value == pytest.approx(pair.tpot, rel=0.1)
+    assert result.throughput.requests_per_s == pytest.approx(pair.requests, rel=0.03)
 
 
 def test_decoding_apart_is_never_slower_per_token(configs: list[Config]) -> None:

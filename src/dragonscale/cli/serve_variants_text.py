@@ -54,6 +54,8 @@ def disaggregation_lines(found: Any) -> list[str]:
         lines += [
             table(header, rows, right=[2, 3, 4, 5, 6, 7], indent=2),
             f"  prefill {first.prefill.plan}; decode {first.decode.plan}",
+            f"  at {first.requests_per_s:.3g} requests/s prefill replicas are busy {first.prefill_load:.0%} of the time; TTFT is a mean, "
+            f"1 in 20 takes {amount(first.ttft_p95_s, 's')}",
             f"  caches of {amount(first.transfer_bytes, 'bytes')} travel, {amount(first.transfer_bytes_per_s, 'bytes/s')} in all of "
             f"{amount(first.port_bytes_per_s, 'bytes/s')} that the prefill pool can send",
         ]
@@ -66,6 +68,7 @@ def prefix_lines(found: Any) -> list[str]:
         f"prefix cache: {found.shared_tokens:,} tokens of each prompt, {amount(found.prefix_bytes, 'bytes')} on each chip",
         f"  prefill {amount(found.prefill_computed_s, 's')} computed, {amount(found.prefill_from_hbm_s, 's')} with the prefix in HBM, "
         f"{amount(found.prefill_from_host_s, 's')} loaded from the host",
-        f"  room for {found.prefixes_hbm:,.0f} prefixes in HBM, {found.prefixes_host:,.0f} in each 100GB of host memory per chip",
+        f"  all requests share one, held once on each data rank; room for {max(1, int(found.prefixes_hbm)):,} in HBM, "
+        f"{found.prefixes_host:,.0f} in each 100GB of host memory per chip",
         found.advice,
     ]

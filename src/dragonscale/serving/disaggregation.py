@@ -4,20 +4,36 @@ Prefill is bound by compute and wants few, fast chips; decoding is bound by memo
 interrupts. Apart, each gets its own sharding and batch, and the time between tokens is a plain decode step. The price is
 the journey of every prompt's cache from one pool to the other, and whole replicas of both kinds.
 
+Requests come at random and are dealt to the prefill replicas in turn, so prompts wait for those before them, the longer the
+fuller the pool is. Each of k replicas sees every k-th arrival, and a prompt takes S: the mean wait is that of Kingman's formula
+with arrivals of variance 1/k and constant service, W = S/(2k) · load/(1 − load), with the correction of Kraemer and
+Langenbach-Belz for arrivals that are more regular than random; its tail falls off exponentially. Targets are means; the 95th
+percentile of the TTFT is told beside them. The first token comes with the cache.
+
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 
-from dragonscale.serving.economics import pool_ratio, usd_per_million
+from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
 from dragonscale.serving.frontier import Ask, Config, first_of_each
 from dragonscale.serving.table import LATENCY, port_bandwidth
 
 CANDIDATES = 8
 """Configurations to try for each of the two pools."""
+LOAD = 0.85
+"""Of a prefill pool without a target for the first token."""
+MOST_LOAD = 0.9
+"""Of a prefill pool, however loose the target: above it the wait doubles with every further 5%."""
+MOST_DECODING = 0.95
+"""Of a decode pool, whose batches only grow with the load."""
+SPREAD = 1.65
+"""Standard deviations above the mean that a decode replica has places for: 95% of a normal distribution."""
 
 
 def alone(engine: Engine) -> Engine:
@@ -27,24 +43,58 @@ def alone(engine: Engine) -> Engine:
 
 @dataclass(frozen=True)
 class Pools:
-    """`prefills` replicas of one configuration feed `decodes` of another."""
+    """`prefills` replicas of one configuration feed `decodes` of another. `steps` are batches of the decode replica up to its own,
+    rising, with the seconds of their steps."""
 
     prefill: Config
     decode: Config
     prefills: int
     decodes: int
     ask: Ask
+    steps: tuple[tuple[int, float], ...] = ()
 
     @property
     def chips(self) -> int:
         return self.prefills * self.prefill.chips + self.decodes * self.decode.chips
 
     @property
+    def feeding(self) -> float:
+        """Requests per second that the prefill pool could do, never idle."""
+        return self.prefills / prompt_share(self.prefill)
+
+    @property
+    def draining(self) -> float:
+        """The same of the decode pool, with full batches."""
+        return self.decodes * self.decode.batch / (decode_step(self.decode) * max(self.ask.output - 1, 1))
+
+    @property
     def requests(self) -> float:
-        """Requests per second of both pools: the slower of the two."""
-        feeding = self.prefills / prompt_share(self.prefill)
-        draining = self.decodes * self.decode.batch / (float(self.decode.state.decode) * max(self.ask.output - 1, 1))
-        return min(feeding, draining)
+        """Requests per second of both pools: as many as the slower of the two takes at its highest load."""
+        return min(self.feeding * self.highest_load, self.draining * decode_load(self.decode))
+
+    @property
+    def prefill_load(self) -> float:
+        """The part of the time that prefill replicas are busy."""
+        return self.requests / self.feeding
+
+    @cached_property
+    def highest_load(self) -> float:
+        """The load of the prefill pool at which the first token is just in time on average."""
+        target = self.ask.ttft
+        if target is None:
+            return LOAD
+        low, high = 0.0, MOST_LOAD
+        for _ in range(30):
+            load = (low + high) / 2
+            low, high = (load, high) if self.unqueued_ttft + self.waiting(load) <= target else (low, load)
+        return low or LOAD  # missed even without a queue
+
+    def waiting(self, load: float) -> float:
+        """Mean seconds of a prompt behind others. Replicas with several ranks or short prompts prefill several at a time."""
+        whole, share = self.prefill.prefill_s, prompt_share(self.prefill)
+        many, turns = max(whole / share, 1.0), self.prefills
+        regular = math.exp(-2 * (1 - load) / (3 * max(load, 1e-9)) * (1 - 1 / turns) ** 2 * turns)
+        return regular * whole / (2 * turns * many) * load ** (math.sqrt(2 * (many + 1)) - 1) / (1 - load)
 
     @property
     def tokens_per_chip(self) -> float:
@@ -69,14 +119,37 @@ class Pools:
         return port_bandwidth(self.prefill.piece.chip) * self.prefill.chips * self.prefills
 
     @property
+    def unqueued_ttft(self) -> float:
+        """Seconds to the first token of a prompt that does not wait: it travels with the cache."""
+        return float(self.prefill.state.front) + self.prefill.prefill_s + self.transfer_s
+
+    @property
     def ttft(self) -> float:
-        """Seconds to the first token: the prefill, behind a queue of a pool kept at its pace."""
-        return float(self.prefill.state.front) + self.prefill.prefill_s * 1.5
+        """Mean seconds to the first token, at the rate of `requests`."""
+        return self.unqueued_ttft + self.waiting(self.prefill_load)
+
+    @property
+    def ttft_p95(self) -> float:
+        """Seconds to the first token that one request of twenty exceeds."""
+        waiting, many = self.waiting(self.prefill_load), self.prefill.prefill_s / prompt_share(self.prefill)
+        scale = self.prefill.prefill_s / (2 * self.prefills * max(many, 1.0) * (1 - self.prefill_load))  # of those who wait at all
+        return self.unqueued_ttft + scale * math.log(max(20 * waiting / scale, 1.0))
 
     @property
     def tpot(self) -> float:
-        """Seconds between tokens; the journey of the cache delays the second one only."""
-        return float(self.decode.state.decode) + self.transfer_s / max(self.ask.output - 1, 1)
+        """Seconds between tokens with as many sequences as decode on average; the second token waits for the step under way."""
+        return self.mean_step * (1 + 0.5 / max(self.ask.output - 1, 1))
+
+    @property
+    def mean_step(self) -> float:
+        """Seconds of the step at which a decode replica makes as many tokens as are asked of it."""
+        asked = self.requests * (self.ask.output - 1) / self.decodes
+        ladder = [(0, self.steps[0][1]), *self.steps] if self.steps else []
+        for (few, low), (many, high) in pairwise(ladder):
+            if many / high >= asked:
+                slope = (high - low) / (many - few)
+                return (low - slope * few) / (1 - slope * asked)  # batch = asked x step on the line between the two
+        return decode_step(self.decode)
 
     @property
     def meets(self) -> bool:
@@ -101,16 +174,32 @@ def prompt_share(config: Config) -> float:
     return float(config.state.added)
 
 
-def pools(prefill: Config, decode: Config, ask: Ask, most: int = 32, slack: float = 0.03) -> Pools:
+def decode_step(config: Config) -> float:
+    """Seconds per token of a decode replica whose whole batch decodes."""
+    return float(config.state.decode) if config.drafts else config.decode_s
+
+
+def decode_load(config: Config) -> float:
+    """The part of a batch that decodes on average, so that bursts still find a place in memory."""
+    root = (math.sqrt(SPREAD**2 + 4 * config.most) - SPREAD) / 2
+    return min(MOST_DECODING, max(root**2, 0.5) / config.batch)
+
+
+def pools(
+    prefill: Config, decode: Config, ask: Ask, most: int = 32, slack: float = 0.03,
+    steps: tuple[tuple[int, float], ...] = (),
+) -> Pools:  # fmt: skip
     """The smallest whole numbers of replicas whose ratio wastes little: within `slack` of the best that up to `most` decode
     replicas do."""
-    taken = float(decode.state.decode)
-    wanted = float(pool_ratio(prompt_share(prefill), decode.batch, taken, max(ask.output - 1, 1)))
-    made = [
-        Pools(prefill, decode, prefills, decodes, ask)
-        for decodes in range(1, most + 1)
-        for prefills in {max(1, math.floor(wanted * decodes)), max(1, math.ceil(wanted * decodes))}
-    ]
+    made: list[Pools] = []
+    for decodes in range(1, most + 1):
+        one = Pools(prefill, decode, 1, decodes, ask)
+        wanted = one.draining * decode_load(decode) * prompt_share(prefill)
+        load = Pools(prefill, decode, max(1, round(wanted)), decodes, ask).highest_load
+        made += [
+            Pools(prefill, decode, prefills, decodes, ask, steps)
+            for prefills in {max(1, math.floor(wanted / load)), max(1, math.ceil(wanted / load))}
+        ]
     best = max(pair.tokens_per_chip for pair in made)
     return min((pair for pair in made if pair.tokens_per_chip >= best * (1 - slack)), key=lambda pair: pair.chips)
 
@@ -118,9 +207,28 @@ def pools(prefill: Config, decode: Config, ask: Ask, most: int = 32, slack: floa
 def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:
     """The best pairs of configurations of an engine that runs prompts alone: few candidates for each pool, every pair of
     them. Those that meet the targets come first, most tokens per chip first."""
-    starts = [one for one in configs if ask.ttft is None or one.prefill_s * 1.5 + one.state.front <= ask.ttft]
+    starts = [one for one in configs if ask.ttft is None or one.prefill_s + one.state.front < 0.95 * ask.ttft]
     feeding = first_of_each(starts or configs, lambda one: prompt_share(one) * one.chips, CANDIDATES)
-    ends = [one for one in configs if ask.tpot is None or float(one.state.decode) <= ask.tpot]
-    draining = first_of_each(ends or configs, lambda one: float(one.state.decode) * one.chips / one.batch, CANDIDATES)
-    pairs = [pools(start, end, ask) for start in feeding for end in draining]
+    ends = [one for one in configs if ask.tpot is None or decode_step(one) <= ask.tpot]
+    draining = first_of_each(ends or configs, lambda one: decode_step(one) * one.chips / one.batch, CANDIDATES)
+    own = _by_plan(configs)
+    # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
+    feeding = [replace(one, prefill_s=own[_plan_of(one)][0].prefill_s) for one in feeding]
+    pairs = [
+        pools(start, end, ask, steps=tuple((one.batch, decode_step(one)) for one in own[_plan_of(end)] if one.batch <= end.batch))
+        for start in feeding
+        for end in draining
+    ]
     return sorted(pairs, key=lambda pair: (not pair.meets, -pair.tokens_per_chip))[:count]
+
+
+def _plan_of(config: Config) -> tuple[str, str]:
+    return str(config.piece), str(config.plan)
+
+
+def _by_plan(configs: Sequence[Config]) -> dict[tuple[str, str], list[Config]]:
+    """The batches of each plan, smallest first."""
+    found: dict[tuple[str, str], list[Config]] = {}
+    for one in sorted(configs, key=lambda one: one.batch):
+        found.setdefault(_plan_of(one), []).append(one)
+    return found

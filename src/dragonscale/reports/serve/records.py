@@ -146,7 +146,8 @@ class Speculation(msgspec.Struct):
 
 
 class PoolReport(msgspec.Struct):
-    """Prefill and decode apart. `transfer_bytes_per_s` is what the caches of all requests need of the network,
+    """Prefill and decode apart, at `requests_per_s`: there prefill replicas are busy `prefill_load` of the time, and the mean TTFT
+    has the wait behind other prompts in it; one request of twenty takes `ttft_p95_s` or more. `transfer_bytes_per_s` is what the caches of all requests need of the network,
     `port_bytes_per_s` what the prefill pool's chips can send."""
 
     prefill: ConfigReport
@@ -164,6 +165,8 @@ class PoolReport(msgspec.Struct):
     port_bytes_per_s: float
     cost_usd_per_mtok: float | None
     meets_slo: bool
+    ttft_p95_s: float = 0.0
+    prefill_load: float = 0.0
 
 
 class Disaggregation(msgspec.Struct):

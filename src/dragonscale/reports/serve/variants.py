@@ -70,7 +70,8 @@ def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
         prefill=config_report(asked, pair.prefill), decode=config_report(asked, pair.decode), ttft_s=pair.ttft,
         tpot_s=pair.tpot, requests_per_s=pair.requests, output_tokens_per_s_per_chip=pair.tokens_per_chip,
         transfer_bytes_per_s=pair.requests * pair.transfer_bytes, cost_usd_per_mtok=pair.usd_per_mtok,
-        meets_slo=pair.meets, **{name: getattr(pair, name) for name in same},
+        meets_slo=pair.meets, ttft_p95_s=pair.ttft_p95, prefill_load=pair.prefill_load,
+        **{name: getattr(pair, name) for name in same},
     )  # fmt: skip
 
 
@@ -113,9 +114,9 @@ def prefix_report(asked: ServeAsked, config: Config) -> PrefixCache | None:
 
 def _prefix_advice(saved: float, fits: float, host_pays: bool, loaded: float, computed: float) -> str:
     text = f"A hit saves {saved:.0%} of the prefill"
-    if fits >= 1:
-        text += f"; {fits:,.0f} such prefixes fit in HBM beside this batch"
+    if fits >= 2:
+        text += f"; {int(fits):,} such prefixes fit in HBM beside this batch, the one that it shares among them"
     else:
-        text += "; none fits in HBM beside this batch (a smaller one makes room)"
+        text += "; the batch shares one, and no other fits in HBM beside it (a smaller batch makes room)"
     verb = "still beats" if host_pays else "takes longer than"
     return f"{text}, and loading one from the host ({render(loaded, 's')} in all) {verb} computing it ({render(computed, 's')})."
