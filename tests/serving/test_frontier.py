@@ -68,7 +68,9 @@ def test_the_best_meets_the_targets_at_the_least_cost() -> None:
     rate = replace(ask, rate=20.0)
     fleet = best(found, rate)[0]
     assert replicas_for(fleet, rate) * float(fleet.state.requests) * load_for(fleet, 0.5) >= 20.0 * (1 - 1e-9)
-    assert replicas_for(fleet, rate) * fleet.chips <= min(replicas_for(one, rate) * one.chips for one in found if one.meets)
+    assert replicas_for(fleet, rate) * fleet.chips <= min(
+        replicas_for(one, rate) * one.chips for one in found if one.meets
+    )
     assert load_for(fleet, None) == 0.85 < load_for(fleet, 10.0)  # looser targets let replicas run fuller
     # the batch is the largest that meets them, whatever the range that is looked at first has
     lot = Lot((first.piece,), stack([first.plan], FP8, first.plan.spread))

@@ -132,7 +132,9 @@ class Pools:
     def ttft_p95(self) -> float:
         """Seconds to the first token that one request of twenty exceeds."""
         waiting, many = self.waiting(self.prefill_load), self.prefill.prefill_s / prompt_share(self.prefill)
-        scale = self.prefill.prefill_s / (2 * self.prefills * max(many, 1.0) * (1 - self.prefill_load))  # of those who wait at all
+        scale = self.prefill.prefill_s / (
+            2 * self.prefills * max(many, 1.0) * (1 - self.prefill_load)
+        )  # of those who wait at all
         return self.unqueued_ttft + scale * math.log(max(20 * waiting / scale, 1.0))
 
     @property
@@ -215,7 +217,12 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     # a prompt of a prefill pool runs by itself, whatever the batch its replica was judged at
     feeding = [replace(one, prefill_s=own[_plan_of(one)][0].prefill_s) for one in feeding]
     pairs = [
-        pools(start, end, ask, steps=tuple((one.batch, decode_step(one)) for one in own[_plan_of(end)] if one.batch <= end.batch))
+        pools(
+            start,
+            end,
+            ask,
+            steps=tuple((one.batch, decode_step(one)) for one in own[_plan_of(end)] if one.batch <= end.batch),
+        )
         for start in feeding
         for end in draining
     ]
