@@ -92,6 +92,7 @@ def test_the_target_that_is_missed_most_is_named() -> None:
         assert max(ratios, key=lambda name: ratios[name]) == f"{worst.lower()}_s"
 
 
+@pytest.mark.slow
 def test_targets_are_met_at_the_largest_rate_and_not_above() -> None:
     question = replace(ONE, rate="30/s", ttft="1s", tpot="20ms", percentile=99)
     found = asked(question).capacity
@@ -105,6 +106,9 @@ def test_targets_are_met_at_the_largest_rate_and_not_above() -> None:
     met = [asked(replace(one, rate=f"{part * found.requests_per_s}/s")).meets_slo for part in (0.9, 1.1)]
     assert met == [True, False]
     assert asked(replace(one, rate="30/s", replicas=found.replicas)).meets_slo is True
+
+
+def test_a_target_that_lone_requests_miss_is_missed_at_any_rate() -> None:
     tight = asked(replace(ONE, rate="4/s", requests="500", tpot="1ms"))
     assert tight.capacity is not None
     assert tight.capacity.requests_per_s is None

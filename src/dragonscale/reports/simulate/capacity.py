@@ -25,7 +25,7 @@ SMALLEST, FEW = 1 / 200, 300
 """Part of the asked rate at which requests are nearly alone, and how many of them show what they then take."""
 HEADROOM = 0.85
 """Part of what replicas can serve that they are loaded with where no target says how long requests may wait."""
-MOST_REPLICAS = 8
+MOST_REPLICAS = 4
 """Larger fleets are run as one of this size with the same load on each replica."""
 
 
@@ -80,13 +80,14 @@ class Trials:
         self.replicas = pool.autoscale.most if pool.autoscale is not None else pool.replicas
         self.same = pool.autoscale is None and not asked.fleet.failures
         total = asked.traffic.source.requests
+        self.each = under_way / self.replicas
         self.requests = int(max(min(max(total / 2, FEWEST), MOST), TURNS * under_way))
 
     def run(self, rate: float, replicas: int = 0, requests: int = 0) -> Trial:
         """The same requests at a rate, to so many replicas and so many of them (0: as many as there are, as usual)."""
         asked, size = self.asked, replicas or self.replicas
         held = min(size, max(MOST_REPLICAS, self.replicas))  # a part of a large fleet, with its part of the rate
-        requests = requests or int(self.requests * max(held / self.replicas, 1))
+        requests = requests or int(max(self.requests, TURNS * self.each * held))
         source = faster(asked.traffic.source, rate * held / size / self.rate, requests)
         options = SimulationOptions(
             seed=asked.options.seed, warmup=asked.options.warmup, ttft_s=asked.options.ttft_s, tpot_s=asked.options.tpot_s
