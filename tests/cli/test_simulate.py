@@ -121,6 +121,10 @@ def test_what_serve_saves_is_simulated_as_it_is(name: str, tmp_path: Path, capsy
     assert main(["serve", *HANDED[name], "--save", path, "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     best, work = planned["configs"][0], planned["workload"]
+    assert main(["serve", HANDED[name][0], "--plan", path, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert {**again["workload"], "engine_why": ""} == {**work, "engine_why": ""}
+    assert again["configs"][0]["tpot_s"] == pytest.approx(best["tpot_s"])
     report = asked(["simulate", path, "--requests", "3000"], capsys)
     pool, traffic = report["fleet"][0], report["traffic"]
     assert (pool["slice"], pool["plan"]) == (best["copy_slice"], best["plan"])

@@ -30,7 +30,7 @@ def run(
     output: Annotated[str, Parameter(help="Tokens of an answer.")] = "512",
     ttft: Annotated[str, Parameter(help="The time to the first token that must be met (500ms).")] = "",
     tpot: Annotated[str, Parameter(help="The time per output token that must be met (30ms).")] = "",
-    rate: Annotated[str, Parameter(help="Requests to serve (20/s): how many copies, and what the fleet costs.")] = "",
+    rate: Annotated[str, Parameter(help="Requests to serve (20/s): how many replicas, and what the fleet costs.")] = "",
     engine: Annotated[
         str,
         Parameter(

@@ -107,7 +107,7 @@ def dollars(value: float | None) -> str:
 
 def best_lines(report: Any, best: Any) -> list[str]:
     """The best configuration: its steps, its memory, its costs."""
-    copies = f"{best.copies} copies on {best.slice}" if best.copies > 1 else f"on {best.slice}"
+    copies = f"{best.copies} replicas on {best.slice}" if best.copies > 1 else f"on {best.slice}"
     lines = [f"best: {best.plan}", f"      {copies}, batch {best.batch}" + (" each" if best.copies > 1 else "")]
     lines += ["", *_stacked("decode", [(row.name, row.expected_s) for row in best.terms])]
     lines.append(_bounds(best))
@@ -210,7 +210,7 @@ def _costs(report: Any, best: Any) -> list[str]:
     if best.replicas is not None:
         money = "" if best.fleet_usd_per_h is None else f", ${best.fleet_usd_per_h:,.0f}/h"
         lines.append(
-            f"{amount(report.workload.rate_per_s, 'count')} requests/s: {best.replicas:,} copies at 85% of "
+            f"{amount(report.workload.rate_per_s, 'count')} requests/s: {best.replicas:,} replicas at 85% of "
             f"{amount(best.requests_per_s, 'count')}/s or less, {best.fleet_chips:,} chips{money}"
         )
     return lines

@@ -8,7 +8,7 @@ from dragonscale.hardware.prices import priced_targets
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.reports.serve.formats import check_formats, formats_for, is_pinned, planned_formats
-from dragonscale.reports.serve.words import ServeQuestion
+from dragonscale.reports.serve.words import ServeQuestion, as_saved
 from dragonscale.serving.acceptance import read_acceptance
 from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.disaggregation import alone
@@ -93,6 +93,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     model = load_model(question.model)
     saved = read_serving_plan(question.plan) if question.plan.strip() else None
+    question = as_saved(question, saved)
     targets, everywhere = _targets(question, saved)
     targets, strange = priced_targets(question.price, targets)
     if not 0 <= question.top <= MOST_CONFIGS:
