@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dragonscale.errors import InputError, unknown
+from dragonscale.errors import Infeasible, InputError, unknown
 from dragonscale.formula import expression
 from dragonscale.numbers import Number
 from dragonscale.plan.ledger import Ledger
@@ -21,6 +21,7 @@ from dragonscale.reports.serve.advice import unfit
 from dragonscale.reports.serve.config import deployed, iterations
 from dragonscale.reports.serve.limits import solved_limits
 from dragonscale.reports.serve.question import ServeAsked
+from dragonscale.reports.serve.refusals import asked_refusal, chip_refusal
 from dragonscale.reports.serve.search import ranked, search
 from dragonscale.roofline import symbol
 from dragonscale.serving.crossovers import ServingLimit, crossings
@@ -79,7 +80,10 @@ def _phase(name: str, deployment: Deployment, step: Iteration) -> _Phase:
 def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explanation:
     """Explain the plan and batch that were given, or the best ones: all of an iteration, or the lines, terms and tensors that a
     name says; with `solve`, where two resources take equally long."""
+    refused = asked_refusal(asked) or chip_refusal(asked, asked.targets[0][0])
     configs = search(asked)
+    if not configs and refused:
+        raise Infeasible(f"Not possible: {refused}.")
     if not configs:
         raise InputError(" ".join(unfit(asked)[:2]))
     config = ranked(asked, configs)[0]
@@ -92,6 +96,7 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
     solutions = [_solution(limit) for limit in limits]
     lines = [*_named(phases, line)] if line else [*_overview(asked, config, phases)]
     notes = _notes(asked, config, phases, [*lines, *solutions])
+    notes += [f"The formulas hold, but this would not run: {refused}."] if refused else []
     return Explanation(where, lines, [told(one) for one in solutions], notes, solutions=solutions)
 
 

@@ -60,6 +60,7 @@ def judge_plan(asked: ServeAsked) -> list[Config]:
     """The one plan that was given, with every batch (or the one that was given), on the best shape of its size."""
     assert asked.saved is not None
     plan = asked.saved.plan
+    check_plan(asked, plan)
     batches = None if asked.batch is None else [asked.batch]
     found: list[list[Config]] = []
     for piece in pieces_for(asked, plan):
