@@ -70,7 +70,8 @@ def test_hidden_exchange_is_expected_and_not_waited_for() -> None:
     )
     wire, under = (sum(one.expected for one in cost.wires.values()) for cost in (shown, hidden))
     assert wire == pytest.approx(under)
-    assert float(shown.expected[0] - hidden.expected[0]) == pytest.approx(float(wire[0]) / 2)
+    saved = float(shown.expected[0] - hidden.expected[0])
+    assert 0.35 * float(wire[0]) < saved <= float(wire[0]) / 2  # what of it is latency does not hide
     exposed = sum(line.exposed_s * line.times for line in hidden.ledger("decode").lines)
     assert float(numpy.ravel(exposed)[0]) == pytest.approx(float(hidden.expected[0]))
 

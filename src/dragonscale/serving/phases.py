@@ -17,7 +17,7 @@ from dragonscale.collectives.profile import expected_time, shared_profile
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.kernels import memory_seconds
 from dragonscale.models.program import Section
-from dragonscale.numbers import Number, is_array, maximum, where
+from dragonscale.numbers import Number, is_array, maximum, minimum, where
 from dragonscale.plan.reader import Kernel, Move, Reading, read_forward
 from dragonscale.serving.balance import expert_slots, hot_load
 from dragonscale.serving.bench import KernelBench
@@ -255,18 +255,24 @@ def _move_line(
 ) -> ServingLine:
     step, size, section = move.step, bench.mesh.size(*move.step.axes), bench.section
     sent, count = wire_bytes(step.kind, volume, size), 1.0
-    lower = taken = collective_time(step.kind, volume, group, EXACT).bandwidth
+    lower = taken = waited = collective_time(step.kind, volume, group, EXACT).bandwidth
     if bench.timed:
         profile = deployment.exchange_network if move.what == "expert" else deployment.network
+        profile, full = shared_profile(profile, group), volume * busy
         slow = deployment.engine.collectives.slowdown if _within_node(group) else 1.0
-        taken = expected_time(step.kind, volume * busy, group, shared_profile(profile, group), EXACT) * slow
+        waited = taken = expected_time(step.kind, full, group, profile, EXACT) * slow
+        if (hidden := deployment.engine.experts.hidden) and move.what == "expert":
+            # Each half of the batch has an exchange of its own; where that is all latency, batches are not cut.
+            halves = 2 * expected_time(step.kind, full / 2, group, profile, EXACT) * slow
+            waited = minimum(taken, halves * (1 - hidden))
     if is_array(size):
         alone = size <= 1
-        lower, taken, sent, volume, count = (where(alone, 0.0, one) for one in (lower, taken, sent, volume, count))
-    hidden = deployment.engine.experts.hidden if bench.timed and move.what == "expert" else 0.0
+        lower, taken, waited, sent, volume, count = (
+            where(alone, 0.0, one) for one in (lower, taken, waited, sent, volume, count)
+        )
     return ServingLine(
         section.name, bench.phase, step.before.name, step.kind, step.axes, section.repeat,
-        move.part, "", "activation", 0.0, 0.0, sent, lower, taken, taken * (1 - hidden), issued=count,
+        move.part, "", "activation", 0.0, 0.0, sent, lower, taken, waited, issued=count,
         volume=volume,
     )  # fmt: skip
 
