@@ -73,6 +73,12 @@ class ServedRun:
         return with_data if self.plan.data > 1 else with_tensor
 
     @property
+    def sequences(self) -> int:
+        """Most sequences at once."""
+        most = self.recipe.sequences
+        return most if most > 0 else max(self.row.clients + most, 1)
+
+    @property
     def budget(self) -> int:
         """Most tokens of one iteration."""
         row, budget = self.row, self.recipe.budget
