@@ -1,0 +1,60 @@
+"""What a plan file says of a simulation, under what the flags say."""
+
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.reports.simulate.question import SimulateQuestion
+from dragonscale.reports.simulate.traffic import read_tokens
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
+
+PROMPT, OUTPUT = 2048, 256
+"""Tokens of a request where nothing says otherwise."""
+
+
+def read_saved(name: str, question: SimulateQuestion) -> tuple[str, SavedPlan]:
+    """The model, and the plan of flags or of a file of `dscale serve --save`: given for the model, or as the plan."""
+    if not is_plan_file(name):
+        return name, read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
+    if question.plan:
+        raise InputError(f"{shorten(name)} is a serving plan already; leave --plan out.")
+    saved = load_serving_plan(name)
+    if not saved.model:
+        raise InputError(f'The plan file {shorten(name)} names no model; add model = "llama3-70b".')
+    return saved.model, saved
+
+
+def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
+    """The question with what its flags leave open as the plan file has it, or as it usually is.
+
+    A replica takes no more sequences at once than the planned batch. Where the plan has no rate, as many clients as keep its
+    batches full send requests: the steady state that was planned.
+    """
+    traffic, drafts, pool, launch = saved.traffic, saved.speculation, saved.prefill, saved.launch
+    replicas = question.replicas if question.replicas is not None else saved.replicas or 1
+    most = -(-saved.batch // saved.plan.data) if saved.batch else launch.max_seqs
+    prompt = question.prompt or str(traffic.prompt or PROMPT)
+    coming = question.rate or question.clients or question.trace or question.arrivals == "at-once"
+    words: dict[str, Any] = {
+        "replicas": replicas,
+        "prompt": prompt,
+        "output": question.output or str(traffic.output or OUTPUT),
+        "ttft": question.ttft or saved.targets.ttft,
+        "tpot": question.tpot or saved.targets.tpot,
+        "max_seqs": most if question.max_seqs is None else question.max_seqs,
+        "token_budget": launch.token_budget if question.token_budget is None else question.token_budget,
+        "memory_fraction": launch.memory_fraction if question.memory_fraction is None else question.memory_fraction,
+    }
+    if not coming:
+        clients = 0 if traffic.rate else saved.batch * replicas
+        words |= {"rate": traffic.rate, "clients": clients, "ramp": question.ramp or (traffic.ramp if clients else "")}
+    if traffic.cached and not (question.prefixes or question.trace):
+        shared = round(read_tokens(prompt, "--prompt") * traffic.cached)
+        words["prefixes"] = f"1x{shared}" if shared else ""
+    if drafts.drafts and not (question.drafts or question.speculate or question.acceptance):
+        words |= {"drafts": drafts.drafts, "speculate": drafts.acceptance, "draft": drafts.draft}
+    own = bool(pool.slice) and not question.prefill_on
+    words |= {"prefill_on": pool.slice, "prefill_plan": pool.plan} if own else {}
+    words["prefill_replicas"] = question.prefill_replicas or (pool.replicas if own else 0) or 1
+    return replace(question, **words)
