@@ -37,10 +37,10 @@ def run(
             help="The software: vllm, sglang, sglang-ep, trtllm, vllm-tpu, generic …; auto: what people run there."
         ),
     ] = "",
-    dtype: Annotated[str, Parameter(help="Format of weights, products and cache: bf16, fp8, int8, int4 …")] = "",
+    dtype: Annotated[str, Parameter(help="Format of weights, matmuls and KV cache: bf16, fp8, int8, int4 …")] = "",
     weights: Annotated[str, Parameter(help="Format of stored weights.")] = "",
-    compute: Annotated[str, Parameter(help="Format of products (fp8_block: scales by blocks).")] = "",
-    kv: Annotated[str, Parameter(help="Format of the cache.")] = "",
+    compute: Annotated[str, Parameter(help="Format of matmuls (fp8_block: scales by blocks).")] = "",
+    kv: Annotated[str, Parameter(help="Format of the KV cache.")] = "",
     attention: Annotated[str, Parameter(help="Format of the attention's own weights where it differs.")] = "",
     plan: Annotated[str, Parameter(help="Judge this plan (tensor=8,expert=8, or a .toml) and no other.")] = "",
     batch: Annotated[str, Parameter(help="Sequences that decode at once; every number of them without it.")] = "",

@@ -47,7 +47,7 @@ def _heading(report: Any) -> list[str]:
     engine = work.engine if len(several) < 2 else f"by the engine that people run on each chip ({', '.join(several)})"
     lines = [
         f"{report.model} ({amount(work.parameters, 'count')} parameters), {engine}",
-        f"prompts of {work.prompt:,} tokens{cached}, answers of {work.output:,}",
+        f"prompts of {work.prompt:,} tokens{cached}, {work.output:,} output tokens",
     ]
     if work.engine_why:
         lines.insert(1, f"{work.engine}: {work.engine_why}")
@@ -60,7 +60,7 @@ def _heading(report: Any) -> list[str]:
 
 
 def formats_text(one: Any) -> str:
-    """Formats in one word where they agree: weights/products, and the cache where it differs."""
+    """Formats in one word where they agree: weights/matmuls, and the cache where it differs."""
     weights, compute, cache = (one.dtypes[name] for name in ("weights", "compute", "kv"))
     if compute.startswith(weights):  # fp8, fp8_block
         return compute if cache == weights else f"{compute} kv {cache}"
@@ -183,8 +183,9 @@ def wrapped(parts: list[str]) -> list[str]:
 
 def _memory(best: Any, width: int = 60) -> list[str]:
     use = best.memory
-    parts = [(name, getattr(use, f"{name}_bytes")) for name in ("weights", "cache", "working", "reserve")]
-    parts += [("free pages", use.free_bytes), ("left alone", use.left_alone_bytes)]
+    words = {"weights": "weights", "KV cache": "cache", "workspace": "working", "reserved": "reserve"}
+    words |= {"free pages": "free", "unused": "left_alone"}
+    parts = [(shown, getattr(use, f"{name}_bytes")) for shown, name in words.items()]
     limit = best.hbm_limit_bytes
     drawn = _drawn("█▓▒░·-", parts, limit, width)
     named = [f"{fill} {name} {size / 1e9:.1f}" for fill, (name, size) in zip("█▓▒░·-", parts, strict=True)]

@@ -55,7 +55,7 @@ def _for_cache(config: Config) -> str:
 def _for_compute(config: Config, critical: float) -> str:
     narrow = NARROWER.get(config.plan.compute)
     change = f"below {critical:,.0f} tokens a step loading the weights would bind"
-    return (f"products in {narrow}, or faster chips; " if narrow else "only more FLOP/s help; ") + change
+    return (f"matmuls in {narrow}, or faster chips; " if narrow else "only more FLOP/s help; ") + change
 
 
 def _for_wires(config: Config, report: ConfigReport) -> str:

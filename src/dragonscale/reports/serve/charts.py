@@ -25,7 +25,7 @@ def frontier_chart(report: ServeReport) -> dict[str, Any]:
     line: dict[str, Any] = {"color": _colour("chip")} if several else {}
     return {
         "$schema": _SCHEMA,
-        "title": f"{report.model}: prompts of {work.prompt:,}, answers of {work.output:,} tokens",
+        "title": f"{report.model}: prompts of {work.prompt:,}, outputs of {work.output:,} tokens",
         "width": 560,
         "height": 360,
         "config": {"axis": {"gridColor": "#eeeeee"}},

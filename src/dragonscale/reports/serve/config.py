@@ -106,7 +106,7 @@ def _add_details(report: ConfigReport, asked: ServeAsked, config: Config) -> Non
     deployment = deployed(asked, config)
     step = iteration_cost(deployment, iterations(asked, config.batch, deployment)["decode"])
     report.roofline_s = first(step.roofline)
-    report.terms = term_rows(step)
+    report.terms = term_rows(step, "decode attention (KV reads)")
     report.prefill_terms = prefill_rows(asked, deployment)
     report.memory = memory_use(asked, config)
 
@@ -119,7 +119,7 @@ def prefill_rows(asked: ServeAsked, deployment: Deployment) -> list[StepTerm]:
     chunks += [(count - 1, size, asked.ask.past + (count - 2) / 2 * size)] if count > 1 else []
     rows: dict[str, StepTerm] = {}
     for times, tokens, past in chunks:
-        for row in term_rows(iteration_cost(deployment, prefill(tokens, 1, past))):
+        for row in term_rows(iteration_cost(deployment, prefill(tokens, 1, past)), "attention (QK, softmax, PV)"):
             known = rows.setdefault(row.name, StepTerm(row.name, 0.0, 0.0, 0.0, 0.0))
             for name in ("roofline_s", "expected_s", "bytes", "flops"):
                 setattr(known, name, getattr(known, name) + times * getattr(row, name))
@@ -140,7 +140,7 @@ def wire_name(axes: tuple[str, ...]) -> str:
     return next((name for known, name in _WIRES if set(axes) <= known), f"collectives over {', '.join(axes)}")
 
 
-def term_rows(cost: IterationCost) -> list[StepTerm]:
+def term_rows(cost: IterationCost, scores: str) -> list[StepTerm]:
     """The terms of an iteration, longest first; expected seconds add up to the iteration."""
     rows: dict[str, StepTerm] = {}
 
@@ -152,11 +152,11 @@ def term_rows(cost: IterationCost) -> list[StepTerm]:
         row.flops += first(flops)
 
     for name, term in cost.terms.items():
-        named = "attention over the cache" if name == "scores" else name
+        named = {"scores": scores, "attention": "attention projections"}.get(name, name)
         add(named, term.roofline, term.expected, term.moved, term.flops)
     for axes, wire in cost.wires.items():
         add(wire_name(axes), wire.lower, wire.exposed, wire.volume)
-    add("sampling and gaps", 0.0, cost.sampling)
+    add("sampling and launch gaps", 0.0, cost.sampling)
     add("host", 0.0, cost.host)
     add("waiting for the host", 0.0, max(first(cost.floor) - first(cost.device), 0.0))
     add("at its bound", 0.0, first(cost.expected) - sum(row.expected_s for row in rows.values()))

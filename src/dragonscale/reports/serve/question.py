@@ -167,7 +167,7 @@ def _within(question: ServeQuestion, model: Transformer) -> tuple[ServeQuestion,
         return question, ()
     output = min(int(question.output), model.context // 4)
     prompt = model.context - output
-    note = f"{model.name} has a context of {model.context:,} tokens: prompts of {prompt:,} and answers of {output:,} are taken."
+    note = f"{model.name} has a context of {model.context:,} tokens: prompts of {prompt:,} and outputs of {output:,} are taken."
     return replace(question, prompt=str(prompt), output=str(output)), (note,)
 
 
