@@ -74,8 +74,11 @@ def seconds(cost: IterationCost, rows: int, count: int) -> list[Any]:
     return numpy.split(numpy.broadcast_to(cost.expected, rows * count), count)
 
 
-def prefill_seconds(deployment: Deployment, cut: Chunks, counts: list[Any], decodes: Any, keys: float) -> list[Any]:
-    """Seconds of a prompt's chunks from the first to the last, with some numbers of such prompts in its last iteration."""
+def prefill_seconds(
+    deployment: Deployment, cut: Chunks, counts: list[Any], decodes: Any, keys: float
+) -> tuple[list[Any], Any]:
+    """Seconds of a prompt's chunks from the first to the last, with some numbers of such prompts in its last iteration; and how much
+    longer that iteration is if the next prompt fills it."""
     rows = len(cut.count)
     beside = {"decodes": decodes, "keys": keys} if numpy.any(decodes > 0) else {}
     before = cut.past + (cut.count - 1) * cut.size
@@ -85,7 +88,8 @@ def prefill_seconds(deployment: Deployment, cut: Chunks, counts: list[Any], deco
         middle = cut.past + numpy.maximum(cut.count - 2, 0) / 2 * cut.size
         asked.append(Iteration(prompts=1.0, tokens=cut.size, past=middle, **beside))
     *ends, full = [*seconds(costs(deployment, rows, asked), rows, len(asked)), *([] if several else [0.0])]
-    return [end + (cut.count - 1) * full for end in ends]
+    fills = numpy.where(cut.count > 1, numpy.maximum(full - ends[0], 0.0), 0.0)
+    return [end + (cut.count - 1) * full for end in ends], fills
 
 
 def piecewise(knots: list[Any], values: list[Any]) -> Callable[[Any], Any]:
@@ -165,5 +169,5 @@ def _times(deployment: Deployment, cut: Chunks, near: Any, decodes: Any, keys: f
     """What prompts take, one by one, about so many together, and as many as share an iteration."""
     counts = [numpy.ones_like(cut.count), numpy.minimum(near, cut.together), cut.together]
     counts = counts[:1] if bool(numpy.all(cut.together <= 1)) else counts
-    found = prefill_seconds(deployment, cut, counts, decodes, keys)
-    return PromptTimes(piecewise(counts, found), found[0], plain, cut.count, cut.budgets, cut.together)
+    found, fills = prefill_seconds(deployment, cut, counts, decodes, keys)
+    return PromptTimes(piecewise(counts, found), found[0], plain, cut.count, cut.budgets, cut.together, fills)

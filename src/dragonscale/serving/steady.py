@@ -83,7 +83,8 @@ class PromptTimes:
     """A prompt in the iterations of one replica: seconds of its way through beside those who decode, `by_count` of the prompts in
     its iteration, and of the same while nobody decodes (`alone`). In its iterations those who decode get tokens that would have
     taken `plain` seconds anyway. It takes `chunks` iterations, of the tokens that an iteration has room for `budgets`, and up to
-    `together` prompts share one."""
+    `together` prompts share one. Where its last chunk leaves room, that of the next prompt `fills` the iteration, which takes so
+    much longer."""
 
     by_count: Callable[[Any], Any]
     alone: Any
@@ -91,6 +92,7 @@ class PromptTimes:
     chunks: Any
     budgets: Any
     together: Any
+    fills: Any = 0.0
 
     @property
     def full_s(self) -> Any:
@@ -182,7 +184,7 @@ def _at_rate(
     apart = steps / numpy.maximum(steps + numpy.maximum(wait.window - wait.front_work, 0.0) / step, 1e-9)
     part = numpy.clip(spent * rate / batch, 0.0, 1.0) if habits.beside else apart
     nobody = (1 - numpy.clip(spent * rate / batch, 0.0, 1.0)) ** (batch - 1)
-    prefill = nobody * prompt.alone + (1 - nobody) * whole
+    prefill = nobody * prompt.alone + (1 - nobody) * whole - numpy.expm1(-wait.behind) * prompt.fills
     state = Steady(batch, step, prefill, added, output, wait.queue, front, wait.under_way, met, rate)
     decoding, coming = 1 + (batch - 1) * part, wait.coming
     return Balance(state, (last.decoding + decoding) / 2, (last.coming + coming) / 2, (batch - 1) * apart)
@@ -191,7 +193,7 @@ def _at_rate(
 @dataclass(frozen=True)
 class _Waiting:
     """What a request waits for: the `queue` of prompts before it, the iteration `under_way`. In its `window` between two requests
-    others end, and of their prompts `front_work` seconds pass before it is even there; `coming` prompts come in one iteration."""
+    others end, and of their prompts `front_work` seconds pass before it is even there; `coming` prompts come in one iteration, and `behind` it wait so many."""
 
     queue: Any
     under_way: Any
@@ -199,6 +201,7 @@ class _Waiting:
     window: Any
     front_work: Any
     coming: Any
+    behind: Any
 
 
 def _waiting(
@@ -221,6 +224,7 @@ def _waiting(
     deep = numpy.clip(others * (added + beside * prompt.budgets * step), 0.0, 0.99)
     at_once = numpy.maximum(ending * step, 1e-9)
     at_once = (1 - random) * (at_once / -numpy.expm1(-at_once) - 1)  # others that end with the same step
+    at_once = where(prompt.together > 1, 0.0, at_once)  # these join it, where they may
     ended = (random * others / (1 - load) + (1 - random) * ending) * within + at_once  # within the window
     behind = (random * others / (1 - deep) + (1 - random) * ending) * within + at_once
     behind = behind * deep ** (numpy.sqrt(2 * (prompt.together + 1)) - 2) / prompt.together
@@ -233,7 +237,8 @@ def _waiting(
     started = each * (1 + 3 * behind + behind**2) / (2 * (1 + behind))
     queue = (1 - later) * first + later * (started + later * each / (2 * (1 - later)))
     seen = (1 - load) * step + load * whole / prompt.chunks
-    coming = random * others * seen + (1 - random) * ending * step
+    during = step if habits.beside else numpy.maximum(step, (1 - found) * step + found * within / 2)
+    coming = random * others * seen + (1 - random) * ending * during
     # the iteration under way, and those after it that are settled already
     idle = numpy.minimum(front * others / numpy.maximum(batch - 1, 1), 1.0) ** (batch - 1)
     steady = numpy.exp(-numpy.minimum(ending * front, 50.0))
@@ -245,9 +250,10 @@ def _waiting(
     settled = habits.look * ((1 - some) * step + some * whole)
     alone = where(prompt.together > 1, 1.0, 1 / prompt.chunks) / (1 + behind)
     under_way = (1 - idle) * ((1 - found) * (rest * step + settled) + found * alone * settled)
-    return _Waiting(
-        queue, under_way, where(prompt.together > 1, found, 0.0), window, found * (window - within / 2), coming
-    )
+    may_join = where(prompt.together > 1, found, 0.0)
+    # of those behind it, the ones that were there before the iteration that its last chunk was settled in
+    early = where(prompt.chunks > 1.5 + habits.look, behind, numpy.minimum(ending * (0.5 + habits.look) * step, behind))
+    return _Waiting(queue, under_way, may_join, window, found * (window - within / 2), coming, early)
 
 
 def _phase(steps: Any, growth: Any) -> Any:
