@@ -65,13 +65,19 @@ def errors(name: str, clients: int | str, prompt: int, output: int) -> tuple[flo
         return None
     state = planned(deployment, Ask(prompt, output), (clients,))[0].state
     traffic = ClosedLoop(
-        clients, max(clients * 12, 800), Fixed(prompt), Uniform(output // 2, output + output // 2), ramp_s=float(state.latency)
+        clients,
+        max(clients * 12, 800),
+        Fixed(prompt),
+        Uniform(output // 2, output + output // 2),
+        ramp_s=float(state.latency),
     )
     fleet = Fleet(pool_for(deployment, prompt + 2 * output), overhead_s=deployment.engine.host.front_s(prompt))
     result = simulate(fleet, traffic, SimulationOptions(seed=0, warmup=0.3, cooldown=0.2))
     latency = result.latency
     found = (latency["tpot_s"].mean.value, latency["ttft_s"].mean.value, result.throughput.output_tokens_per_s)
-    return tuple(float(one) / other - 1 for one, other in zip((state.tpot, state.ttft, state.tokens), found, strict=True))
+    return tuple(
+        float(one) / other - 1 for one, other in zip((state.tpot, state.ttft, state.tokens), found, strict=True)
+    )
 
 
 @pytest.mark.parametrize(("name", "clients", "prompt", "output"), QUICK)
