@@ -33,13 +33,13 @@ def run(requests: int = 6000) -> int:
     )
     choices = best(found, tight, 3)
     for one in choices:
-        count = replicas_for(one, ASK.rate)
+        count = replicas_for(one, ASK)
         print(
             f"  {count} x {one.piece} ({one.plan}), batches up to {one.batch}: TTFT {one.state.ttft:.2f} s, "
             f"TPOT {one.state.tpot * 1e3:.1f} ms, ${count * one.chips * one.piece.chip.price:.0f} an hour"
         )
     chosen = choices[0]
-    replicas = replicas_for(chosen, ASK.rate)
+    replicas = replicas_for(chosen, ASK)
     traffic = OpenLoop(
         Gamma(ASK.rate, 2.0), requests, Lognormal(ASK.prompt, 1.0, 16000), Lognormal(ASK.output, 1.0, 4000),
         Prefixes(300, 512, share=0.8, skew=1.0),

@@ -84,10 +84,20 @@ def show(name: str) -> None:
 def run() -> int:
     for name in ("llama3-70b", "llama3-8b", "llama3.1-405b"):
         show(name)
-    print("\nThe planner's own choice for 70B with 50 ms a token\n")
-    return main(
-        ["serve", "llama3-70b", "--on", "v5e", "--prompt", "8192", "--output", "512", "--tpot", "50ms", "--top", "3"]
-    )
+    print("\nThe planner's own choice for 70B in int8 with 50 ms a token\n")
+    asked = [
+        "serve",
+        "llama3-70b",
+        "--on",
+        "v5e",
+        "--prompt",
+        str(CONTEXT - OUTPUT),
+        "--output",
+        str(OUTPUT),
+        "--tpot",
+        "50ms",
+    ]
+    return main([*asked, "--quantize", "int8", "--top", "3"])
 
 
 if __name__ == "__main__":
