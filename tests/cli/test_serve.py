@@ -210,7 +210,7 @@ WRONG = {
     "plan too large": ([*ASKED, "--plan", "tensor=16"], "is for 16 chips"),
     "ragged heads": ([*ASKED, "--plan", "tensor=3"], "does not divide"),
     "experts of none": ([*ASKED, "--plan", "tensor=8,expert=8"], "no experts"),
-    "copies of none": ([*ASKED, "--plan", "data=8,tensor=1"], "separate copies"),
+    "copies of none": ([*ASKED, "--plan", "data=8,tensor=1"], "separate replicas"),
     "many stages": ([*ASKED[:3], "h100:128", "--plan", "pipe=128,tensor=1"], "layers"),
     "scattered experts": (["serve", "deepseek-v3", "--on", "h100:16", "--plan", "tensor=8,pipe=2,expert=16"], "data x tensor"),
     "plot ending": ([*ASKED, *QUICK, "--plot", "x.bmp"], "should end in"),
