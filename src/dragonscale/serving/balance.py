@@ -25,7 +25,7 @@ from typing import Any
 import numpy
 
 from dragonscale.numbers import Number, ceil_to, maximum, sqrt, where
-from dragonscale.serving.engine import EngineExperts
+from dragonscale.serving.engine_settings import EngineExperts
 
 HELD_SPREAD = 0.19
 """Coefficient of variation of what sequences have cached, half-way through outputs as long as their prompts: uniform between

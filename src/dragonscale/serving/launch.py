@@ -21,7 +21,8 @@ from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.auto import AUTO, auto_choice
-from dragonscale.serving.engine import Engine, LaunchRow, adjust, load_engine, merge_groups, split_settings
+from dragonscale.serving.engine import Engine, adjust, load_engine, merge_groups, split_settings
+from dragonscale.serving.engine_settings import LaunchRow
 from dragonscale.training.legality import family
 
 GIB = 2.0**30

@@ -1,0 +1,222 @@
+"""The settings of a serving engine, in groups: one for each thing that an engine decides. The defaults change nothing of what the
+profiles say. Times are in seconds.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Its kernels beside those of the chip's profile."""
+
+    matmul: float = 1.0
+    """Seconds of its matmuls over the profile's."""
+    prefill_attention: float = 1.0
+    """The same for attention of prompts."""
+    decode_attention: float = 1.0
+    """The same for attention of single tokens against the cache, and for recurrent states."""
+    elementwise: float = 1.0
+    """Kernels of norms, activations and rotary embeddings over one each."""
+    quantise: float = 0.0
+    """How much of the conversion of activations to block-scaled formats is a kernel of its own (0: fused)."""
+    joined: bool = True
+    """Whether matmuls that read the same tensor (queries, keys and values; gate and up) are one kernel."""
+    flash: bool = True
+    """Whether prefill attention keeps the scores on the chip; otherwise they are written out."""
+    narrow_attention: bool = False
+    """Whether prefill attends in the cache's format."""
+    shared_heads: tuple[int, ...] = ()
+    """How many query heads may share a cached head for the decode kernel to read the cache once for all of them (empty: any
+    number); with another number each query head reads it again, from the last-level cache."""
+    even_caches: bool = False
+    """Whether decoding reads a cache of 8 bits as well as one of 16, byte for byte; the profile's kernels for Hopper do not."""
+    gap_s: float = 0.0
+    """Between two kernels inside a graph."""
+    attention_overlap_s: float = 0.0
+    """How much sooner attention is done than in the profile, which was timed call by call: in a graph most of the way to start
+    a kernel hides under the one before."""
+    throttle: float = 1.0
+    """Seconds until power slows a matmul down, over the profile's, which was timed on a chip that had rested."""
+
+
+class EngineCollectives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Its collectives."""
+
+    library: str = "nccl"
+    """Whose AllReduce runs inside a node."""
+    slowdown: float = 1.0
+    """Seconds inside a node over the profile's; below 1 some of it hides under matmuls."""
+
+
+class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How it runs the experts of an MoE."""
+
+    kernels: str = ""
+    """The library of grouped matmuls (empty: the profile's usual; `plain`: as good as plain matmuls, tuned for the run)."""
+    slowdown: float = 1.0
+    """Seconds of grouped matmuls over that library's."""
+    overlap_s: float = 0.0
+    """How much sooner a layer's experts are done than in the profile, which was timed call by call: in a graph the starts of
+    routing, matmuls and sums hide under the kernels before them."""
+    shared_beside: bool = False
+    """Whether decoding runs the shared experts on a stream of their own beside the routed ones, which hides all but their bytes."""
+    routing: str | float = "random"
+    """How tokens spread over experts."""
+    exchange: str = "gather"
+    """Whether tokens are sent to the experts of other data ranks (`all_to_all`), gathered by all (`gather`), or sent where the
+    experts are dealt over all data ranks and gathered elsewhere (`dealt`)."""
+    dispatch_bytes: float = 2.0
+    """Bytes sent to experts for each element of a token."""
+    dedup: bool = False
+    """Whether a prompt's token goes only once to every node (see `exchange.py`)."""
+    hidden: float = 0.0
+    """The part of the exchange that runs under kernels of another half of the batch."""
+    redundant: int = 0
+    """Copies of experts beside the experts themselves, where they divide over the ranks (see `balance.py`)."""
+    skew: float = 0.0
+    """How much experts differ in demand: standard deviation over the mean (0: not at all)."""
+    balanced: bool = False
+    """Whether experts are placed, and copied, by their load."""
+    drift: float = 0.3
+    """What of the skew the placement does not know of: demand that changed since it was measured."""
+
+
+class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the host costs."""
+
+    graphs: bool = True
+    """Whether decoding is replayed from a graph; otherwise the host issues kernels one by one, and the iteration takes at least
+    as long as that."""
+    prompt_graphs: bool = False
+    """The same for iterations with prompts."""
+    graph_sizes: tuple[tuple[int, int], ...] = ()
+    """Batches that graphs are captured for, as pairs: up to the first, multiples of the second. A batch between two of them
+    is filled up to the next; beyond the largest kernels are issued one by one (empty: every batch has its graph)."""
+    kernel_s: float = 0.0
+    """To issue a kernel."""
+    expert_layer_s: float = 0.0
+    """To issue a layer of experts, in addition."""
+    latent_layer_s: float = 0.0
+    """To issue a layer of latent attention (MLA), in addition."""
+    step_s: float = 0.0
+    """Exposed in every iteration."""
+    sequence_s: float = 0.0
+    """Exposed for each decoding sequence."""
+    prompt_s: float = 0.0
+    """Exposed for each prompt."""
+    token_s: float = 0.0
+    """Exposed for each token prefilled."""
+    request_s: float = 0.0
+    """What a request spends in front of the engine (parsing, tokenising, streaming)."""
+    tokenise_s: float = 0.0
+    """Of the tokeniser in front of the engine, for each token of a prompt."""
+    stream_s: float = 0.0
+    """Of the process that streams tokens out, for each message: iterations cannot come faster."""
+    stream_interval: int = 1
+    """Tokens of a sequence that leave in one message."""
+    sample_s: float = 0.0
+    """Sampling, for each iteration."""
+    sample_bytes: float = 12.0
+    """Sampling, bytes moved for each logit."""
+
+    @property
+    def token_stream_s(self) -> float:
+        """Of the process that streams tokens out, for each token."""
+        return self.stream_s / self.stream_interval
+
+    def front_s(self, prompt: float) -> float:
+        """What passes between a client's sending a prompt and the engine's knowing."""
+        return self.request_s + self.tokenise_s * prompt
+
+
+class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What of HBM it uses."""
+
+    share: float = 0.9
+    """The part of HBM that it uses, or of what the weights and the workspace leave free: see `share_of`."""
+    share_of: str = "hbm"
+    """Whether `share` is a part of all (`hbm`), of what is left beside weights, workspace and reserve (`free`), or of all for
+    weights and cache alone, everything else lying in the rest and in the reserve (`static`)."""
+    reserve_bytes: float = 2e9
+    """What of that it keeps for itself: its CUDA context and communication buffers."""
+    rank_bytes: float = 0.0
+    """What it keeps in addition for each chip of a replica."""
+    least_reserve_bytes: float = 0.0
+    """The least that it keeps free."""
+    workspace_tokens: int = 0
+    """Tokens of the iteration that the workspace is for (0: `scheduling.max_tokens`)."""
+    page: int = 16
+    """Tokens to a page of the KV cache."""
+    whole_windows: bool = False
+    """Whether sliding-window layers keep all tokens."""
+
+
+class AliveTensors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many of each are alive at the peak of a compiled program: FFN hidden dims, a block of scores (fp32), the residual stream,
+    one layer's cache, logits (fp32). The compiler decides, so there is a set for each kind of chip (`gpu`, `tpu`) and phase."""
+
+    chip: str
+    phase: str
+    hidden: float
+    scores: float
+    residual: float
+    cache: float
+    logits: float
+
+
+class EngineProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a program of fixed shapes computes beside the model, as XLA compiles it (see `compiled.py`)."""
+
+    divided: bool = False
+    """Whether a mesh axis that does not divide a dim splits nothing of it; otherwise pieces may be uneven."""
+    padded_rows: int = 1
+    """Rows of matmuls on GPUs are filled up to multiples of this, for the tensor cores."""
+    all_keys: bool = False
+    """Whether attention computes all the keys there is room for, and masks those that are not there."""
+    expert_capacity: float = 0.0
+    """Rows that every expert has room for, over its even share (0: experts work on the rows there are)."""
+    attention_block: int = 0
+    """Queries of a prompt that attend at a time, where they divide it."""
+    alive: tuple[AliveTensors, ...] = ()
+    """What is alive at the peak. With none the workspace is that of `scheduling.max_tokens`."""
+
+
+class EngineScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which requests run in an iteration."""
+
+    scheduler: str = "chunked"
+    """`static`, `continuous` or `chunked`."""
+    max_tokens: int = 8192
+    """Tokens of an iteration at most, on each data rank."""
+    max_sequences: int = 1024
+    """Sequences at once at most, on each data rank."""
+    mixed: bool | None = None
+    """Whether prompts share iterations with decoding sequences (unset: where they are chunked)."""
+    reserve: str = "prompt"
+    """Whether pages are taken for the `prompt` or the `whole` request at admission."""
+    ahead: int = 0
+    """Iterations that are settled before the one under way ends."""
+    poll: int = 1
+    """New requests are looked for every so many iterations."""
+
+    @property
+    def beside(self) -> bool:
+        """Whether prompts run beside decoding sequences."""
+        return self.scheduler == "chunked" if self.mixed is None else self.mixed
+
+
+class LaunchRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Defaults that an engine takes on some chips (see `launch.py`): those of a family, with names, with so much memory, with
+    a native format."""
+
+    source: str
+    family: str = ""
+    names: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    format: str = ""
+    least_gib: float = 0.0
+    below_gib: float = float("inf")
+    memory: dict[str, Any] = {}
+    scheduling: dict[str, Any] = {}
+    host: dict[str, Any] = {}
