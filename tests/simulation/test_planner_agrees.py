@@ -101,7 +101,7 @@ def test_the_planner_agrees_at_every_batch_and_length():
     ]
     tpot, ttft, tokens = (numpy.abs([error[place] for error in found]) for place in range(3))
     assert len(found) > 100
-    for values, share, most in ((tpot, 0.93, 0.08), (tokens, 0.93, 0.08), (ttft, 0.8, 0.25)):
+    for values, share, most in ((tpot, 0.93, 0.08), (tokens, 0.93, 0.08), (ttft, 0.75, 0.25)):
         assert numpy.mean(values < 0.03) >= share
         assert values.max() < most
 

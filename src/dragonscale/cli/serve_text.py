@@ -211,7 +211,8 @@ def _costs(report: Any, best: Any) -> list[str]:
     if best.replicas is not None:
         money = "" if best.fleet_usd_per_h is None else f", ${best.fleet_usd_per_h:,.0f}/h"
         lines.append(
-            f"{amount(report.workload.rate_per_s, 'count')} requests/s: {best.replicas:,} replicas at 85% of "
+            f"{amount(report.workload.rate_per_s, 'count')} requests/s: {best.replicas:,} replicas at "
+            f"{report.workload.rate_per_s / best.replicas / best.requests_per_s:.0%} of "
             f"{amount(best.requests_per_s, 'count')}/s or less, {best.fleet_chips:,} chips{money}"
         )
     return lines

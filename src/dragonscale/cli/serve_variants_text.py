@@ -68,7 +68,7 @@ def prefix_lines(found: Any) -> list[str]:
         f"prefix cache: {found.shared_tokens:,} tokens of each prompt, {amount(found.prefix_bytes, 'bytes')} on each chip",
         f"  prefill {amount(found.prefill_computed_s, 's')} computed, {amount(found.prefill_from_hbm_s, 's')} with the prefix in HBM, "
         f"{amount(found.prefill_from_host_s, 's')} loaded from the host",
-        f"  all requests share one, held once on each data rank; room for {max(1, int(found.prefixes_hbm)):,} in HBM, "
-        f"{found.prefixes_host:,.0f} in each 100GB of host memory per chip",
+        "  all requests share one, which every data rank holds once",
+        f"  room for {max(1, int(found.prefixes_hbm)):,} in HBM, {found.prefixes_host:,.0f} in each 100GB of host memory per chip",
         found.advice,
     ]

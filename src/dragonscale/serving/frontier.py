@@ -302,16 +302,20 @@ MOST_LOAD = 0.97
 """The same with a target, however loose: rates are not known better."""
 
 
-def load_for(config: Config, ttft: float | None) -> float:
-    """How much of its rate a replica can be asked for, so that requests that find all its places taken still get their first token
-    in time on average: those wait for one of `batch` places to become free (M/M/c, after Sakasegawa)."""
-    if ttft is None or not config.meets:
+def load_for(config: Config, ask: Ask) -> float:
+    """How much of its rate a replica can be asked for. At a batch that the targets limit, so many requests are in flight on average
+    and a burst finds places: the targets, which are means, still hold. At the largest batch that fits, a request that finds all
+    places taken waits for one (M/M/c, after Sakasegawa), and still has to get its first token in time."""
+    if not config.meets or (ask.ttft is None and (ask.tpot is None or config.batch == config.most)):
         return LOAD
-    places, latency, slack = config.batch, float(config.state.latency), ttft - float(config.state.ttft)
+    if ask.ttft is None:
+        return MOST_LOAD
+    places, latency, slack = config.most, float(config.state.latency), ask.ttft - float(config.state.ttft)
     low, high = 0.5, MOST_LOAD
     for _ in range(30):
         load = (low + high) / 2
-        wait = load ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - load)) * latency
+        taken = load * config.batch / places
+        wait = taken ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - taken)) * latency
         low, high = (load, high) if wait <= slack else (low, load)
     return low
 
@@ -319,7 +323,7 @@ def load_for(config: Config, ttft: float | None) -> float:
 def replicas_for(config: Config, ask: Ask) -> int:
     """Replicas for the rate that is asked for, each loaded as far as the target for the first token allows."""
     assert ask.rate is not None
-    return max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask.ttft)) - 1e-9))
+    return max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask)) - 1e-9))
 
 
 def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
