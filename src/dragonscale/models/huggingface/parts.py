@@ -76,22 +76,21 @@ def latent_attention(f: Fields, **options: Any) -> LatentAttention:
 def _stretched(stated: int | None, scaling: object) -> int | None:
     """The context with YaRN's stretch of the original one, where a config states the shorter (vllm/config/model.py does the same;
     most state the stretched length)."""
-    if (
-        stated is None
-        or not isinstance(scaling, Mapping)
-        or (scaling.get("rope_type") or scaling.get("type")) != "yarn"
-    ):
+    if stated is None or not isinstance(scaling, Mapping):
         return stated
+    kind = scaling.get("rope_type") or scaling.get("type")
     factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
-    known = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (factor, original))
-    return max(stated, round(original * factor)) if known else stated  # pyright: ignore[reportOperatorIssue]
+    if kind != "yarn" or not isinstance(factor, int | float) or not isinstance(original, int) or not 1 <= factor <= 1e6:
+        return stated
+    return max(stated, round(original * factor))
 
 
 def decoder(f: Fields, layers: Sequence[Layer], **options: Any) -> Transformer:
     """The frame: embedding, layers, final norm and head."""
     spelt = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
     given = [f.natural(name) for name in spelt]  # some files have two, which need not agree
-    context = _stretched(next((length for length in given if length), None), f.value("rope_scaling", "rope_parameters"))
+    scaling = f.value("rope_scaling") or f.value("rope_parameters")
+    context = _stretched(next((length for length in given if length), None), scaling)
     frame: dict[str, Any] = {
         "name": f.text("model_type") or f.what,
         "d_model": d_model(f),
