@@ -23,14 +23,13 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine
 from dragonscale.serving.lines import IterationCost
+from dragonscale.serving.narrowing import narrowed
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.prompting import Served, decode_steps, served
 from dragonscale.serving.space import DEGREES, Formats, Lot, lots
 from dragonscale.serving.speculation import Draft, loop_seconds
 from dragonscale.serving.steady import Steady
 
-ROUNDS = 4
-"""Of narrowing down a batch, an eighth of the range each: enough for gaps of thousands."""
 WATERMARK = 0.01
 """The part of the cache's pages that the admission of a further sequence leaves free (vLLM's block manager)."""
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
@@ -141,49 +140,7 @@ def judge(
         return _judged(model, lot, engine, ask, places, batch, most, room, draft)
 
     found = at(rows)
-    return found if batches is not None else [*found, *_between(at, rows, found)]
-
-
-def _between(
-    at: Callable[[Sequence[tuple[int, int]]], list[Config]], rows: Sequence[tuple[int, int]], found: Sequence[Config]
-) -> list[Config]:
-    """For each plan the largest batch that meets the targets, where a larger one of the range misses them: narrowed down by a few
-    batches at a time. Plans that would be beaten even at the larger batch are left as they are."""
-    met, missed = _edges(rows, found)
-    goal = max((one.tokens_per_chip for one in met.values()), default=0.0)
-    open_ = {
-        place: (one.batch, missed[place].batch)
-        for place, one in met.items()
-        if place in missed and missed[place].tokens_per_chip >= goal
-    }
-    more: list[Config] = []
-    for _ in range(ROUNDS):
-        wanted = [(place, batch) for place, (low, high) in open_.items() for batch in _inside(low, high)]
-        if not wanted:
-            break
-        tried = at(wanted)
-        more += tried
-        for (place, batch), one in zip(wanted, tried, strict=True):
-            low, high = open_[place]
-            open_[place] = (max(low, batch), high) if one.meets else (low, min(high, batch))
-    return more
-
-
-def _edges(rows: Sequence[tuple[int, int]], found: Sequence[Config]) -> tuple[dict[int, Config], dict[int, Config]]:
-    """The largest batch of each plan that meets the targets, and the next one, which does not."""
-    met, missed = dict[int, Config](), dict[int, Config]()
-    for (place, _), one in zip(rows, found, strict=True):
-        if one.meets:
-            met[place] = one
-            missed.pop(place, None)
-        else:
-            missed.setdefault(place, one)
-    return met, missed
-
-
-def _inside(low: int, high: int, count: int = 7) -> list[int]:
-    """Some whole numbers between two, evenly apart."""
-    return sorted({low + round((high - low) * part / (count + 1)) for part in range(1, count + 1)} - {low, high})
+    return found if batches is not None else [*found, *narrowed(at, rows, found)]
 
 
 def _batches(given: Sequence[int] | None, most: int) -> list[int]:

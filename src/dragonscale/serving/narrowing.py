@@ -1,0 +1,63 @@
+"""From a range of batches to the largest that meets the targets: whole numbers between two of the range, a few at a time."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+ROUNDS = 4
+"""Of narrowing down a batch, an eighth of the range each: enough for gaps of thousands."""
+
+
+class Tried(Protocol):
+    """A configuration that was judged."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def meets(self) -> bool: ...
+    @property
+    def tokens_per_chip(self) -> float: ...
+
+
+One = TypeVar("One", bound=Tried)
+
+
+def narrowed(
+    at: Callable[[Sequence[tuple[int, int]]], list[One]], rows: Sequence[tuple[int, int]], found: Sequence[One]
+) -> list[One]:
+    """For each plan the largest batch that meets the targets, where a larger one of the range misses them: narrowed down by a few
+    batches at a time. Plans that would be beaten even at the larger batch are left as they are."""
+    met, missed = _edges(rows, found)
+    goal = max((one.tokens_per_chip for one in met.values()), default=0.0)
+    open_ = {
+        place: (one.batch, missed[place].batch)
+        for place, one in met.items()
+        if place in missed and missed[place].tokens_per_chip >= goal
+    }
+    more: list[One] = []
+    for _ in range(ROUNDS):
+        wanted = [(place, batch) for place, (low, high) in open_.items() for batch in _inside(low, high)]
+        if not wanted:
+            break
+        tried = at(wanted)
+        more += tried
+        for (place, batch), one in zip(wanted, tried, strict=True):
+            low, high = open_[place]
+            open_[place] = (max(low, batch), high) if one.meets else (low, min(high, batch))
+    return more
+
+
+def _edges(rows: Sequence[tuple[int, int]], found: Sequence[One]) -> tuple[dict[int, One], dict[int, One]]:
+    """The largest batch of each plan that meets the targets, and the next one, which does not."""
+    met, missed = dict[int, One](), dict[int, One]()
+    for (place, _), one in zip(rows, found, strict=True):
+        if one.meets:
+            met[place] = one
+            missed.pop(place, None)
+        else:
+            missed.setdefault(place, one)
+    return met, missed
+
+
+def _inside(low: int, high: int, count: int = 7) -> list[int]:
+    """Some whole numbers between two, evenly apart."""
+    return sorted({low + round((high - low) * part / (count + 1)) for part in range(1, count + 1)} - {low, high})
