@@ -19,6 +19,8 @@ from dragonscale.evidence.serving_rows import ServingRow, run_of
 from tools.refit import FreeConstant, Responses, fit, grouped, labelled, spread
 
 Predict = Callable[[tuple[str, Sequence[Any], dict[str, float]]], np.ndarray]
+EACH = 4
+"""Runs of a deployment that are fitted."""
 SHARES = 8
 """Parts into which the runs of a half are dealt for the workers, whole deployments together."""
 
@@ -26,6 +28,16 @@ SHARES = 8
 def half_of(row: ServingRow) -> int:
     """0 or 1 for a model on a chip."""
     return zlib.crc32(f"{row.model} {row.chip}".encode()) & 1
+
+
+def few_deployments(rows: Sequence[ServingRow], most: int) -> list[ServingRow]:
+    """At most so many runs: up to four of a deployment, evenly from the first to the last, because its step times are tabulated
+    once for all of them."""
+    deployed: dict[tuple[str, ...], list[ServingRow]] = defaultdict(list)
+    for row in rows:
+        deployed[(row.model, row.chip, row.plan)].append(row)
+    some = [spread(own, EACH) for own in deployed.values()]
+    return [row for own in spread(some, max(most // EACH, 1)) for row in own]
 
 
 def settled(responses: Responses) -> dict[str, float]:
@@ -44,9 +56,10 @@ def scored_halves(
         for side in (0, 1):
             train, test = ([row for row in rows if (half_of(row) == side) == own] for own in (True, False))
             if train and test:
-                constants = settled(responses_of(name, spread(train, most), free[name]))
+                chosen = few_deployments(train, most)
+                constants = settled(responses_of(name, chosen, free[name]))
                 shown = ", ".join(f"{path} {value:.3g}" for path, value in constants.items())
-                told.append(f"{name}, settled on {len(spread(train, most))} runs of half {side}: {shown}")
+                told.append(f"{name}, settled on {len(chosen)} runs of half {side}: {shown}")
                 shares = defaultdict(list)
                 for row in test:
                     shares[zlib.crc32(f"{row.model} {row.chip} {row.plan}".encode()) % SHARES].append(row)
