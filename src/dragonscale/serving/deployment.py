@@ -62,6 +62,11 @@ class Deployment:
         return sum(section.repeat for section, single in pairs if section.ops != single.ops)
 
     @cached_property
+    def recurrent(self) -> int:
+        """Layers of linear attention."""
+        return sum(one.repeat for one in self.sections if any(op.function in ("scan", "delta") for op in one.ops))
+
+    @cached_property
     def kv_heads(self) -> int:
         """KV heads of the layer with the fewest that has a cache; a latent is one head."""
         found = [

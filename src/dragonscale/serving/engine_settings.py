@@ -99,6 +99,8 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """To issue a layer of experts, in addition."""
     latent_layer_s: float = 0.0
     """To issue a layer of latent attention (MLA), in addition."""
+    recurrent_layer_s: float = 0.0
+    """To issue a layer of linear attention, in addition."""
     step_s: float = 0.0
     """Exposed in every iteration."""
     sequence_s: float = 0.0

@@ -308,5 +308,6 @@ def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any]
     replayed = where(known["prompts"] > 0, host.prompt_graphs, captured(rows, host.graph_sizes) & host.graphs)
     routed = sum(line.issued * line.times for line in cost.lines if line.term == "experts") / EXPERT_KERNELS
     pace = issued * host.kernel_s + routed * host.expert_layer_s + deployment.latent * host.latent_layer_s
+    pace = pace + deployment.recurrent * host.recurrent_layer_s
     cost.issuing = where(replayed, 0.0, pace)
     cost.streaming = host.token_stream_s * known["streamed"]
