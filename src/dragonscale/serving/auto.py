@@ -15,6 +15,7 @@ from importlib import resources
 import msgspec
 
 from dragonscale.hardware import Chip, Torus
+from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.serving.legality import runs_on
 from dragonscale.training.legality import family
@@ -34,6 +35,7 @@ class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     family: str = ""
     names: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     format: str = ""
     without: str = ""
     least_experts: int = 0
@@ -60,6 +62,8 @@ def auto_choice(chip: Chip, model: Transformer, chips: int | None = None) -> Eng
     several, latent = _several_nodes(chip, model, chips), _latent(model)
     for one in engine_choices():
         if one.names and chip.name not in one.names:
+            continue
+        if one.models and not any(part in model.name.lower() for part in one.models):
             continue
         lacks = one.format and chip.format(one.format) != "native"
         has = one.without and chip.format(one.without) == "native"
@@ -90,4 +94,5 @@ def _several_nodes(chip: Chip, model: Transformer, chips: int | None) -> bool:
     if chips is not None:
         return chips > NODE
     rack = chip.network.levels[0].degree > NODE
-    return rack or count_parameters(model).total > FREE * NODE * chip.visible
+    stored = min(dtype_bytes(model.weight_dtypes.get("experts", "fp8")), 1.0)
+    return rack or count_parameters(model).total * stored > FREE * NODE * chip.visible
