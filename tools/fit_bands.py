@@ -5,7 +5,7 @@
     python -m tools.fit_bands serving --write    # and write src/dragonscale/serving/errors.toml
 
 How is told in `dragonscale/evidence/training_bands.py` and `serving_bands.py`. `generic` is no stack and no engine that was
-measured: every training run and every fifth served run is judged by it too."""
+measured: every training run and every tenth served run is judged by it too."""
 
 import argparse
 from collections import defaultdict
@@ -60,7 +60,9 @@ def served(engine: str = "", sampled: bool = False) -> dict[str, list[ServedResi
     """How far every served run and every published latency and rate is from what was expected, by its own engine or another."""
     runs, reasons = served_runs(MEASURED / "serving.csv.gz")
     if engine:
-        return served_residuals(predict_all([as_shipped(run, engine) for run in runs[:: 5 if sampled else 1]], reasons))
+        return served_residuals(
+            predict_all([as_shipped(run, engine) for run in runs[:: 10 if sampled else 1]], reasons)
+        )
     cases, reasons = inference_cases(MEASURED / "inference.csv.gz")
     found, more = served_residuals(predict_all(runs, reasons)), inference_residuals(attempt(cases, expect, reasons))
     return {measure: [*found[measure], *more[measure]] for measure in found}

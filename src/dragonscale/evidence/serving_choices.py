@@ -6,7 +6,7 @@ closed loop serves clients x output tokens in the time that one request takes, s
 
 cost = chips x (TTFT + (output - 1) x TPOT) / (clients x output)
 
-A user chooses under a limit on TPOT. A run that is slower than the limit counts as dearer by as much as it misses it,
+A user chooses under a limit on TPOT that can be kept: groups of which no run keeps it are no choice there. A run that is slower than the limit counts as dearer by as much as it misses it,
 cost x TPOT / limit, in the prediction by its predicted TPOT and in the measurement by its measured one. The regret of a group
 at a limit is what the run with the least predicted cost really costs over the least measured one. With a hard limit a run that
 misses it by a hair is no choice at all; this is counted apart (`hard`), and there the regret is that of picks that keep it."""
@@ -64,8 +64,9 @@ def counted(one: Latency, limit: float | None) -> float:
 
 
 def under(groups: Sequence[Sequence[Alternative]], limit: float | None) -> list[Choice]:
-    """The choice in every group under a limit on TPOT, or under none."""
-    return [weigh([(counted(seen, limit), counted(guess, limit)) for seen, guess in group]) for group in groups]
+    """The choice in every group under a limit on TPOT that some run of it keeps, or under none."""
+    open_to = [group for group in groups if not limit or any(seen[1] <= limit for seen, _ in group)]
+    return [weigh([(counted(seen, limit), counted(guess, limit)) for seen, guess in group]) for group in open_to]
 
 
 def hard(groups: Sequence[Sequence[Alternative]], limit: float) -> dict[str, Any]:
