@@ -79,7 +79,7 @@ def write_served(write: bool) -> None:
         whole = left_out_served(found, measure, tail, lambda one: one.kind.generation, stretch)
         kinds = served_kinds(found, tail)
         others = served_kinds(unnamed[measure], tail) if unnamed[measure] else {}
-        kinds |= {name: row for name, row in others.items() if name.endswith(f" {UNNAMED[0]}")}
+        kinds |= {name: row for name, row in others.items() if name.endswith(f" * {UNNAMED[0]}")}
         print(
             f"{measure:<8} {len(held):5d} runs, {sum(held) / len(held):.0%} inside with their model on their chip left out"
         )
