@@ -247,3 +247,32 @@ def test_a_replica_needs_a_place(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_model_that_does_not_fit_is_infeasible(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "llama3-70b", "--on", "h100:1", "--rate", "1/s"]) == 3
     assert "GB a chip are missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("engine", "clients", "prompt"),
+    [("vllm", 1, "120000"), ("vllm", 3, "2048"), ("sglang", 32, "128"), ("trtllm", 8, "8192")],
+)
+def test_clients_get_what_the_planner_says_of_their_batch(
+    engine: str, clients: int, prompt: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = [
+        "llama3.1-8b",
+        "--on",
+        "h200:1",
+        "--plan",
+        "tensor=1",
+        "--engine",
+        engine,
+        "--prompt",
+        prompt,
+        "--output",
+        "256",
+    ]
+    planned = asked(["serve", *same, "--batch", str(clients)], capsys)["configs"][0]
+    run = asked(["simulate", *same, "--clients", str(clients), "--requests", "800"], capsys)
+    assert run["latency"]["tpot_s"]["mean"] == pytest.approx(planned["tpot_s"], rel=0.03)
+    assert run["latency"]["ttft_s"]["mean"] == pytest.approx(planned["ttft_s"], rel=0.03)
+    assert run["rates"]["output_tokens_per_s_per_chip"] == pytest.approx(
+        planned["output_tokens_per_s_per_chip"], rel=0.03
+    )

@@ -33,15 +33,15 @@ class SimulateQuestion:
     clients: int = 0
     """Clients that each wait for their output before they ask again, instead of a rate."""
     ramp: str = ""
-    """Time over which the clients begin, one after another; without it all at once."""
+    """Time over which the clients begin, one after another (0s: all at once); without it, that of one request."""
     requests: str = "10000"
     """How many requests in all."""
     prompt: str = ""
     """Prompt tokens, on average (2048)."""
     output: str = ""
     """Output tokens, on average (256)."""
-    lengths: str = "fixed"
-    """fixed, uniform (from half to one and a half) or lognormal."""
+    lengths: str = ""
+    """fixed, uniform (from half to one and a half), varied (outputs alone do; of --clients without it) or lognormal."""
     cv: float = 1.0
     """Coefficient of variation of lognormal lengths."""
     arrivals: str = "poisson"

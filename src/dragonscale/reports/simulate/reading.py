@@ -75,9 +75,14 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
         overhead_s=deployment.engine.host.front_s(traffic.prompt),
         queue_limit=question.queue_limit or None,
     )
+    settle = 0.0
+    if isinstance(traffic.source, sim.ClosedLoop) and not question.ramp:
+        traffic = replace(traffic, source=_spread(traffic, traffic.source, fleet))
+        settle = question.clients / max(traffic.source.requests, 1)
     options = sim.SimulationOptions(
         seed=question.seed,
-        warmup=question.warmup,
+        warmup=max(question.warmup, min(2 * settle, 0.3)),
+        cooldown=min(settle, 0.2),
         ttft_s=parse(question.ttft, "s", "--ttft") if question.ttft else math.inf,
         tpot_s=parse(question.tpot, "s", "--tpot") if question.tpot else math.inf,
         events=events,
@@ -85,6 +90,15 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
     chosen = _chosen(question.engine or saved.engine, deployment)
     notes = (*chosen, *_prices(question, str(deployment.piece))[1], *forced)
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes)
+
+
+def _spread(traffic: AskedTraffic, clients: sim.ClosedLoop, fleet: sim.Fleet) -> sim.ClosedLoop:
+    """Clients that begin one after another over the time of one request, so that requests are in every phase at any time, as they
+    are on a server that has been up for long. The first and last of them, while it fills and empties, are not measured."""
+    each = max(round(clients.clients / max(fleet.pool.replicas, 1)), 1)
+    step = fleet.pool.times.step(each, each * (traffic.prompt + traffic.output / 2))
+    prompts = (fleet.prefill or fleet.pool).times.step(0, 0.0, [(traffic.prompt, 0)])
+    return replace(clients, ramp_s=fleet.overhead_s + traffic.output * step + each * prompts)
 
 
 def _deployment(name: str, question: SimulateQuestion, saved: SavedPlan) -> Deployment:

@@ -190,7 +190,7 @@ def _latency(summary: Summary) -> Latency:
 def _analytic(asked: SimulateAsked, result: SimulationResult) -> Analytic | None:
     """The planner's steady state at the mean batch; only of requests that are all alike, for which there is one."""
     question = asked.question
-    alike = question.lengths == "fixed" and not (question.trace or question.prefixes or question.autoscale)
+    alike = question.lengths in ("fixed", "varied") and not (question.trace or question.prefixes or question.autoscale)
     if asked.prefill is not None or asked.fleet.pool.scheduler.draft or not alike or not result.outcome.finished:
         return None
     deployment = asked.deployment

@@ -49,6 +49,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     if not coming:
         clients = 0 if traffic.rate else saved.batch * replicas
         words |= {"rate": traffic.rate, "clients": clients, "ramp": question.ramp or (traffic.ramp if clients else "")}
+    words["lengths"] = question.lengths or ("varied" if words.get("clients", question.clients) else "fixed")
     if traffic.cached and not (question.prefixes or question.trace):
         shared = round(read_tokens(prompt, "--prompt") * traffic.cached)
         words["prefixes"] = f"1x{shared}" if shared else ""

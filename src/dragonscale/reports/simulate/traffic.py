@@ -12,8 +12,9 @@ from dragonscale.simulation.distributions import Arrivals, Lengths
 from dragonscale.units import parse, parse_count
 
 ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
-LENGTHS = {"fixed": 1, "uniform": 2, "lognormal": 8}
-"""Kinds of lengths, and how many times the mean is the longest that step times are tabulated for."""
+LENGTHS = {"fixed": 1, "uniform": 2, "varied": 2, "lognormal": 8}
+"""Kinds of lengths, and how many times the mean is the longest that step times are tabulated for. Clients whose outputs are all
+equally long fall into step and send their prompts together; of `varied` outputs they do not."""
 MOST_REQUESTS = 100_000_000
 
 
@@ -35,10 +36,10 @@ def read_tokens(text: str, what: str) -> int:
     return found
 
 
-def _lengths(question: SimulateQuestion, tokens: int) -> Lengths:
+def _lengths(question: SimulateQuestion, tokens: int, varied: bool) -> Lengths:
     if question.lengths not in LENGTHS:
         raise unknown("kind of lengths called", question.lengths, LENGTHS)
-    if question.lengths == "uniform":
+    if question.lengths == "uniform" or (question.lengths == "varied" and varied):
         return sim.Uniform(max(1, tokens // 2), tokens + tokens // 2)
     return sim.Lognormal(tokens, question.cv, 32 * tokens) if question.lengths == "lognormal" else sim.Fixed(tokens)
 
@@ -55,7 +56,7 @@ def read_traffic(question: SimulateQuestion) -> AskedTraffic:
         return _replayed(question, requests)
     if question.ramp and not question.clients:
         raise InputError("--ramp is the time over which --clients begin; with a rate leave it out.")
-    sizes = (_lengths(question, prompt), _lengths(question, output))
+    sizes = (_lengths(question, prompt, varied=False), _lengths(question, output, varied=True))
     longest = (prompt + output) * LENGTHS[question.lengths]
     prefixes = read_prefixes(question.prefixes) if question.prefixes else None
     if question.clients:
