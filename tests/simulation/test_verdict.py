@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from dragonscale.reports.simulate.capacity import faster
+from dragonscale.reports.simulate.capacity import faster, missed_targets
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.reports.simulate.reading import read_question
 from dragonscale.reports.simulate.records import SimulateReport
 from dragonscale.reports.simulate.report import run_simulation
-from dragonscale.simulation import Fixed, Fleet, LinearTimes, OpenLoop, Poisson, Pool, Scheduler, simulate
+from dragonscale.simulation import Fixed, Fleet, LinearTimes, OpenLoop, Poisson, Pool, Scheduler, SimulationOptions, simulate
 from dragonscale.simulation.backlog import load_of, saturated_per_s
 
 ONE = SimulateQuestion(on="h100:1", plan="weights=fp8,compute=fp8,kv=fp8", requests="3000", engine="generic")
@@ -90,6 +90,16 @@ def test_the_target_that_is_missed_most_is_named() -> None:
         assert report.meets_slo is False
         assert report.bound_by == worst
         assert max(ratios, key=lambda name: ratios[name]) == f"{worst.lower()}_s"
+
+
+def test_a_target_is_met_where_enough_requests_meet_it() -> None:
+    """Not where a percentile, right to half a percent, is no more than the target."""
+    pool = Pool(LinearTimes(0.02, 0.0, 0.0, 0.0), 400_000)
+    traffic = OpenLoop(Poisson(1.0), 200, Fixed(100), Fixed(50))
+    for target, met in ((0.01999, 0.0), (0.02001, 1.0)):
+        result = simulate(Fleet(pool), traffic, SimulationOptions(tpot_s=target))
+        assert result.met == {"ttft_s": 1.0, "tpot_s": met}
+        assert list(missed_targets(result, {"tpot_s": target}, 95)) == ([] if met else ["tpot_s"])
 
 
 @pytest.mark.slow

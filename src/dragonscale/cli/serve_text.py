@@ -55,7 +55,7 @@ def _heading(report: Any) -> list[str]:
         f"{name} within {amount(value, 's')}" for name, value in (("TTFT", work.ttft_s), ("TPOT", work.tpot_s)) if value
     ]
     asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
-    told = f"{report.searched:,} configurations" + (f"; asked for: {', '.join(asked)}" if asked else "")
+    told = f"{report.searched:,} configurations" + (f"; asked for: {', '.join(asked)}" if report.workload.ttft_s or report.workload.tpot_s else "")
     return [*lines, told] if report.searched else lines
 
 
@@ -214,6 +214,7 @@ def _costs(report: Any, best: Any) -> list[str]:
             f"{amount(report.workload.rate_per_s, 'count')} requests/s: {best.replicas:,} replicas at "
             f"{report.workload.rate_per_s / best.replicas / best.requests_per_s:.0%} of "
             f"{amount(best.requests_per_s, 'count')}/s or less, {best.fleet_chips:,} chips{money}"
+            + ("; targets are means here, `dscale simulate` tells percentiles" if asked else "")
         )
     return lines
 

@@ -54,9 +54,13 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
         chunks.append((sequence, tokens))
         budget -= tokens
     waiting = replica.waiting
+    # What was known a step ago is scheduled already; only where that is nothing do all go that have come since.
+    scheduled = bool(
+        replica.batch.members or replica.prefilling or (waiting and waiting[0].seen <= replica.iterations)
+    )
     while waiting and not preempted and len(replica.batch.members) + len(replica.prefilling) < scheduler.sequences:
         sequence = waiting[0]
-        if sequence.seen > replica.iterations and (replica.batch.members or replica.prefilling):
+        if scheduled and sequence.seen > replica.iterations:
             break
         if sequence.ready:
             if not _enter(replica, sequence, now, need, 0, 0):

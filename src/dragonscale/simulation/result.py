@@ -65,7 +65,7 @@ class SimulationResult:
     """A run. Latencies are summaries of `queue_s`, `ttft_s`, `tpot_s`, `itl_s` and `e2e_s` with percentiles right to half
     a percent and 95% intervals (gaps between tokens within a run of equal steps count at the run's mean); `curves` are their distribution functions; `series` are (seconds, value) means over time
     of `pages` (share of the cache in use), `running` and `waiting` (requests in the fleet), `busy` (share of replicas)
-    and `replicas`; `checkpoints` and `departures` are the books at some arrivals and at the ends of some requests."""
+    and `replicas`; `met` is the share of requests that met each target; `checkpoints` and `departures` are the books at some arrivals and at the ends of some requests."""
 
     outcome: Outcome
     seconds: float
@@ -85,4 +85,5 @@ class SimulationResult:
     checkpoints: tuple[Checkpoint, ...] = ()
     departures: tuple[Checkpoint, ...] = ()
     served: tuple[ServedRequest, ...] = ()
+    met: dict[str, float] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)

@@ -90,5 +90,6 @@ def report(run: Simulation) -> SimulationResult:
         checkpoints=tuple(run.checkpoints),
         departures=tuple(run.departures),
         served=tuple(tally.served or ()),
+        met={name: _over(count, tally.measured) for name, count in tally.met.items()},
         trace=run.shared.recorder.trace() if run.shared.recorder is not None else {},
     )

@@ -40,6 +40,7 @@ class Tally:
         self.gaps = self.times["itl_s"]
         self.served: list[ServedRequest] | None = [] if keep else None
         self.arrived = self.finished = self.measured = self.good = 0
+        self.met = {"ttft_s": 0, "tpot_s": 0}
         self.refused: dict[str, int] = {}
         self.preempted = self.retried = 0
         self.input_tokens = self.output_tokens = 0
@@ -94,8 +95,10 @@ class Tally:
         times["e2e_s"].add(now - arrival)
         if output > 1:
             times["tpot_s"].add(tpot)
-        if ttft <= self.slo_ttft_s and tpot <= self.slo_tpot_s:
-            self.good += 1
+        soon, steady = ttft <= self.slo_ttft_s, tpot <= self.slo_tpot_s
+        self.met["ttft_s"] += soon
+        self.met["tpot_s"] += steady
+        self.good += soon and steady
         if self.served is not None:
             self.served.append(
                 ServedRequest(

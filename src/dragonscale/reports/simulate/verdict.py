@@ -61,7 +61,7 @@ def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, f
     target = render(asked.targets[name], "s")
     return (
         f"{NAMES[name]} is {value} at p{asked.percentile}, {ratio:.3g} times its target of {target}{others}; "
-        f"{result.throughput.good_share:.1%} of requests meet the targets. Lower with {_LOWER[name]}."
+        f"{result.met[name]:.1%} of requests meet it. Lower with {_LOWER[name]}."
     )
 
 
