@@ -11,7 +11,17 @@ from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.reports.simulate.reading import read_question
 from dragonscale.reports.simulate.records import SimulateReport
 from dragonscale.reports.simulate.report import run_simulation
-from dragonscale.simulation import Fixed, Fleet, LinearTimes, OpenLoop, Poisson, Pool, Scheduler, SimulationOptions, simulate
+from dragonscale.simulation import (
+    Fixed,
+    Fleet,
+    LinearTimes,
+    OpenLoop,
+    Poisson,
+    Pool,
+    Scheduler,
+    SimulationOptions,
+    simulate,
+)
 from dragonscale.simulation.backlog import load_of, saturated_per_s
 
 ONE = SimulateQuestion(on="h100:1", plan="weights=fp8,compute=fp8,kv=fp8", requests="3000", engine="generic")

@@ -55,9 +55,7 @@ def admit(replica: ReplicaState, now: float, need: int, preempted: bool) -> list
         budget -= tokens
     waiting = replica.waiting
     # What was known a step ago is scheduled already; only where that is nothing do all go that have come since.
-    scheduled = bool(
-        replica.batch.members or replica.prefilling or (waiting and waiting[0].seen <= replica.iterations)
-    )
+    scheduled = bool(replica.batch.members or replica.prefilling or (waiting and waiting[0].seen <= replica.iterations))
     while waiting and not preempted and len(replica.batch.members) + len(replica.prefilling) < scheduler.sequences:
         sequence = waiting[0]
         if scheduled and sequence.seen > replica.iterations:
