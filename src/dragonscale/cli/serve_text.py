@@ -216,7 +216,11 @@ def _costs(report: Any, best: Any) -> list[str]:
             f"{amount(report.workload.rate_per_s, 'count')} requests/s: {best.replicas:,} replicas at "
             f"{report.workload.rate_per_s / best.replicas / best.requests_per_s:.0%} of "
             f"{amount(best.requests_per_s, 'count')}/s or less, {best.fleet_chips:,} chips{money}"
-            + ("; targets are means here, `dscale simulate` tells percentiles" if asked else "")
+            + (
+                "; targets are means here, `dscale simulate` tells percentiles"
+                if report.workload.ttft_s or report.workload.tpot_s
+                else ""
+            )
         )
     return lines
 
