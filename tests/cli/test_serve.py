@@ -1,6 +1,7 @@
 """`dscale serve`: what it prints, what it refuses, and what it says when nothing fits or meets the targets."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ QUICK = ["--dtype", "fp8", "--top", "2"]
 def printed(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
     assert main(arguments) == code
     return capsys.readouterr().out
+
+
+def answered(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict:
+    return json.loads(printed([*arguments, "--json"], capsys))
 
 
 STABLE = {
@@ -255,3 +260,37 @@ def test_any_text_is_answered_or_refused(flag: str, text: str, capsys: pytest.Ca
     arguments = [*ASKED[:4], *QUICK, f"{flag}={text}"]
     assert main(arguments) in (0, 2, 3)
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_remedies_are_other_than_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """The largest batch that meets the target, larger slices only, and formats narrower than the checkpoint's own fp8."""
+    asked = ["serve", "deepseek-v3", "--on", "h200:8", "--tpot", "40ms"]
+    text = " ".join(printed([*asked, "--batch", "128"], capsys, code=3).split())
+    batch = int(re.search(r"A batch of (\d+) would", text).group(1))  # type: ignore[union-attr]
+    free = answered(asked, capsys)
+    assert batch == max(one["batch"] for one in free["configs"]) > 16
+    assert int(re.search(r"More chips would: h200:(\d+)", text).group(1)) > 8  # type: ignore[union-attr]
+    assert "Quantised to fp8" not in text
+    assert re.search(r"A batch of \d+ would make \+\d+% tokens, but its TPOT of \S+ misses the 40ms", free["advice"])
+
+
+def test_an_unattainable_tpot_is_told_what_drafts_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3-8b", "--on", "h100:1", "--tpot", "4ms"]
+    text = " ".join(printed(asked, capsys, code=3).split())
+    found = re.search(r"\(--speculate 0.7\) it would: ([\d.]+)ms .* batch (\d+), drafts", text)
+    assert found
+    drafted = answered([*asked, "--speculate", "0.7"], capsys)["configs"][0]
+    assert (f"{drafted['tpot_s'] * 1e3:.3g}", drafted["batch"]) == (found.group(1), int(found.group(2)))
+
+
+def test_chips_that_do_not_divide_heads_are_not_called_short_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(printed(["serve", "llama3.1-70b", "--on", "h100:3"], capsys, code=3).split())
+    assert "64 heads, which 3 chips do not divide" in text
+    assert "tensor=2 on h100:2 and tensor=4 on h100:4" in text
+    assert "memory" not in text
+
+
+def test_refused_formats_name_those_that_the_chip_has(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(printed(["serve", "llama3-8b", "--on", "v100:1", "--quantize", "fp8"], capsys, code=3).split())
+    assert "take --dtype fp16 or --quantize int4" in text
+    printed(["serve", "llama3-8b", "--on", "v100:1", "--quantize", "int4"], capsys)

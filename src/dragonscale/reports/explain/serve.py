@@ -85,7 +85,7 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
     if not configs and refused:
         raise Infeasible(f"Not possible: {refused}.")
     if not configs:
-        raise InputError(" ".join(unfit(asked)[:2]))
+        raise InputError(" ".join(unfit(asked)[0][:2]))
     config = ranked(asked, configs)[0]
     where = f"{asked.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
     phases = _phases(asked, config)

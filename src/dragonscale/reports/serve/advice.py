@@ -1,32 +1,36 @@
-"""What bounds a configuration and what to change; why nothing fits or meets the targets, and what would."""
+"""What bounds a configuration and what to change; why nothing fits, and what would."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.hardware import Chip, Slice, chip_names, load_chip
+from dragonscale.hardware import Chip, Slice
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.transformer import kv_bytes_per_token
-from dragonscale.reports.serve.config import first, violations
+from dragonscale.reports.serve.config import first
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, LimitRow
-from dragonscale.reports.serve.refusals import possible
 from dragonscale.reports.serve.search import parameter_count, search
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import bits
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config
+from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import quality
 from dragonscale.serving.plan import ServingPlan
-from dragonscale.serving.space import slices_of, smallest_slice, splits
+from dragonscale.serving.space import parts_of, slices_of, smallest_slice, splits
 from dragonscale.units import render
 
 NARROWER = {"bf16": "fp8 or int8", "fp16": "fp8 or int8", "fp8": "4-bit", "int8": "4-bit"}
+NOTICEABLE = 1.25
+"""A batch that is so much larger is another choice; those between are only looked at to find where a target is just met."""
 
 
-def advice(config: Config, report: ConfigReport, configs: Sequence[Config], limits: Sequence[LimitRow]) -> str:
+def advice(
+    asked: ServeAsked, config: Config, report: ConfigReport, configs: Sequence[Config], limits: Sequence[LimitRow]
+) -> str:
     """What takes most of the best configuration's step, and what to change."""
     critical = next((row.value for row in limits if row.name == "critical batch"), math.inf)
     remedies = {
@@ -37,7 +41,7 @@ def advice(config: Config, report: ConfigReport, configs: Sequence[Config], limi
         "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
     }
     text = f"Decoding is bound by {config.bound_by}: {remedies[config.bound_by]}."
-    return f"{text} {_next_batch(config, configs)}".rstrip()
+    return f"{text} {_next_batch(asked, config, configs)}".rstrip()
 
 
 def _for_weights(config: Config, critical: float) -> str:
@@ -68,105 +72,42 @@ def _for_wires(config: Config, report: ConfigReport) -> str:
     return f"fewer than {axis}={getattr(plan, axis, plan.tensor)} ways, or a larger batch for each message"
 
 
-def _next_batch(config: Config, configs: Sequence[Config]) -> str:
-    """What the next larger batch of the same plan would do."""
-    same = [
+def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> str:
+    """What a noticeably larger batch of the same plan would do, and whether it would still meet the targets."""
+    larger = [
         one for one in configs if one.piece is config.piece and one.plan == config.plan and one.batch > config.batch
     ]
-    if not same:
+    if not larger:
         return f"{config.batch:,} is the largest batch that fits." if config.batch == config.most else ""
-    larger = min(same, key=lambda one: one.batch)
-    gain = larger.tokens_per_chip / config.tokens_per_chip - 1
-    if gain <= 0:
-        return "A larger batch would not make more tokens."
-    return (
-        f"A batch of {larger.batch:,} would make {gain:+.0%} tokens, each in {render(float(larger.state.tpot), 's')}."
-    )
-
-
-def missed(asked: ServeAsked, config: Config) -> list[str]:
-    """Why nothing meets the targets: what the nearest configuration lacks, and changes that would do, each computed."""
-    lacking = " and ".join(violations(asked, config))
-    lines = [
-        f"Nothing meets the targets. The nearest is {config.plan} on {config.piece}, batch {config.batch}: {lacking}."
+    apart = [one for one in larger if one.batch >= NOTICEABLE * config.batch]
+    other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
+    gain = other.tokens_per_chip / config.tokens_per_chip - 1
+    names = {"TTFT": (asked.ask.ttft, float(other.state.ttft)), "TPOT": (asked.ask.tpot, float(other.state.tpot))}
+    over = [
+        f"{name} of {render(found, 's')} misses the {render(target, 's')} asked for"
+        for name, (target, found) in names.items()
+        if target is not None and found > target
     ]
-    found = [*_changes(asked), _by_chip(asked)]
-    found = [text for text in found if text]
-    return [*lines, *(found or ["No chip of the catalogue does, in any format: ask for less."])]
+    made = f"{gain:+.0%} tokens" if gain > 0 else "no more tokens"
+    each = "" if asked.ask.output == 1 else f", each in {render(float(other.state.tpot), 's')}"
+    missing = f", but its {' and its '.join(over)}" if over else each
+    return f"A batch of {other.batch:,} would make {made}{missing}."
 
 
-def left_out(asked: ServeAsked, configs: Sequence[Config], chosen: Sequence[Config]) -> list[str]:
-    """The chips of several on which nothing fits, and those on which nothing meets the targets."""
-    if not asked.several:
-        return []
-    fits, meets, shown = (
-        {one.piece.chip.name for one in some} for some in (configs, [one for one in configs if one.meets], chosen)
-    )
-    names = {chip.name: str(piece or chip.name) for chip, piece in asked.targets if chip.name not in shown}
-    misses = [name for chip, name in names.items() if chip in fits and chip not in meets]
-    unfits = [name for chip, name in names.items() if chip not in fits]
-    lines = [f"Nothing fits on {', '.join(unfits)}."] if unfits else []
-    return [*lines, f"Nothing meets the targets on {', '.join(misses)}."] if misses else lines
+MEMORY = "Bound by memory: more chips, chips with more memory, or narrower formats."
+DIVISION = "Bound by how the model divides: take a number of chips that divides its heads."
 
 
-def _cheapest(configs: Sequence[Config]) -> Config | None:
-    """The cheapest that meets the targets, in the widest weights that do."""
-    met = [one for one in configs if one.meets]
-    return min(
-        met,
-        key=lambda one: (-bits(one.plan.weights), one.chips * float(one.piece.chip.price or math.inf), one.chips),
-        default=None,
-    )
+def unfit(asked: ServeAsked) -> tuple[list[str], str]:
+    """Why nothing fits at all, with the bytes that are missing and the smallest slice that holds the model; and what to change."""
+    piece = asked.targets[0][1]
+    uneven = "" if asked.several else _indivisible(asked, piece)
+    if not uneven:
+        return _too_large(asked), MEMORY
+    return [text for text in (uneven, _narrower_fit(asked)) if text], DIVISION
 
 
-def _changes(asked: ServeAsked) -> Iterator[str]:
-    """What else on the same chips would do: another batch, another plan, a larger slice, narrower formats."""
-    chip, piece = asked.targets[0]
-    free = replace(asked.question, weights="", compute="", kv="", attention="", dtype="")
-    given = asked.saved is not None
-    ways = (
-        (asked.batch is not None, {}, "A batch of {batch} would ({plan} on {piece})."),
-        (given, {"saved": None}, "Another plan would: {plan} on {piece}, batch {batch}."),
-        (
-            not (piece is None or asked.several or given),
-            {"targets": ((chip, None),)},
-            "More chips would: {piece} with {plan}, batch {batch}.",
-        ),
-        (asked.pinned and not given, {"question": free}, "Other formats would: {plan} on {piece}, batch {batch}."),
-        (
-            not (asked.pinned or given or asked.question.quantize),
-            {"question": replace(asked.question, quantize="any")},
-            "Quantised to {weights} it would: {plan} on {piece}, batch {batch} (--quantize {weights}; {quality}).",
-        ),
-    )
-    for open_, changed, text in ways:
-        found = _cheapest(search(replace(asked, batch=None, **changed))) if open_ else None
-        if found is not None:
-            narrow = found.plan.weights
-            yield text.format(
-                batch=found.batch, plan=found.plan, piece=found.piece, weights=narrow, quality=quality(narrow)
-            )
-
-
-def _by_chip(asked: ServeAsked) -> str:
-    """Another chip of the catalogue, in the formats that were asked for."""
-    if asked.everywhere:
-        return ""
-    tried = {chip.name for chip, _ in asked.targets}
-    others = [
-        chip for chip in (load_chip(name) for name in chip_names()) if chip.name not in tried and chip.price is not None
-    ]
-    targets = tuple((chip, None) for chip in others)
-    if asked.saved is not None or not targets:
-        asked = replace(asked, saved=None)
-    cheapest = _cheapest(search(possible(replace(asked, targets=targets))[0]))
-    if cheapest is None:
-        return ""
-    return f"The cheapest other chip that would: {cheapest.piece} with {cheapest.plan}, batch {cheapest.batch}."
-
-
-def unfit(asked: ServeAsked) -> list[str]:
-    """Why nothing fits at all: the bytes that are missing, and the smallest slice that holds the model."""
+def _too_large(asked: ServeAsked) -> list[str]:
     lines: list[str] = []
     engine = asked.engine_on(asked.targets[0][0])
     most = engine.scheduling.max_sequences
@@ -177,6 +118,27 @@ def unfit(asked: ServeAsked) -> list[str]:
         lines.append(_shortage(asked, chip, piece, formats))
         lines += [text for text in (_holds(asked, chip), _by_batch_fit(asked), _narrower_fit(asked)) if text]
     return lines or [f"No slice of the catalogue holds {asked.model.name} and one sequence."]
+
+
+def _indivisible(asked: ServeAsked, piece: Slice | None) -> str:
+    """That a slice has a number of chips that heads cannot be dealt out over, and what its parts lack."""
+    if piece is None or asked.saved is not None:
+        return ""
+    engine = asked.engine_on(piece.chip).name
+    if any(True for _ in splits(asked.model, piece, engine)):
+        return ""
+    heads = divisible(asked.model).heads
+    why = f"{asked.model.name} has {heads} heads, which {piece.chips} chips do not divide"
+    if heads % piece.chips == 0:
+        why = f"{engine} has no way to split {asked.model.name} over {piece.chips} chips"
+    parts = [part for part in parts_of(piece) if part.chips < piece.chips]
+    small = f", and {parts[-1]}, which it can be cut into, is too small" if parts else ""
+    found = sorted(search(replace(asked, targets=((piece.chip, None),))), key=lambda one: (one.chips, one.plan.pipe))
+    below = [one for one in found if one.chips < piece.chips][-1:]
+    above = [one for one in found if one.chips > piece.chips][:1]
+    below = [next(one for one in found if one.chips == below[0].chips)] if below else []
+    near = " and ".join(f"{one.plan} on {one.piece}" for one in (*below, *above))
+    return f"{why}{small}." + (f" It fits as {near}." if near else "")
 
 
 def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Formats) -> str:

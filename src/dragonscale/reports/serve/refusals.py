@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dragonscale.hardware import Chip, Slice
+from dragonscale.reports.serve.formats import formats_for
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.serving.checkpoint import bits, is_quantized, stored_in, told
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.legal import context_refusal, engine_refusal, format_refusal, refusal
-from dragonscale.serving.legality import WIDE, current_engines, pair_word, pairs, quality, rules
+from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
 from dragonscale.serving.plan import ServingPlan
 
 MOST_TOLD = 3
@@ -46,10 +47,20 @@ def _format_refusal(asked: ServeAsked, engine: str, chip: Chip, formats: Formats
 
 
 def _others(asked: ServeAsked, chip: Chip, engine: str) -> str:
-    """Engines that do have the formats, or else formats that can be asked for."""
+    """Engines that do have the formats, or else formats that can be asked for there."""
     able = [name for name in current_engines(chip) if name != engine]
     able = [name for name in able if replace(asked, engine=name).formats(chip)]
-    return f"take --engine {' or '.join(able)}" if able else "take --dtype bf16"
+    if able:
+        return f"take --engine {' or '.join(able)}"
+    wide = [weights for weights, compute in pairs(engine, chip) if weights == compute and weights in WIDE]
+    asking = [f"--dtype {wide[0]}"] if wide and bits(stored_in(asked.model)) >= bits(wide[0]) else []
+    words = [replace(asked.question, quantize=word, dtype="", weights="", compute="") for word in QUANTIZE[:-1]]
+    asking += [
+        f"--quantize {one.quantize}"
+        for one in words
+        if bits(one.quantize) <= bits(stored_in(asked.model)) and formats_for(one, engine, chip, asked.model)
+    ]
+    return f"take {' or '.join(asking)}" if asking else "take another chip"
 
 
 def possible(asked: ServeAsked) -> tuple[ServeAsked, list[str]]:

@@ -7,7 +7,7 @@ from dragonscale.hardware import Chip, parse_slice
 from dragonscale.hardware.prices import unpriced
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.reports.prices import price_rows
-from dragonscale.reports.serve.advice import advice, left_out, missed, unfit
+from dragonscale.reports.serve.advice import advice, unfit
 from dragonscale.reports.serve.config import config_report, iterations, kind_of
 from dragonscale.reports.serve.errors import expected_error
 from dragonscale.reports.serve.limits import limit_rows
@@ -21,6 +21,7 @@ from dragonscale.reports.serve.refusals import (
     possible,
     refused_notes,
 )
+from dragonscale.reports.serve.remedies import left_out, missed
 from dragonscale.reports.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
 from dragonscale.reports.serve.variants import disaggregation_report, prefix_report, speculation_report
 from dragonscale.serving.bands import ServedKind, is_mixture
@@ -49,8 +50,8 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
         report.notes = refused_notes(asked, refused, all_=True)
         return report
     if not configs:
-        report.notes = [*unfit(asked), *refused_notes(asked, refused, all_=False)]
-        report.advice = "Bound by memory: more chips, chips with more memory, or narrower formats."
+        why, report.advice = unfit(asked)
+        report.notes = [*why, *refused_notes(asked, refused, all_=False)]
         return report
     chosen, apart = ranked_apart(asked, configs)
     best = chosen[0]
@@ -73,7 +74,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
         *forced_notes(asked),
         *format_notes(asked, _told(asked, chosen, apart)),
     ]
-    report.advice = advice(best, report.configs[0], configs, report.limits)
+    report.advice = advice(asked, best, report.configs[0], configs, report.limits)
     return report
 
 
