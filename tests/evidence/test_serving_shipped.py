@@ -16,7 +16,7 @@ FILE = DATA / "serving.csv"
 def test_limits_are_the_engines_and_the_load_is_the_runs():
     for run in served_runs(FILE)[0]:
         shipped = as_shipped(run, "auto")
-        own = engine_on("auto", load_chip(run.row.chip), run.model, chips=run.plan.chips)
+        own = engine_on("auto", load_chip(run.row.chip), run.model, chips=run.plan.chips, plan=run.plan)
         assert shipped.engine == own
         assert shipped.budget == own.scheduling.max_tokens
         assert shipped.recipe.memory == own.memory.share

@@ -76,6 +76,8 @@ def broken(engine: str, piece: Slice, model: Transformer, plan: ServingPlan) -> 
         yield f"expert={plan.expert} of {world}"
     if experts and engine in ("vllm", "vllm-ep", "sglang-ep", "trtllm-ep") and plan.expert not in (1, world):
         yield f"{engine} with expert={plan.expert} of {world}"
+    if engine.endswith("-ep") and (plan.data < 2 or plan.expert != world or plan.pipe > 1):
+        yield f"{engine} is data-parallel attention with experts over all ranks, not {plan}"
     if experts and engine in ("trtllm", "trtllm-bench") and experts % plan.expert:
         yield f"{experts} experts over {plan.expert}"
     if engine in TODAY and (plan.width > 1 or plan.spread == "batch" or (plan.context > 1 and "trtllm" not in engine)):
@@ -121,7 +123,7 @@ def check_recommended(models: list[str], chips: list[str]) -> None:
                 configs = [] if refused else search(asked)
                 own, apart = ranked_apart(asked, configs) if configs else ([], [])
                 for one in (*own, *apart):
-                    engine = asked.engine_on(one.piece.chip).name
+                    engine = one.engine
                     assert not list(broken(engine, one.piece, asked.model, one.plan)), (
                         f"{engine} {one.piece} {one.plan}"
                     )

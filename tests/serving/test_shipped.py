@@ -2,7 +2,9 @@
 
 import pytest
 
+from dragonscale.reports.serve.hand_over import recommended
 from dragonscale.reports.serve.question import ServeQuestion, read_question
+from dragonscale.reports.serve.report import answer
 from dragonscale.reports.serve.search import search
 
 
@@ -56,3 +58,37 @@ def test_racks_are_used_as_racks() -> None:
     assert found.plan.expert >= 16
     sizes = {one.plan.expert for one in search(asked)}
     assert {36, 72} <= sizes
+
+
+def test_auto_is_decided_by_the_copy_and_not_by_the_slice() -> None:
+    """A copy on eight GPUs runs under one engine wherever it stands, and answers the same."""
+
+    def on(where: str) -> dict[tuple[str, int], tuple[str, float]]:
+        asked = read_question(ServeQuestion("deepseek-v3", where, tpot="30ms"))
+        return {
+            (str(one.plan), one.batch): (one.engine, one.tokens_per_chip) for one in search(asked) if one.chips == 8
+        }
+
+    eight = on("h200:8")
+    assert {engine for engine, _ in eight.values()} == {"sglang"}
+    assert on("h200:16") == on("h200:8,h200:16") == eight
+    asked = read_question(ServeQuestion("gpt-oss-120b", "gb200", batch="64"))
+    assert {one.engine for one in search(asked) if one.chips <= 8} == {"vllm"}
+    assert {one.engine for one in search(asked) if one.chips > 8} == {"sglang-ep"}
+
+
+def test_a_saved_answer_names_the_engine_of_its_copy() -> None:
+    asked = read_question(ServeQuestion("deepseek-v3", "h200:16", tpot="30ms", engine="auto,host.step_s=1e-4"))
+    report = answer(asked)
+    assert (report.workload.engine, report.configs[0].copies) == ("sglang,host.step_s=1e-4", 2)
+    assert report.workload.engine_why.endswith("on one server")
+    assert recommended(asked, report).engine == report.workload.engine
+
+
+def test_auto_takes_wide_expert_parallelism_for_wide_plans_only() -> None:
+    for plan, engine in {"tensor=8,pipe=2": "vllm", "data=16,expert=16": "sglang-ep", "tensor=16": "vllm"}.items():
+        asked = read_question(ServeQuestion("kimi-k2", "h200:16", plan=plan))
+        assert asked.engine_on(asked.targets[0][0]).name == engine
+    wide = [one for one in search(read_question(ServeQuestion("kimi-k2", "h200:16"))) if one.engine == "sglang-ep"]
+    assert wide
+    assert all(one.plan.is_wide for one in wide)

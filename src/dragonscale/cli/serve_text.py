@@ -26,6 +26,7 @@ def text_of(report: Any) -> str:
             configs_table(report.configs[len(own) :]),
             "",
         ]
+    lines[-1:] = [*table_notes(report), ""]
     lines += [*best_lines(report, best), ""]
     if len(report.frontier) > 1:
         lines += [frontier_table(report.frontier), ""]
@@ -79,7 +80,7 @@ def plan_text(one: Any) -> str:
 
 def configs_table(configs: Sequence[Any]) -> str:
     """The best configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
-    fleet = configs[0].replicas is not None
+    fleet, several = configs[0].replicas is not None, len({_chip(one) for one in configs}) > 1
     last = ["chips", "$/h"] if fleet else ["$/Mtok"]
     rows = [
         [
@@ -89,7 +90,7 @@ def configs_table(configs: Sequence[Any]) -> str:
             formats_text(one),
             one.batch,
             amount(one.ttft_s, "s"),
-            amount(one.tpot_s, "s"),
+            ("~" if several and "tpot" in one.estimated else "") + amount(one.tpot_s, "s"),
             f"{one.output_tokens_per_s_per_chip:,.0f}",
             *([one.fleet_chips, _hourly(one.fleet_usd_per_h)] if fleet else [dollars(one.cost_usd_per_mtok)]),
         ]
@@ -97,6 +98,32 @@ def configs_table(configs: Sequence[Any]) -> str:
     ]
     header = ["#", "slice", "plan", "formats", "batch", "TTFT", "TPOT", "tok/s/chip", *last]
     return table(header, rows, right=[0, *range(4, len(header))])
+
+
+def _chip(one: Any) -> str:
+    return one.copy_slice.partition(":")[0]
+
+
+def table_notes(report: Any) -> list[str]:
+    """What the table leaves open: other engines than the best's, numbers that rest on no run, whose prices were taken."""
+    configs, chips = report.configs, list(dict.fromkeys(_chip(one) for one in report.configs))
+    own = [one.engine for one in configs if one.quantized == configs[0].quantized]
+    rows = {
+        name: [f"#{number}" for number, engine in enumerate(own, 1) if engine == name] for name in dict.fromkeys(own)
+    }
+    told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
+    notes = [f"by {own[0]}; {told}"] if told else []
+    if len(chips) == 1:
+        return [line for note in notes for line in textwrap.wrap(note, WIDTH)]
+    guessed = list(dict.fromkeys(_chip(one) for one in configs if "tpot" in one.estimated))
+    notes += [f"~ estimated, not fitted: no such run was measured on {', '.join(guessed)}"] if guessed else []
+    kinds: dict[str, list[str]] = {}
+    for row in report.prices:
+        if row.chip in chips and row.kind:
+            kinds.setdefault(row.kind, []).append(row.chip)
+    told = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
+    notes += [f"prices: {told}"] if told else []
+    return [line for note in notes for line in textwrap.wrap(note, WIDTH)]
 
 
 def _hourly(value: float | None) -> str:

@@ -18,6 +18,7 @@ from dragonscale.hardware import Chip, Torus
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.serving.legality import runs_on
+from dragonscale.serving.plan import ServingPlan
 from dragonscale.training.legality import family
 
 AUTO = "auto"
@@ -55,8 +56,13 @@ def engine_choices() -> tuple[EngineChoice, ...]:
     return tuple(msgspec.convert(row, EngineChoice) for row in tomllib.loads(text)["choices"])
 
 
-def auto_choice(chip: Chip, model: Transformer, chips: int | None = None) -> EngineChoice:
-    """What people run there, with the reason; on a slice of so many chips, or on as many as the model needs."""
+def auto_choice(
+    chip: Chip, model: Transformer, chips: int | None = None, plan: ServingPlan | None = None
+) -> EngineChoice:
+    """What people run there, with the reason: for a copy of the model on so many chips, or on as many as it needs. Engines of wide
+    expert parallelism are taken for no other plan."""
+    if plan is not None and not plan.is_wide:
+        chips = min(chips or plan.chips, NODE)
     sections = model.program().sections
     experts = max((section.dims.get("e", 0) for section in sections), default=0)
     several, latent = _several_nodes(chip, model, chips), _latent(model)
@@ -75,9 +81,9 @@ def auto_choice(chip: Chip, model: Transformer, chips: int | None = None) -> Eng
     raise AssertionError("the last row of auto.toml has no conditions")
 
 
-def auto_engine(chip: Chip, model: Transformer, chips: int | None = None) -> str:
+def auto_engine(chip: Chip, model: Transformer, chips: int | None = None, plan: ServingPlan | None = None) -> str:
     """The name of the engine that people run there."""
-    return auto_choice(chip, model, chips).engine
+    return auto_choice(chip, model, chips, plan).engine
 
 
 def _latent(model: Transformer) -> bool:

@@ -88,6 +88,8 @@ class Config:
     drafts: int = 0
     chunks: int = 1
     chunk_tokens: int = 0
+    engine: str = ""
+    """The name of the engine that runs it."""
 
     @property
     def chips(self) -> int:
@@ -191,7 +193,7 @@ def _judged(
         found.append(
             Config(
                 lot.pieces[place], plans[place], int(own.batch), own, own.prefill, step_s, least, heavy,
-                per_token, bound, int(most[place]), meets, drafted, int(chunks), int(size),
+                per_token, bound, int(most[place]), meets, drafted, int(chunks), int(size), engine.name,
             )
         )  # fmt: skip
     return found
@@ -301,9 +303,9 @@ def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
 
 def first_of_each(configs: Sequence[Config], order: Callable[[Config], Any], count: int) -> list[Config]:
     """The first configurations in some order, one batch of each plan."""
-    chosen: dict[tuple[str, str], Config] = {}
+    chosen: dict[tuple[str, str, str], Config] = {}
     for one in sorted(configs, key=order):
-        chosen.setdefault((str(one.piece), str(one.plan)), one)
+        chosen.setdefault((str(one.piece), str(one.plan), one.engine), one)
         if len(chosen) >= count:
             break
     return list(chosen.values())

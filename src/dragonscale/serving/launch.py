@@ -23,6 +23,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.engine import Engine, adjust, load_engine, merge_groups, split_settings
 from dragonscale.serving.engine_settings import LaunchRow
+from dragonscale.serving.plan import ServingPlan
 from dragonscale.training.legality import family
 
 GIB = 2.0**30
@@ -74,12 +75,14 @@ STATED = {"reserve_bytes": 0.0, "rank_bytes": 0.0, "least_reserve_bytes": 0.0}
 
 
 def engine_on(
-    name: str, chip: Chip, model: Transformer, limits: LaunchLimits | None = None, chips: int | None = None
-) -> Engine:
+    name: str, chip: Chip, model: Transformer, limits: LaunchLimits | None = None, chips: int | None = None,
+    plan: ServingPlan | None = None,
+) -> Engine:  # fmt: skip
     """An engine by name (or `auto`: what people run for that model there) as it is launched on a chip: its constants, its
-    defaults there, settings in the name, then limits. `chips` is the size of the slice, where one is asked for."""
+    defaults there, settings in the name, then limits. `chips` are those of one copy of the
+    model and `plan` its plan, where they are known."""
     first, said = split_settings(name)
-    engine = load_engine(auto_choice(chip, model, chips).engine if first == AUTO else first)
+    engine = load_engine(auto_choice(chip, model, chips, plan).engine if first == AUTO else first)
     groups = merge_groups(launch_defaults(engine, chip), said)
     asked = limits.settings if limits is not None else {}
     if "memory" in asked and groups.get("memory", {}).get("share_of", engine.memory.share_of) == "static":

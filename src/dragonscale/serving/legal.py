@@ -23,6 +23,7 @@ from dragonscale.serving.legality import (
     pair_word,
     pairs,
     rules,
+    server_of,
 )
 from dragonscale.serving.plan import ServingPlan
 
@@ -139,7 +140,9 @@ def width_refusal(row: EngineLegality, chip: Chip, sizes: Divisible, plan: Servi
     if not why:
         return ""
     near = _neighbour(row, chip, sizes, plan)
-    return f"{why}; take {near}" if near else why
+    plain = f"--engine {server_of(row.name)}" if row.wide else ""
+    take = ", or ".join(one for one in (near, plain) if one)
+    return f"{why}; take {take}" if take else why
 
 
 def legal_widths(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingPlan) -> bool:
@@ -178,7 +181,20 @@ def _because(row: EngineLegality, word: str) -> str:
     return f" ({row.because[word]})" if word in row.because else ""
 
 
+def wide_refusal(engine: str, model: Transformer, chips: int = 0) -> str:
+    """That wide expert parallelism is nothing for a model without experts, nor for one chip."""
+    if not rules(engine).wide or (divisible(model).experts and chips != 1):
+        return ""
+    lacks = f"{model.name} has no experts" if not divisible(model).experts else "one chip has no others"
+    return f"{WIDE_WORDS.format(engine)}, and {lacks}; take --engine {server_of(engine)}"
+
+
+WIDE_WORDS = "{} is data-parallel attention with experts over all ranks"
+
+
 def _wrong_axes(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
+    if row.wide and plan.data == 1:
+        yield f"{WIDE_WORDS.format(row.name)}, and the plan has data=1"
     for axis in ("pipe", "data", "width", "context"):
         size = getattr(plan, axis)
         if size > 1 and not getattr(row, axis):
@@ -195,8 +211,9 @@ def _wrong_axes(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Ite
 
 def _wrong_experts(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Iterator[str]:
     world, ways = plan.data * plan.tensor, plan.expert
-    if world % ways or (row.expert == "world" and ways not in (1, world)):
-        allowed = f"1 or {world}" if row.expert == "world" else f"a divisor of {world}"
+    dealt = {world} if row.wide else {1, world} if row.expert == "world" else {ways}
+    if world % ways or ways not in dealt:
+        allowed = " or ".join(map(str, sorted(dealt))) if row.expert == "world" else f"a divisor of {world}"
         yield f"with tensor={plan.tensor} and data={plan.data} expert is {allowed}, not {ways}{_because(row, 'expert')}"
     if ways > sizes.experts and not (row.redundant and ways <= 2 * sizes.experts):
         yield f"{sizes.name} has {sizes.experts} experts, fewer than expert={ways}"
@@ -245,6 +262,8 @@ def _neighbour(row: EngineLegality, chip: Chip, sizes: Divisible, plan: ServingP
         one_off |= {"data": 1, "expert": min(plan.expert, plan.tensor)}
     if row.latent_data and sizes.latent and plan.data == 1:
         one_off |= {"data": plan.tensor, "tensor": 1, "expert": world if sizes.experts else 1}
+    if row.wide and plan.data == 1:
+        one_off |= {"data": world * plan.pipe, "tensor": 1, "expert": world * plan.pipe}
     tries: list[dict[str, object]] = [one_off] if one_off else []
     dealt = sorted(
         (ways for ways in range(1, world + 1) if world % ways == 0), key=lambda ways: abs(math.log(ways / plan.expert))

@@ -50,6 +50,8 @@ class EngineLegality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What each rank's part of block-scaled weights must be a multiple of (0: nothing)."""
     marlin: bool = False
     """Whether int4 weights take Marlin's shapes on NVIDIA's GPUs."""
+    wide: bool = False
+    """Whether it is data-parallel attention with experts over all ranks and nothing else (data > 1, expert = world)."""
     latent_data: bool = False
     """Whether models with latent attention need attention data parallelism."""
     upcasts: bool = False

@@ -53,6 +53,11 @@ class ServingPlan:
         """Chips of one copy of the model."""
         return self.tensor * self.data * self.context * self.width * self.pipe
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is wide expert parallelism: data-parallel attention with experts over all ranks."""
+        return self.data > 1 and self.expert == self.data * self.tensor == self.chips
+
     def __str__(self) -> str:
         default = ServingPlan()
         changed = [field.name for field in fields(self) if getattr(self, field.name) != getattr(default, field.name)]

@@ -203,7 +203,7 @@ def _notes(asked: ServeAsked, config: Config, phases: list[_Phase], shown: list[
     used = {one for line in shown for one in re.findall(r"[A-Za-z_]\w*", line.formula)}
     rates = [f"{name} = {value:.6g}" for name, value in letters.items() if name in used]
     expected = (
-        f"Expected of {asked.engine_on(config.piece.chip).name}: a decode step of {render(config.decode_s, 's')}, "
+        f"Expected of {config.engine}: a decode step of {render(config.decode_s, 's')}, "
         f"{config.decode_s / config.lower_s:.2f} times its bound of {render(config.lower_s, 's')} as sharded; TPOT "
         f"{render(float(state.tpot), 's')}, {config.tokens_per_chip:,.0f} tokens/s per chip, largest batch "
         f"{config.most:,}."

@@ -145,7 +145,7 @@ def _shortage(asked: ServeAsked, chip: Chip, piece: Slice | None, formats: Forma
     """What the largest piece that was looked at lacks."""
     where = piece or slices_of(chip)[-1]
     plan = asked.saved.plan if asked.saved is not None else _widest(asked, where, formats)
-    engine = asked.engine_on(chip)
+    engine = asked.engine_on(chip, chips=where.chips)
     room = capacity(Deployment(asked.model, where, plan, engine))
     length = asked.ask.prompt + asked.ask.output
     need = first(room.held(float(asked.batch or 1), float(length)))
@@ -165,11 +165,11 @@ def _widest(asked: ServeAsked, piece: Slice, formats: Formats) -> ServingPlan:
     words: dict[str, Any] = vars(formats)
     plans = [
         replace(plan, **words, spread=asked.spread)
-        for plan in splits(asked.model, piece, asked.engine_on(piece.chip).name)
+        for plan in splits(asked.model, piece, asked.engine_on(piece.chip, chips=piece.chips).name)
     ]
     if not plans:
         return ServingPlan(tensor=piece.chips, **words)
-    engine = asked.engine_on(piece.chip)
+    engine = asked.engine_on(piece.chip, chips=piece.chips)
     return min(plans, key=lambda plan: first(capacity(Deployment(asked.model, piece, plan, engine)).weights))
 
 

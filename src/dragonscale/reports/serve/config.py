@@ -25,7 +25,7 @@ def first(value: Any) -> float:
 
 def deployed(asked: ServeAsked, config: Config) -> Deployment:
     """The deployment that a configuration is of."""
-    return Deployment(asked.model, config.piece, config.plan, asked.engine_on(config.piece.chip))
+    return Deployment(asked.model, config.piece, config.plan, asked.engine_on(config.piece.chip, config.engine))
 
 
 def iterations(asked: ServeAsked, batch: int, deployment: Deployment) -> dict[str, Iteration]:
@@ -69,6 +69,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
         fleet_chips=chips, fleet_usd_per_h=None if chips is None or price is None else chips * float(price),
         prefill_chunks=config.chunks, chunk_tokens=config.chunk_tokens,
         violations=violations(asked, config), quantized=is_quantized(plan.weights, asked.model),
+        engine=asked.engine_words(config.engine),
     )  # fmt: skip
     add_bands(report, kind_of(asked, config))
     if full:
@@ -78,8 +79,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
 
 def kind_of(asked: ServeAsked, config: Config) -> ServedKind:
     """The kind of a configuration, as far as errors go."""
-    chip = config.piece.chip
-    return ServedKind(chip.name, asked.engine_on(chip).name, is_mixture(asked.model))
+    return ServedKind(config.piece.chip.name, config.engine, is_mixture(asked.model))
 
 
 def dtypes_of(config: Config) -> dict[str, str]:

@@ -30,8 +30,7 @@ def recommended(asked: ServeAsked, report: ServeReport) -> SavedPlan:
     pools = apart.pools[0] if apart is not None and apart.pays and apart.pools else None
     best = report.configs[0] if pools is None else pools.decode
     times = 1 if pools is None else _times(pools, asked.ask.rate)
-    question, limits, name = asked.question, asked.limits, best.copy_slice.partition(":")[0]
-    chip = next(chip for chip, _ in asked.targets if chip.name == name)
+    question, limits = asked.question, asked.limits
     prefill = SavedPrefill()
     if pools is not None:
         own = pools.prefill
@@ -40,7 +39,7 @@ def recommended(asked: ServeAsked, report: ServeReport) -> SavedPlan:
         parse_serving_plan(best.plan),
         question.model,
         _written(asked, best.copy_slice),
-        asked.engine_words(chip),
+        best.engine,
         best.batch,
         replicas=_replicas(best) if pools is None else pools.decodes * times,
         traffic=SavedTraffic(

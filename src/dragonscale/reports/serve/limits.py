@@ -10,7 +10,7 @@ from dragonscale.serving.frontier import Config
 def solved_limits(asked: ServeAsked, config: Config) -> list[ServingLimit]:
     """Critical batch, degrees, contexts and the largest batch of a configuration, as formulas and numbers."""
     ask = asked.ask
-    tokens = min(ask.new, asked.engine_on(config.piece.chip).scheduling.max_tokens)
+    tokens = min(ask.new, asked.engine_on(config.piece.chip, config.engine).scheduling.max_tokens)
     return find_limits(deployed(asked, config), config.batch, ask.prompt + ask.output // 2, tokens)
 
 

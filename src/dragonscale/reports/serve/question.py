@@ -1,5 +1,6 @@
 """What `dscale serve` was asked, read at the edge."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten, unknown
@@ -10,7 +11,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.reports.serve.formats import check_formats, formats_for, is_pinned, planned_formats
 from dragonscale.reports.serve.words import ServeQuestion, as_saved
 from dragonscale.serving.acceptance import read_acceptance
-from dragonscale.serving.auto import AUTO, auto_choice
+from dragonscale.serving.auto import AUTO, NODE, auto_choice
 from dragonscale.serving.disaggregation import alone
 from dragonscale.serving.engine import Engine, load_engine, split_settings
 from dragonscale.serving.formats import Formats, product_format
@@ -43,21 +44,35 @@ class ServeAsked:
     apart: bool = False
     notes: tuple[str, ...] = ()
 
-    def engine_on(self, chip: Chip) -> Engine:
-        """The engine as it is launched on a chip."""
-        engine = engine_on(self.engine, chip, self.model, self.limits, self._chips(chip))
+    @property
+    def is_auto(self) -> bool:
+        """Whether nobody named an engine."""
+        return self.engine.partition(",")[0].strip() == AUTO
+
+    def engine_on(self, chip: Chip, name: str = "", chips: int | None = None) -> Engine:
+        """The engine as it is launched on a chip: the one of that name of those that `auto` takes, or what it takes for a copy on
+        so many chips (for the plan that was given, for the slice that was asked for)."""
+        plan = None if self.saved is None else self.saved.plan
+        size = chips or (self._chips(chip) if plan is None else plan.chips)
+        engine = engine_on(self.engine_words(name), chip, self.model, self.limits, size, plan)
         return alone(engine) if self.apart else engine
 
-    def engine_words(self, chip: Chip) -> str:
-        """The engine on a chip as it can be asked for by name, with the settings that were said."""
-        name, comma, settings = self.engine.partition(",")
-        return f"{self.engine_on(chip).name}{comma}{settings}" if name.strip() == AUTO else self.engine
+    def engine_names(self, chip: Chip, sizes: Iterable[int]) -> dict[str, list[int]]:
+        """The engines to look at for copies of such sizes, each with its sizes."""
+        found: dict[str, list[int]] = {}
+        for chips in dict.fromkeys(sizes):
+            found.setdefault(self.engine_on(chip, chips=chips).name, []).append(chips)
+        return found
 
-    def why_engine(self, chip: Chip) -> str:
+    def engine_words(self, name: str) -> str:
+        """One of the engines that `auto` takes as it can be asked for by name, with the settings that were said."""
+        _, comma, settings = self.engine.partition(",")
+        return f"{name}{comma}{settings}" if name and self.is_auto else self.engine
+
+    def why_engine(self, chip: Chip, name: str) -> str:
         """Why this engine, where nobody named one."""
-        if self.engine.partition(",")[0].strip() != AUTO:
-            return ""
-        return auto_choice(chip, self.model, self._chips(chip)).why
+        found = (auto_choice(chip, self.model, chips) for chips in (NODE, NODE + 1)) if self.is_auto else ()
+        return next((one.why for one in found if one.engine == name), "")
 
     def _chips(self, chip: Chip) -> int | None:
         """Chips of the slice that was asked for."""
@@ -81,12 +96,12 @@ class ServeAsked:
         """Whether the formats were said."""
         return self.saved is not None or is_pinned(self.question)
 
-    def formats(self, chip: Chip) -> list[Formats]:
-        """The formats to look at on a chip: those that were said, or the checkpoint's own."""
+    def formats(self, chip: Chip, engine: str = "") -> list[Formats]:
+        """The formats to look at on a chip (by that engine): those that were said, or the checkpoint's own."""
         if self.saved is not None:
             plan = self.saved.plan
             return [Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)]
-        return formats_for(self.question, self.engine_on(chip).name, chip, self.model)
+        return formats_for(self.question, engine or self.engine_on(chip).name, chip, self.model)
 
 
 def read_question(question: ServeQuestion) -> ServeAsked:
@@ -108,7 +123,9 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     if saved is not None:
         chip, piece = targets[0]
-        launched = engine_on(engine, chip, model, limits, None if piece is None else piece.chips).name
+        chips = saved.plan.chips if saved.whole or piece is None else piece.chips
+        ways = replace(saved.plan, tensor=max(saved.plan.tensor * chips // saved.plan.chips, 1))
+        launched = engine_on(engine, chip, model, limits, chips, ways).name
         saved = replace(saved, plan=_merged(saved, question, targets, model, launched))
     ask = Ask(
         prompt=_tokens(question.prompt, "prompt"),

@@ -19,7 +19,7 @@ class ServeRequest(msgspec.Struct):
     engine_why: str = ""
     """Why this engine, where nobody named one."""
     engines: dict[str, str] = {}
-    """The engine on each chip."""
+    """The engine of the best configuration on each chip."""
 
 
 class StepTerm(msgspec.Struct):
@@ -106,6 +106,8 @@ class ConfigReport(msgspec.Struct):
     estimated: list[str] = []
     """Which of tpot, ttft and tokens are estimated, not fitted: nothing like them was measured on such chips."""
     quantized: bool = False
+    engine: str = ""
+    """The engine that runs it, as it can be asked for by name."""
     roofline_s: float | None = None
     terms: list[StepTerm] = []
     prefill_terms: list[StepTerm] = []

@@ -6,10 +6,11 @@ from dataclasses import replace
 from dragonscale.hardware import Chip, Slice
 from dragonscale.reports.serve.formats import formats_for
 from dragonscale.reports.serve.question import ServeAsked
+from dragonscale.serving.auto import NODE
 from dragonscale.serving.checkpoint import bits, is_quantized, stored_in, told
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config
-from dragonscale.serving.legal import context_refusal, engine_refusal, format_refusal, refusal
+from dragonscale.serving.legal import context_refusal, engine_refusal, format_refusal, refusal, wide_refusal
 from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
 from dragonscale.serving.plan import ServingPlan
 
@@ -25,14 +26,22 @@ def asked_refusal(asked: ServeAsked) -> str:
 
 
 def chip_refusal(asked: ServeAsked, chip: Chip) -> str:
-    """Why what was asked for cannot be had on a chip."""
-    engine = asked.engine_on(chip).name
+    """Why what was asked for cannot be had on a chip, by none of the engines that are taken for it there."""
     if asked.saved is not None:
-        return refusal(engine, chip, asked.model, asked.saved.plan)
-    why = engine_refusal(engine, chip)
+        return refusal(asked.engine_on(chip).name, chip, asked.model, asked.saved.plan)
+    largest = max(
+        (piece.chips for own, piece in asked.targets if piece is not None and own.name == chip.name), default=0
+    )
+    names = asked.engine_names(chip, (1, largest or NODE + 1))
+    found = [_engine_refusal(asked, chip, name, largest) for name in names]
+    return found[-1] if all(found) else ""
+
+
+def _engine_refusal(asked: ServeAsked, chip: Chip, engine: str, chips: int) -> str:
+    why = engine_refusal(engine, chip) or wide_refusal(engine, asked.model, chips)
     if why:
         return why
-    formats = asked.formats(chip)
+    formats = asked.formats(chip, engine)
     if not formats:
         wanted = asked.question.quantize if asked.question.quantize not in ("", "any") else stored_in(asked.model)
         has = ", ".join(pair_word(*pair) for pair in pairs(engine, chip))
@@ -100,7 +109,7 @@ def format_notes(asked: ServeAsked, configs: Sequence[Config]) -> list[str]:
     notes: list[str] = []
     for one in configs:
         chip, plan = one.piece.chip, one.plan
-        row = rules(asked.engine_on(chip).name)
+        row = rules(one.engine)
         if row.archived:
             notes.append(f"{row.archived}; {row.instead} is what runs today (--engine {row.instead}).")
         if is_quantized(plan.weights, asked.model):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from dragonscale.hardware import Chip, parse_slice
+from dragonscale.hardware import parse_slice
 from dragonscale.hardware.prices import unpriced
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.reports.prices import price_rows
@@ -27,6 +27,7 @@ from dragonscale.reports.serve.variants import disaggregation_report, prefix_rep
 from dragonscale.serving.bands import ServedKind, is_mixture
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, frontier
+from dragonscale.serving.launch import engine_on
 from dragonscale.serving.ledger import iteration_ledger
 from dragonscale.serving.plan import parse_serving_plan
 
@@ -43,9 +44,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
     error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_mixture(asked.model)))
-    report = ServeReport(
-        asked.model.name, _request(asked, asked.targets[0][0]), [], [], len(configs), seconds, [], [], "", error
-    )
+    report = ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
     if nothing:
         report.notes = refused_notes(asked, refused, all_=True)
         return report
@@ -57,7 +56,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     best = chosen[0]
     chips = [chip for chip, _ in asked.targets]
     report.prices = price_rows(chips)
-    report.workload = _request(asked, best.piece.chip)
+    report.workload = _request(asked, chosen)
     report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
@@ -73,6 +72,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
         *refused_notes(asked, refused, all_=False),
         *forced_notes(asked),
         *format_notes(asked, _told(asked, chosen, apart)),
+        *_device_notes(chosen),
     ]
     report.advice = advice(asked, best, report.configs[0], configs, report.limits)
     return report
@@ -83,6 +83,16 @@ def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) 
     firsts = {one.plan.weights: one for one in reversed(apart)}
     chips = {one.piece.chip.name: one for one in reversed(chosen)}
     return [*(reversed(chips.values()) if asked.several else chosen[:1]), *reversed(firsts.values())]
+
+
+def _device_notes(chosen: Sequence[Config]) -> list[str]:
+    """How many devices an engine counts where a chip is several of them."""
+    firsts = {one.piece.chip.name: one for one in reversed(chosen) if one.piece.chip.devices > 1}
+    return [
+        f"On {name} tensor counts chips, and engines count devices, {one.piece.chip.devices} a chip: for tensor={one.plan.tensor} give "
+        f"vLLM --tensor-parallel-size {one.plan.tensor * one.piece.chip.devices}."
+        for name, one in firsts.items()
+    ]
 
 
 def _by_chip(configs: Sequence[Config]) -> dict[str, list[FrontierPoint]]:
@@ -101,13 +111,15 @@ def _point(one: Config) -> FrontierPoint:
     )  # fmt: skip
 
 
-def _request(asked: ServeAsked, chip: Chip) -> ServeRequest:
-    """What was asked, with the engine of the best configuration's chip."""
-    ask = asked.ask
+def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> ServeRequest:
+    """What was asked, with the engine of the best configuration, here and on each chip."""
+    ask, chip = asked.ask, chosen[0].piece.chip if chosen else asked.targets[0][0]
+    names = {own.name: asked.engine_on(own).name for own, _ in asked.targets}
+    names |= {one.piece.chip.name: one.engine for one in reversed(chosen)}
     return ServeRequest(
         ask.prompt, ask.output, ask.cached, ask.ttft, ask.tpot, ask.rate, parameter_count(asked),
-        asked.engine_words(chip), asked.why_engine(chip),
-        {own.name: asked.engine_words(own) for own, _ in asked.targets},
+        asked.engine_words(names[chip.name]), asked.why_engine(chip, names[chip.name]),
+        {name: asked.engine_words(engine) for name, engine in names.items()},
     )  # fmt: skip
 
 
@@ -116,7 +128,7 @@ def save_iterations(asked: ServeAsked, report: ServeReport, path: str) -> None:
     best = report.configs[0]
     plan = parse_serving_plan(best.plan)
     piece = parse_slice(best.copy_slice)
-    deployment = Deployment(asked.model, piece, plan, asked.engine_on(piece.chip))
+    deployment = Deployment(asked.model, piece, plan, engine_on(best.engine, piece.chip, asked.model, asked.limits))
     steps = iterations(asked, best.batch, deployment)
     passes = [
         TimelinePass(name, tuple(iteration_ledger(deployment, steps[name]).lines)) for name in ("prefill", "decode")

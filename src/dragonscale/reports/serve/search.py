@@ -1,7 +1,7 @@
 """The configurations that answer a question about serving: where to look, what fits, and in which order to tell."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy
 
@@ -36,11 +36,25 @@ def search(asked: ServeAsked, progress: Progress | None = None) -> list[Config]:
     return found
 
 
-def _on(asked: ServeAsked, chip: Chip, pieces: Iterable[Slice]) -> list[Config]:
+def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
+    """Each size of a copy by the engine that is taken for it; where copies beyond a server fit in no other way, by that of one."""
+    names = asked.engine_names(chip, (piece.chips for piece in pieces))
+    found = [
+        one
+        for name, sizes in names.items()
+        for one in _by_engine(asked, chip, [piece for piece in pieces if piece.chips in sizes], name)
+    ]
+    plain = asked.engine_on(chip, chips=1).name
+    if found or not asked.is_auto or [*names] == [plain]:
+        return found
+    return _by_engine(asked, chip, pieces, plain)
+
+
+def _by_engine(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice], name: str) -> list[Config]:
     batches = None if asked.batch is None else [asked.batch]
-    formats = asked.formats(chip)
+    formats, engine = asked.formats(chip, name), asked.engine_on(chip, name)
     return explore(
-        asked.model, pieces, lambda _: formats, asked.engine_on(chip), asked.ask, (asked.spread,), None, batches, asked.draft
+        asked.model, pieces, lambda _: formats, engine, asked.ask, (asked.spread,), None, batches, asked.draft
     )  # fmt: skip
 
 

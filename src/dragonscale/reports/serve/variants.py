@@ -49,10 +49,9 @@ def disaggregation_report(asked: ServeAsked, best: Config | None) -> Disaggregat
 
 def _pools(configs: Sequence[Config], asked: ServeAsked) -> list[Pools]:
     """The best pairs of pools under one engine that have their KV cache in the same format: a cache is sent as it was written."""
-    servers = {chip.name: server_of(asked.engine_on(chip).name) for chip, _ in asked.targets}
     same: dict[tuple[str, str], list[Config]] = {}
     for one in configs:
-        same.setdefault((one.plan.kv, servers[one.piece.chip.name]), []).append(one)
+        same.setdefault((one.plan.kv, server_of(one.engine)), []).append(one)
     found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
     return sorted(found, key=lambda pair: (not pair.meets, -pair.tokens_per_chip))[:MOST_POOLS]
 

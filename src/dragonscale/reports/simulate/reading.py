@@ -19,7 +19,7 @@ from dragonscale.serving.deployment import Deployment, deploy, filling
 from dragonscale.serving.engine import split_settings
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
-from dragonscale.serving.legality import server_of
+from dragonscale.serving.legality import rules, server_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
 from dragonscale.simulation.deployed import pool_for
@@ -109,17 +109,17 @@ def _deployment(name: str, question: SimulateQuestion, saved: SavedPlan) -> Depl
     piece = slice_at_price(parse_slice(where), _prices(question, where)[0])
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     model = load_model(name)
-    engine = engine_on(question.engine or saved.engine or AUTO, piece.chip, model, limits, piece.chips)
+    split = saved.plan if saved.whole else filling(saved.plan, piece)
+    engine = engine_on(question.engine or saved.engine or AUTO, piece.chip, model, limits, piece.chips, split)
     formats = planned_formats(saved, ServeQuestion(name), engine.name, piece.chip, model)
-    plan = replace(saved.plan, **formats)
-    return deploy(model, piece, plan if saved.whole else filling(plan, piece), engine)
+    return deploy(model, piece, replace(split, **formats), engine)
 
 
 def _chosen(engine: str, deployment: Deployment) -> list[str]:
     """Which engine was taken and why, where nobody named one."""
     if engine and split_settings(engine)[0] != AUTO:
         return []
-    choice = auto_choice(deployment.chip, deployment.model, deployment.piece.chips)
+    choice = auto_choice(deployment.chip, deployment.model, deployment.piece.chips, deployment.plan)
     return [f"The engine is {choice.engine}: {choice.why}."]
 
 
@@ -168,9 +168,14 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
     words = [name for name in ("weights", "kv", "compute", "attention", "wire") if name not in saved.named]
     plan = replace(saved.plan, **{name: getattr(deployment.plan, name) for name in words})
     where = slice_at_price(parse_slice(question.prefill_on), _prices(question, str(deployment.piece))[0])
+    plan = plan if saved.whole else filling(plan, where)
     engine = deployment.engine
     if where.chip.name != deployment.chip.name:
-        engine = engine_on(question.engine or AUTO, where.chip, deployment.model, chips=where.chips)
-    found = deploy(deployment.model, where, plan if saved.whole else filling(plan, where), engine)
+        engine = engine_on(question.engine or AUTO, where.chip, deployment.model, chips=where.chips, plan=plan)
+    elif (
+        not question.engine and rules(engine.name).wide and not plan.is_wide
+    ):  # the same server, launched in its plain form
+        engine = engine_on(server_of(engine.name), where.chip, deployment.model)
+    found = deploy(deployment.model, where, plan, engine)
     _check_chips(found, question.prefill_on)
     return found
