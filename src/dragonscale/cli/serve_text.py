@@ -56,9 +56,7 @@ def _heading(report: Any) -> list[str]:
         f"{name} within {amount(value, 's')}" for name, value in (("TTFT", work.ttft_s), ("TPOT", work.tpot_s)) if value
     ]
     asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
-    told = f"{report.searched:,} configurations" + (
-        f"; asked for: {', '.join(asked)}" if report.workload.ttft_s or report.workload.tpot_s else ""
-    )
+    told = f"{report.searched:,} configurations" + (f"; asked for: {', '.join(asked)}" if asked else "")
     return [*lines, told] if report.searched else lines
 
 
