@@ -10,9 +10,10 @@ from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.serving.deployment import Deployment, deploy
 from dragonscale.serving.disaggregation import alone, best_pools, decode_load, pools, prompt_share
 from dragonscale.serving.engine import load_engine
-from dragonscale.serving.frontier import Ask, Config, explore
+from dragonscale.serving.frontier import Ask, Config, explore, judge
+from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.prefix import hit, reuse_rate, rooms
-from dragonscale.serving.space import Formats, parts_of
+from dragonscale.serving.space import Formats, Lot, parts_of, stack
 from dragonscale.serving.table import LATENCY, port_bandwidth
 from dragonscale.simulation import Fixed, Fleet, OpenLoop, Poisson, SimulationOptions, Uniform, simulate
 from dragonscale.simulation.deployed import pool_for
@@ -92,6 +93,32 @@ def test_pools_at_their_rate_do_what_was_told() -> None:
     assert result.latency["ttft_s"].p95.value == pytest.approx(pair.ttft_p95, rel=0.2)
     assert result.latency["tpot_s"].mean.value == pytest.approx(pair.tpot, rel=0.1)
     assert result.throughput.requests_per_s == pytest.approx(pair.requests, rel=0.03)
+
+
+def test_ranks_in_step_prefill_together_and_at_the_asked_rate() -> None:
+    """Prompts that come during an iteration of all ranks share the next: the simulated TTFT is the planner's."""
+    model, engine, ask = load_model("deepseek-v3"), load_engine("sglang"), Ask(2048, 128, tpot=0.05, rate=40.0)
+    lot = Lot(
+        (parse_slice("h200:8"),),
+        stack([parse_serving_plan("data=8,expert=8")], Formats("fp8", "fp8_block", "bf16"), "copy"),
+    )
+    pair = best_pools(judge(model, lot, alone(engine), ask), ask)[0]
+    assert pair.requests == 40.0
+    assert pair.prefill.prefill_s > 1.15 * prompt_share(pair.prefill)
+    few = replace(pair, prefills=pair.prefills - 1), replace(pair, decodes=pair.decodes - 1)
+    assert all(not one.prefills or not one.decodes or one.requests < 40.0 for one in few)
+    decode, prefill = (Deployment(model, one.piece, one.plan, engine) for one in (pair.decode, pair.prefill))
+    fleet = Fleet(
+        pool_for(decode, 2304, pair.decodes, router="least_loaded"),
+        pool_for(prefill, 2304, pair.prefills, router="least_loaded"),
+        overhead_s=engine.host.front_s(2048),
+    )
+    found = simulate(
+        fleet, OpenLoop(Poisson(40.0), 3000, Fixed(2048), Fixed(128)), SimulationOptions(warmup=0.2)
+    ).latency
+    assert found["ttft_s"].mean.value == pytest.approx(pair.ttft, rel=0.1)
+    assert found["ttft_s"].p95.value == pytest.approx(pair.ttft_p95, rel=0.15)
+    assert found["tpot_s"].mean.value == pytest.approx(pair.tpot, rel=0.05)
 
 
 def test_decoding_apart_is_never_slower_per_token(configs: list[Config]) -> None:

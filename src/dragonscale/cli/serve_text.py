@@ -4,11 +4,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.cli.serve_variants_text import disaggregation_lines, prefix_lines, speculation_lines
+from dragonscale.cli.serve_variants_text import disaggregation_lines, prefix_lines, speculation_lines, ways_text
 from dragonscale.cli.show import WIDTH, amount, bar, table
 
 FILLS = "█▓▒░▚▞▤▥◆"
-SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
 MOST_POINTS = 8
 
 
@@ -32,7 +31,7 @@ def text_of(report: Any) -> str:
         lines += [frontier_table(report.frontier), ""]
     for part, shown in (
         (report.speculation, speculation_lines),
-        (report.disaggregation, disaggregation_lines),
+        (report.disaggregation, lambda found: disaggregation_lines(found, report.workload.rate_per_s)),
         (report.prefix, prefix_lines),
         (report.limits, limit_lines),
     ):
@@ -69,11 +68,8 @@ def formats_text(one: Any) -> str:
 
 
 def plan_text(one: Any) -> str:
-    """A plan in a few letters."""
-    ways = [f"{short}{getattr(one, name)}" for name, short in SHORT.items() if getattr(one, name) > 1]
-    ways += [f"by {one.spread}"] if one.spread != "copy" else []
-    copies = f"{one.copies}x " if one.copies > 1 else ""
-    return copies + (" ".join(ways) or "tp1")
+    """A plan in a few letters, with its copies."""
+    return (f"{one.copies}x " if one.copies > 1 else "") + ways_text(one)
 
 
 def configs_table(configs: Sequence[Any]) -> str:

@@ -4,6 +4,15 @@ from typing import Any
 
 from dragonscale.cli.show import amount, table
 
+SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
+
+
+def ways_text(one: Any) -> str:
+    """The sharding of a plan in a few letters."""
+    ways = [f"{short}{getattr(one, name)}" for name, short in SHORT.items() if getattr(one, name) > 1]
+    ways += [f"by {one.spread}"] if one.spread != "copy" else []
+    return " ".join(ways) or "tp1"
+
 
 def speculation_lines(found: Any) -> list[str]:
     """Drafts against time per token."""
@@ -32,34 +41,39 @@ def speculation_lines(found: Any) -> list[str]:
     ]
 
 
-def disaggregation_lines(found: Any) -> list[str]:
-    """The best pools and whether they pay."""
+def disaggregation_lines(found: Any, rate: float | None = None) -> list[str]:
+    """The best pools, for the asked rate where there is one, and whether they pay."""
     rows = [
         [
-            f"{pair.prefills} x {pair.prefill.copy_slice}",
-            f"{pair.decodes} x {pair.decode.copy_slice}",
+            f"{pair.prefills} x {pair.prefill.copy_slice} {ways_text(pair.prefill)}",
+            f"{pair.decodes} x {pair.decode.copy_slice} {ways_text(pair.decode)}",
             pair.decode.batch,
             amount(pair.ttft_s, "s"),
             amount(pair.tpot_s, "s"),
-            amount(pair.transfer_s, "s"),
             f"{pair.output_tokens_per_s_per_chip:,.0f}",
-            "–" if pair.cost_usd_per_mtok is None else f"{pair.cost_usd_per_mtok:,.2f}",
+            pair.chips,
+            _money(pair.usd_per_h, 0) if rate else _money(pair.cost_usd_per_mtok, 2),
         ]
         for pair in found.pools
     ]
-    header = ["prefill", "decode", "batch", "TTFT", "TPOT", "transfer", "tok/s/chip", "$/Mtok"]
-    lines = ["disaggregation: prefill and decode in pools of their own"]
+    header = ["prefill", "decode", "batch", "TTFT", "TPOT", "tok/s/chip", "chips", "$/h" if rate else "$/Mtok"]
+    asked = f", for {amount(rate, 'count')} requests/s" if rate else ""
+    lines = [f"disaggregation: prefill and decode in pools of their own{asked}"]
     if rows:
         first = found.pools[0]
         lines += [
-            table(header, rows, right=[2, 3, 4, 5, 6, 7], indent=2),
+            table(header, rows, right=range(2, len(header)), indent=2),
             f"  prefill {first.prefill.plan}; decode {first.decode.plan}",
             f"  at {first.requests_per_s:.3g} requests/s prefill replicas are busy {first.prefill_load:.0%} of the time; TTFT is a mean, "
             f"1 in 20 takes {amount(first.ttft_p95_s, 's')}",
-            f"  caches of {amount(first.transfer_bytes, 'bytes')} travel, {amount(first.transfer_bytes_per_s, 'bytes/s')} in all of "
+            f"  caches of {amount(first.transfer_bytes, 'bytes')} travel in {amount(first.transfer_s, 's')}, {amount(first.transfer_bytes_per_s, 'bytes/s')} in all of "
             f"{amount(first.port_bytes_per_s, 'bytes/s')} that the prefill pool can send",
         ]
     return [*lines, found.advice]
+
+
+def _money(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
 
 
 def prefix_lines(found: Any) -> list[str]:

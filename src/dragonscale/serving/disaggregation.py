@@ -10,6 +10,10 @@ with arrivals of variance 1/k and constant service, W = S/(2k) · load/(1 − lo
 Langenbach-Belz for arrivals that are more regular than random; its tail falls off exponentially. Targets are means; the 95th
 percentile of the TTFT is told beside them. The first token comes with the cache.
 
+Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds. Those that come during one iteration
+are prefilled together in the next: they wait for what is left of it, half of T = a/(1 - λb) at λ prompts a second, and then for
+each other.
+
 The configurations that are paired here are those of an engine that runs prompts by themselves (`alone`).
 """
 
@@ -18,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.engine import Engine, adjust
@@ -32,6 +37,8 @@ MOST_LOAD = 0.9
 """Of a prefill pool, however loose the target: above it the wait doubles with every further 5%."""
 MOST_DECODING = 0.95
 """Of a decode pool, whose batches only grow with the load."""
+SHARING = 1.15
+"""Prompts share iterations if so much more of them is prefilled together than one after the other."""
 SPREAD = 1.65
 """Standard deviations above the mean that a decode replica has places for: 95% of a normal distribution."""
 
@@ -44,7 +51,7 @@ def alone(engine: Engine) -> Engine:
 @dataclass(frozen=True)
 class Pools:
     """`prefills` replicas of one configuration feed `decodes` of another. `steps` are batches of the decode replica up to its own,
-    rising, with the seconds of their steps."""
+    rising, with the seconds of their steps. `offered` requests per second come, or as many as the pools take."""
 
     prefill: Config
     decode: Config
@@ -52,6 +59,7 @@ class Pools:
     decodes: int
     ask: Ask
     steps: tuple[tuple[int, float], ...] = ()
+    offered: float | None = None
 
     @property
     def chips(self) -> int:
@@ -69,8 +77,9 @@ class Pools:
 
     @property
     def requests(self) -> float:
-        """Requests per second of both pools: as many as the slower of the two takes at its highest load."""
-        return min(self.feeding * self.highest_load, self.draining * decode_load(self.decode))
+        """Requests per second: those offered, or as many as the slower of the two pools takes at its highest load."""
+        most = min(self.feeding * self.highest_load, self.draining * decode_load(self.decode))
+        return most if self.offered is None else min(most, self.offered)
 
     @property
     def prefill_load(self) -> float:
@@ -86,15 +95,29 @@ class Pools:
         low, high = 0.0, MOST_LOAD
         for _ in range(30):
             load = (low + high) / 2
-            low, high = (load, high) if self.unqueued_ttft + self.waiting(load) <= target else (low, load)
+            low, high = (load, high) if self.ttft_at(load) <= target else (low, load)
         return low or LOAD  # missed even without a queue
 
     def waiting(self, load: float) -> float:
-        """Mean seconds of a prompt behind others. Replicas with several ranks or short prompts prefill several at a time."""
+        """Mean seconds of a prompt behind others, and with them where they share an iteration."""
         whole, share = self.prefill.prefill_s, prompt_share(self.prefill)
         many, turns = max(whole / share, 1.0), self.prefills
+        if many > SHARING:
+            busy, iteration, others = self.shared_iteration(load)
+            return busy * (iteration / 2 + others)
         regular = math.exp(-2 * (1 - load) / (3 * max(load, 1e-9)) * (1 - 1 / turns) ** 2 * turns)
         return regular * whole / (2 * turns * many) * load ** (math.sqrt(2 * (many + 1)) - 1) / (1 - load)
+
+    def shared_iteration(self, load: float) -> tuple[float, float, float]:
+        """How often a prompt finds all replicas busy (M/D/k, after Sakasegawa), the seconds of the iterations that they run, and how
+        much longer the next is for those that come meanwhile."""
+        whole, share = self.prefill.prefill_s, prompt_share(self.prefill)
+        full = float(self.prefill.state.prefill)
+        each = min(max(full - whole, 0.0) / max(full / share - 1, 1e-9), share)  # of one more prompt
+        rate = load / share
+        iteration = max((whole - each) / (1 - rate * each), whole)
+        busy = min(rate * whole, 1.0) ** (math.sqrt(2 * (self.prefills + 1)) - 1)
+        return busy, iteration, each * rate * iteration
 
     @property
     def tokens_per_chip(self) -> float:
@@ -123,15 +146,22 @@ class Pools:
         """Seconds to the first token of a prompt that does not wait: it travels with the cache."""
         return float(self.prefill.state.front) + self.prefill.prefill_s + self.transfer_s
 
+    def ttft_at(self, load: float) -> float:
+        """Mean seconds to the first token at a load of the prefill pool."""
+        return self.unqueued_ttft + self.waiting(load)
+
     @property
     def ttft(self) -> float:
         """Mean seconds to the first token, at the rate of `requests`."""
-        return self.unqueued_ttft + self.waiting(self.prefill_load)
+        return self.ttft_at(self.prefill_load)
 
     @property
     def ttft_p95(self) -> float:
         """Seconds to the first token that one request of twenty exceeds."""
         waiting, many = self.waiting(self.prefill_load), self.prefill.prefill_s / prompt_share(self.prefill)
+        if many > SHARING:  # nearly the whole of an iteration, and of one that is itself long
+            busy, iteration, others = self.shared_iteration(self.prefill_load)
+            return self.unqueued_ttft + (iteration + 1.7 * others if busy > 0.05 else 0.0)
         scale = self.prefill.prefill_s / (
             2 * self.prefills * max(many, 1.0) * (1 - self.prefill_load)
         )  # of those who wait at all
@@ -159,15 +189,24 @@ class Pools:
         ask = self.ask
         return (ask.ttft is None or self.ttft <= ask.ttft) and (ask.tpot is None or self.tpot <= ask.tpot)
 
+    def order(self) -> tuple[Any, ...]:
+        """What comes first: those that meet the targets, most tokens per chip, quickest first token."""
+        return not self.meets, -self.tokens_per_chip, self.ttft
+
     @property
-    def usd_per_mtok(self) -> float | None:
-        """Dollars per million output tokens, or None without prices."""
+    def usd_per_h(self) -> float | None:
+        """Dollars for an hour of both pools, or None without prices."""
         prices = (self.prefill.piece.chip.price, self.decode.piece.chip.price)
         if prices[0] is None or prices[1] is None:
             return None
         chips = (self.prefills * self.prefill.chips, self.decodes * self.decode.chips)
-        hourly = chips[0] * prices[0] + chips[1] * prices[1]
-        return float(usd_per_million(self.requests * self.ask.output, 1, hourly))
+        return chips[0] * prices[0] + chips[1] * prices[1]
+
+    @property
+    def usd_per_mtok(self) -> float | None:
+        """Dollars per million output tokens, or None without prices."""
+        hourly = self.usd_per_h
+        return None if hourly is None else float(usd_per_million(self.requests * self.ask.output, 1, hourly))
 
 
 def prompt_share(config: Config) -> float:
@@ -191,8 +230,10 @@ def pools(
     prefill: Config, decode: Config, ask: Ask, most: int = 32, slack: float = 0.03,
     steps: tuple[tuple[int, float], ...] = (),
 ) -> Pools:  # fmt: skip
-    """The smallest whole numbers of replicas whose ratio wastes little: within `slack` of the best that up to `most` decode
-    replicas do."""
+    """The smallest whole numbers of replicas that take the asked rate; without one, those whose ratio wastes little: within `slack`
+    of the best that up to `most` decode replicas do."""
+    if ask.rate is not None:
+        return _sized(Pools(prefill, decode, 1, 1, ask, steps, ask.rate))
     made: list[Pools] = []
     for decodes in range(1, most + 1):
         one = Pools(prefill, decode, 1, decodes, ask)
@@ -204,6 +245,17 @@ def pools(
         ]
     best = max(pair.tokens_per_chip for pair in made)
     return min((pair for pair in made if pair.tokens_per_chip >= best * (1 - slack)), key=lambda pair: pair.chips)
+
+
+def _sized(one: Pools) -> Pools:
+    """As many replicas of each kind as the offered rate takes."""
+    assert one.offered is not None
+    decodes = max(1, math.ceil(one.offered / (one.draining * decode_load(one.decode)) - 1e-9))
+    prefills = max(1, math.ceil(one.offered / (one.feeding * MOST_LOAD) - 1e-9))
+    made = replace(one, prefills=prefills, decodes=decodes)
+    while made.feeding * made.highest_load < one.offered * (1 - 1e-9):
+        made = replace(made, prefills=made.prefills + 1)
+    return made
 
 
 def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:
@@ -226,7 +278,7 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
         for start in feeding
         for end in draining
     ]
-    return sorted(pairs, key=lambda pair: (not pair.meets, -pair.tokens_per_chip))[:count]
+    return sorted(pairs, key=Pools.order)[:count]
 
 
 def _plan_of(config: Config) -> tuple[str, str]:

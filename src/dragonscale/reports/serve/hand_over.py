@@ -1,11 +1,8 @@
 """The best configuration as a plan file that `dscale simulate` takes as it is: the replica, how many, and what they are for."""
 
-import math
-
 from dragonscale.hardware import parse_target
 from dragonscale.reports.serve.question import ServeAsked
-from dragonscale.reports.serve.records import ConfigReport, PoolReport, ServeReport
-from dragonscale.serving.frontier import LOAD
+from dragonscale.reports.serve.records import ConfigReport, ServeReport
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.plan_file import (
     SavedDrafts,
@@ -29,19 +26,18 @@ def recommended(asked: ServeAsked, report: ServeReport) -> SavedPlan:
     apart = report.disaggregation
     pools = apart.pools[0] if apart is not None and apart.pays and apart.pools else None
     best = report.configs[0] if pools is None else pools.decode
-    times = 1 if pools is None else _times(pools, asked.ask.rate)
     question, limits = asked.question, asked.limits
     prefill = SavedPrefill()
     if pools is not None:
         own = pools.prefill
-        prefill = SavedPrefill(_written(asked, own.copy_slice), own.plan, pools.prefills * times)
+        prefill = SavedPrefill(_written(asked, own.copy_slice), own.plan, pools.prefills)
     return SavedPlan(
         parse_serving_plan(best.plan),
         question.model,
         _written(asked, best.copy_slice),
         best.engine,
         best.batch,
-        replicas=_replicas(best) if pools is None else pools.decodes * times,
+        replicas=_replicas(best) if pools is None else pools.decodes,
         traffic=SavedTraffic(
             asked.ask.prompt,
             asked.ask.output,
@@ -59,11 +55,6 @@ def recommended(asked: ServeAsked, report: ServeReport) -> SavedPlan:
 def _replicas(best: ConfigReport) -> int:
     """Those that the rate asks for, or as many as the asked slice holds."""
     return best.copies if best.replicas is None else best.replicas
-
-
-def _times(pools: PoolReport, rate: float | None) -> int:
-    """How many times both pools, so that a rate loads them no more than any fleet."""
-    return 1 if rate is None else max(1, math.ceil(rate / (pools.requests_per_s * LOAD) - 1e-9))
 
 
 def _drafts(asked: ServeAsked, best: ConfigReport) -> SavedDrafts:

@@ -169,10 +169,12 @@ class PoolReport(msgspec.Struct):
     meets_slo: bool
     ttft_p95_s: float = 0.0
     prefill_load: float = 0.0
+    usd_per_h: float | None = None
 
 
 class Disaggregation(msgspec.Struct):
-    """The best pools, and whether they beat the best configuration that does both: `gain` is tokens per chip over its."""
+    """The best pools, and whether they beat the best configuration that does both: `gain` is tokens for a
+    dollar (for a chip, without prices) over its; with a rate, of the fleets that serve it."""
 
     pools: list[PoolReport]
     gain: float | None

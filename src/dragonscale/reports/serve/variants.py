@@ -9,7 +9,7 @@ from dragonscale.reports.serve.records import Disaggregation, DraftRow, PoolRepo
 from dragonscale.reports.serve.search import search
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.disaggregation import Pools, best_pools
-from dragonscale.serving.frontier import Config
+from dragonscale.serving.frontier import Ask, Config, replicas_for
 from dragonscale.serving.legality import server_of
 from dragonscale.serving.prefix import hit, rooms
 from dragonscale.serving.speculation import BATCHES, MOST, break_even, speculate
@@ -42,7 +42,7 @@ def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
 def disaggregation_report(asked: ServeAsked, best: Config | None) -> Disaggregation:
     """The best pools beside the best configuration that does both."""
     found = _pools(search(replace(asked, apart=True)), asked)
-    gain = _gain(found[0], best) if found and best is not None and best.meets else None
+    gain = _gain(found[0], best, asked.ask) if found and best is not None and best.meets else None
     pays = bool(found) and found[0].meets and (gain is None or gain > 1)
     return Disaggregation([_pool_report(asked, one) for one in found], gain, pays, _pool_advice(found, gain, pays))
 
@@ -53,18 +53,22 @@ def _pools(configs: Sequence[Config], asked: ServeAsked) -> list[Pools]:
     for one in configs:
         same.setdefault((one.plan.kv, server_of(one.engine)), []).append(one)
     found = [pair for own in same.values() for pair in best_pools(own, asked.ask)]
-    return sorted(found, key=lambda pair: (not pair.meets, -pair.tokens_per_chip))[:MOST_POOLS]
+    return sorted(found, key=Pools.order)[:MOST_POOLS]
 
 
-def _gain(pair: Pools, best: Config) -> float:
-    """Tokens for a dollar over those of a configuration that does both; for a chip where prices are not known."""
+def _gain(pair: Pools, best: Config, ask: Ask) -> float:
+    """Tokens for a dollar over those of a configuration that does both; for a chip where prices are not known. With a rate, those
+    of the fleets that it takes."""
+    if ask.rate is not None:
+        chips, price = replicas_for(best, ask) * best.chips, best.piece.chip.price
+        return chips / pair.chips if pair.usd_per_h is None or price is None else chips * price / pair.usd_per_h
     if pair.usd_per_mtok is not None and best.usd_per_mtok is not None:
         return best.usd_per_mtok / pair.usd_per_mtok
     return pair.tokens_per_chip / best.tokens_per_chip
 
 
 def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
-    same = ("prefills", "decodes", "chips", "transfer_s", "transfer_bytes", "port_bytes_per_s")
+    same = ("prefills", "decodes", "chips", "transfer_s", "transfer_bytes", "port_bytes_per_s", "usd_per_h")
     return PoolReport(
         prefill=config_report(asked, pair.prefill), decode=config_report(asked, pair.decode), ttft_s=pair.ttft,
         tpot_s=pair.tpot, requests_per_s=pair.requests, output_tokens_per_s_per_chip=pair.tokens_per_chip,
