@@ -8,7 +8,7 @@ Requests come at random and are dealt to the prefill replicas in turn, so prompt
 fuller the pool is. Each of k replicas sees every k-th arrival, and a prompt takes S: the mean wait is that of Kingman's formula
 with arrivals of variance 1/k and constant service, W = S/(2k) · load/(1 − load), with the correction of Kraemer and
 Langenbach-Belz for arrivals that are more regular than random; its tail falls off exponentially. Targets are means; the 95th
-percentile of the TTFT is told beside them. The first token comes with the cache.
+percentile of the TTFT is told beside them, and kept too where a rate is asked for. The first token comes with the cache.
 
 Where prompts share iterations (ranks in step, short prompts), n of them take a + b n seconds. Those that come during one iteration
 are prefilled together in the next: they wait for what is left of it, half of T = a/(1 - λb) at λ prompts a second, and then for
@@ -248,14 +248,17 @@ def pools(
 
 
 def _sized(one: Pools) -> Pools:
-    """As many replicas of each kind as the offered rate takes."""
+    """As many replicas of each kind as the offered rate takes, and as bring 19 of 20 first tokens in time where that can be."""
     assert one.offered is not None
     decodes = max(1, math.ceil(one.offered / (one.draining * decode_load(one.decode)) - 1e-9))
     prefills = max(1, math.ceil(one.offered / (one.feeding * MOST_LOAD) - 1e-9))
     made = replace(one, prefills=prefills, decodes=decodes)
     while made.feeding * made.highest_load < one.offered * (1 - 1e-9):
         made = replace(made, prefills=made.prefills + 1)
-    return made
+    target, enough = one.ask.ttft or math.inf, made
+    while enough.ttft_p95 > target and enough.prefills < 2 * made.prefills:
+        enough = replace(enough, prefills=enough.prefills + 1)
+    return enough if enough.ttft_p95 <= target else made
 
 
 def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pools]:
