@@ -294,3 +294,43 @@ def test_refused_formats_name_those_that_the_chip_has(capsys: pytest.CaptureFixt
     text = " ".join(printed(["serve", "llama3-8b", "--on", "v100:1", "--quantize", "fp8"], capsys, code=3).split())
     assert "take --dtype fp16 or --quantize int4" in text
     printed(["serve", "llama3-8b", "--on", "v100:1", "--quantize", "int4"], capsys)
+
+
+def test_a_fleet_takes_whole_slices_where_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3.1-70b", "--prompt", "2048", "--output", "512", "--tpot", "40ms", "--rate", "22/s"]
+    whole = answered([*asked, "--on", "h100:8"], capsys)["configs"]
+    for one in whole:
+        assert one["fleet_chips"] % 8 == 0
+        assert one["fleet_chips"] == one["replicas"] * one["chips"]
+    free = answered([*asked, "--on", "h100"], capsys)["configs"][0]
+    assert free["fleet_chips"] <= whole[0]["fleet_chips"] < free["fleet_chips"] + 8
+
+
+def test_a_small_step_far_from_its_bound_is_bound_by_latency(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3.1-70b", "--on", "b200:8", "--plan", "tensor=8"]
+    small, large = (answered([*asked, "--batch", batch], capsys)["configs"][0] for batch in ("1", "512"))
+    assert small["decode_step_s"] > 2.5 * small["roofline_s"]
+    assert small["bound_by"] == "latency"
+    assert large["bound_by"] != "latency"
+
+
+def test_an_answer_of_one_token_has_no_time_per_token(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["serve", "llama3-8b", "--on", "h100:1", "--output", "1", "--tpot", "1us"]
+    assert answered(asked, capsys)["configs"][0]["tpot_s"] == 0
+    text = printed(asked, capsys)
+    assert "1 output token\n" in text
+    assert "Decoding" not in text
+
+
+def test_the_cache_is_its_pages_times_their_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Layers that slide too: a token of a sequence of this length, not one more."""
+    for one in answered(["serve", "gemma3-27b", "--on", "h100:2"], capsys)["configs"]:
+        use = one["memory"]
+        held = use["cache_bytes"] + use["free_bytes"]
+        assert use["pages"] * use["page_tokens"] * use["token_bytes"] == pytest.approx(held, rel=1e-3)
+        assert one["batch"] * use["sequence_bytes"] == pytest.approx(use["cache_bytes"])
+
+
+def test_force_says_what_cannot_even_be_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "llama3-70b", "--on", "h100:8", "--plan", "tensor=3", "--force"]) == 2
+    assert "cannot even be judged" in capsys.readouterr().err

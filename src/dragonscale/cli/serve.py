@@ -53,7 +53,7 @@ def run(
         Parameter(help="Draft tokens, each right with this probability (0.8), or one for each in turn (0.85,0.7,0.5)."),
     ] = "",
     drafts: Annotated[int | None, Parameter(help="Tokens to draft; the best number without it.")] = None,
-    draft: Annotated[str, Parameter(help="The model that drafts; heads of the model's own without it.")] = "",
+    draft: Annotated[str, Parameter(help="The model that drafts; an EAGLE or MTP head without it.")] = "",
     disaggregate: Annotated[bool, Parameter(negative="", help="Add prefill and decode in pools of their own.")] = False,
     max_seqs: Annotated[int | None, Parameter(help="Sequences that a data rank decodes at once, at most.")] = None,
     token_budget: Annotated[int | None, Parameter(help="Tokens of one iteration, at most (chunked prefill).")] = None,
@@ -65,7 +65,9 @@ def run(
     force: Annotated[
         bool, Parameter(negative="", help="Judge a configuration that no engine runs, with a note.")
     ] = False,
-    top: Annotated[int, Parameter(help="How many of the best configurations to show.")] = 0,
+    top: Annotated[
+        int, Parameter(help="How many of the best configurations to show; 0: five, or the best of each chip.")
+    ] = 0,
     save: Annotated[str | None, Parameter(help="Write the best configuration to this TOML file.")] = None,
     timeline: Annotated[
         str | None, Parameter(help="Write a prefill and a decode step of the best as a timeline (opens in Perfetto).")

@@ -21,13 +21,13 @@ def text_of(report: Any) -> str:
     lines += [configs_table(own), ""]
     if len(own) < len(report.configs):
         lines += [
-            "in narrower formats than the checkpoint's (see the notes on quality)",
+            "in narrower formats than the checkpoint's (what they cost in quality is said below)",
             configs_table(report.configs[len(own) :]),
             "",
         ]
     lines[-1:] = [*table_notes(report), ""]
     lines += [*best_lines(report, best), ""]
-    if len(report.frontier) > 1:
+    if len(report.frontier) > 1 and report.workload.output > 1:
         lines += [frontier_table(report.frontier), ""]
     for part, shown in (
         (report.speculation, speculation_lines),
@@ -47,7 +47,7 @@ def _heading(report: Any) -> list[str]:
     engine = work.engine if len(several) < 2 else f"by the engine that people run on each chip ({', '.join(several)})"
     lines = [
         f"{report.model} ({amount(work.parameters, 'count')} parameters), {engine}",
-        f"prompts of {work.prompt:,} tokens{cached}, {work.output:,} output tokens",
+        f"prompts of {work.prompt:,} tokens{cached}, {counted(work.output, 'output token')}",
     ]
     if work.engine_why:
         lines.insert(1, f"{work.engine}: {work.engine_why}")
@@ -55,7 +55,7 @@ def _heading(report: Any) -> list[str]:
         f"{name} within {amount(value, 's')}" for name, value in (("TTFT", work.ttft_s), ("TPOT", work.tpot_s)) if value
     ]
     asked += [f"{amount(work.rate_per_s, 'count')} requests/s"] if work.rate_per_s else []
-    told = f"{report.searched:,} configurations" + (f"; asked for: {', '.join(asked)}" if asked else "")
+    told = counted(report.searched, "configuration") + (f"; asked for: {', '.join(asked)}" if asked else "")
     return [*lines, told] if report.searched else lines
 
 
@@ -84,7 +84,7 @@ def configs_table(configs: Sequence[Any]) -> str:
             formats_text(one),
             one.batch,
             amount(one.ttft_s, "s"),
-            ("~" if several and "tpot" in one.estimated else "") + amount(one.tpot_s, "s"),
+            ("~" if several and "tpot" in one.estimated else "") + _tpot(one.tpot_s),
             f"{one.output_tokens_per_s_per_chip:,.0f}",
             *([one.fleet_chips, _hourly(one.fleet_usd_per_h)] if fleet else [dollars(one.cost_usd_per_mtok)]),
         ]
@@ -120,6 +120,16 @@ def table_notes(report: Any) -> list[str]:
     return [line for note in notes for line in textwrap.wrap(note, WIDTH)]
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things, one of them without an s."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _tpot(seconds: float) -> str:
+    """The time per token; an answer of one token has none."""
+    return amount(seconds, "s") if seconds else "–"
+
+
 def _hourly(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
@@ -132,31 +142,32 @@ def best_lines(report: Any, best: Any) -> list[str]:
     """The best configuration: its steps, its memory, its costs."""
     copies = f"{best.copies} replicas on {best.slice}" if best.copies > 1 else f"on {best.slice}"
     lines = [f"best: {best.plan}", f"      {copies}, batch {best.batch}" + (" each" if best.copies > 1 else "")]
-    lines += ["", *_stacked("decode", [(row.name, row.expected_s) for row in best.terms])]
-    lines.append(_bounds(best))
+    if report.workload.output > 1:
+        lines += ["", *_stacked("decode", [(row.name, row.expected_s) for row in best.terms]), _bounds(best)]
     lines += ["", *_stacked("prefill", [(row.name, row.expected_s) for row in best.prefill_terms])]
     lines.append(f"  {prefill_label(report, best)}")
-    lines += ["", *_memory(best), "", *_costs(report, best)]
+    lines += ["", *_memory(best, report.workload.prompt + report.workload.output), "", *_costs(report, best)]
     return [*lines, *band_lines(report, best)]
 
 
 def prefill_label(report: Any, best: Any) -> str:
     """What of a prompt the prefill is: all of it, in so many chunks."""
     new = max(1, round(report.workload.prompt * (1 - report.workload.cached)))
-    chunks = f" in {best.prefill_chunks} chunks of {best.chunk_tokens:,}" if best.prefill_chunks > 1 else ""
-    return f"whole prompt of {new:,} tokens{chunks}, by itself"
+    chunks = (
+        f" in {best.prefill_chunks} chunks of up to {best.chunk_tokens:,} tokens" if best.prefill_chunks > 1 else ""
+    )
+    return f"whole prompt of {new:,} tokens{chunks}, with no other request running"
 
 
 def band_lines(report: Any, best: Any) -> list[str]:
     """The expected numbers with their bands, and what these rest on."""
-    shown = (
+    shown = [
         f"TPOT {_band(best.tpot_s, best.tpot_low_s, best.tpot_high_s)}",
         f"TTFT {_band(best.ttft_s, best.ttft_low_s, best.ttft_high_s)}",
         f"{best.output_tokens_per_s_per_chip:,.0f} tok/s/chip ({best.tokens_low:,.0f} to {best.tokens_high:,.0f})",
-    )
-    source = report.expected_error.source
-    often = ": a guess" if len(best.estimated) == len(shown) else " in 4 of 5 runs like this"
-    told = f"{', '.join(shown)}{often}. {source[:1].upper()}{source[1:]}."
+    ]
+    often = "a guess" if len(best.estimated) == len(shown) else "80% intervals from published runs"
+    told = f"{', '.join(shown[report.workload.output == 1 :])}; {often} ({report.expected_error.source})."
     return textwrap.wrap(told, WIDTH, initial_indent="expected ", subsequent_indent="  ")
 
 
@@ -204,7 +215,7 @@ def wrapped(parts: list[str]) -> list[str]:
     return [one.rstrip() for one in [*lines, line] if one.strip()]
 
 
-def _memory(best: Any, width: int = 60) -> list[str]:
+def _memory(best: Any, length: int, width: int = 60) -> list[str]:
     use = best.memory
     words = {"weights": "weights", "KV cache": "cache", "workspace": "working", "reserved": "reserve"}
     words |= {"free pages": "free", "unused": "left_alone"}
@@ -216,7 +227,8 @@ def _memory(best: Any, width: int = 60) -> list[str]:
     return [
         f"memory  |{drawn[:width].ljust(width)}| {best.hbm_bytes / 1e9:.1f} of {limit / 1e9:.0f}GB",
         *wrapped(named),
-        f"  {pages}; largest batch {best.max_batch:,}; {amount(best.kv_bytes_per_token, 'bytes')} of cache per token",
+        f"  {pages}, {amount(use.token_bytes, 'bytes')} of each chip per token",
+        f"  largest batch {best.max_batch:,}; a sequence of {length:,} tokens takes {amount(use.sequence_bytes, 'bytes')} of each chip",
     ]
 
 
@@ -233,10 +245,11 @@ def _costs(report: Any, best: Any) -> list[str]:
         ]
     if best.replicas is not None:
         money = "" if best.fleet_usd_per_h is None else f", ${best.fleet_usd_per_h:,.0f}/h"
+        slices = f"{best.fleet_chips // (best.copies * best.chips):,} x {best.slice}"
         lines.append(
-            f"{amount(report.workload.rate_per_s, 'count')} requests/s: {best.replicas:,} replicas at "
+            f"{amount(report.workload.rate_per_s, 'count')} requests/s: {counted(best.replicas, 'replica')} at "
             f"{report.workload.rate_per_s / best.replicas / best.requests_per_s:.0%} of "
-            f"{amount(best.requests_per_s, 'count')}/s or less, {best.fleet_chips:,} chips{money}"
+            f"{amount(best.requests_per_s, 'count')}/s or less, {slices} ({counted(best.fleet_chips, 'chip')}){money}"
             + (
                 "; targets are means here, `dscale simulate` tells percentiles"
                 if report.workload.ttft_s or report.workload.tpot_s

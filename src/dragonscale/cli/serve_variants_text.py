@@ -35,7 +35,7 @@ def speculation_lines(found: Any) -> list[str]:
     else:
         until = f"From a batch of {found.hurts_from_batch} on drafting only hurts."
     return [
-        f"speculation: {found.drafter} draft, {', '.join(f'{chance:.0%}' for chance in found.acceptance)} accepted, batch {found.batch}",
+        f"speculation: drafts by {found.drafter}, {', '.join(f'{chance:.0%}' for chance in found.acceptance)} accepted, batch {found.batch}",
         table(header, rows, right=[0, 1, 2, 3, 4], indent=2),
         until,
     ]

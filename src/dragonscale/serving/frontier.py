@@ -47,6 +47,8 @@ class Ask:
     tpot: float | None = None
     rate: float | None = None
     cached: float = 0.0
+    rented: tuple[tuple[str, int], ...] = ()
+    """Chips that are had together, by the chip's name, where a slice was named: fleets take whole ones."""
 
     def __post_init__(self) -> None:
         if self.prompt < 1 or self.output < 1:
@@ -189,7 +191,8 @@ def _judged(
     found: list[Config] = []
     for place, own, bound, others in zip(places.tolist(), _states(loop, rows), bounds, more, strict=True):
         heavy, step_s, drafted, chunks, size, least = others
-        meets = (ask.ttft is None or own.ttft <= ask.ttft) and (ask.tpot is None or own.tpot <= ask.tpot)
+        between = ask.tpot is not None and ask.output > 1  # an answer of one token has no time between tokens
+        meets = (ask.ttft is None or own.ttft <= ask.ttft) and (not between or own.tpot <= ask.tpot)
         found.append(
             Config(
                 lot.pieces[place], plans[place], int(own.batch), own, own.prefill, step_s, least, heavy,
@@ -209,15 +212,25 @@ def _states(loop: Served, rows: int) -> Iterator[Steady]:
     return (Steady(*values) for values in zip(*columns, strict=True))
 
 
+LATENT = 2.5
+"""Times its bound at datasheet rates from which a step is neither reads nor FLOPs: no kernel that is large enough to be bound by
+either takes so much longer."""
+
+
 def _bounds(cost: IterationCost) -> list[str]:
-    """What takes most of each step: reading weights or caches, computing, the wires, or the host."""
+    """What takes most of each step: reading weights or caches, computing, the wires, or the host; where none of them does, the
+    latency of small kernels, of gaps between them and of short collectives."""
     weights = numpy.asarray(sum(term.memory for name, term in cost.terms.items() if name != "scores"))
     cache = cost.terms["scores"].memory if "scores" in cost.terms else 0.0 * weights
     wires = sum((wire.exposed for wire in cost.wires.values()), 0.0 * weights)
-    names = ("weight reads", "cache reads", "compute", "collectives", "host")
+    names = ("weight reads", "cache reads", "compute", "collectives", "host", "latency")
     host = cost.host + numpy.maximum(cost.floor - cost.device, 0.0)
     table = numpy.stack([numpy.broadcast_to(one, weights.shape) for one in (weights, cache, cost.compute, wires, host)])
-    return [names[place] for place in numpy.argmax(table, axis=0)]
+    place = numpy.argmax(table, axis=0)
+    bound = cost.roofline + sum((wire.lower for wire in cost.wires.values()), 0.0 * weights)
+    largest = numpy.max(table, axis=0) > cost.expected / 2
+    latent = (cost.expected > LATENT * bound) & ~largest & (place != names.index("host"))
+    return [names[one] for one in numpy.where(latent, names.index("latency"), place)]
 
 
 def explore(
@@ -279,9 +292,12 @@ def load_for(config: Config, ask: Ask) -> float:
 
 
 def replicas_for(config: Config, ask: Ask) -> int:
-    """Replicas for the rate that is asked for, each loaded as far as the target for the first token allows."""
+    """Replicas for the rate that is asked for, each loaded as far as the target for the first token allows; as many as whole slices
+    hold where one was named."""
     assert ask.rate is not None
-    return max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask)) - 1e-9))
+    least = max(1, math.ceil(ask.rate / (float(config.state.requests) * load_for(config, ask)) - 1e-9))
+    each = max(1, dict(ask.rented).get(config.piece.chip.name, 0) // config.chips)
+    return math.ceil(least / each) * each
 
 
 def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:

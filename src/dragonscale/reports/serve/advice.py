@@ -24,6 +24,7 @@ from dragonscale.serving.space import parts_of, slices_of, smallest_slice, split
 from dragonscale.units import render
 
 NARROWER = {"bf16": "fp8 or int8", "fp16": "fp8 or int8", "fp8": "4-bit", "int8": "4-bit"}
+LATENCY = "latency: small kernels, launches and collectives' latency"
 NOTICEABLE = 1.25
 """A batch that is so much larger is another choice; those between are only looked at to find where a target is just met."""
 
@@ -38,10 +39,25 @@ def advice(
         "cache reads": _for_cache(config),
         "compute": _for_compute(config, critical),
         "collectives": _for_wires(config, report),
+        "latency": _for_latency(config),
         "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
     }
-    text = f"Decoding is bound by {config.bound_by}: {remedies[config.bound_by]}."
+    if asked.ask.output == 1:
+        longest = report.prefill_terms[0]
+        whole = sum(row.expected_s for row in report.prefill_terms)
+        return f"Answers of one token are all prefill, of which {longest.name} takes {longest.expected_s / whole:.0%}: faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
+    over = (
+        f" ({render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')} at datasheet rates)"
+    )
+    bound = f"{LATENCY}{over}" if config.bound_by == "latency" else config.bound_by
+    text = f"Decoding is bound by {bound}: {remedies[config.bound_by]}."
     return f"{text} {_next_batch(asked, config, configs)}".rstrip()
+
+
+def _for_latency(config: Config) -> str:
+    fewer = "" if config.chips == 1 else ", fewer chips lose little"
+    drafts = "" if config.drafts else ", and drafts make more of each step (--speculate)"
+    return f"a larger batch costs little{fewer}{drafts}"
 
 
 def _for_weights(config: Config, critical: float) -> str:

@@ -54,15 +54,16 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
     replicas = None if ask.rate is None else replicas_for(config, ask)
     chips = None if replicas is None else replicas * config.chips
     price = config.piece.chip.price
+    tpot = float(state.tpot) if ask.output > 1 else 0.0
     report = ConfigReport(
         slice=where, batch=config.batch, prefill_s=config.prefill_s, decode_step_s=config.decode_s,
-        ttft_s=float(state.ttft), tpot_s=float(state.tpot), output_tokens_per_s_per_chip=config.tokens_per_chip,
+        ttft_s=float(state.ttft), tpot_s=tpot, output_tokens_per_s_per_chip=config.tokens_per_chip,
         hbm_bytes=config.hbm_bytes, kv_bytes_per_token=config.kv_bytes_per_token, bound_by=config.bound_by,
         cost_usd_per_mtok=config.usd_per_mtok, meets_slo=config.meets, plan=str(plan),
         **{name: getattr(plan, name) for name in (*DEGREES, "spread")},
         dtypes=dtypes_of(config), copy_slice=str(config.piece), copies=copies, chips=config.chips,
         max_batch=config.most, lower_s=config.lower_s, latency_s=float(state.latency),
-        requests_per_s=float(state.requests), tokens_per_s_per_user=1 / float(state.tpot),
+        requests_per_s=float(state.requests), tokens_per_s_per_user=1 / tpot if tpot else 0.0,
         hbm_limit_bytes=config.piece.chip.visible,
         cost_usd_per_mtok_input=None if split is None else float(split[0]),
         cost_usd_per_mtok_output=None if split is None else float(split[1]), drafts=config.drafts, replicas=replicas,
@@ -98,7 +99,7 @@ def violations(asked: ServeAsked, config: Config) -> list[str]:
     return [
         f"{name} is {render(found, 's')}, {found / target - 1:.0%} above the {render(target, 's')} asked for"
         for name, target, found in pairs
-        if target is not None and found > target
+        if target is not None and found > target and (name == "TTFT" or asked.ask.output > 1)
     ]
 
 
@@ -168,6 +169,9 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
     room = capacity(deployed(asked, config))
     cache = config.hbm_bytes - first(room.weights + room.working + room.reserve)
     page = max(room.page, 1)
+    length = first(room.in_pages(float(asked.ask.prompt + asked.ask.output)))
+    sequence = length * first(room.per_token) + first(room.fixed)
+    tokens = first(room.cache) / max(sequence / length, 1e-9)
     return MemoryUse(
         weights_bytes=first(room.weights),
         cache_bytes=cache,
@@ -176,7 +180,9 @@ def memory_use(asked: ServeAsked, config: Config) -> MemoryUse:
         free_bytes=first(room.cache) - cache,
         left_alone_bytes=first(room.hbm - room.usable),
         page_tokens=page,
-        pages=int(first(room.tokens) // page),
-        tokens=first(room.tokens),
+        pages=int(tokens // page),
+        tokens=tokens,
         wasted=(page - 1) / 2 / (asked.ask.prompt + asked.ask.output / 2 + (page - 1) / 2),
+        sequence_bytes=sequence,
+        token_bytes=sequence / length,
     )

@@ -134,6 +134,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         tpot=_positive(question.tpot, "s", "--tpot"),
         rate=_positive(question.rate, "count/s", "--rate"),
         cached=question.cached,
+        rented=tuple((chip.name, piece.chips) for chip, piece in targets if piece is not None),
     )
     return ServeAsked(
         question, model, targets, ask, engine, limits, saved, _batch(question, saved), _draft(question, model), everywhere,

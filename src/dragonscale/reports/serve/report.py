@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+from dragonscale.errors import InputError
 from dragonscale.hardware import parse_slice
 from dragonscale.hardware.prices import unpriced
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
@@ -29,14 +30,14 @@ from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, frontier
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.ledger import iteration_ledger
-from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
 
 def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     """The report that answers a question."""
     start = time.perf_counter()
     if asked.saved is not None:
-        check_plan(asked, asked.saved.plan)
+        _check(asked, asked.saved.plan)
     none = asked_refusal(asked)
     asked, refused = (asked, [none]) if none else possible(asked)
     nothing = bool(refused) and (bool(none) or all(chip_refusal(asked, chip) for chip, _ in asked.targets))
@@ -60,7 +61,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     report.expected_error = expected_error(kind_of(asked, best))
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
-    report.frontier_by_chip = _by_chip(configs)
+    report.frontier_by_chip = _by_chip(asked, configs)
     report.limits = limit_rows(asked, best)
     report.speculation = speculation_report(asked, best)
     report.prefix = prefix_report(asked, best)
@@ -76,6 +77,18 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     ]
     report.advice = advice(asked, best, report.configs[0], configs, report.limits)
     return report
+
+
+def _check(asked: ServeAsked, plan: ServingPlan) -> None:
+    """Refuse a plan that cannot be; what is forced is one that could run and that no engine runs."""
+    try:
+        check_plan(asked, plan)
+    except InputError as error:
+        if not asked.question.force:
+            raise
+        raise InputError(
+            f"{error} --force judges what no engine runs; this cannot even be judged: its parts are not whole."
+        ) from None
 
 
 def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) -> list[Config]:
@@ -95,18 +108,19 @@ def _device_notes(chosen: Sequence[Config]) -> list[str]:
     ]
 
 
-def _by_chip(configs: Sequence[Config]) -> dict[str, list[FrontierPoint]]:
+def _by_chip(asked: ServeAsked, configs: Sequence[Config]) -> dict[str, list[FrontierPoint]]:
     """The frontier of each chip."""
     chips = sorted({one.piece.chip.name for one in configs})
     return {
-        name: [_point(one) for one in frontier([c for c in configs if c.piece.chip.name == name])] for name in chips
+        name: [_point(asked, one) for one in frontier([c for c in configs if c.piece.chip.name == name])]
+        for name in chips
     }
 
 
-def _point(one: Config) -> FrontierPoint:
-    tpot = float(one.state.tpot)
+def _point(asked: ServeAsked, one: Config) -> FrontierPoint:
+    tpot = float(one.state.tpot) if asked.ask.output > 1 else 0.0
     return FrontierPoint(
-        str(one.piece), str(one.plan), one.batch, tpot, float(one.state.ttft), 1 / tpot, one.tokens_per_chip,
+        str(one.piece), str(one.plan), one.batch, tpot, float(one.state.ttft), 1 / tpot if tpot else 0.0, one.tokens_per_chip,
         one.usd_per_mtok,
     )  # fmt: skip
 

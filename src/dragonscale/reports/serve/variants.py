@@ -6,6 +6,7 @@ from dataclasses import replace
 from dragonscale.reports.serve.config import config_report, deployed, first
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import Disaggregation, DraftRow, PoolReport, PrefixCache, Speculation
+from dragonscale.reports.serve.remedies import drafter
 from dragonscale.reports.serve.search import search
 from dragonscale.serving.capacity import cache_per_chip
 from dragonscale.serving.disaggregation import Pools, best_pools
@@ -30,7 +31,7 @@ def speculation_report(asked: ServeAsked, config: Config) -> Speculation | None:
     rows = [DraftRow(one.drafts, one.drafting, one.verifying, one.tokens, one.tpot, one.speedup) for one in loops]
     return Speculation(
         acceptance=list(draft.acceptance) if isinstance(draft.acceptance, tuple) else [draft.acceptance],
-        drafter=draft.model.name if draft.model is not None else "heads of its own",
+        drafter=draft.model.name if draft.model is not None else drafter(asked),
         batch=config.batch,
         rows=rows,
         best_drafts=min(loops, key=lambda one: one.tpot).drafts,
