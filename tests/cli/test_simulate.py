@@ -221,6 +221,13 @@ WRONG = {
     "unknown chart": (["--rate", "4/s", "--chart", "cdf"], "There is no chart"),
     "missing trace": (["--trace", "nowhere.csv"], "There is no trace file"),
     "bad failure": (["--rate", "4/s", "--fail", "first"], "REPLICA@TIME"),
+    "no clients": (["--clients", "0"], "at least 1 client"),
+    "scaling upside down": (["--rate", "4/s", "--autoscale", "16..2,target=8"], "2..16"),
+    "a budget of one": (["--rate", "4/s", "--token-budget", "1"], "16 tokens or more"),
+    "a budget below the batch": (
+        ["--rate", "4/s", "--token-budget", "64", "--max-seqs", "128"],
+        "less than --max-seqs",
+    ),
     "bad scaling": (["--rate", "4/s", "--autoscale", "2-16"], "LEAST..MOST"),
     "bad prefixes": (["--rate", "4/s", "--prefixes", "many"], "GROUPSxTOKENS"),
     "drafts alone": (["--rate", "4/s", "--drafts", "3"], "need --speculate"),

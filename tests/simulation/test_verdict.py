@@ -112,6 +112,27 @@ def test_a_target_is_met_where_enough_requests_meet_it() -> None:
         assert list(missed_targets(result, {"tpot_s": target}, 95)) == ([] if met else ["tpot_s"])
 
 
+def test_an_autoscaled_fleet_begins_with_its_least_and_names_its_startup() -> None:
+    more = {"rate": "80/s", "requests": "4000", "ttft": "200ms", "capacity": False}
+    report = asked(replace(ONE, **more, autoscale="3..8,target=4,startup=20s"))
+    assert (report.fleet[0].replicas, report.fleet[0].most_replicas) == (3, 8)
+    assert report.meets_slo is False
+    assert "20s after it is asked for" in report.advice
+
+
+def test_requests_beyond_the_context_are_refused() -> None:
+    question = replace(ONE, rate="2/s", requests="400", prompt="6000", lengths="lognormal", cv=0.5)
+    report = run_simulation(read_question("llama3-8b", question))[0]
+    assert 0 < report.requests.refused["longer than the model's context"] < 400
+    assert not asked(question).requests.refused  # llama3.1 takes 16 times as many tokens
+
+
+def test_what_came_is_told_beside_what_was_asked_for() -> None:
+    report = asked(replace(ONE, rate="4/s", requests="4000", output="32"))
+    assert report.rates.arrived_per_s == pytest.approx(report.rates.requests_per_s, rel=0.01)
+    assert "keeps up with 4 requests/s" in report.advice
+
+
 @pytest.mark.slow
 def test_targets_are_met_at_the_largest_rate_and_not_above() -> None:
     question = replace(ONE, rate="30/s", ttft="1s", tpot="20ms", percentile=99)

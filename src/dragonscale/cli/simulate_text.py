@@ -1,5 +1,7 @@
 """A simulated run as text: the fleet, what became of requests, latencies, rates, and what to change."""
 
+import math
+
 from dragonscale.cli.show import table
 from dragonscale.reports.simulate.records import CapacityReport, Latency, SimulateReport
 from dragonscale.units import render
@@ -19,8 +21,9 @@ def text_of(report: SimulateReport) -> str:
     traffic = ", ".join(f"{name} {value}" for name, value in report.traffic.items())
     lines = [f"{report.model} under traffic: {traffic}", ""]
     for pool in report.fleet:
+        most = "" if pool.most_replicas is None else f" to {pool.most_replicas}"
         lines.append(
-            f"{pool.name}: {pool.replicas} x {pool.slice} ({pool.plan}), {pool.engine}, {pool.scheduler}, "
+            f"{pool.name}: {pool.replicas}{most} x {pool.slice} ({pool.plan}), {pool.engine}, {pool.scheduler}, "
             f"KV cache of {pool.kv_tokens:,} tokens each, {pool.router.replace('_', ' ')}"
         )
     lines += ["", *_requests(report), "", _latencies(report), "", *_rates(report)]
@@ -60,14 +63,15 @@ def _latencies(report: SimulateReport) -> str:
 
 
 def _row(one: Latency) -> list[str]:
-    spread = "" if one.mean_high is None else f"{(one.mean_high - one.mean) / one.mean:.1%}" if one.mean else ""
+    part = (one.mean_high - one.mean) / one.mean if one.mean_high is not None and one.mean else math.inf
+    spread = f"{part:.1%}" if part <= 1 else ""  # a run too short for an interval says nothing by one
     return [render(one.mean, "s"), spread, *(render(value, "s") for value in (one.p50, one.p90, one.p95, one.p99))]
 
 
 def _rates(report: SimulateReport) -> list[str]:
     rates = report.rates
     lines = [
-        f"{rates.requests_per_s:.3g} requests/s, {rates.output_tokens_per_s:,.0f} output tokens/s "
+        f"{rates.requests_per_s:.3g} requests/s{_came(report)}, {rates.output_tokens_per_s:,.0f} output tokens/s "
         f"({rates.output_tokens_per_s_per_chip:,.0f} per chip), {rates.input_tokens_per_s:,.0f} input tokens/s"
     ]
     if rates.cost_usd_per_mtok is not None:
@@ -92,6 +96,11 @@ def _rates(report: SimulateReport) -> list[str]:
             f"the planner at a batch of {one.batch}: TPOT {render(one.tpot_s, 's')}, TTFT {render(one.ttft_s, 's')}"
         )
     return lines
+
+
+def _came(report: SimulateReport) -> str:
+    """What came while it was measured: random arrivals are not quite as many as asked for."""
+    return f" ({report.rates.arrived_per_s:.3g}/s came)" if report.load is not None else ""
 
 
 def _met(report: SimulateReport) -> str:

@@ -29,6 +29,11 @@ from dragonscale.training.legality import family
 GIB = 2.0**30
 
 
+LEAST_BUDGET = 16
+"""Tokens of an iteration: a page of the KV cache, which is the least that engines cut prompts into. vLLM refuses fewer than its
+sequences too (config/scheduler.py: max_num_batched_tokens must be no less than max_num_seqs)."""
+
+
 @dataclass(frozen=True)
 class LaunchLimits:
     """What a launch says of an engine's limits; None leaves its default."""
@@ -42,6 +47,13 @@ class LaunchLimits:
             value = getattr(self, name)
             if value is not None and not 1 <= value <= 1 << 24:
                 raise InputError(f"--{name.replace('_', '-')} is {value}; write a whole number from 1 to {1 << 24:,}.")
+        if self.token_budget is not None and self.token_budget < LEAST_BUDGET:
+            raise InputError(f"--token-budget is {self.token_budget}; engines take {LEAST_BUDGET} tokens or more.")
+        if self.token_budget is not None and self.max_seqs is not None and self.token_budget < self.max_seqs:
+            raise InputError(
+                f"--token-budget {self.token_budget} is less than --max-seqs {self.max_seqs}; every sequence that decodes needs a token "
+                "of an iteration."
+            )
         if self.memory_fraction is not None and not 0 < self.memory_fraction <= 1:
             raise InputError(f"--memory-fraction is {self.memory_fraction}; it is above 0 and at most 1.")
 

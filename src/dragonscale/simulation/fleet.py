@@ -26,8 +26,12 @@ class Autoscale:
     every_s: float = 10.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.least <= self.most:
-            raise InputError(f"Autoscaling from {self.least} to {self.most} replicas is no range of at least 1.")
+        if self.least < 1:
+            raise InputError(f"Autoscaling from {self.least} replicas is not possible; at least 1 stays up.")
+        if self.least > self.most:
+            raise InputError(
+                f"Autoscaling from {self.least} to {self.most} replicas: the least comes first, as in {self.most}..{self.least}."
+            )
         if self.target <= 0 or self.startup_s < 0 or self.every_s <= 0:
             raise InputError(
                 "Autoscaling needs a target load and an interval above 0 and a start-up time of 0 or more."
@@ -90,13 +94,14 @@ class Failure:
 @dataclass(frozen=True)
 class Fleet:
     """What serves. `overhead_s` passes between a request's arrival and its engine's knowing of it (network, tokenizer);
-    no more than `queue_limit` requests may wait in the fleet, others are refused."""
+    no more than `queue_limit` requests may wait in the fleet, others are refused, as are those of more than `context` tokens."""
 
     pool: Pool
     prefill: Pool | None = None
     failures: tuple[Failure, ...] = ()
     overhead_s: float = 0.0
     queue_limit: int | None = None
+    context: int | None = None
 
     def __post_init__(self) -> None:
         for failure in self.failures:

@@ -18,6 +18,7 @@ from dragonscale.simulation.tally import Tally
 from dragonscale.simulation.traffic import TrafficSource
 
 TOO_LONG = "longer than a replica's cache"
+BEYOND_CONTEXT = "longer than the model's context"
 NO_REPLICA = "no replica left"
 QUEUE_FULL = "queue full"
 CHECKPOINTS = 64
@@ -140,7 +141,9 @@ class Simulation:
             self.checkpoints.append(self._books(now))
         pool, limit = self.fleet.pool, self.fleet.queue_limit
         longest = request.input_tokens + request.output_tokens - 1
-        if -(-longest // pool.scheduler.page_tokens) > pool.pages:
+        if self.fleet.context is not None and longest >= self.fleet.context:
+            self._refuse(request, BEYOND_CONTEXT, now)
+        elif -(-longest // pool.scheduler.page_tokens) > pool.pages:
             self._refuse(request, TOO_LONG, now)
         elif limit is not None and self._full(limit):
             self._refuse(request, QUEUE_FULL, now)

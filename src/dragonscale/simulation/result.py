@@ -22,10 +22,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Rates over the measured part of the run. `goodput_requests_per_s` counts requests that met both targets,
+    """Rates over the measured part of the run. `arrived_per_s` is what came then, `goodput_requests_per_s` counts requests that met both targets,
     `good_share` is their share of the measured ones. Rates of tokens are of what came out in that time, whosever it was."""
 
     seconds: float
+    arrived_per_s: float
     requests_per_s: float
     input_tokens_per_s: float
     output_tokens_per_s: float

@@ -33,8 +33,11 @@ def _throughput(run: Simulation) -> Throughput:
     end = run.marks.get(tally.last, run.mark())
     seconds, finished, prompts, outputs = (late - early for early, late in zip(start, end, strict=True))
     good = _over(tally.good, tally.measured)
+    until = run.marks[tally.last][0] if tally.last in run.marks else tally.last_arrival_s + run.fleet.overhead_s
+    came = min(tally.arrived - 1, tally.last) - tally.first
     return Throughput(
         seconds,
+        max(_over(came, until - start[0]), 0.0) if until > start[0] else 0.0,
         _over(finished, seconds),
         _over(prompts, seconds),
         _over(outputs, seconds),

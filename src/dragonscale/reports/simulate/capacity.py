@@ -21,8 +21,9 @@ TOLERANCE = 1.03
 BELOW = 0.96
 """What a fleet serves while requests wait is believed if so much of it holds."""
 MOST_RUNS = 9
-SMALLEST, FEW = 1 / 200, 300
-"""Part of the asked rate at which requests are nearly alone, and how many of them show what they then take."""
+SMALLEST, ALONE, FEW = 1 / 200, 1 / 50, 300
+"""Part of the asked rate at which requests are nearly alone, requests that are under way at once then at most, and how many of
+them show what they take."""
 HEADROOM = 0.85
 """Part of what replicas can serve that they are loaded with where no target says how long requests may wait."""
 MOST_REPLICAS = 4
@@ -127,10 +128,10 @@ def find_capacity(
     trials = Trials(asked, result.mean_running, progress)
     missed = missed_targets(result, asked.targets, asked.percentile)
     failed = load.grows or bool(missed)
-    best, above = _most_served(trials, result, load) if not asked.targets else _largest(trials, load, failed)
+    best, above = _most_served(trials, result, load) if not asked.targets else _largest(trials, result, load, failed)
     if best is None:
         limit = next(iter(above.missed if above is not None else missed), "queue")
-        return Capacity(None, None, limit, None, 0, None, trials.runs, trials.requests)
+        return Capacity(None, above, limit, None, 0, None, trials.runs, trials.requests)
     limit = "queue" if above is None or not above.holds else next(iter(above.missed), "queue")
     replicas, confirmed = _replicas(trials, best) if failed else (trials.replicas, None)
     fleet = sized(asked.fleet, replicas or 1, trials.replicas)
@@ -155,12 +156,14 @@ def _most_served(trials: Trials, result: SimulationResult, load: Load) -> tuple[
     return None, high
 
 
-def _largest(trials: Trials, load: Load, failed: bool) -> tuple[Trial | None, Trial | None]:
+def _largest(trials: Trials, result: SimulationResult, load: Load, failed: bool) -> tuple[Trial | None, Trial | None]:
     """The run at the largest rate that meets the targets, and one at a larger rate that does not."""
     asked = trials.rate
     low: Trial | None = None
     high: Trial | None = None
-    lone = trials.run(SMALLEST * asked, requests=FEW)
+    times = result.latency
+    service = max(times["e2e_s"].mean.value - times["queue_s"].mean.value, 1e-9)
+    lone = trials.run(min(SMALLEST * asked, ALONE / service), requests=FEW)
     if lone.missed:  # what requests miss that are nearly alone, they miss at any rate
         return None, lone
     top = asked if failed and trials.same else math.inf

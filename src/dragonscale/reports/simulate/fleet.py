@@ -36,17 +36,19 @@ def read_pool(question: SimulateQuestion, deployment: Deployment, longest: int) 
     if question.draft:
         drafter = deploy(load_model(question.draft), deployment.piece, deployment.plan, deployment.engine)
     drafts, chances = _drafts(question)
+    rule = read_autoscale(question.autoscale) if question.autoscale else None
+    replicas = 1 if question.replicas is None else question.replicas
     pool = pool_for(
         deployment,
         longest,
-        1 if question.replicas is None else question.replicas,
+        replicas if rule is None else min(max(replicas, rule.least), rule.most),
         draft=drafts,
         acceptance=chances,
         draft_part=0.0 if drafter is not None or not drafts else head_part(deployment.model),
         drafter=drafter,
         router=question.router,
         share_prefixes=bool(question.prefixes or question.trace),
-        autoscale=read_autoscale(question.autoscale) if question.autoscale else None,
+        autoscale=rule,
     )
     host = parse(question.host_cache, "bytes", "--host-cache") if question.host_cache else 0.0
     if not host:

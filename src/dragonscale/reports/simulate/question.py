@@ -30,7 +30,7 @@ class SimulateQuestion:
     """How many of them (1)."""
     rate: str = ""
     """Requests that come, such as 40/s."""
-    clients: int = 0
+    clients: int | None = None
     """Clients that each wait for their output before they ask again, instead of a rate."""
     ramp: str = ""
     """Time over which the clients begin, one after another (0s: all at once); without it, that of one request."""

@@ -74,11 +74,12 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
         tuple(read_failure(part) for part in question.fail.split(",") if part.strip()),
         overhead_s=deployment.engine.host.front_s(traffic.prompt),
         queue_limit=question.queue_limit or None,
+        context=None if question.force else deployment.model.context or None,
     )
     settle = 0.0
     if isinstance(traffic.source, sim.ClosedLoop) and not question.ramp:
         traffic = replace(traffic, source=_spread(traffic, traffic.source, fleet))
-        settle = question.clients / max(traffic.source.requests, 1)
+        settle = (question.clients or 1) / max(traffic.source.requests, 1)
     options = sim.SimulationOptions(
         seed=question.seed,
         warmup=max(question.warmup, min(2 * settle, 0.3)),

@@ -26,7 +26,7 @@ class Latency(msgspec.Struct):
 
 
 class PoolRow(msgspec.Struct):
-    """Equal replicas of the fleet."""
+    """Equal replicas of the fleet; where it grows and shrinks, those at the start, up to `most_replicas`."""
 
     name: str
     slice: str
@@ -37,6 +37,7 @@ class PoolRow(msgspec.Struct):
     chips: int
     kv_tokens: int
     router: str
+    most_replicas: int | None = None
 
 
 @dataclass(frozen=True)

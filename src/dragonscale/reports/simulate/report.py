@@ -115,6 +115,7 @@ def _pools(asked: SimulateAsked) -> list[PoolRow]:
         return PoolRow(
             name, str(deployment.piece), str(deployment.plan), deployment.engine.name, pool.scheduler.kind, pool.replicas,
             pool.replicas * deployment.piece.chips, pool.kv_tokens, pool.router,
+            None if pool.autoscale is None else pool.autoscale.most,
         )  # fmt: skip
 
     rows = [row("serve" if asked.prefill is None else "decode", asked.deployment, asked.fleet.pool)]
@@ -157,7 +158,8 @@ def fleet_usd_per_h(asked: SimulateAsked, replicas: float, prefills: int) -> flo
 
 def _capacity(asked: SimulateAsked, found: Capacity) -> CapacityReport:
     """What was found by running, in numbers."""
-    best, run = found.trial, found.confirmed or found.trial
+    best = found.trial if found.rate is not None else None
+    run = found.confirmed or best
     rates = best.result.throughput if best is not None else None
     replicas, prefills = found.replicas, found.prefills
     hourly = None if replicas is None else fleet_usd_per_h(asked, replicas, prefills)

@@ -35,7 +35,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     replicas = question.replicas if question.replicas is not None else saved.replicas or 1
     most = -(-saved.batch // saved.plan.data) if saved.batch else launch.max_seqs
     prompt = question.prompt or str(traffic.prompt or PROMPT)
-    coming = question.rate or question.clients or question.trace or question.arrivals == "at-once"
+    coming = question.rate or question.clients is not None or question.trace or question.arrivals == "at-once"
     words: dict[str, Any] = {
         "replicas": replicas,
         "prompt": prompt,
@@ -47,7 +47,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
         "memory_fraction": launch.memory_fraction if question.memory_fraction is None else question.memory_fraction,
     }
     if not coming:
-        clients = 0 if traffic.rate else saved.batch * replicas
+        clients = None if traffic.rate else saved.batch * replicas or None
         words |= {"rate": traffic.rate, "clients": clients, "ramp": question.ramp or (traffic.ramp if clients else "")}
     words["lengths"] = question.lengths or ("varied" if words.get("clients", question.clients) else "fixed")
     if traffic.cached and not (question.prefixes or question.trace):

@@ -50,6 +50,10 @@ def read_traffic(question: SimulateQuestion) -> AskedTraffic:
     requests = parse_count(question.requests, "--requests")
     if not 0 <= requests <= MOST_REQUESTS:
         raise InputError(f"--requests is {shorten(question.requests)}; a run has from 0 to {MOST_REQUESTS:,} requests.")
+    if question.clients is not None and question.clients < 1:
+        raise InputError(
+            f"--clients is {question.clients}; at least 1 client sends requests, or give a --rate instead."
+        )
     if question.trace:
         if rate is not None or question.clients:
             raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")

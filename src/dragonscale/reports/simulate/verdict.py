@@ -30,9 +30,9 @@ def verdict(
         return "refusals", f"Every request was refused: {', '.join(outcome.refused)}."
     more = capacity_text(asked, found)
     if load is not None and load.grows:
-        return "the replicas", f"{_overloaded(load, result)} {more}".strip()
+        return "the replicas", f"{_overloaded(load, result)}{_booting(asked, result)} {more}".strip()
     if missed:
-        return NAMES[next(iter(missed))], f"{_missing(asked, result, missed)} {more}".strip()
+        return NAMES[next(iter(missed))], f"{_missing(asked, result, missed, found)} {more}".strip()
     if result.kv_occupancy > FULL or outcome.preempted > 0.01 * outcome.arrived:
         return (
             "the KV cache",
@@ -42,7 +42,7 @@ def verdict(
     if result.utilisation > BUSY and result.mean_waiting > asked.fleet.pool.replicas:
         text = "Replicas are never idle and requests queue; more --replicas would shorten the queue."
         return "the replicas", f"{text} {more}".strip()
-    kept = "" if load is None else f"The fleet keeps up with {load.arrived_per_s:.3g} requests/s: "
+    kept = "" if load is None else f"The fleet keeps up with {_rate(asked):.3g} requests/s: "
     return "the traffic", f"{kept}{result.mean_waiting:,.1f} queue on average. {more}".strip()
 
 
@@ -53,15 +53,31 @@ def _overloaded(load: Load, result: SimulationResult) -> str:
     return f"Overloaded: {load.arrived_per_s:.3g} requests/s come, {load.served_per_s:.3g}/s are served, and {grows}.{full}"
 
 
-def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, float]) -> str:
+def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, float], found: Capacity | None) -> str:
     """The target that is missed most, by how much, and what lowers it."""
     name, ratio = next(iter(missed.items()))
     value = render(percentile_of(result, name, asked.percentile), "s")
     others = "".join(f"; {NAMES[other]} {times:.3g} times" for other, times in list(missed.items())[1:])
     target = render(asked.targets[name], "s")
+    lower = _booting(asked, result) if name == "ttft_s" else ""
+    hopeless = found is not None and found.rate is None and found.limit == name  # of requests alone too
+    lower = "" if hopeless else lower or f" Lower with {_LOWER[name]}."
     return (
         f"{NAMES[name]} is {value} at p{asked.percentile}, {ratio:.3g} times its target of {target}{others}; "
-        f"{result.met[name]:.1%} of requests meet it. Lower with {_LOWER[name]}."
+        f"{result.met[name]:.1%} of requests meet it.{lower}"
+    )
+
+
+def _booting(asked: SimulateAsked, result: SimulationResult) -> str:
+    """That requests waited for replicas that were starting, where the fleet grew."""
+    rule = asked.fleet.pool.autoscale
+    prefills = asked.fleet.prefill.replicas if asked.fleet.prefill is not None else 0
+    most = round(max((value for _, value in result.series.get("replicas", [])), default=0.0)) - prefills
+    if rule is None or most <= asked.fleet.pool.replicas:
+        return ""
+    return (
+        f" Requests waited while replicas started: the fleet grew from {asked.fleet.pool.replicas} to {most}, and one serves "
+        f"{render(rule.startup_s, 's')} after it is asked for; begin with more (--autoscale {most}..{rule.most},…) or a shorter startup."
     )
 
 
@@ -72,8 +88,13 @@ def capacity_text(asked: SimulateAsked, found: Capacity | None) -> str:
     goal = f"with the targets met at p{asked.percentile}" if asked.targets else "without a growing queue"
     if found.rate is None:
         what = NAMES.get(found.limit)
-        why = f"{what} misses its target at any rate" if what else "no rate that was tried holds"
-        return f"By running: {why}; more chips per replica, another plan or a looser target."
+        if not what or found.trial is None:
+            return "By running: no rate that was tried holds; more chips per replica, another plan or a looser target."
+        value = render(percentile_of(found.trial.result, found.limit, asked.percentile), "s")
+        return (
+            f"By running: {what} misses its target at any rate, since requests that are alone take {value} at p{asked.percentile}; "
+            "more chips per replica, another plan or a looser target."
+        )
     speed = f" (--speed {asked.question.speed * found.rate / _rate(asked):.3g})" if asked.question.trace else ""
     text = f"By running: this fleet holds {found.rate:.3g} requests/s{speed} {goal}"
     if asked.targets and found.trial is not None:
