@@ -334,3 +334,13 @@ def test_the_cache_is_its_pages_times_their_bytes(capsys: pytest.CaptureFixture[
 def test_force_says_what_cannot_even_be_judged(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "llama3-70b", "--on", "h100:8", "--plan", "tensor=3", "--force"]) == 2
     assert "cannot even be judged" in capsys.readouterr().err
+
+
+def test_a_table_over_chips_says_what_is_estimated_and_whose_prices_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(["serve", "llama3-8b", "--on", "h100:1,tpu7x:1x1x1", "--batch", "32"], capsys)
+    assert re.search(r"tpu7x:1x1x1 .*~[\d.]+ms", text)
+    assert not re.search(r"h100:1 .*~", text)
+    told = " ".join(text.split())
+    assert "by vllm; #2 by vllm-tpu ~ estimated, not fitted: no such run was measured on tpu7x" in told
+    assert "prices: market for h100; list for tpu7x" in told
+    assert "2 a chip: for tensor=1 give vLLM --tensor-parallel-size 2." in told

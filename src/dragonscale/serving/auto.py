@@ -24,6 +24,9 @@ from dragonscale.training.legality import family
 AUTO = "auto"
 NODE = 8
 """GPUs of a server: what a model is tried on before it is spread over several."""
+PLAIN = 16
+"""GPUs of a copy up to which an engine's plain form is tried beside wide expert parallelism: two servers, by TP and pipeline or by
+DP and EP (vLLM recipes, moonshotai/Kimi-K2.md: "either"; DeepSeek-V3 README, section 6: SGLang's TP over two)."""
 FREE = 0.7
 """The part of a server's memory that weights may take; the rest is for the cache."""
 

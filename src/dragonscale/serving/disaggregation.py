@@ -284,13 +284,13 @@ def best_pools(configs: Sequence[Config], ask: Ask, count: int = 3) -> list[Pool
     return sorted(pairs, key=Pools.order)[:count]
 
 
-def _plan_of(config: Config) -> tuple[str, str]:
-    return str(config.piece), str(config.plan)
+def _plan_of(config: Config) -> tuple[str, str, str]:
+    return str(config.piece), str(config.plan), config.engine
 
 
-def _by_plan(configs: Sequence[Config]) -> dict[tuple[str, str], list[Config]]:
+def _by_plan(configs: Sequence[Config]) -> dict[tuple[str, str, str], list[Config]]:
     """The batches of each plan, smallest first."""
-    found: dict[tuple[str, str], list[Config]] = {}
+    found: dict[tuple[str, str, str], list[Config]] = {}
     for one in sorted(configs, key=lambda one: one.batch):
         found.setdefault(_plan_of(one), []).append(one)
     return found

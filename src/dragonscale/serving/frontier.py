@@ -318,10 +318,10 @@ def best(configs: Sequence[Config], ask: Ask, count: int = 5) -> list[Config]:
 
 
 def first_of_each(configs: Sequence[Config], order: Callable[[Config], Any], count: int) -> list[Config]:
-    """The first configurations in some order, one batch of each plan."""
-    chosen: dict[tuple[str, str, str], Config] = {}
+    """The first configurations in some order, one batch (and one engine) of each plan."""
+    chosen: dict[tuple[str, str], Config] = {}
     for one in sorted(configs, key=order):
-        chosen.setdefault((str(one.piece), str(one.plan), one.engine), one)
+        chosen.setdefault((str(one.piece), str(one.plan)), one)
         if len(chosen) >= count:
             break
     return list(chosen.values())

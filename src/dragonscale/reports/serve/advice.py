@@ -91,7 +91,9 @@ def _for_wires(config: Config, report: ConfigReport) -> str:
 def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> str:
     """What a noticeably larger batch of the same plan would do, and whether it would still meet the targets."""
     larger = [
-        one for one in configs if one.piece is config.piece and one.plan == config.plan and one.batch > config.batch
+        one
+        for one in configs
+        if (one.piece, one.plan, one.engine) == (config.piece, config.plan, config.engine) and one.batch > config.batch
     ]
     if not larger:
         return f"{config.batch:,} is the largest batch that fits." if config.batch == config.most else ""

@@ -11,7 +11,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.reports.serve.formats import check_formats, formats_for, is_pinned, planned_formats
 from dragonscale.reports.serve.words import ServeQuestion, as_saved
 from dragonscale.serving.acceptance import read_acceptance
-from dragonscale.serving.auto import AUTO, NODE, auto_choice
+from dragonscale.serving.auto import AUTO, NODE, PLAIN, auto_choice
 from dragonscale.serving.disaggregation import alone
 from dragonscale.serving.engine import Engine, load_engine, split_settings
 from dragonscale.serving.formats import Formats, product_format
@@ -61,7 +61,9 @@ class ServeAsked:
         """The engines to look at for copies of such sizes, each with its sizes."""
         found: dict[str, list[int]] = {}
         for chips in dict.fromkeys(sizes):
-            found.setdefault(self.engine_on(chip, chips=chips).name, []).append(chips)
+            plain = [NODE] if NODE < chips <= PLAIN and self.is_auto else []
+            for name in {self.engine_on(chip, chips=size).name: None for size in (*plain, chips)}:
+                found.setdefault(name, []).append(chips)
         return found
 
     def engine_words(self, name: str) -> str:

@@ -37,7 +37,7 @@ def search(asked: ServeAsked, progress: Progress | None = None) -> list[Config]:
 
 
 def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
-    """Each size of a copy by the engine that is taken for it; where copies beyond a server fit in no other way, by that of one."""
+    """Each size of a copy by the engines that are taken for it; where copies fit in no other way, by that of one server."""
     names = asked.engine_names(chip, (piece.chips for piece in pieces))
     found = [
         one
