@@ -1,7 +1,7 @@
 """What bounds a configuration and what to change; why nothing fits, and what would."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,21 +9,22 @@ from dragonscale.hardware import Chip, Slice
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.transformer import kv_bytes_per_token
 from dragonscale.reports.serve.config import first
+from dragonscale.reports.serve.formats import known_engine
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, LimitRow
+from dragonscale.reports.serve.refusals import quality_of
 from dragonscale.reports.serve.search import parameter_count, search
 from dragonscale.serving.capacity import capacity
-from dragonscale.serving.checkpoint import bits
+from dragonscale.serving.checkpoint import bits, narrower_formats
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.formats import Formats
 from dragonscale.serving.frontier import Config
 from dragonscale.serving.legal import divisible
-from dragonscale.serving.legality import quality
+from dragonscale.serving.legality import caches, rules
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import parts_of, slices_of, smallest_slice, splits
 from dragonscale.units import render
 
-NARROWER = {"bf16": "fp8 or int8", "fp16": "fp8 or int8", "fp8": "4-bit", "int8": "4-bit"}
 LATENCY = "latency: small kernels, launches and collectives' latency"
 NOTICEABLE = 1.25
 """A batch that is so much larger is another choice; those between are only looked at to find where a target is just met."""
@@ -35,9 +36,9 @@ def advice(
     """What takes most of the best configuration's step, and what to change."""
     critical = next((row.value for row in limits if row.name == "critical batch"), math.inf)
     remedies = {
-        "weight reads": _for_weights(config, critical),
+        "weight reads": _for_weights(asked, config, critical),
         "cache reads": _for_cache(config),
-        "compute": _for_compute(config, critical),
+        "compute": _for_compute(asked, config, critical),
         "collectives": _for_wires(config, report),
         "latency": _for_latency(config),
         "host": "fewer chips or a larger batch, so that steps outlast the host's work for them",
@@ -60,20 +61,37 @@ def _for_latency(config: Config) -> str:
     return f"a larger batch costs little{fewer}{drafts}"
 
 
-def _for_weights(config: Config, critical: float) -> str:
-    narrow = NARROWER.get(config.plan.weights)
+def _narrower(names: Iterable[str], than: str) -> str:
+    """Those of some formats that are narrower than another, in words; empty where none is."""
+    return " or ".join(dict.fromkeys(name for name in names if bits(name) < bits(than)))
+
+
+def _for_weights(asked: ServeAsked, config: Config, critical: float) -> str:
+    narrow = _narrower((one.weights for one in _had(asked, config)), config.plan.weights)
     change = f"a larger batch shares them (compute takes over at {critical:,.0f} tokens a step)"
-    return change + (f", {narrow} weights shorten them (--quantize)" if narrow else "")
+    return change + (
+        f", {narrow} weights shorten them ({'--weights' if asked.pinned else '--quantize'})" if narrow else ""
+    )
+
+
+def _had(asked: ServeAsked, config: Config) -> list[Formats]:
+    """The narrower formats that the model can be quantised to there."""
+    chip = config.piece.chip
+    return narrower_formats(known_engine(config.engine, chip), chip, asked.model, "any")
 
 
 def _for_cache(config: Config) -> str:
-    narrow = NARROWER.get(config.plan.kv)
-    split = "" if config.plan.tensor == 1 else ", or splitting the cache further (--spread batch or sequence)"
-    return (f"a cache in {narrow}, " if narrow else "") + f"fewer or shorter sequences{split}"
+    chip = config.piece.chip
+    narrow = _narrower(caches(known_engine(config.engine, chip), chip), config.plan.kv)
+    ways = [way for way in rules(config.engine).spread if way not in ("copy", config.plan.spread)]
+    split = (
+        f", or splitting the cache further (--spread {' or '.join(ways)})" if ways and config.plan.tensor > 1 else ""
+    )
+    return (f"a cache in {narrow} (--kv), " if narrow else "") + f"fewer or shorter sequences{split}"
 
 
-def _for_compute(config: Config, critical: float) -> str:
-    narrow = NARROWER.get(config.plan.compute)
+def _for_compute(asked: ServeAsked, config: Config, critical: float) -> str:
+    narrow = _narrower((one.compute for one in _had(asked, config)), config.plan.compute)
     change = f"below {critical:,.0f} tokens a step loading the weights would bind"
     return (f"matmuls in {narrow}, or faster chips; " if narrow else "only more FLOP/s help; ") + change
 
@@ -215,7 +233,7 @@ def _narrower_fit(asked: ServeAsked) -> str:
         return ""
     one = max(found, key=lambda config: (bits(config.plan.weights), config.tokens_per_chip))
     narrow = one.plan.weights
-    return f"Quantised to {narrow} it fits: {one.plan} on {one.piece} (--quantize {narrow}; {quality(narrow)})."
+    return f"Quantised to {narrow} it fits: {one.plan} on {one.piece} (--quantize {narrow}; {quality_of(asked.model, narrow)})."
 
 
 def _by_batch_fit(asked: ServeAsked) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dragonscale.hardware import Chip, Slice
+from dragonscale.models.transformer import Transformer
 from dragonscale.reports.serve.formats import formats_for
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.serving.auto import NODE
@@ -14,6 +15,8 @@ from dragonscale.serving.legal import context_refusal, engine_refusal, format_re
 from dragonscale.serving.legality import QUANTIZE, WIDE, current_engines, pair_word, pairs, quality, rules
 from dragonscale.serving.plan import ServingPlan
 
+LLAMA_STUDY = "arXiv 2411.02355"
+"""Its models are the Llama 3.1 family (Kurtic and others, "Give me BF16 or give me death?")."""
 MOST_TOLD = 3
 """Refusals of single chips that are told in full where many were asked for."""
 
@@ -121,9 +124,16 @@ def format_notes(asked: ServeAsked, configs: Sequence[Config]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
+def quality_of(model: Transformer, dtype: str) -> str:
+    """What a narrower format costs in quality, and that it was measured on another family where it was."""
+    words = quality(dtype)
+    elsewhere = LLAMA_STUDY in words and not model.name.lower().startswith("llama")
+    return f"{words}; measured on Llama 3.1, not on {model.name}" if elsewhere else words
+
+
 def _quality_note(asked: ServeAsked, plan: ServingPlan) -> str:
     alone = f" (weights only, multiplied in {plan.compute})" if plan.compute in WIDE else ""
-    return f"{plan.weights}{alone} is narrower than the checkpoint's {stored_in(asked.model)}: {quality(plan.weights)}."
+    return f"{plan.weights}{alone} is narrower than the checkpoint's {stored_in(asked.model)}: {quality_of(asked.model, plan.weights)}."
 
 
 def _cache_note(asked: ServeAsked, engine: str, plan: ServingPlan) -> list[str]:

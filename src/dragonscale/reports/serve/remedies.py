@@ -8,11 +8,10 @@ from typing import Any
 from dragonscale.hardware import chip_names, load_chip
 from dragonscale.reports.serve.config import violations
 from dragonscale.reports.serve.question import ServeAsked
-from dragonscale.reports.serve.refusals import possible
+from dragonscale.reports.serve.refusals import possible, quality_of
 from dragonscale.reports.serve.search import excess, search
 from dragonscale.serving.checkpoint import bits, is_quantized
 from dragonscale.serving.frontier import Config
-from dragonscale.serving.legality import quality
 from dragonscale.serving.speculation import Draft, head_part
 from dragonscale.units import render
 
@@ -95,21 +94,12 @@ def _changes(asked: ServeAsked, config: Config) -> Iterator[str]:
         one = _cheapest([one for one in quantized if is_quantized(one.plan.weights, asked.model)])
         if one is not None:
             narrow = one.plan.weights
-            how = f" (--quantize {narrow}; {quality_of(asked, narrow)})"
+            how = f" (--quantize {narrow}; {quality_of(asked.model, narrow)})"
             yield _told(f"Quantised to {narrow} it would", one, how)
 
 
 def _told(would: str, one: Config | None, more: str = "") -> str:
     return "" if one is None else f"{would}: {one.piece} with {one.plan}, batch {one.batch:,}{more}."
-
-
-def quality_of(asked: ServeAsked, dtype: str) -> str:
-    """What a narrower format costs in quality, and that this was seen on other models where it was."""
-    words = quality(dtype)
-    own = asked.model.name.lower().startswith("llama")
-    return (
-        f"{words}; nothing of the kind is known here for {asked.model.name}" if "Llama" in words and not own else words
-    )
 
 
 def _drafted(asked: ServeAsked, config: Config) -> str:
