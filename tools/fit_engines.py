@@ -3,6 +3,7 @@
     python -m tools.fit_engines                # print shipped and refitted constants and the errors
     python -m tools.fit_engines serving --most 100       # of served clients, on at most so many runs of each engine
     python -m tools.fit_engines --quick        # all of it on at most 12
+    python -m tools.fit_engines --errors --write         # fit nothing: the errors at the shipped constants
     python -m tools.fit_engines serving --halves --write   # constants of half of the (model, chip) pairs on the other half
     python -m tools.fit_engines --write        # and put the tables into docs/validation-inference.md and -serving.md
 
@@ -192,6 +193,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=0, help="fit at most so many runs of an engine")
     parser.add_argument("--only", default="", help="only this engine")
     parser.add_argument("--write", action="store_true", help="put the tables into the pages of the docs")
+    parser.add_argument("--errors", action="store_true", help="fit nothing: the errors at the shipped constants")
     parser.add_argument(
         "--halves", action="store_true", help="settle on half of the (model, chip) pairs, score the other"
     )
@@ -204,7 +206,7 @@ def main() -> None:
         for kind in options.kinds:
             engines = runs[kind]
             refits: list[Refit] = []
-            for name, free in free_constants("engines").items():
+            for name, free in free_constants("engines").items() if not options.errors else ():
                 # vLLM on TPUs is too few latencies to fit; engines that serve clients are fitted on those.
                 if engines.get(name) and options.only in ("", name) and (kind == "serving" or name != "vllm"):
                     refits.append(fit_engine(kind, name, spread(engines[name], options.most), free, pool))
