@@ -26,7 +26,7 @@ def balanced(
     just ended; a rank takes at most `each` prompts at once. When all have one, more are waited for (`batching_wait_iters`).
     `output`: iterations that a sequence decodes.
 
-    >>> 20 < balanced(60, 8, 8, 1024.0, 1) < 40, balanced(60, 1, 64, 1024.0, 1) < 1
+    >>> 20 < balanced(60, 8, 8, 1024.0, 1) < 60, balanced(60, 1, 64, 1024.0, 1) < 1
     (True, True)
     """
     draw = numpy.random.default_rng(0)

@@ -8,10 +8,10 @@
 
 Nothing that could change the model is ignored:
 
->>> load_config({"model_type": "llama", "cross_layer_sharing": 2} | sizes | heads)
+>>> load_config({"model_type": "llama", "kv_borrowed_from": 2} | sizes | heads)
 Traceback (most recent call last):
     ...
-dragonscale.errors.InputError: The llama config has the field cross_layer_sharing = 2, which Dragonscale does not
+dragonscale.errors.InputError: The llama config has the field kv_borrowed_from = 2, which Dragonscale does not
 understand for this kind of model; it could change the counts, so it is refused.
 """
 
