@@ -13,7 +13,7 @@ from typing import Any
 
 from dragonscale.evidence.inference_rows import LATENCIES, InferenceCase
 from dragonscale.evidence.serving_rows import ServedRun
-from dragonscale.evidence.training_bands import LENT, TAILS, quantile
+from dragonscale.evidence.training_bands import LENT, TAILS, covered, quantile
 from dragonscale.serving.bands import MEASURES, NOMINAL, Kinds, ServedKind, band_of, tables
 
 STRETCHES = (1.5, 1.75, 2.0, 2.5, 3.0)
@@ -137,17 +137,4 @@ def coverage(residuals: Sequence[ServedResidual], measure: str) -> dict[str, Any
     outside = shipped
     if several:
         outside = left_out(residuals, measure, tables()[measure]["tail"], lambda one: one.pair)
-    kinds: dict[str, list[bool]] = {}
-    for one, held in zip(residuals, outside, strict=True):
-        kinds.setdefault(one.kind.names[1], []).append(held)
-    return {
-        "nominal": NOMINAL,
-        "covered": _share(outside),
-        "pairs_left_out": several,
-        "shipped": _share(shipped),
-        "by_kind": {name: {"rows": len(held), "covered": _share(held)} for name, held in sorted(kinds.items())},
-    }
-
-
-def _share(held: Sequence[bool]) -> float | None:
-    return sum(held) / len(held) if held else None
+    return covered([one.kind.names[1] for one in residuals], shipped, outside) | {"pairs_left_out": several}

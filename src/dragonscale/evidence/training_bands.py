@@ -103,15 +103,19 @@ def coverage(residuals: Sequence[Residual], tail: float) -> dict[str, Any]:
     shipped = [inside(one) for one in residuals]
     several = len({document(one.source) for one in residuals}) >= FEWEST_SOURCES
     outside = left_out(residuals, tail) if several else shipped
-    kinds: dict[str, list[bool]] = {}
-    for one, held in zip(residuals, outside, strict=True):
-        kinds.setdefault(one.kind.names[1], []).append(held)
+    return covered([one.kind.names[1] for one in residuals], shipped, outside) | {"sources_left_out": several}
+
+
+def covered(kinds: Sequence[str], shipped: Sequence[bool], outside: Sequence[bool]) -> dict[str, Any]:
+    """The share of runs in the bands that answers carry (`shipped`) and in those found without them (`outside`), also by kind."""
+    by_kind: dict[str, list[bool]] = {}
+    for kind, held in zip(kinds, outside, strict=True):
+        by_kind.setdefault(kind, []).append(held)
     return {
         "nominal": NOMINAL,
         "covered": _share(outside),
-        "sources_left_out": several,
         "shipped": _share(shipped),
-        "by_kind": {name: {"rows": len(held), "covered": _share(held)} for name, held in sorted(kinds.items())},
+        "by_kind": {name: {"rows": len(held), "covered": _share(held)} for name, held in sorted(by_kind.items())},
     }
 
 

@@ -7,7 +7,7 @@ ROUNDS = 4
 """Of narrowing down a batch, an eighth of the range each: enough for gaps of thousands."""
 
 
-class Tried(Protocol):
+class JudgedBatch(Protocol):
     """A configuration that was judged."""
 
     @property
@@ -18,7 +18,7 @@ class Tried(Protocol):
     def tokens_per_chip(self) -> float: ...
 
 
-One = TypeVar("One", bound=Tried)
+One = TypeVar("One", bound=JudgedBatch)
 
 
 def narrowed(

@@ -22,7 +22,7 @@ FEWEST = 8
 
 
 @dataclass(frozen=True)
-class Load:
+class Backlog:
     """The second half of a run's arrivals: what came, what ended and by how much the backlog grew each second; `backlog` and
     `waiting` are requests when the last came."""
 
@@ -34,7 +34,7 @@ class Load:
     grows: bool
 
 
-def load_of(result: SimulationResult, scaled: bool = False) -> Load | None:
+def load_of(result: SimulationResult, scaled: bool = False) -> Backlog | None:
     """What the books of a run say; None of a run with too few arrivals, or with all of them at once. Where a fleet is scaled
     what is under way changes with its replicas, and only the queue tells."""
     late = result.checkpoints[len(result.checkpoints) // 2 :]
@@ -51,7 +51,7 @@ def load_of(result: SimulationResult, scaled: bool = False) -> Load | None:
     grows = growth * came > GROWTH * came + math.sqrt(came) / 2 and sum(queued) / len(queued) > QUEUED * came
     served = (last.finished - first.finished) / seconds
     backlog = last.arrived - last.finished - last.refused
-    return Load(came / seconds, served, growth * came / seconds, backlog, last.waiting, grows)
+    return Backlog(came / seconds, served, growth * came / seconds, backlog, last.waiting, grows)
 
 
 def _slope(points: Sequence[Checkpoint], settled: bool) -> float:

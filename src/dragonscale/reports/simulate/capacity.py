@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from dragonscale.reports.simulate.reading import SimulateAsked
 from dragonscale.simulation import Fleet, OpenLoop, Replay, SimulationOptions, SimulationResult, TrafficSource, simulate
-from dragonscale.simulation.backlog import Load, load_of, saturated_per_s
+from dragonscale.simulation.backlog import Backlog, load_of, saturated_per_s
 
 FEWEST, MOST = 3_000, 20_000
 """Requests of one run, at least and (unless more are under way at once) at most."""
@@ -36,7 +36,7 @@ class Trial:
 
     rate: float
     result: SimulationResult
-    load: Load | None
+    load: Backlog | None
     holds: bool
     missed: dict[str, float]
 
@@ -46,7 +46,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Capacity:
+class FleetCapacity:
     """The largest rate that holds (None: none does), the run that showed it, what stops larger ones, and the replicas (those of
     the prefill pool apart) that hold the asked rate, with their run."""
 
@@ -122,8 +122,8 @@ def faster(source: TrafficSource, factor: float, requests: int) -> TrafficSource
 
 
 def find_capacity(
-    asked: SimulateAsked, result: SimulationResult, load: Load, progress: Callable[[int, int], None] | None = None
-) -> Capacity:
+    asked: SimulateAsked, result: SimulationResult, load: Backlog, progress: Callable[[int, int], None] | None = None
+) -> FleetCapacity:
     """The largest rate that this fleet holds, and the replicas that hold the asked one."""
     trials = Trials(asked, result.mean_running, progress)
     missed = missed_targets(result, asked.targets, asked.percentile)
@@ -131,15 +131,15 @@ def find_capacity(
     best, above = _most_served(trials, result, load) if not asked.targets else _largest(trials, result, load, failed)
     if best is None:
         limit = next(iter(above.missed if above is not None else missed), "queue")
-        return Capacity(None, above, limit, None, 0, None, trials.runs, trials.requests)
+        return FleetCapacity(None, above, limit, None, 0, None, trials.runs, trials.requests)
     limit = "queue" if above is None or not above.holds else next(iter(above.missed), "queue")
     replicas, confirmed = _replicas(trials, best) if failed else (trials.replicas, None)
     fleet = sized(asked.fleet, replicas or 1, trials.replicas)
     prefills = fleet.prefill.replicas if fleet.prefill is not None else 0
-    return Capacity(best.rate, best, limit, replicas, prefills, confirmed, trials.runs, trials.requests)
+    return FleetCapacity(best.rate, best, limit, replicas, prefills, confirmed, trials.runs, trials.requests)
 
 
-def _most_served(trials: Trials, result: SimulationResult, load: Load) -> tuple[Trial | None, Trial | None]:
+def _most_served(trials: Trials, result: SimulationResult, load: Backlog) -> tuple[Trial | None, Trial | None]:
     """What the fleet serves while requests wait, and a run just below it that holds."""
     rate = saturated_per_s(result) if load.grows and trials.same else None
     high: Trial | None = None
@@ -156,7 +156,9 @@ def _most_served(trials: Trials, result: SimulationResult, load: Load) -> tuple[
     return None, high
 
 
-def _largest(trials: Trials, result: SimulationResult, load: Load, failed: bool) -> tuple[Trial | None, Trial | None]:
+def _largest(
+    trials: Trials, result: SimulationResult, load: Backlog, failed: bool
+) -> tuple[Trial | None, Trial | None]:
     """The run at the largest rate that meets the targets, and one at a larger rate that does not."""
     asked = trials.rate
     low: Trial | None = None

@@ -5,7 +5,7 @@ from typing import Any
 
 from dragonscale.hardware.prices import unpriced
 from dragonscale.reports.prices import price_rows
-from dragonscale.reports.simulate.capacity import Capacity, find_capacity, missed_targets, percentile_of
+from dragonscale.reports.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.reports.simulate.reading import SimulateAsked
 from dragonscale.reports.simulate.records import (
@@ -24,7 +24,7 @@ from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.frontier import Ask, judge
 from dragonscale.serving.space import Formats, Lot, stack
 from dragonscale.simulation import Pool, SimulationResult, Summary, simulate
-from dragonscale.simulation.backlog import Load, load_of
+from dragonscale.simulation.backlog import Backlog, load_of
 
 Progress = Callable[[int, int], None]
 
@@ -42,7 +42,7 @@ def run_simulation(
     return _report(asked, result, load, found), result
 
 
-def _wanted(asked: SimulateAsked, result: SimulationResult, load: Load) -> bool:
+def _wanted(asked: SimulateAsked, result: SimulationResult, load: Backlog) -> bool:
     """Whether to look for what would hold."""
     if asked.question.capacity is not None:
         return asked.question.capacity
@@ -52,7 +52,7 @@ def _wanted(asked: SimulateAsked, result: SimulationResult, load: Load) -> bool:
 
 
 def _report(
-    asked: SimulateAsked, result: SimulationResult, load: Load | None, found: Capacity | None
+    asked: SimulateAsked, result: SimulationResult, load: Backlog | None, found: FleetCapacity | None
 ) -> SimulateReport:  # fmt: skip
     chips, hourly = _chips(asked, result), _hourly(asked, result)
     missed = missed_targets(result, asked.targets, asked.percentile)
@@ -156,7 +156,7 @@ def fleet_usd_per_h(asked: SimulateAsked, replicas: float, prefills: int) -> flo
     return total
 
 
-def _capacity(asked: SimulateAsked, found: Capacity) -> CapacityReport:
+def _capacity(asked: SimulateAsked, found: FleetCapacity) -> CapacityReport:
     """What was found by running, in numbers."""
     best = found.trial if found.rate is not None else None
     run = found.confirmed or best

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from dragonscale.reports.simulate.capacity import Capacity, percentile_of
+from dragonscale.reports.simulate.capacity import FleetCapacity, percentile_of
 from dragonscale.reports.simulate.reading import SimulateAsked
 from dragonscale.simulation import SimulationResult
-from dragonscale.simulation.backlog import Load
+from dragonscale.simulation.backlog import Backlog
 from dragonscale.units import render
 
 BUSY = 0.97
@@ -20,7 +20,11 @@ _LOWER = {
 
 
 def verdict(
-    asked: SimulateAsked, result: SimulationResult, load: Load | None, missed: dict[str, float], found: Capacity | None
+    asked: SimulateAsked,
+    result: SimulationResult,
+    load: Backlog | None,
+    missed: dict[str, float],
+    found: FleetCapacity | None,
 ) -> tuple[str, str]:
     """What bounds the fleet, and what to change."""
     outcome = result.outcome
@@ -46,14 +50,16 @@ def verdict(
     return "the traffic", f"{kept}{result.mean_waiting:,.1f} queue on average. {more}".strip()
 
 
-def _overloaded(load: Load, result: SimulationResult) -> str:
+def _overloaded(load: Backlog, result: SimulationResult) -> str:
     full = f" The KV cache is {result.kv_occupancy:.0%} full." if result.kv_occupancy > FULL else ""
     away = result.outcome.refused.get("queue full", 0)
     grows = f"{away:,} were turned away" if away else f"the queue grows, to {load.waiting:,} when the last came"
     return f"Overloaded: {load.arrived_per_s:.3g} requests/s come, {load.served_per_s:.3g}/s are served, and {grows}.{full}"
 
 
-def _missing(asked: SimulateAsked, result: SimulationResult, missed: dict[str, float], found: Capacity | None) -> str:
+def _missing(
+    asked: SimulateAsked, result: SimulationResult, missed: dict[str, float], found: FleetCapacity | None
+) -> str:
     """The target that is missed most, by how much, and what lowers it."""
     name, ratio = next(iter(missed.items()))
     value = render(percentile_of(result, name, asked.percentile), "s")
@@ -81,7 +87,7 @@ def _booting(asked: SimulateAsked, result: SimulationResult) -> str:
     )
 
 
-def capacity_text(asked: SimulateAsked, found: Capacity | None) -> str:
+def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
     """What would hold, as it was found by running."""
     if found is None:
         return ""
@@ -110,7 +116,7 @@ def _rate(asked: SimulateAsked) -> float:
     return asked.traffic.rate or 0.0
 
 
-def _flag(asked: SimulateAsked, found: Capacity) -> str:
+def _flag(asked: SimulateAsked, found: FleetCapacity) -> str:
     """The replicas that would hold the rate, as flags."""
     pool = asked.fleet.pool
     if pool.autoscale is not None:
@@ -120,7 +126,7 @@ def _flag(asked: SimulateAsked, found: Capacity) -> str:
     return f"--replicas {found.replicas}{apart}"
 
 
-def _waits(asked: SimulateAsked, found: Capacity) -> str:
+def _waits(asked: SimulateAsked, found: FleetCapacity) -> str:
     assert found.confirmed is not None
     run: Any = found.confirmed.result
     each = (f"{NAMES[name]} {render(percentile_of(run, name, asked.percentile), 's')}" for name in NAMES)
