@@ -25,8 +25,8 @@ from typing import Any
 from dragonscale.kernels.profile_file import profile_files, tables_of
 from dragonscale.models import Transformer
 from dragonscale.models.ffn import Moe
+from dragonscale.training.bands import NOMINAL
 
-NOMINAL = 0.8
 LEAST = 8
 """Runs that a kind must have to speak for itself."""
 MEASURES = ("tpot", "ttft", "tokens", "step")
