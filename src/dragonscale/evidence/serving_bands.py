@@ -14,7 +14,8 @@ from typing import Any
 from dragonscale.evidence.inference_rows import LATENCIES, InferenceCase
 from dragonscale.evidence.serving_rows import ServedRun
 from dragonscale.evidence.training_bands import LENT, TAILS, covered, quantile
-from dragonscale.serving.bands import MEASURES, NOMINAL, Kinds, ServedKind, band_of, tables
+from dragonscale.serving.bands import MEASURES, Kinds, ServedKind, band_of, tables
+from dragonscale.training.bands import NOMINAL
 
 STRETCHES = (1.5, 1.75, 2.0, 2.5, 3.0)
 """Generations that were left out had their kernels fitted all the same; chosen ones can be further off, so bands of chips with

@@ -25,7 +25,6 @@ from typing import Any
 from dragonscale.kernels.profile_file import profile_files, tables_of
 from dragonscale.models import Transformer
 from dragonscale.models.ffn import Moe
-from dragonscale.training.bands import NOMINAL
 
 LEAST = 8
 """Runs that a kind must have to speak for itself."""
