@@ -8,7 +8,8 @@ import pytest
 from dragonscale.evidence.serving_bands import ServedResidual, best_stretch, best_tail, inside, kinds_of, left_out
 from dragonscale.hardware.catalogue import chip_names
 from dragonscale.reports.serve.errors import bands_for, expected_error
-from dragonscale.serving.bands import GENERATIONS, LEAST, MEASURES, NOMINAL, ServedKind, band_of, tables
+from dragonscale.serving.bands import GENERATIONS, LEAST, MEASURES, ServedKind, band_of, tables
+from dragonscale.training.bands import NOMINAL
 
 H100 = ServedKind("h100", "vllm", False)
 
