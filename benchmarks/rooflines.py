@@ -13,7 +13,7 @@ import numpy
 from dragonscale.collectives import Ring, Rings, collective_time
 from dragonscale.hardware import load_chip
 from dragonscale.notation import parse_einsum
-from dragonscale.roofline import einsum_cost, rates_of, roofline
+from dragonscale.rooflines import einsum_cost, rates_of, roofline
 
 COUNT = 1_000_000
 

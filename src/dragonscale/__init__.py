@@ -10,7 +10,7 @@ _HOMES = {
     "dragonscale.errors": ("InputError",),
     "dragonscale.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),
     "dragonscale.notation": ("Array", "Einsum", "parse_array", "parse_chain", "parse_einsum"),
-    "dragonscale.roofline": ("Cost", "Rates", "attainable", "crossovers", "einsum_cost", "rates_of", "symbol"),
+    "dragonscale.rooflines": ("Cost", "Rates", "attainable", "crossovers", "einsum_cost", "rates_of", "symbol"),
     "dragonscale.collectives": ("Options", "Ring", "Rings", "Switches", "Wide", "collective_time", "wire_bytes"),
     "dragonscale.sharding": ("Mesh", "backward", "make_mesh", "natural_mesh", "reshard", "strategies"),
     "dragonscale.models": ("Transformer", "count_parameters", "load_model", "model_names"),

@@ -10,8 +10,8 @@ from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model
 from dragonscale.notation import parse_array
 from dragonscale.numbers import floor, minimum
-from dragonscale.roofline import array_bytes, rates_of
-from dragonscale.roofline.budget import model_flops
+from dragonscale.rooflines import array_bytes, rates_of
+from dragonscale.rooflines.budget import model_flops
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.space import smallest_slice
 from tests.book.casebook import NOT_COMPUTED, solves

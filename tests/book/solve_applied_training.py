@@ -4,7 +4,7 @@ from typing import Any
 
 from dragonscale.hardware.slices import chips_to_hold
 from dragonscale.models import count_parameters, load_model
-from dragonscale.roofline.budget import model_flops
+from dragonscale.rooflines.budget import model_flops
 from dragonscale.sharding.mesh import Mesh
 from tests.book.casebook import load, plain, solves
 from tests.book.closed_forms.chip_parts import available_flops

@@ -5,7 +5,7 @@ from typing import Any
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.hardware.parts import PARTS, alus, cores, matrix_units, vector_units
 from dragonscale.notation import parse_einsum
-from dragonscale.roofline import Roofline, einsum_cost, rates_of, roofline, symbol
+from dragonscale.rooflines import Roofline, einsum_cost, rates_of, roofline, symbol
 from tests.book.casebook import solves
 from tests.book.closed_forms.chip_parts import (
     cores_filled,

@@ -10,7 +10,7 @@ from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.hardware.slices import chips_to_hold
 from dragonscale.notation import parse_array
-from dragonscale.roofline import symbol
+from dragonscale.rooflines import symbol
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh, make_mesh
 from tests.book.casebook import load, plain, solves

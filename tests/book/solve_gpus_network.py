@@ -11,7 +11,7 @@ from dragonscale.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.hardware import Level, links_of, load_chip, parse_slice
 from dragonscale.hardware.fat_tree import fat_tree, load_switch, node_tier
 from dragonscale.notation import parse_array
-from dragonscale.roofline import array_bytes, symbol
+from dragonscale.rooflines import array_bytes, symbol
 from tests.book.casebook import Both, solves
 from tests.book.closed_forms.networks import (
     binding_tier,

@@ -9,7 +9,7 @@ from dragonscale.collectives import BOOK, Options, collective_time
 from dragonscale.collectives.cost import ragged_fill
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.notation import parse_array, parse_chain
-from dragonscale.roofline import array_bytes, solve_equal, symbol
+from dragonscale.rooflines import array_bytes, solve_equal, symbol
 from dragonscale.sharding.chain import PlannedEinsum, passes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard

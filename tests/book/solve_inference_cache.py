@@ -13,7 +13,7 @@ from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.numbers import minimum
-from dragonscale.roofline import rates_of, symbol
+from dragonscale.rooflines import rates_of, symbol
 from tests.book.casebook import solves
 from tests.book.closed_forms.decode_floor import critical_batch
 from tests.book.closed_forms.serving_fleet import largest_batch

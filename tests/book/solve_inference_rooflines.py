@@ -10,8 +10,8 @@ from dragonscale.hardware import Chip, load_chip
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model, simple
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.transformer import Transformer
-from dragonscale.roofline import Rates, rates_of, symbol
-from dragonscale.roofline.budget import model_flops
+from dragonscale.rooflines import Rates, rates_of, symbol
+from dragonscale.rooflines.budget import model_flops
 from dragonscale.serving.space import smallest_slice
 from tests.book.casebook import solves
 from tests.book.closed_forms.decode_floor import (

@@ -7,7 +7,7 @@ from dragonscale.errors import InputError
 from dragonscale.hardware import load_chip
 from dragonscale.models import load_model
 from dragonscale.notation import Einsum, parse_array, parse_einsum
-from dragonscale.roofline import array_bytes, solve_equal, symbol
+from dragonscale.rooflines import array_bytes, solve_equal, symbol
 from dragonscale.sharding.algebra import strategies
 from dragonscale.sharding.layout import check_layout, replicated_over
 from dragonscale.sharding.mesh import Mesh

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from dragonscale.hardware import load_chip
-from dragonscale.roofline import rates_of, solve_equal, symbol
+from dragonscale.rooflines import rates_of, solve_equal, symbol
 from dragonscale.serving.speculation import tokens_per_loop
 from tests.book.casebook import solves
 from tests.book.closed_forms.decode_floor import critical_batch, decode_times

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dragonscale.notation import Array, Einsum, parse_array, parse_einsum
-from dragonscale.roofline import Cost, Rates, Roofline, einsum_cost, roofline
+from dragonscale.rooflines import Cost, Rates, Roofline, einsum_cost, roofline
 from dragonscale.sharding import Mesh, local_bytes, local_shape, replicated_over, strategies
 from tests.book.casebook import solves
 from tests.runtime.conftest import use_virtual_devices

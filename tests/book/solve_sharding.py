@@ -5,7 +5,7 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.hardware import load_chip
 from dragonscale.notation import Einsum, parse_array, parse_einsum
-from dragonscale.roofline import Cost, rates_of, roofline
+from dragonscale.rooflines import Cost, rates_of, roofline
 from dragonscale.sharding.algebra import Strategy, book_case, derive, strategies
 from dragonscale.sharding.layout import block_of, local_bytes, local_shape, replicated_over, total_bytes
 from dragonscale.sharding.mesh import Mesh

@@ -10,7 +10,7 @@ from dragonscale.hardware import Chip, load_chip
 from dragonscale.hardware.slices import parse_slice
 from dragonscale.notation import parse_array
 from dragonscale.numbers import Number
-from dragonscale.roofline import solve_equal, symbol
+from dragonscale.rooflines import solve_equal, symbol
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh, make_mesh
 from dragonscale.sharding.reshard import Step, reshard

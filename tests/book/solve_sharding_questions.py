@@ -7,8 +7,8 @@ from dragonscale.hardware import load_chip
 from dragonscale.hardware.slices import parse_slice
 from dragonscale.notation import Einsum, parse_array, parse_chain, parse_einsum
 from dragonscale.numbers import maximum
-from dragonscale.roofline import array_bytes, solve_equal, symbol
-from dragonscale.roofline.crossover import exact
+from dragonscale.rooflines import array_bytes, solve_equal, symbol
+from dragonscale.rooflines.crossover import exact
 from dragonscale.sharding.algebra import Strategy, book_case, derive, strategies
 from dragonscale.sharding.chain import passes
 from dragonscale.sharding.layout import local_bytes

@@ -8,7 +8,7 @@ from dragonscale.hardware import Chip, Slice, Torus, axis_diameter, links_of, lo
 from dragonscale.hardware.parts import matrix_tile, structural_peak
 from dragonscale.hardware.slices import possible_shapes
 from dragonscale.notation import parse_einsum
-from dragonscale.roofline import symbol
+from dragonscale.rooflines import symbol
 from tests.book import solve_tpus_problems  # noqa: F401  (registers its solvers)
 from tests.book.casebook import Both, solves
 from tests.book.closed_forms.chip_parts import core_peak, filling_side, reduction_shifts, systolic_flops, vector_alus

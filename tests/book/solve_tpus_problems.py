@@ -7,7 +7,7 @@ import numpy
 from dragonscale.collectives import Wide, collective_time, gather_time, transfer_time
 from dragonscale.hardware import Slice, disjoint_paths, hops, load_chip, parse_slice
 from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.roofline import Cost, array_bytes, crossovers, einsum_cost, rates_of, roofline, solve_equal, symbol
+from dragonscale.rooflines import Cost, array_bytes, crossovers, einsum_cost, rates_of, roofline, solve_equal, symbol
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh, make_mesh, natural_mesh
 from tests.book.casebook import solves

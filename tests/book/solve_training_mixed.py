@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from dragonscale.hardware import Chip, load_chip, parse_slice
-from dragonscale.roofline import symbol
+from dragonscale.rooflines import symbol
 from dragonscale.sharding.mesh import make_mesh
 from tests.book.casebook import solves
 from tests.book.closed_forms.crossovers import (

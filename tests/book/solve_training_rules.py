@@ -8,7 +8,7 @@ import sympy
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.notation import parse_array, parse_einsum
 from dragonscale.plan.reader import Move
-from dragonscale.roofline import array_bytes, solve_equal, symbol
+from dragonscale.rooflines import array_bytes, solve_equal, symbol
 from dragonscale.sharding.algebra import derive
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh

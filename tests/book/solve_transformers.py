@@ -14,7 +14,7 @@ from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.notation import parse_einsum
-from dragonscale.roofline import einsum_cost, solve_equal, symbol
+from dragonscale.rooflines import einsum_cost, solve_equal, symbol
 from dragonscale.sharding.algebra import backward, derive
 from dragonscale.sharding.mesh import Mesh
 from tests.book import solve_transformers_memory  # noqa: F401  (it registers its solvers)

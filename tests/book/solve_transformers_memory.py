@@ -16,8 +16,8 @@ from dragonscale.models.layer import Layer
 from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer, kv_bytes_per_token, layer_section
 from dragonscale.notation import Einsum, parse_array, parse_einsum
-from dragonscale.roofline import array_bytes, solve_equal, symbol
-from dragonscale.roofline.budget import model_flops
+from dragonscale.rooflines import array_bytes, solve_equal, symbol
+from dragonscale.rooflines.budget import model_flops
 from dragonscale.sharding.algebra import backward
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard

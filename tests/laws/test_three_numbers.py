@@ -15,7 +15,7 @@ from dragonscale.collectives.profile_file import profile_for
 from dragonscale.hardware import load_chip
 from dragonscale.models import Workload, activation_bytes, cache_bytes, forward_flops, load_model, training_flops
 from dragonscale.notation import parse_chain, parse_einsum
-from dragonscale.roofline import attainable, einsum_cost, rates_of, roofline
+from dragonscale.rooflines import attainable, einsum_cost, rates_of, roofline
 from dragonscale.sharding import Mesh, passes
 from tests.book.closed_forms.costs import attention_cost, padded, pointwise_cost, tiled_matmul_cost
 

@@ -10,8 +10,8 @@ import pytest
 
 from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model
-from dragonscale.roofline import rates_of
-from dragonscale.roofline.budget import model_flops
+from dragonscale.rooflines import rates_of
+from dragonscale.rooflines.budget import model_flops
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.phases import decode, iteration_cost, prefill

@@ -5,7 +5,7 @@ import pytest
 from dragonscale.hardware import load_chip
 from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
-from dragonscale.roofline import rates_of, symbol
+from dragonscale.rooflines import rates_of, symbol
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.deployment import deploy
 from tests.book.closed_forms.decode_floor import cache_over_flops, critical_batch, decode_times, plateau

@@ -49,7 +49,7 @@ def run(
     options = reports.read_options(layout.size(*axes), one_way, in_network, filled, picks)
     report = reports.collective_report(name, volume, axes, layout, options, on)
     if plot:
-        from dragonscale.roofline.chart import line_chart, save_chart
+        from dragonscale.rooflines.chart import line_chart, save_chart
 
         rows = reports.size_sweep(name, axes, layout, options)
         title = f"{name} over {', '.join(axes)} on {on}"

@@ -41,7 +41,7 @@ def run(
     if plot and chip is None:
         raise InputError("A roofline is drawn for a chip; say which with --on.")
     if plot and chip is not None:
-        from dragonscale.roofline.chart import roofline_chart, save_chart
+        from dragonscale.rooflines.chart import roofline_chart, save_chart
 
         dtype = report.compute_dtype if report.resources[0].name == "compute" else "bf16"
         save_chart(roofline_chart(chip, chart_points(report), dtype, [memory]), plot)

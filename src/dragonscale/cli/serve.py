@@ -119,7 +119,7 @@ def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, ti
     from dragonscale.reports.serve.charts import frontier_chart
     from dragonscale.reports.serve.hand_over import save_best
     from dragonscale.reports.serve.report import save_iterations
-    from dragonscale.roofline.chart import save_chart
+    from dragonscale.rooflines.chart import save_chart
 
     if save is not None:
         save_best(asked, report, save)

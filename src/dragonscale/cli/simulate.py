@@ -56,7 +56,7 @@ def _write(report: Any, result: Any, perfetto: str | None, plot: str | None, cha
         note(f"Wrote {perfetto}.")
     if plot is not None:
         from dragonscale.reports.simulate.charts import draw
-        from dragonscale.roofline.chart import save_chart
+        from dragonscale.rooflines.chart import save_chart
 
         save_chart(draw(chart, report, result), plot)
         note(f"Wrote {plot}.")

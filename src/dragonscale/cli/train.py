@@ -107,7 +107,7 @@ def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, ch
     """The best plan, the chart and the timeline, where they were asked for."""
     from dragonscale.reports.train.ask import save_best, save_step
     from dragonscale.reports.train.charts import draw
-    from dragonscale.roofline.chart import save_chart
+    from dragonscale.rooflines.chart import save_chart
 
     if save is not None:
         save_best(asked, report, save)

@@ -1,6 +1,6 @@
 """Expected times of single kernels on a chip: matmuls, attention, experts, and whatever only moves bytes.
 
-Bounds come from `dragonscale.roofline`; these are expectations, from small models of what the hardware does whose
+Bounds come from `dragonscale.rooflines`; these are expectations, from small models of what the hardware does whose
 constants are data fitted on measured kernels (`profiles/*.toml`). Sizes may be numbers, NumPy arrays that broadcast
 together, or SymPy symbols.
 """

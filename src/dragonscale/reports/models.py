@@ -8,7 +8,7 @@ from dragonscale.models.activations import REMAT, activation_bytes
 from dragonscale.models.cache import cache_bytes
 from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
-from dragonscale.roofline.budget import model_flops
+from dragonscale.rooflines.budget import model_flops
 
 WEIGHT_DTYPES = ("bf16", "fp8", "int4")
 

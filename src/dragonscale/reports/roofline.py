@@ -9,8 +9,8 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip
 from dragonscale.notation import Einsum, parse_einsum
 from dragonscale.numbers import Number
-from dragonscale.roofline import Cost, Roofline, crossovers, rates_of, roofline, symbol
-from dragonscale.roofline.expression import Operation, parse_operation
+from dragonscale.rooflines import Cost, Roofline, crossovers, rates_of, roofline, symbol
+from dragonscale.rooflines.expression import Operation, parse_operation
 
 NAMES = {"matrix": "compute", "vector": "vector unit"}
 

@@ -28,7 +28,7 @@ from dragonscale.formula import expression
 from dragonscale.numbers import Number, product
 from dragonscale.plan.letters import Letters
 from dragonscale.plan.roots import linear_root, root, tidied
-from dragonscale.roofline import symbol
+from dragonscale.rooflines import symbol
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.engine import adjust

@@ -25,7 +25,7 @@ from dragonscale.collectives import BOOK, Options, Seconds, collective_time, wir
 from dragonscale.errors import InputError
 from dragonscale.notation import Array, Einsum
 from dragonscale.numbers import Number, is_array, is_symbolic, maximum
-from dragonscale.roofline import compute_dtype
+from dragonscale.rooflines import compute_dtype
 from dragonscale.sharding.layout import Sizes, check_layout, local_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import Step, reshard

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dragonscale.hardware import dtype_bytes
 from dragonscale.numbers import Number, ceil_to, product
-from dragonscale.roofline import Cost
+from dragonscale.rooflines import Cost
 
 
 def pointwise_cost(

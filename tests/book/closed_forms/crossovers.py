@@ -26,7 +26,7 @@ from dragonscale.collectives import collective_time
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
 from dragonscale.numbers import Number, product
-from dragonscale.roofline import solve_equal, symbol
+from dragonscale.rooflines import solve_equal, symbol
 from dragonscale.sharding.layout import Sizes
 from dragonscale.sharding.mesh import Mesh
 from tests.book.closed_forms.rooflines import Axes, LayerTimes, axis_bandwidth, layer_times

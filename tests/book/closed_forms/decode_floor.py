@@ -10,7 +10,7 @@ communication, which `limits_sharding` compares with these times. Everything tak
 machine given as `Rates`:
 
 >>> from dragonscale.hardware import load_chip
->>> from dragonscale.roofline import rates_of
+>>> from dragonscale.rooflines import rates_of
 >>> v5e = rates_of(load_chip("v5e"))
 >>> step = decode_times(120, 163840 * 2048, 70e9, 16, v5e, weights="int8")
 >>> round(step.lower * 1e3, 2), round(throughput(120, step.lower, 16))
@@ -20,7 +20,7 @@ machine given as `Rates`:
 
 and on letters the answers are the book's formulas:
 
->>> from dragonscale.roofline import Rates, symbol
+>>> from dragonscale.rooflines import Rates, symbol
 >>> abstract = Rates({("matrix", "bf16"): symbol("C")}, {"hbm": symbol("W")})
 >>> critical_batch(abstract, weights="int8")
 C/(2*W)
@@ -32,8 +32,8 @@ from dataclasses import dataclass
 
 from dragonscale.hardware import dtype_bytes
 from dragonscale.numbers import Number, maximum, minimum
-from dragonscale.roofline import Cost, Rates, roofline
-from dragonscale.roofline.budget import model_flops
+from dragonscale.rooflines import Cost, Rates, roofline
+from dragonscale.rooflines.budget import model_flops
 from tests.book.closed_forms.costs import attention_cost
 
 

@@ -5,7 +5,7 @@ and wires. Since the two are apart, a scheme planned on an example can be costed
 
 >>> from tests.book.closed_forms.chip_parts import abstract_chip
 >>> from dragonscale.notation import parse_chain
->>> from dragonscale.roofline import solve_equal, symbol
+>>> from dragonscale.rooflines import solve_equal, symbol
 >>> from dragonscale.sharding.chain import passes
 >>> data_parallel = parse_chain("In[B_X, D] · W_in[D, F] · W_out[F, D] -> Out[B_X, D]")
 >>> forward, backward = passes(data_parallel, {"B": 2**20, "D": 8192, "F": 32768}, Mesh({"X": 64}))

@@ -131,7 +131,7 @@ def letters(scheme: Scheme, pods: tuple[str, ...] = (), per_axis: bool = False) 
     With `per_axis` each mesh axis has a bandwidth W_X of its own instead of a number of equal hardware axes, as under
     switches.
     """
-    from dragonscale.roofline import symbol
+    from dragonscale.rooflines import symbol
 
     wire = symbol("W")
     sizes = {name: symbol(name) for name in scheme.dims}

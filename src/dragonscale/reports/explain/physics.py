@@ -16,8 +16,8 @@ from dragonscale.notation import parse_chain
 from dragonscale.numbers import Number, maximum
 from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, tidy, told, value_of
 from dragonscale.reports.roofline import open_sizes, prepare
-from dragonscale.roofline import compute_dtype, solve_equal, symbol
-from dragonscale.roofline.expression import parse_operation
+from dragonscale.rooflines import compute_dtype, solve_equal, symbol
+from dragonscale.rooflines.expression import parse_operation
 from dragonscale.sharding.chain import PlannedEinsum, collectives, passes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.units import render

@@ -23,7 +23,7 @@ from dragonscale.reports.serve.limits import solved_limits
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.refusals import asked_refusal, chip_refusal
 from dragonscale.reports.serve.search import ranked, search
-from dragonscale.roofline import symbol
+from dragonscale.rooflines import symbol
 from dragonscale.serving.crossovers import ServingLimit, crossings
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.economics import usd_per_million

@@ -7,7 +7,7 @@ from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.reports.train.scaling import scaling_rows
 from dragonscale.reports.train.several import chosen_slice
-from dragonscale.roofline.chart import SCHEMA, line_chart, roofline_chart
+from dragonscale.rooflines.chart import SCHEMA, line_chart, roofline_chart
 from dragonscale.training.plan import Plan
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.numbers import Number
-from dragonscale.roofline.bounds import Roofline
+from dragonscale.rooflines.bounds import Roofline
 
 LARGEST = 1e15
 

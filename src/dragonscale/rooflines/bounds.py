@@ -8,7 +8,7 @@ between, and the two bounds are at most as far apart as there are resources.
 from dataclasses import dataclass
 
 from dragonscale.numbers import Number, maximum, minimum
-from dragonscale.roofline.cost import Cost, Rates
+from dragonscale.rooflines.cost import Cost, Rates
 
 COMPUTE = ("matrix", "vector")
 

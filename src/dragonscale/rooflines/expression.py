@@ -18,8 +18,8 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.notation import Array, Einsum, parse_array, parse_einsum
 from dragonscale.notation.array import MAX_LENGTH, split_top
 from dragonscale.numbers import Number, product, widened
-from dragonscale.roofline.cost import Cost
-from dragonscale.roofline.operations import array_bytes, compute_dtype, einsum_cost
+from dragonscale.rooflines.cost import Cost
+from dragonscale.rooflines.operations import array_bytes, compute_dtype, einsum_cost
 
 _CALL = re.compile(r"\s*(?P<name>[a-z_]\w*)\s*\((?P<inside>.*)\)\s*(?:(?:->|→)(?P<output>.*))?", re.DOTALL)
 

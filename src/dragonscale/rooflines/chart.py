@@ -11,7 +11,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.hardware import Chip
-from dragonscale.roofline.bounds import attainable
+from dragonscale.rooflines.bounds import attainable
 
 FORMATS = (".png", ".svg", ".json", ".html")
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dragonscale.hardware import dtype_bytes
 from dragonscale.notation import Array, Einsum
 from dragonscale.numbers import Number, product, widened
-from dragonscale.roofline.cost import Cost
+from dragonscale.rooflines.cost import Cost
 
 
 def array_bytes(array: Array, sizes: dict[str, Number], dtype: str = "bf16") -> Number:
