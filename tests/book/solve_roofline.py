@@ -8,7 +8,17 @@ import sympy
 from dragonscale.collectives import Options, Ring
 from dragonscale.hardware import load_chip
 from dragonscale.notation import parse_array, parse_einsum
-from dragonscale.rooflines import Cost, Rates, Roofline, attainable, einsum_cost, rates_of, roofline, solve_equal, symbol
+from dragonscale.rooflines import (
+    Cost,
+    Rates,
+    Roofline,
+    attainable,
+    einsum_cost,
+    rates_of,
+    roofline,
+    solve_equal,
+    symbol,
+)
 from dragonscale.sharding.algebra import Strategy, strategies
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh
