@@ -10,6 +10,20 @@ import difflib
 from collections.abc import Iterable
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Text whose control characters are shown as escapes, except those in `keep`: a name from a
+    file may hold sequences that move a terminal's cursor or turn text around.
+
+    >>> print(printable("\x1b[2Jmine"))
+    \\x1b[2Jmine
+    >>> printable("a\\nb", keep="\\n") == "a\\nb"
+    True
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
+
+
 class InputError(ValueError):
     """Something the user wrote cannot be used. The message is the whole story: no traceback is needed.
 
@@ -17,7 +31,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, sentence: str) -> None:
-        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence))
+        super().__init__(printable(sentence))
 
 
 class Infeasible(InputError):

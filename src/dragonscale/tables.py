@@ -5,6 +5,7 @@ Chips, networks, kernels, plans and grids are all TOML. A table is checked again
 an unknown key is an error, and names the sources of its numbers.
 """
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +46,18 @@ def read_table(path: Path, what: str) -> dict[str, Any]:
     if not table:
         raise InputError(f"{shown} is empty.")
     return table
+
+
+def toml_value(value: str | bool | int | float) -> str:
+    """A value as TOML has it, whatever characters a name has.
+
+    >>> print(toml_value('a "b" of\\n'), toml_value(True), toml_value(0.5))
+    "a \\"b\\" of\\n" true 0.5
+    """
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for the one control character that JSON allows.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def built_in(directory: Any) -> dict[str, dict[str, Any]]:

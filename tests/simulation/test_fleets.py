@@ -24,8 +24,8 @@ from dragonscale.simulation import (
     SimulatedRequest,
     SimulationOptions,
     Uniform,
+    save_trace,
     simulate,
-    write_trace,
 )
 from dragonscale.simulation.loop import NO_REPLICA
 from tests.simulation.fleets import finished_run, replay
@@ -253,8 +253,7 @@ def test_a_trace_of_the_run_opens_and_is_bounded(tmp_path) -> None:
     fleet = Fleet(Pool(SERVER, 100_000, replicas=2))
     result = simulate(fleet, OpenLoop(Poisson(4.0), 500, Fixed(500), Fixed(50)), SimulationOptions(events=300))
     path = tmp_path / "trace.json"
-    with path.open("w") as file:
-        write_trace(result.trace, file)
+    save_trace(result.trace, str(path))
     events = json.loads(path.read_text())["traceEvents"]
     assert 250 < len(events) <= 300 + 4
     slices = [event for event in events if event["ph"] == "X"]

@@ -1,5 +1,6 @@
 """The commands and how they are called. Each command's module loads what it needs only when it runs."""
 
+import contextlib
 import os
 import sys
 
@@ -21,7 +22,7 @@ from dragonscale.cli import (
     verify,
 )
 from dragonscale.cli import run as run_plan
-from dragonscale.errors import Infeasible, InputError
+from dragonscale.errors import Infeasible, InputError, printable, shorten
 
 WRONG_INPUT = 2
 INFEASIBLE = 3
@@ -62,9 +63,23 @@ def _version() -> str:
 
 def run(arguments: list[str]) -> int:
     """Parse and run; bad input becomes one sentence on stderr and exit code 2."""
+    _prepare_streams()
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the answer has read enough
+        _silence()
+        return 0
+    except OSError as error:
+        _silence()
+        place = f"{shorten(str(error.filename))} cannot be used" if error.filename else "The answer cannot be printed"
+        return _refuse(f"{place}: {error.strerror or error}.")
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     try:
         code = build()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except Infeasible as error:
         return _refuse(str(error), INFEASIBLE)
@@ -75,9 +90,25 @@ def run(arguments: list[str]) -> int:
         return _refuse(f"{' '.join(str(error).split())} See `dscale {_command(arguments)}--help`.")
     except RecursionError:
         return _refuse("The input is nested too deeply to be read.")
-    except BrokenPipeError:
+    except MemoryError:
+        return _refuse("This machine's memory is too small for the question.")
+
+
+def _prepare_streams() -> None:
+    """Output that always takes what is printed: a closed stream takes it to nowhere, and a character
+    that its encoding lacks is shown as an escape."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed before the start (>&-)
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  as long as the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _silence() -> None:
+    """Send what is still to be printed to nowhere, so that the end of the process is quiet too."""
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _command(arguments: list[str]) -> str:
@@ -85,5 +116,6 @@ def _command(arguments: list[str]) -> str:
 
 
 def _refuse(sentence: str, code: int = WRONG_INPUT) -> int:
-    print(f"dscale: {sentence}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody listens
+        print(f"dscale: {printable(sentence)}", file=sys.stderr, flush=True)
     return code

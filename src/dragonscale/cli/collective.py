@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from dragonscale.cli.flags import Json, MeshText, On, Plot
+from dragonscale.cli.flags import Json, MeshText, On, Plot, check_ending
 from dragonscale.cli.show import amount, emit_json, note, record_table, say, table
 
 OneWay = Annotated[bool, Parameter(negative="", help="Send around rings in one direction only.")]
@@ -47,7 +47,9 @@ def run(
     name, layout = reports.find_kind(kind), reports.collective_mesh(chip, piece, parse_mesh(mesh))
     axes = read_axes(axis, layout.axes)
     options = reports.read_options(layout.size(*axes), one_way, in_network, filled, picks)
+    check_ending(plot)
     report = reports.collective_report(name, volume, axes, layout, options, on)
+    emit_json(report) if json else say(_text(report))
     if plot:
         from dragonscale.rooflines.chart import line_chart, save_chart
 
@@ -55,7 +57,6 @@ def run(
         title = f"{name} over {', '.join(axes)} on {on}"
         save_chart(line_chart(rows, "bytes", "seconds", "what", title), plot)
         note(f"Wrote {plot}.")
-    emit_json(report) if json else say(_text(report))
     return 0
 
 

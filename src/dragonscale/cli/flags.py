@@ -34,3 +34,11 @@ def read_sizes(text: str) -> dict[str, int]:
                 f"In --sizes {shorten(text)} the dim {name.strip()} has size 0; a dim has at least one element."
             )
     return sizes
+
+
+def check_ending(plot: str | None) -> None:
+    """Refuse a chart that could not be written by its name, before anything is computed."""
+    if plot is not None:
+        from dragonscale.rooflines.chart import check_chart
+
+        check_chart(plot)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from dragonscale.cli.flags import Json, On, Plot, Sizes, read_sizes
+from dragonscale.cli.flags import Json, On, Plot, Sizes, check_ending, read_sizes
 from dragonscale.cli.show import amount, bar, emit_json, note, record_table, say, table
 
 EXPRESSION = (
@@ -40,13 +40,14 @@ def run(
     )
     if plot and chip is None:
         raise InputError("A roofline is drawn for a chip; say which with --on.")
+    check_ending(plot)
+    emit_json(report) if json else say(_text(report, chip.title if chip else ""))
     if plot and chip is not None:
         from dragonscale.rooflines.chart import roofline_chart, save_chart
 
         dtype = report.compute_dtype if report.resources[0].name == "compute" else "bf16"
         save_chart(roofline_chart(chip, chart_points(report), dtype, [memory]), plot)
         note(f"Wrote {plot}.")
-    emit_json(report) if json else say(_text(report, chip.title if chip else ""))
     return 0
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dragonscale.cli.flags import Json, Plot, Verify
+from dragonscale.cli.flags import Json, Plot, Verify, check_ending
 from dragonscale.cli.progress import Bar
 from dragonscale.cli.show import note, say
 from dragonscale.cli.verify import conclude
@@ -89,15 +89,16 @@ def run(
             force=force,
         )
     )  # fmt: skip
+    check_ending(plot)
     for text in asked.notes:
         note(text)
     with Bar("chips") as bar:
         report = answer(asked, bar.step)
-    if report.configs:
-        _write_files(asked, report, save, plot, timeline)
     code = 0 if report.configs and report.configs[0].meets_slo else INFEASIBLE
     ask = partial(_best_plan, asked, report) if verify and report.configs else None
     compared = conclude(report, partial(_say, report), ask, json)
+    if report.configs:
+        _write_files(asked, report, save, plot, timeline)
     return code or compared
 
 
@@ -116,17 +117,25 @@ def _best_plan(asked: Any, report: Any) -> Any:
 
 def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, timeline: str | None) -> None:
     """The best configuration, the chart and the timeline, where they were asked for."""
+    from dragonscale.files import write_all
     from dragonscale.reports.serve.charts import frontier_chart
     from dragonscale.reports.serve.hand_over import save_best
     from dragonscale.reports.serve.report import save_iterations
     from dragonscale.rooflines.chart import save_chart
 
-    if save is not None:
-        save_best(asked, report, save)
-        note(f"Wrote {save}; `dscale simulate {save}` runs it under its traffic.")
-    if timeline is not None:
-        save_iterations(asked, report, timeline)
-        note(f"Wrote {timeline}; open it at https://ui.perfetto.dev.")
-    if plot is not None:
-        save_chart(frontier_chart(report), plot)
-        note(f"Wrote {plot}.")
+    def write_plan() -> None:
+        if save is not None:
+            save_best(asked, report, save)
+            note(f"Wrote {save}; `dscale simulate {save}` runs it under its traffic.")
+
+    def write_timeline() -> None:
+        if timeline is not None:
+            save_iterations(asked, report, timeline)
+            note(f"Wrote {timeline}; open it at https://ui.perfetto.dev.")
+
+    def write_chart() -> None:
+        if plot is not None:
+            save_chart(frontier_chart(report), plot)
+            note(f"Wrote {plot}.")
+
+    write_all(write_plan, write_timeline, write_chart)

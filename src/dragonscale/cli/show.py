@@ -1,9 +1,12 @@
 """How answers reach the terminal: JSON from the records themselves, tables that fit 80 columns, bars."""
 
+import contextlib
+import json
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from dragonscale.errors import printable
 from dragonscale.units import render
 
 WIDTH = 88
@@ -13,7 +16,22 @@ def emit_json(record: Any) -> None:
     """Print a record as JSON."""
     import msgspec
 
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+    text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+    # JSON lets some control characters stand as they are: as its escapes they mean the same.
+    plain = text if text.replace("\n", "").isprintable() else "".join(map(_json_character, text))
+    print(plain)
+
+
+def _json_character(one: str) -> str:
+    if one.isprintable() or one == "\n":
+        return one
+    return json.dumps(one)[1:-1] if one != "\x7f" else "\\u007f"
+
+
+def put(text: str) -> None:
+    """Print an answer as it is. Every text of every command passes here, so what a name from a file
+    would make a terminal do is shown and not done."""
+    print(printable(text, keep="\n"))
 
 
 def say(text: str) -> None:
@@ -22,12 +40,14 @@ def say(text: str) -> None:
 
     for line in text.split("\n"):
         prose = len(line) > WIDTH and not line.startswith(" ") and "  " not in line
-        print(textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False) if prose else line)
+        put(textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False) if prose else line)
 
 
 def note(text: str) -> None:
-    """Something the user should know that is not the answer: to stderr."""
-    print(text, file=sys.stderr)
+    """Something the user should know that is not the answer: to stderr. One that nobody listens to
+    is no reason to withhold the answer."""
+    with contextlib.suppress(OSError):
+        print(printable(text, keep="\n"), file=sys.stderr, flush=True)
 
 
 def cell(value: Any) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dragonscale.cli.flags import Json, Plot
+from dragonscale.cli.flags import Json, Plot, check_ending
 from dragonscale.cli.progress import Bar
 from dragonscale.cli.show import emit_json, note, say
 from dragonscale.reports.simulate.question import SimulateQuestion
@@ -29,34 +29,37 @@ def run(
     from dragonscale.reports.simulate.report import run_simulation
 
     asked = read_question(model, question, EVENTS if perfetto else 0)
+    check_ending(plot)
     for text in asked.notes:
         note(text)
     with Bar("requests") as bar, Bar("rates") as runs:
         report, result = run_simulation(asked, lambda done: bar.step(done, asked.traffic.source.requests), runs.step)
-    _write(report, result, perfetto, plot, question.chart)
     if json:
         emit_json(report)
     else:
         from dragonscale.cli.simulate_text import text_of
 
         say(text_of(report))
+    _write(report, result, perfetto, plot, question.chart)
     return MISSED if report.meets_slo is False else 0
 
 
 def _write(report: Any, result: Any, perfetto: str | None, plot: str | None, chart: str) -> None:
-    if perfetto is not None:
-        from dragonscale.errors import InputError, shorten
-        from dragonscale.simulation import write_trace
+    from dragonscale.files import write_all
 
-        try:
-            with open(perfetto, "w", encoding="utf-8") as file:
-                write_trace(result.trace, file)
-        except OSError as error:
-            raise InputError(f"The trace cannot be written to {shorten(perfetto)}: {error.strerror}.") from None
-        note(f"Wrote {perfetto}.")
-    if plot is not None:
-        from dragonscale.reports.simulate.charts import draw
-        from dragonscale.rooflines.chart import save_chart
+    def write_trace() -> None:
+        if perfetto is not None:
+            from dragonscale.simulation import save_trace
 
-        save_chart(draw(chart, report, result), plot)
-        note(f"Wrote {plot}.")
+            save_trace(result.trace, perfetto)
+            note(f"Wrote {perfetto}.")
+
+    def write_chart() -> None:
+        if plot is not None:
+            from dragonscale.reports.simulate.charts import draw
+            from dragonscale.rooflines.chart import save_chart
+
+            save_chart(draw(chart, report, result), plot)
+            note(f"Wrote {plot}.")
+
+    write_all(write_trace, write_chart)

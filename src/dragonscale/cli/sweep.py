@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json
 from dragonscale.cli.progress import Bar
-from dragonscale.cli.show import emit_json, note
+from dragonscale.cli.show import emit_json, note, put
 
 MISSED = 4
 INTERRUPTED = 130
@@ -42,10 +42,10 @@ def run(
         note("Sweeping; Ctrl-C stops it, and what is answered by then stays in --out.")
     with Bar("entries") as bar:
         report = sweep(file, out, jobs, ray, retry, cache, bar.step)
+    emit_json(report) if json else put(text_of(report))
     for path in table:
         save_table(report, path)
         note(f"Wrote {path}.")
-    emit_json(report) if json else print(text_of(report))
     if report.stopped:
         return INTERRUPTED
     differing = report.verify is not None and "differs" in report.verify.verdicts

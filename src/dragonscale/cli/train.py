@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dragonscale.cli.flags import Json, Plot, Verify
+from dragonscale.cli.flags import Json, Plot, Verify, check_ending
 from dragonscale.cli.progress import Bar
-from dragonscale.cli.show import note
+from dragonscale.cli.show import note, put
 from dragonscale.cli.verify import conclude
 from dragonscale.errors import InputError
 
@@ -92,29 +92,38 @@ def run(
     asked = read_question(question)
     if verify and asked.documents:
         raise InputError("--verify compiles our own program, which masks no documents yet; leave out --documents.")
+    check_ending(plot)
     for text in asked.notes:
         note(text)
     with Bar("plans") as bar:
         report = answer(asked, bar.step, scaling, codesign)
+    ask = partial(training_question, asked, report) if verify and report.plans else None
+    compared = conclude(report, lambda: put(text_of(report, explain, next_command(asked, report))), ask, json)
     if report.plans:
         _write_files(asked, report, save, plot, chart, timeline)
-    ask = partial(training_question, asked, report) if verify and report.plans else None
-    compared = conclude(report, lambda: print(text_of(report, explain, next_command(asked, report))), ask, json)
     return compared if report.plans and report.plans[0].feasible else INFEASIBLE
 
 
 def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, chart: str, timeline: str | None) -> None:
     """The best plan, the chart and the timeline, where they were asked for."""
+    from dragonscale.files import write_all
     from dragonscale.reports.train.ask import save_best, save_step
     from dragonscale.reports.train.charts import draw
     from dragonscale.rooflines.chart import save_chart
 
-    if save is not None:
-        save_best(asked, report, save)
-        note(f"Wrote {save}.")
-    if timeline is not None:
-        save_step(asked, report, timeline)
-        note(f"Wrote {timeline}; open it at https://ui.perfetto.dev.")
-    if plot is not None:
-        save_chart(draw(chart, asked, report), plot)
-        note(f"Wrote {plot}.")
+    def write_plan() -> None:
+        if save is not None:
+            save_best(asked, report, save)
+            note(f"Wrote {save}.")
+
+    def write_timeline() -> None:
+        if timeline is not None:
+            save_step(asked, report, timeline)
+            note(f"Wrote {timeline}; open it at https://ui.perfetto.dev.")
+
+    def write_chart() -> None:
+        if plot is not None:
+            save_chart(draw(chart, asked, report), plot)
+            note(f"Wrote {plot}.")
+
+    write_all(write_plan, write_timeline, write_chart)

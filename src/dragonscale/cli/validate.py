@@ -79,10 +79,10 @@ def serving(
 def _answer(report: Any, out: str | None, json: bool, parts: tuple[str, ...] = ()) -> int:
     from dragonscale.evidence.score import write_scores
 
+    emit_json(report.as_json()) if json else say(score_text(report.as_json(), report.group_name, parts))
     if out:
         write_scores(report, out)
         note(f"Wrote {out}.")
-    emit_json(report.as_json()) if json else say(score_text(report.as_json(), report.group_name, parts))
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json
-from dragonscale.cli.show import emit_json, note
+from dragonscale.cli.show import emit_json, note, put
 from dragonscale.errors import InputError, shorten
 
 
@@ -47,12 +47,13 @@ def run(
     for text in asked.notes:
         note(text)
     report = verified(asked, cache)
+    code = show(report, json)
     if html is not None:
         from dragonscale.reports.verify.html import save_page
 
         save_page(report, html)
         note(f"Wrote {html}.")
-    return show(report, json)
+    return code
 
 
 def verified(asked: Any, cached: bool = True) -> Any:
@@ -72,7 +73,7 @@ def show(report: Any, json: bool) -> int:
     from dragonscale.cli.verify_text import text_of
     from dragonscale.reports.verify.words import exit_code
 
-    emit_json(report) if json else print(text_of(report))
+    emit_json(report) if json else put(text_of(report))
     return exit_code(report)
 
 

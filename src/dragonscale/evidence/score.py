@@ -4,6 +4,7 @@
 the mean of (predicted − measured) / measured, so a positive one means pessimism about time."""
 
 import csv
+import io
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import InputError, shorten
+from dragonscale.files import write_file
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,9 @@ def report_of(
 
 def write_scores(report: ScoreReport, path: str | Path) -> None:
     """`id,measured,predicted,ape` for every scored row."""
-    try:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["id", "measured", "predicted", "ape"])
-            for row in report.scored:
-                writer.writerow([row.id, f"{row.measured:.6g}", f"{row.predicted:.6g}", f"{row.ape:.4f}"])
-    except OSError as error:
-        raise InputError(f"The scores cannot be written to {shorten(str(path))}: {error.strerror}.") from None
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["id", "measured", "predicted", "ape"])
+    for row in report.scored:
+        writer.writerow([row.id, f"{row.measured:.6g}", f"{row.predicted:.6g}", f"{row.ape:.4f}"])
+    write_file(path, text.getvalue(), "The file of scores")

@@ -8,10 +8,9 @@ they are expected to take: what sticks out under compute is hidden. Load the fil
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dragonscale.errors import InputError, shorten
+from dragonscale.files import write_file
 from dragonscale.plan.ledger import LedgerLine
 
 CHIP, MICRO = 1, 1e6
@@ -87,7 +86,4 @@ def _name(what: str, track: int, name: str) -> dict[str, Any]:
 
 def save_timeline(trace: dict[str, Any], path: str) -> None:
     """Write a trace to a file."""
-    try:
-        Path(path).write_text(json.dumps(trace), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"The timeline cannot be written to {shorten(path)}: {error.strerror}.") from None
+    write_file(path, json.dumps(trace), "The timeline")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.files import is_stream, write_file
 from dragonscale.hardware import Chip
 from dragonscale.rooflines.bounds import attainable
 
@@ -68,13 +69,16 @@ def _framed(title: str, **content: Any) -> dict[str, Any]:
 
 def save_chart(chart: dict[str, Any], path: str) -> None:
     """Write a chart as PNG or SVG, as a web page, or as the Vega-Lite JSON itself, by the file's ending."""
-    target = Path(path)
-    if target.suffix not in FORMATS:
+    check_chart(path)
+    write_file(path, _encoded(chart, Path(path).suffix.lower() or ".json"), "The chart")
+
+
+def check_chart(path: str) -> None:
+    """Refuse a file that no chart can be, before anything is computed. A device or a pipe without an
+    ending gets the JSON."""
+    ending = Path(path).suffix.lower()
+    if ending not in FORMATS and (ending or not is_stream(path)):
         raise InputError(f"The plot file {shorten(path)} should end in one of {', '.join(FORMATS)}.")
-    try:
-        target.write_bytes(_encoded(chart, target.suffix))
-    except OSError as error:
-        raise InputError(f"The plot file {shorten(path)} cannot be written: {error.strerror}.") from None
 
 
 def _encoded(chart: dict[str, Any], suffix: str) -> bytes:
@@ -87,5 +91,20 @@ def _encoded(chart: dict[str, Any], suffix: str) -> bytes:
         raise InputError(f"Plots as PNG, SVG or HTML need the extra: {extra}") from None
     if suffix == ".png":
         return vl_convert.vegalite_to_png(chart, scale=2)
-    svg = suffix == ".svg"
-    return (vl_convert.vegalite_to_svg(chart) if svg else vl_convert.vegalite_to_html(chart, bundle=True)).encode()
+    if suffix == ".svg":
+        return vl_convert.vegalite_to_svg(chart).encode()
+    # The page holds the chart as JSON inside a script, where a name that contains </script> would end
+    # it: "<" travels as a character of no alphabet and arrives as JSON's escape.
+    page = vl_convert.vegalite_to_html(_swapped(chart), bundle=True)
+    return page.replace(_LESS, "\\u003c").encode()
+
+
+_LESS = "\uf4a3"
+
+
+def _swapped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace(_LESS, "?").replace("<", _LESS)
+    if isinstance(value, dict):
+        return {_swapped(name): _swapped(one) for name, one in value.items()}
+    return [_swapped(one) for one in value] if isinstance(value, list | tuple) else value

@@ -29,8 +29,9 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.files import write_file
 from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan, read_setting
-from dragonscale.tables import Strict, checked, read_table
+from dragonscale.tables import Strict, checked, read_table, toml_value
 
 WORDS = ("model", "slice", "engine")
 COUNTS = ("batch", "replicas")
@@ -150,24 +151,14 @@ def read_serving_plan(text: str) -> SavedPlan:
 
 def save_serving_plan(saved: SavedPlan, path: str) -> None:
     """Write a plan with what it is for."""
-    lines = [f"{name} = {_written(getattr(saved, name))}" for name in (*WORDS, *COUNTS) if getattr(saved, name)]
+    lines = [f"{name} = {toml_value(getattr(saved, name))}" for name in (*WORDS, *COUNTS) if getattr(saved, name)]
     lines += ["", "[plan]"]
     for one in fields(saved.plan):
         value = getattr(saved.plan, one.name)
         if value != "":
-            lines.append(f"{one.name} = {_written(value)}")
+            lines.append(f"{one.name} = {toml_value(value)}")
     for name in TABLES:
         own = {key: value for key, value in msgspec.to_builtins(getattr(saved, name)).items() if value}
         if own:
-            lines += ["", f"[{name}]", *(f"{key} = {_written(value)}" for key, value in own.items())]
-    try:
-        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"The plan cannot be written to {shorten(path)}: {error.strerror}.") from None
-
-
-def _written(value: Any) -> str:
-    """A value as TOML has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if isinstance(value, str) else str(value)
+            lines += ["", f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in own.items())]
+    write_file(path, "\n".join(lines) + "\n", "The plan")

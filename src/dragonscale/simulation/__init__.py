@@ -22,7 +22,7 @@ from dragonscale.simulation.fleet import Autoscale, Failure, Fleet, Pool
 from dragonscale.simulation.histogram import Estimate, Histogram, Summary
 from dragonscale.simulation.linear import LinearTimes
 from dragonscale.simulation.options import SimulationOptions
-from dragonscale.simulation.perfetto import write_trace
+from dragonscale.simulation.perfetto import save_trace
 from dragonscale.simulation.request import SimulatedRequest
 from dragonscale.simulation.result import Outcome, ReplicaUse, SimulationResult, Throughput
 from dragonscale.simulation.scheduler import Scheduler
@@ -32,9 +32,38 @@ from dragonscale.simulation.trace_files import read_trace, trace_format, trace_l
 from dragonscale.simulation.traffic import ClosedLoop, OpenLoop, Prefixes, Replay, TrafficSource
 
 __all__ = [
-    "AtOnce", "Autoscale", "ClosedLoop", "Diurnal", "Empirical", "Estimate", "Failure", "Fixed",
-    "Fleet", "Gamma", "Histogram", "LinearTimes", "Lognormal", "OpenLoop", "Outcome", "Poisson",
-    "Pool", "Prefixes", "Replay", "ReplicaUse", "Scheduler", "ServedRequest", "SimulatedRequest",
-    "SimulationOptions", "SimulationResult", "Summary", "Throughput", "TrafficSource", "Uniform",
-    "read_trace", "simulate", "trace_format", "trace_lengths", "write_trace",
+    "AtOnce",
+    "Autoscale",
+    "ClosedLoop",
+    "Diurnal",
+    "Empirical",
+    "Estimate",
+    "Failure",
+    "Fixed",
+    "Fleet",
+    "Gamma",
+    "Histogram",
+    "LinearTimes",
+    "Lognormal",
+    "OpenLoop",
+    "Outcome",
+    "Poisson",
+    "Pool",
+    "Prefixes",
+    "Replay",
+    "ReplicaUse",
+    "Scheduler",
+    "ServedRequest",
+    "SimulatedRequest",
+    "SimulationOptions",
+    "SimulationResult",
+    "Summary",
+    "Throughput",
+    "TrafficSource",
+    "Uniform",
+    "read_trace",
+    "save_trace",
+    "simulate",
+    "trace_format",
+    "trace_lengths",
 ]  # fmt: skip

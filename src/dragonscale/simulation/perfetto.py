@@ -6,8 +6,9 @@ can be opened.
 """
 
 import json
-from typing import IO, Any
+from typing import Any
 
+from dragonscale.files import write_file
 from dragonscale.simulation.replica_state import ReplicaState
 from dragonscale.simulation.request import Sequence
 
@@ -74,8 +75,7 @@ class Recorder:
         return {"displayTimeUnit": "ms", "traceEvents": labels + self.events}
 
 
-def write_trace(trace: dict[str, Any], file: IO[str]) -> None:
+def save_trace(trace: dict[str, Any], path: str) -> None:
     """Write a trace as JSON, one event a line."""
-    file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
-    file.write(",\n".join(json.dumps(event, separators=(",", ":")) for event in trace["traceEvents"]))
-    file.write("\n]}\n")
+    events = ",\n".join(json.dumps(event, separators=(",", ":")) for event in trace["traceEvents"])
+    write_file(path, f'{{"displayTimeUnit":"ms","traceEvents":[\n{events}\n]}}\n', "The trace")

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.files import write_file
 from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.models.activations import REMAT
 from dragonscale.models.recompute_modules import MODULES, is_modules, read_modules
+from dragonscale.tables import read_table, toml_value
 
 AXES = ("pipe", "data", "fsdp", "expert", "context", "tensor")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev")
@@ -231,8 +233,6 @@ def short_plan(plan: Plan) -> str:
 
 def plan_settings(path: str) -> dict[str, Any]:
     """The settings of a plan file: its `[plan]` table, or all of it."""
-    from dragonscale.tables import read_table
-
     table = read_table(Path(path), "Plan file")
     settings = table.get("plan", table)
     if not isinstance(settings, dict):
@@ -249,12 +249,8 @@ def load_plan(path: str) -> Plan:
 
 def save_plan(plan: Plan, path: str, model: str, piece: str, stack: str = "") -> None:
     """Write a plan with what it is for."""
-    made_for = [f'stack = "{stack}"'] if stack else []
-    lines = [f'model = "{model}"', f'slice = "{piece}"', *made_for, "", "[plan]"]
-    for field in fields(plan):
-        value = getattr(plan, field.name)
-        lines.append(f'{field.name} = "{value}"' if isinstance(value, str) else f"{field.name} = {_written(value)}")
-    try:
-        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"The plan cannot be written to {shorten(path)}: {error.strerror}.") from None
+    words = {"model": model, "slice": piece, "stack": stack}
+    lines = [f"{name} = {toml_value(value)}" for name, value in words.items() if value]
+    lines += ["", "[plan]"]
+    lines += [f"{field.name} = {toml_value(getattr(plan, field.name))}" for field in fields(plan)]
+    write_file(path, "\n".join(lines) + "\n", "The plan")

@@ -11,7 +11,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
+from dragonscale.files import write_file
 from dragonscale.hardware import parse_slice
 
 PYTHON = "DRAGONSCALE_COMPILER_PYTHON"
@@ -41,13 +41,9 @@ def compile_apart(request: Request, timeout: float = 900.0, memory: float = 8e9,
     made = _run(request, timeout, memory)
     if made.failed:
         return made  # perhaps not the next time
-    try:
+    with contextlib.suppress(OSError, InputError):  # a cache that cannot be written is no reason to fail
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(msgspec.json.encode(made))
-        os.replace(file.name, path)
-    except OSError:
-        pass  # a cache that cannot be written is no reason to fail
+        write_file(path, msgspec.json.encode(made), "The cache")
     return made
 
 

@@ -12,6 +12,7 @@ from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.xla import tpu_target
 from dragonscale.evidence.xla.compiled import read_compiled
 from dragonscale.evidence.xla.memory import DEVICE, parse_oom
+from dragonscale.files import write_file
 from dragonscale.hardware import parse_slice
 
 
@@ -44,8 +45,7 @@ def compile_request(request: Request) -> Made:
     text, memory = compiled.as_text(), compiled.memory_analysis()
     numbers = {name: int(getattr(memory, name)) for name in DEVICE}
     if folder := os.environ.get("DRAGONSCALE_KEEP_HLO"):
-        with open(f"{folder}/{request.key}.hlo", "w", encoding="utf-8") as file:
-            file.write(text)
+        write_file(f"{folder}/{request.key}.hlo", text, "The compiled module")
     found = read_compiled(text, numbers, mesh_sizes(request))
     return Made(known, time.monotonic() - start, _resident(), compiled=found)
 

@@ -11,6 +11,7 @@ import msgspec
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.evidence.verify.sweep_score import SweepScore, VerifyRow, flat, score
+from dragonscale.files import write_file
 from dragonscale.reports.sweep.records import COMMANDS, Answer, Entry, SweepReport
 from dragonscale.training.plan import Plan
 
@@ -72,11 +73,11 @@ def save_table(report: SweepReport, path: str) -> None:
     check_table(path)
     text = csv_text(report.rows) if path.lower().endswith(".csv") else markdown(report)
     try:
-        if path.lower().endswith(".md") and Path(path).exists():
+        if path.lower().endswith(".md") and Path(path).is_file():
             text = between_marks(Path(path).read_text(encoding="utf-8"), text)
-        Path(path).write_text(text, encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise InputError(f"The table cannot be written to {shorten(path)}: {error}.") from None
+    write_file(path, text, "The table")
 
 
 def between_marks(page: str, text: str) -> str:

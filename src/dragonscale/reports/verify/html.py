@@ -4,20 +4,16 @@ The numbers are the rows of `verify_view`, the sentences those of `verify_words`
 """
 
 from html import escape
-from pathlib import Path
 
-from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.verify.records import VerifyReport
+from dragonscale.files import write_file
 from dragonscale.reports.verify import view, words
 from dragonscale.reports.verify.page_style import STYLE
 
 
 def save_page(report: VerifyReport, path: str) -> None:
     """Write the page to a file."""
-    try:
-        Path(path).write_text(page(report), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"The page cannot be written to {shorten(path)}: {error.strerror}.") from None
+    write_file(path, page(report), "The page")
 
 
 def page(report: VerifyReport) -> str:

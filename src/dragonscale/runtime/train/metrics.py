@@ -5,11 +5,11 @@ was cut when the process died.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any, TextIO
 
 from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.files import write_file
 
 
 class Metrics:
@@ -31,9 +31,7 @@ class Metrics:
         if not self.path.exists():
             return
         lines = [json.dumps(line) + "\n" for line in read_metrics(self.path) if line["step"] <= after]
-        beside = self.path.with_name(self.path.name + ".new")
-        beside.write_text("".join(lines), encoding="utf-8")
-        os.replace(beside, self.path)
+        write_file(self.path, "".join(lines), "The file of metrics")
 
     def write(self, line: dict[str, Any]) -> None:
         """Add one line, at once."""
