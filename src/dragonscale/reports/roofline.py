@@ -10,6 +10,7 @@ from dragonscale.hardware import Chip
 from dragonscale.notation import Einsum, parse_einsum
 from dragonscale.numbers import Number
 from dragonscale.rooflines import Cost, Roofline, crossovers, rates_of, roofline, symbol
+from dragonscale.rooflines.counts import Counts
 from dragonscale.rooflines.expression import Operation, parse_operation
 
 NAMES = {"matrix": "compute", "vector": "vector unit"}
@@ -75,13 +76,13 @@ def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, N
     return line, *open_sizes(Operation(line), sizes)
 
 
-def open_sizes(asked: Operation, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
+def open_sizes(asked: Operation | Counts, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
     """Every size, symbols for those not given, and the names of the latter."""
     for name in sizes:
-        if name not in asked.line.indices:
-            raise unknown("dim of this expression called", name, asked.line.indices)
-    known = asked.line.sizes | sizes
-    free = [index for index in asked.line.indices if index not in known]
+        if name not in asked.indices:
+            raise unknown("dim of this expression called", name, asked.indices)
+    known: dict[str, Number] = {**asked.sizes, **sizes}
+    free = [index for index in asked.indices if index not in known]
     return known | {name: symbol(name) for name in free}, free
 
 
@@ -95,8 +96,8 @@ def roofline_report(
     `per_element`, the FLOPs of an elementwise function.
     """
     asked = parse_operation(expression)
-    if asked.line.axes:
-        axes = ", ".join(asked.line.axes)
+    if asked.axes:
+        axes = ", ".join(asked.axes)
         answers = "`dscale shard` answers for that, a roofline is of one chip"
         raise InputError(f"{expression!r} is sharded over {axes}; {answers}.")
     all_sizes, free = open_sizes(asked, sizes or {})
