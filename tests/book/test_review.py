@@ -66,6 +66,40 @@ def test_4_an_unsharded_matmul_takes_what_its_roofline_says(capsys: Capsys) -> N
     assert sharded["strategies"][0]["bound_by"] == "HBM"
 
 
+def asked_alone(capsys: Capsys, work: str, chip: str) -> Any:
+    return answered(capsys, "roofline", work, "--on", chip)
+
+
+def test_10_amounts_alone_have_a_roofline(capsys: Capsys) -> None:
+    """1e15 FLOPs at 197 TFLOP/s take 5.08 s; 3 GB at 820 GB/s 3.66 ms; int8 runs at twice the rate."""
+    flops = asked_alone(capsys, "1e15FLOP", "v5e")
+    assert (flops["lower_s"], flops["bound_by"]) == (pytest.approx(1e15 / 197e12), "compute")
+    both = asked_alone(capsys, "1e12FLOP int8 3GB", "v5e")
+    assert [row["seconds"] for row in both["resources"]] == pytest.approx([1e12 / 394e12, 3e9 / 820e9])
+
+
+def test_10_attention_by_its_sizes(capsys: Capsys) -> None:
+    """Causal: 4·B·N·H FLOPs for each of T(T+1)/2 pairs; Q and the result N heads, keys and values K heads."""
+    prompt = asked_alone(capsys, "attention(B=2, T=512, N=16, K=4, H=64, causal)", "h100")
+    assert prompt["flops"] == 4 * 2 * 16 * 64 * 512 * 513 / 2
+    assert prompt["bytes"] == 2 * 2 * 2 * 512 * 64 * (16 + 4)
+    step = asked_alone(capsys, "attention(T=1, S=512, N=16, K=4, H=64)", "h100")
+    assert step["flops"] == 4 * 16 * 64 * 512
+    assert step["bound_by"] == "hbm"
+    last = asked_alone(capsys, "attention(T=2, S=5, N=1, H=64, causal)", "h100")
+    assert last["flops"] == 4 * 64 * (4 + 5)
+
+
+@pytest.mark.parametrize(
+    ("work", "flops", "arrays"),
+    [("bf16[B,64] + bf16[B,64]", 1, 3), ("softmax(bf16[B,64])", 5, 2), ("swiglu(bf16[B,64], bf16[B,64])", 5, 3)],
+)
+def test_10_elementwise_functions(capsys: Capsys, work: str, flops: int, arrays: int) -> None:
+    report = answered(capsys, "roofline", work, "--on", "v5e", "--sizes", "B=8")
+    assert (report["flops"], report["bytes"]) == (flops * 8 * 64, arrays * 2 * 8 * 64)
+    assert "fused" in report["advice"]
+
+
 def test_7_a_collective_has_one_lower_bound(capsys: Capsys) -> None:
     """34 MB over a ring of 4 with links of 45 GB/s: 34e6 · 3/4 / 90e9 = 283 us; to first order 378 us."""
     asked = ("all_gather", "34MB", "--on", "v4:4x4x4", "--axis", "X")

@@ -8,8 +8,8 @@ from dragonscale.cli.flags import Json, On, Plot, Sizes, check_ending, read_size
 from dragonscale.cli.show import amount, bar, emit_json, note, record_table, say, table
 
 EXPRESSION = (
-    "An einsum such as 'bf16[B,8192] @ bf16[8192,28672]', attention 'attend(Q[b,t,n,h], K[b,s,k,h], V[b,s,k,h])', or an "
-    "elementwise function 'act(bf16[B,F])'."
+    "An einsum 'bf16[B,8192] @ bf16[8192,28672]', attention 'attention(B=8, T=4096, N=64, K=8, H=128, causal)', "
+    "an elementwise function 'softmax(bf16[B,F])' or sum 'bf16[B,D] + bf16[B,D]', or amounts '2e12FLOP 3GB'."
 )
 
 
@@ -21,7 +21,9 @@ def run(
     sizes: Sizes = "",
     memory: Annotated[str, Parameter(help="Where the operands live: hbm, vmem, l2, pcie, dcn …")] = "hbm",
     weights_only: Annotated[bool, Parameter(negative="", help="Count only the last operand's bytes.")] = False,
-    per_element: Annotated[float, Parameter(help="FLOPs of an elementwise function per element.")] = 1.0,
+    per_element: Annotated[
+        float | None, Parameter(help="FLOPs of an elementwise function per element; the usual ones without it.")
+    ] = None,
     plot: Plot = None,
     json: Json = False,
 ) -> int:
@@ -33,7 +35,7 @@ def run(
     chip, piece = parse_target(on) if on else (None, None)
     if piece is not None and piece.chips > 1:
         note(f"A roofline is of one chip: using one {piece.chip.title} of {piece}.")
-    if per_element <= 0:
+    if per_element is not None and per_element <= 0:
         raise InputError(f"--per-element is {per_element}; an element takes at least some FLOPs.")
     report = roofline_report(
         expression, chip, read_sizes(sizes), memory, weights_only=weights_only, per_element=per_element
@@ -68,7 +70,8 @@ def _text(report, title: str) -> str:
         reached = amount(report.attainable_flops_per_s, "FLOP/s")
         lines += [table(["resource", "formula", "time", ""], rows, right=[2]), "", *_counts(report)]
         lines.append(f"lower bound {bounds[0]} (perfect overlap), upper bound {bounds[1]} (none)")
-        lines.append(f"critical intensity {critical} FLOPs/byte; attainable {reached}")
+        if report.bytes and report.flops:
+            lines.append(f"critical intensity {critical} FLOPs/byte; attainable {reached}")
     else:
         lines += [f"  {resource.name:<12} {resource.formula}" for resource in report.resources] + [""]
         if report.samples:
@@ -83,6 +86,8 @@ def _counts(report) -> list[str]:
     if report.flops is None:
         return [f"FLOPs  {report.flops_formula}", f"bytes  {report.bytes_formula}"]
     flops, moved = f"{report.flops:,.0f} FLOPs", f"{report.bytes:,.0f} bytes"
+    if report.intensity_flops_per_byte is None:
+        return [flops]
     return [f"{flops}, {moved}: intensity {report.intensity_flops_per_byte:,.4g} FLOPs/byte"]
 
 

@@ -1,6 +1,6 @@
 """How long an operation takes at best, what bounds it, and where that changes; or, without a chip, what it counts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from dragonscale.numbers import Number
 from dragonscale.rooflines import Cost, Roofline, crossovers, rates_of, roofline, symbol
 from dragonscale.rooflines.counts import Counts
 from dragonscale.rooflines.expression import Operation, parse_operation
+from dragonscale.units import render
 
 NAMES = {"matrix": "compute", "vector": "vector unit"}
 
@@ -93,7 +94,7 @@ def roofline_report(
 
     `level` is the memory (or `pcie`, `dcn`) the operands come from; `counting` is what `Operation.cost` takes:
     `weights_only` for the bytes of the last operand alone, the book's approximation for small batches, and
-    `per_element`, the FLOPs of an elementwise function.
+    `per_element`, the FLOPs of an elementwise function where they are not the usual ones.
     """
     asked = parse_operation(expression)
     if asked.axes:
@@ -121,23 +122,26 @@ def roofline_report(
 
 
 def _counted(
-    asked: Operation, count: Callable[..., Cost], sizes: dict[str, Number], free: list[str], level: str
+    asked: Operation | Counts, count: Callable[..., Cost], sizes: dict[str, Number], free: list[str], level: str
 ) -> RooflineReport:
-    """What needs no chip: FLOPs and bytes, as formulas and as numbers."""
-    import sympy
-
+    """What needs no chip: FLOPs and bytes, as formulas and as numbers. Amounts alone may lack either."""
     whole, cost = not free, count({})
-    letters = count({name: symbol(name) for name in asked.line.indices})
-    (unit, dtype), _ = next(iter(cost.flops.items()))
-    flops, moved = sympy.sympify(letters.total_flops), sympy.expand(letters.bytes[level])
+    letters = count({name: symbol(name) for name in asked.indices})
+    unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
+    moved = cost.bytes.get(level, 0)
     return RooflineReport(
         expression=str(asked), chip=None, compute_dtype=dtype, unit=unit, memory=level,
         sizes={name: int(size) for name, size in sizes.items() if name not in free}, free=free,
-        flops_formula=str(sympy.factor_terms(sympy.nsimplify(flops, rational=True))),
-        bytes_formula=str(sympy.factor_terms(sympy.nsimplify(moved, rational=True))),
-        flops=float(cost.total_flops) if whole else None, bytes=float(cost.bytes[level]) if whole else None,
-        intensity_flops_per_byte=float(cost.intensity(level)) if whole else None,
+        flops_formula=_formula(letters.total_flops), bytes_formula=_formula(letters.bytes.get(level, 0)),
+        flops=float(cost.total_flops) if whole else None, bytes=float(moved) if whole else None,
+        intensity_flops_per_byte=float(cost.total_flops / moved) if whole and moved else None,
     )  # fmt: skip
+
+
+def _formula(amount: Number) -> str:
+    import sympy
+
+    return str(sympy.factor_terms(sympy.nsimplify(sympy.expand(amount), rational=True)))
 
 
 def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
@@ -155,10 +159,10 @@ def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
     if whole:
         report.lower_s, report.upper_s = float(result.lower), float(result.upper)
         report.bound_by = NAMES.get(result.bound_by, result.bound_by)
-        report.attainable_flops_per_s = float(result.flops_per_second)
+        report.attainable_flops_per_s = float(result.flops_per_second) if report.flops else None
 
 
-def _crossovers(at, names: list[str]) -> list[CrossoverRow]:
+def _crossovers(at: Callable[..., Roofline], names: Sequence[str]) -> list[CrossoverRow]:
     """In each of these dims, with the others as given. A dim need not change every time, only some of them."""
     rows: list[CrossoverRow] = []
     for name in names:
@@ -171,7 +175,7 @@ def _crossovers(at, names: list[str]) -> list[CrossoverRow]:
     return rows
 
 
-def _samples(at, free: str, level: str) -> list[Sample]:
+def _samples(at: Callable[..., Roofline], free: str, level: str) -> list[Sample]:
     """The free dim at powers of four, all in one call."""
     import numpy
 
@@ -186,16 +190,39 @@ def _samples(at, free: str, level: str) -> list[Sample]:
 def advice(report: RooflineReport) -> str:
     """What bounds the answer and what to change."""
     change = ""
+    if not report.sizes and not report.free:  # amounts alone
+        return _more(report)
     for first in report.crossovers[:1]:
         change = f"{first.variable} = {first.value:,.4g} is where {first.above} takes over from {first.below}"
     if report.bound_by is not None:
-        return f"Bound by {report.bound_by}; {change or 'no single dim changes that'}."
+        return f"Bound by {report.bound_by}; {change or _unchanged(report)}."
     if change:
         return f"{change}."
     if len(report.free) > 1:
         critical = f"{report.critical_intensity_flops_per_byte:,.4g}"
         return f"Give sizes (--sizes {report.free[0]}=…) for times; compute binds above {critical} FLOPs per byte."
-    return f"Always bound by {report.samples[-1].bound_by}, whatever {report.free[0]} is."
+    return f"Always bound by {report.samples[-1].bound_by}, whatever {report.free[0]} is{_fuse(report)}."
+
+
+def _unchanged(report: RooflineReport) -> str:
+    return f"no single dim changes that{_fuse(report)}"
+
+
+def _fuse(report: RooflineReport) -> str:
+    """What helps an elementwise function, of which every size costs bytes and FLOPs alike."""
+    elementwise = report.unit == "vector" and report.memory == "hbm"
+    return ": fused with what makes or reads its arrays, it moves fewer bytes" if elementwise else ""
+
+
+def _more(report: RooflineReport) -> str:
+    """Of amounts alone, how much of the other resource would take as long."""
+    peak, width = report.peak_flops_per_s or 0.0, report.bandwidth_bytes_per_s or 0.0
+    flops, moved = report.flops or 0.0, report.bytes or 0.0
+    if report.bound_by == "compute":
+        limit = render(flops * width / peak, "bytes")
+        return f"Bound by compute; {report.memory} would bind from {limit} on."
+    limit = render(moved * peak / width, "FLOP")
+    return f"Bound by {report.memory}; compute would bind from {limit} on."
 
 
 def chart_points(report: RooflineReport) -> list[tuple[str, float, float]]:

@@ -55,7 +55,7 @@ def parse_counts(text: str) -> Counts | None:
             return None
         found[dimension] += parse(match[0], dimension, "the amount")
         rest = rest.replace(match[0], " ", 1)
-    for word in re.split(r"[\s,;+]+|and|in", rest):
+    for word in re.split(r"[\s,;+]+|\band\b|\bin\b", rest):
         if word in DTYPE_NAMES:
             dtype = word
         elif word:

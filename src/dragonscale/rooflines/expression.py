@@ -48,8 +48,17 @@ class Operation:
     causal: bool = False
 
     def __str__(self) -> str:
+        if self.function == "attend" and self.line.operands[0].names == ("B", "T", "N", "H"):
+            return self._by_sizes
         arrays = ", ".join([*map(str, self.line.operands), *(["causal"] if self.causal else [])])
         return f"{self.function}({arrays}) -> {self.line.output}" if self.function else str(self.line)
+
+    @property
+    def _by_sizes(self) -> str:
+        sizes = self.line.sizes
+        dims = [f"{name}={sizes[name]}" if name in sizes else name for name in HEADS if name in self.indices]
+        dtype = self.line.operands[0].dtype
+        return f"attention({', '.join([dtype or 'bf16', *dims, *(['causal'] if self.causal else [])])})"
 
     @property
     def indices(self) -> tuple[str, ...]:

@@ -34,13 +34,14 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
     """Why an operation takes as long as it does: both times, the intensity, and every crossover as a formula."""
     asked = parse_operation(expression)
     known, _ = open_sizes(asked, sizes)
-    letters = {name: symbol(name) for name in asked.line.indices}
+    letters = {name: symbol(name) for name in asked.indices}
     cost = asked.cost(letters, level)
-    (unit, dtype), flops = next(iter(cost.flops.items()))
+    unit, dtype = next(iter(cost.flops), ("matrix", "bf16"))
+    flops = sympy.sympify(cost.total_flops)
     peak, width = _rate("C", letters), _rate("W", letters)
     values: Values = {letters[name]: float(size) for name, size in known.items() if isinstance(size, int)}
     values |= {peak: chip.peak(dtype, unit), width: chip.bandwidth(level)}
-    moved = sympy.expand(cost.bytes[level])
+    moved = sympy.expand(cost.bytes.get(level, 0))
     lines = [
         formula_line("FLOPs", flops, values, "FLOP"),
         formula_line(f"bytes over {level}", moved, values, "bytes"),
@@ -48,7 +49,7 @@ def explain_roofline(expression: str, chip: Chip, sizes: dict[str, int], level: 
         formula_line("T_comms = bytes / W", moved / width, values, "s"),
         formula_line("lower bound", sympy.Max(flops / peak, moved / width), values, "s"),
         formula_line("upper bound", flops / peak + moved / width, values, "s"),
-        formula_line("intensity", sympy.factor(flops / moved), values, "count"),
+        *([formula_line("intensity", sympy.factor(flops / moved), values, "count")] if moved else []),
         formula_line("critical intensity", peak / width, values, "count"),
     ]
     varied = {name: letters[name] for name in asked.varied}
