@@ -39,8 +39,8 @@ class Counts:
     def sizes(self) -> dict[str, int]:
         return {}
 
-    def cost(self, sizes: dict[str, Number], level: str = "hbm", **counting: object) -> Cost:
-        """The amounts as a cost; there is nothing to count, so `sizes` and `counting` change nothing."""
+    def cost(self, _sizes: dict[str, Number], level: str = "hbm", **_counting: object) -> Cost:
+        """The amounts as a cost; there are no sizes to count by."""
         flops = {("matrix", self.dtype): self.flops} if self.flops else {}
         return Cost(flops=flops, bytes={level: self.moved} if self.moved else {})
 
