@@ -94,15 +94,22 @@ def is_stream(path: str | Path) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
+def open_stream(path: str | Path) -> int:
+    """A descriptor to write to a device, a pipe or what is open already."""
+    descriptor = _descriptor(os.fspath(path))
+    if descriptor is None:
+        return os.open(path, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):  # what was printed before comes before
+        if stream is not None:
+            stream.flush()
+    return os.dup(descriptor)
+
+
 def _write(name: str, content: bytes) -> None:
     if not name:
         raise FileNotFoundError(errno.ENOENT, "the name is empty")
-    descriptor = _descriptor(name)
-    if descriptor is not None:
-        for stream in (sys.stdout, sys.stderr):  # what was printed before comes before
-            if stream is not None:
-                stream.flush()
-        return _pour(os.dup(descriptor), content)
+    if is_stream(name):
+        return _pour(open_stream(name), content)
     target = os.path.realpath(name)
     try:
         found = os.stat(target)
@@ -110,8 +117,6 @@ def _write(name: str, content: bytes) -> None:
         return _replace(target, content, None)
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
-    if not stat.S_ISREG(found.st_mode):
-        return _pour(os.open(target, os.O_WRONLY), content)
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     if not os.access(os.path.dirname(target), os.W_OK | os.X_OK):

@@ -41,7 +41,7 @@ def read_table(path: Path, what: str) -> dict[str, Any]:
         raise InputError(f"{shown} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise InputError(f"{shown} is not text.") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{shown} is not valid TOML: {shorten(str(error), 120)}.") from None
     if not table:
         raise InputError(f"{shown} is empty.")

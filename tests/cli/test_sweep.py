@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.reports.sweep import pool as sweep_pool
 from dragonscale.reports.sweep import report as sweep_module
 from dragonscale.reports.sweep.answer import answer_entry
-from dragonscale.reports.sweep.file import append_answers, read_answers
+from dragonscale.reports.sweep.file import open_answers, read_answers
 from dragonscale.reports.sweep.grid import read_grid
 from dragonscale.reports.sweep.records import Answer, Entry
 from dragonscale.reports.sweep.report import sweep
@@ -85,6 +86,8 @@ WRONG = {
     "empty list": ("[[serve]]\nmodel = []", "empty list"),
     "wrong kind": ("[[serve]]\nmodel = 'a'\ndisaggregate = 'yes'", "cannot take"),
     "a table in it": ("[[serve]]\nmodel = 'a'\nbatch = {a = 1}", "cannot take"),
+    "infinite": ("[[train]]\nmodel = 'a'\nslice = 'h100:8'\nbatch = 8\nseq = 8\ntop = inf", "cannot take"),
+    "endless digits": (f"[[serve]]\nmodel = 'a'\nbatch = {'9' * 5000}", "TOML"),
     "too many": (f"[[serve]]\nmodel = 'a'\nbatch = {list(range(400))}\nprompt = {list(range(400))}", "more than 100,000"),
 }  # fmt: skip
 
@@ -163,10 +166,56 @@ def test_a_file_of_something_else_is_left_alone(grid: Path, tmp_path: Path, caps
 
 def test_the_later_line_counts(tmp_path: Path) -> None:
     out = str(tmp_path / "r.jsonl")
-    said: list[Answer] = []
-    append_answers(out, [Answer("a", "train", {}, 1.0, failed="no")], said.append)
-    append_answers(out, [Answer("a", "train", {}, 2.0, answer={})], said.append)
-    assert read_answers(out) == {"a": said[1]}
+    first, later = Answer("a", "train", {}, 1.0, failed="no"), Answer("a", "train", {}, 2.0, answer={})
+    for answer in (first, later):
+        with open_answers(out) as file:
+            file.append(answer)
+    assert read_answers(out) == {"a": later}
+
+
+def test_a_file_belongs_to_one_sweep(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "r.jsonl"
+    with open_answers(str(out)) as file:
+        file.append(Answer("a", "train", {}, 1.0, answer={}))
+        assert main(["sweep", str(grid), "--out", str(out)]) == 2
+    assert "Another sweep is writing to" in capsys.readouterr().err
+    assert list(read_answers(str(out))) == ["a"]
+
+
+def answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers without processes."""
+
+    def answers(entries: list[Entry], *_: object) -> Generator[Answer]:
+        for entry in entries:
+            yield Answer(entry.key, entry.command, entry.asks, 0.0, failed="not asked")
+
+    monkeypatch.setattr(sweep_module, "pooled", answers)
+
+
+def test_a_full_disk_ends_a_sweep_in_one_sentence(
+    grid: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered_here(monkeypatch)
+    assert main(["sweep", str(grid), "--out", "/dev/full"]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("dscale: The results cannot be written to '/dev/full': No space left on device; ")
+    assert told.err.count("\n") == 1
+
+
+def test_an_interrupt_that_went_astray_still_stops(grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered_here(monkeypatch)
+
+    class Finalized:
+        def __del__(self) -> None:  # where Python prints an exception and forgets it
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def step(_: int, __: int) -> None:
+        with pytest.MonkeyPatch.context() as quiet:
+            quiet.setattr(sys, "unraisablehook", lambda _: None)
+            Finalized()
+
+    report = sweep(str(grid), progress=step)
+    assert (report.stopped, report.answered) == (True, 1)
 
 
 def test_a_process_that_dies_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,13 +241,18 @@ def test_ctrl_c_leaves_whole_lines_and_no_processes(tmp_path: Path) -> None:
     batches = [f"{n}Mi" for n in range(1, 65)]
     grid.write_text(f'[[train]]\nmodel = "llama3-70b"\nslice = "h100:512"\nseq = 8192\nbatch = {batches}\n')
     command = [sys.executable, "-c", "from dragonscale.cli import main; main()", "sweep", str(grid), "--out", str(out), "--jobs", "1"]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        until = time.monotonic() + 60
-        while not (out.exists() and out.read_bytes().count(b"\n")) and time.monotonic() < until:
+    # A script's background job, as this test may be part of, starts its processes deaf to Ctrl-C.
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGINT, heard)
+    with process:
+        while not (out.exists() and out.read_bytes().count(b"\n")) and process.poll() is None:
             time.sleep(0.05)
         children = _children(process.pid)
         os.kill(process.pid, signal.SIGINT)
-        text, _ = process.communicate(timeout=60)
+        text, _ = process.communicate()
     assert process.returncode == 130
     assert "the same --out goes on from here" in " ".join(text.split())
     assert 1 <= len(read_answers(str(out))) < 64

@@ -1,25 +1,71 @@
 """The answers of a sweep as a file of JSON lines that grows: what is in it needs no answer again.
 
-A line is written whole and at once, so that whatever stops a sweep leaves lines that can be read; half a line, as a full
-disk may leave it, is cut off before the next is written. Of two lines for the same entry the later one counts.
+A line is written whole and at once, so that whatever stops a sweep leaves lines that can be read;
+half a line, as a full disk may leave it, is cut off before the next is written. Of two lines for the
+same entry the later one counts. A file belongs to one sweep at a time: it is locked while it is open.
 """
 
+import contextlib
+import errno
+import fcntl
 import os
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.files import is_stream, open_stream
 from dragonscale.reports.sweep.records import Answer
 
 
-def read_answers(path: str) -> dict[str, Answer]:
-    """The answers of a file by their keys; none where there is no file yet."""
+@dataclass(frozen=True)
+class AnswerFile:
+    """An open file of answers; `known` were in it when it was opened, by their keys."""
+
+    path: str
+    descriptor: int
+    known: dict[str, Answer]
+
+    def append(self, answer: Answer) -> None:
+        """Write one answer, at once. On a full disk what is there stays, and the sweep ends."""
+        line = msgspec.json.encode(answer) + b"\n"
+        try:
+            while line:
+                line = line[os.write(self.descriptor, line) :]
+        except OSError as error:
+            raise InputError(
+                f"The results cannot be written to {shorten(self.path)}: {error.strerror}; what was "
+                "answered before stays there, and the same --out goes on from it."
+            ) from None
+
+
+@contextlib.contextmanager
+def open_answers(path: str) -> Iterator[AnswerFile]:
+    """A file to go on with; refused if another sweep writes to it, or if it holds something else."""
+    stream = is_stream(path)
     try:
-        data = Path(path).read_bytes()
-    except FileNotFoundError:
-        return {}
+        descriptor = open_stream(path) if stream else os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"The results cannot be written to {shorten(path)}: {reason}.") from None
+    try:
+        if stream:  # what went into a pipe or a device is not there to be read
+            yield AnswerFile(path, descriptor, {})
+            return
+        _lock(descriptor, path)
+        known = read_answers(path)
+        _cut(descriptor)
+        yield AnswerFile(path, descriptor, known)
+    finally:
+        os.close(descriptor)
+
+
+def read_answers(path: str) -> dict[str, Answer]:
+    """The answers of a file by their keys; half a line at its end is no answer."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
     except OSError as error:
         raise InputError(f"The results {shorten(path)} cannot be read: {error.strerror}.") from None
     found: dict[str, Answer] = {}
@@ -35,21 +81,16 @@ def read_answers(path: str) -> dict[str, Answer]:
     return found
 
 
-def append_answers(path: str, answers: Iterable[Answer], each: Callable[[Answer], None]) -> None:
-    """Write answers as they come; `each` is told of every one that is safely there."""
+def _lock(descriptor: int, path: str) -> None:
+    """Until the descriptor is closed, or its process is gone however it ended."""
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise InputError(f"The results cannot be written to {shorten(path)}: {error.strerror}.") from None
-    try:
-        _cut(file)
-        for answer in answers:
-            line = msgspec.json.encode(answer) + b"\n"
-            while line:
-                line = line[os.write(file, line) :]
-            each(answer)
-    finally:
-        os.close(file)
+        if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):  # not every file system can
+            return
+        raise InputError(
+            f"Another sweep is writing to {shorten(path)}; wait for it, or give --out another file."
+        ) from None
 
 
 def _cut(file: int) -> None:

@@ -11,7 +11,7 @@ import queue
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import msgspec
@@ -25,7 +25,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def pooled(entries: Sequence[Entry], jobs: int, cached: bool = True) -> Iterator[Answer]:
+def pooled(entries: Sequence[Entry], jobs: int, cached: bool = True) -> Generator[Answer]:
     """Answers in the order in which they are found."""
     workers = [_Worker() for _ in range(min(jobs, len(entries)))]
     idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()

@@ -1,6 +1,6 @@
 """Entries answered on a Ray cluster, on whose machines this package is installed too."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from dragonscale.reports.sweep.answer import Task, answer_entry
 from dragonscale.reports.sweep.records import Answer, Entry
 
 
-def on_ray(entries: Sequence[Entry], address: str, cached: bool = True) -> Iterator[Answer]:
+def on_ray(entries: Sequence[Entry], address: str, cached: bool = True) -> Generator[Answer]:
     """Answers in the order in which they are found; `address` is the cluster's (`auto`, `local`, `ray://host:10001`)."""
     try:
         import ray  # pyright: ignore[reportMissingImports]
