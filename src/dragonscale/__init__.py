@@ -28,10 +28,12 @@ __all__ = sorted(name for names in _HOMES.values() for name in names)  # pyright
 
 
 def __getattr__(name: str) -> Any:
+    if name == "closed_forms":  # a package of its own: the book's formulas by name
+        return import_module("dragonscale.closed_forms")
     if name not in _HOME:
         raise AttributeError(f"module 'dragonscale' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(_HOME)
+    return sorted([*_HOME, "closed_forms"])

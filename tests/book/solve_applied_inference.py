@@ -5,6 +5,24 @@ from typing import Any
 
 import numpy
 
+from dragonscale.closed_forms.chip_parts import flops_per_usd
+from dragonscale.closed_forms.decode_floor import (
+    DecodeTimes,
+    batch_within,
+    cache_over_flops,
+    critical_batch,
+    decode_times,
+    plateau,
+    throughput,
+)
+from dragonscale.closed_forms.serving_fleet import (
+    evicted_per_step,
+    finished_per_step,
+    free_bytes,
+    largest_batch,
+    requests_per_second,
+)
+from dragonscale.closed_forms.serving_splits import decode_degree, prefill_degree
 from dragonscale.hardware import load_chip
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model
@@ -15,24 +33,6 @@ from dragonscale.rooflines.budget import model_flops
 from dragonscale.serving.economics import usd_per_million
 from dragonscale.serving.space import smallest_slice
 from tests.book.casebook import NOT_COMPUTED, solves
-from tests.book.closed_forms.chip_parts import flops_per_usd
-from tests.book.closed_forms.decode_floor import (
-    DecodeTimes,
-    batch_within,
-    cache_over_flops,
-    critical_batch,
-    decode_times,
-    plateau,
-    throughput,
-)
-from tests.book.closed_forms.serving_fleet import (
-    evicted_per_step,
-    finished_per_step,
-    free_bytes,
-    largest_batch,
-    requests_per_second,
-)
-from tests.book.closed_forms.serving_splits import decode_ways, prefill_ways
 from tests.book.solve_inference_rooflines import rates, v5e
 
 MODEL = load_model("llama3-70b")
@@ -101,7 +101,7 @@ def waits_for_memory(given: dict[str, Any]) -> dict[str, Any]:
 def most_ways(given: dict[str, Any]) -> float:
     """Ways of tensor parallelism that the two axes of a v5e carry while compute binds."""
     check(given)
-    return prefill_ways(given["F"], v5e(given), axes=given.get("M_Y", 2))
+    return prefill_degree(given["F"], v5e(given), axes=given.get("M_Y", 2))
 
 
 @solves("applied-inference.bs32_ici_check")
@@ -211,14 +211,14 @@ def wires_of_quantized_slices(given: dict[str, Any]) -> dict[str, Any]:
 @solves("applied-inference.tp_limit_small_batch")
 def small_batch_limit(given: dict[str, Any]) -> dict[str, Any]:
     check({"F": given["F"]})
-    return {"Y": decode_ways(given["F"], given["B"], v5e(given))}
+    return {"Y": decode_degree(given["F"], given["B"], v5e(given))}
 
 
 @solves("applied-inference.useful_tp_range")
 def useful_ways(_: dict[str, Any]) -> dict[str, Any]:
     """The three LLaMA-3 models on the two axes of a v5e, in powers of two."""
     widths = [load_model(name).program().sections[1].dims["f"] for name in ("llama3-8b", "llama3-70b", "llama3.1-405b")]
-    ways = [power_of_two(prefill_ways(width, v5e({}), axes=2)) for width in widths]
+    ways = [power_of_two(prefill_degree(width, v5e({}), axes=2)) for width in widths]
     return {"lo": min(ways), "hi": max(ways)}
 
 
@@ -344,5 +344,5 @@ def plan_of_405b(given: dict[str, Any]) -> dict[str, Any]:
         f"batch_{chips}": batch,
         "tput_per_chip": throughput(batch, step, chips),
         "min_step_256": loading(math.prod(chip.network.pod)),
-        "tp_2axes_limit": prefill_ways(given["F"], chip, axes=2),
+        "tp_2axes_limit": prefill_degree(given["F"], chip, axes=2),
     }

@@ -2,15 +2,10 @@
 
 from typing import Any
 
-from dragonscale.hardware.slices import chips_to_hold
-from dragonscale.models import count_parameters, load_model
-from dragonscale.rooflines.budget import model_flops
-from dragonscale.sharding.mesh import Mesh
-from tests.book.casebook import load, plain, solves
-from tests.book.closed_forms.chip_parts import available_flops
-from tests.book.closed_forms.crossovers import power_splits, rank_splits
-from tests.book.closed_forms.rooflines import layer_times, ring_mesh
-from tests.book.closed_forms.rules_of_thumb import (
+from dragonscale.closed_forms.chip_parts import available_flops
+from dragonscale.closed_forms.crossovers import power_splits, rank_splits
+from dragonscale.closed_forms.rooflines import layer_times, ring_mesh
+from dragonscale.closed_forms.rules_of_thumb import (
     DAY,
     YEAR,
     checkpoint_bytes,
@@ -19,7 +14,12 @@ from tests.book.closed_forms.rules_of_thumb import (
     sequences,
     state_bytes,
 )
-from tests.book.closed_forms.schemes import read_scheme
+from dragonscale.closed_forms.schemes import read_scheme
+from dragonscale.hardware.slices import chips_to_hold
+from dragonscale.models import count_parameters, load_model
+from dragonscale.rooflines.budget import model_flops
+from dragonscale.sharding.mesh import Mesh
+from tests.book.casebook import load, plain, solves
 from tests.book.solve_training_mixed import (
     D_MODEL,
     MIXED,
@@ -142,8 +142,8 @@ def mixed_plan(given: dict[str, Any]) -> dict[str, Any]:
         "B_per_chip": tokens / chips,
         "compute_bound": best_ratio(chip, tokens, chips, width) > 1 and best.times.bound() == "compute",
         "X_opt": best_ways(chip, tokens, chips, width),
-        "X_choice": best.ways["X"],
-        "Y_choice": best.ways["Y"],
+        "X_choice": best.degrees["X"],
+        "Y_choice": best.degrees["Y"],
     }
 
 

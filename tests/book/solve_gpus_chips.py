@@ -2,12 +2,7 @@
 
 from typing import Any
 
-from dragonscale.hardware import Chip, load_chip
-from dragonscale.hardware.parts import PARTS, alus, cores, matrix_units, vector_units
-from dragonscale.notation import parse_einsum
-from dragonscale.rooflines import Roofline, einsum_cost, rates_of, roofline, symbol
-from tests.book.casebook import solves
-from tests.book.closed_forms.chip_parts import (
+from dragonscale.closed_forms.chip_parts import (
     cores_filled,
     counterpart,
     cube_side,
@@ -18,7 +13,12 @@ from tests.book.closed_forms.chip_parts import (
     vector_alus,
     vector_flops,
 )
-from tests.book.closed_forms.costs import pointwise_cost
+from dragonscale.closed_forms.costs import pointwise_cost
+from dragonscale.hardware import Chip, load_chip
+from dragonscale.hardware.parts import PARTS, alus, cores, matrix_units, vector_units
+from dragonscale.notation import parse_einsum
+from dragonscale.rooflines import Roofline, einsum_cost, rates_of, roofline, symbol
+from tests.book.casebook import solves
 
 
 def book(name: str) -> Chip:

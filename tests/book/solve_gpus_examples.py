@@ -5,6 +5,7 @@ from typing import Any
 
 import sympy
 
+from dragonscale.closed_forms.planned_passes import PassTimes, pass_times
 from dragonscale.collectives import BOOK, Options, collective_time
 from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.hardware.chip import dtype_bytes
@@ -14,7 +15,6 @@ from dragonscale.rooflines import symbol
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh, make_mesh
 from tests.book.casebook import load, plain, solves
-from tests.book.closed_forms.pass_times import PassTimes, pass_times
 from tests.book.solve_gpus_rules import (
     DP,
     DP_TP_PP,

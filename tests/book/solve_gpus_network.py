@@ -5,6 +5,13 @@ from typing import Any
 import numpy
 import sympy
 
+from dragonscale.closed_forms.networks import (
+    binding_tier,
+    cables_per_pair,
+    egress_from_bisection,
+    ports_used,
+    tier_bandwidths,
+)
 from dragonscale.collectives import BOOK, Options, Ring, Rings, Switches, collective_time
 from dragonscale.collectives.cost import bus_bandwidth, ragged_fill
 from dragonscale.collectives.tiers import switch_traffic, tier_seconds
@@ -13,13 +20,6 @@ from dragonscale.hardware.fat_tree import fat_tree, load_switch, node_tier
 from dragonscale.notation import parse_array
 from dragonscale.rooflines import array_bytes, symbol
 from tests.book.casebook import Both, solves
-from tests.book.closed_forms.networks import (
-    binding_tier,
-    cables_per_pair,
-    egress_from_bisection,
-    ports_used,
-    tier_bandwidths,
-)
 
 EXACT = Options(exact=True)
 H100 = load_chip("h100")

@@ -5,6 +5,9 @@ from typing import Any
 
 import sympy
 
+from dragonscale.closed_forms.chip_parts import abstract_chip
+from dragonscale.closed_forms.pipelined import pipeline_hops, pipeline_time
+from dragonscale.closed_forms.planned_passes import PassTimes, pass_times
 from dragonscale.collectives import BOOK, Options, collective_time
 from dragonscale.collectives.cost import ragged_fill
 from dragonscale.hardware import Chip, load_chip
@@ -14,9 +17,6 @@ from dragonscale.sharding.chain import PlannedEinsum, passes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from tests.book.casebook import Both, load, plain, solves
-from tests.book.closed_forms.chip_parts import abstract_chip
-from tests.book.closed_forms.pass_times import PassTimes, pass_times
-from tests.book.closed_forms.pipelined import pipeline_hops, pipeline_time
 from tests.book.solve_gpus_network import counting, flat
 
 EXACT = Options(exact=True)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dragonscale.closed_forms.rules_of_thumb import run_seconds
 from dragonscale.hardware import parse_slice
 from dragonscale.models.attention import Attention
 from dragonscale.models.ffn import Moe
@@ -10,7 +11,6 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.training.evaluation import Verdict, first, judge_one, make_job
 from dragonscale.training.plan import Plan
 from tests.book.casebook import solves
-from tests.book.closed_forms.rules_of_thumb import run_seconds
 
 EXPERTS = Transformer("mixture", 4096, 32000, (Layer(Attention(32, 8, 128), Moe(8, 2, 14336)),) * 8)
 JOB = make_job(EXPERTS, parse_slice("h100:16"), batch=64, sequence=4096)

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.closed_forms.decode_floor import critical_batch
+from dragonscale.closed_forms.serving_fleet import largest_batch
 from dragonscale.hardware import load_chip
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models import cache_bytes, load_model
@@ -15,8 +17,6 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.numbers import minimum
 from dragonscale.rooflines import rates_of, symbol
 from tests.book.casebook import solves
-from tests.book.closed_forms.decode_floor import critical_batch
-from tests.book.closed_forms.serving_fleet import largest_batch
 
 WINDOW = 1024
 

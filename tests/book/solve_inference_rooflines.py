@@ -6,15 +6,7 @@ from typing import Any
 import numpy
 import sympy
 
-from dragonscale.hardware import Chip, load_chip
-from dragonscale.models import count_parameters, kv_bytes_per_token, load_model, simple
-from dragonscale.models.flops import Workload, forward_flops
-from dragonscale.models.transformer import Transformer
-from dragonscale.rooflines import Rates, rates_of, symbol
-from dragonscale.rooflines.budget import model_flops
-from dragonscale.serving.space import smallest_slice
-from tests.book.casebook import solves
-from tests.book.closed_forms.decode_floor import (
+from dragonscale.closed_forms.decode_floor import (
     attention_intensity,
     attention_prefill_length,
     cached_attention_cost,
@@ -23,8 +15,16 @@ from tests.book.closed_forms.decode_floor import (
     linear_cost,
     throughput,
 )
-from tests.book.closed_forms.rooflines import axis_bandwidth, wire_intensity
-from tests.book.closed_forms.serving_fleet import free_bytes, largest_batch
+from dragonscale.closed_forms.rooflines import axis_bandwidth, wire_intensity
+from dragonscale.closed_forms.serving_fleet import free_bytes, largest_batch
+from dragonscale.hardware import Chip, load_chip
+from dragonscale.models import count_parameters, kv_bytes_per_token, load_model, simple
+from dragonscale.models.flops import Workload, forward_flops
+from dragonscale.models.transformer import Transformer
+from dragonscale.rooflines import Rates, rates_of, symbol
+from dragonscale.rooflines.budget import model_flops
+from dragonscale.serving.space import smallest_slice
+from tests.book.casebook import solves
 
 DTYPES = {16: "bf16", 8: "int8", 4: "int4"}
 """Formats by their bits."""

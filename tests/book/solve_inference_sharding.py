@@ -2,6 +2,18 @@
 
 from typing import Any
 
+from dragonscale.closed_forms.serving_splits import (
+    axis_rate,
+    chips_for_2d,
+    decode_attention_moves,
+    decode_degree,
+    latency_bound_bytes,
+    layer_loading,
+    layer_math,
+    one_axis,
+    prefill_degree,
+    two_axes,
+)
 from dragonscale.collectives import Rings
 from dragonscale.errors import InputError
 from dragonscale.hardware import load_chip
@@ -13,18 +25,6 @@ from dragonscale.sharding.layout import check_layout, replicated_over
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.step import Step
 from tests.book.casebook import solves
-from tests.book.closed_forms.serving_splits import (
-    axis_rate,
-    chips_for_2d,
-    decode_attention_moves,
-    decode_ways,
-    latency_bound_bytes,
-    layer_loading,
-    layer_math,
-    one_axis,
-    prefill_ways,
-    two_axes,
-)
 from tests.book.solve_inference_rooflines import v5e
 from tests.sharding.wording import BOOK_NAMES
 
@@ -38,7 +38,7 @@ SIZES = {"B": 32, "D": DIMS["d"], "F": DIMS["f"]}
 
 @solves("inference.prefill_tp_limit")
 def prefill_limit(given: dict[str, Any]) -> dict[str, Any]:
-    return {"Y": [prefill_ways(width, v5e(given)) for width in given["F"]]}
+    return {"Y": [prefill_degree(width, v5e(given)) for width in given["F"]]}
 
 
 @solves("inference.prefill_order")
@@ -51,7 +51,7 @@ def order_of_prefill(_: dict[str, Any]) -> dict[str, Any]:
         sent = one_axis(tokens / split, SIZES["D"], axis_rate(chip))
         return sent < layer_math(tokens / split, SIZES["D"], SIZES["F"], ways, chip.peak("bf16"))
 
-    ways = 2 ** int(prefill_ways(SIZES["F"], chip)).bit_length() // 2
+    ways = 2 ** int(prefill_degree(SIZES["F"], chip)).bit_length() // 2
     order = ["model parallelism up to ICI bound"] if hides(ways) else []
     if not hides(32) and hides(ways, 32 // ways):
         order.append("then sequence parallelism (ring attention)")
@@ -85,7 +85,7 @@ def ways_to_decode(_: dict[str, Any]) -> dict[str, Any]:
 
 @solves("inference.decode_tp_limit")
 def decode_limit(given: dict[str, Any]) -> dict[str, Any]:
-    return {"Y": decode_ways(given["F"], given["B"], v5e(given))}
+    return {"Y": decode_degree(given["F"], given["B"], v5e(given))}
 
 
 @solves("inference.decode_beta")
@@ -94,7 +94,7 @@ def memory_over_wires(given: dict[str, Any]) -> dict[str, Any]:
     assert [chip.bandwidth("hbm") for chip in chips] == given["hbm"]
     assert [axis_rate(chip) for chip in chips] == given["ici"]
     # The ratio is what the limit of one way and one sequence comes to.
-    return {"beta": [1 / decode_ways(1, 1, chip) for chip in chips]}
+    return {"beta": [1 / decode_degree(1, 1, chip) for chip in chips]}
 
 
 @solves("inference.attention_weight_sharding")

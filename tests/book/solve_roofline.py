@@ -5,6 +5,8 @@ from typing import Any
 
 import sympy
 
+from dragonscale.closed_forms.chip_parts import dense_rate
+from dragonscale.closed_forms.costs import tiled_matmul_cost
 from dragonscale.collectives import Options, Ring
 from dragonscale.hardware import load_chip
 from dragonscale.notation import parse_array, parse_einsum
@@ -23,8 +25,6 @@ from dragonscale.sharding.algebra import Strategy, strategies
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh
 from tests.book.casebook import Both, solves
-from tests.book.closed_forms.chip_parts import dense_rate
-from tests.book.closed_forms.costs import tiled_matmul_cost
 
 BF16 = ("matrix", "bf16")
 MATMUL = parse_einsum("bf16[B,D] @ bf16[D,F]")

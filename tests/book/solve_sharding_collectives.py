@@ -4,6 +4,7 @@ from typing import Any
 
 import sympy
 
+from dragonscale.closed_forms.operators import as_matrix, transpose_of
 from dragonscale.collectives import Options, Ring, Rings, collective_time
 from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
 from dragonscale.hardware import Chip, load_chip
@@ -15,7 +16,6 @@ from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh, make_mesh
 from dragonscale.sharding.reshard import Step, reshard
 from tests.book.casebook import NOT_COMPUTED, Both, solves
-from tests.book.closed_forms.operators import as_matrix, transpose_of
 from tests.sharding.wording import BOOK_NAMES
 
 V, X, N, W, W_BIDI, W_ONEWAY, T_MIN = (symbol(name) for name in ("V", "X", "N", "W", "W_bidi", "W_oneway", "T_min"))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dragonscale.closed_forms.spread import spread_gather
 from dragonscale.collectives import collective_time
 from dragonscale.hardware import load_chip
 from dragonscale.hardware.slices import parse_slice
@@ -15,7 +16,6 @@ from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh, natural_mesh
 from dragonscale.sharding.reshard import Step, reshard
 from tests.book.casebook import Both, solves
-from tests.book.closed_forms.spread import spread_gather
 from tests.book.solve_sharding_collectives import with_rates
 from tests.sharding.wording import BOOK_NAMES, words
 

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from dragonscale.closed_forms.chip_parts import core_peak, filling_side, reduction_shifts, systolic_flops, vector_alus
+from dragonscale.closed_forms.costs import padded
 from dragonscale.collectives import Options, Ring, Rings, collective_time
 from dragonscale.hardware import Chip, Slice, Torus, axis_diameter, links_of, load_chip, parse_slice
 from dragonscale.hardware.parts import matrix_tile, structural_peak
@@ -11,8 +13,6 @@ from dragonscale.notation import parse_einsum
 from dragonscale.rooflines import symbol
 from tests.book import solve_tpus_problems  # noqa: F401  (registers its solvers)
 from tests.book.casebook import Both, solves
-from tests.book.closed_forms.chip_parts import core_peak, filling_side, reduction_shifts, systolic_flops, vector_alus
-from tests.book.closed_forms.costs import padded
 from tests.book.solve_roofline import book_chip
 
 GENERATIONS = ("v3", "v4p", "v5p", "v5e", "v6e", "tpu7x")

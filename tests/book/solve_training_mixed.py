@@ -3,12 +3,8 @@
 import math
 from typing import Any
 
-from dragonscale.hardware import Chip, load_chip, parse_slice
-from dragonscale.rooflines import symbol
-from dragonscale.sharding.mesh import make_mesh
-from tests.book.casebook import solves
-from tests.book.closed_forms.crossovers import (
-    best_mixture,
+from dragonscale.closed_forms.crossovers import (
+    best_split,
     exponent,
     least_tokens,
     numbers_of,
@@ -16,12 +12,16 @@ from tests.book.closed_forms.crossovers import (
     rank_splits,
     span_of,
 )
-from tests.book.closed_forms.rooflines import LayerTimes, layer_times, letters, ring_mesh, spanned_axes
-from tests.book.closed_forms.schemes import read_scheme
+from dragonscale.closed_forms.rooflines import LayerTimes, layer_times, letters, ring_mesh, spanned_axes
+from dragonscale.closed_forms.schemes import read_scheme
+from dragonscale.hardware import Chip, load_chip, parse_slice
+from dragonscale.rooflines import symbol
+from dragonscale.sharding.mesh import make_mesh
+from tests.book.casebook import solves
 from tests.book.solve_training_rules import FSDP, TP, limit, pod_limit, some, v5p
 
 MIXED = read_scheme("fsdp+tp")
-MIXTURES = {overlap: best_mixture(MIXED, *letters(MIXED), "X", "Y", overlap) for overlap in ("max", "sum")}
+MIXTURES = {overlap: best_split(MIXED, *letters(MIXED), "X", "Y", overlap) for overlap in ("max", "sum")}
 SPANS = {"X": 2, "Y": 1}
 """Two axes of a 3D torus for FSDP, one for tensor parallelism."""
 D_MODEL = 8192
@@ -41,7 +41,7 @@ def threshold(chip: Chip, width: int, overlap: str = "max") -> float:
 def best_ways(chip: Chip, tokens: float, chips: int, width: int) -> float:
     """The best FSDP degree, not rounded; it is the same whether communication over the two axes overlaps or not."""
     first, second = (
-        float(mixture.ways.subs(numbers(chip, B=tokens, N=chips, F=width))) for mixture in MIXTURES.values()
+        float(mixture.degrees.subs(numbers(chip, B=tokens, N=chips, F=width))) for mixture in MIXTURES.values()
     )
     assert math.isclose(first, second)
     return first
@@ -67,13 +67,13 @@ def small_cube(given: dict[str, Any]) -> dict[str, Any]:
     spans = {"X": given["M_X"], "Y": given["M_Y"]}
     meshes = [ring_mesh(ways, chip, spans) for ways in power_splits(given["N"])]
     best = rank_splits(MIXED, {"B": given["B"], "D": D_MODEL, "F": given["F"]}, meshes)[0]
-    laid = make_mesh(best.ways, chip, cube)
+    laid = make_mesh(best.degrees, chip, cube)
     assert {axis: span_of(laid, axis) for axis in "XY"} == spans
     return {
         "X_opt": best_ways(chip, given["B"], given["N"], given["F"]),
         "X_opt_B_printed": best_ways(chip, given["B_as_printed"], given["N"], given["F"]),
-        "X_choice": best.ways["X"],
-        "Y_choice": best.ways["Y"],
+        "X_choice": best.degrees["X"],
+        "Y_choice": best.degrees["Y"],
     }
 
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from dragonscale.closed_forms.crossovers import least_tokens
+from dragonscale.closed_forms.rooflines import ring_mesh
+from dragonscale.closed_forms.rules_of_thumb import checkpoint_bytes, sequences, state_bytes
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model, saved_tensors
 from tests.book.casebook import solves
-from tests.book.closed_forms.crossovers import least_tokens
-from tests.book.closed_forms.rooflines import ring_mesh
-from tests.book.closed_forms.rules_of_thumb import checkpoint_bytes, sequences, state_bytes
 from tests.book.solve_training_rules import FSDP, v5p
 
 

@@ -5,6 +5,10 @@ from typing import Any
 
 import sympy
 
+from dragonscale.closed_forms.crossovers import exponent, find_rules, numbers_of
+from dragonscale.closed_forms.rooflines import axis_bandwidth, layer_times, letters, ring_mesh, wire_intensity
+from dragonscale.closed_forms.rules_of_thumb import largest_model, stage_utilisation, state_bytes
+from dragonscale.closed_forms.schemes import Scheme, read_scheme, told, waits
 from dragonscale.hardware import Chip, load_chip
 from dragonscale.notation import parse_array, parse_einsum
 from dragonscale.plan.reader import Move
@@ -13,10 +17,6 @@ from dragonscale.sharding.algebra import derive
 from dragonscale.sharding.layout import local_bytes
 from dragonscale.sharding.mesh import Mesh
 from tests.book.casebook import solves
-from tests.book.closed_forms.crossovers import exponent, find_rules, numbers_of
-from tests.book.closed_forms.rooflines import axis_bandwidth, layer_times, letters, ring_mesh, wire_intensity
-from tests.book.closed_forms.rules_of_thumb import largest_model, stage_utilisation, state_bytes
-from tests.book.closed_forms.schemes import Scheme, read_scheme, told, waits
 
 DTYPES = {1: "int8", 2: "bf16", 4: "fp32"}
 DP, FSDP, TP = (read_scheme(name) for name in ("dp", "fsdp", "tp"))

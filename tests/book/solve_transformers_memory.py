@@ -5,6 +5,9 @@ from typing import Any
 import numpy
 import sympy
 
+from dragonscale.closed_forms.chip_parts import utilisation
+from dragonscale.closed_forms.costs import attention_cost
+from dragonscale.closed_forms.softmax import Partial, combine
 from dragonscale.collectives import Ring, Rings, collective_time
 from dragonscale.hardware import load_chip
 from dragonscale.models.activations import activation_bytes, saved_tensors
@@ -22,9 +25,6 @@ from dragonscale.sharding.algebra import backward
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from tests.book.casebook import Both, solves
-from tests.book.closed_forms.chip_parts import utilisation
-from tests.book.closed_forms.costs import attention_cost
-from tests.book.closed_forms.softmax import Partial, combine
 from tests.sharding.wording import BOOK_NAMES
 
 B, G, H, K, S, T = (symbol(name) for name in "BGHKST")

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dragonscale.cli import main
+from dragonscale.closed_forms.serving_splits import prefill_degree
 from dragonscale.hardware import load_chip
-from tests.book.closed_forms.serving_splits import prefill_ways
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
@@ -29,8 +29,8 @@ def test_int8_limits_say_what_travels_and_take_another_format(capsys: pytest.Cap
     # Beyond the eight KV heads each chip computes a head of its own, which hides a little more.
     assert degrees[1] == pytest.approx(2 * degrees[0], rel=0.02)
     chip = load_chip("v5e")
-    assert prefill_ways(16384, chip, compute="int8") == pytest.approx(3.74, abs=0.005)
-    assert prefill_ways(16384, chip, compute="int8", wire="int8") == pytest.approx(7.49, abs=0.005)
+    assert prefill_degree(16384, chip, compute="int8") == pytest.approx(3.74, abs=0.005)
+    assert prefill_degree(16384, chip, compute="int8", wire="int8") == pytest.approx(7.49, abs=0.005)
 
 
 def test_an_answer_of_one_token_has_no_step_between_tokens(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 import sympy
 
 from dragonscale import numbers
+from dragonscale.closed_forms.costs import attention_cost, padded, pointwise_cost, tiled_matmul_cost
 from dragonscale.collectives import Options, Ring, Rings, Stacked, Switches, Wide, collective_time, wire_bytes
 from dragonscale.collectives.cost import KINDS, ragged_fill
 from dragonscale.collectives.profile import expected_time
@@ -17,7 +18,6 @@ from dragonscale.models import Workload, activation_bytes, cache_bytes, forward_
 from dragonscale.notation import parse_chain, parse_einsum
 from dragonscale.rooflines import attainable, einsum_cost, rates_of, roofline
 from dragonscale.sharding import Mesh, passes
-from tests.book.closed_forms.costs import attention_cost, padded, pointwise_cost, tiled_matmul_cost
 
 H100, V5E = load_chip("h100"), load_chip("v5e")
 LINE = parse_einsum("bf16[B,D] @ int8[D,F] -> bf16[B,F]")

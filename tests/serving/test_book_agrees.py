@@ -8,6 +8,7 @@ those said, the planner's roofline of LLaMA-3 70B on v5e slices equals the formu
 import numpy
 import pytest
 
+from dragonscale.closed_forms.decode_floor import critical_batch, decode_times
 from dragonscale.hardware import load_chip, parse_slice
 from dragonscale.models import count_parameters, kv_bytes_per_token, load_model
 from dragonscale.rooflines import rates_of
@@ -15,7 +16,6 @@ from dragonscale.rooflines.budget import model_flops
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.phases import decode, iteration_cost, prefill
-from tests.book.closed_forms.decode_floor import critical_batch, decode_times
 
 MODEL = load_model("llama3-70b")
 PARTS = count_parameters(MODEL).by_part

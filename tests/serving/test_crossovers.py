@@ -2,14 +2,14 @@
 
 import pytest
 
+from dragonscale.closed_forms.decode_floor import cache_over_flops, critical_batch, decode_times, plateau
+from dragonscale.closed_forms.serving_splits import axis_rate, decode_degree, one_axis, prefill_degree
 from dragonscale.hardware import load_chip
 from dragonscale.models import load_model
 from dragonscale.models.transformer import count_parameters, kv_bytes_per_token
 from dragonscale.rooflines import rates_of, symbol
 from dragonscale.serving.crossovers import ServingLimit, find_limits
 from dragonscale.serving.deployment import deploy
-from tests.book.closed_forms.decode_floor import cache_over_flops, critical_batch, decode_times, plateau
-from tests.book.closed_forms.serving_splits import axis_rate, decode_ways, one_axis, prefill_ways
 
 V5E = load_chip("v5e")
 RATES = rates_of(V5E)
@@ -47,8 +47,8 @@ def test_degrees_are_the_books_and_what_it_leaves_out() -> None:
         exact = (split * seconds + sent) / (sent - copied * seconds)
         assert found[name].value == pytest.approx(exact, rel=1e-9)
     first_order = split / (2 * d * f) / 2  # more matrices, twice the collectives
-    assert found["prefill degree"].value == pytest.approx(1 + prefill_ways(f, chip) * first_order, rel=0.06)
-    assert found["decode degree"].value == pytest.approx(1 + decode_ways(f, 64, chip) * first_order, rel=0.2)
+    assert found["prefill degree"].value == pytest.approx(1 + prefill_degree(f, chip) * first_order, rel=0.06)
+    assert found["decode degree"].value == pytest.approx(1 + decode_degree(f, 64, chip) * first_order, rel=0.2)
 
 
 def test_wider_activations_on_the_wire_halve_what_hides() -> None:

@@ -1,17 +1,9 @@
 """Steps and strategies in the book's words: `AllGather_X(A) then matmul`."""
 
+from dragonscale.closed_forms.schemes import BOOK_NAMES
 from dragonscale.notation import subscript
 from dragonscale.sharding.algebra import Strategy
 from dragonscale.sharding.reshard import Step
-
-BOOK_NAMES = {
-    "all_gather": "AllGather",
-    "reduce_scatter": "ReduceScatter",
-    "all_reduce": "AllReduce",
-    "all_to_all": "AllToAll",
-    "permute": "CollectivePermute",
-    "slice": "Slice",
-}
 
 
 def words(step: Step, full: bool = False) -> str:

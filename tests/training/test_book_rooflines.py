@@ -9,6 +9,17 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragonscale.closed_forms.crossovers import (
+    best_split,
+    find_rules,
+    least_tokens,
+    numbers_of,
+    power_splits,
+    rank_splits,
+    span_of,
+)
+from dragonscale.closed_forms.rooflines import layer_times, letters, ring_mesh
+from dragonscale.closed_forms.schemes import SCHEMES, read_scheme, told, waits
 from dragonscale.collectives import Options
 from dragonscale.errors import InputError
 from dragonscale.hardware import load_chip, parse_slice
@@ -19,17 +30,6 @@ from dragonscale.sharding.mesh import make_mesh
 from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.plan import Plan
 from dragonscale.training.stack import change
-from tests.book.closed_forms.crossovers import (
-    best_mixture,
-    find_rules,
-    least_tokens,
-    numbers_of,
-    power_splits,
-    rank_splits,
-    span_of,
-)
-from tests.book.closed_forms.rooflines import layer_times, letters, ring_mesh
-from tests.book.closed_forms.schemes import SCHEMES, read_scheme, told, waits
 
 EXACT = Options(exact=True)
 LAYERS = 2
@@ -130,7 +130,7 @@ def test_symbols_arrays_and_floats_agree(name: str, phase: str) -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(10, 22), st.integers(2, 12), st.sampled_from(["max", "sum"]))
 def test_no_split_communicates_less_than_the_solved_one(tokens: int, chips: int, overlap: str) -> None:
-    mixed = best_mixture(MIXED, *letters(MIXED), "X", "Y", overlap)
+    mixed = best_split(MIXED, *letters(MIXED), "X", "Y", overlap)
     chip = load_chip("v5p")
     lengths = {"B": 2**tokens, "D": 8192, "F": 32768}
     values = numbers_of(chip, lengths | {"N": 2**chips}, spans={"X": 2, "Y": 1})

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from dragonscale.closed_forms.schemes import read_scheme
 from dragonscale.collectives import wire_bytes
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
@@ -26,7 +27,6 @@ from dragonscale.sharding.layout import Sizes, local_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import reshard
 from dragonscale.sharding.step import Step
-from tests.book.closed_forms.schemes import read_scheme
 from tests.evidence.book_programs.cases import Case
 from tests.sharding.wording import words
 

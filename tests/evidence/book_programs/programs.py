@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from dragonscale.closed_forms.schemes import read_scheme
 from dragonscale.hardware import dtype_bytes
 from dragonscale.models.program import is_weight
 from dragonscale.notation import Array, Einsum, parse_array, parse_einsum
@@ -25,7 +26,6 @@ from dragonscale.runtime.place import Place
 from dragonscale.runtime.ring_attention import ring_attend
 from dragonscale.runtime.weight_stationary import weight_stationary_mlp
 from dragonscale.sharding.partition_spec import to_partition_spec
-from tests.book.closed_forms.schemes import read_scheme
 from tests.evidence.book_programs.cases import Case
 from tests.evidence.book_programs.predictions import attention_section
 from tests.runtime.split_cache import attend_split_cache

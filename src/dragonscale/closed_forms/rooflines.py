@@ -3,7 +3,7 @@
 The times come from the scheme's shardings and the wires of its mesh axes; no scheme has formulas of its own. The book's
 chapter on training is what comes out for symbols:
 
->>> from tests.book.closed_forms.schemes import read_scheme
+>>> from dragonscale.closed_forms.schemes import read_scheme
 >>> scheme = read_scheme("fsdp+tp")
 >>> times = layer_times(scheme, *letters(scheme))
 >>> times.math, times.comms["X",], times.comms["Y",]
@@ -19,6 +19,7 @@ and for a v5p (W is both directions of one axis of the torus, C the peak rate):
 
 from dataclasses import dataclass
 
+from dragonscale.closed_forms.schemes import Scheme
 from dragonscale.collectives import BOOK, Options, Ring, collective_time
 from dragonscale.errors import unknown
 from dragonscale.hardware import Chip, Torus
@@ -26,7 +27,6 @@ from dragonscale.numbers import Number, maximum
 from dragonscale.plan.reader import Move
 from dragonscale.sharding.layout import Sizes
 from dragonscale.sharding.mesh import Mesh
-from tests.book.closed_forms.schemes import Scheme
 
 OVERLAPS = ("max", "sum")
 """How collectives over different axes go together: at once (`max`, the book since 2026) or one after the other (`sum`, its
@@ -157,13 +157,13 @@ def axis_bandwidth(chip: Chip) -> float:
     return 2 * network.link if isinstance(network, Torus) else network.levels[0].bandwidth
 
 
-def spanned_axes(ways: int, axis: int) -> int:
-    """Hardware axes of `axis` chips that so many ways touch: at least one, and one more for every further factor.
+def spanned_axes(degree: int, axis: int) -> int:
+    """Hardware axes of `axis` chips that a degree touches: at least one, and one more for every further factor.
 
-    >>> [spanned_axes(ways, 16) for ways in (1, 4, 16, 32, 4096)]
+    >>> [spanned_axes(degree, 16) for degree in (1, 4, 16, 32, 4096)]
     [1, 1, 1, 2, 3]
     """
     count, reach = 1, axis
-    while reach < ways:
+    while reach < degree:
         count, reach = count + 1, reach * axis
     return count

@@ -3,7 +3,7 @@
 Which collectives a parallelism needs follows from its layouts alone (`chain.passes`); what they cost follows from sizes
 and wires. Since the two are apart, a scheme planned on an example can be costed with symbols, and its rule solved:
 
->>> from tests.book.closed_forms.chip_parts import abstract_chip
+>>> from dragonscale.closed_forms.chip_parts import abstract_chip
 >>> from dragonscale.notation import parse_chain
 >>> from dragonscale.rooflines import solve_equal, symbol
 >>> from dragonscale.sharding.chain import passes

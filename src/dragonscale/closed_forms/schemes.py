@@ -24,8 +24,16 @@ from dragonscale.plan.reader import Move
 from dragonscale.sharding.algebra import Strategy, backward, derive
 from dragonscale.sharding.chain import PlannedEinsum, collectives
 from dragonscale.sharding.mesh import Mesh
-from tests.sharding.wording import BOOK_NAMES
 
+BOOK_NAMES = {
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "all_reduce": "AllReduce",
+    "all_to_all": "AllToAll",
+    "permute": "CollectivePermute",
+    "slice": "Slice",
+}
+"""The book's names of collectives."""
 SCHEMES = {
     "dp": "In[B_X, D] · W_in[D, F] · W_out[F, D] -> Out[B_X, D]",
     "fsdp": "In[B_X, D] · W_in[D_X, F] · W_out[F, D_X] -> Out[B_X, D]",
@@ -33,7 +41,7 @@ SCHEMES = {
     "fsdp+tp": "In[B_X, D_Y] · W_in[D_X, F_Y] · W_out[F_Y, D_X] -> Out[B_X, D_Y]",
     "pods": "In[B_PX, D_Y] · W_in[D_X, F_Y] · W_out[F_Y, D_X] -> Out[B_PX, D_Y]",
 }
-"""The book's schemes for a layer of two matrices; in `pods`, P counts copies of the model across pods."""
+"""The book's schemes for a layer of two matrices; in `pods`, P counts replicas of the model across pods."""
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 """Sizes without a common factor, so that no exchange of equal axes is mistaken for the general case."""
@@ -90,7 +98,7 @@ class Scheme:
 
 def waits(move: Move) -> bool:
     """Whether compute waits for a collective. Weights are known before, and their gradients needed only by the
-    optimizer; an activation is the result of one product and the operand of the next."""
+    optimizer; an activation is the result of one matmul and the operand of the next."""
     return move.what == "activation"
 
 

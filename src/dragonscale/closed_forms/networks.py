@@ -3,7 +3,7 @@
 from dragonscale.collectives import BOOK, Options, Switches
 from dragonscale.collectives.tiers import tier_seconds
 from dragonscale.errors import InputError
-from dragonscale.hardware.chip import Chip, Level
+from dragonscale.hardware.chip import Chip, Level, Tree
 from dragonscale.hardware.fat_tree import FatTree
 from dragonscale.numbers import Number, is_symbolic, minimum
 
@@ -33,6 +33,8 @@ def ports_used(tree: FatTree, name: str) -> Number:
 
 def tree_levels(tree: FatTree, chip: Chip) -> tuple[Level, ...]:
     """The tiers as a chip's network, with its latencies: ready for `dragonscale.collectives.Switches`."""
+    if not isinstance(chip.network, Tree):
+        raise InputError(f"{chip.title} has a torus, not tiers of switches.")
     known = chip.network.levels
     last = len(tree.tiers) - 1
     return tuple(

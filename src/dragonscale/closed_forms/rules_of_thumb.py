@@ -51,7 +51,7 @@ def checkpoint_bytes(tokens: Number, widths: Iterable[Number], layers: Number, d
 
 
 def sequences(tokens: int, length: int) -> int:
-    """Whole sequences in a batch: the most ways to split it without splitting sequences."""
+    """Whole sequences in a batch: the largest degree that splits no sequence."""
     if length < 1 or tokens < length:
         raise InputError(f"A batch of {tokens} tokens holds no sequence of {length}.")
     return tokens // length

@@ -1,7 +1,7 @@
 """A scheme's mesh axes on wires: as given, on ideal rings, or divided so that a layer communicates least.
 
 >>> from dragonscale.hardware import parse_slice
->>> from tests.book.closed_forms.schemes import read_scheme
+>>> from dragonscale.closed_forms.schemes import read_scheme
 >>> mesh = best_mesh(read_scheme("fsdp+tp"), parse_slice("v5p:4x4x4"), {"B": 49152, "D": 8192, "F": 32768})
 >>> mesh.axes, len(mesh.rings["X"]), len(mesh.rings["Y"])
 ({'X': 16, 'Y': 4}, 2, 1)
@@ -10,12 +10,12 @@
 import itertools
 import math
 
+from dragonscale.closed_forms.rooflines import layer_times, ring_mesh
+from dragonscale.closed_forms.schemes import Scheme
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip, Slice, Torus
 from dragonscale.numbers import Number
 from dragonscale.sharding.mesh import Mesh, make_mesh
-from tests.book.closed_forms.rooflines import layer_times, ring_mesh
-from tests.book.closed_forms.schemes import Scheme
 
 PODS = "P"
 """The mesh axis that may count pods."""

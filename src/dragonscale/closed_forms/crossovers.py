@@ -1,19 +1,19 @@
 """Where a scheme stops scaling, solved from its own times.
 
 Three questions of the book's chapter on training, each answered by solving the formulas of `rooflines`, for any scheme:
-from how many tokens (or up to how many ways) the collectives over an axis hide under compute; how best to divide chips
+from how many tokens (or up to which degree) the collectives over an axis hide under compute; how best to divide chips
 between two axes; and how few tokens a chip needs then.
 
->>> from tests.book.closed_forms.rooflines import letters
->>> from tests.book.closed_forms.schemes import read_scheme
+>>> from dragonscale.closed_forms.rooflines import letters
+>>> from dragonscale.closed_forms.schemes import read_scheme
 >>> for name in ("fsdp", "tp"):
 ...     scheme = read_scheme(name)
 ...     print(*find_rules(scheme, *letters(scheme)))
 B/X > C/(M_X*W)
 Y < F*M_Y*W/C
 >>> scheme = read_scheme("fsdp+tp")
->>> mixed = best_mixture(scheme, *letters(scheme), "X", "Y")
->>> mixed.ways, mixed.tokens_per_chip
+>>> mixed = best_split(scheme, *letters(scheme), "X", "Y")
+>>> mixed.degrees, mixed.tokens_per_chip
 (sqrt(B)*sqrt(M_X)*sqrt(N)/(sqrt(F)*sqrt(M_Y)), C**2/(F*M_X*M_Y*W**2))
 """
 
@@ -22,6 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dragonscale.closed_forms.rooflines import Axes, LayerTimes, axis_bandwidth, layer_times
+from dragonscale.closed_forms.schemes import Scheme
 from dragonscale.collectives import collective_time
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
@@ -29,26 +31,24 @@ from dragonscale.numbers import Number, product
 from dragonscale.rooflines import solve_equal, symbol
 from dragonscale.sharding.layout import Sizes
 from dragonscale.sharding.mesh import Mesh
-from tests.book.closed_forms.rooflines import Axes, LayerTimes, axis_bandwidth, layer_times
-from tests.book.closed_forms.schemes import Scheme
 
 CHIPS = "N"
-"""The symbol that counts all chips of a mixture."""
+"""The symbol that counts all chips of a split."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The collectives over `axes` hide under compute where `variable`, per `ways`, is above (or below) `value`."""
+    """The collectives over `axes` hide under compute where `variable`, per `degrees`, is above (or below) `value`."""
 
     phase: str
     axes: Axes
     variable: str
-    ways: str
+    degrees: str
     above: bool
     value: Any
 
     def __str__(self) -> str:
-        divided = f"{self.variable}/{self.ways}" if self.ways else self.variable
+        divided = f"{self.variable}/{self.degrees}" if self.degrees else self.variable
         return f"{divided} {'>' if self.above else '<'} {self.value}"
 
 
@@ -56,7 +56,7 @@ def find_rules(scheme: Scheme, sizes: Sizes, mesh: Mesh) -> list[Rule]:
     """One rule for each set of axes, from the pass that sends most per FLOP (the forward one if they are alike).
 
     Sizes and mesh hold symbols. A rule is about tokens where more of them help (then per way of the mesh axes over
-    tokens), else about the ways of the axes themselves.
+    tokens), else about the degree of the axes themselves.
     """
     times = {phase: layer_times(scheme, sizes, mesh, phase) for phase in ("forward", "backward")}
     found: list[Rule] = []
@@ -68,7 +68,7 @@ def find_rules(scheme: Scheme, sizes: Sizes, mesh: Mesh) -> list[Rule]:
 
 
 def _rule(scheme: Scheme, sizes: Sizes, mesh: Mesh, phase: str, axes: Axes, times: LayerTimes) -> list[Rule]:
-    """The rule of one set of axes; none where neither tokens nor ways decide."""
+    """The rule of one set of axes; none where neither tokens nor degrees decide."""
     import sympy
 
     tokens = sizes[scheme.tokens[0]]
@@ -76,9 +76,9 @@ def _rule(scheme: Scheme, sizes: Sizes, mesh: Mesh, phase: str, axes: Axes, time
     if tokens in ratio.free_symbols:
         value = solve_equal(times.math, times.comms[axes], tokens)[0]
         shared = [axis for axis, dim in scheme.owners.items() if dim in scheme.tokens]
-        ways = [axis for axis in shared if mesh.axes[axis] in sympy.sympify(value).free_symbols]
-        per = product(mesh.axes[axis] for axis in ways)
-        return [Rule(phase, axes, str(tokens), str(per) if ways else "", True, sympy.simplify(value / per))]
+        degrees = [axis for axis in shared if mesh.axes[axis] in sympy.sympify(value).free_symbols]
+        per = product(mesh.axes[axis] for axis in degrees)
+        return [Rule(phase, axes, str(tokens), str(per) if degrees else "", True, sympy.simplify(value / per))]
     size = mesh.axes[axes[0]]
     most = solve_equal(times.math, times.comms[axes], size)[:1]
     return [Rule(phase, axes, str(size), "", False, sympy.simplify(value)) for value in most]
@@ -90,21 +90,21 @@ def _constant(expression: Any) -> float:
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """Chips divided between two axes at best: ways of the first, compute over communication there, and the fewest tokens
+class ChipSplit:
+    """Chips divided between two axes at best: the degree of the first, compute over communication there, and the fewest tokens
     per chip that stay bound by compute (None if tokens do not matter). Formulas in the scheme's letters and N, the chips
     in all."""
 
     first: str
     second: str
-    ways: Any
+    degrees: Any
     ratio: Any
     tokens_per_chip: Any
 
 
-def best_mixture(
+def best_split(
     scheme: Scheme, sizes: Sizes, mesh: Mesh, first: str, second: str, overlap: str = "max", phase: str = "forward"
-) -> Mixture:
+) -> ChipSplit:
     """The split of N chips between two mesh axes that communicates least.
 
     If collectives over the two run at once, it is where they take equally long; if one after the other, where their sum
@@ -118,18 +118,18 @@ def best_mixture(
     comms = {axes: seconds.subs(whole) for axes, seconds in times.comms.items()}
     if set(comms) != {(first,), (second,)}:
         raise InputError(
-            f"{scheme.text} is no mixture of {first} and {second}: it communicates over {sorted(map(''.join, comms))}."
+            f"{scheme.text} is no split between {first} and {second}: it communicates over {sorted(map(''.join, comms))}."
         )
     one, other = comms[first,], comms[second,]
     found = solve_equal(one, other, size) if overlap == "max" else solve_equal(sympy.diff(one + other, size), 0, size)
     if not found:
         raise InputError(f"No split of {scheme.text} between {first} and {second} is better than the extremes.")
-    ways = sympy.simplify(found[0])
-    network = sympy.simplify((one if overlap == "max" else one + other).subs(size, ways))
+    degrees = sympy.simplify(found[0])
+    network = sympy.simplify((one if overlap == "max" else one + other).subs(size, degrees))
     work = times.math.subs(whole)
     tokens = sizes[scheme.tokens[0]]
     least = [sympy.simplify(value / chips) for value in solve_equal(work, network, tokens)]
-    return Mixture(first, second, ways, sympy.simplify(work / network), least[0] if least else None)
+    return ChipSplit(first, second, degrees, sympy.simplify(work / network), least[0] if least else None)
 
 
 def exponent(expression: Any, variable: Any) -> Any:
@@ -149,8 +149,8 @@ def least_tokens(
     """Tokens of a whole batch from which a layer on a mesh is bound by compute; None if no batch is large enough.
 
     >>> from dragonscale.hardware import load_chip
-    >>> from tests.book.closed_forms.rooflines import ring_mesh
-    >>> from tests.book.closed_forms.schemes import read_scheme
+    >>> from dragonscale.closed_forms.rooflines import ring_mesh
+    >>> from dragonscale.closed_forms.schemes import read_scheme
     >>> wires = ring_mesh({"X": 512, "Y": 8}, load_chip("v5p"), {"X": 2})
     >>> round(least_tokens(read_scheme("fsdp+tp"), {"D": 8192, "F": 32768}, wires))
     652800
@@ -183,12 +183,12 @@ def _overtakes(work: Any, term: Any, variable: Any) -> float | None:
 class Split:
     """One way to divide chips, and its times for a given batch."""
 
-    ways: dict[str, int]
+    degrees: dict[str, int]
     times: LayerTimes
 
     @property
     def chips(self) -> int:
-        return math.prod(self.ways.values())
+        return math.prod(self.degrees.values())
 
 
 def power_splits(chips: int, first: str = "X", second: str = "Y") -> list[dict[str, int]]:

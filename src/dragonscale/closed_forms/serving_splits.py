@@ -1,20 +1,19 @@
-"""How far one copy of a model can be split for serving (book, chapter 7), for a layer of two matrices D x F and F x D.
+"""How far one replica of a model can be split for serving (book, chapter 7), for a layer of two matrices D x F and F x D.
 
-Prefill is training's forward pass: tensor parallelism helps until its collectives take longer than the matmuls, at F/alpha
-ways for each axis of the torus. A decode step with a small batch waits for its weights instead, and more ways mean fewer
-bytes for each chip, until the collectives take longer than that: F/(B·beta) ways, beta being the bandwidth of HBM over that
-of an axis. Splitting the width as well (2D weight-stationary) makes what is sent shrink with more chips, and pays from 18·F/D
+Prefill is training's forward pass: tensor parallelism helps until its collectives take longer than the matmuls, at a
+degree of F/alpha for each axis of the torus. A decode step with a small batch waits for its weights instead, and a higher degree means
+fewer bytes for each chip, until the collectives take longer than that: at F/(B·beta), beta being the bandwidth of HBM over that
+of an axis. Splitting the width as well (2D weight-stationary) makes what is sent shrink with more chips, and is worth it from 18·F/D
 chips on a 3D torus. `W` is both directions of an axis; `wire` the format of activations between chips.
 
 >>> from dragonscale.hardware import load_chip
 >>> v5e = load_chip("v5e")
->>> round(prefill_ways(28672, v5e, axes=2), 1), round(decode_ways(28672, 64, v5e), 1)
+>>> round(prefill_degree(28672, v5e, axes=2), 1), round(decode_degree(28672, 64, v5e), 1)
 (26.2, 49.2)
->>> round(prefill_ways(16384, v5e), 2), round(chips_for_2d(4), 6)
+>>> round(prefill_degree(16384, v5e), 2), round(chips_for_2d(4), 6)
 (7.49, 72.0)
->>> from tests.sharding.wording import words
->>> [words(step) for step in decode_attention_moves("batch")]
-['AllToAll_Z(Q)', 'AllToAll_Z(O)', 'AllReduce_YZ(X)']
+>>> [(step.kind, step.axes, step.before.name) for step in decode_attention_moves("batch")]
+[('all_to_all', ('Z',), 'Q'), ('all_to_all', ('Z',), 'O'), ('all_reduce', ('Y', 'Z'), 'X')]
 """
 
 from dragonscale.collectives import BOOK, Group, Options, collective_time
@@ -59,22 +58,27 @@ def one_axis(batch: Number, d: Number, rate: Number, axes: Number = 1, wire: str
 
 
 def two_axes(
-    batch: Number, d: Number, f: Number, ways: tuple[Number, Number], rate: Number, axes: tuple[Number, Number] = (1, 2)
+    batch: Number,
+    d: Number,
+    f: Number,
+    degrees: tuple[Number, Number],
+    rate: Number,
+    axes: tuple[Number, Number] = (1, 2),
 ) -> Number:
-    """2D weight-stationary: D over `ways[0]` chips and F over `ways[1]`; each side gathers and sums over the other's axis."""
-    (x, y), (over_x, over_y) = ways, axes
+    """2D weight-stationary: D over `degrees[0]` chips and F over `degrees[1]`; each side gathers and sums over the other's axis."""
+    (x, y), (over_x, over_y) = degrees, axes
     return 4 * batch / rate * (d / (x * over_y) + f / (y * over_x))
 
 
-def prefill_ways(width: Number, chip: Chip, axes: Number = 1, compute: str = "bf16", wire: str = "bf16") -> Number:
-    """The most ways of tensor parallelism with which a prompt's matmuls hide its collectives: M·F·W/C for bf16 on the wire."""
+def prefill_degree(width: Number, chip: Chip, axes: Number = 1, compute: str = "bf16", wire: str = "bf16") -> Number:
+    """The largest tensor degree at which a prompt's matmuls hide its collectives: M·F·W/C for bf16 on the wire."""
     return layer_math(1, 1, width, 1, chip.peak(compute)) / one_axis(1, 1, axis_rate(chip), axes, wire)
 
 
-def decode_ways(
+def decode_degree(
     width: Number, batch: Number, chip: Chip, axes: Number = 1, weights: str = "bf16", wire: str = "bf16"
 ) -> Number:
-    """The most ways with which a decode step that waits for its weights still hides its collectives: M·F·W/(B·W_hbm)."""
+    """The largest degree at which a decode step that waits for its weights still hides its collectives: M·F·W/(B·W_hbm)."""
     loading = layer_loading(1, width, 1, chip.bandwidth("hbm"), weights)
     return loading / one_axis(batch, 1, axis_rate(chip), axes, wire)
 
@@ -89,8 +93,8 @@ def chips_for_2d(ratio: Number, axes: tuple[Number, Number] = (1, 2)) -> Number:
 def decode_attention_moves(spread: str = "batch") -> tuple[Step, ...]:
     """The collectives of one layer's attention in a decode step, from queries to the residual stream.
 
-    Queries arrive split over their heads by Y and Z, as the product with W_Q leaves them; the cache has only as many heads
-    as Y has ways. What Z does with it (`spread`) is one of the plan's: keep copies; hold every Z-th sequence, so that queries
+    Queries arrive split over their heads by Y and Z, as the matmul with W_Q leaves them; the cache has only as many heads
+    as Y has chips. What Z does with it (`spread`) is one of the plan's: keep replicas; hold every Z-th sequence, so that queries
     are exchanged for sequences and back; or hold a part of each sequence, so that queries are gathered, and the parts of
     the softmax added up.
     """

@@ -30,16 +30,16 @@ B*K/(N*W) + Max(2*P/(N*W), 2*B*P/(C*N))
 
 from dataclasses import dataclass
 
+from dragonscale.closed_forms.costs import attention_cost
 from dragonscale.hardware import dtype_bytes
 from dragonscale.numbers import Number, maximum, minimum
 from dragonscale.rooflines import Cost, Rates, roofline
 from dragonscale.rooflines.budget import model_flops
-from tests.book.closed_forms.costs import attention_cost
 
 
 @dataclass(frozen=True)
 class DecodeTimes:
-    """Seconds of a decode step by what takes them: the products, loading the weights, reading the caches."""
+    """Seconds of a decode step by what takes them: the matmuls, loading the weights, reading the caches."""
 
     math: Number
     weights: Number
@@ -85,10 +85,10 @@ def decode_times(
 
 
 def critical_batch(rates: Rates, weights: str = "bf16", compute: str = "bf16", sparsity: Number = 1) -> Number:
-    """Tokens from which a matrix product is bound by compute: beta·alpha, with alpha the FLOPs that the chip does in the
-    format of the products while one byte arrives, and beta half the bytes of a weight.
+    """Tokens from which a matmul is bound by compute: beta·alpha, with alpha the FLOPs that the chip does in the
+    format of the matmuls while one byte arrives, and beta half the bytes of a weight.
 
-    A mixture of experts spreads its tokens: `sparsity` is E/k, experts held over experts used.
+    An MoE spreads its tokens: `sparsity` is E/k, experts held over experts used.
     """
     one = roofline(linear_cost(1, 1, weights, compute), rates).seconds
     return one["hbm"] / one["matrix"] * sparsity
@@ -117,7 +117,7 @@ def throughput(batch: Number, step: Number, chips: Number = 1) -> Number:
 
 
 def plateau(cache: Number, params: Number, rates: Rates, compute: str = "bf16") -> Number:
-    """Tokens per second and chip that no batch exceeds: where compute bounds the products, time grows with the batch as
+    """Tokens per second and chip that no batch exceeds: where compute bounds the matmuls, time grows with the batch as
     fast as tokens do. `params` are those that one token uses."""
     one = decode_times(1, cache, params, 1, rates, compute=compute)
     return 1 / (one.math + one.cache)
@@ -143,7 +143,7 @@ def cached_attention_cost(
     queries: Number, keys: Number, groups: Number = 1, kv: str = "bf16", compute: str = "bf16", cache_only: bool = False
 ) -> Cost:
     """Attention of one sequence and one KV head that `groups` query heads share, per element of a head: keys and values in
-    the cache's format, queries and results in that of the products. `cache_only` counts the cache's bytes alone, to which
+    the cache's format, queries and results in that of the matmuls. `cache_only` counts the cache's bytes alone, to which
     decoding comes down."""
     whole = attention_cost(1, queries, keys, 1, groups, 1, compute)
     cached = attention_cost(1, queries, keys, 1, 0, 1, kv).bytes["hbm"]

@@ -1,0 +1,71 @@
+"""The book's closed forms: formulas one can do on the back of an envelope, on floats, arrays or symbols.
+
+The planner derives its numbers from a program of einsums, its shardings and a chip. These functions do not: each is
+a formula of its own, as the book writes it, with what it leaves out said beside it. They answer the quick questions
+(how many days, which batch, how many chips) and are what the tests hold the derived numbers against. `docs/closed-forms.md`
+goes through them with examples.
+
+>>> import dragonscale as ds
+>>> v5e = ds.rates_of(ds.load_chip("v5e"))
+>>> round(ds.closed_forms.critical_batch(v5e))
+240
+>>> ds.closed_forms.state_bytes(70e9) / 1e9
+700.0
+"""
+
+from importlib import import_module
+from typing import Any
+
+NAMES = {
+    "rules_of_thumb": (
+        "state_bytes", "largest_model", "checkpoint_bytes", "sequences", "run_seconds", "run_cost", "stage_utilisation",
+    ),
+    "decode_floor": (
+        "decode_times", "critical_batch", "batch_within", "throughput", "plateau", "cache_over_flops",
+        "cache_over_weights", "attention_intensity", "attention_prefill_length",
+    ),
+    "serving_fleet": (
+        "free_bytes", "largest_batch", "requests_per_second", "finished_per_step", "evicted_per_step",
+    ),
+    "serving_splits": ("prefill_degree", "decode_degree", "chips_for_2d", "decode_attention_moves"),
+    "speculation": ("kept_tokens", "loop_seconds", "best_drafts", "free_drafts"),
+    "schemes": ("SCHEMES", "Scheme", "read_scheme"),
+    "rooflines": ("layer_times", "letters", "ring_mesh", "wire_intensity", "abstract_torus"),
+    "crossovers": ("find_rules", "best_split", "least_tokens", "rank_splits"),
+    "planned_passes": ("pass_times",),
+    "pipelined": ("pipeline_hops", "pipeline_time"),
+    "costs": ("pointwise_cost", "tiled_matmul_cost", "attention_cost", "padded"),
+    "chip_parts": (
+        "abstract_chip", "counterpart", "systolic_flops", "core_peak", "vector_flops", "implied_clock",
+        "matrix_flops_per_cycle", "resident_warps", "cores_filled", "flops_per_usd", "dense_rate", "utilisation",
+    ),
+    "networks": (
+        "egress_from_bisection", "cables_per_pair", "ports_used", "tier_bandwidths", "binding_tier",
+    ),
+    "operators": ("as_matrix", "transpose_of"),
+    "softmax": ("Partial", "combine"),
+    "spread": ("spread_gather",),
+}  # fmt: skip
+"""The functions by the module that holds them; each module's docstring says where its formulas come from."""
+ELSEWHERE = {
+    "dragonscale.rooflines.budget": ("model_flops",),
+    "dragonscale.hardware.parts": ("alus", "cores", "matrix_units", "matrix_tile", "structural_peak"),
+    "dragonscale.hardware.fat_tree": ("fat_tree", "switch_for"),
+    "dragonscale.collectives.ring": ("ring_hops", "hop_bytes", "hop_seconds", "all_to_all_piece", "all_to_all_sends"),
+    "dragonscale.collectives.tiers": ("tier_seconds", "switch_traffic"),
+    "dragonscale.collectives.transfer": ("transfer_time", "gather_time"),
+}
+"""Formulas that the planner uses too and that live with what they are about."""
+_HOME = {name: f"{__name__}.{home}" for home, names in NAMES.items() for name in names}
+_HOME |= {name: home for home, names in ELSEWHERE.items() for name in names}
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOME)
