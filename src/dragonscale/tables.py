@@ -6,6 +6,7 @@ an unknown key is an error, and names the sources of its numbers.
 """
 
 import json
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,13 +31,26 @@ class SourceFile(Strict, frozen=True):
     url: str = ""
 
 
+def read_regular(path: Path, what: str, most: int = MAX_FILE_BYTES) -> bytes:
+    """The bytes of a plain file of at most so many bytes. Pipes and devices, which may never end, are
+    not opened at all; what cannot be read is an OSError."""
+    found, shown = path.stat(), f"{what} {shorten(str(path))}"
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise InputError(f"{shown} is a pipe or a device; a plain file is needed.")
+    if found.st_size > most:
+        raise InputError(f"{shown} is larger than {most // 1000:,} kB; that is no {what.lower()}.")
+    with path.open("rb") as file:  # files of /proc say they are empty and are not
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise InputError(f"{shown} is larger than {most // 1000:,} kB; that is no {what.lower()}.")
+    return content
+
+
 def read_table(path: Path, what: str) -> dict[str, Any]:
     """A TOML file as nested dictionaries, or one sentence about why not."""
     shown = f"{what} {shorten(str(path))}"
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError(f"{shown} is larger than {MAX_FILE_BYTES // 1000} kB; that is no {what.lower()}.")
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(read_regular(path, what).decode("utf-8"))
     except OSError as error:
         raise InputError(f"{shown} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

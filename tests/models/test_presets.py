@@ -14,7 +14,8 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.models import count_parameters, load_model, model_names
-from dragonscale.models.catalogue import _index, plain, preset
+from dragonscale.models.catalogue import _index, preset
+from dragonscale.models.names import plain
 
 COUNTED = json.loads(Path(__file__).with_name("counted_presets.json").read_text())
 

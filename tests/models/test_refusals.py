@@ -82,7 +82,7 @@ def test_a_switch_that_would_matter_is_refused_only_when_on():
         ({"num_key_value_heads": 3}, "not a multiple"),
         ({"tie_word_embeddings": "yes"}, "true or false"),
         ({"attention_bias": 1}, "true or false"),
-        ({"model_type": "lama"}, "did you mean 'llama'"),
+        ({"model_type": "lama", "num_loops": 3}, "nearest to those of llama, except for num_loops = 3"),
         ({"model_type": ""}, "model_type"),
         ({"model_type": 3}, "model_type"),
         ({"quantization_config": {"quant_method": "magic"}}, "magic"),

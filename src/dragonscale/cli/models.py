@@ -5,11 +5,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonscale.cli.flags import Json
-from dragonscale.cli.show import amount, bar, emit_json, record_table, say, table
+from dragonscale.cli.show import amount, bar, emit_json, note, record_table, say, table
 
 
 def run(
-    name: Annotated[str | None, Parameter(help="A preset, a Hugging Face config.json, or a TOML file.")] = None,
+    name: Annotated[
+        str | None,
+        Parameter(help="A preset, org/name of the Hub, a config.json, a folder, a .gguf, a .safetensors or a .toml."),
+    ] = None,
     /,
     *,
     seq: Annotated[str, Parameter(help="Sequence length for FLOPs and caches.")] = "8192",
@@ -17,6 +20,11 @@ def run(
     full: Annotated[
         bool, Parameter(negative="", help="Count the whole attention square, not its causal half.")
     ] = False,
+    assume: Annotated[
+        list[str] | None,
+        Parameter(help="A field of the config to take as key=value, or key=ignore to leave one out.", negative=""),
+    ] = None,
+    family: Annotated[str, Parameter(name="--as", help="Read the config as this model type.")] = "",
     program: Annotated[bool, Parameter(negative="", help="Print the model as named einsums.")] = False,
     json: Json = False,
 ) -> int:
@@ -24,6 +32,7 @@ def run(
     from dragonscale.errors import InputError
     from dragonscale.hardware import dtype_bytes
     from dragonscale.models import load_model
+    from dragonscale.models.assumed import read_assumptions
     from dragonscale.reports.models import model_report, models_report
     from dragonscale.units import parse_count
 
@@ -35,7 +44,10 @@ def run(
     length = parse_count(seq, "--seq")
     if length < 1:
         raise InputError("--seq is 0; a sequence has at least one token.")
-    report = model_report(load_model(name), length, kv_dtype, causal=not full)
+    model = load_model(name, read_assumptions(assume or []), family)
+    report = model_report(model, length, kv_dtype, causal=not full)
+    for text in report.notes:
+        note(text)
     emit_json(report) if json else say(report.program if program else _details(report))
     return 0
 
@@ -49,7 +61,9 @@ def _listing(rows: list) -> str:
         "d_model": "d_model",
         "KV/token": ("kv_bytes_per_token", "bytes"),
     }
-    return record_table(rows, columns) + "\n\n`dscale models NAME` counts by part; a config.json path works too."
+    return (
+        record_table(rows, columns) + "\n\n`dscale models NAME` counts by part; so does a path or org/name of the Hub."
+    )
 
 
 def _details(report) -> str:
@@ -71,6 +85,9 @@ def _details(report) -> str:
     keys = ("forward", "training", "six_n", "six_n_with_embedding")
     forward, training, *six_n = (amount(getattr(report, f"{key}_flops_per_token"), "FLOP") for key in keys)
     weights = ", ".join(f"{amount(size, 'bytes')} in {dtype}" for dtype, size in report.weight_bytes.items())
+    if report.stored_bytes:
+        held = ", ".join(f"{amount(size, 'bytes')} in {kind}" for kind, size in report.stored_bytes.items())
+        lines.append(f"the files hold {amount(sum(report.stored_bytes.values()), 'bytes')}: {held}")
     lines += [
         f"weights: {weights}",
         f"FLOPs per token at {report.sequence:,} tokens ({what} attention): forward {forward}, training {training}",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dragonscale.models.activations import REMAT, activation_bytes, saved_tensors
     from dragonscale.models.attention import Attention
     from dragonscale.models.cache import cache_bytes
-    from dragonscale.models.catalogue import load_model, model_names
+    from dragonscale.models.catalogue import model_names
     from dragonscale.models.count import parameters
     from dragonscale.models.ffn import Mlp, Moe
     from dragonscale.models.flops import Workload, forward_flops, training_flops
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from dragonscale.models.latent import LatentAttention
     from dragonscale.models.layer import Layer
     from dragonscale.models.letters import simple
+    from dragonscale.models.load import load_model
     from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
 
 _HOMES = {
     "activations": ("REMAT", "activation_bytes", "saved_tensors"),
     "attention": ("Attention",),
     "cache": ("cache_bytes",),
-    "catalogue": ("load_model", "model_names"),
+    "catalogue": ("model_names",),
     "count": ("parameters",),
     "ffn": ("Mlp", "Moe"),
     "flops": ("Workload", "forward_flops", "training_flops"),
@@ -33,6 +34,7 @@ _HOMES = {
     "latent": ("LatentAttention",),
     "layer": ("Layer",),
     "letters": ("simple",),
+    "load": ("load_model",),
     "transformer": ("Transformer", "count_parameters", "kv_bytes_per_token"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -1,17 +1,18 @@
-"""Models by name: presets kept as data, a path to a `config.json`, or a user's own TOML file.
+"""Presets: models by name, kept as data, and a user's own TOML files, which may build on them.
 
-A preset is a table of the fields a `config.json` would have, so presets and configs go through the same reader and can
-never disagree. Names are forgiving: case, punctuation, the organisation before a slash and endings such as `-instruct`
-do not matter.
+A preset is a table of the fields a `config.json` would have, so presets and configs go through the
+same reader and can never disagree. Names are forgiving: case, punctuation, the organisation before a
+slash and endings such as `-instruct` do not matter.
 
->>> load_model("meta-llama/Meta-Llama-3-70B-Instruct").name
+>>> preset("Meta-Llama-3-70B-Instruct")["name"]
 'llama3-70b'
->>> load_model("lama3-70b")
+>>> preset("lama3-70b")
 Traceback (most recent call last):
     ...
 dragonscale.errors.InputError: There is no model 'lama3-70b'; did you mean 'llama3-70b'? Known: ...
 """
 
+import difflib
 import json
 import re
 import tomllib
@@ -21,7 +22,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.errors import InputError, shorten
+from dragonscale.models.assumed import Assumed, assumed_fields
+from dragonscale.models.names import checked_name, plain
 from dragonscale.tables import read_table
 
 if TYPE_CHECKING:
@@ -30,25 +33,16 @@ if TYPE_CHECKING:
 PRESETS = Path(__file__).with_name("presets")
 _HEADER = re.compile(r'^\[("?)([^"\[\]]+)\1\]$', re.MULTILINE)
 _ALIASES = re.compile(r"^aliases = (\[.*\])$", re.MULTILINE)
-_ENDINGS = re.compile(r"(?:-(?:instruct|chat|base|hf|it|pt|fp8|bf16|nvfp4|mxfp4|2507|preview))+$")
+_SOURCE = re.compile(r'^source = "huggingface\.co/([\w.-]+/[\w.-]+)"', re.MULTILINE)
 _ABOUT = ("source", "parameters", "checkpoint", "aliases", "base", "name")
 """Keys of a preset that say something about the model and are not fields of it."""
-
-
-def plain(name: str) -> str:
-    """A name without what does not matter; a point between digits does.
-
-    >>> plain("meta-llama/Meta-Llama-3.1-405B-Instruct-FP8"), plain("llama3.1-405b")
-    ('llama3.1405b', 'llama3.1405b')
-    """
-    name = name.strip().rsplit("/", 1)[-1].lower().replace("_", "-").removeprefix("meta-")
-    return re.sub(r"[^a-z0-9.]", "", _ENDINGS.sub("", name))
 
 
 @cache
 def _index() -> dict[str, tuple[str, str]]:
     """Every plain name and alias with the file and preset it stands for; scans text, parses nothing."""
     found: dict[str, tuple[str, str]] = {}
+    repositories: dict[str, tuple[str, str]] = {}
     for path in sorted(PRESETS.glob("*.toml")):
         text = path.read_text(encoding="utf-8")
         headers = list(_HEADER.finditer(text))
@@ -58,12 +52,37 @@ def _index() -> dict[str, tuple[str, str]]:
             listed = _ALIASES.search(body)
             for alias in (name, *(json.loads(listed[1]) if listed else ())):
                 found[plain(alias)] = (path.stem, name)
-    return found
+            source = _SOURCE.search(body)
+            if source:
+                repositories.setdefault(plain(source[1]), (path.stem, name))
+    return repositories | found
 
 
 def model_names() -> list[str]:
     """The names of all presets."""
     return sorted({name for _, name in _index().values()})
+
+
+def is_preset(name: str) -> bool:
+    """Whether a name, however it is spelt, is a preset's."""
+    return plain(name) in _index()
+
+
+def nearest_preset(name: str) -> str:
+    """The preset whose name is nearest, by what matters in it; empty if none is near.
+
+    >>> nearest_preset("mistralai/Mixtral-8x7B-v0.2"), nearest_preset("zzz")
+    ('mixtral-8x7b', '')
+    """
+    found = difflib.get_close_matches(plain(name)[:100], list(_index()), n=1, cutoff=0.65)
+    return _index()[found[0]][1] if found else ""
+
+
+def no_model(name: str, hint: str) -> InputError:
+    """The error for a name that stands for nothing."""
+    close, names = nearest_preset(name), model_names()
+    guess = f"; did you mean {close!r}?" if close else "."
+    return InputError(f"There is no model {shorten(name)}{guess} Known: {', '.join(names[:24])}, … {hint}")
 
 
 @cache
@@ -73,14 +92,18 @@ def _file(stem: str) -> dict[str, dict[str, Any]]:
 
 def preset(name: str) -> dict[str, Any]:
     """A preset's table, with its base's fields under its own."""
-    key = plain(name)
-    if key not in _index():
-        raise unknown("model", name, model_names(), "A path to a config.json or a TOML file works too.")
-    stem, found = _index()[key]
+    if not is_preset(name):
+        raise no_model(name, "A config.json, a folder, a .gguf, a .toml or org/name of the Hub works too.")
+    stem, found = _index()[plain(name)]
     table = _file(stem)[found]
     if "base" in table:
         table = _merged({k: v for k, v in preset(table["base"]).items() if k != "aliases"}, table)
     return {"name": found} | table
+
+
+def preset_model(name: str, assume: Assumed | None = None, family: str = "") -> "Transformer":
+    """The model that a preset describes."""
+    return _from_table(preset(name), assume, family)
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,45 +115,28 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def load_model(name: str | Path) -> "Transformer":
-    """The model that a name or a path stands for. See the module's examples."""
-    text = str(name)
-    if not text.strip():
-        raise InputError("The model's name is empty; write a preset such as 'llama3-70b' or a path.")
-    if len(text) < 4000 and "\0" not in text:
-        path = Path(text)
-        if path.suffix.lower() == ".toml":
-            return _from_toml(path)
-        if path.suffix.lower() == ".json" or path.is_dir() or (path.is_file() and plain(text) not in _index()):
-            from dragonscale.models.huggingface import load_config
-
-            return load_config(path)
-    return _from_table(preset(text))
-
-
-def _from_table(table: Mapping[str, Any]) -> "Transformer":
+def _from_table(table: Mapping[str, Any], assume: Assumed | None, family: str) -> "Transformer":
     from dragonscale.models.huggingface import load_config
 
     fields = {key: value for key, value in table.items() if key not in _ABOUT}
-    model = load_config(fields, str(table["name"]))
+    model = load_config(fields, str(table["name"]), assume, family)
     return replace(model, sources={"config": str(table.get("source", ""))})
 
 
-def _from_toml(path: Path) -> "Transformer":
+def toml_model(path: Path, assume: Assumed | None = None, family: str = "") -> "Transformer":
     """A user's own model: fields of a `config.json`, the book's letters, or a base with some of either changed."""
     table = {"name": path.stem} | read_table(path, "Model file")
-    if not isinstance(table["name"], str):
-        raise InputError(f"{shorten(str(path))} has a name of {shorten(table['name'])}, which is not text.")
+    checked_name(table["name"], str(path))
     if "base" in table:
         if not isinstance(table["base"], str):
             raise InputError(f"{shorten(str(path))} has a base of {shorten(table['base'])}, which is not a name.")
         below = preset(table["base"])
-        return _from_table(_merged(below, _spelt(table, below)))
-    if "model_type" in table:
-        return _from_table({"source": str(path)} | table)
+        return _from_table(_merged(below, _spelt(table, below)), assume, family)
+    if "model_type" in table or family:
+        return _from_table({"source": str(path)} | table, assume, family)
     from dragonscale.models.letters import simple_from
 
-    return simple_from(table, str(path))
+    return simple_from(assumed_fields(table, assume or {}), str(path))
 
 
 _LETTERS = {

@@ -33,7 +33,8 @@ class Transformer:
     is projected up after the lookup and down before the head; `layer_input` is the width of an embedding that every layer
     has for itself, and `layer_vocab` its vocabulary. `extras` are sections that a checkpoint holds beside the
     language model: multi-token heads (`mtp`), a vision tower (`vision`). `weight_dtypes` gives the stored dtype of the
-    parts that are not in `dtype`, `quantization` how they are meant to be multiplied. `context` is the longest sequence it was made for.
+    parts that are not in `dtype`, `quantization` how they are meant to be multiplied. `context` is the longest sequence it was made for. `stored` are the bytes that the
+    checkpoint's own files hold by format, where these were read; `notes` what was made of a config that is not plain.
     """
 
     name: str
@@ -57,6 +58,8 @@ class Transformer:
     weight_dtypes: dict[str, str] = field(default_factory=dict)
     quantization: Quantization = Quantization()
     sources: dict[str, str] = field(default_factory=dict)
+    stored: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def n_layers(self) -> int:

@@ -32,12 +32,14 @@ class ModelReport(msgspec.Struct):
     six_n_with_embedding_flops_per_token: float
     forward_flops_per_token_by_part: dict[str, float]
     weight_bytes: dict[str, float]
+    stored_bytes: dict[str, int]
     kv_dtype: str
     kv_bytes_per_token: float
     cache_bytes_per_sequence: float
     cache_bytes_reserved: float
     activation_bytes_per_token: dict[str, float]
     program: str
+    notes: list[str]
     advice: str
 
 
@@ -65,14 +67,15 @@ def model_report(
         six_n_flops_per_token=float(model_flops(counts.active, 1)),
         six_n_with_embedding_flops_per_token=float(model_flops(counts.active + looked_up, 1)),
         forward_flops_per_token_by_part=forward,
-        weight_bytes={dtype: counts.total * dtype_bytes(dtype) for dtype in WEIGHT_DTYPES}, kv_dtype=kv_dtype,
+        weight_bytes={dtype: counts.total * dtype_bytes(dtype) for dtype in WEIGHT_DTYPES},
+        stored_bytes=model.stored, kv_dtype=kv_dtype,
         kv_bytes_per_token=float(kv_bytes_per_token(model, kv_dtype)), cache_bytes_per_sequence=float(cached),
         cache_bytes_reserved=float(reserved),
         activation_bytes_per_token={
             policy: float(sum(activation_bytes(program.sections[1:-1], work, policy).values())) / sequence
             for policy in REMAT
         },
-        program=str(program), advice="",
+        program=str(program), notes=list(model.notes), advice="",
     )  # fmt: skip
     report.advice = _advice(report)
     return report

@@ -84,7 +84,7 @@ def _ratios(f: Fields, n_layers: int) -> list[int]:
     inner = f.inner("compress_rates")
     if inner is not None:
         rates = {kind: inner.count(kind) for kind in rates}
-        inner.refuse_unread()
+        inner.settle()
     listed = f.numbers("compress_ratios")
     if listed is not None:
         return (listed + [0] * n_layers)[:n_layers]

@@ -148,7 +148,7 @@ def mpt(f: Fields) -> Transformer:
         inner.must_be("attn_type", "multihead_attention")
         inner.must_be("alibi", True)
         inner.skip("attn_impl", "softmax_scale", "prefix_lm", "attn_uses_sequence_id")
-        inner.refuse_unread()
+        inner.settle()
     layer = Layer(full_heads(f), Mlp((f.natural("expansion_ratio") or 4) * d_model(f), gated=False))
     return decoder(f, [layer] * f.n_layers("n_layers"))
 

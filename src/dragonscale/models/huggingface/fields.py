@@ -1,27 +1,72 @@
 """The fields of a `config.json`, read one by one with their kind checked, so that what nobody read can be refused.
 
-A family's reader asks for the fields that shape its model; each question is remembered. What is left over must be on the
-list of fields known not to matter (`inert.py`), else the config is refused by that field's name: a field that changes
-the model and is silently ignored would give wrong numbers. Absent fields have the default of the public configuration
-class (`defaults.toml`).
+A family's reader asks for the fields that shape its model; each question is remembered. What is
+left over is on the list of fields known not to matter (`inert.py`), or cannot change a count by
+what it is (`harmless.py`; noted), or the config is refused: a field that changes the model and is
+silently ignored would give wrong numbers. All of them are named at once. Absent fields have the
+default of the public configuration class (`defaults.toml`).
 """
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from dragonscale.errors import InputError, nearest, shorten
+from dragonscale.models.huggingface.harmless import why_harmless
 from dragonscale.models.huggingface.inert import is_inert
 
 MOST = 2**40
 MOST_LAYERS = 10_000
 
 
+MOST_NAMED = 12
+"""A refusal names this many fields before it says how many more there are."""
+
+
+class Findings:
+    """What reading a config brought up beside the model: fields passed over with a note, fields that
+    are not understood, and how many fields had to be taken from defaults."""
+
+    def __init__(self) -> None:
+        self.harmless: dict[str, list[str]] = {}
+        self.refused: list[str] = []
+        self.refused_names: list[str] = []
+        self.notes: list[str] = []
+        self.defaulted: set[str] = set()
+
+    def told(self) -> list[str]:
+        """The notes, what was passed over among them."""
+        passed = [f"{', '.join(few(names))} ({why})" for why, names in self.harmless.items()]
+        over = [f"Fields passed over, as they change no count: {'; '.join(passed)}."] if passed else []
+        return [*self.notes, *over]
+
+    def refuse(self, what: str) -> None:
+        """Raise if there are fields that are not understood; every one is named."""
+        if not self.refused:
+            return
+        many = len(self.refused) > 1
+        raise InputError(
+            f"{what} has the field{'s' if many else ''} {', '.join(few(self.refused))}, which Dragonscale does not "
+            f"understand for this kind of model and which could change the counts; `--assume "
+            f"{self.refused_names[0]}=ignore` counts {'without it' if not many else 'without one'}, and "
+            "`--assume key=value` gives a field another value."
+        )
+
+
+def few(names: list[str]) -> list[str]:
+    """The first names, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return [*names[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
 class Fields:
     """One JSON object and the memory of what was asked of it."""
 
-    def __init__(self, given: Mapping[str, Any], defaults: Mapping[str, Any], what: str) -> None:
+    def __init__(
+        self, given: Mapping[str, Any], defaults: Mapping[str, Any], what: str, findings: Findings | None = None
+    ) -> None:
         self.given, self.defaults, self.what = given, defaults, what
         self.read: set[str] = {"model_type"}
+        self.findings = findings or Findings()
 
     def value(self, *names: str) -> Any:
         """The field's value under the first of its names that is given, else its default, else None."""
@@ -36,7 +81,10 @@ class Fields:
             return self.given[present[0]]
         if any(name in self.given for name in names):
             return None
-        return next((self.defaults[name] for name in names if name in self.defaults), None)
+        found = next((self.defaults[name] for name in names if name in self.defaults), None)
+        if found:
+            self.findings.defaulted.update(names[:1])
+        return found
 
     def _wrong(self, name: str, value: object, wanted: str) -> InputError:
         return InputError(f"{self.what} has {name} = {shorten(value)}, which is not {wanted}.")
@@ -121,7 +169,7 @@ class Fields:
             return None
         if not isinstance(value, dict):
             raise self._wrong(name, value, "an object")
-        return Fields(value, defaults or {}, f"{name} of {self.what}")
+        return Fields(value, defaults or {}, f"{name} of {self.what}", self.findings)
 
     def skip(self, *names: str) -> None:
         """Fields that this family carries but does not use."""
@@ -138,13 +186,20 @@ class Fields:
         """The number of layers."""
         return self.count(*(names or ("num_hidden_layers",)), at_most=MOST_LAYERS)
 
-    def refuse_unread(self) -> None:
-        """Raise for the first field that was neither read nor known not to matter."""
+    def settle(self, text_only: bool = False) -> None:
+        """Sort the fields that nobody read: known not to matter, harmless by their kind, or refused."""
         for name, value in self.given.items():
-            if name not in self.read and not is_inert(name, value):
-                close = nearest(name, self.read)
-                guess = f" (did you mean {close!r}?)" if close else ""
-                raise InputError(
-                    f"{self.what} has the field {name} = {shorten(value)}{guess}, which Dragonscale does not understand "
-                    "for this kind of model; it could change the counts, so it is refused."
-                )
+            if name in self.read or is_inert(name, value):
+                continue
+            why = why_harmless(name, value, text_only)
+            if why:
+                self.findings.harmless.setdefault(why, []).append(name if why == "off" else f"{name} = {_shown(value)}")
+                continue
+            close = nearest(name, self.read)
+            guess = f" (did you mean {close!r}?)" if close else ""
+            self.findings.refused.append(f"{name} = {_shown(value)}{guess}")
+            self.findings.refused_names.append(name)
+
+
+def _shown(value: object) -> str:
+    return "{…}" if isinstance(value, dict) else shorten(value, 40)

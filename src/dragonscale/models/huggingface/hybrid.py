@@ -47,13 +47,13 @@ def _qwen_hybrid(f: Fields, sparse: bool) -> Transformer:
 def kimi_linear(f: Fields) -> Transformer:
     """Kimi Linear: delta attention with a decay per channel, latent attention in one layer of four."""
     n_layers, full = f.n_layers(), latent_attention(f)
-    inner = f.inner("linear_attn_config") or Fields({}, {}, f.what)
+    inner = f.inner("linear_attn_config") or Fields({}, {}, f.what, f.findings)
     listed = inner.numbers("full_attn_layers")
     size = inner.optional("head_dim") or f.count("linear_head_dim")
     heads = inner.optional("num_heads") or f.count("linear_num_heads")
     kernel = inner.optional("short_conv_kernel_size") or f.count("linear_conv_kernel_dim")
     inner.skip("kda_layers")
-    inner.refuse_unread()
+    inner.settle()
     chosen = range(5, n_layers + 1, 4) if listed is None else listed  # counted from one
     softmax = f.either("layer_types", n_layers, LINEAR, lambda i: i + 1 in chosen)
     linear = DeltaAttention(heads, heads, size, size, kernel, "channel", rank=size)

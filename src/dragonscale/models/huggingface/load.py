@@ -6,13 +6,22 @@
 >>> count_parameters(load_config({"model_type": "llama"} | sizes | heads)).total
 8030261248
 
-Nothing that could change the model is ignored:
+Nothing that could change the model is ignored, unless that is asked for:
 
 >>> load_config({"model_type": "llama", "kv_borrowed_from": 2} | sizes | heads)
 Traceback (most recent call last):
     ...
-dragonscale.errors.InputError: The llama config has the field kv_borrowed_from = 2, which Dragonscale does not
-understand for this kind of model; it could change the counts, so it is refused.
+dragonscale.errors.InputError: The llama config has the field kv_borrowed_from = 2, which Dragonscale does not understand ...
+>>> odd = {"model_type": "llama", "kv_borrowed_from": 2, "swa_rope_theta": 1e4} | sizes | heads
+>>> for note in load_config(odd, assume={"kv_borrowed_from": "ignore"}).notes:
+...     print(note)
+Assumed: kv_borrowed_from=ignore.
+Fields passed over, as they change no count: swa_rope_theta = 10000.0 (RoPE).
+
+A model type that is not known is read as the family whose fields it has:
+
+>>> load_config({"model_type": "llamb"} | sizes | heads).notes[0][:66]
+"The model type 'llamb' is not known; its fields are those of llama"
 """
 
 import json
@@ -24,14 +33,22 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.models.assumed import Assumed, assumed_fields, told_assumed
 from dragonscale.models.huggingface.families import FAMILIES
-from dragonscale.models.huggingface.fields import Fields
+from dragonscale.models.huggingface.fields import Fields, Findings, few
+from dragonscale.models.huggingface.inert import is_inert
+from dragonscale.models.huggingface.kin import SIZES, kin_of, told
 from dragonscale.models.huggingface.quantization import read_quantization, stored_dtype, weight_dtypes
 from dragonscale.models.huggingface.vision import WRAPPERS
+from dragonscale.models.names import safe_name
 from dragonscale.models.transformer import Transformer
+from dragonscale.tables import read_regular
 
 MOST_BYTES = 4_000_000
 """A config is a few kilobytes; anything much larger is not one."""
+
+INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Under which names a model that sees or hears keeps its language model."""
 
 
 @cache
@@ -50,11 +67,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
         path = path / "config.json" if path.is_dir() else path
-        if path.stat().st_size > MOST_BYTES:
-            raise InputError(
-                f"{shorten(str(path))} has {path.stat().st_size:,} bytes; a config.json has at most {MOST_BYTES:,}."
-            )
-        given = json.loads(path.read_bytes())
+        given = json.loads(read_regular(path, "Config file", MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
@@ -65,66 +78,145 @@ def read_config(path: str | Path) -> dict[str, Any]:
     return given
 
 
-def load_config(source: str | Path | Mapping[str, Any], name: str = "") -> Transformer:
-    """The model that a `config.json` describes. See the module's examples."""
+def load_config(
+    source: str | Path | Mapping[str, Any], name: str = "", assume: Assumed | None = None, family: str = ""
+) -> Transformer:
+    """The model that a `config.json` describes. `assume` overrides fields of it ("ignore" leaves one out), `family` says
+    as which model type it is read. See the module's examples."""
     if isinstance(source, Mapping):
         given = source
     else:
         given = read_config(source)
         path = Path(source)
-        stem = path.name if path.is_dir() else (path.parent.name if path.stem == "config" else path.stem)
+        stem = path.resolve().name if path.is_dir() else (path.parent.name if path.stem == "config" else path.stem)
         name = name or stem.replace("--", "/")
+    given = assumed_fields(given, assume or {})
+    findings = Findings()
+    findings.notes += told_assumed(assume or {})
     model_type = given.get("model_type")
+    if family:
+        if family not in model_types():
+            raise unknown("family", family, model_types(), "They are the model types of --as.")
+        findings.notes.append(f"Read as {family}, as asked; the config's own model type is {shorten(model_type)}.")
+        given, model_type = {**given, "model_type": family}, family
     if not isinstance(model_type, str) or not model_type:
-        raise InputError("The config has no model_type, the field that says how to read it.")
-    model = _read_outer(given, model_type) if model_type in WRAPPERS else _read(given, model_type)
-    inner = given.get("text_config") if model_type in WRAPPERS else None
-    inner = inner if isinstance(inner, Mapping) else {}
+        raise InputError(
+            "The config has no model_type, the field that says how to read it; `--as FAMILY` gives it one."
+        )
+    inner = next((given[key] for key in INSIDE if isinstance(given.get(key), Mapping)), None)
+    if model_type in WRAPPERS:
+        model = _read_outer(given, model_type, findings)
+    elif model_type not in FAMILIES and inner is not None:
+        model = _read_unknown_outer(given, inner, model_type, findings)
+    else:
+        model, inner = _read(given, model_type, findings), None
+    findings.refuse(f"The {model_type} config")
+    inner = inner or {}
     quantization = given.get("quantization_config", inner.get("quantization_config"))
     dtype = stored_dtype(given, inner)
     stored = weight_dtypes(model, quantization, given.get("expert_dtype"), dtype)
-    label = name or str(given.get("_name_or_path") or "") or model_type
-    return replace(model, name=label, dtype=dtype, weight_dtypes=stored, quantization=read_quantization(quantization))
+    label = safe_name(name or str(given.get("_name_or_path") or "") or model_type)
+    return replace(
+        model, name=label, dtype=dtype, weight_dtypes=stored, quantization=read_quantization(quantization),
+        notes=tuple(findings.told()),
+    )  # fmt: skip
 
 
-def _read(given: Mapping[str, Any], model_type: str, nested: bool = False) -> Transformer:
-    """A text model. At the top level its sizes must be given; inside another config they may be left to defaults."""
-    if model_type not in FAMILIES:
-        raise unknown("model type", model_type, model_types())
-    defaults = dict(_defaults().get(model_type, {}))
+def _read(given: Mapping[str, Any], model_type: str, findings: Findings, nested: bool = False) -> Transformer:
+    """A text model, as its type says or, of an unknown type, as its kin."""
+    if model_type in FAMILIES:
+        return _read_as(given, model_type, findings, nested)[0]
+
+    def read(family: str, own: Findings) -> tuple[Transformer, int]:
+        return _read_as(given, family, own, nested=False)
+
+    found = kin_of(model_type, given, FAMILIES, read)
+    if not found:
+        raise unknown("model type", model_type, model_types(), "`--as FAMILY` reads a config as one of them.")
+    best = found[0]
+    if best.findings.refused:
+        raise InputError(
+            f"There is no model type {shorten(model_type)}; its fields are nearest to those of {best.family}, except for "
+            f"{', '.join(few(best.findings.refused))}: `--as {best.family}` with `--assume key=ignore` for each of them "
+            "counts without."
+        )
+    findings.notes += [told(model_type, found), *best.findings.notes]
+    findings.harmless |= best.findings.harmless
+    return best.model
+
+
+def _read_as(given: Mapping[str, Any], family: str, findings: Findings, nested: bool) -> tuple[Transformer, int]:
+    """A text model as a family's, and how many fields that matter were understood. At the top level its sizes must be
+    given; inside another config they may be left to defaults."""
+    defaults = dict(_defaults().get(family, {}))
     if not nested:
-        for size in ("hidden_size", "n_embd", "d_model", "num_hidden_layers", "n_layer", "n_layers", "vocab_size"):
+        for size in SIZES:
             defaults.pop(size, None)
-    fields = Fields(given, defaults, f"The {model_type} config")
+    fields = Fields(given, defaults, f"The {given.get('model_type', family)} config", findings)
     fields.skip("model_type", "quantization_config", "torch_dtype", "dtype", "expert_dtype")
-    model = FAMILIES[model_type](fields)
-    fields.refuse_unread()
-    return model
+    model = FAMILIES[family](fields)
+    fields.settle(text_only=True)
+    return model, sum(1 for name, value in given.items() if name in fields.read and not is_inert(name, value))
 
 
-def _read_outer(given: Mapping[str, Any], model_type: str) -> Transformer:
+def _read_inner(inner: Mapping[str, Any], text_type: str, findings: Findings) -> Transformer:
+    kind = inner.get("model_type", text_type)
+    if not isinstance(kind, str):
+        raise InputError(f"The text_config has a model_type of {shorten(kind)}, which is not a name.")
+    return _read(inner, kind, findings, nested=True)
+
+
+def _read_outer(given: Mapping[str, Any], model_type: str, findings: Findings) -> Transformer:
     """A model that sees: text inside, tower beside. Older files have the text's fields at the top."""
     text_type, tower, vision_type = WRAPPERS[model_type]
-    outer = Fields(given, _defaults().get(model_type, {}), f"The {model_type} config")
-    inner = outer.value("text_config")
+    outer = Fields(given, _defaults().get(model_type, {}), f"The {model_type} config", findings)
+    where = next((key for key in INSIDE if given.get(key) is not None), INSIDE[0])
+    inner = outer.value(where)
+    outer.skip(*INSIDE)
     if inner is not None and not isinstance(inner, dict):
-        raise InputError(f"The {model_type} config has a text_config of {shorten(inner)}, which is not an object.")
-    vision = outer.inner("vision_config", _defaults().get(vision_type, {}))
-    if vision is not None:
-        vision.skip("model_type", "torch_dtype", "dtype")
+        raise InputError(f"The {model_type} config has a {where} of {shorten(inner)}, which is not an object.")
+    sees = outer.value("vision_config")
     if inner is None:
         rest = {key: value for key, value in given.items() if key not in ("vision_config", "model_type")}
-        model = _read(rest, text_type)
+        model = _read(rest, text_type, findings)
         outer.read.update(rest)
     else:
-        kind = inner.get("model_type", text_type)
-        if not isinstance(kind, str):
-            raise InputError(f"The text_config has a model_type of {shorten(kind)}, which is not a name.")
-        model = _read(inner, kind, nested=True)
+        model = _read_inner(inner, text_type, findings)
         if "tie_word_embeddings" in given:
             model = replace(model, tied=outer.flag("tie_word_embeddings"))
-    if vision is not None:
-        model = replace(model, extras=(*model.extras, *tower(vision, outer, model.d_model)))
-        vision.refuse_unread()
-    outer.refuse_unread()
+    if sees is None:
+        outer.settle()
+        return model
+    # What a tower has that is not understood costs the tower and not the answer: it is counted apart.
+    own = Findings()
+    try:
+        if not isinstance(sees, dict):
+            raise InputError(f"The {model_type} config has a vision_config of {shorten(sees)}, which is not an object.")
+        vision = Fields(sees, _defaults().get(vision_type, {}), f"vision_config of the {model_type} config", own)
+        vision.skip("model_type", "torch_dtype", "dtype")
+        extras = tower(vision, outer, model.d_model)
+        vision.settle()
+        own.refuse("Its vision_config")
+    except InputError as error:
+        findings.notes.append(f"The vision tower is left out of the count: {error}")
+        outer.settle(text_only=True)
+        return model
+    findings.notes += own.told()
+    outer.settle()
+    return replace(model, extras=(*model.extras, *extras))
+
+
+def _read_unknown_outer(
+    given: Mapping[str, Any], inner: Mapping[str, Any], model_type: str, findings: Findings
+) -> Transformer:
+    """A model of an unknown type that has a language model inside: that alone is counted."""
+    model = _read_inner(inner, "", findings)
+    findings.notes.append(
+        f"The model type {model_type!r} is not known; its language model alone is counted, not what it sees or hears with."
+    )
+    outer = Fields(given, {}, f"The {model_type} config", findings)
+    outer.skip(*INSIDE, *(key for key in given if key.endswith("_config")))
+    if "tie_word_embeddings" in given:
+        model = replace(model, tied=outer.flag("tie_word_embeddings"))
+    outer.settle(text_only=True)
     return model

@@ -42,8 +42,8 @@ def is_sparse(f: Fields) -> list[bool]:
 
 def dbrx(f: Fields) -> Transformer:
     """DBRX: its attention and experts are described in objects of their own; layer norms without biases."""
-    attn = f.inner("attn_config") or Fields({}, {}, f"attn_config of {f.what}")
-    ffn = f.inner("ffn_config") or Fields({}, {}, f"ffn_config of {f.what}")
+    attn = f.inner("attn_config") or Fields({}, {}, f"attn_config of {f.what}", f.findings)
+    ffn = f.inner("ffn_config") or Fields({}, {}, f"ffn_config of {f.what}", f.findings)
     attn.skip("attn_pdrop", "clip_qkv", "rope_theta", "kv_n_heads")
     ffn.skip("ffn_act_fn", "moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights")
     ffn.skip("uniform_expert_assignment")
@@ -51,8 +51,8 @@ def dbrx(f: Fields) -> Transformer:
     experts, chosen = ffn.optional("moe_num_experts") or 4, ffn.optional("moe_top_k") or 1
     moe = Moe(experts, chosen, ffn.optional("ffn_hidden_size") or 3584)
     layer = Layer(attention(f, n_kv_heads=attn.optional("kv_n_heads") or 1), moe)
-    attn.refuse_unread()
-    ffn.refuse_unread()
+    attn.settle()
+    ffn.settle()
     return decoder(f, [layer] * f.n_layers("n_layers"))
 
 

@@ -1,0 +1,104 @@
+"""What a user says about a config beside what stands in it: `--assume key=value`, `--as FAMILY`.
+
+Both can be written behind a model's name, as in the query of a web address, so that everything that
+takes a model takes them and a saved plan keeps them:
+
+>>> asked = read_asked("config.json?num_loops=ignore&head_dim=128&as=llama")
+>>> asked.text, asked.assume, asked.family
+('config.json', {'num_loops': 'ignore', 'head_dim': 128}, 'llama')
+>>> write_asked("config.json", ["num_loops=ignore"], "llama")
+'config.json?num_loops=ignore&as=llama'
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+
+IGNORE = "ignore"
+Assumed = Mapping[str, Any]
+"""Fields of a config with the values to take for them; `ignore` leaves a field out."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model as it was written: where it is, fields assumed, and the family to read it as."""
+
+    text: str
+    assume: dict[str, Any] = field(default_factory=dict)
+    family: str = ""
+
+
+def read_asked(text: str) -> Asked:
+    """Split what stands behind a question mark from a model's name or path."""
+    where, mark, query = text.rpartition("?")
+    if not mark or "=" not in query:
+        return Asked(text)
+    assume = read_assumptions(query.split("&"))
+    family = assume.pop("as", "")
+    if not isinstance(family, str):
+        raise InputError(f"The model {shorten(text)} asks to be read as {shorten(family)}, which is no family.")
+    return Asked(where, assume, family)
+
+
+def write_asked(text: str, assume: Iterable[str] = (), family: str = "") -> str:
+    """A model's text with what is assumed behind it."""
+    read_assumptions(assume)  # refuses what would not be read back
+    parts = [*(part.strip() for part in assume), *([f"as={family}"] if family else [])]
+    if not parts:
+        return text
+    return f"{text}{'&' if '?' in text else '?'}{'&'.join(parts)}"
+
+
+def read_assumptions(parts: Iterable[str]) -> dict[str, Any]:
+    """`key=value` each; a value is JSON where it can be, else text.
+
+    >>> read_assumptions(["qk_norm=true", "layer_types=ignore"])
+    {'qk_norm': True, 'layer_types': 'ignore'}
+    """
+    found: dict[str, Any] = {}
+    for part in parts:
+        key, mark, value = part.strip().partition("=")
+        if not mark or not key or not value or "&" in part:
+            raise InputError(f"--assume is {shorten(part)}; write key=value, or key=ignore to leave a field out.")
+        try:
+            found[key] = json.loads(value)
+        except (ValueError, RecursionError):
+            found[key] = value
+    return found
+
+
+def assumed_fields(given: Mapping[str, Any], assume: Assumed) -> Mapping[str, Any]:
+    """The config with those fields changed: at the top, or in the objects inside that have them. `text_config.key` names
+    one place. A field that is nowhere is added, to the language model where that is an object of its own."""
+    if not assume:
+        return given
+    changed = {key: dict(value) if isinstance(value, dict) else value for key, value in given.items()}
+    inside = {key: value for key, value in changed.items() if isinstance(value, dict)}
+    for name, value in assume.items():
+        place, dot, key = name.rpartition(".")
+        if dot:
+            if place not in inside:
+                raise InputError(f"--assume is {shorten(name)}, but the config has no object {shorten(place)}.")
+            homes = [inside[place]]
+        else:
+            homes = [home for home in (changed, *inside.values()) if key in home]
+        if not homes and value == IGNORE:
+            raise InputError(f"--assume {name}=ignore: the config has no field {shorten(name)}.")
+        text = next((inside[name] for name in ("text_config", "llm_config") if name in inside), changed)
+        for home in homes or [text]:
+            if value == IGNORE:
+                home.pop(key, None)
+            else:
+                home[key] = value
+    return changed
+
+
+def told_assumed(assume: Assumed) -> list[str]:
+    """The note on what was assumed."""
+    if not assume:
+        return []
+    parts = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in assume.items())
+    return [f"Assumed: {', '.join(parts)}."]

@@ -1,0 +1,1 @@
+"""Checkpoint files: what their headers say of formats, bytes and the model inside."""

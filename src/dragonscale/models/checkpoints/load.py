@@ -1,0 +1,131 @@
+"""Models from checkpoint files: the architecture from a GGUF's header or from the `config.json` beside
+safetensors files, the formats and bytes from the headers of the files themselves.
+
+The files' own count is a witness: where it differs from that of the reading, that is noted.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.models.assumed import Assumed
+from dragonscale.models.checkpoints import gguf, safetensors
+from dragonscale.models.checkpoints.gguf_config import config_of
+from dragonscale.models.checkpoints.stored import StoredTensor, bytes_by_format, dtype_by_part
+from dragonscale.models.huggingface import load_config
+from dragonscale.models.names import safe_name
+from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.tables import read_regular
+
+_SHARD = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})$")
+MOST_FILES = 2000
+MOST_INDEX = 50_000_000
+"""Bytes of an index of shards; Kimi K2's, among the longest, has some 15 MB."""
+
+
+def load_checkpoint(path: Path, assume: Assumed | None = None, family: str = "", name: str = "") -> Transformer:
+    """The model in a `.gguf` or a `.safetensors` file, its other shards included."""
+    if path.suffix.lower() == ".gguf":
+        return _from_gguf(path, assume, family, name)
+    _regular(path)
+    folder = path.parent
+    if not (folder / "config.json").exists():
+        raise InputError(
+            f"{shorten(str(path))} holds weights; what model they are stands in a config.json, and there is none beside it."
+        )
+    files = sorted(folder.glob("*.safetensors")) if path.suffix == ".json" else _shards(path)
+    return _with_files(folder, files, assume, family, name)
+
+
+def load_folder(folder: Path, assume: Assumed | None = None, family: str = "", name: str = "") -> Transformer:
+    """The model of a folder: its `config.json` with whatever safetensors are beside it, or its GGUF file."""
+    if not (folder / "config.json").exists():
+        found = sorted(folder.glob("*.gguf"))
+        if found:
+            return _from_gguf(found[0], assume, family, name)
+    return _with_files(folder, sorted(folder.glob("*.safetensors")), assume, family, name)
+
+
+def _with_files(folder: Path, files: list[Path], assume: Assumed | None, family: str, name: str) -> Transformer:
+    model = load_config(folder, name, assume, family)
+    files = [file for file in files if file.exists()][:MOST_FILES]  # links of a cache may lead nowhere
+    if not files:
+        return model
+    tensors = [tensor for file in files for tensor in safetensors.read_safetensors(file)]
+    notes = _missing(folder, files)
+    plain = [tensor for tensor in tensors if not safetensors.is_scale(tensor.name)]
+    if not notes and all(tensor.format in safetensors.PLAIN for tensor in plain):
+        notes = _differs(model, plain)
+    wide = bytes_by_format(tensor for tensor in plain if tensor.format in ("F32", "F16", "BF16"))
+    dtype = safetensors.DTYPES[next(iter(wide))] if wide else model.dtype
+    stored = model.weight_dtypes
+    if not stored:  # a config that says nothing of formats: the files do
+        stored = dtype_by_part(model, plain, safetensors.part_of, safetensors.DTYPES)
+    stored = {part: kind for part, kind in stored.items() if kind != dtype}
+    return replace(
+        model, dtype=dtype, weight_dtypes=stored, stored=bytes_by_format(tensors), notes=(*model.notes, *notes)
+    )
+
+
+def _from_gguf(path: Path, assume: Assumed | None, family: str, name: str) -> Transformer:
+    files = _shards(path)
+    first = gguf.read_gguf(files[0])
+    others = [gguf.read_gguf(file) for file in files[1:]]
+    tensors = [tensor for header in (first, *others) for tensor in header.tensors]
+    shapes = {key: shape for header in (first, *others) for key, shape in header.shapes.items()}
+    whole = gguf.Gguf(first.keys, tuple(tensors), shapes)
+    model = load_config(config_of(whole, family), name or safe_name(path.stem), assume, family)
+    plain = [tensor for tensor in tensors if not tensor.name.startswith("rope_")]
+    by_part = dtype_by_part(model, plain, gguf.part_of, gguf.DTYPES)
+    formats = bytes_by_format(tensors)
+    dtype = next((gguf.DTYPES[kind] for kind in formats if kind in ("BF16", "F16")), "fp16")
+    stored = {part: kind for part, kind in by_part.items() if kind not in (dtype, "fp32")}
+    narrow = {kind: gguf.DTYPES[kind] for kind in formats if kind.startswith(("Q", "IQ", "TQ"))}
+    said = "; ".join(f"{kind} as {dtype_}" for kind, dtype_ in narrow.items())
+    notes = [f"Formats of llama.cpp are taken as the nearest that engines have: {said}."] if said else []
+    count = _SHARD.match(path.stem)
+    if count and int(count["count"]) != len(files):
+        notes.append(f"Of {int(count['count'])} files {len(files)} are here; the bytes are theirs.")
+    else:
+        notes += _differs(model, plain)
+    return replace(model, dtype=dtype, weight_dtypes=stored, stored=formats, notes=(*model.notes, *notes))
+
+
+def _shards(path: Path) -> list[Path]:
+    """A file, or all files that were cut from the same one, as far as they are here."""
+    match = _SHARD.match(path.stem)
+    if match is None:
+        return [path]
+    numbers = range(1, min(int(match["count"]), MOST_FILES) + 1)
+    named = [path.with_name(f"{match['stem']}-{number:05d}-of-{match['count']}{path.suffix}") for number in numbers]
+    return [file for file in named if file == path or file.exists()]
+
+
+def _missing(folder: Path, files: list[Path]) -> list[str]:
+    """A note where an index names files that are not here."""
+    try:
+        index = json.loads(read_regular(folder / "model.safetensors.index.json", "Index", MOST_INDEX))
+        needed = {str(file) for file in index["weight_map"].values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return []
+    here = {file.name for file in files}
+    return [f"Of {len(needed)} files {len(needed & here)} are here; the bytes are theirs."] if needed - here else []
+
+
+def _differs(model: Transformer, tensors: Iterable[StoredTensor]) -> list[str]:
+    """A note where the files hold another number of parameters than was counted."""
+    held, counts = sum(tensor.elements for tensor in tensors), count_parameters(model)
+    if held in (counts.total, counts.checkpoint):
+        return []
+    return [f"The files hold {held:,} numbers; the count below is {counts.checkpoint:,} parameters."]
+
+
+def _regular(path: Path) -> None:
+    try:
+        if not path.is_file():
+            raise InputError(f"{shorten(str(path))} is not a plain file, or is not there.")
+    except OSError as error:
+        raise InputError(f"{shorten(str(path))} cannot be read: {error.strerror}.") from None

@@ -1,0 +1,117 @@
+"""Models from where people have them: one function for everything that can be called a model.
+
+- a preset: `llama3-70b`
+- `org/name` of the Hugging Face Hub, or its address: the local cache, the preset of that name, or
+  its `config.json` fetched
+- a folder or a file: `config.json`, a user's TOML, `.gguf`, `.safetensors` (its folder's config.json
+  says what it is; formats and bytes are those of the files)
+- a `Transformer`, as it is
+
+Behind a question mark stand fields to assume and the family to read it as (`assumed.py`).
+
+>>> load_model("meta-llama/Meta-Llama-3-70B-Instruct").notes
+("'meta-llama/Meta-Llama-3-70B-Instruct' is read as the preset llama3-70b.",)
+>>> load_model("llama3-8b?num_hidden_layers=16").n_layers
+16
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.models import hub
+from dragonscale.models.assumed import Asked, read_asked
+from dragonscale.models.catalogue import is_preset, preset_model, toml_model
+
+if TYPE_CHECKING:
+    from dragonscale.models.transformer import Transformer
+
+LONGEST = 4000
+"""Bytes of the longest path that systems take; a longer text is a name."""
+
+
+def load_model(
+    model: "str | Path | Transformer", assume: Mapping[str, Any] | None = None, family: str = ""
+) -> "Transformer":
+    """The model that a name, a path or an object stands for. See the module's examples."""
+    if not isinstance(model, str | Path):
+        return _as_it_is(model, assume, family)
+    asked = read_asked(str(model)) if not _exists(str(model)) else Asked(str(model))
+    asked = Asked(asked.text, asked.assume | dict(assume or {}), family or asked.family)
+    if not asked.text.strip():
+        raise InputError("The model's name is empty; write a preset such as 'llama3-70b' or a path.")
+    return _from_path(asked) or _from_hub(asked) or _named(preset_model(asked.text, asked.assume, asked.family), asked)
+
+
+def _as_it_is(model: Any, assume: Mapping[str, Any] | None, family: str) -> "Transformer":
+    from dragonscale.models.transformer import Transformer
+
+    if not isinstance(model, Transformer):
+        raise InputError(f"A model is a name, a path or a Transformer, not {shorten(model)}.")
+    if assume or family:
+        raise InputError("--assume and --as are about a config; a Transformer has none.")
+    return model
+
+
+def _exists(text: str) -> bool:
+    try:
+        return len(text) < LONGEST and Path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _from_path(asked: Asked) -> "Transformer | None":
+    """A file or a folder, or None where the text is a name."""
+    if len(asked.text) >= LONGEST or "\0" in asked.text:
+        return None
+    path = Path(asked.text)
+    ending = path.suffix.lower()
+    if ending == ".toml":
+        return toml_model(path, asked.assume, asked.family)
+    if ending in (".gguf", ".safetensors") or asked.text.endswith(".safetensors.index.json"):
+        from dragonscale.models.checkpoints.load import load_checkpoint
+
+        return load_checkpoint(path, asked.assume, asked.family)
+    try:
+        folder, file = path.is_dir(), path.exists()
+    except OSError:
+        return None
+    if folder:
+        from dragonscale.models.checkpoints.load import load_folder
+
+        return load_folder(path, asked.assume, asked.family)
+    if ending == ".json" or (file and not is_preset(asked.text)):
+        from dragonscale.models.huggingface import load_config
+
+        return load_config(path, "", asked.assume, asked.family)
+    return None
+
+
+def _from_hub(asked: Asked) -> "Transformer | None":
+    """A repository of the Hub: what the cache has, then a preset's name, then its config from the Hub."""
+    name = hub.hub_name(asked.text)
+    if name is None:
+        return None
+    folder = hub.cached(name)
+    if folder is not None:
+        from dragonscale.models.checkpoints.load import load_folder
+
+        return load_folder(folder, asked.assume, asked.family, name.repo)
+    if is_preset(name.repo):
+        model = preset_model(name.repo, asked.assume, asked.family)
+        said = f"{shorten(name.repo)} is read as the preset {model.name}."
+        return _named(replace(model, notes=(said, *model.notes)), asked)
+    from dragonscale.models.huggingface import load_config
+
+    return load_config(hub.fetch_config(name), name.repo, asked.assume, asked.family)
+
+
+def _named(model: "Transformer", asked: Asked) -> "Transformer":
+    """A preset with fields changed is not the preset, and says so in its name."""
+    changes = [f"{key}={value}" for key, value in asked.assume.items()]
+    changes += [f"as={asked.family}"] if asked.family else []
+    from dragonscale.models.names import safe_name
+
+    return replace(model, name=safe_name(f"{model.name}?{'&'.join(changes)}")) if changes else model
