@@ -199,7 +199,7 @@ def test_a_renamed_chip_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixtur
     asks = ["train", "llama3-8b", "--batch", "1Mi", "--seq", "8192", *QUICK]
     text = printed([*asks, "--on", f"{chip}:16", *files, "--scaling", "--codesign", "--chart", "roofline"], capsys)
     assert "h100-spot:16" in text
-    assert f"{chip}:16" in saved.read_text()
+    assert f'slice = "./{chip.name}:16"' in saved.read_text()
     assert "is the smallest slice" in printed([*asks, "--on", str(chip)], capsys)
 
 

@@ -187,7 +187,8 @@ def test_what_train_saved_is_verified(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "plan.toml"
     flags = ["--on", "h100:8", "--batch", "512Ki", "--seq", "8192", "--plan", "fsdp=4,tensor=2,remat=block"]
     assert main(["train", "llama3-8b", *flags, "--save", str(path)]) == 0
-    path.write_text(path.read_text() + "\n[run]\nbatch = 32\nseq = 4096\n")
+    assert asked(str(path), monkeypatch=monkeypatch).batch == 64
+    path.write_text(path.read_text().replace("batch = 64\nseq = 8192\n", "batch = 32\nseq = 4096\n"))
     request = asked(str(path), monkeypatch=monkeypatch)
     assert request == Request("train", "llama3-8b", "h100:8", "fsdp=4,tensor=2,remat=block", 32, 4096)
     assert asked(str(path), "--seq", "2048", "--batch", "64Ki", monkeypatch=monkeypatch).batch == 32

@@ -20,12 +20,15 @@ WHERE = (
 
 
 def run(
-    model: Annotated[str, Parameter(help="A preset (llama3-70b), a config.json, or a TOML file.")],
+    model: Annotated[
+        str,
+        Parameter(help="A preset (llama3-70b), a config.json, or a TOML file; without it, that of the --plan file."),
+    ] = "",
     /,
     *,
-    on: Annotated[list[str], Parameter(help=WHERE)],
-    batch: Annotated[str, Parameter(help="Tokens of a step (4M), or sequences (512seq).")],
-    seq: Annotated[str, Parameter(help="Tokens of a sequence.")],
+    on: Annotated[tuple[str, ...], Parameter(help=WHERE, negative="")] = (),
+    batch: Annotated[str, Parameter(help="Tokens of a step (4M), or sequences (512seq).")] = "",
+    seq: Annotated[str, Parameter(help="Tokens of a sequence.")] = "",
     tokens: Annotated[str, Parameter(help="Tokens of the whole run (15T), or 'chinchilla' for 20 a parameter.")] = "",
     plan: Annotated[
         str, Parameter(help="Judge this plan (fsdp=64,tensor=4,remat=block; tp4 fsdp64; a .toml) against the best.")
@@ -49,7 +52,7 @@ def run(
         bool, Parameter(negative="", help="Judge what the stack cannot run as if it could, and say so.")
     ] = False,
     remat: Annotated[str, Parameter(help="Remat policies to choose from, such as none,selective,block.")] = "",
-    dtype: Annotated[str, Parameter(help="What matrices are multiplied in: bf16, fp8 …")] = "bf16",
+    dtype: Annotated[str, Parameter(help="What matrices are multiplied in: bf16, fp8 … (bf16).")] = "",
     fix: Annotated[str, Parameter(help="Settings the plans must have, such as tensor=8,zero=1|3,schedule=1f1b.")] = "",
     deadline: Annotated[
         str, Parameter(help="With a chip alone or 'any': the time a run (with --tokens) or step may take.")

@@ -22,7 +22,7 @@ Everything but the plan may be left out; a file without a `[plan]` table is a ta
 of the engine that were given, `[speculation]` what is drafted, `[prefill]` a pool of replicas that prefill alone.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.files import write_file
+from dragonscale.references import found, kept
 from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan, read_setting
 from dragonscale.tables import Strict, checked, read_table, toml_value
 
@@ -120,11 +121,14 @@ def load_serving_plan(path: str) -> SavedPlan:
     for name, value in words.items():
         if not isinstance(value, str):
             raise InputError(f"In the plan file {shorten(path)} {name} is {shorten(value)}; write it as text.")
+    words |= {name: found(words[name], path) for name in ("model", "slice")}
     counts = {name: _count(table.get(name, 0), name, path) for name in COUNTS}
     own = {
         name: checked(table.get(name, {}), record, f"[{name}] of the plan file", path)
         for name, record in TABLES.items()
     }
+    own["speculation"] = msgspec.structs.replace(own["speculation"], draft=found(own["speculation"].draft, path))
+    own["prefill"] = msgspec.structs.replace(own["prefill"], slice=found(own["prefill"].slice, path))
     return SavedPlan(plan, **words, **counts, **own, whole="tensor" in settings, named=frozenset(settings))
 
 
@@ -151,6 +155,14 @@ def read_serving_plan(text: str) -> SavedPlan:
 
 def save_serving_plan(saved: SavedPlan, path: str) -> None:
     """Write a plan with what it is for."""
+    drafts, pool = saved.speculation, saved.prefill
+    saved = replace(
+        saved,
+        model=kept(saved.model, path),
+        slice=kept(saved.slice, path),
+        speculation=msgspec.structs.replace(drafts, draft=kept(drafts.draft, path)),
+        prefill=msgspec.structs.replace(pool, slice=kept(pool.slice, path)),
+    )
     lines = [f"{name} = {toml_value(getattr(saved, name))}" for name in (*WORDS, *COUNTS) if getattr(saved, name)]
     lines += ["", "[plan]"]
     for one in fields(saved.plan):

@@ -14,15 +14,12 @@ fsdp=16,tensor=4,microbatch=2,remat=block
 import difflib
 import re
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.files import write_file
 from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.models.activations import REMAT
 from dragonscale.models.recompute_modules import MODULES, is_modules, read_modules
-from dragonscale.tables import read_table, toml_value
 
 AXES = ("pipe", "data", "fsdp", "expert", "context", "tensor")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipe", "dualpipev")
@@ -177,7 +174,9 @@ def parse_plan(text: str) -> Plan:
     data=2,tensor=8,pipe=4,virtual=2,remat=block,zero=1,schedule=interleaved
     """
     if text.strip().endswith(".toml"):
-        return load_plan(text.strip())
+        from dragonscale.training.plan_file import load_training_file
+
+        return load_training_file(text).plan
     plan = Plan()
     seen: set[str] = set()
     for part in re.split(r"[,\s]+", text.strip()) if text.strip() else []:
@@ -198,7 +197,9 @@ def given_settings(text: str) -> frozenset[str]:
     ['pipe', 'remat', 'tensor']
     """
     if text.strip().endswith(".toml"):
-        return frozenset(read_setting(f"{name}={value}", text)[0] for name, value in plan_settings(text).items())
+        from dragonscale.training.plan_file import load_training_file
+
+        return load_training_file(text).named
     return frozenset(read_setting(part, text)[0] for part in re.split(r"[,\s]+", text.strip()) if part)
 
 
@@ -229,28 +230,3 @@ def short_plan(plan: Plan) -> str:
         if getattr(plan, name) != getattr(Plan(), name):
             words.append(f"{name}={_written(getattr(plan, name))}")
     return " ".join(words)
-
-
-def plan_settings(path: str) -> dict[str, Any]:
-    """The settings of a plan file: its `[plan]` table, or all of it."""
-    table = read_table(Path(path), "Plan file")
-    settings = table.get("plan", table)
-    if not isinstance(settings, dict):
-        raise InputError(f"In the plan file {shorten(path)} 'plan' is not a table of settings.")
-    return settings
-
-
-def load_plan(path: str) -> Plan:
-    """A plan from a TOML file."""
-    settings = plan_settings(path)
-    read = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
-    return replace(Plan(), **{name: read_field(name, value) for name, value in read.items()})
-
-
-def save_plan(plan: Plan, path: str, model: str, piece: str, stack: str = "") -> None:
-    """Write a plan with what it is for."""
-    words = {"model": model, "slice": piece, "stack": stack}
-    lines = [f"{name} = {toml_value(value)}" for name, value in words.items() if value]
-    lines += ["", "[plan]"]
-    lines += [f"{field.name} = {toml_value(getattr(plan, field.name))}" for field in fields(plan)]
-    write_file(path, "\n".join(lines) + "\n", "The plan")

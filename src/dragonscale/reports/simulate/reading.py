@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from dragonscale import simulation as sim
 from dragonscale.errors import Infeasible, InputError, unknown
-from dragonscale.hardware import parse_slice
+from dragonscale.hardware import Chip, parse_slice
 from dragonscale.hardware.prices import read_prices, slice_at_price
 from dragonscale.models import load_model
 from dragonscale.reports.serve.formats import planned_formats
@@ -89,7 +89,7 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
         events=events,
     )
     chosen = _chosen(question.engine or saved.engine, deployment)
-    notes = (*chosen, *_prices(question, str(deployment.piece))[1], *forced)
+    notes = (*chosen, *_prices(question, deployment.chip)[1], *forced)
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes)
 
 
@@ -107,7 +107,8 @@ def _deployment(name: str, question: SimulateQuestion, saved: SavedPlan) -> Depl
     where = question.on or saved.slice
     if not where:
         raise InputError("Say where a replica runs: --on h100:8, or a plan file that names its slice.")
-    piece = slice_at_price(parse_slice(where), _prices(question, where)[0])
+    piece = parse_slice(where)
+    piece = slice_at_price(piece, _prices(question, piece.chip)[0])
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     model = load_model(name)
     split = saved.plan if saved.whole else filling(saved.plan, piece)
@@ -145,9 +146,9 @@ def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deploy
     return [f"Forced: {text}." for text in found]
 
 
-def _prices(question: SimulateQuestion, where: str) -> tuple[dict[str, float], list[str]]:
+def _prices(question: SimulateQuestion, chip: Chip) -> tuple[dict[str, float], list[str]]:
     """What `--price` says of the chips of both pools, and notes on it."""
-    chips = [parse_slice(one).chip for one in (where, question.prefill_on) if one]
+    chips = [chip, *([parse_slice(question.prefill_on).chip] if question.prefill_on else [])]
     return read_prices(question.price, chips)
 
 
@@ -168,7 +169,7 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
     # What a prefill plan does not say of formats is as in the decode pool.
     words = [name for name in ("weights", "kv", "compute", "attention", "wire") if name not in saved.named]
     plan = replace(saved.plan, **{name: getattr(deployment.plan, name) for name in words})
-    where = slice_at_price(parse_slice(question.prefill_on), _prices(question, str(deployment.piece))[0])
+    where = slice_at_price(parse_slice(question.prefill_on), _prices(question, deployment.chip)[0])
     plan = plan if saved.whole else filling(plan, where)
     engine = deployment.engine
     if where.chip.name != deployment.chip.name:

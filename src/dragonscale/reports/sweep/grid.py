@@ -31,9 +31,12 @@ from dragonscale.reports.sweep.records import COMMANDS, Entry
 from dragonscale.reports.train.question import TrainQuestion
 from dragonscale.reports.verify.question import VerifyQuestion
 from dragonscale.tables import read_table
+from dragonscale.training.plan_file import is_plan_path
 
 MOST = 100_000
 QUESTIONS: dict[str, Any] = {"verify": VerifyQuestion, "train": TrainQuestion, "serve": ServeQuestion}
+NEEDED = ("model", "on", "batch", "seq")
+"""What a training run must say, unless a plan file says it."""
 _WRITTEN = {"slice": "on", "option": "options"}
 
 
@@ -75,8 +78,10 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
             raise InputError(f"In a [[{command}]] table {written} is an empty list; write at least one value.")
         lists.append([(name, _read(command, written, one, known[name].type)) for one in several])
     given = {pairs[0][0] for pairs in lists}
+    files = [value for pairs in lists for name, value in pairs if name == "plan" and is_plan_path(value)]
     for name, field in known.items():
-        if field.default is MISSING and name not in given:
+        needed = field.default is MISSING or (command == "train" and name in NEEDED and not files)
+        if needed and name not in given:
             raise InputError(f"A [[{command}]] table does not say its {name}; every entry needs one.")
     for chosen in itertools.product(*lists):
         yield Entry(command, dict(chosen))  # type: ignore[arg-type]

@@ -14,7 +14,8 @@ from dragonscale.reports.train.report import best_report, single_report
 from dragonscale.reports.train.scaling import batch_rows, codesign_report, crossover_notes, scaling_rows
 from dragonscale.reports.train.several import chosen_slice, several_report, written_slice
 from dragonscale.training.evaluation import judge_one
-from dragonscale.training.plan import Plan, save_plan, short_plan
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan_file import TrainingFile, save_training_file
 from dragonscale.training.search import Progress
 from dragonscale.training.step_timeline import step_timeline
 
@@ -86,5 +87,18 @@ def save_step(asked: TrainAsked, report: TrainReport, path: str) -> None:
 def save_best(asked: TrainAsked, report: TrainReport, path: str) -> None:
     """Write the best plan of a report as TOML."""
     words: dict[str, Any] = report.plans[0].plan
-    model = report.model if asked.question.largest else asked.question.model
-    save_plan(replace(Plan(), **words), path, model, written_slice(asked, report), report.plans[0].stack)
+    question, work = asked.question, report.workload
+    saved = TrainingFile(
+        replace(Plan(), **words),
+        model=report.model if question.largest == "model" else question.model,
+        slice=written_slice(asked, report),
+        stack=report.plans[0].stack,
+        tokens=question.tokens.strip(),
+        price=question.price.strip(),
+        documents=question.documents.strip(),
+        batch=work.sequences,
+        seq=work.seq,
+        skew=question.skew,
+        capacity=question.capacity,
+    )
+    save_training_file(saved, path)

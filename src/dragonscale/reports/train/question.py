@@ -8,12 +8,13 @@ from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.reports.train.saved import filled, read_given
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning, chinchilla_tokens
 from dragonscale.training.evaluation import Job, make_job
 from dragonscale.training.expert_load import dropped_share
 from dragonscale.training.offer import settled, settlements
-from dragonscale.training.plan import Plan, given_settings, parse_plan, read_field
+from dragonscale.training.plan import Plan, given_settings, read_field
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Space, parse_space
 from dragonscale.training.stack import change, load_stack
@@ -29,17 +30,17 @@ LARGEST = ("batch", "model")
 class TrainQuestion:
     """The flags as they were written."""
 
-    model: str
-    on: str
-    batch: str
-    seq: str
+    model: str = ""
+    on: str = ""
+    batch: str = ""
+    seq: str = ""
     tokens: str = ""
     plan: str = ""
     top: int = 5
     rank: str = "time"
     stack: str = "auto"
     remat: str = ""
-    dtype: str = "bf16"
+    dtype: str = ""
     fix: str = ""
     deadline: str = ""
     largest: str = ""
@@ -88,6 +89,7 @@ class TrainAsked:
 
 def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
+    question, told = filled(question)
     model = load_model(question.model)
     targets, everywhere = read_targets(question.on)
     priced, strange = priced_targets(question.price, targets.values())
@@ -99,14 +101,12 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     sequences, note = read_batch(question.batch, sequence)
     _check_words(question)
     space = _space(question)
-    plan = parse_plan(question.plan) if question.plan.strip() else None
+    plan, changed = read_given(question, space)
     if plan is not None and piece is None:
         raise InputError(f"--plan needs a slice to run on; --on is {shorten(question.on)}, write e.g. h100:64.")
-    if plan is not None and "dtype" not in question.plan:
-        plan = replace(plan, dtype=question.dtype)
     tokens = _tokens(question.tokens, model)
     warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
-    notes = [text for text in (note, warning, _dropping(question, model), *strange) if text]
+    notes = [text for text in (*told, *changed, note, warning, _dropping(question, model), *strange) if text]
     deadline, packed = _deadline(question, piece), _documents(question, sequence)
     asked = TrainAsked(
         question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed, targets,
@@ -180,7 +180,7 @@ def _documents(question: TrainQuestion, sequence: int) -> int | None:
 def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
     """The question with the words that its plan does not name as the stack has them."""
     job, question = asked.job(), asked.question
-    given = given_settings(question.plan) | ({"dtype"} if question.dtype != "bf16" else set())
+    given = given_settings(question.plan) | ({"dtype"} if question.dtype else set())
     notes, chips = [*asked.notes], job.slice.chips
     if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
         plan = replace(plan, fsdp=chips // plan.chips)
@@ -247,7 +247,8 @@ def _check_words(question: TrainQuestion) -> None:
     if question.capacity and not 0.1 <= question.capacity <= 1000:
         said = "it is the room of an expert over its even share of tokens, such as 1.25, or 0 for no limit"
         raise InputError(f"--capacity is {question.capacity}; {said}.")
-    dtype_bytes(question.dtype)
+    if question.dtype:
+        dtype_bytes(question.dtype)
     for name, value, allowed in (("ranking", question.rank, RANKS), ("chart", question.chart, CHARTS)):
         if value not in allowed:
             raise unknown(name, value, allowed)
@@ -259,7 +260,7 @@ def _check_words(question: TrainQuestion) -> None:
 
 def _space(question: TrainQuestion) -> Space:
     space = parse_space(question.fix)
-    if "dtype" not in question.fix:
+    if question.dtype and "dtype" not in given_settings(question.fix):
         space = replace(space, words=replace(space.words, dtype=question.dtype))
     space = replace(space, force=question.force)
     if question.remat.strip():
@@ -302,4 +303,4 @@ def explained_job(plan: str, model: str, on: str, batch: str, seq: str, stack: s
     split, chips = read_scheme(plan, asked.piece), asked.piece.chips
     if split.chips != chips:
         raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
-    return asked.job(), split if "dtype" in plan else replace(split, dtype=dtype)
+    return asked.job(), split if "dtype" in given_settings(plan) else replace(split, dtype=dtype)

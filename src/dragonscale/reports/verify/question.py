@@ -17,19 +17,22 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.evidence.verify.request import MODES, Request
 from dragonscale.hardware import Slice, parse_slice
 from dragonscale.models import load_model
+from dragonscale.references import found
 from dragonscale.reports.train.question import read_batch
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.plan import read_setting as read_serving_setting
 from dragonscale.serving.plan_file import ENTRIES as SERVING_ENTRIES
 from dragonscale.tables import read_table
 from dragonscale.training.auto import AUTO, auto_stack
-from dragonscale.training.plan import Plan, parse_plan, read_field
+from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.plan_file import ENTRIES as TRAINING_ENTRIES
+from dragonscale.training.plan_file import load_training_file
 from dragonscale.training.stack import load_stack
 from dragonscale.units import parse, parse_count
 
 PROGRAMS = ("train", "prefill", "decode")
 _SERVING_ONLY = ("spread", "weights", "kv", "compute", "attention", "width")
-_ENTRIES = ("stack", "run", *SERVING_ENTRIES)
+_ENTRIES = tuple(dict.fromkeys((*TRAINING_ENTRIES, *SERVING_ENTRIES)))
 _LONGEST, _SMALLEST = 86400.0, 1e8
 
 
@@ -66,8 +69,8 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     """Check every flag; what cannot be used is refused in one sentence, before anything is compiled."""
     table = _plan_table(question.plan)
     program = _program(question, table)
-    model = question.model or _word(table, "model", question.plan)
-    where = question.on or _word(table, "slice", question.plan)
+    model = question.model or found(_word(table, "model", question.plan), question.plan)
+    where = question.on or found(_word(table, "slice", question.plan), question.plan)
     if not model:
         raise InputError("The plan does not say its model; give --model llama3-8b, or write it in the plan file.")
     if not where:
@@ -136,7 +139,7 @@ def _plan(question: VerifyQuestion, table: dict[str, Any], program: str) -> Plan
         return parse_plan(question.plan) if program == "train" else parse_serving_plan(question.plan)
     settings = {name: value for name, value in table["plan"].items() if value != ""}
     if program == "train":
-        return Plan(**{name: read_field(name, value) for name, value in settings.items()})
+        return load_training_file(question.plan).plan
     return ServingPlan(**{name: read_serving_setting(name, value) for name, value in settings.items()})
 
 

@@ -22,12 +22,11 @@ Everything is checked before JAX is loaded, so that a slip is answered in a blin
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.tables import read_table
-from dragonscale.training.plan import Plan, load_plan, parse_plan
+from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.plan_file import TrainingFile, is_plan_path, load_training_file
 
 DTYPES = ("bf16", "fp32")
 """What matrices may be multiplied in; weights are kept in fp32 either way."""
@@ -102,30 +101,11 @@ def learning_rate(run: RunSettings, done: int) -> float:
 
 def read_order(plan: str, model: str = "", on: str = "", changes: Mapping[str, Any] | None = None) -> Order:
     """What a plan file (or a plan written out) and flags ask for; flags come before the file."""
-    table: dict[str, Any] = {}
-    if plan.strip().endswith(".toml"):
-        table = read_table(Path(plan.strip()), "Plan file")
-        _check_names(table, plan)
-    found = load_plan(plan.strip()) if table else parse_plan(plan)
-    settings = {**table.get("run", {}), **(changes or {})}
+    saved = load_training_file(plan) if is_plan_path(plan) else TrainingFile(parse_plan(plan))
+    settings = {**saved.run, **(changes or {})}
     run = replace(RunSettings(), **{name: _read(name, value) for name, value in settings.items()})
-    order = Order(model or str(table.get("model", "")), on or str(table.get("slice", "")), found, run)
-    return check(replace(order, run=replace(run, dtype=run.dtype or found.dtype)))
-
-
-def _check_names(table: dict[str, Any], path: str) -> None:
-    for name in table:
-        if name not in ("model", "slice", "stack", "plan", "run"):
-            raise unknown(
-                f"part of the plan file {shorten(path)} called", name, ("model", "slice", "stack", "plan", "run")
-            )
-    for name in ("plan", "run"):
-        if not isinstance(table.get(name, {}), dict):
-            raise InputError(f"In the plan file {shorten(path)} {name!r} is not a table of settings.")
-    if "plan" not in table:
-        raise InputError(
-            f"The plan file {shorten(path)} has no table [plan]; write one, such as 'fsdp = 8' under [plan]."
-        )
+    order = Order(model or saved.model, on or saved.slice, saved.plan, run)
+    return check(replace(order, run=replace(run, dtype=run.dtype or saved.plan.dtype)))
 
 
 def _read(name: str, value: Any) -> Any:

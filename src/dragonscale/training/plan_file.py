@@ -1,0 +1,140 @@
+"""Training plans as TOML files: what `dscale train --save` writes, and `train --plan`, `verify` and
+`run train` read. With one of them nothing else has to be said.
+
+    model = "llama3-8b"       # or a path: relative to this file, or absolute
+    slice = "h100:8"
+    stack = "torchtitan"
+    tokens = "15T"            # of the whole run
+    price = "2.5/h"
+
+    [plan]
+    fsdp = 8
+    remat = "block"
+
+    [run]
+    batch = 128               # sequences of a step
+    seq = 8192                # tokens of a sequence
+
+Everything but the plan may be left out; a file without a `[plan]` table is a table of settings
+itself. The rest of `[run]` is for `dscale run train`, which checks it. An entry that is not known is
+refused with the nearest that is.
+"""
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.files import write_file
+from dragonscale.references import found, kept
+from dragonscale.tables import read_table, toml_value
+from dragonscale.training.plan import Plan, read_field, read_setting
+
+WORDS = ("model", "slice", "stack", "tokens", "price", "documents")
+NUMBERS = {"skew": (1.0, 1000.0), "capacity": (0.0, 1000.0)}
+"""What may be said of experts, and between which numbers it lies."""
+ENTRIES = (*WORDS, "skew", "plan", "run")
+RUN = (
+    "data", "steps", "batch", "seq", "learning_rate", "warmup", "final", "weight_decay", "clip", "seed", "checkpoints", "every",
+    "keep", "metrics", "dtype", "tokens", "capacity", "weights",
+)  # fmt: skip
+"""The names of a `[run]` table."""
+
+
+@dataclass(frozen=True)
+class TrainingFile:
+    """A plan and what it was made for; empty words and zeros say nothing. `named` are the settings that
+    were written, `run` the `[run]` table as it was written."""
+
+    plan: Plan
+    model: str = ""
+    slice: str = ""
+    stack: str = ""
+    tokens: str = ""
+    price: str = ""
+    documents: str = ""
+    batch: int = 0
+    seq: int = 0
+    skew: float = 0.0
+    capacity: float = 0.0
+    named: frozenset[str] = frozenset()
+    run: dict[str, Any] = field(default_factory=dict)
+
+
+def is_plan_path(text: object) -> bool:
+    """Whether a plan as it is written is the path of a file."""
+    return isinstance(text, str) and text.strip().endswith(".toml")
+
+
+def load_training_file(path: str | Path) -> TrainingFile:
+    """A plan file, every entry of it checked."""
+    path, shown = str(path).strip(), shorten(str(path).strip())
+    table = read_table(Path(path), "Plan file")
+    settings = table.get("plan")
+    if settings is None:
+        settings = {name: value for name, value in table.items() if name not in ENTRIES}
+    else:
+        _check_names(table, ENTRIES, f"entry of the plan file {shown} called")
+    run = table.get("run", {})
+    for name, value in (("plan", settings), ("run", run)):
+        if not isinstance(value, dict):
+            raise InputError(f"In the plan file {shown} {name!r} is not a table of settings.")
+    _check_names(run, RUN, f"setting of [run] in the plan file {shown} called")
+    words = {name: _word(table.get(name, ""), name, shown) for name in WORDS}
+    words |= {name: found(words[name], path) for name in ("model", "slice")}
+    read = dict(read_setting(f"{name}={value}", path) for name, value in settings.items())
+    return TrainingFile(
+        replace(Plan(), **{name: read_field(name, value) for name, value in read.items()}),
+        **words,
+        batch=_count(run.get("batch", 0), "batch", shown),
+        seq=_count(run.get("seq", 0), "seq", shown),
+        skew=_number(table.get("skew", 0), "skew", shown),
+        capacity=_number(run.get("capacity", 0), "capacity", shown),
+        named=frozenset(read),
+        run=run,
+    )
+
+
+def _check_names(table: dict[str, Any], known: tuple[str, ...], what: str) -> None:
+    for name in table:
+        if name not in known:
+            raise unknown(what, name, known)
+
+
+def _word(value: Any, name: str, shown: str) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool) and name in ("tokens", "documents"):
+        return f"{value:.17g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, str):
+        raise InputError(f"In the plan file {shown} {name} is {shorten(value)}; write it as text.")
+    return value
+
+
+def _count(value: Any, name: str, shown: str) -> int:
+    what = {"batch": "sequences", "seq": "tokens"}[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1 or not 0 <= value <= 10**12:
+        raise InputError(f"In [run] of the plan file {shown} {name} is {shorten(value)}; write a number of {what}.")
+    return int(value)
+
+
+def _number(value: Any, name: str, shown: str) -> float:
+    least, most = NUMBERS[name]
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise InputError(
+            f"In the plan file {shown} {name} is {shorten(value)}; write a number from {least:g} to {most:g}."
+        )
+    return float(value)
+
+
+def save_training_file(saved: TrainingFile, path: str | Path) -> None:
+    """Write a plan with all it was made for."""
+    words = {name: getattr(saved, name) for name in WORDS}
+    words |= {name: kept(words[name], path) for name in ("model", "slice")}
+    words["skew"] = saved.skew if saved.skew != 1 else 0
+    run = {"batch": saved.batch, "seq": saved.seq, "capacity": saved.capacity, **saved.run}
+    plan = {one.name: getattr(saved.plan, one.name) for one in fields(saved.plan)}
+    lines = [f"{name} = {toml_value(value)}" for name, value in words.items() if value]
+    lines += ["", "[plan]", *(f"{name} = {toml_value(value)}" for name, value in plan.items())]
+    lines += ["", "[run]", *(f"{name} = {toml_value(value)}" for name, value in run.items() if value)]
+    write_file(path, "\n".join(lines) + "\n", "The plan")

@@ -1,0 +1,144 @@
+"""Plan files handed from command to command: what one saves the others read, from any folder."""
+
+import json
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragonscale.cli import main
+from dragonscale.reports.verify.question import VerifyQuestion, read_question
+from dragonscale.runtime.train.settings import RunSettings, read_order
+from dragonscale.training.plan_file import RUN, load_training_file
+
+NAME = 'my "model"\t\x7f\x1b[31m é'
+PLAN = '{}\n[plan]\nfsdp = 8\nremat = "block"\ndtype = "fp8"\n'
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model and a chip of its own, half a preset's layers and twice its bandwidth."""
+    (tmp_path / "mine").mkdir()
+    text = json.dumps(NAME, ensure_ascii=False).replace("\x7f", "\\u007f")
+    (tmp_path / "mine" / "llama3-8b.toml").write_text(f'base = "llama3-8b"\nname = {text}\nnum_hidden_layers = 16\n')
+    (tmp_path / "mine" / "chip.toml").write_text('base = "h100"\nname = "mygpu"\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def answered(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
+    assert main([*words, "--json"]) in (0, 4)
+    told = capsys.readouterr()
+    return json.loads(told.out), told.err
+
+
+@pytest.mark.parametrize("folder", ["mine", "elsewhere/plans"])
+def test_a_saved_training_plan_needs_nothing_else(
+    folder: str, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / folder).mkdir(parents=True, exist_ok=True)
+    asked = ["train", "mine/llama3-8b.toml", "--on", "mine/chip.toml:8", "--batch", "64seq", "--seq", "4096"]
+    further = ["--dtype", "fp8", "--tokens", "1T", "--price", "2/h", "--stack", "torchtitan", "--top", "1"]
+    saved, _ = answered([*asked, *further, "--save", f"{folder}/p.toml"], capsys)
+    written = tomllib.loads((own / folder / "p.toml").read_text())
+    assert (written["model"] == "./llama3-8b.toml") == (folder == "mine")
+    monkeypatch.chdir("/")
+    path = str(own / folder / "p.toml")
+    again, notes = answered(["train", "--plan", path, "--alone"], capsys)
+    assert notes == ""
+    assert (again["model"], again["slice"]) == (NAME, "mygpu:8")
+    for name in ("plan", "step_s", "cost_usd", "days", "stack"):
+        assert again["plans"][0][name] == saved["plans"][0][name]
+
+    changed, notes = answered(
+        ["train", "--plan", path, "--alone", "--batch", "128seq", "--dtype", "bf16", "--remat", "block"], capsys
+    )
+    assert changed["workload"]["sequences"] == 128
+    assert (changed["plans"][0]["plan"]["dtype"], changed["plans"][0]["plan"]["remat"]) == ("bf16", "block")
+    for said in ("64seq for --batch; 128seq is taken", "fp8 for --dtype; bf16 is taken", "for --remat; block is taken"):
+        assert said in notes
+
+    request = read_question(VerifyQuestion(path)).request
+    assert (request.program, request.batch, request.sequence) == ("train", 64, 4096)
+    assert Path(request.model).name == "llama3-8b.toml"
+    order = read_order(path, changes={"data": ["x.bin"], "steps": 1, "dtype": "bf16"})
+    assert (order.run.batch, order.run.seq, order.slice) == (64, 4096, request.slice)
+
+
+def test_a_saved_serving_plan_keeps_its_own_model(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["serve", "mine/llama3-8b.toml", "--on", "mine/chip.toml:1", "--prompt", "512", "--output", "64"]
+    served, _ = answered([*asked, "--batch", "8", "--save", "mine/s.toml"], capsys)
+    monkeypatch.chdir("/")
+    found, _ = answered(["simulate", str(own / "mine" / "s.toml"), "--requests", "200"], capsys)
+    assert found["model"] == NAME
+    assert found["latency"]["tpot_s"]["mean"] == pytest.approx(served["configs"][0]["tpot_s"], rel=0.25)
+
+
+STRAY = {
+    "entry": ('modle = "gpt2"', "did you mean 'model'"),
+    "table": ("[rnu]\nbatch = 8", "did you mean 'run'"),
+    "setting of a run": ("[run]\nbacth = 8", "did you mean 'batch'"),
+    "batch": ("[run]\nbatch = 1.5", "write a number of sequences"),
+    "nan": ("skew = nan", "from 1 to 1000"),
+    "model": ("model = 3", "write it as text"),
+    "digits": (f"[run]\nseq = {'9' * 5000}", "not valid TOML"),
+}
+
+
+@pytest.mark.parametrize("case", STRAY)
+def test_what_a_plan_file_should_not_say_is_refused(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stray, expected = STRAY[case]
+    path = tmp_path / "p.toml"
+    path.write_text(PLAN.format(stray))
+    given = ["--on", "h100:8", "--batch", "64seq", "--seq", "1024"]
+    assert main(["train", "gpt2", *given, "--plan", str(path)]) == 2
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("plan", "flags", "expected"),
+    [
+        ("tp8 fp8", ["--dtype", "bf16"], "has dtype=fp8, and --dtype is bf16"),
+        ("tp8 block", ["--remat", "none,selective"], "has remat=block, and --remat is none,selective"),
+        ("tp8", ["--fix", "tp4"], "has tensor=8, and --fix says tensor=4"),
+        ("tp8", ["--rank", "cost"], "--rank cost orders plans"),
+    ],
+)
+def test_flags_that_contradict_a_plan_are_refused(
+    plan: str, flags: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--on", "h100:8", "--batch", "64seq", "--seq", "1024", "--alone"]
+    assert main(["train", "llama3-8b", *given, "--plan", plan, *flags]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_path_with_a_word_in_it_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dtype").mkdir()
+    found = []
+    for path in (tmp_path / "p.toml", tmp_path / "dtype" / "p.toml"):
+        path.write_text(PLAN.format('model = "llama3-8b"\nslice = "h100:8"') + "[run]\nbatch = 64\nseq = 1024\n")
+        found.append(answered(["train", "--plan", str(path), "--alone"], capsys)[0]["plans"][0])
+    assert found[0] == found[1]
+    assert found[0]["plan"]["dtype"] == "fp8"
+
+
+def test_a_question_says_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "llama3-8b", "--on", "h100:8", "--seq", "1024"]) == 2
+    assert "--batch, the tokens (4M) or sequences (512seq) of a step" in capsys.readouterr().err
+
+
+def test_the_names_of_a_run_are_those_it_takes() -> None:
+    assert set(RUN) == {field.name for field in fields(RunSettings)}
+
+
+def test_a_file_without_tables_is_settings(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text('model = "gpt2"\ntp = 8\n')
+    found = load_training_file(path)
+    assert (found.model, found.plan.tensor, found.named) == ("gpt2", 8, {"tensor"})
