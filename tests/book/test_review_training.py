@@ -1,6 +1,7 @@
 """Questions about training that were answered wrongly once: `explain train` takes its answers from the real plan's ledger."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from dragonscale.training.evaluation import Job, judge_one, make_job
 from dragonscale.training.formulas import formula_verdict
 from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.stack import change
+from tests.book.test_review import Capsys, answered
 
 
 def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
@@ -136,3 +138,21 @@ def test_wrong_questions_are_refused_in_a_sentence(
     error = capsys.readouterr().err
     assert said.lower() in error.lower()
     assert "Traceback" not in error
+
+
+def test_5_the_format_of_activations_on_the_wire_is_said_and_can_be_set(capsys: Capsys) -> None:
+    """Half the bytes on the wire, half the tensor collectives; the matmuls stay as they are."""
+    asked = ("explain", "train", "tp", "--on", "v5e:4x4", "--model", "llama3-8b", "--batch", "1M", "--dtype", "int8")
+    wide, narrow = answered(capsys, *asked), answered(capsys, *asked, "--wire", "int8")
+
+    def term(report: Any, name: str) -> float:
+        return next(line["value_si"] for line in report["lines"] if line["name"] == name)
+
+    assert term(narrow, "tensor collectives") == pytest.approx(term(wide, "tensor collectives") / 2)
+    assert term(narrow, "mlp matmuls") == term(wide, "mlp matmuls")
+    assert any("activations in 2 bytes" in note for note in wide["notes"])
+
+
+def test_12_a_scheme_of_three_fits_a_small_slice(capsys: Capsys) -> None:
+    report = answered(capsys, "explain", "train", "dp+fsdp+tp", "--on", "v5e:4x4", "--model", "llama3-8b")
+    assert "data=4,fsdp=2,tensor=2" in report["subject"]

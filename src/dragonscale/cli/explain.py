@@ -103,6 +103,7 @@ def explain_train(
         Parameter(help="The software: megatron, torchtitan, maxtext, dragonscale, generic …; auto: what people run."),
     ] = "auto",
     dtype: Annotated[str, Parameter(help="What matrices are multiplied in: bf16, fp8, int8 …")] = "bf16",
+    wire: Annotated[str, Parameter(help="Format of activations between chips; the stack's without it (bf16).")] = "",
     line: Annotated[
         str,
         Parameter(help="One line, term, tensor or part of memory: U+G, 'mlp matmuls', tensor, all_gather, optimizer …"),
@@ -117,7 +118,7 @@ def explain_train(
     from dragonscale.reports.train.question import explained_job
 
     job, split = explained_job(plan, model, on, batch, seq, stack, dtype)
-    return _show(explained(job, split, line, solve), json)
+    return _show(explained(job, split, line, solve, wire), json)
 
 
 def explain_serve(
@@ -126,7 +127,7 @@ def explain_serve(
     *,
     on: Annotated[str, Parameter(name="--on", help="A chip (h100) or a slice (v5e:4x4).")] = "",
     prompt: Annotated[str, Parameter(help="Tokens of a prompt.")] = "2048",
-    output: Annotated[str, Parameter(help="Tokens of an answer.")] = "512",
+    output: Annotated[str, Parameter(help="Output tokens.")] = "512",
     ttft: Annotated[str, Parameter(help="The time to the first token that must be met.")] = "",
     tpot: Annotated[str, Parameter(help="The time per output token that must be met.")] = "",
     engine: Annotated[

@@ -68,7 +68,7 @@ def _width(move: Move, costing: Costing) -> float:
     if move.what == "gradient":
         scattered = costing.plan.zero == 3 and move.step.kind == "reduce_scatter"
         return (state.scatter_bytes if scattered else state.reduce_bytes) / 2
-    return 1.0
+    return state.activation_bytes / 2
 
 
 def _move_line(
@@ -110,7 +110,8 @@ def _ring_lines(
     ring = mesh.size(*step.axes)
     hops = (ring if gradient else ring - 1) * (ring > 1)
     piece = local_bytes(step.after if gradient else step.before, sizes, mesh)
-    piece = piece * (costing.stack.state.ring_gradient_bytes / 2 if gradient else 1.0)
+    state = costing.stack.state
+    piece = piece * (state.ring_gradient_bytes if gradient else state.activation_bytes) / 2
     hop = replace(move, step=replace(step, kind="permute"))
     line = _move_line(hop, reading, piece, piece, wires, costing, hops)
     yield line

@@ -105,6 +105,9 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of the master copy of a weight."""
     ring_gradient_bytes: float = 2.0
     """Bytes of the gradients of keys and values on their way round a ring."""
+    activation_bytes: float = 2.0
+    """Bytes of an activation, or its gradient, between chips: bf16 even where matmuls are narrower, which every published stack does
+    for the collectives of tensor, context and expert parallelism."""
     narrow_gathers: bool = False
     """Whether weights travel in the plan's narrow format."""
     narrow_weights: bool = False

@@ -182,7 +182,8 @@ def layer_counts(program: Program) -> dict[str, int]:
 def send_bytes(setting: Setting, microbatch: Number, mesh: Mesh) -> Number:
     """Bytes that a chip hands to the next stage."""
     d = setting.program.sections[0].dims["d"]
-    return microbatch * setting.sequence * d * 2 / (mesh.size("context") * mesh.size("tensor"))
+    moved = microbatch * setting.sequence * d * setting.stack.state.activation_bytes
+    return moved / (mesh.size("context") * mesh.size("tensor"))
 
 
 def send_seconds(

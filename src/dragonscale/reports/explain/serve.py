@@ -111,12 +111,12 @@ def _overview(asked: ServeAsked, config: Config, phases: list[_Phase]) -> Iterat
     """Each term of both iterations and each part of the memory; then what follows from them."""
     seconds: dict[str, float] = {}
     for phase in phases:
-        terms = {_term_name(name): term.roofline for name, term in phase.cost.terms.items()}
+        terms = {_term_name(name, phase.name): term.roofline for name, term in phase.cost.terms.items()}
         wires = {f"{phase.axes(axes)} collectives": wire.lower for axes, wire in phase.cost.wires.items()}
         for name, formula in (terms | wires).items():
             if formula > 0:
                 yield phase.say(f"{phase.name}: {name}", formula, "s")
-        parts = {symbol(name.replace(" ", "_")): float(term) for name, term in terms.items()}
+        parts = {symbol(name.split(" (")[0].replace(" ", "_")): float(term) for name, term in terms.items()}
         total = sum(parts)
         yield formula_line(f"{phase.name}, kernel by kernel at datasheet rates", total, parts, "s")
         seconds[phase.name] = sum(parts.values())
@@ -125,14 +125,17 @@ def _overview(asked: ServeAsked, config: Config, phases: list[_Phase]) -> Iterat
     yield from _rates(asked, config, seconds)
 
 
-def _term_name(name: str) -> str:
-    return "attention over keys" if name == "scores" else name
+def _term_name(name: str, phase: str) -> str:
+    """What attention itself is called: of a prompt its matmuls count, of a decode step the cache it reads."""
+    if name == "scores":
+        return "decode attention (KV reads)" if phase == "decode" else "prompt attention (QK, softmax, PV)"
+    return "attention projections" if name == "attention" else name
 
 
 def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iterator[FormulaLine]:
     """What the two iterations make of requests, at best."""
     known = {"d": seconds["decode"], "p": seconds["prefill"], "B": config.batch, "O": asked.ask.output}
-    known |= {"N": config.chips} | ({"usd": config.piece.chip.price} if config.piece.chip.price is not None else {})
+    known |= {"chips": config.chips} | ({"usd": config.piece.chip.price} if config.piece.chip.price is not None else {})
     of: dict[str, Any] = {name: symbol(name) for name in known}
     values = {of[name]: float(value) for name, value in known.items()}
     ranks = config.plan.data * config.plan.pipe
@@ -141,11 +144,11 @@ def _rates(asked: ServeAsked, config: Config, seconds: dict[str, float]) -> Iter
         tpot = of["d"] + of["p"] / ranks * (of["B"] - 1) / (of["O"] - 1)
         yield formula_line("TPOT at best, the prompts of B - 1 others between the steps", tpot, values, "s")
         yield formula_line(
-            "tokens/s per chip while decoding, at best", of["B"] / (of["d"] * of["N"]), values, "count/s"
+            "tokens/s per chip while decoding, at best", of["B"] / (of["d"] * of["chips"]), values, "count/s"
         )
     yield formula_line("requests/s at best", state.requests, values, "count/s")
     if "usd" in of:
-        cost = usd_per_million(state.requests * of["O"], of["N"], of["usd"])
+        cost = usd_per_million(state.requests * of["O"], of["chips"], of["usd"])
         yield formula_line("dollars per million output tokens at best", cost, values, "USD")
 
 
@@ -208,7 +211,7 @@ def _notes(asked: ServeAsked, config: Config, phases: list[_Phase], shown: list[
         f"{render(float(state.tpot), 's')}, {config.tokens_per_chip:,.0f} tokens/s per chip, largest batch "
         f"{config.most:,}."
     )
-    single = ["An answer of one token has no decode step: it is the prefill's."] if asked.ask.output == 1 else []
+    single = ["One output token has no decode step: it is the prefill's."] if asked.ask.output == 1 else []
     return [
         f"Letters: {', '.join(rates)}",
         f"B sequences of S cached tokens, prompts of T new tokens, outputs of O. Weights in {plan.weights}, matmuls in "

@@ -6,40 +6,43 @@ expected of the step is told beside them.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.formula import expression
-from dragonscale.hardware import Slice
+from dragonscale.hardware import Slice, dtype_bytes
 from dragonscale.plan.letters import Letters
 from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, formula_text
 from dragonscale.training.crossings import Crossing, crossings
 from dragonscale.training.evaluation import Job, Verdict, judge_one
 from dragonscale.training.formulas import formula_verdict
 from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.stack import change
 from dragonscale.training.step_ledger import WIRES
 from dragonscale.units import render
 
 SCHEMES = {
     "dp": "data", "ddp": "data", "fsdp": "fsdp", "tp": "tensor", "cp": "context", "ep": "expert", "pp": "pipe",
 }  # fmt: skip
-INNER = 8
-"""Chips that a further scheme gets beside the first, or as many as a node has."""
+INNER = (8, 4, 2)
+"""Chips that each further scheme gets beside the first: the most that leave it two."""
 QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes"), ("wire_bytes", "bytes sent", "bytes"))
 
 
 def read_scheme(text: str, piece: Slice) -> Plan:
-    """A plan, or the name of a scheme (`fsdp`, `dp+tp`, `fsdp+ep+tp`) spread over a slice: the first takes what the others, of eight
-    chips each, leave.
+    """A plan, or the name of a scheme (`fsdp`, `dp+tp`, `fsdp+ep+tp`) spread over a slice: the first takes what the others, of at most
+    eight chips each, leave.
 
     >>> from dragonscale.hardware import parse_slice
     >>> print(read_scheme("fsdp+tp", parse_slice("h100:512")), "|", read_scheme("dp", parse_slice("v5p:4x4x4")))
     fsdp=64,tensor=8 | data=64,zero=1
     >>> print(read_scheme("pp4 cp2 ep8 z1", parse_slice("h100:64")))
     context=2,expert=8,pipe=4,zero=1
+    >>> print(read_scheme("dp+fsdp+tp", parse_slice("v5e:4x4")))
+    data=4,fsdp=2,tensor=2
     """
     if "[" in text:
         raise InputError(
@@ -51,12 +54,15 @@ def read_scheme(text: str, piece: Slice) -> Plan:
     for name in names:
         if name not in SCHEMES:
             raise unknown("parallelism called", name, SCHEMES)
-    sizes: dict[str, Any] = {SCHEMES[name]: INNER for name in names[1:]}
-    left = piece.chips // INNER ** len(sizes)
-    if left < 1:
-        least = INNER ** (len(names) - 1)
-        raise InputError(f"{shorten(text)} needs at least {least} chips and {piece} has {piece.chips}.")
-    return Plan(**({SCHEMES[names[0]]: left} | sizes), zero=3 if "fsdp" in names else 1)
+    if len({SCHEMES[name] for name in names}) < len(names):
+        raise InputError(f"{shorten(text)} names one parallelism twice; each takes part once.")
+    others = len(names) - 1
+    inner = next((one for one in INNER if piece.chips % one**others == 0 and piece.chips >= 2 * one**others), 0)
+    if not inner and others:
+        raise InputError(f"{shorten(text)} needs at least {2 ** len(names)} chips and {piece} has {piece.chips}.")
+    sizes: dict[str, Any] = {SCHEMES[name]: inner for name in names[1:]}
+    sizes[SCHEMES[names[0]]] = piece.chips // inner**others
+    return Plan(**sizes, zero=3 if "fsdp" in names else 1)
 
 
 @dataclass(frozen=True)
@@ -74,9 +80,11 @@ class _Formulas:
         return formula_line(name, sympy.factor_terms(expression(number)), self.values, unit)
 
 
-def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "") -> Explanation:
+def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: str = "") -> Explanation:
     """All terms of a step and parts of its memory, or the lines, terms and tensors of a name; with `solve`, where wires and compute take
-    equally long."""
+    equally long. `wire` is the format of activations between chips, where it is not the stack's."""
+    if wire:
+        job = replace(job, stack=change(job.stack, "state", activation_bytes=float(dtype_bytes(wire))))
     found = _Formulas(job, plan, *formula_verdict(job, plan))
     wanted = [name.strip() for name in solve.split(",")] if solve else ["batch"]
     solved = crossings(found.verdict, found.letters, wanted, plan)
@@ -137,21 +145,28 @@ def _named(found: _Formulas, name: str) -> Iterator[FormulaLine]:
 def _solution(one: Crossing) -> FormulaLine:
     text = formula_text(one.formula) if one.formula is not None else ""
     unit = {"batch": "tokens", "seq": "tokens", "chips": "chips"}.get(one.variable, "degree")
-    return FormulaLine(f"{one.term}: {one.variable}", text, text, f"{one.value:,.4g}", one.value, unit)
+    return FormulaLine(f"{one.term}: {one.variable}", text, text, _size(one.value, unit), one.value, unit)
+
+
+def _size(value: float | None, unit: str) -> str:
+    """Tokens are whole; a degree that is solved for is not."""
+    return f"{value:,.0f}" if unit.strip() == "tokens" else f"{value:,.4g}"
 
 
 def _told(one: Crossing) -> str:
     """A crossover in words."""
     hides, they = ("hide", "they do") if one.term.endswith("s") else ("hides", "it does")
-    if one.value is None:
+    whole = one.variable in ("batch", "seq")
+    if one.value is None or (one.value < 1 and not whole):  # no degree is below one
+        always = one.hides in ("always", "above")
         size = one.variable if one.variable in ("batch", "seq", "chips") else f"{one.variable} degree"
-        return f"{one.term} {'' if one.hides == 'always' else 'never '}{hides} under compute whatever the {size}"
+        return f"{one.term} {'' if always else 'never '}{hides} under compute whatever the {size}"
     sign = ">" if one.hides == "above" else "<"
     unit = {"batch": " tokens", "seq": " tokens"}.get(one.variable, "")
     here = "" if (one.here > one.value) == (one.hides == "above") else " not"
     formula = f"{formula_text(one.formula)} = " if one.formula is not None else ""
-    limit = f"{one.term} {hides} under compute if {one.variable} {sign} {formula}{one.value:,.4g}{unit}"
-    return f"{limit}; here {one.here:,.6g}, so {they}{here}"
+    limit = f"{one.term} {hides} under compute if {one.variable} {sign} {formula}{_size(one.value, unit)}{unit}"
+    return f"{limit}; here {_size(one.here, unit)}, so {they}{here}"
 
 
 def _notes(found: _Formulas) -> list[str]:
@@ -174,5 +189,21 @@ def _notes(found: _Formulas) -> list[str]:
         f"expected {expected}.",
         "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the model's dims, "
         f"L its layers; mesh axes by their names; {', '.join(rates)}.",
+        *_formats(found),
         f"Bound by {bound} at datasheet rates.",
     ]
+
+
+def _formats(found: _Formulas) -> list[str]:
+    """In how many bytes things travel, as far as something does."""
+    moving = {line.carries for line in found.verdict.ledger.lines if float(line.wire_bytes)}
+    state, plan = found.job.stack.state, found.plan
+    weight = min(2.0, dtype_bytes(plan.dtype)) if state.narrow_gathers else 2.0
+    widths = {
+        "activation": ("activations", state.activation_bytes),
+        "weight": ("weights", weight),
+        "gradient": ("gradients", state.scatter_bytes if plan.zero == 3 else state.reduce_bytes),
+    }
+    told = [f"{name} in {bytes_:g} bytes" for kind, (name, bytes_) in widths.items() if kind in moving]
+    also = "; --wire takes another format for activations" if "activation" in moving else ""
+    return [f"Matmuls in {plan.dtype}. Between chips travel {', '.join(told)}{also}."] if told else []
