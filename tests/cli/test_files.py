@@ -15,6 +15,8 @@ import pytest
 
 from dragonscale.cli import main
 from dragonscale.errors import InputError
+from dragonscale.evidence.verify import compiling
+from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.files import write_file
 from dragonscale.rooflines.chart import save_chart
 
@@ -184,3 +186,24 @@ def test_names_from_files_do_not_reach_the_terminal_raw(tmp_path: Path, capsys: 
         assert all(one.isprintable() or one == "\n" for one in shown)
     main(["chips", str(chip), "--json"])
     assert json.loads(capsys.readouterr().out)["title"] == HOSTILE
+
+
+def test_what_was_compiled_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was edited, or another of the same name, is compiled anew."""
+    compiled: list[str] = []
+
+    def run(request: Request, *_: object) -> Made:
+        compiled.append(request.model)
+        return Made({}, float(len(compiled)), 0.0)
+
+    monkeypatch.setenv("DRAGONSCALE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiling, "_run", run)
+    monkeypatch.setattr(compiling, "check_installed", lambda _: None)
+    request = Request("train", "config.toml", "chip.toml:8", "fsdp=8", 8, 1024)
+    for folder, layers, hbm in (("a", 2, 80), ("a", 2, 80), ("a", 4, 80), ("a", 2, 80), ("b", 4, 80), ("b", 4, 96)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / folder)
+        Path("config.toml").write_text(f'base = "gpt2"\nname = "mine"\nn_layer = {layers}\n')
+        Path("chip.toml").write_text(f'base = "h100"\nname = "mygpu"\n[memory.hbm]\ncapacity = "{hbm}GB"\n')
+        compiling.compile_apart(request)
+    assert len(compiled) == 3  # two layers, four, and four with more memory

@@ -13,17 +13,17 @@ from dragonscale.reports.verify.question import VerifyQuestion, read_question
 from dragonscale.runtime.train.settings import RunSettings, read_order
 from dragonscale.training.plan_file import RUN, load_training_file
 
-NAME = 'my "model"\t\x7f\x1b[31m é'
+NAME = "my model é"
+OWN = 'mine "own"\t'
 PLAN = '{}\n[plan]\nfsdp = 8\nremat = "block"\ndtype = "fp8"\n'
 
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a model and a chip of its own, half a preset's layers and twice its bandwidth."""
-    (tmp_path / "mine").mkdir()
-    text = json.dumps(NAME, ensure_ascii=False).replace("\x7f", "\\u007f")
-    (tmp_path / "mine" / "llama3-8b.toml").write_text(f'base = "llama3-8b"\nname = {text}\nnum_hidden_layers = 16\n')
-    (tmp_path / "mine" / "chip.toml").write_text('base = "h100"\nname = "mygpu"\n')
+    (tmp_path / OWN).mkdir()
+    (tmp_path / OWN / "llama3-8b.toml").write_text(f'base = "llama3-8b"\nname = "{NAME}"\nnum_hidden_layers = 16\n')
+    (tmp_path / OWN / "chip.toml").write_text('base = "h100"\nname = "mygpu"\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -34,16 +34,16 @@ def answered(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[dict
     return json.loads(told.out), told.err
 
 
-@pytest.mark.parametrize("folder", ["mine", "elsewhere/plans"])
+@pytest.mark.parametrize("folder", [OWN, "elsewhere/plans"])
 def test_a_saved_training_plan_needs_nothing_else(
     folder: str, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own / folder).mkdir(parents=True, exist_ok=True)
-    asked = ["train", "mine/llama3-8b.toml", "--on", "mine/chip.toml:8", "--batch", "64seq", "--seq", "4096"]
+    asked = ["train", f"{OWN}/llama3-8b.toml", "--on", f"{OWN}/chip.toml:8", "--batch", "64seq", "--seq", "4096"]
     further = ["--dtype", "fp8", "--tokens", "1T", "--price", "2/h", "--stack", "torchtitan", "--top", "1"]
     saved, _ = answered([*asked, *further, "--save", f"{folder}/p.toml"], capsys)
     written = tomllib.loads((own / folder / "p.toml").read_text())
-    assert (written["model"] == "./llama3-8b.toml") == (folder == "mine")
+    assert (written["model"] == "./llama3-8b.toml") == (folder == OWN)
     monkeypatch.chdir("/")
     path = str(own / folder / "p.toml")
     again, notes = answered(["train", "--plan", path, "--alone"], capsys)
@@ -70,10 +70,10 @@ def test_a_saved_training_plan_needs_nothing_else(
 def test_a_saved_serving_plan_keeps_its_own_model(
     own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["serve", "mine/llama3-8b.toml", "--on", "mine/chip.toml:1", "--prompt", "512", "--output", "64"]
-    served, _ = answered([*asked, "--batch", "8", "--save", "mine/s.toml"], capsys)
+    asked = ["serve", f"{OWN}/llama3-8b.toml", "--on", f"{OWN}/chip.toml:1", "--prompt", "512", "--output", "64"]
+    served, _ = answered([*asked, "--batch", "8", "--save", f"{OWN}/s.toml"], capsys)
     monkeypatch.chdir("/")
-    found, _ = answered(["simulate", str(own / "mine" / "s.toml"), "--requests", "200"], capsys)
+    found, _ = answered(["simulate", str(own / OWN / "s.toml"), "--requests", "200"], capsys)
     assert found["model"] == NAME
     assert found["latency"]["tpot_s"]["mean"] == pytest.approx(served["configs"][0]["tpot_s"], rel=0.25)
 

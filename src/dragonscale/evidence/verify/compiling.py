@@ -12,6 +12,7 @@ import platform
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.evidence.xla import gpu_target, tpu_target
 from dragonscale.files import write_file
 from dragonscale.hardware import parse_slice
+from dragonscale.models import load_model
 
 PYTHON = "DRAGONSCALE_COMPILER_PYTHON"
 CACHE = "DRAGONSCALE_CACHE"
@@ -48,7 +50,8 @@ def compile_apart(request: Request, timeout: float = 900.0, memory: float = 8e9,
 
 
 def _program_key(request: Request) -> str:
-    """Changes whenever the compilers or the code that makes and reads programs do."""
+    """Changes whenever the compilers, the code that makes and reads programs, or what the request names
+    do: a path says nothing of what is in its file."""
     import hashlib
 
     root = Path(__file__).parents[2]
@@ -67,11 +70,24 @@ def _program_key(request: Request) -> str:
     for folder in made_by:
         for path in sorted(path for path in (root / folder).rglob("*") if path.suffix in (".py", ".toml")):
             digest.update(path.read_bytes())
-    kind = parse_slice(request.slice).chip.kind
+    chip = parse_slice(request.slice).chip
+    digest.update(f"{asdict(load_model(request.model))} {asdict(chip)}".encode())
+    digest.update(_config(request.model))
+    kind = chip.kind
     names = ("jax", "jaxlib", "jax-cuda12-pjrt" if kind == "gpu" else "libtpu")
     digest.update(repr([_version(name) for name in names]).encode())
     digest.update(os.environ.get(PYTHON, "").encode())
     return digest.hexdigest()[:12]
+
+
+def _config(model: str) -> bytes:
+    """A user's own config: it says things that the program is made with and the model does not keep."""
+    path = Path(model)
+    with contextlib.suppress(OSError, ValueError):
+        path = path / "config.json" if path.is_dir() else path
+        if path.suffix.lower() in (".json", ".toml") and path.is_file():
+            return path.read_bytes()
+    return b""
 
 
 def _version(name: str) -> str:
