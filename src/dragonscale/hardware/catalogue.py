@@ -1,6 +1,8 @@
 """Chips by name: the built-in catalogue, or the path of a user's own file."""
 
 import functools
+import os
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -60,7 +62,25 @@ def _resolve(name: str) -> str:
     return _names()[spelling]
 
 
-@functools.cache
+def _remembered(load: Callable[[str], Chip]) -> Callable[[str], Chip]:
+    """Chips are loaded once; a user's own file again as soon as it is another file or has changed."""
+    known = functools.cache(lambda name, _: load(name))
+
+    @functools.wraps(load)
+    def loaded(name: str) -> Chip:
+        path, ending, _ = name.partition(".toml")
+        if not ending:
+            return known(name, None)
+        try:
+            found = os.stat(path + ending)
+        except (OSError, ValueError):
+            return load(name)  # which says why
+        return known(name, (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
+
+    return loaded
+
+
+@_remembered
 def load_chip(name: str) -> Chip:
     """A chip by name (`v5p`, `h100`), alias, or path of a TOML file.
 
