@@ -67,8 +67,11 @@ def _ways(line) -> list[str]:
     for number, way in enumerate(line.strategies, 1):
         total = amount(way.wire_bytes_per_chip, "bytes")
         head = f"  {number}. {'cheapest' if number == 1 else 'or'}: {total} sent per chip"
-        if isinstance(way.lower_s, float):
+        if way.bound_by:
             head += f", {amount(way.lower_s, 's')} at best, bound by {way.bound_by}"
+        if not way.computes and not way.collectives:
+            lines.append("  free: each chip keeps its part of what it has")
+            continue
         lines.append(head)
         if isinstance(way.lower_s, float) and way.computes:
             times = {"compute": way.math_s, "HBM": way.hbm_s, "network": way.comms_s}
@@ -76,8 +79,11 @@ def _ways(line) -> list[str]:
             lines.append(f"     {parts}")
         lines += [f"     {_move(row)}" for row in way.collectives if row.when == "before"]
         if way.computes:
-            work = f"{amount(way.flops_per_chip, 'FLOP')} and {amount(way.hbm_bytes_per_chip, 'bytes')} of HBM per chip"
-            lines.append(f"     multiply {way.local}, {work}")
+            read, written = (
+                amount(held, "bytes") for held in (way.hbm_read_bytes_per_chip, way.hbm_written_bytes_per_chip)
+            )
+            work = f"{amount(way.flops_per_chip, 'FLOP')} per chip, {read} read, {written} written"
+            lines.append(f"     matmul {way.local}: {work}")
         then = "then " if way.computes else ""
         lines += [f"     {then}{_move(row)}" for row in way.collectives if row.when == "after"]
         if not way.collectives:

@@ -55,6 +55,8 @@ class StrategyRow(msgspec.Struct):
     local: str
     computes: bool
     flops_per_chip: Value
+    hbm_read_bytes_per_chip: Value
+    hbm_written_bytes_per_chip: Value
     hbm_bytes_per_chip: Value
     repeated_over: list[str]
     wire_bytes_per_chip: Value
@@ -141,13 +143,20 @@ def _strategy_row(strategy: Strategy, sizes: dict[str, Number], mesh: Mesh) -> S
         collectives=_rows(list(strategy.collectives), sizes, mesh, before),
         free_slices=[str(step) for step in strategy.steps if step.free], local=str(strategy.local),
         computes=not strategy.is_reshard, flops_per_chip=shown(strategy.flops(sizes, mesh)),
+        hbm_read_bytes_per_chip=shown(strategy.hbm_read(sizes, mesh)),
+        hbm_written_bytes_per_chip=shown(strategy.hbm_written(sizes, mesh)),
         hbm_bytes_per_chip=shown(strategy.hbm_bytes(sizes, mesh)), repeated_over=list(strategy.replicated),
         wire_bytes_per_chip=shown(strategy.wire_bytes(sizes, mesh)), math_s=each.get("compute"),
         hbm_s=each.get("HBM"), comms_s=each.get("network"),
         lower_s=shown(strategy.lower_seconds(sizes, mesh, EXACT)) if times else None,
         upper_s=shown(sum(times.values())) if times else None,
-        bound_by=max(times, key=lambda name: times[name]) if known else None,
+        bound_by=_slowest(times) if known else None,
     )  # fmt: skip
+
+
+def _slowest(times: dict[str, Number]) -> str | None:
+    """The resource that takes longest; none where nothing takes any time, as for a reshard that keeps parts of what is there."""
+    return max(times, key=lambda name: times[name]) if any(times.values()) else None
 
 
 def _pass(planned: list[PlannedEinsum], sizes: dict[str, Number], mesh: Mesh) -> list[MoveRow]:
@@ -171,13 +180,19 @@ def _rows(steps: list[Step], sizes: dict[str, Number], mesh: Mesh, before: list[
 
 def _advice(lines: list[LineReport], free: list[str], on: str) -> str:
     best = [line.strategies[0] for line in lines]
-    names = [f"{row.collective} over {', '.join(row.axes)}" for way in best for row in way.collectives]
-    needed = f"Needs {'; '.join(names) if names else 'nothing'}"
+    names = [
+        f"{row.collective} of {row.array.split('[')[0].split(':')[0] or row.array} over {', '.join(row.axes)}"
+        for way in best
+        for row in way.collectives
+    ]
+    needed = f"Needs {'; '.join(names) if names else 'no communication'}"
     if not on:
         return f"{needed}; add --on CHIP for times."
     if free:
         return f"{needed}; give sizes (--sizes {free[0]}=…) to see what bounds it."
     if not any(way.computes for way in best):
+        if not names:
+            return "Free: each chip keeps its part of what it has."
         return f"{needed}; a reshard computes nothing, so the network alone takes the time."
     fields = {"compute": "math_s", "HBM": "hbm_s", "the network": "comms_s"}
     times = {name: sum(float(getattr(way, field) or 0) for way in best) for name, field in fields.items()}

@@ -78,12 +78,17 @@ class Strategy:
         assert mesh.chip is not None
         return self.flops(sizes, mesh) / mesh.chip.peak(compute_dtype(self.local))
 
+    def hbm_read(self, sizes: Sizes, mesh: Mesh) -> Number:
+        """Bytes that one chip reads for the local einsum: its blocks of the operands, once each."""
+        return 0 if self.is_reshard else sum(local_bytes(array, sizes, mesh) for array in self.local.operands)
+
+    def hbm_written(self, sizes: Sizes, mesh: Mesh) -> Number:
+        """Bytes that one chip writes: its block of the result."""
+        return 0 if self.is_reshard else local_bytes(self.local.output, sizes, mesh)
+
     def hbm_bytes(self, sizes: Sizes, mesh: Mesh) -> Number:
         """Bytes that one chip reads and writes for the local einsum; a reshard computes nothing."""
-        if self.is_reshard:
-            return 0
-        arrays = (*self.local.operands, self.local.output)
-        return sum(local_bytes(array, sizes, mesh) for array in arrays)
+        return self.hbm_read(sizes, mesh) + self.hbm_written(sizes, mesh)
 
     def seconds(self, sizes: Sizes, mesh: Mesh, options: Options = BOOK) -> dict[str, Number]:
         """The time of each resource: compute, HBM and the network."""

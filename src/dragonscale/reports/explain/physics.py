@@ -150,7 +150,27 @@ def explain_shard(expression: str, mesh: Mesh, sizes: dict[str, int]) -> Explana
         for name in times if way == "forward" else ():
             if name != "compute":
                 found += _crossings(f"compute = {name}", times["compute"], times[name], letters, values)
+    if mesh.chip is not None:
+        peak, dtype = _rate("C", letters), compute_dtype(there[0].line)
+        rates = [render(mesh.chip.peak(dtype), "FLOP/s"), render(mesh.chip.bandwidth("hbm"), "bytes/s")]
+        notes.append(f"{peak} = {rates[0]} ({dtype}), W_hbm = {rates[1]} of {mesh.chip.title}")
+        notes += _binding(lines)
     return Explanation(str(line), lines, [told(line) for line in found], notes, found)
+
+
+def _binding(lines: list[FormulaLine]) -> list[str]:
+    """What binds each pass, where its times are numbers and there are any."""
+    said: list[str] = []
+    for way in ("forward", "backward"):
+        times = {
+            line.name.partition("T_")[2]: line.value_si
+            for line in lines
+            if line.name.startswith(f"{way}: T_") and line.value_si is not None
+        }
+        if any(times.values()):
+            slowest = max(times, key=lambda name: times[name] or 0.0)
+            said.append(f"{way} bound by {'the network' if slowest == 'network' else slowest}")
+    return [f"{'; '.join(said).capitalize().replace('hbm', 'HBM')}."] if said else []
 
 
 def _pass_lines(
