@@ -20,6 +20,8 @@ pytest.importorskip("optax")
 pytest.importorskip("orbax.checkpoint")
 
 from dragonscale.cli import main
+from dragonscale.errors import InputError
+from dragonscale.runtime.train.checkpoints import Checkpoints
 from dragonscale.runtime.train.metrics import read_metrics
 from tests.runtime.tiny import CONFIGS
 
@@ -210,6 +212,31 @@ def test_checkpoints_of_another_run_are_not_taken(home: Path, capsys: pytest.Cap
     assert code == 2
     assert "The checkpoint of step 2 in" in said
     assert "delete its folder" in said
+
+
+def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    import jax
+
+    state = {"w": jax.numpy.arange(4096.0), "m": jax.numpy.ones((64, 64))}
+    kept = Checkpoints(str(tmp_path), 3, {"seed": 0})
+    for step in (1, 2, 3):
+        kept.save(step, state)
+    kept.finish(3)
+    newest = tmp_path / "3"
+    assert numpy.array_equal(kept.restore(state)["w"], state["w"])
+    tensors = [one for one in newest.rglob("*") if one.is_file() and one.parent.name == "d"]
+    for file in (*tensors, newest / "checksums.json"):
+        before = file.read_bytes()
+        place = len(before) // 2
+        file.write_bytes(before[:place] + bytes([before[place] ^ 1]) + before[place + 1 :])
+        with pytest.raises(InputError, match=r"of the checkpoint of step 3 in .* is not what was written") as refused:
+            kept.restore(state)
+        assert "the last good one is of step 2: delete 3 to go on from it." in str(refused.value)
+        file.write_bytes(before)
+    (newest / "checksums.json").unlink()  # as earlier versions left it
+    assert numpy.array_equal(kept.restore(state)["m"], state["m"])
+    kept.close()
+    assert len(tensors) > 1
 
 
 def test_a_full_disk_is_noticed_before_anything_is_written(

@@ -1,12 +1,13 @@
 """The state on disk: written in the background, seen only when whole, read back onto any mesh.
 
 Orbax writes a checkpoint into a folder with another name and renames it when everything is there, so a process may die at
-any moment and the one before is still the newest. Beside the state lies what must be the same to go on exactly: seed,
-data, batch, model, optimizer.
+any moment and the one before is still the newest. Just before, in the background, the checksums of its files are kept; a
+restore compares them. Beside the state lies what must be the same to go on exactly: seed, data, batch, model, optimizer.
 """
 
 import contextlib
 import logging
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.runtime.train.checksums import damaged, write_sums
 
 MARGIN = 1.1
 """Free disk wanted over the bytes of a state: names, shapes and the index of a checkpoint are small beside it."""
@@ -28,7 +30,8 @@ class Checkpoints:
         logging.getLogger("absl").setLevel(logging.ERROR)
         self.folder = Path(folder).absolute()
         self.name, self.facts = shorten(str(self.folder), 200), facts
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True)
+        after = ocp.AsyncOptions(post_finalization_callback=self._keep_sums)
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True, async_options=after)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.manager = ocp.CheckpointManager(self.folder, options=options)
@@ -44,6 +47,7 @@ class Checkpoints:
         """The newest state, laid out as `shape` says; refused if it belongs to another run."""
         step = self.newest
         assert step is not None
+        self._check(step)
         before = self._read(step, ocp.args.Composite(facts=ocp.args.JsonRestore()))["facts"]
         for name, value in self.facts.items():
             if before.get(name) != value:
@@ -52,6 +56,31 @@ class Checkpoints:
                     f"and this one has {shorten(value)}; give another folder, or the settings of that run."
                 )
         return self._read(step, ocp.args.Composite(state=ocp.args.StandardRestore(shape)))["state"]
+
+    def _check(self, step: int) -> None:
+        """Refuse a checkpoint of which a file is not what was written."""
+        wrong = damaged(self.folder / str(step))
+        if not wrong:
+            return
+        before = sorted((one for one in self.manager.all_steps() if one < step), reverse=True)
+        good = next((one for one in before if not damaged(self.folder / str(one))), None)
+        ask = "there is no good one before it; begin anew in another folder"
+        if good is not None:
+            bad = " and ".join(str(one) for one in (step, *before) if one > good)
+            ask = f"the last good one is of step {good}: delete {bad} to go on from it"
+        raise InputError(
+            f"The file {shorten(wrong, 120)} of the checkpoint of step {step} in {self.name} is not what was written "
+            f"(its checksum differs); {ask}."
+        )
+
+    def _keep_sums(self) -> None:
+        """Checksums of what is about to get its name, inside its folder, so that both appear at once."""
+        if jax.process_index():
+            return
+        for one in self.folder.iterdir():
+            if re.match(r"\d+\b", one.name):
+                with contextlib.suppress(OSError, InputError):  # one that is deleted meanwhile needs none
+                    write_sums(one)
 
     def _read(self, step: int, args: Any) -> Any:
         try:
