@@ -59,8 +59,20 @@ _NAMES = {
     "count": "a count", "count/s": "a rate",
 }  # fmt: skip
 _TEXT = re.compile(
-    r"\s*(?P<money>\$)?\s*(?P<number>[-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>\S*)\s*"
+    r"\s*(?P<money>\$)?\s*(?P<number>[-+]?(?:[0-9][0-9_,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>\S*)\s*"
 )
+_GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+([.eE].*)?")
+_MOST = {
+    "bytes": 1e24, "bytes/s": 1e24, "FLOP": 1e36, "FLOP/s": 1e30, "s": 1e12, "Hz": 1e15, "USD": 1e15, "USD/h": 1e9, "W": 1e12,
+    "count": 1e18, "count/s": 1e12,
+}  # fmt: skip
+_LEAST = 1e-30
+"""Nothing that is built or asked about is larger or smaller; beyond them products of quantities overflow."""
+_USUAL = {
+    "bytes": ("{}MB", "{}GB"), "bytes/s": ("{}GB/s",), "FLOP": ("{}FLOP",), "FLOP/s": ("{}TFLOP/s",), "s": ("{}ms", "{}s"),
+    "Hz": ("{}GHz",), "USD": ("${}",), "USD/h": ("${}/h",), "W": ("{}W",), "count": ("{}",), "count/s": ("{}/s",),
+}  # fmt: skip
+"""What somebody who wrote a bare number may have meant."""
 
 
 def parse(text: str | float, dimension: str, what: str = "value") -> float:
@@ -73,35 +85,59 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
     >>> parse("2", "s", "the deadline")
     Traceback (most recent call last):
         ...
-    dragonscale.errors.InputError: The deadline is '2', which has no unit; write a time such as '500ms'.
+    dragonscale.errors.InputError: The deadline is '2', which has no unit; write 2ms or 2s.
+    >>> parse("1,5GB", "bytes", "the size")
+    Traceback (most recent call last):
+        ...
+    dragonscale.errors.InputError: The size is '1,5GB', and a comma only groups digits by threes; write 1.5GB.
     """
-    units = UNITS[dimension]
-    match = _TEXT.fullmatch(str(text)) if len(str(text)) < 100 else None
+    units, written = UNITS[dimension], _written(text)
+    match = _TEXT.fullmatch(written) if len(written) < 100 else None
     if match is None:
         raise _refused(text, dimension, what, "is not a number with a unit")
-    number, unit = float(match["number"].replace(",", "").replace("_", "")), match["unit"]
+    number, unit = _number(match, text, what), match["unit"]
     if match["money"]:
         unit = "$" + unit
+    if not unit and unit not in units:
+        meant = " or ".join(form.format(match["number"]) for form in _USUAL[dimension])
+        raise InputError(f"{_subject(what)} is {shorten(text)}, which has no unit; write {meant}.")
     if unit not in units:
-        problem = (
-            f"has the unit {unit!r}, which is not one of {_NAMES[dimension].split(' ', 1)[1]}"
-            if unit
-            else "has no unit"
-        )
-        close = nearest(unit, units) if unit else ""
-        raise _refused(text, dimension, what, problem + (f" (did you mean {close!r}?)" if close else ""))
-    if not math.isfinite(number):
+        close = nearest(unit, units)
+        named = f"has the unit {shorten(unit)}, which is not one of {_NAMES[dimension].split(' ', 1)[1]}"
+        raise _refused(text, dimension, what, named + (f" (did you mean {close!r}?)" if close else ""))
+    value = number * units[unit]
+    if not math.isfinite(value):
         raise _refused(text, dimension, what, "is not finite")
-    if number < 0:
+    if value < 0:
         raise _refused(text, dimension, what, "is negative")
-    return number * units[unit]
+    if value > _MOST[dimension] or 0 < value < _LEAST:
+        size = "large" if value > 1 else "small"
+        raise _refused(text, dimension, what, f"is too {size} to reckon with")
+    return value
+
+
+def _written(text: str | float) -> str:
+    """A value as text; an integer of thousands of digits, which Python does not print, as a number that is too large."""
+    return "1e99" if isinstance(text, int) and abs(text) > 10**40 else str(text)
+
+
+def _number(match: re.Match[str], text: object, what: str) -> float:
+    """The number before the unit; commas group digits by threes, and are no decimal points."""
+    number = match["number"]
+    if "," in number and not _GROUPED.fullmatch(number):
+        point = f"{number.replace(',', '.')}{match['unit']}"
+        meant = f"; write {(match['money'] or '') + point}" if number.count(",") == 1 and "." not in number else ""
+        raise InputError(f"{_subject(what)} is {shorten(text)}, and a comma only groups digits by threes{meant}.")
+    return float(number.replace(",", "").replace("_", ""))
+
+
+def _subject(what: str) -> str:
+    return what[:1].upper() + what[1:]
 
 
 def _refused(text: object, dimension: str, what: str, problem: str) -> InputError:
-    subject = what[0].upper() + what[1:]
-    return InputError(
-        f"{subject} is {shorten(text)}, which {problem}; write {_NAMES[dimension]} such as {_EXAMPLES[dimension]!r}."
-    )
+    written = f"write {_NAMES[dimension]} such as {_EXAMPLES[dimension]!r}"
+    return InputError(f"{_subject(what)} is {shorten(text)}, which {problem}; {written}.")
 
 
 def parse_count(text: str | float, what: str = "count") -> int:
@@ -112,10 +148,32 @@ def parse_count(text: str | float, what: str = "count") -> int:
     """
     value = parse(text, "count", what)
     if value != int(value):
-        raise InputError(
-            f"{what[0].upper() + what[1:]} is {shorten(text)}, which is not a whole number; write e.g. '4M'."
-        )
+        raise InputError(f"{_subject(what)} is {shorten(text)}, which is not a whole number; write e.g. '4M'.")
     return int(value)
+
+
+LONGEST = 10**8
+"""Tokens of a sequence, a prompt or an output, at most."""
+
+
+def parse_length(text: str | float, what: str = "the length") -> tuple[int, str]:
+    """Read the length of a sequence, a prompt or an output in tokens, and a note where its reading needs one.
+
+    Lengths are counted in powers of two: the 32k of a model's name are 32,768 tokens, as those of a plain count are not.
+
+    >>> parse_length("32k"), parse_length("8,192")
+    ((32768, '32k is read as 32,768 tokens.'), (8192, ''))
+    """
+    written = str(text).strip() if not isinstance(text, int) else _written(text)
+    binary = written[:-1].rstrip() + "Ki" if written[-1:] in ("k", "K") else written
+    length = parse_count(binary, what)
+    if not 1 <= length <= LONGEST:
+        raise InputError(f"{_subject(what)} is {shorten(text)}; it is from 1 to {LONGEST:,} tokens.")
+    if binary != written:
+        return length, f"{written} is read as {length:,} tokens."
+    if written.endswith("M"):
+        return length, f"{written} is read as {length:,} tokens; write {written}i for {length / 1e6 * 2**20:,.0f}."
+    return length, ""
 
 
 _STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
