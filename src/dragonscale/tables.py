@@ -6,6 +6,7 @@ an unknown key is an error, and names the sources of its numbers.
 """
 
 import json
+import os
 import stat
 import tomllib
 from pathlib import Path
@@ -31,12 +32,23 @@ class SourceFile(Strict, frozen=True):
     url: str = ""
 
 
+def check_regular(path: Path, what: str) -> os.stat_result:
+    """Refuse pipes and devices, which may never end; what cannot be found is an OSError.
+
+    >>> check_regular(Path("/dev/zero"), "Trace")
+    Traceback (most recent call last):
+    dragonscale.errors.InputError: Trace '/dev/zero' is a pipe or a device; a plain file is needed.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+        raise InputError(f"{what} {shorten(str(path))} is a pipe or a device; a plain file is needed.")
+    return found
+
+
 def read_regular(path: Path, what: str, most: int = MAX_FILE_BYTES) -> bytes:
     """The bytes of a plain file of at most so many bytes. Pipes and devices, which may never end, are
     not opened at all; what cannot be read is an OSError."""
-    found, shown = path.stat(), f"{what} {shorten(str(path))}"
-    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
-        raise InputError(f"{shown} is a pipe or a device; a plain file is needed.")
+    found, shown = check_regular(path, what), f"{what} {shorten(str(path))}"
     if found.st_size > most:
         raise InputError(f"{shown} is larger than {most // 1000:,} kB; that is no {what.lower()}.")
     with path.open("rb") as file:  # files of /proc say they are empty and are not

@@ -111,8 +111,8 @@ def parse(text: str | float, dimension: str, what: str = "value") -> float:
     if value < 0:
         raise _refused(text, dimension, what, "is negative")
     if value > _MOST[dimension] or 0 < value < _LEAST:
-        size = "large" if value > 1 else "small"
-        raise _refused(text, dimension, what, f"is too {size} to reckon with")
+        limit = f"at most {_MOST[dimension]:g}" if value > 1 else f"at least {_LEAST:g}"
+        raise _refused(text, dimension, what, f"cannot be reckoned with ({limit})")
     return value
 
 
@@ -168,7 +168,7 @@ def parse_length(text: str | float, what: str = "the length") -> tuple[int, str]
     binary = written[:-1].rstrip() + "Ki" if written[-1:] in ("k", "K") else written
     length = parse_count(binary, what)
     if not 1 <= length <= LONGEST:
-        raise InputError(f"{_subject(what)} is {shorten(text)}; it is from 1 to {LONGEST:,} tokens.")
+        raise InputError(f"{_subject(what)} is {shorten(text)}; it is at least one token and at most {LONGEST:,}.")
     if binary != written:
         return length, f"{written} is read as {length:,} tokens."
     if written.endswith("M"):

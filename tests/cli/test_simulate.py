@@ -219,9 +219,9 @@ WRONG = {
     "unknown lengths": (["--rate", "4/s", "--lengths", "log"], "There is no kind of lengths"),
     "unknown engine": (["--rate", "4/s", "--engine", "vlm"], "did you mean 'vllm'"),
     "unknown chart": (["--rate", "4/s", "--chart", "cdf"], "There is no chart"),
-    "missing trace": (["--trace", "nowhere.csv"], "There is no trace file"),
+    "missing trace": (["--trace", "nowhere.csv"], "cannot be read"),
     "bad failure": (["--rate", "4/s", "--fail", "first"], "REPLICA@TIME"),
-    "no clients": (["--clients", "0"], "at least 1 client"),
+    "no clients": (["--clients", "0"], "it is from 1"),
     "scaling upside down": (["--rate", "4/s", "--autoscale", "16..2,target=8"], "2..16"),
     "a budget of one": (["--rate", "4/s", "--token-budget", "1"], "16 tokens or more"),
     "a budget below the batch": (

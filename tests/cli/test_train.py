@@ -207,7 +207,7 @@ WRONG = {
     "unknown model": (["train", "lama3-8b", *ASKED[2:]], "did you mean"),
     "unknown chip": (["train", "llama3-8b", "--on", "h10:16", *ASKED[4:]], "There is no chip"),
     "no batch": (ASKED[:4], "batch"),
-    "ragged batch": ([*ASKED[:4], "--batch", "1000001", "--seq", "8192"], "no whole number of sequences"),
+    "batch below a sequence": ([*ASKED[:4], "--batch", "100", "--seq", "8192"], "100seq"),
     "no tokens": ([*ASKED[:4], "--batch", "0", "--seq", "8192"], "at least one token"),
     "negative batch": ([*ASKED[:4], "--batch=-4M", "--seq", "8192"], "negative"),
     "half a token": ([*ASKED[:4], "--batch", "0.5", "--seq", "8192"], "whole number"),

@@ -105,7 +105,7 @@ def test_wrong_files_are_said_in_a_sentence(tmp_path: Path, text: str, says: str
 
 
 def test_missing_and_damaged_files(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="There is no trace file"):
+    with pytest.raises(InputError, match="cannot be read"):
         read_trace(tmp_path / "none.csv")
     with pytest.raises(InputError, match="cannot be read"):
         read_trace(tmp_path)

@@ -22,6 +22,7 @@ from dragonscale.cli import (
     verify,
 )
 from dragonscale.cli import run as run_plan
+from dragonscale.cli.flags import read_flag
 from dragonscale.errors import Infeasible, InputError, printable, shorten
 
 WRONG_INPUT = 2
@@ -43,7 +44,7 @@ GROUPS = {"explain": explain.build, "validate": validate.build, "run": run_plan.
 
 def build() -> App:
     """The application with all its commands."""
-    shown = Parameter(show_default=lambda value: None if value in ("", None, False) else value)
+    shown = Parameter(show_default=lambda value: None if value in ("", None, False) else value, converter=read_flag)
     app = App(
         name="dscale", help=_HELP, help_format="plaintext", version_flags=["--version"], version=_version,
         default_parameter=shown,
@@ -86,6 +87,8 @@ def _run(arguments: list[str]) -> int:
     except InputError as error:
         return _refuse(str(error))
     except cyclopts.CycloptsError as error:
+        if isinstance(error.__cause__ or error.__context__, InputError):  # a number that `read_flag` refused
+            return _refuse(str(error.__cause__ or error.__context__))
         error.verbose = False
         return _refuse(f"{' '.join(str(error).split())} See `dscale {_command(arguments)}--help`.")
     except RecursionError:

@@ -20,12 +20,15 @@ def run(
     json: Json = False,
 ) -> int:
     """What do we know about chips, and from where? What is a slice of them?"""
+    from dragonscale.errors import InputError
     from dragonscale.hardware import parse_target
     from dragonscale.reports.chips import chip_report, chips_report
     from dragonscale.reports.layout import layout_report
     from dragonscale.reports.slices import slice_report
 
     chip, piece = parse_target(name) if name and not layout else (None, None)
+    if source and chip is None:
+        raise InputError("--source takes the numbers of one chip from one source; name the chip, such as h100.")
     if chip and source:
         chip = chip.reading(source)
     if layout:

@@ -6,7 +6,7 @@ from cyclopts import App, Parameter
 
 from dragonscale.cli.collective import Filled, InNetwork, OneWay, Picks, read_axes
 from dragonscale.cli.flags import Json, MeshText, On, Sizes, read_sizes
-from dragonscale.cli.show import emit_json, say
+from dragonscale.cli.show import emit_json, note, say
 
 
 def build() -> App:
@@ -83,9 +83,12 @@ def explain_model(
     """Where a model's parameters and FLOPs come from."""
     from dragonscale.models import load_model
     from dragonscale.reports.explain import physics as explain
-    from dragonscale.units import parse_count
+    from dragonscale.units import parse_length
 
-    return _show(explain.explain_model(load_model(name), max(1, parse_count(seq, "--seq"))), json)
+    length, said = parse_length(seq, "--seq")
+    if said:
+        note(said)
+    return _show(explain.explain_model(load_model(name), length), json)
 
 
 def explain_train(

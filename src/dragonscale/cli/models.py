@@ -29,21 +29,20 @@ def run(
     json: Json = False,
 ) -> int:
     """What does a model weigh: parameters, FLOPs, cache, activations, by part?"""
-    from dragonscale.errors import InputError
     from dragonscale.hardware import dtype_bytes
     from dragonscale.models import load_model
     from dragonscale.models.assumed import read_assumptions
     from dragonscale.reports.models import model_report, models_report
-    from dragonscale.units import parse_count
+    from dragonscale.units import parse_length
 
+    dtype_bytes(kv_dtype)
+    length, said = parse_length(seq, "--seq")
+    if said:
+        note(said)
     if name is None:
         rows = models_report()
         emit_json(rows) if json else say(_listing(rows))
         return 0
-    dtype_bytes(kv_dtype)
-    length = parse_count(seq, "--seq")
-    if length < 1:
-        raise InputError("--seq is 0; a sequence has at least one token.")
     model = load_model(name, read_assumptions(assume or []), family)
     report = model_report(model, length, kv_dtype, causal=not full)
     for text in report.notes:

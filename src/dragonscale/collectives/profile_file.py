@@ -143,7 +143,7 @@ def profile_for(chip: Chip | str, transport: str = "ib", implementation: str = "
     """
     if transport not in TRANSPORTS:
         raise unknown("transport", transport, TRANSPORTS)
-    return _profile(chip if isinstance(chip, str) else chip.name, transport, implementation)
+    return _profile(chip if isinstance(chip, str) else chip.kin, transport, implementation)
 
 
 def implementations() -> list[str]:

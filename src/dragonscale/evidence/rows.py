@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.tables import read_regular
 
 Row = dict[str, str]
 A = TypeVar("A")
@@ -100,9 +101,8 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
     not."""
     file, shown = Path(path), shorten(str(path))
     try:
-        if file.stat().st_size > MAX_CSV_BYTES:
-            raise InputError(f"The file {shown} is larger than {MAX_CSV_BYTES // 10**6} MB; split it into parts.")
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        content = read_regular(file, "File of measurements", MAX_CSV_BYTES)
+        content = _unzipped(content, shown) if file.suffix == ".gz" else content
         lines = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
         header = [name.strip() for name in next(lines, [])]
         cells = [line for line in lines if any(cell.strip() for cell in line)]
@@ -118,6 +118,15 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
         raise InputError(f"The file {shown} is empty; give a CSV file of measurements with a line of column names.")
     blank = [""] * len(header)
     return header, [dict(zip(header, [cell.strip() for cell in line] + blank, strict=False)) for line in cells]
+
+
+def _unzipped(content: bytes, shown: str) -> bytes:
+    """What a gzipped file holds, if it is not far more than a file of measurements can."""
+    with gzip.open(io.BytesIO(content)) as file:
+        found = file.read(MAX_CSV_BYTES + 1)
+    if len(found) > MAX_CSV_BYTES:
+        raise InputError(f"The file {shown} is larger than {MAX_CSV_BYTES // 10**6} MB; split it into parts.")
+    return found
 
 
 def number(cell: str | None) -> float | None:

@@ -1,13 +1,15 @@
-"""Chips by name: the built-in catalogue, or the path of a user's own file."""
+"""Chips by name: the built-in catalogue, or the path of a user's own file, with changes to ask what if (`h100+hbm=2x`)."""
 
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import unknown
+from dragonscale.hardware.changes import changed_chip, split_changes
 from dragonscale.hardware.chip import Chip
 from dragonscale.hardware.chip_file import merge, read_chip
 from dragonscale.tables import built_in, read_table
@@ -82,14 +84,19 @@ def _remembered(load: Callable[[str], Chip]) -> Callable[[str], Chip]:
 
 @_remembered
 def load_chip(name: str) -> Chip:
-    """A chip by name (`v5p`, `h100`), alias, or path of a TOML file.
+    """A chip by name (`v5p`, `h100`), alias, or path of a TOML file; with changes after it (`h100+hbm=1.5x`).
 
     >>> load_chip("v5e").peak("bf16")
     197000000000000.0
     >>> load_chip("tpu-v5e").title
     'TPU v5e'
     """
+    plain, changes = split_changes(name)
+    if changes:
+        return changed_chip(load_chip(plain), *changes)
     if name.endswith(".toml"):
-        return read_chip(_based(read_table(Path(name), "Chip file")), name)
+        table = read_table(Path(name), "Chip file")
+        chip = read_chip(_based(table), name)
+        return replace(chip, like=_resolve(str(table["base"]))) if "base" in table else chip
     key = _resolve(name)
     return read_chip(_based(_tables()[key]), f"{key}.toml")

@@ -128,6 +128,8 @@ class Chip:
     """The generation that software asks for: hopper, cdna3, tpu-v5e …"""
     facts: dict[str, Quantity] = field(default_factory=dict, repr=False)
     sources: dict[str, str] = field(default_factory=dict, repr=False)
+    like: str = ""
+    """The built-in chip that a file or a what-if starts from: its software and measured efficiencies are taken."""
 
     @property
     def host_link(self) -> float:
@@ -154,6 +156,11 @@ class Chip:
     def visible(self) -> float:
         """Bytes of main memory that a program can allocate in all, as drivers and runtimes report it."""
         return self.hbm.capacity if self.hbm.visible is None else self.hbm.visible
+
+    @property
+    def kin(self) -> str:
+        """The name under which software and measurements know it: its own, or that of the chip it starts from."""
+        return self.like or self.name
 
     def format(self, dtype: str) -> str:
         """`native` if matrices of this dtype are multiplied as they are, `weights` if weights can only be stored in it and

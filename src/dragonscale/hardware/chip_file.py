@@ -2,9 +2,18 @@
 
 The layout is that of `ChipFile`. A leaf is a quantity: a table `{value, source, per, direction, note, also}` or, in a
 user's file, just the text (`"3.35TB/s"`). A file may start from another chip with `base = "v5p"` and give only what
-differs, which is how a chip that does not exist yet is described.
+differs, which is how a chip that does not exist yet is described. Tiers of switches are told by their names:
+
+    base = "h100"
+
+    [[levels]]
+    name = "node"
+    bandwidth = "900GB/s"
+
+Every number is checked as it is read: rates, capacities and sizes are more than nothing.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -87,9 +96,22 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """`base` with the entries of `changes` put over it, table by table (a quantity is replaced whole)."""
     merged = dict(base)
     for key, value in changes.items():
+        if key == "levels":
+            value = _merged_levels(base.get("levels"), value)
         both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict) and "value" not in merged[key]
         merged[key] = merge(merged[key], value) if both_tables else value
     return merged
+
+
+def _merged_levels(base: Any, changes: Any) -> Any:
+    """Tiers of switches with changes to those of the same name; where one has a new name, the changes are all there is."""
+    if not all(isinstance(some, list) and all(isinstance(one, dict) for one in some) for some in (base, changes)):
+        return changes
+    below = {one.get("name"): one for one in base}
+    if any(one.get("name") not in below for one in changes):
+        return changes
+    named = {one["name"]: one for one in changes}
+    return [merge(one, named.get(one["name"], {})) for one in base] if len(named) == len(changes) else changes
 
 
 def read_chip(table: dict[str, Any], origin: str) -> Chip:
@@ -105,6 +127,7 @@ def read_chip(table: dict[str, Any], origin: str) -> Chip:
         raise InputError(f"{at} has no [memory.hbm].")
     if (file.ici is None) == (not file.levels):
         raise InputError(f"{at} must have either [ici] (a torus) or [[levels]] (switches).")
+    _check_levels(file.levels, at)
     sources = {key: f"{value.title} ({value.date}) {value.url}".strip() for key, value in file.sources.items()}
     words: dict[str, Any] = {name: getattr(file, name) for name in ("released", "default_slice", "architecture")}
     words["aliases"] = tuple(file.aliases)
@@ -167,4 +190,46 @@ def _facts(file: ChipFile, origin: str) -> dict[str, Quantity]:
             if file.sources and reading.source not in (*file.sources, origin):
                 names = f"{path} in {shorten(origin)} names the source {reading.source!r}"
                 raise InputError(f"{names}, which [sources] does not list.")
+        _check_value(path, fact, origin)
     return facts
+
+
+LONGEST_AXIS, MOST_CHIPS = 4096, 10**6
+"""Chips along one axis of a pod and in all of it, at most: far beyond what has been built."""
+MOST_CHILDREN = 10**6
+_LISTS = ("ici.pod", "host.shape")
+_MAY_BE_ZERO = ("latency", "price", "vm", "hop_latency")
+
+
+def _check_value(path: str, fact: Quantity, origin: str) -> None:
+    """Numbers are finite and more than nothing; only sizes of boxes are lists."""
+    for value in (reading.value for reading in (fact, *fact.also)):
+        shown = f"{path} in {shorten(origin)} is {shorten(value)}"
+        if isinstance(value, tuple) and path in _LISTS:
+            whole = all(size == int(size) and 1 <= size <= LONGEST_AXIS for size in value if math.isfinite(size))
+            if not (
+                1 <= len(value) <= 3 and all(map(math.isfinite, value)) and whole and math.prod(value) <= MOST_CHIPS
+            ):
+                sizes = f"one to three whole sizes from 1 to {LONGEST_AXIS:,}, {MOST_CHIPS:,} chips at most"
+                raise InputError(f"{shown}; write {sizes}.")
+        elif isinstance(value, tuple) and path.startswith("structure."):
+            if not all(math.isfinite(size) and size > 0 for size in value):
+                raise InputError(f"{shown}; its numbers are more than nothing.")
+        elif isinstance(value, tuple) or path in _LISTS:
+            raise InputError(f"{shown}; write {'a list of sizes' if path in _LISTS else 'one number, not a list'}.")
+        elif not value and not path.endswith(_MAY_BE_ZERO) and not path.startswith("structure."):
+            raise InputError(f"{shown}; it is more than nothing.")
+
+
+def _check_levels(levels: list[LevelFile], at: str) -> None:
+    """Tiers have names of their own and children; only the top one may leave their number open, as 0."""
+    names = [level.name for level in levels]
+    for place, level in enumerate(levels):
+        if names.count(level.name) > 1:
+            raise InputError(f"{at} has two [[levels]] called {shorten(level.name)}; give each a name of its own.")
+        least = 0 if place == len(levels) - 1 and place else 1
+        if not least <= level.degree <= MOST_CHILDREN:
+            raise InputError(
+                f"{at} has a degree of {shorten(level.degree)} in level {shorten(level.name)}; it is a number of children from 1 to "
+                f"{MOST_CHILDREN:,}, and only of the top level 0 (as many as needed)."
+            )

@@ -17,18 +17,25 @@ dragonscale.errors.InputError: v5e:32x32 cannot be had: a TPU v5e pod ends at 16
 import itertools
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.hardware.catalogue import is_chip, load_chip
+from dragonscale.hardware.changes import split_changes
 from dragonscale.hardware.chip import Chip, Torus, Tree
 from dragonscale.hardware.parts import cores
 from dragonscale.numbers import Number, ceil
 
-_SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>\d+(?:x\d+)*))?(?:\*(?P<pods>\d+))?")
+_SLICE = re.compile(r"(?P<chip>[^*]+?)(?::(?P<shape>[0-9]+(?:[xX×][0-9]+)*))?(?:\*(?P<pods>[0-9]+))?")
 _SPOKEN = re.compile(
-    r"(?P<count>\d{1,7})x(?P<after>[a-z][\w-]*)|(?:(?P<before>[a-z][\w-]*)x|(?P<dashed>[a-z]\w*)-)(?P<number>\d{1,7})"
+    r"(?P<count>[0-9]+) ?[xX×] ?(?P<after>[A-Za-z][\w. -]*)|(?:(?P<before>[A-Za-z][\w-]*?)[xX×]|(?P<dashed>[A-Za-z][\w ]*)-)(?P<number>[0-9]+)"
 )
+_BY_CORES = ("v2", "v3", "v4", "v5p", "tpu7x")
+"""TPUs whose Cloud names count TensorCores, of which a chip has two (Cloud TPU documentation, configurations of v4 and v5p: v5p-8 is
+2x2x1; xpk's list of tpu7x types); names of v5e and v6e count chips."""
+MOST_CHIPS = 10**7
+"""Chips of a slice, at most: fifty times the largest cluster that has been announced."""
 AXIS_NAMES = "XYZ"
 
 
@@ -116,7 +123,9 @@ def parse_slice(text: str) -> Slice:
         if not chip.default_slice:
             example = _x(chip.network.pod) if isinstance(chip.network, Torus) else str(chip.host_chips)
             raise InputError(f"{shorten(text)} names no topology; write e.g. {chip.name}:{example}.")
-        return parse_slice(f"{text.partition('*')[0]}:{chip.default_slice}" + (f"*{pods}" if pods > 1 else ""))
+        return parse_slice(
+            f"{text.strip().rpartition('*')[0] or text.strip()}:{chip.default_slice}" + (f"*{pods}" if pods > 1 else "")
+        )
     return check_slice(Slice(_joined(chip, shape), shape, pods))
 
 
@@ -172,28 +181,63 @@ def parse_target(text: str) -> tuple[Chip, Slice | None]:
 def _canonical(text: str) -> str:
     """`8xh100`, `h100x8` and `v6e-256` as `h100:8` and `v6e:16x16`; what is none of these as it is.
 
-    Cloud names of v2 to v4 and v5p count cores, of which a chip has two: `v5p-8` is 4 chips.
+    Cloud names of v2 to v4, v5p and TPU7x count TensorCores, of which a chip has two: `v5p-8` is 4 chips.
 
-    >>> [_canonical(text) for text in ("8xh100", "h100x8", "v6e-256", "v5p-8", "v5e:4x4", "a100-40gb")]
-    ['h100:8', 'h100:8', 'v6e:16x16', 'v5p:2x2x1', 'v5e:4x4', 'a100-40gb']
+    >>> [_canonical(text) for text in ("8xH100", "h100x8", "v6e-256", "v5p-8", "v5litepod-16", "v5e:4x4", "a100-40gb")]
+    ['H100:8', 'h100:8', 'v6e:16x16', 'v5p:2x2x1', 'v5litepod:4x4', 'v5e:4x4', 'a100-40gb']
     """
-    match = _SPOKEN.fullmatch(text.strip()) if len(text) < 100 else None
-    if match is None or is_chip(text):
+    written, changes = split_changes(text.strip())
+    match = _SPOKEN.fullmatch(written) if len(text) < 100 else None
+    if match is None or is_chip(written):
         return text
-    name, count = match["after"] or match["before"] or match["dashed"], int(match["count"] or match["number"])
+    name = (match["after"] or match["before"] or match["dashed"]).strip()
     if not is_chip(name):
         return text
-    chip = load_chip(name)
+    count, chip, changed = (
+        _count(match["count"] or match["number"], text),
+        load_chip(name),
+        name + "".join(f"+{one}" for one in changes),
+    )
     if not isinstance(chip.network, Torus):
-        return f"{name}:{count}"
-    if match["dashed"] and chip.name in ("v2", "v3", "v4", "v5p"):
-        count = max(count // 2, 1)
+        return f"{changed}:{count}"
+    if match["dashed"] and chip.name in _BY_CORES:
+        if count % 2:
+            raise InputError(f"{shorten(text)} counts TensorCores, two a chip, so its number is even.")
+        count //= 2
     shapes = [shape for shape in possible_shapes(chip) if math.prod(shape) == count]
     if not shapes:
         sizes = {math.prod(shape) for shape in possible_shapes(chip)}
         close = ", ".join(map(str, sorted(sorted(sizes, key=lambda size: (abs(size - count), size))[:3])))
         raise InputError(f"{shorten(text)} is {count} chips, of which no slice is made; nearest: {close}.")
-    return f"{name}:{_x(min(shapes, key=sum))}"
+    return f"{changed}:{_x(min(shapes, key=sum))}"
+
+
+def slice_note(text: str) -> str:
+    """How a slice that was written by another name is read, where that is not plain to see.
+
+    >>> slice_note("v5p-8"), slice_note("8xh100")
+    ('v5p-8 is read as v5p:2x2x1, 4 chips (Cloud names of v5p count TensorCores, two a chip).', '')
+    """
+    match = _SPOKEN.fullmatch(split_changes(text.strip())[0]) if len(text) < 100 else None
+    read = _canonical(text)
+    if match is None or read == text or ":" not in read:
+        return ""
+    piece = parse_slice(read)
+    if not isinstance(piece.chip.network, Torus):
+        return ""
+    cores = match["dashed"] and piece.chip.name in _BY_CORES
+    why = f" (Cloud names of {piece.chip.name} count TensorCores, two a chip)" if cores else ""
+    return f"{text.strip()} is read as {piece}, {piece.chips:,} chips{why}."
+
+
+def _count(digits: str, text: str) -> int:
+    """A number of chips; no cluster has millions of them."""
+    number = int(digits) if len(digits) <= 30 else MOST_CHIPS + 1
+    if number > MOST_CHIPS:
+        raise InputError(f"{shorten(text)} has more than {MOST_CHIPS:,} chips, which nobody builds; take fewer.")
+    if not number:
+        raise InputError(f"{shorten(text)} has a size of 0; a slice has at least one chip.")
+    return number
 
 
 def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
@@ -201,16 +245,16 @@ def _split(text: str) -> tuple[Chip, tuple[int, ...] | None, int]:
     match = _SLICE.fullmatch(text.strip()) if len(text) < 500 else None
     if match is None or ("*" in text and match["pods"] is None):
         raise InputError(f"{shorten(text)} is not a slice; write CHIP:TOPOLOGY such as 'v5p:8x16x16' or 'h100:4096'.")
-    if ":" in match["chip"] and not match["chip"].endswith(".toml"):
+    if ":" in match["chip"] and not split_changes(match["chip"])[0].endswith(".toml"):
         name, _, shape = match["chip"].partition(":")
         load_chip(name)
         wrong = f"{shorten(text)} has the topology {shorten(shape)}"
         raise InputError(f"{wrong}; write sizes joined by x, such as 'v5e:4x4'.")
-    shape = tuple(int(size[:9]) for size in match["shape"].split("x")) if match["shape"] else None
-    pods = int(match["pods"][:9]) if match["pods"] else 1
-    if pods == 0 or (shape and 0 in shape):
-        raise InputError(f"{shorten(text)} has a size of 0; a slice has at least one chip.")
-    return load_chip(match["chip"]), shape, pods
+    shape = tuple(_count(size, text) for size in re.split("[xX×]", match["shape"])) if match["shape"] else None
+    pods = _count(match["pods"], text) if match["pods"] else 1
+    if math.prod(shape or ()) * pods > MOST_CHIPS:
+        raise InputError(f"{shorten(text)} has more than {MOST_CHIPS:,} chips, which nobody builds; take fewer.")
+    return load_chip(match["chip"].strip()), shape, pods
 
 
 def check_slice(piece: Slice) -> Slice:
@@ -262,14 +306,24 @@ def possible_shapes(chip: Chip) -> list[tuple[int, ...]]:
     shapes = {tuple(shape) for shape in network.slices}
     total = math.prod(network.pod)
     if network.wrap == "cubes":
-        sizes = range(4, max(network.pod) + 1, 4)
-        shapes |= {s for s in itertools.combinations_with_replacement(sizes, network.axes) if math.prod(s) <= total}
+        shapes |= set(_cubes(max(network.pod), network.axes, total))
         shapes.add(tuple(network.pod))
     elif not network.slices:
         powers = [2**power for power in range(16)]
         boxes = itertools.combinations_with_replacement(powers, network.axes)
         shapes |= {box for box in boxes if all(a <= b for a, b in zip(box, sorted(network.pod), strict=True))}
     return sorted(shapes, key=lambda shape: (math.prod(shape), shape))
+
+
+def _cubes(longest: int, axes: int, total: int, least: int = 4) -> Iterator[tuple[int, ...]]:
+    """Boxes of whole 4x4x4 cubes with at most so many chips, sides in rising order."""
+    if not axes:
+        yield ()
+        return
+    for size in range(least, longest + 1, 4):
+        if size**axes > total:
+            break
+        yield from ((size, *rest) for rest in _cubes(longest, axes - 1, total // size, size))
 
 
 def nearest_slices(piece: Slice, count: int = 3) -> list[Slice]:

@@ -96,7 +96,7 @@ def choose(chip: Chip) -> str:
     files = profile_files()
     for named in ("chips", "stands_for"):
         for name, file in files.items():
-            if chip.name in getattr(file, named):
+            if chip.kin in getattr(file, named):
                 return name
     if chip.kind not in _USUAL:
         raise InputError(f"There is no kernel profile for {chip.title}, a chip of kind {chip.kind!r}.")

@@ -15,7 +15,7 @@ from dragonscale.collectives.profile_file import profile_for
 from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop_bytes, hop_seconds, ring_hops
 from dragonscale.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.errors import InputError, unknown
-from dragonscale.hardware import Chip, Slice
+from dragonscale.hardware import Chip, Slice, Torus
 from dragonscale.sharding.mesh import Mesh, make_mesh, natural_mesh
 from dragonscale.units import render
 
@@ -104,11 +104,26 @@ def read_options(size: float, one_way: bool, in_network: bool, filled: float, pi
     return Options(exact=True, one_way=one_way, in_network=in_network, filled=part)
 
 
+def check_options(kind: str, mesh: Mesh, options: Options) -> None:
+    """Refuse options that a collective on such a network would ignore."""
+    torus = mesh.chip is not None and isinstance(mesh.chip.network, Torus)
+    if float(options.filled) < 1 and kind != "all_to_all":
+        raise InputError(f"--filled and --picks are of an AllToAll's pieces; leave them out of {kind}.")
+    if options.one_way and not torus:
+        raise InputError(
+            "--one-way is the direction around rings of a torus, and these chips are under switches; leave it out."
+        )
+    if options.in_network and (torus or kind != "all_reduce"):
+        what = "a torus has no switches" if torus else f"{kind} adds nothing or leaves it in parts"
+        raise InputError(f"--in-network lets switches add up an AllReduce, and {what}; leave it out.")
+
+
 def collective_report(
     kind: str, volume: float, axes: tuple[str, ...], mesh: Mesh, options: Options, on: str
 ) -> CollectiveReport:
     """The exact bound, the book's first-order time, the expectation of an efficiency profile, and the inside."""
     assert mesh.chip is not None
+    check_options(kind, mesh, options)
     group, size = mesh.group(axes), mesh.size(*axes)
     true = collective_time(kind, volume, group, replace(options, exact=True))
     lower, tiers = float(true.lower), _tier_facts(kind, volume, group, options)

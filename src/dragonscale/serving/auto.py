@@ -70,7 +70,7 @@ def auto_choice(
     experts = max((section.dims.get("e", 0) for section in sections), default=0)
     several, latent = _several_nodes(chip, model, chips), _latent(model)
     for one in engine_choices():
-        if one.names and chip.name not in one.names:
+        if one.names and chip.kin not in one.names:
             continue
         if one.models and not any(part in model.name.lower() for part in one.models):
             continue

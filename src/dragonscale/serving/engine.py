@@ -87,6 +87,16 @@ def engines() -> dict[str, Engine]:
     return {name: msgspec.convert(settled(name) | {"name": name}, Engine) for name in tables}
 
 
+def spelt_engine(text: str) -> str:
+    """An engine with its settings as files spell its name, however it is capitalized.
+
+    >>> spelt_engine("vLLM, memory.share=0.85")
+    'vllm, memory.share=0.85'
+    """
+    name, comma, settings = text.partition(",")
+    return name.strip().lower() + comma + settings
+
+
 def split_settings(name: str) -> tuple[str, dict[str, dict[str, Any]]]:
     """A name and the settings after it, by group.
 

@@ -68,7 +68,7 @@ class LaunchLimits:
 
 def applies(row: LaunchRow, chip: Chip) -> bool:
     """Whether a row of defaults is for a chip."""
-    named = (not row.names or chip.name in row.names) and chip.name not in row.without
+    named = (not row.names or chip.kin in row.names) and chip.kin not in row.without
     native = not row.format or chip.format(row.format) == "native"
     return named and native and row.family in ("", family(chip)) and row.least_gib <= chip.visible / GIB < row.below_gib
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware.chip import DTYPE_BYTES
+from dragonscale.kernels.dtypes import FORMATS
 
 AXES = ("pipe", "data", "context", "width", "tensor")
 SHORT = {"tp": "tensor", "dp": "data", "ep": "expert", "cp": "context", "w": "width", "pp": "pipe"}
@@ -75,7 +76,7 @@ def read_setting(name: str, value: Any) -> Any:
             raise unknown("spread", text, SPREADS)
         return text
     if name in ("weights", "kv", "compute", "attention", "wire"):
-        known = [*DTYPE_BYTES, "fp8_block"]
+        known = [*FORMATS] if name == "attention" else [*DTYPE_BYTES, "fp8_block"]
         if text not in known:
             raise unknown("dtype", text, known)
         return text

@@ -26,9 +26,14 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.simulation.distributions import Empirical
 from dragonscale.simulation.request import SimulatedRequest
 from dragonscale.simulation.traffic import Replay
+from dragonscale.tables import check_regular
+from dragonscale.units import LONGEST
 
 MOONCAKE_BLOCK = 512
 """Tokens of one hash id (README of the Mooncake traces: "block size 512")."""
+
+LATEST = 1e12
+"""Seconds, at most: a time in seconds since 1970 is far below it."""
 
 Row = tuple[float, int, int, tuple[int, ...]]
 """Arrival in seconds, prompt and output tokens, hashes of the prompt's blocks."""
@@ -47,6 +52,7 @@ class MooncakeLine(msgspec.Struct):
 def _opened(path: Path) -> Iterator[TextIO]:
     """A text file or a gzipped one, whatever its name says."""
     try:
+        check_regular(path, "Trace")
         with path.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
         with (
@@ -55,14 +61,14 @@ def _opened(path: Path) -> Iterator[TextIO]:
             else path.open(encoding="utf-8-sig", newline="") as file
         ):
             yield file
-    except FileNotFoundError:
-        raise InputError(f"There is no trace file {shorten(str(path), 120)}.") from None
     except UnicodeDecodeError:
         raise InputError(f"The trace {path.name} is not text; write it as CSV or JSON lines, gzipped or not.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise InputError(f"The trace {path.name} is a gzip file that breaks off or is damaged.") from None
     except OSError as error:
         raise InputError(f"The trace {path.name} cannot be read: {error.strerror or error}.") from None
+    except csv.Error as error:
+        raise InputError(f"The trace {path.name} is not CSV: {error}.") from None
 
 
 def _seconds(stamp: str) -> float:
@@ -139,8 +145,9 @@ def _rows(path: Path, kind: str) -> Iterator[SimulatedRequest]:
         for line, (time, tokens, output, blocks) in (
             _mooncake(file) if kind == "mooncake" else _table(file, *TABLES[kind])
         ):
-            if tokens < 0 or output < 0 or not -1e300 < time < 1e300:
-                raise InputError(f"Line {line} of the trace {path.name} has a number that is negative or not finite.")
+            if not 0 <= tokens <= LONGEST or not 0 <= output <= LONGEST or not -LATEST < time < LATEST:
+                wrong = f"has a number that is negative, not finite or larger than any request's ({LONGEST:,} tokens)"
+                raise InputError(f"Line {line} of the trace {path.name} {wrong}.")
             if before is not None and time < before:
                 raise InputError(
                     f"Line {line} of the trace {path.name} arrives before the line above it; sort the trace by time."

@@ -53,7 +53,7 @@ def auto_choice(piece: Slice, model: Transformer, dtype: str = "bf16") -> AutoCh
     chip, parameters = piece.chip, count_parameters(model).total
     experts = any("e" in section.dims for section in model.program().sections)
     for one in auto_choices():
-        if one.names and chip.name not in one.names:
+        if one.names and chip.kin not in one.names:
             continue
         if one.family not in ("", family(chip)) or (one.format and not native(chip, one.format)):
             continue

@@ -69,7 +69,7 @@ def family(chip: Chip) -> str:
     """
     if chip.kind == "tpu":
         return "tpu"
-    if "AMD" in chip.title or chip.name.startswith("mi3"):
+    if "AMD" in chip.title or chip.kin.startswith("mi3"):
         return "amd"
     return "nvidia" if chip.kind == "gpu" and not chip.title.startswith(("Intel", "AWS")) else "other"
 

@@ -167,6 +167,15 @@ def read_setting(part: str, whole: str) -> tuple[str, str]:
     return SHORT.get(name, name), value
 
 
+def settings_of(text: str) -> list[str]:
+    """The settings of a plan, written with commas or spaces between them and round the signs.
+
+    >>> settings_of("tp = 8, pp=4 block")
+    ['tp=8', 'pp=4', 'block']
+    """
+    return [part for part in re.split(r"[,\s]+", re.sub(r"\s*([=|])\s*", r"\1", text.strip())) if part]
+
+
 def parse_plan(text: str) -> Plan:
     """Read `data=2,fsdp=16,tensor=4,…`, the short form that tables print, or the TOML file of that name.
 
@@ -179,7 +188,7 @@ def parse_plan(text: str) -> Plan:
         return load_training_file(text).plan
     plan = Plan()
     seen: set[str] = set()
-    for part in re.split(r"[,\s]+", text.strip()) if text.strip() else []:
+    for part in settings_of(text):
         name, value = read_setting(part, text)
         if name in seen:
             raise InputError(f"In the plan {shorten(text)} {name} is given twice.")
@@ -200,7 +209,7 @@ def given_settings(text: str) -> frozenset[str]:
         from dragonscale.training.plan_file import load_training_file
 
         return load_training_file(text).named
-    return frozenset(read_setting(part, text)[0] for part in re.split(r"[,\s]+", text.strip()) if part)
+    return frozenset(read_setting(part, text)[0] for part in settings_of(text))
 
 
 _SHOWN = {

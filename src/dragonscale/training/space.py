@@ -17,7 +17,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.training.evaluation import Job, experts_of
 from dragonscale.training.legal import deals, shares_kv
 from dragonscale.training.legality import family, rules
-from dragonscale.training.plan import AXES, FOLDS, POLICIES, SCHEDULES, Plan, read_field, read_setting
+from dragonscale.training.plan import AXES, FOLDS, POLICIES, SCHEDULES, Plan, read_field, read_setting, settings_of
 from dragonscale.training.stages import layout_for
 
 SETTINGS = (*AXES, "microbatch", "virtual")
@@ -48,8 +48,8 @@ def parse_space(text: str, space: Space | None = None) -> Space:
     ('block', 'none')
     """
     found: dict[str, Any] = {item.name: getattr(space or Space(), item.name) for item in fields(Space)}
-    for part in text.split(",") if text.strip() else []:
-        name, written = read_setting(part.strip(), text)
+    for part in settings_of(text):
+        name, written = read_setting(part, text)
         values: list[Any] = list(dict.fromkeys(read_field(name, one) for one in written.split("|")))
         if name in CHOICES:
             found[name] = tuple(values)

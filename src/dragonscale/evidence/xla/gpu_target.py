@@ -43,9 +43,9 @@ def target_config(chip: Chip) -> str:
     """
     if chip.kind != "gpu":
         raise InputError(f"XLA's GPU compiler cannot compile for {chip.title}; choose a GPU.")
-    if chip.name not in CAPABILITIES:
+    if chip.kin not in CAPABILITIES:
         raise unknown("GPU that XLA can be told about", chip.name, CAPABILITIES)
-    major, minor, shared = CAPABILITIES[chip.name]
+    major, minor, shared = CAPABILITIES[chip.kin]
     device = LIMITS | {
         "shared_memory_per_core": shared,
         "shared_memory_per_block_optin": shared - RESERVED,

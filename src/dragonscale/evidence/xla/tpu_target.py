@@ -36,7 +36,7 @@ CLOCKS = {"v4": 1.05e9, "v5e": 1.5e9, "v5p": 1.75e9, "v6e": 1.75e9, "tpu7x": 1.9
 
 def generation(on: Slice) -> str:
     """The compiler's name of a slice's chip."""
-    name = _ALIASES.get(on.chip.name, on.chip.name)
+    name = _ALIASES.get(on.chip.kin, on.chip.kin)
     if name not in GENERATIONS:
         raise InputError(
             f"XLA's TPU compiler does not know the chip {on.chip.name}; it knows {', '.join(GENERATIONS)}."

@@ -14,6 +14,7 @@ from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.notation import parse_chain
 from dragonscale.numbers import Number, maximum
+from dragonscale.reports.collective import check_options
 from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, tidy, told, value_of
 from dragonscale.reports.roofline import open_sizes, prepare
 from dragonscale.rooflines import compute_dtype, solve_equal, symbol
@@ -114,6 +115,7 @@ def explain_collective(
     kind: str, volume: float | None, mesh: Mesh, axes: tuple[str, ...], options: Options
 ) -> Explanation:
     """Why a collective takes as long as it does, in V, W and the sizes of the axes."""
+    check_options(kind, mesh, options)
     letters = {axis: symbol(f"n_{axis}" if axis in ("V", "W") else axis) for axis in axes}
     v = symbol("V")
     group, values, notes = lettered(mesh.group(axes), letters, axes)

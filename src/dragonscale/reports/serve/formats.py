@@ -3,6 +3,7 @@
 from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip
 from dragonscale.hardware.chip import DTYPE_BYTES
+from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.models.transformer import Transformer
 from dragonscale.reports.serve.words import ServeQuestion
 from dragonscale.serving.checkpoint import bits, multiplied_in, narrower_formats, own_formats, stored_in, wide_format
@@ -22,9 +23,9 @@ def check_formats(words: ServeQuestion, model: Transformer) -> None:
     """Refuse dtypes that there are not, pairs that have no kernels anywhere, and formats wider than the checkpoint's."""
     known = [*DTYPE_BYTES, "fp8_block"]
     for name in (*WORDS, "dtype"):
-        value = getattr(words, name)
-        if value and value not in known:
-            raise unknown("dtype", value, known)
+        value, allowed = getattr(words, name), [*FORMATS] if name == "attention" else known
+        if value and value not in allowed:
+            raise unknown("dtype", value, allowed)
     read_quantize(words.quantize)
     if words.quantize and is_pinned(words) and (words.dtype or words.weights or words.compute):
         raise InputError("--quantize and --dtype (or --weights, --compute) both say a format; give one of them.")

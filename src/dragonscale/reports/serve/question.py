@@ -1,11 +1,13 @@
 """What `dscale serve` was asked, read at the edge."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target
 from dragonscale.hardware.prices import priced_targets
+from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.reports.serve.formats import check_formats, formats_for, is_pinned, planned_formats
@@ -13,14 +15,14 @@ from dragonscale.reports.serve.words import ServeQuestion, as_saved
 from dragonscale.serving.acceptance import read_acceptance
 from dragonscale.serving.auto import AUTO, NODE, PLAIN, auto_choice
 from dragonscale.serving.disaggregation import alone
-from dragonscale.serving.engine import Engine, load_engine, split_settings
+from dragonscale.serving.engine import Engine, load_engine, spelt_engine, split_settings
 from dragonscale.serving.formats import Formats, product_format
 from dragonscale.serving.frontier import Ask
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.plan import SPREADS, ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
 from dragonscale.serving.speculation import MOST, Draft, head_part
-from dragonscale.units import parse, parse_count
+from dragonscale.units import parse, parse_count, parse_length
 
 MOST_CONFIGS = 1000
 MOST_DRAFTS = 32
@@ -110,8 +112,9 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     model = load_model(question.model)
     saved = read_serving_plan(question.plan) if question.plan.strip() else None
-    question = as_saved(question, saved)
-    targets, everywhere = _targets(question, saved)
+    question = as_saved(replace(question, engine=spelt_engine(question.engine)), saved)
+    where, everywhere = _targets(question, saved)
+    targets = tuple(where.values())
     targets, strange = priced_targets(question.price, targets)
     if not 0 <= question.top <= MOST_CONFIGS:
         raise InputError(f"--top is {question.top}; ask for 1 to {MOST_CONFIGS} configurations.")
@@ -129,9 +132,11 @@ def read_question(question: ServeQuestion) -> ServeAsked:
         ways = replace(saved.plan, tensor=max(saved.plan.tensor * chips // saved.plan.chips, 1))
         launched = engine_on(engine, chip, model, limits, chips, ways).name
         saved = replace(saved, plan=_merged(saved, question, targets, model, launched))
+    prompt, output = (parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output"))
+    read = [*dict.fromkeys(note for note in (prompt[1], output[1], *map(slice_note, where)) if note)]
     ask = Ask(
-        prompt=_tokens(question.prompt, "prompt"),
-        output=_tokens(question.output, "output"),
+        prompt=prompt[0],
+        output=output[0],
         ttft=_positive(question.ttft, "s", "--ttft"),
         tpot=_positive(question.tpot, "s", "--tpot"),
         rate=_positive(question.rate, "count/s", "--rate"),
@@ -140,22 +145,23 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     )
     return ServeAsked(
         question, model, targets, ask, engine, limits, saved, _batch(question, saved), _draft(question, model), everywhere,
-        notes=(*_notes(question, saved, model), *shorter, *strange),
+        notes=(*read, *_notes(question, saved, model), *shorter, *strange),
     )  # fmt: skip
 
 
-def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[tuple[tuple[Chip, Slice | None], ...], bool]:
+def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
+    """Chips and slices as they were written, and whether all chips of the catalogue were meant."""
     text = question.on.strip() or (saved.slice if saved else "")
     if not text:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on all.")
     if text.lower() in ("all", "any"):
         if saved is not None:
             raise InputError(f"--plan needs a chip or a slice to run on; --on is {text!r}, write e.g. h100:8.")
-        return tuple((load_chip(name), None) for name in chip_names()), True
+        return {name: (load_chip(name), None) for name in chip_names()}, True
     found = {part.strip(): parse_target(part.strip()) for part in text.split(",")}
     if saved is not None and len(found) > 1:
         raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(text)}.")
-    return tuple(found.values()), False
+    return found, False
 
 
 def _merged(
@@ -191,13 +197,6 @@ def _within(question: ServeQuestion, model: Transformer) -> tuple[ServeQuestion,
     return replace(question, prompt=str(prompt), output=str(output)), (note,)
 
 
-def _tokens(text: str, what: str) -> int:
-    tokens = parse_count(text, f"the length of the {what}")
-    if not 1 <= tokens <= 10**8:
-        raise InputError(f"--{what} is {shorten(text)}; it has at least one token and at most 10^8.")
-    return tokens
-
-
 def _positive(text: str, dimension: str, flag: str) -> float | None:
     if not text.strip():
         return None
@@ -210,7 +209,7 @@ def _positive(text: str, dimension: str, flag: str) -> float | None:
 def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
     if not question.batch.strip():
         return saved.batch if saved is not None and saved.batch else None
-    batch = parse_count(question.batch, "the batch")
+    batch = parse_count(re.sub(r"\s*(sequences|sequence|seqs|seq)\s*$", "", question.batch), "the batch")
     if not 1 <= batch <= 10**6:
         raise InputError(f"--batch is {shorten(question.batch)}; it has at least one sequence and at most 10^6.")
     return batch

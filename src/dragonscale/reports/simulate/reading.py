@@ -4,19 +4,21 @@ import math
 from dataclasses import dataclass, replace
 
 from dragonscale import simulation as sim
-from dragonscale.errors import Infeasible, InputError, unknown
+from dragonscale.errors import Infeasible, InputError
 from dragonscale.hardware import Chip, parse_slice
 from dragonscale.hardware.prices import read_prices, slice_at_price
+from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
 from dragonscale.reports.serve.formats import planned_formats
 from dragonscale.reports.serve.words import ServeQuestion
+from dragonscale.reports.simulate.checks import check_flags
 from dragonscale.reports.simulate.fleet import read_failure, read_pool
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.reports.simulate.saved import filled, read_saved
 from dragonscale.reports.simulate.traffic import AskedTraffic, read_traffic
 from dragonscale.serving.auto import AUTO, auto_choice
 from dragonscale.serving.deployment import Deployment, deploy, filling
-from dragonscale.serving.engine import split_settings
+from dragonscale.serving.engine import spelt_engine, split_settings
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
 from dragonscale.serving.legality import rules, server_of
@@ -24,9 +26,6 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
 from dragonscale.simulation.deployed import pool_for
 from dragonscale.units import parse
-
-CHARTS = ("latency", "occupancy")
-PERCENTILES = (50, 90, 95, 99)
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,9 @@ class SimulateAsked:
 
 def read_question(model: str, question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
-    if question.chart not in CHARTS:
-        raise unknown("chart", question.chart, CHARTS)
-    if question.percentile not in PERCENTILES:
-        known = ", ".join(map(str, PERCENTILES))
-        raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")
+    question = replace(question, engine=spelt_engine(question.engine))
     name, saved = read_saved(model, question)
+    check_flags(question, bool(saved.prefill.slice))
     question = filled(question, saved)
     deployment = _deployment(name, question, saved)
     _check_chips(deployment, str(deployment.piece))
@@ -89,7 +85,10 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
         events=events,
     )
     chosen = _chosen(question.engine or saved.engine, deployment)
-    notes = (*chosen, *_prices(question, deployment.chip)[1], *forced)
+    written = (question.on or saved.slice, question.prefill_on)
+    read = (*map(slice_note, filter(None, written)), *traffic.notes)
+    prices = _prices(question, deployment.chip)[1]
+    notes = (*(text for text in read if text), *chosen, *prices, *forced)
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes)
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.reports.simulate.question import SimulateQuestion
-from dragonscale.reports.simulate.traffic import read_tokens
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
+from dragonscale.units import parse_length
 
 PROMPT, OUTPUT = 2048, 256
 """Tokens of a request where nothing says otherwise."""
@@ -51,7 +51,7 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
         words |= {"rate": traffic.rate, "clients": clients, "ramp": question.ramp or (traffic.ramp if clients else "")}
     words["lengths"] = question.lengths or ("varied" if words.get("clients", question.clients) else "fixed")
     if traffic.cached and not (question.prefixes or question.trace):
-        shared = round(read_tokens(prompt, "--prompt") * traffic.cached)
+        shared = round(parse_length(prompt, "--prompt")[0] * traffic.cached)
         words["prefixes"] = f"1x{shared}" if shared else ""
     if drafts.drafts and not (question.drafts or question.speculate or question.acceptance):
         words |= {"drafts": drafts.drafts, "speculate": drafts.acceptance, "draft": drafts.draft}

@@ -9,9 +9,8 @@ from dragonscale import simulation as sim
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.simulation.distributions import Arrivals, Lengths
-from dragonscale.units import parse, parse_count
+from dragonscale.units import parse, parse_count, parse_length
 
-ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
 LENGTHS = {"fixed": 1, "uniform": 2, "varied": 2, "lognormal": 8}
 """Kinds of lengths, and how many times the mean is the longest that step times are tabulated for. Clients whose outputs are all
 equally long fall into step and send their prompts together; of `varied` outputs they do not."""
@@ -27,13 +26,7 @@ class AskedTraffic:
     prompt: int
     output: int
     rate: float | None = None
-
-
-def read_tokens(text: str, what: str) -> int:
-    found = parse_count(text, what)
-    if not 1 <= found <= 10**8:
-        raise InputError(f"{what} is {shorten(text)}; a request has from 1 to 10^8 tokens of either kind.")
-    return found
+    notes: tuple[str, ...] = ()
 
 
 def _lengths(question: SimulateQuestion, tokens: int, varied: bool) -> Lengths:
@@ -45,15 +38,14 @@ def _lengths(question: SimulateQuestion, tokens: int, varied: bool) -> Lengths:
 
 
 def read_traffic(question: SimulateQuestion) -> AskedTraffic:
-    prompt, output = read_tokens(question.prompt, "--prompt"), read_tokens(question.output, "--output")
+    (prompt, one), (output, other) = (
+        parse_length(getattr(question, name), f"--{name}") for name in ("prompt", "output")
+    )
+    notes = tuple(dict.fromkeys(text for text in (one, other) if text))
     rate = parse(question.rate, "count/s", "the rate") if question.rate else None
     requests = parse_count(question.requests, "--requests")
     if not 0 <= requests <= MOST_REQUESTS:
         raise InputError(f"--requests is {shorten(question.requests)}; a run has from 0 to {MOST_REQUESTS:,} requests.")
-    if question.clients is not None and question.clients < 1:
-        raise InputError(
-            f"--clients is {question.clients}; at least 1 client sends requests, or give a --rate instead."
-        )
     if question.trace:
         if rate is not None or question.clients:
             raise InputError("A trace says when requests come; leave --rate and --clients out, or use --speed.")
@@ -68,9 +60,9 @@ def read_traffic(question: SimulateQuestion) -> AskedTraffic:
             raise InputError("--clients send their next request when they have their output; leave --rate out.")
         ramp = parse(question.ramp, "s", "--ramp") if question.ramp else 0.0
         source = sim.ClosedLoop(question.clients, requests, *sizes, ramp_s=ramp, prefixes=prefixes)
-        return AskedTraffic(source, longest, prompt, output)
+        return AskedTraffic(source, longest, prompt, output, notes=notes)
     source = sim.OpenLoop(_arrivals(question, rate), requests, *sizes, prefixes)
-    return AskedTraffic(source, longest, prompt, output, None if question.arrivals == "at-once" else rate)
+    return AskedTraffic(source, longest, prompt, output, None if question.arrivals == "at-once" else rate, notes)
 
 
 def _replayed(question: SimulateQuestion, requests: int) -> AskedTraffic:
@@ -91,8 +83,6 @@ def _replayed(question: SimulateQuestion, requests: int) -> AskedTraffic:
 
 
 def _arrivals(question: SimulateQuestion, rate: float | None) -> Arrivals:
-    if question.arrivals not in ARRIVALS:
-        raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
     if question.arrivals == "at-once":
         return sim.AtOnce()
     if rate is None:

@@ -1,11 +1,13 @@
 """What `dscale train` was asked, read at the edge."""
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target
 from dragonscale.hardware.prices import priced_targets
+from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.reports.train.saved import filled, read_given
@@ -18,7 +20,7 @@ from dragonscale.training.plan import Plan, given_settings, read_field
 from dragonscale.training.simplicity import SLACK
 from dragonscale.training.space import Space, parse_space
 from dragonscale.training.stack import change, load_stack
-from dragonscale.units import parse, parse_count
+from dragonscale.units import parse, parse_count, parse_length
 
 MOST_PLANS = 1000
 RANKS = ("time", "cost")
@@ -90,30 +92,43 @@ class TrainAsked:
 def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     question, told = filled(question)
+    question = replace(question, stack=question.stack.strip().lower())
     model = load_model(question.model)
     targets, everywhere = read_targets(question.on)
     priced, strange = priced_targets(question.price, targets.values())
     targets = dict(zip(targets, priced, strict=True))
     chip, piece = next(iter(targets.values())) if len(targets) == 1 and not everywhere else (None, None)
-    sequence = parse_count(question.seq, "the sequence length")
-    if not 1 <= sequence <= 10**8:
-        raise InputError(f"--seq is {shorten(question.seq)}; a sequence has at least one token and at most 10^8.")
+    sequence, length = parse_length(question.seq, "--seq")
     sequences, note = read_batch(question.batch, sequence)
     _check_words(question)
     space = _space(question)
     plan, changed = read_given(question, space)
     if plan is not None and piece is None:
         raise InputError(f"--plan needs a slice to run on; --on is {shorten(question.on)}, write e.g. h100:64.")
+    _check_plan(question, plan)
     tokens = _tokens(question.tokens, model)
     warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
-    notes = [text for text in (*told, *changed, note, warning, _dropping(question, model), *strange) if text]
-    deadline, packed = _deadline(question, piece), _documents(question, sequence)
+    deadline, (packed, document) = _deadline(question, piece), _documents(question, sequence)
+    said = (*told, *changed, length, note, document, *map(slice_note, targets), _beyond(model, sequence), warning)
+    notes = [text for text in (*said, _dropping(question, model), *strange) if text]
     asked = TrainAsked(
         question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed, targets,
         everywhere,
         _slack(question.slack), _measured(question, plan),
     )  # fmt: skip
     return asked if plan is None else _settled(asked, plan)
+
+
+def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
+    """Flags that a plan leaves nothing to do for are refused, rather than ignored."""
+    if plan is None:
+        if question.alone:
+            raise InputError("--alone judges a plan by itself; give the plan with --plan tp8,fsdp8.")
+        return
+    searching = [f"--{name}" for name in ("fix", "remat") if getattr(question, name).strip()] if question.alone else []
+    searching += [f"--largest {question.largest}"] if question.largest else []
+    if searching:
+        raise InputError(f"--plan is judged as it is, and {searching[0]} is for a search; leave one of them out.")
 
 
 ANYWHERE = ("any", "all")
@@ -162,19 +177,25 @@ def _measured(question: TrainQuestion, plan: Plan | None) -> float | None:
     return seconds
 
 
-def _documents(question: TrainQuestion, sequence: int) -> int | None:
-    """Tokens of the documents that sequences are packed with; longer ones are cut at a sequence's end."""
+def _beyond(model: Transformer, sequence: int) -> str:
+    """A word on sequences of more tokens than a model has positions for."""
+    if not model.context or sequence <= model.context:
+        return ""
+    more = f"{model.name} was made for at most {model.context:,} tokens, and sequences have {sequence:,}"
+    return f"{more}: its positions would have to be extended, which is taken for granted here."
+
+
+def _documents(question: TrainQuestion, sequence: int) -> tuple[int | None, str]:
+    """Tokens of the documents that sequences are packed with, and a note on their reading; longer ones are cut at a sequence's end."""
     if not question.documents.strip():
-        return None
-    length = parse_count(question.documents, "the length of documents")
-    if length < 1:
-        raise InputError(f"--documents is {shorten(question.documents)}; a document has at least one token.")
+        return None, ""
+    length, note = parse_length(question.documents, "--documents")
     if question.stack != AUTO and load_stack(question.stack).kernels.masked_square:
         own = f"the program of stack {question.stack} masks no documents yet"
         raise InputError(
             f"--documents is {shorten(question.documents)}, and {own}; leave it out or take another --stack."
         )
-    return length if length < sequence else None
+    return length if length < sequence else None, note
 
 
 def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
@@ -213,10 +234,9 @@ def read_batch(text: str, sequence: int) -> tuple[int, str]:
 
     `4M` tokens are no whole number of sequences of 8192; where the binary reading (4Mi) is one, that is what is meant.
     """
-    stripped = text.strip()
-    for ending in ("sequences", "seqs", "seq"):
-        if stripped.endswith(ending):
-            return _whole(parse_count(stripped.removesuffix(ending).strip(), "the batch"), text), ""
+    stripped, many = text.strip(), read_sequences(text)
+    if many is not None:
+        return many, ""
     tokens = _whole(parse_count(stripped, "the batch"), text)
     if tokens % sequence == 0:
         return tokens // sequence, ""
@@ -226,11 +246,22 @@ def read_batch(text: str, sequence: int) -> tuple[int, str]:
         if not left:
             said = f"A batch of {stripped} tokens is no whole number of sequences of {sequence}"
             return many, f"{said}; taken as {stripped}i, {binary:,} tokens ({many} sequences)."
-    lower = max(tokens // sequence, 1)
-    raise InputError(
-        f"A batch of {shorten(text)} tokens is no whole number of sequences of {sequence}; write {lower * sequence} or "
-        f"{(lower + 1) * sequence}, or a number of sequences such as {lower}seq."
-    )
+    if tokens < sequence:
+        less = f"A batch of {shorten(text)} tokens is less than one sequence of {sequence:,}"
+        raise InputError(f"{less}; write a number of sequences such as {min(tokens, 512)}seq.")
+    many = round(tokens / sequence)
+    said = f"A batch of {stripped} tokens is no whole number of sequences of {sequence:,}"
+    return many, f"{said}; rounded to {many:,} sequences, {many * sequence:,} tokens."
+
+
+def read_sequences(text: str) -> int | None:
+    """A batch that is written in sequences; None where it is not.
+
+    >>> read_sequences("192seq"), read_sequences("4M")
+    (192, None)
+    """
+    match = re.fullmatch(r"(.*?)\s*(?:sequences|sequence|seqs|seq)", text.strip())
+    return _whole(parse_count(match[1], "the batch"), text) if match else None
 
 
 def _whole(number: int, text: str) -> int:

@@ -16,6 +16,7 @@ from typing import Any, cast
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.evidence.verify.request import MODES, Request
 from dragonscale.hardware import Slice, parse_slice
+from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
 from dragonscale.references import found
 from dragonscale.reports.train.question import read_batch
@@ -24,11 +25,11 @@ from dragonscale.serving.plan import read_setting as read_serving_setting
 from dragonscale.serving.plan_file import ENTRIES as SERVING_ENTRIES
 from dragonscale.tables import read_table
 from dragonscale.training.auto import AUTO, auto_stack
-from dragonscale.training.plan import Plan, parse_plan
+from dragonscale.training.plan import Plan, parse_plan, settings_of
 from dragonscale.training.plan_file import ENTRIES as TRAINING_ENTRIES
 from dragonscale.training.plan_file import load_training_file
 from dragonscale.training.stack import load_stack
-from dragonscale.units import parse, parse_count
+from dragonscale.units import parse, parse_count, parse_length
 
 PROGRAMS = ("train", "prefill", "decode")
 _SERVING_ONLY = ("spread", "weights", "kv", "compute", "attention", "width")
@@ -83,11 +84,12 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     if question.mode not in MODES:
         raise unknown("mode", question.mode, MODES)
     batch, sequence, notes = _sizes(question, table, program)
+    notes = tuple(text for text in (slice_note(where), *notes) if text)
     request = Request(
         program=cast(Any, program), model=model, slice=where if ".toml" in where else str(piece), plan=str(plan), batch=batch, sequence=sequence,
         mode=cast(Any, question.mode), capacity=_capacity(table), options=_options(question.options),
     )  # fmt: skip
-    stack = question.stack or _word(table, "stack", question.plan) or "dragonscale"
+    stack = question.stack.strip().lower() or _word(table, "stack", question.plan) or "dragonscale"
     stack = auto_stack(piece, load_model(model)) if stack == AUTO else load_stack(stack).name
     seconds, size = parse(question.timeout, "s", "--timeout"), parse(question.memory, "bytes", "--memory")
     if not 1 <= seconds <= _LONGEST:
@@ -129,7 +131,7 @@ def _program(question: VerifyQuestion, table: dict[str, Any]) -> str:
         if question.program not in PROGRAMS:
             raise unknown("program", question.program, PROGRAMS)
         return question.program
-    names = table.get("plan") or [part.partition("=")[0].strip() for part in question.plan.split(",")]
+    names = table.get("plan") or [part.partition("=")[0] for part in settings_of(question.plan)]
     serving = "engine" in table or "batch" in table or any(name in _SERVING_ONLY for name in names)
     return "decode" if serving else "train"
 
@@ -161,12 +163,10 @@ def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tup
         what = {"train": "tokens of a sequence", "prefill": "tokens of a prompt"}
         what.setdefault(program, "tokens a cache has room for")
         raise InputError(f"Say how long sequences are ({what[program]}): give --seq 8192, or write seq under [run].")
-    sequence = parse_count(written, "the sequence length")
-    if not 1 <= sequence <= 10**8:
-        raise InputError(f"--seq is {shorten(written)}; a sequence has at least one token and at most 10^8.")
+    sequence, length = parse_length(written, "--seq")
     if question.batch.strip() and program == "train":
         batch, note = read_batch(question.batch, sequence)
-        return batch, sequence, (note,) if note else ()
+        return batch, sequence, tuple(text for text in (length, note) if text)
     counted = question.batch or str(run.get("batch", "") or table.get("batch", ""))
     if not counted.strip():
         ask = "--batch 4M (tokens) or --batch 512seq" if program == "train" else "--batch 64 (sequences)"
@@ -176,7 +176,7 @@ def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tup
     batch = parse_count(counted.strip(), "the batch")
     if not 1 <= batch <= 10**9:
         raise InputError(f"The batch is {shorten(counted)}; it has at least one sequence and at most 10^9.")
-    return batch, sequence, ()
+    return batch, sequence, (length,) if length else ()
 
 
 def _capacity(table: dict[str, Any]) -> float:

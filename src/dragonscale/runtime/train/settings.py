@@ -20,6 +20,7 @@ Everything is checked before JAX is loaded, so that a slip is answered in a blin
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -27,6 +28,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.plan_file import TrainingFile, is_plan_path, load_training_file
+from dragonscale.units import parse_count, parse_length
 
 DTYPES = ("bf16", "fp32")
 """What matrices may be multiplied in; weights are kept in fp32 either way."""
@@ -122,6 +124,10 @@ def _read(name: str, value: Any) -> Any:
         if not isinstance(value, str) or "\0" in value:
             raise InputError(f"In [run] {name} is {shorten(value)}; write text.")
         return value
+    if isinstance(value, str) and name == "seq":
+        value = parse_length(value, "--seq")[0]
+    elif isinstance(value, str) and name == "batch":
+        value = parse_count(re.sub(r"\s*(sequences|sequence|seqs|seq)\s*$", "", value), "the batch")
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if name in _FLOATS:
         least, most = _FLOATS[name]

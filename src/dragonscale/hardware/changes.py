@@ -1,0 +1,129 @@
+"""What if the chip were another? `hbm=1.5x`, `nvlink=2x`, `flops=1PFLOP/s`: changes to a chip's numbers, by short names.
+
+A change is a factor, or a value with its unit. It may stand after a chip wherever one is named, so that every question can be
+asked of a chip that does not exist: `h100+nvlink=2x:64`. The changed chip is called what was written, so it can be saved, read
+back and compared with the one it starts from, whose software and measured efficiencies it has.
+
+>>> from dragonscale.hardware.catalogue import load_chip
+>>> faster = changed_chip(load_chip("h100"), "hbm=2x", "nvlink=900GB/s")
+>>> faster.name, faster.hbm.bandwidth, faster.network.levels[0].bandwidth
+('h100+hbm=2x+nvlink=900GB/s', 6700000000000.0, 900000000000.0)
+"""
+
+import re
+from dataclasses import replace
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware.chip import Chip, Torus
+from dragonscale.units import parse
+
+KNOBS = {
+    "flops": "rates of the matrix and vector units", "hbm": "bandwidth of the main memory", "hbm_capacity": "bytes of the main memory",
+    "ici": "bandwidth of a link of a torus", "nvlink": "bandwidth within a node", "network": "bandwidth above the node",
+    "dcn": "bandwidth between pods", "pcie": "bandwidth to the host", "latency": "of every link", "price": "of an hour", "power": "in watts",
+}  # fmt: skip
+"""What can be changed, and what it means."""
+_SAME = {
+    "hbm_bandwidth": "hbm", "memory": "hbm_capacity", "capacity": "hbm_capacity", "ib": "network", "infiniband": "network",
+    "compute": "flops", "bf16": "matrix.bf16", "fp8": "matrix.fp8", "fp4": "matrix.fp4", "int8": "matrix.int8",
+}  # fmt: skip
+_CHANGES = re.compile(r"(?P<chip>[^+]*(?:\+[^+=]*)*?)(?P<changes>(?:\+[^+=]*=[^+]*)+)")
+_FACTOR = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*[xX×]")
+MOST_FACTOR = 1e4
+
+
+def split_changes(text: str) -> tuple[str, tuple[str, ...]]:
+    """A chip's name and the changes after it.
+
+    >>> split_changes("h100+hbm=1.5x+ib=2x"), split_changes("my+chip.toml")
+    (('h100', ('hbm=1.5x', 'ib=2x')), ('my+chip.toml', ()))
+    """
+    match = _CHANGES.fullmatch(text) if len(text) < 500 else None
+    return (match["chip"], tuple(match["changes"][1:].split("+"))) if match else (text, ())
+
+
+def with_changes(slices: str, changes: tuple[str, ...]) -> str:
+    """Chips and slices as they are written, each with the changes after its chip.
+
+    >>> with_changes("h100:8, v5e", ("hbm=2x",))
+    'h100+hbm=2x:8,v5e+hbm=2x'
+    """
+    parts = [one.strip() for change in changes for one in change.split(",") if one.strip()]
+    if not parts:
+        return slices
+    for part in parts:
+        read_change(part)
+    written = "".join(f"+{part}" for part in parts)
+    found = []
+    for one in slices.split(","):
+        chip, colon, topology = (
+            one.strip().rpartition(":") if re.search(r":[\dx*]+$", one.strip()) else (one.strip(), "", "")
+        )
+        found.append(f"{chip}{written}{colon}{topology}")
+    return ",".join(found)
+
+
+def read_change(text: str) -> tuple[str, str]:
+    """The name and the value of a change.
+
+    >>> read_change("IB = 2x")
+    ('network', '2x')
+    """
+    name, equals, value = (piece.strip() for piece in text.partition("="))
+    if not equals or not value:
+        raise InputError(f"The change {shorten(text)} is not NAME=VALUE; write e.g. hbm=1.5x or nvlink=900GB/s.")
+    name = name if "." in name else _SAME.get(name.lower(), name.lower())
+    if name not in KNOBS and "." not in name:
+        raise unknown("change to a chip called", name, [*KNOBS, *_SAME])
+    return name, value
+
+
+def changed_chip(chip: Chip, *changes: str) -> Chip:
+    """The chip with some of its numbers changed; the changes stand in its name."""
+    made, written, seen = chip, [], set[str]()
+    for text in changes:
+        name, value = read_change(text)
+        if name in seen:
+            raise InputError(f"{name} of {chip.name} is changed twice; write each change once.")
+        seen.add(name)
+        made = made.with_facts(**_facts(made, name, value))
+        written.append(f"+{name}={value.replace(' ', '')}")
+    title = f"{chip.title} with {', '.join(one[1:] for one in written)}"
+    return replace(made, name=chip.name + "".join(written), title=title, like=chip.kin, aliases=())
+
+
+def _facts(chip: Chip, name: str, value: str) -> dict[str, float]:
+    """The facts that a change sets: a factor scales every one, a value is that of the first, and the others keep their ratio to it."""
+    paths = [path for path in _paths(chip, name) if path in chip.facts]
+    if not paths:
+        known = [knob for knob in KNOBS if any(path in chip.facts for path in _paths(chip, knob))]
+        raise InputError(f"{chip.title} has no {name} to change; it has {', '.join(known)}.")
+    first = chip.facts[paths[0]]
+    if not isinstance(first.value, int | float):
+        raise InputError(f"{paths[0]} of {chip.title} is no single number that could be changed.")
+    factor = _FACTOR.fullmatch(value)
+    scale = float(factor["number"]) if factor else parse(value, first.dimension, name) / float(first.value or 1)
+    if not 1 / MOST_FACTOR <= scale <= MOST_FACTOR:
+        raise InputError(
+            f"The change {name}={shorten(value)} is by a factor of {scale:g}; write one from 0.0001 to 10,000, such as 1.5x."
+        )
+    changed = {path: float(chip.facts[path].value) * scale for path in paths}
+    return changed if factor else changed | {paths[0]: parse(value, first.dimension, name)}
+
+
+def _paths(chip: Chip, name: str) -> list[str]:
+    """The facts that a name stands for, the one that a value is given for first."""
+    torus = isinstance(chip.network, Torus)
+    levels = [] if isinstance(chip.network, Torus) else [level.name for level in chip.network.levels]
+    if name == "flops":
+        rates = [path for path in chip.facts if path.startswith(("matrix.", "vector."))]
+        return sorted(rates, key=lambda path: path != "matrix.bf16")
+    if name == "latency":
+        own = [f"levels.{level}.latency" for level in levels]
+        return ["ici.hop_latency", "dcn.latency"] if torus else own
+    known = {
+        "hbm": ["memory.hbm.bandwidth"], "hbm_capacity": ["memory.hbm.capacity"], "ici": ["ici.link"], "dcn": ["dcn.egress"],
+        "nvlink": [f"levels.{level}.bandwidth" for level in levels[:1]],
+        "network": [f"levels.{level}.bandwidth" for level in levels[1:]] or ["dcn.egress"], "price": ["price", "list_price"],
+    }  # fmt: skip
+    return known.get(name, [name])
