@@ -124,10 +124,7 @@ def _read(name: str, value: Any) -> Any:
         if not isinstance(value, str) or "\0" in value:
             raise InputError(f"In [run] {name} is {shorten(value)}; write text.")
         return value
-    if isinstance(value, str) and name == "seq":
-        value = parse_length(value, "--seq")[0]
-    elif isinstance(value, str) and name == "batch":
-        value = parse_count(re.sub(r"\s*(sequences|sequence|seqs|seq)\s*$", "", value), "the batch")
+    value = _counted(name, value) if isinstance(value, str) else value
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if name in _FLOATS:
         least, most = _FLOATS[name]
@@ -138,6 +135,15 @@ def _read(name: str, value: Any) -> Any:
     if not number or value != value or int(value) != value or not least <= value <= _MOST:
         raise InputError(f"In [run] {name} is {shorten(value)}; write a whole number of at least {least}.")
     return int(value)
+
+
+def _counted(name: str, text: str) -> Any:
+    """A length (`32k`) or a number of sequences (`192seq`) that is written as text."""
+    if name == "seq":
+        return parse_length(text, "--seq")[0]
+    if name == "batch":
+        return parse_count(re.sub(r"\s*(sequences|sequence|seqs|seq)\s*$", "", text), "the batch")
+    return text
 
 
 def check(order: Order) -> Order:
