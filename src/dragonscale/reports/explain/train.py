@@ -32,6 +32,11 @@ INNER = (8, 4, 2)
 QUANTITIES = (("flops", "FLOPs", "FLOP"), ("hbm_bytes", "bytes of HBM", "bytes"), ("wire_bytes", "bytes sent", "bytes"))
 
 
+def is_scheme(text: str) -> bool:
+    """Whether a text names parallelisms without their degrees: `fsdp+tp`, not `fsdp=8,tensor=4`, `tp8` or a file."""
+    return not ("=" in text or text.strip().endswith(".toml") or any(letter.isdigit() for letter in text))
+
+
 def read_scheme(text: str, piece: Slice) -> Plan:
     """A plan, or the name of a scheme (`fsdp`, `dp+tp`, `fsdp+ep+tp`) spread over a slice: the first takes what the others, of at most
     eight chips each, leave.
@@ -48,9 +53,9 @@ def read_scheme(text: str, piece: Slice) -> Plan:
         raise InputError(
             f"{shorten(text)} is a chain of sharded einsums; `dscale shard` says what travels and how long it takes."
         )
-    names = text.strip().lower().split("+")
-    if "=" in text or text.strip().endswith(".toml") or any(letter.isdigit() for letter in text):
+    if not is_scheme(text):
         return parse_plan(text)
+    names = text.strip().lower().split("+")
     for name in names:
         if name not in SCHEMES:
             raise unknown("parallelism called", name, SCHEMES)

@@ -325,7 +325,7 @@ def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:
 
 def explained_job(plan: str, model: str, on: str, batch: str, seq: str, stack: str, dtype: str) -> tuple[Job, Plan]:
     """The job and the plan of `dscale explain train`."""
-    from dragonscale.reports.explain.train import read_scheme
+    from dragonscale.reports.explain.train import is_scheme, read_scheme
 
     asked = read_question(TrainQuestion(model=model, on=on, batch=batch, seq=seq, stack=stack, dtype=dtype))
     if asked.piece is None:
@@ -334,4 +334,5 @@ def explained_job(plan: str, model: str, on: str, batch: str, seq: str, stack: s
     split, chips = read_scheme(plan, asked.piece), asked.piece.chips
     if split.chips != chips:
         raise InputError(f"The plan {split} is for {split.chips} chips and {asked.piece} has {chips}; they must agree.")
-    return asked.job(), split if "dtype" in given_settings(plan) else replace(split, dtype=dtype)
+    said = not is_scheme(plan) and "dtype" in given_settings(plan)
+    return asked.job(), split if said else replace(split, dtype=dtype)
