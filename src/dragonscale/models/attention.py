@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dragonscale.errors import InputError
-from dragonscale.models.component import Written
+from dragonscale.models.component import Component, Written
+from dragonscale.models.program import Op
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Attention(Written):
     only the last so many keys; `chunk` cuts the sequence into independent chunks. `kv` says where keys and values come
     from: their own projections, one projection for both (`tied`), or an earlier layer's cache (`borrowed`). `v_norm`
     normalises the values without a weight; `out_norm` normalises all heads' results together before they are projected.
+    `q_rank` is the width through which queries are projected, with a norm between (Step 3).
 
     >>> Attention(8, 2, 128).lines()[1]
     'attention: K[b,t,k,h] = X[b,t,d] · Wk[d,k,h]'
@@ -41,6 +43,7 @@ class Attention(Written):
     kv: Literal["own", "tied", "borrowed"] = "own"
     v_norm: bool = False
     out_norm: bool = False
+    q_rank: int | None = None
 
     def __post_init__(self) -> None:
         if self.n_heads % self.n_kv_heads:
@@ -49,4 +52,67 @@ class Attention(Written):
     @property
     def dims(self) -> dict[str, int]:
         size = self.head_dim
-        return {"n": self.n_heads, "k": self.n_kv_heads, "h": size, "g": self.v_head_dim or size}
+        dims = {"n": self.n_heads, "k": self.n_kv_heads, "h": size, "g": self.v_head_dim or size}
+        return dims | ({"q": self.q_rank} if self.q_rank else {})
+
+
+@dataclass(frozen=True)
+class ExpertAttention(Written):
+    """Mixture of attention heads (JetMoE): each token picks `experts_per_token` of `n_experts` sets of query and output
+    projections, which share the keys and values of `n_kv_heads` heads."""
+
+    n_experts: int
+    experts_per_token: int
+    n_kv_heads: int
+    head_dim: int
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return {"e": self.n_experts, "x": self.experts_per_token, "k": self.n_kv_heads, "h": self.head_dim}
+
+
+@dataclass(frozen=True)
+class CrossAttention(Written):
+    """Attention to an image (mllama): queries from the text, keys and values from what the tower saw; two
+    numbers gate its result and that of the MLP behind it."""
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return {"n": self.n_heads, "k": self.n_kv_heads, "h": self.head_dim, "hg": 2}
+
+
+@dataclass(frozen=True)
+class Indexer(Written):
+    """A few small heads that score all keys, so that the attention behind them reads only the best `top`."""
+
+    n_heads: int
+    head_dim: int
+    top: int
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return {"i": self.n_heads, "j": self.head_dim}
+
+
+@dataclass(frozen=True)
+class IndexedAttention(Component):
+    """Grouped-query attention behind an indexer (MiniMax M3)."""
+
+    attention: Attention
+    indexer: Indexer
+
+    @property
+    def index_top(self) -> int:
+        """How many keys a query reads."""
+        return self.indexer.top
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return self.attention.dims | self.indexer.dims
+
+    def ops(self) -> tuple[Op, ...]:
+        return (*self.indexer.ops(), *self.attention.ops())

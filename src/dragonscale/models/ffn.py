@@ -6,7 +6,8 @@ Each record yields the lines between the normed input `X[b,t,d]` and the output 
 from dataclasses import dataclass
 
 from dragonscale.errors import InputError
-from dragonscale.models.component import Written
+from dragonscale.models.component import Component, Written
+from dragonscale.models.program import Op, parsed, renamed
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Moe(Written):
     by a learnt sigmoid. `hashed` picks experts from a fixed table of the token's id; the router then only weighs them.
     `expert_scale` is a learnt factor for each expert's weight.
     `latent` is the smaller width at which the experts work, between a projection down and one up. `bias` gives the
-    experts biases, `shared_bias` the shared one.
+    experts biases, `shared_bias` the shared one, `out_bias` their sum. `zero_experts` are routed to like the others and
+    return what they are given; `experts_per_token` does not count them.
     """
 
     n_experts: int
@@ -54,6 +56,8 @@ class Moe(Written):
     hashed: bool = False
     latent: int | None = None
     expert_scale: bool = False
+    zero_experts: int = 0
+    out_bias: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.experts_per_token <= self.n_experts:
@@ -63,9 +67,29 @@ class Moe(Written):
     def dims(self) -> dict[str, int]:
         dims = {"f": self.d_ff, "e": self.n_experts, "x": self.experts_per_token}
         dims |= {"z": self.shared_d_ff} if self.shared_d_ff else {}
+        dims |= {"ez": self.n_experts + self.zero_experts} if self.zero_experts else {}
         return dims | ({"dl": self.latent} if self.latent else {})
 
     @property
     def wide(self) -> str:
         """The dim at which the experts work."""
         return "dl" if self.latent else "d"
+
+
+@dataclass(frozen=True)
+class BesideMoe(Component):
+    """A dense MLP and an MoE on the same normed input, their results added (LongCat's shortcut)."""
+
+    mlp: Mlp
+    moe: Moe
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return {"f0": self.mlp.d_ff} | self.moe.dims
+
+    def ops(self) -> tuple[Op, ...]:
+        """Both programs; the MLP's arrays get a 0 after their names."""
+        dense = self.mlp.ops()
+        names = {array.name: f"{array.name}0" for op in dense for array in op.arrays if array.name != "X"}
+        added = parsed(["residual: M[b,t,d] = add(M[b,t,d], M0[b,t,d])"])
+        return (*renamed(dense, names, {"f": "f0"}), *self.moe.ops(), *added)

@@ -31,7 +31,8 @@ class Transformer:
 
     `positions` counts learnt position embeddings; `d_embed` is the width of an embedding narrower than the model, which
     is projected up after the lookup and down before the head; `layer_input` is the width of an embedding that every layer
-    has for itself, and `layer_vocab` its vocabulary. `extras` are sections that a checkpoint holds beside the
+    has for itself, and `layer_vocab` its vocabulary; `altup` counts streams beside the one that layers work on; `embed_rows`
+    are those of an embedding that has more than the head. `extras` are sections that a checkpoint holds beside the
     language model: multi-token heads (`mtp`), a vision tower (`vision`). `weight_dtypes` gives the stored dtype of the
     parts that are not in `dtype`, `quantization` how they are meant to be multiplied. `context` is the longest sequence it was made for. `stored` are the bytes that the
     checkpoint's own files hold by format, where these were read; `notes` what was made of a config that is not plain.
@@ -46,6 +47,8 @@ class Transformer:
     d_embed: int | None = None
     layer_input: int = 0
     layer_vocab: int = 0
+    altup: int = 0
+    embed_rows: int = 0
     head_bias: bool = False
     embed_norm: bool = False
     embed_norm_bias: bool = False
@@ -86,6 +89,7 @@ def layer_section(layer: Layer, d_model: int, name: str, repeat: int, more: dict
         chunk=getattr(mixer, "chunk", None),
         top=getattr(mixer, "index_top", None),
         compress=getattr(mixer, "ratio", None),
+        shared=getattr(mixer, "shared", ()),
     )
 
 
@@ -93,6 +97,8 @@ def _program(model: Transformer) -> Program:
     streams = max((layer.streams for layer in model.layers), default=1)
     dims = {"d": model.d_model, "v": model.vocab}
     dims |= {"o": model.positions} if model.positions else {}
+    dims |= {"as": model.altup, "d2": model.d_model} if model.altup else {}
+    dims |= {"ve": model.embed_rows} if model.embed_rows else {}
     dims |= {"dn": model.d_embed} if model.d_embed is not None else {}
     dims |= {"hs": streams, "hs2": streams, "h1": 1} if streams > 1 else {}
     if model.layer_input:

@@ -21,6 +21,13 @@ def norm(d_model: int, name: str, bias: bool) -> Section:
     return Section(f"vision.{name}", ops, {"d": d_model})
 
 
+def numbers(name: str, count: int, repeat: int = 1) -> Section:
+    """Learnt numbers that are added or multiplied: scales, gates, tables of positions."""
+    return Section(
+        f"vision.{name}", parsed(["vision: R[b,t,d] = mix(R[b,t,d]; w_numbers[o])"]), {"d": 1, "o": count}, repeat
+    )
+
+
 def bridge(
     sizes: tuple[int, ...], name: str = "bridge", bias: bool = True, norm_size: int = 0,
     norm_bias: bool = True, repeat: int = 1,

@@ -29,17 +29,19 @@ def weight_lines(deployment: Deployment) -> Iterator[HeldLine]:
         layers = section.repeat / deployment.plan.pipe if not ends else 1
         for op in section.ops:
             for weight in op.weights:
+                held_by = layers
                 if weight.name in section.shared:
                     if weight.name in seen:
                         continue
                     seen.add(weight.name)
+                    held_by = 1
                 ways: Number = 1.0
                 for dim in rules.used(weight).dims:
                     size = section.dims[dim.name]
                     parts = mesh.size(*dim.axes)
                     copied = expert_slots(size, parts, redundant) if dim.name == "e" else size
                     ways = ways * (size / local_size(dim.name, copied, parts))
-                held = weight_size(section, weight) / ways * weight_bytes(deployment.plan, op.part) * layers
+                held = weight_size(section, weight) / ways * weight_bytes(deployment.plan, op.part) * held_by
                 yield HeldLine("weights", weight.name, held, section=section.name)
 
 

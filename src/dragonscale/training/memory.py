@@ -63,6 +63,8 @@ def weight_shares(section: Section, mesh: Mesh, rules: Rules) -> Iterator[tuple[
             size = weight_size(section, weight)
             if section.name == "head" and weight.name in section.shared:
                 size = size * (mesh.size("pipe") > 1)  # a tied embedding is there once, unless the ends lie apart
+            elif weight.name in section.shared and section.name != "embed":
+                size = size / section.repeat  # layers that share it hold it once among them
             used = size / mesh.size(*rules.used(weight).axes)
             yield weight.name, used, size / mesh.size(*rules.optimizer_state(weight).axes)
 

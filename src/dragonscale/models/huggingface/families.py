@@ -10,7 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.models.ffn import Mlp, Moe
-from dragonscale.models.huggingface import deepseek, dense, hybrid, moe, statespace
+from dragonscale.models.huggingface import (
+    deepseek,
+    dense,
+    gemma3n,
+    hybrid,
+    longcat,
+    minimax_m3,
+    mllama,
+    moe,
+    statespace,
+    step,
+    zamba,
+)
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.parts import Reader, attention, d_model, decoder, full_heads, latent_attention
 from dragonscale.models.huggingface.windows import RULES, all_but_every, windows
@@ -114,4 +126,10 @@ FAMILIES: dict[str, Reader] = {
     **deepseek.FAMILIES,
     **hybrid.FAMILIES,
     **statespace.FAMILIES,
+    **gemma3n.FAMILIES,
+    **longcat.FAMILIES,
+    **minimax_m3.FAMILIES,
+    **mllama.FAMILIES,
+    **step.FAMILIES,
+    **zamba.FAMILIES,
 }

@@ -33,6 +33,12 @@ class Findings:
         self.notes: list[str] = []
         self.defaulted: set[str] = set()
 
+    def join(self, other: "Findings") -> None:
+        """What reading a part of the config brought up is the config's."""
+        self.notes += other.notes
+        for why, names in other.harmless.items():
+            self.harmless.setdefault(why, []).extend(names)
+
     def told(self) -> list[str]:
         """The notes, what was passed over among them."""
         passed = [f"{', '.join(few(names))} ({why})" for why, names in self.harmless.items()]

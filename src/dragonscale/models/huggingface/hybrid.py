@@ -141,7 +141,26 @@ def olmo_hybrid(f: Fields) -> Transformer:
     return decoder(f, layers)
 
 
+def bailing_hybrid(f: Fields) -> Transformer:
+    """Ling 3: delta attention with a decay per channel, gated latent attention in one layer of six."""
+    n_layers, step, first = f.n_layers(), f.count("layer_group_size"), f.natural("first_k_dense_replace")
+    f.must_be("q_lora_rank", None)
+    heads, size = f.count("num_attention_heads"), f.count("head_dim", "linear_head_dim")
+    linear = DeltaAttention(heads, heads, size, size, f.count("short_conv_kernel_size"), "channel")
+    full = latent_attention(f, gate=True)
+    f.skip("kda_safe_gate", "kda_lower_bound", "linear_num_heads", "linear_conv_kernel_dim", "linear_head_dim")
+    softmax = f.either("layer_types", n_layers, LINEAR, lambda i: (i + 1) % step == 0)
+    sparse = f.either("mlp_layer_types", n_layers, SPARSE, lambda i: i >= first)
+    moe = with_shared(f, score_bias=True)
+    f.skip("num_mtp_layers", "num_nextn_predict_layers")  # a module whose layers are not published apart
+    layers = [
+        Layer(full if near else linear, moe if choice else mlp(f)) for near, choice in zip(softmax, sparse, strict=True)
+    ]
+    return decoder(f, layers)
+
+
 FAMILIES: dict[str, Reader] = {
+    "bailing_hybrid": bailing_hybrid,
     "qwen3_next": lambda f: _qwen_hybrid(f, sparse=True),
     "qwen3_5_moe_text": lambda f: _qwen_hybrid(f, sparse=True),
     "qwen3_5_text": lambda f: _qwen_hybrid(f, sparse=False),

@@ -24,7 +24,7 @@ NAMED_ALIKE = 4
 """Letters that two types must begin with to be called alike: 'qwen', 'glm4', 'gemma'."""
 
 SIZES = (
-    "hidden_size", "n_embd", "d_model", "num_hidden_layers", "n_layer", "n_layers", "vocab_size",
+    "hidden_size", "n_embd", "d_model", "num_hidden_layers", "n_layer", "n_layers", "num_layers", "vocab_size",
 )  # fmt: skip
 APART = 0.01
 """Totals of two readings that differ by more than this part are both told."""

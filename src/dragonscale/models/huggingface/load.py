@@ -34,12 +34,12 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.assumed import Assumed, assumed_fields, told_assumed
+from dragonscale.models.huggingface import towers, vision
 from dragonscale.models.huggingface.families import FAMILIES
 from dragonscale.models.huggingface.fields import Fields, Findings, few
 from dragonscale.models.huggingface.inert import is_inert
 from dragonscale.models.huggingface.kin import SIZES, kin_of, told
 from dragonscale.models.huggingface.quantization import read_quantization, stored_dtype, weight_dtypes
-from dragonscale.models.huggingface.vision import WRAPPERS
 from dragonscale.models.names import safe_name
 from dragonscale.models.transformer import Transformer
 from dragonscale.tables import read_regular
@@ -47,6 +47,7 @@ from dragonscale.tables import read_regular
 MOST_BYTES = 4_000_000
 """A config is a few kilobytes; anything much larger is not one."""
 
+WRAPPERS = vision.WRAPPERS | towers.WRAPPERS
 INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")
 """Under which names a model that sees or hears keeps its language model."""
 
@@ -140,8 +141,8 @@ def _read(given: Mapping[str, Any], model_type: str, findings: Findings, nested:
             f"{', '.join(few(best.findings.refused))}: `--as {best.family}` with `--assume key=ignore` for each of them "
             "counts without."
         )
-    findings.notes += [told(model_type, found), *best.findings.notes]
-    findings.harmless |= best.findings.harmless
+    findings.notes.append(told(model_type, found))
+    findings.join(best.findings)
     return best.model
 
 
@@ -182,8 +183,10 @@ def _read_outer(given: Mapping[str, Any], model_type: str, findings: Findings) -
         outer.read.update(rest)
     else:
         model = _read_inner(inner, text_type, findings)
-        if "tie_word_embeddings" in given:
+        # InternVL's own files build the language model from its own config alone
+        if "tie_word_embeddings" in given and where != "llm_config":
             model = replace(model, tied=outer.flag("tie_word_embeddings"))
+        outer.skip("tie_word_embeddings")
     if sees is None:
         outer.settle()
         return model
@@ -192,16 +195,16 @@ def _read_outer(given: Mapping[str, Any], model_type: str, findings: Findings) -
     try:
         if not isinstance(sees, dict):
             raise InputError(f"The {model_type} config has a vision_config of {shorten(sees)}, which is not an object.")
-        vision = Fields(sees, _defaults().get(vision_type, {}), f"vision_config of the {model_type} config", own)
-        vision.skip("model_type", "torch_dtype", "dtype")
-        extras = tower(vision, outer, model.d_model)
-        vision.settle()
+        eye = Fields(sees, _defaults().get(vision_type, {}), f"vision_config of the {model_type} config", own)
+        eye.skip("model_type", "torch_dtype", "dtype")
+        extras = tower(eye, outer, model.d_model)
+        eye.settle()
         own.refuse("Its vision_config")
     except InputError as error:
         findings.notes.append(f"The vision tower is left out of the count: {error}")
         outer.settle(text_only=True)
         return model
-    findings.notes += own.told()
+    findings.join(own)
     outer.settle()
     return replace(model, extras=(*model.extras, *extras))
 

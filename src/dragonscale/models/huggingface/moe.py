@@ -3,6 +3,7 @@
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.models.attention import ExpertAttention
 from dragonscale.models.ffn import Mlp, Moe
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.parts import Reader, attention, biased_attention, decoder, mlp
@@ -20,9 +21,10 @@ def routed(f: Fields, d_ff: int | None = None, **options: Any) -> Moe:
     """
     f.skip("intermediate_size")
     names = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-    chosen = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_k")
+    chosen = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_k", "moe_top_k")
     d_ff = d_ff or f.count("moe_intermediate_size")
-    return Moe(f.count(*names), f.count(*chosen), d_ff, **options)
+    used = options.pop("experts_per_token", None) or f.count(*chosen)
+    return Moe(f.count(*names), used, d_ff, **options)
 
 
 def with_shared(f: Fields, **options: Any) -> Moe:
@@ -160,7 +162,19 @@ def laguna(f: Fields) -> Transformer:
     return decoder(f, layers)
 
 
+def jetmoe(f: Fields) -> Transformer:
+    """JetMoE: experts for the heads of the attention as well as for the MLP, the same number of each."""
+    experts, chosen = f.count("num_local_experts"), f.count("num_experts_per_tok")
+    heads, size = f.count("num_key_value_heads"), f.count("kv_channels")
+    f.must_be("num_attention_heads", chosen * heads)
+    f.skip("glu", "bias", "ffn_hidden_size", "moe_num_experts", "moe_top_k", "num_layers", "hidden_size")
+    mixer = ExpertAttention(experts, chosen, heads, size)
+    moe = Moe(experts, chosen, f.count("intermediate_size", "ffn_hidden_size"), out_bias=True)
+    return decoder(f, [Layer(mixer, moe)] * f.n_layers("num_hidden_layers", "num_layers"))
+
+
 FAMILIES: dict[str, Reader] = {
+    "jetmoe": jetmoe,
     "dbrx": dbrx,
     "hunyuan_v1_moe": hunyuan_moe,
     "ernie4_5_moe": ernie_moe,

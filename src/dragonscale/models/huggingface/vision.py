@@ -17,17 +17,19 @@ Tower = Callable[[Fields, Fields, int], tuple[Section, ...]]
 """Reads a tower from `vision_config`, the outer config and the text model's width."""
 
 
-def _blocks(v: Fields, d: int, depth: int, heads: int, mlp: Mlp, bias: bool = True, norm_bias: bool = True) -> Section:
+def tower_blocks(
+    v: Fields, d: int, depth: int, heads: int, mlp: Mlp, bias: bool = True, norm_bias: bool = True
+) -> Section:
     """The tower's layers."""
     mixer = Attention(heads, heads, split_evenly(v, d, heads, "a tower"), qkv_bias=bias, out_bias=bias)
     return layer_section(Layer(mixer, mlp, norm_bias=norm_bias), d, "vision.blocks", depth)
 
 
-def _plain_blocks(v: Fields, d: int) -> Section:
+def plain_blocks(v: Fields, d: int) -> Section:
     """The most common form: layer norms and an MLP without a gate, biases everywhere."""
     mlp = Mlp(v.count("vt_intermediate_size", "intermediate_size"), gated=False, bias=True)
     heads = v.count("vt_num_attention_heads", "num_attention_heads", "num_heads")
-    return _blocks(v, d, v.count("vt_num_hidden_layers", "num_hidden_layers", "depth"), heads, mlp)
+    return tower_blocks(v, d, v.count("vt_num_hidden_layers", "num_hidden_layers", "depth"), heads, mlp)
 
 
 def _qwen_patches(v: Fields, d: int, **options: Any) -> Section:
@@ -43,7 +45,7 @@ def qwen3_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     deep, sizes = len(v.numbers("deepstack_visual_indexes") or []), (merge * d, merge * d, out)
     return (
         _qwen_patches(v, d, bias=True, positions=v.count("num_position_embeddings")),
-        _plain_blocks(v, d),
+        plain_blocks(v, d),
         bridge(sizes, norm_size=d),
         *([bridge(sizes, "deep", norm_size=merge * d, repeat=deep)] if deep else []),
     )
@@ -56,7 +58,7 @@ def qwen25_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     mlp = Mlp(v.count("intermediate_size"), bias=True)
     return (
         _qwen_patches(v, d),
-        _blocks(v, d, v.count("depth"), v.count("num_heads"), mlp, norm_bias=False),
+        tower_blocks(v, d, v.count("depth"), v.count("num_heads"), mlp, norm_bias=False),
         bridge((merge * d, merge * d, v.count("out_hidden_size")), norm_size=d, norm_bias=False),
     )
 
@@ -67,7 +69,7 @@ def qwen2_tower(v: Fields, _outer: Fields, _text: int) -> tuple[Section, ...]:
     mlp = Mlp(v.count("mlp_ratio") * d, gated=False, bias=True)
     return (
         _qwen_patches(v, d),
-        _blocks(v, d, v.count("depth"), v.count("num_heads"), mlp),
+        tower_blocks(v, d, v.count("depth"), v.count("num_heads"), mlp),
         bridge((merge * d, merge * d, v.count("hidden_size")), norm_size=d),
     )
 
@@ -79,7 +81,7 @@ def siglip_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
     side = split_evenly(v, v.count("image_size"), patch, "an image")
     return (
         patches(d, v.count("num_channels") * patch**2, bias=True, positions=side**2),
-        _plain_blocks(v, d),
+        plain_blocks(v, d),
         norm(d, "after", bias=True),
         bridge((d, text), bias=False, norm_size=d, norm_bias=False),
     )
@@ -97,7 +99,7 @@ def pixtral_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     depth, mlp = v.count("num_hidden_layers"), Mlp(v.count("intermediate_size"))
     return (
         patches(d, v.count("num_channels") * patch**2, norm=True),
-        _blocks(v, d, depth, n_heads, mlp, bias=False, norm_bias=False),
+        tower_blocks(v, d, depth, n_heads, mlp, bias=False, norm_bias=False),
         bridge((merge * d, d), "merger", bias=False),
         bridge((d, text, text), bias=bias, norm_size=d, norm_bias=False),
     )
@@ -116,7 +118,7 @@ def llama4_tower(v: Fields, _outer: Fields, text: int) -> tuple[Section, ...]:
         patches(
             d, v.count("num_channels") * patch**2, positions=side**2 + 1, class_token=True, norm=True, norm_bias=True
         ),
-        _plain_blocks(v, d),
+        plain_blocks(v, d),
         norm(d, "after", bias=True),
         bridge((v.count("intermediate_size"), out, out), "adapter", bias=False),
         bridge((v.count("vision_output_dim"), text), bias=bias),
@@ -141,7 +143,7 @@ def moonvit_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     wide = merge[0] * merge[1] * d
     return (
         patches(d, 3 * v.count("patch_size") ** 2, bias=True, positions=sides),
-        _plain_blocks(v, d),
+        plain_blocks(v, d),
         norm(d, "after", bias=True),
         bridge((wide, wide, text), norm_size=d),
     )
