@@ -2,7 +2,6 @@
 
 from dragonscale.errors import InputError
 from dragonscale.models.attention import Attention
-from dragonscale.models.ffn import Moe
 from dragonscale.models.huggingface.fields import Fields
 from dragonscale.models.huggingface.moe import SPARSE, routed
 from dragonscale.models.huggingface.parts import Reader, attention, decoder, mlp
