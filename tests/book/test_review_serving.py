@@ -25,7 +25,7 @@ def test_int8_limits_say_what_travels_and_take_another_format(capsys: pytest.Cap
     narrow = asked(capsys, "llama3-70b", "--on", "v5e:16x16", "--plan", f"{plan},wire=int8", "--batch", "16")
     assert any("activations between chips in bf16" in note for note in wide["notes"])
     assert any("activations between chips in int8" in note for note in narrow["notes"])
-    degrees = [solution(one, "prefill degree") - 1 for one in (wide, narrow)]
+    degrees = [solution(one, "max TP hidden in prefill") - 1 for one in (wide, narrow)]
     # Beyond the eight KV heads each chip computes a head of its own, which hides a little more.
     assert degrees[1] == pytest.approx(2 * degrees[0], rel=0.02)
     chip = load_chip("v5e")

@@ -7,12 +7,12 @@ of the variable, with every maximum, minimum and rounding in them; the formula i
 >>> for limit in find_limits(deploy("llama3-70b", "v5e:4x4", "weights=int8,compute=int8,kv=int8"), 64, 8192):
 ...     print(f"{limit.name}: {limit.text} = {limit.value:.4g}")
 critical batch: C_int8/(2*W_hbm) = 240.2
-decode degree: (8*B*W_hbm + 3*F*W_ici + 2*H*N*W_ici)/(2*(4*B*W_hbm - H*W_ici)) = 24.28
-cache over FLOPs: D*W_hbm*(3*C*F*L + 2*C*H*L*N + 2*C*H*L*tensor + C_int8*V)/(C*C_int8*H*L*tensor) = 913.3
-cache over weights: D*(3*F*L + 2*H*L*N + 2*H*L*tensor + 2*V)/(2*B*H*L*tensor) = 3428
-plateau: where the roofline grows with the batch = 274.8
+max TP hidden in decode: (8*B*W_hbm + 3*F*W_ici + 2*H*N*W_ici)/(2*(4*B*W_hbm - H*W_ici)) = 24.28
+context where KV reads dominate: D*W_hbm*(3*C*F*L + 2*C*H*L*N + 2*C*H*L*tensor + C_int8*V)/(C*C_int8*H*L*tensor) = 913.3
+context where KV reads pass weights: D*(3*F*L + 2*H*L*N + 2*H*L*tensor + 2*V)/(2*B*H*L*tensor) = 3428
+max tok/s/chip: where the roofline grows with the batch = 274.8
 largest batch: (HBM*m - r - w)/(S*c) = 44.36
-prefill degree: (4*C_int8 + 3*F*W_ici + 2*H*K*W_ici + 2*H*N*W_ici)/(4*C_int8) = 6.965
+max TP hidden in prefill: (4*C_int8 + 3*F*W_ici + 2*H*K*W_ici + 2*H*N*W_ici)/(4*C_int8) = 6.965
 """
 
 import itertools
@@ -203,24 +203,28 @@ def _decode_limits(solved: SolvedIteration, axis: str) -> Iterator[ServingLimit]
         "B", ("FLOPs", "weight reads"), largest,
     )  # fmt: skip
     yield from _limits(
-        solved, "decode degree", f"{axis} degree up to which a layer's collectives hide under loading its weights",
+        solved, _hidden(axis, "decode"), f"{axis} degree up to which a layer's collectives hide under loading its weights",
         axis, ("weight reads", f"{axis} collectives"), _over_axis(line.section, axis),
     )  # fmt: skip
     yield from _limits(
-        solved, "cache over FLOPs", "tokens of context from which reading the KV cache takes longer than the matmuls",
+        solved, "context where KV reads dominate", "tokens of context from which reading the KV cache takes longer than the matmuls",
         "S", ("matmul FLOPs", "KV cache reads"), whole,
     )  # fmt: skip
     yield from _limits(
-        solved, "cache over weights", "tokens of context from which the KV cache takes longer to read than the weights",
+        solved, "context where KV reads pass weights", "tokens of context from which the KV cache takes longer to read than the weights",
         "S", ("weight reads", "KV cache reads"), whole,
     )  # fmt: skip
     yield from _plateau(solved)
     yield _largest_batch(solved)
 
 
+def _hidden(axis: str, phase: str) -> str:
+    return f"max {'TP' if axis == 'tensor' else axis} hidden in {phase}"
+
+
 def _prefill_limits(solved: SolvedIteration, axis: str) -> Iterator[ServingLimit]:
     yield from _limits(
-        solved, "prefill degree", f"{axis} degree up to which a prompt's matmuls hide a layer's collectives",
+        solved, _hidden(axis, "prefill"), f"{axis} degree up to which a prompt's matmuls hide a layer's collectives",
         axis, ("matmul FLOPs", f"{axis} collectives"), _over_axis(heaviest(solved).section, axis),
     )  # fmt: skip
 
@@ -236,7 +240,7 @@ def _plateau(solved: SolvedIteration) -> Iterator[ServingLimit]:
     if not formula.has(symbol("B")):
         value = number_of(formula, letters.values)
         counts = "tokens per second and chip that no batch exceeds at this context"
-        yield ServingLimit("plateau", counts, "the roofline grows with the batch", "B", formula, value, letters.values)
+        yield ServingLimit("max tok/s/chip", counts, "the roofline grows with the batch", "B", formula, value, letters.values)
 
 
 def _largest_batch(solved: SolvedIteration) -> ServingLimit:

@@ -6,7 +6,7 @@
 >>> sorted({line.kind for line in book.lines})
 ['all_reduce', 'attention', 'elementwise', 'host', 'matmul', 'sampling']
 >>> {part: round(held / 1e9, 1) for part, held in book.memory.items()}
-{'weights': 8.0, 'KV cache': 8.5, 'workspace': 1.1, 'reserve': 2.0, 'free': 56.9, 'left alone': 8.5}
+{'weights': 8.0, 'KV cache': 8.5, 'workspace': 1.1, 'reserve': 2.0, 'free': 56.9, 'unused': 8.5}
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def iteration_ledger(deployment: Deployment, iteration: Iteration) -> Ledger:
 
 
 def _held(deployment: Deployment, iteration: Iteration, prompt: bool) -> Iterator[HeldLine]:
-    """Weights, caches of the iteration's sequences in whole pages, workspace, what is reserved, free and left alone."""
+    """Weights, caches of the iteration's sequences in whole pages, workspace, what is reserved, free and unused."""
     room = capacity(deployment)
     batch: Any = iteration.prompts if prompt else iteration.decodes
     length: Any = iteration.tokens + iteration.past if prompt else iteration.keys + iteration.queries
@@ -48,4 +48,4 @@ def _held(deployment: Deployment, iteration: Iteration, prompt: bool) -> Iterato
     yield from workspace_lines(deployment)
     yield HeldLine("reserve", "reserve", room.reserve)
     yield HeldLine("free", "free", room.cache - cache)
-    yield HeldLine("left alone", "left alone", room.hbm - room.usable)
+    yield HeldLine("unused", "unused", room.hbm - room.usable)
