@@ -43,12 +43,17 @@ def test_degrees_are_the_books_and_what_it_leaves_out() -> None:
     split, copied = 3 * d * f + 2 * d * size * heads, 2 * d * size  # elements of a layer, over all chips and on each
     sent = 4 * one_axis(64, d, axis_rate(chip)) / 2  # two AllReduces are four of the book's halves
     found = limits("tensor=16", on="v5e:16x16", batch=64)  # on a whole pod axes close into rings
-    for name, seconds in (("max TP hidden in prefill", 2 * 64 / chip.peak("bf16")), ("max TP hidden in decode", 2 / chip.bandwidth("hbm"))):
+    for name, seconds in (
+        ("max TP hidden in prefill", 2 * 64 / chip.peak("bf16")),
+        ("max TP hidden in decode", 2 / chip.bandwidth("hbm")),
+    ):
         exact = (split * seconds + sent) / (sent - copied * seconds)
         assert found[name].value == pytest.approx(exact, rel=1e-9)
     first_order = split / (2 * d * f) / 2  # more matrices, twice the collectives
     assert found["max TP hidden in prefill"].value == pytest.approx(1 + prefill_degree(f, chip) * first_order, rel=0.06)
-    assert found["max TP hidden in decode"].value == pytest.approx(1 + decode_degree(f, 64, chip) * first_order, rel=0.2)
+    assert found["max TP hidden in decode"].value == pytest.approx(
+        1 + decode_degree(f, 64, chip) * first_order, rel=0.2
+    )
 
 
 def test_wider_activations_on_the_wire_halve_what_hides() -> None:
@@ -64,9 +69,13 @@ def test_context_at_which_the_cache_decides() -> None:
     found = limits("tensor=8", on="v5p:2x2x2")
     cache, rates = kv_bytes_per_token(MODEL, "bf16"), rates_of(load_chip("v5p"))
     counts = count_parameters(MODEL)
-    assert found["context where KV reads dominate"].value == pytest.approx(cache_over_flops(cache, counts.active, rates), rel=2e-5)
+    assert found["context where KV reads dominate"].value == pytest.approx(
+        cache_over_flops(cache, counts.active, rates), rel=2e-5
+    )
     reads = decode_times(64, cache, counts.active, 8, rates)
-    assert found["context where KV reads pass weights"].value == pytest.approx(float(reads.weights / reads.cache), rel=2e-5)
+    assert found["context where KV reads pass weights"].value == pytest.approx(
+        float(reads.weights / reads.cache), rel=2e-5
+    )
     assert found["max tok/s/chip"].value == pytest.approx(plateau(cache * 8192, counts.active, rates), rel=2e-5)
 
 
