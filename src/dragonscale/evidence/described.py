@@ -87,6 +87,11 @@ def described(row: Row, place: int) -> dict[str, Any]:
     }
 
 
+MOST = {"layers": 2000, "dense_layers": 2000, "experts": 10**5}
+MOST_SIZE = 10**8
+"""Sizes of models that a row may have."""
+
+
 def model_of(row: Described) -> Transformer:
     """The model of a row, or a `Skip` that names the missing dims."""
     _, d_model, vocab = (_dim(row, column) for column in ("layers", "d_model", "vocab"))
@@ -100,6 +105,7 @@ def model_of(row: Described) -> Transformer:
 
 def _dim(row: Described, column: str) -> int:
     skip_if(not getattr(row, column), f"{column} not stated")
+    skip_if(getattr(row, column) > MOST.get(column, MOST_SIZE), f"more {column} than any model has")
     return getattr(row, column)
 
 

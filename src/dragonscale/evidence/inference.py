@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dragonscale.evidence.inference_predict import predict, predict_memory
 from dragonscale.evidence.inference_rows import FORMS, LATENCIES, InferenceCase, case_of
-from dragonscale.evidence.rows import attempt, read_cases
+from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of
 
 
@@ -23,7 +23,7 @@ def inference_cases(path: str | Path) -> tuple[list[InferenceCase], list[str]]:
 def validate(path: str | Path) -> ScoreReport:
     """Score every row of a file of measured inference runs."""
     cases, reasons = inference_cases(path)
-    judged = attempt(cases, predict, reasons)
+    judged = attempt(cases, lambda case: sound(predict(case)), reasons)
     pairs = [
         (case, Scored(case.row.id, case.row.source, case.row.measured, expected, case.row.scenario))
         for case, expected in judged

@@ -25,7 +25,6 @@ RATES = (
     "prefill_throughput", "decode_throughput", "max_throughput", "serving", "mlperf_offline", "mlperf_server",
     "mlperf_interactive",
 )  # fmt: skip
-MOST_LAYERS = 2000
 
 
 class InferenceRow(Described, frozen=True, kw_only=True):
@@ -120,7 +119,6 @@ def _model_columns(row: Row, place: int) -> dict[str, Any]:
     """The model of a row. Its embedding is tied if that fits the stated number of parameters
     better; blocks whose halves run side by side are known by the model's name or said in the
     notes."""
-    skip_if(count(row, "layers") > MOST_LAYERS, "more layers than any model has")
     shared: dict[str, Any] = described(row, place) | {"tied": False}
     model, stated = model_of(Described(**shared)), number(row.get("total_params"))
     if stated:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.evidence.memory_rows import FORMS, MemoryRun, run_of
-from dragonscale.evidence.rows import attempt, read_cases
+from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of
 from dragonscale.training.evaluation import Verdict, first, judge_one
 from dragonscale.training.peak_memory import OUTSIDE
@@ -23,10 +23,17 @@ def fits(run: MemoryRun, verdict: Verdict) -> bool:
     return first(verdict.hbm_bytes) <= run.job.slice.chip.visible
 
 
+def judge(run: MemoryRun) -> Verdict:
+    """What the planner expects of a run."""
+    verdict = judge_one(run.job, run.plan)
+    sound(first(verdict.hbm_bytes))
+    return verdict
+
+
 def validate(path: str | Path) -> ScoreReport:
     """Score every row of a file of measured peaks or outcomes."""
     runs, reasons = read_cases(path, "memory", FORMS, run_of)
-    judged = attempt(runs, lambda run: judge_one(run.job, run.plan), reasons)
+    judged = attempt(runs, judge, reasons)
     scored, method = [], {}
     for run, verdict in judged:
         row = run.row

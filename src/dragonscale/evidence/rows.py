@@ -7,12 +7,11 @@ guessed. Typed files have one explicit column for every setting and need no read
 import csv
 import gzip
 import io
-import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -23,6 +22,8 @@ Row = dict[str, str]
 A = TypeVar("A")
 T = TypeVar("T")
 MAX_CSV_BYTES = 100_000_000
+LEAST, MOST = 1e-15, 1e18
+"""Between these lies everything that is measured: seconds, bytes, counts and rates."""
 
 
 class Skip(Exception):
@@ -50,9 +51,15 @@ def typed(struct: type[T], columns: Sequence[str]) -> Form[T]:
     def read(row: Row, place: int) -> T:
         stated = {name: cell for name, cell in row.items() if cell}
         try:
-            return msgspec.convert({"id": f"row {place}"} | stated, struct, strict=False)
+            record = msgspec.convert({"id": f"row {place}"} | stated, struct, strict=False)
         except msgspec.ValidationError as error:
             raise Skip(f"not a typed row: {error}") from None
+        for field in msgspec.structs.fields(struct):  # pyright: ignore[reportArgumentType]  all are Structs
+            value = getattr(record, field.name)
+            stated = isinstance(value, float) and field.required  # what was measured is not nothing
+            if isinstance(value, int | float) and not isinstance(value, bool) and (value or stated):
+                skip_if(number(str(value)) is None, f"{field.name} is no number that anything measured has")
+        return record
 
     return Form(columns, read)
 
@@ -93,7 +100,21 @@ def attempt(given: Iterable[A], do: Callable[[A], T], reasons: list[str]) -> lis
             reasons.append(str(reason))
         except InputError as error:
             reasons.append(f"not a possible run: {error}")
+        except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
+            # One bad row must not lose a file of thousands.
+            reasons.append(f"not a possible run: no answer for its numbers ({type(error).__name__})")
     return found
+
+
+def sound(seconds: Any) -> float:
+    """A prediction that can be scored: a row whose numbers are beyond all models is left out.
+
+    >>> sound(2)
+    2.0
+    """
+    value = float(seconds)
+    skip_if(not LEAST <= value <= MOST, "the prediction is no number that anything measured has")
+    return value
 
 
 def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
@@ -135,7 +156,7 @@ def number(cell: str | None) -> float | None:
         value = float((cell or "").replace(",", ""))
     except ValueError:
         return None
-    return value if math.isfinite(value) and 0 < value < 1e18 else None
+    return value if LEAST <= value <= MOST else None
 
 
 def count(row: Row, column: str) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.evidence.rows import attempt, read_cases
+from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of, worst_of
 from dragonscale.evidence.serving_bands import coverage, served_residuals
 from dragonscale.evidence.serving_choices import choices
@@ -148,7 +148,8 @@ def predict_all(runs: Sequence[ServedRun], reasons: list[str]) -> list[tuple[Ser
     def once(run: ServedRun) -> tuple[float, float]:
         key = (*_deployed(run), run.row.recipe, run.row.input, run.row.output, run.row.clients)
         if key not in known:
-            known[key] = predict(run, table(_deployed(run)))
+            first, each = predict(run, table(_deployed(run)))
+            known[key] = sound(first), sound(each)
         return known[key]
 
     return attempt(runs, once, reasons)

@@ -29,6 +29,9 @@ from dragonscale.serving.bands import is_mixture
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
+LIMITS = {"input": 10**7, "output": 10**6, "clients": 10**5}
+"""Tokens and clients that a simulated run may have."""
+
 
 class ServingRow(msgspec.Struct, frozen=True, kw_only=True):
     """A typed row: `clients` in a closed loop send prompts of `input` tokens and wait for `output`;
@@ -91,6 +94,9 @@ class ServedRun:
 def run_of(row: ServingRow) -> ServedRun:
     """A typed row as a run."""
     skip_if(row.recipe not in recipes(), f"no recipe called {row.recipe[:40]!r}")
+    for name, most in LIMITS.items():
+        skip_if(not 1 <= getattr(row, name) <= most, f"{name} is not stated, or more than any server takes")
+    skip_if(not (row.ttft_s and row.tpot_s), "a latency is not stated")
     plan = parse_serving_plan(row.plan)
     return ServedRun(row, _model(row.model), plan, recipes()[row.recipe], load_engine(row.engine))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from dragonscale.evidence.rows import attempt, read_cases
+from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, report_of, statistics_of, worst_of
 from dragonscale.evidence.training_bands import Residual, coverage
 from dragonscale.evidence.training_choices import choices, summary
@@ -45,6 +45,7 @@ def predict(run: MeasuredRun) -> tuple[MeasuredRun, Verdict]:
     for policy in policies:
         one = replace(run, plan=replace(run.plan, remat=policy))
         tried.append((one, judge_one(one.job, one.plan)))
+        sound(first(tried[-1][1].seconds))
         if fits(*tried[-1]):
             return tried[-1]
     return min(tried, key=lambda one: first(one[1].hbm_bytes))
