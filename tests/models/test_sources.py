@@ -11,6 +11,7 @@ import pytest
 from dragonscale.errors import InputError
 from dragonscale.hardware import load_chip
 from dragonscale.models import count_parameters, load_config, load_model
+from dragonscale.models.load import model_fields
 from dragonscale.serving.checkpoint import own_formats, stored_in
 
 LLAMA = {
@@ -198,6 +199,13 @@ def test_files_say_what_a_config_does_not(tmp_path):
     assert own_formats("vllm", load_chip("h100"), model).weights == "fp8"
 
 
+def test_awq_in_fp16_is_served_as_it_is():
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": True}
+    model = load_config(LLAMA | {"torch_dtype": "float16", "quantization_config": awq})
+    formats = own_formats("vllm", load_chip("h100"), model)
+    assert (formats.weights, formats.kv) == ("int4", "fp16")
+
+
 def test_an_index_whose_files_are_not_here(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     write_safetensors(tmp_path / "model-00001-of-00003.safetensors", llama_tensors())
@@ -260,6 +268,12 @@ def test_a_presets_repository_needs_no_network(name, preset):
     model = load_model(name)
     assert model.name == preset
     assert model.notes == (f"{name!r} is read as the preset {preset}.",)
+
+
+def test_a_name_that_says_a_format_is_noted():
+    """Without its config nobody knows how a checkpoint is quantised; the preset is not."""
+    assert "not in the fp8 that the name says" in load_model("Qwen/Qwen3-32B-FP8").notes[0]
+    assert "says" not in load_model("openai/gpt-oss-120b").notes[0]
 
 
 class _Hub:
@@ -384,3 +398,18 @@ def test_names_that_would_break_what_they_are_written_into(tmp_path, name):
     inside = load_config(LLAMA | {"_name_or_path": name})
     assert inside.name.isprintable()
     assert not set(inside.name) & set("<>\"'")
+
+
+def test_arithmetic_comes_from_the_same_place(tmp_path):
+    """RoPE and eps of whatever a model is read from, for what is run in JAX."""
+    path, _ = llama_gguf(tmp_path / "tiny.gguf")
+    assert model_fields(path)["rope_theta"] == 10000.0
+    assert model_fields("llama3-8b?rope_theta=7")["rope_theta"] == 7
+    assert model_fields("meta-llama/Llama-3.1-8B")["model_type"] == "llama"
+    (tmp_path / "mine.toml").write_text('base = "llama3-8b"\nrms_norm_eps = 0.5\n')
+    fields = model_fields(tmp_path / "mine.toml")
+    assert (fields["rms_norm_eps"], fields["num_hidden_layers"]) == (0.5, 32)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert model_fields(tmp_path) == model_fields(tmp_path / "config.json") == LLAMA
+    write_safetensors(tmp_path / "model.safetensors", llama_tensors())
+    assert model_fields(tmp_path / "model.safetensors") == LLAMA

@@ -14,7 +14,7 @@ from dragonscale.models.catalogue import model_names  # noqa: E402
 from dragonscale.models.flops import Workload, forward_flops  # noqa: E402
 from dragonscale.runtime.forward import forward  # noqa: E402
 from dragonscale.runtime.lines import COMPUTED, PassSetting  # noqa: E402
-from dragonscale.runtime.numerics import config_of, read_numerics  # noqa: E402
+from dragonscale.runtime.numerics import numerics_of  # noqa: E402
 from dragonscale.runtime.parameters import abstract  # noqa: E402
 
 TOKENS = 64
@@ -54,7 +54,7 @@ def test_most_presets_can_be_computed() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_traced_flops_are_the_planners(name: str) -> None:
     model = load_model(name)
-    program, numerics = model.program(), read_numerics(config_of(name))
+    program, numerics = model.program(), numerics_of(name)
     tokens = jax.ShapeDtypeStruct((1, TOKENS), jnp.int32)
     traced = jax.make_jaxpr(lambda p, t: forward(p, program, t, PassSetting(numerics)))(
         abstract(program, jnp.bfloat16), tokens

@@ -22,7 +22,7 @@ from dragonscale.plan.rules import undivided  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.meshes import mesh_of, rules_of, state_shardings  # noqa: E402
-from dragonscale.runtime.numerics import config_of, read_numerics  # noqa: E402
+from dragonscale.runtime.numerics import numerics_of, read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import abstract, initialise  # noqa: E402
 from dragonscale.runtime.train.remat import remat_of  # noqa: E402
 from dragonscale.runtime.train.settings import Order, RunSettings  # noqa: E402
@@ -61,7 +61,7 @@ def held_bytes(shape: Any) -> int:
 def test_the_state_weighs_what_the_planner_counts(name: str, plan: str, eight: list[Any]) -> None:
     model, settled = load_model(name), parse_plan(plan)
     order = Order(name, "h100:8", settled, RunSettings(steps=1, batch=8, seq=4096, dtype="bf16"))
-    trainer = make_trainer(order, model.program(), read_numerics(config_of(name)), mesh_of(settled, eight))
+    trainer = make_trainer(order, model.program(), numerics_of(name), mesh_of(settled, eight))
     verdict = judge_one(make_job(model, parse_slice("h100:8"), 8, 4096, "dragonscale"), settled)
     assert held_bytes(trainer.shape) == pytest.approx(first(verdict.ledger.memory["weights and optimizer"]), rel=2e-3)
 

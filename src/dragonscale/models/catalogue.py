@@ -123,17 +123,23 @@ def _from_table(table: Mapping[str, Any], assume: Assumed | None, family: str) -
     return replace(model, sources={"config": str(table.get("source", ""))})
 
 
-def toml_model(path: Path, assume: Assumed | None = None, family: str = "") -> "Transformer":
-    """A user's own model: fields of a `config.json`, the book's letters, or a base with some of either changed."""
+def toml_fields(path: Path) -> dict[str, Any]:
+    """The table of a user's own model, its base's fields under its own."""
     table = {"name": path.stem} | read_table(path, "Model file")
     checked_name(table["name"], str(path))
-    if "base" in table:
-        if not isinstance(table["base"], str):
-            raise InputError(f"{shorten(str(path))} has a base of {shorten(table['base'])}, which is not a name.")
-        below = preset(table["base"])
-        return _from_table(_merged(below, _spelt(table, below)), assume, family)
+    if "base" not in table:
+        return {"source": str(path)} | table
+    if not isinstance(table["base"], str):
+        raise InputError(f"{shorten(str(path))} has a base of {shorten(table['base'])}, which is not a name.")
+    below = preset(table["base"])
+    return _merged(below, _spelt(table, below))
+
+
+def toml_model(path: Path, assume: Assumed | None = None, family: str = "") -> "Transformer":
+    """A user's own model: fields of a `config.json`, the book's letters, or a base with some of either changed."""
+    table = toml_fields(path)
     if "model_type" in table or family:
-        return _from_table({"source": str(path)} | table, assume, family)
+        return _from_table(table, assume, family)
     from dragonscale.models.letters import simple_from
 
     return simple_from(assumed_fields(table, assume or {}), str(path))

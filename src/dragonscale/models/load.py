@@ -15,6 +15,7 @@ Behind a question mark stand fields to assume and the family to read it as (`ass
 16
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import hub
-from dragonscale.models.assumed import Asked, read_asked
-from dragonscale.models.catalogue import is_preset, preset_model, toml_model
+from dragonscale.models.assumed import Asked, assumed_fields, read_asked
+from dragonscale.models.catalogue import is_preset, preset, preset_model, toml_fields, toml_model
 
 if TYPE_CHECKING:
     from dragonscale.models.transformer import Transformer
@@ -38,11 +39,40 @@ def load_model(
     """The model that a name, a path or an object stands for. See the module's examples."""
     if not isinstance(model, str | Path):
         return _as_it_is(model, assume, family)
-    asked = read_asked(str(model)) if not _exists(str(model)) else Asked(str(model))
+    asked = _asked(model)
     asked = Asked(asked.text, asked.assume | dict(assume or {}), family or asked.family)
     if not asked.text.strip():
         raise InputError("The model's name is empty; write a preset such as 'llama3-70b' or a path.")
     return _from_path(asked) or _from_hub(asked) or _named(preset_model(asked.text, asked.assume, asked.family), asked)
+
+
+def model_fields(model: str | Path) -> Mapping[str, Any]:
+    """The fields of the config behind a name or a path, as assumed: what arithmetic needs beyond the counts."""
+    asked = _asked(model)
+    fields = assumed_fields(_fields(asked.text), asked.assume)
+    return {**fields, "model_type": asked.family} if asked.family else fields
+
+
+def _fields(text: str) -> dict[str, Any]:
+    from dragonscale.models.checkpoints.load import folder_fields, gguf_fields
+    from dragonscale.models.huggingface.load import read_config
+
+    path = Path(text)
+    ending = path.suffix.lower()
+    if ending == ".toml":
+        return toml_fields(path)
+    if ending == ".gguf":
+        return gguf_fields(path)
+    if _exists(text) and not path.is_dir() and ending in (".safetensors", ".json"):
+        beside = ending == ".safetensors" or text.endswith(".safetensors.index.json")
+        return read_config(path.parent if beside else path)
+    if _exists(text) and (path.is_dir() or not is_preset(text)):
+        return folder_fields(path) if path.is_dir() else read_config(path)
+    name = hub.hub_name(text)
+    folder = hub.cached(name) if name is not None else None
+    if folder is not None:
+        return folder_fields(folder)
+    return preset(text) if name is None or is_preset(name.repo) else read_config(hub.fetch_config(name))
 
 
 def _as_it_is(model: Any, assume: Mapping[str, Any] | None, family: str) -> "Transformer":
@@ -53,6 +83,11 @@ def _as_it_is(model: Any, assume: Mapping[str, Any] | None, family: str) -> "Tra
     if assume or family:
         raise InputError("--assume and --as are about a config; a Transformer has none.")
     return model
+
+
+def _asked(model: str | Path) -> Asked:
+    """A file may have a question mark in its own name."""
+    return Asked(str(model)) if _exists(str(model)) else read_asked(str(model))
 
 
 def _exists(text: str) -> bool:
@@ -101,11 +136,21 @@ def _from_hub(asked: Asked) -> "Transformer | None":
         return load_folder(folder, asked.assume, asked.family, name.repo)
     if is_preset(name.repo):
         model = preset_model(name.repo, asked.assume, asked.family)
-        said = f"{shorten(name.repo)} is read as the preset {model.name}."
+        said = f"{shorten(name.repo)} is read as the preset {model.name}{_other_format(name.repo, model)}."
         return _named(replace(model, notes=(said, *model.notes)), asked)
     from dragonscale.models.huggingface import load_config
 
     return load_config(hub.fetch_config(name), name.repo, asked.assume, asked.family)
+
+
+def _other_format(repo: str, model: "Transformer") -> str:
+    """What is said where a name promises a format that the preset has not."""
+    found = re.search(r"fp8|nvfp4|mxfp4|int4|int8", repo.lower())
+    if found is None or found[0] in (model.dtype, *model.weight_dtypes.values()):
+        return ""
+    return (
+        f", whose weights are in {model.dtype} and not in the {found[0]} that the name says: its config.json would tell"
+    )
 
 
 def _named(model: "Transformer", asked: Asked) -> "Transformer":

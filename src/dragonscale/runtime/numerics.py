@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.tables import read_table
+from dragonscale.models.load import model_fields
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 
@@ -162,23 +162,6 @@ def _routing(config: Mapping[str, Any], kind: str) -> Routing:
     return Routing("sigmoid" if sigmoid else "softmax", normalise, scale, groups, best)
 
 
-def config_of(name: str | Path) -> dict[str, Any]:
-    """The config fields behind a preset's name or a path."""
-    from dragonscale.models.catalogue import preset
-    from dragonscale.models.huggingface.load import read_config
-
-    path = Path(name)
-    return read_config(path) if path.suffix == ".json" or path.is_dir() else preset(str(name))
-
-
-def numerics_of(name: str) -> Numerics:
-    """Of a preset, a `config.json`, or a TOML file with the fields of one; a file of the book's letters is a LLaMA."""
-    if Path(name).suffix.lower() != ".toml":
-        return read_numerics(config_of(name))
-    table = read_table(Path(name), "Model file")
-    if "base" in table:
-        raise InputError(
-            f"The model {shorten(name)} is written as changes of {shorten(table['base'])}, which cannot be run yet; write "
-            "its fields out."
-        )
-    return read_numerics(table)
+def numerics_of(name: str | Path) -> Numerics:
+    """Of whatever a model is read from; a file of the book's letters is a LLaMA."""
+    return read_numerics(model_fields(name))

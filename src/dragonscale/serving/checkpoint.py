@@ -77,7 +77,8 @@ def _legal(engine: str, chip: Chip, model: Transformer, weights: str, compute: s
 def multiplied_in(engine: str, chip: Chip, model: Transformer, weights: str) -> tuple[str, str] | None:
     """Weights of a format with what an engine multiplies them in on a chip; None where it has no kernels for them."""
     wide = wide_format(engine, chip, model)
-    ways = _candidates(weights, wide, chip, model)
+    # Kernels for narrow weights take either 16-bit format; they are listed under one.
+    ways = (way for each in (wide, *WIDE) for way in _candidates(weights, each, chip, model))
     return next((pair for pair in ways if _legal(engine, chip, model, *pair)), None)
 
 

@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.assumed import Assumed
 from dragonscale.models.checkpoints import gguf, safetensors
 from dragonscale.models.checkpoints.gguf_config import config_of
 from dragonscale.models.checkpoints.stored import StoredTensor, bytes_by_format, dtype_by_part
-from dragonscale.models.huggingface import load_config
+from dragonscale.models.huggingface.load import load_config, read_config
 from dragonscale.models.names import safe_name
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.tables import read_regular
@@ -70,13 +71,28 @@ def _with_files(folder: Path, files: list[Path], assume: Assumed | None, family:
     )
 
 
+def folder_fields(folder: Path) -> dict[str, Any]:
+    """The fields of a folder's config, or of its GGUF file's header."""
+    found = sorted(folder.glob("*.gguf")) if not (folder / "config.json").exists() else []
+    return gguf_fields(found[0]) if found else read_config(folder)
+
+
+def gguf_fields(path: Path, family: str = "") -> dict[str, Any]:
+    """The fields of a config that a GGUF file's header amounts to."""
+    return config_of(_whole(_shards(path)), family)
+
+
+def _whole(files: list[Path]) -> gguf.Gguf:
+    """The headers of all shards as one."""
+    headers = [gguf.read_gguf(file) for file in files]
+    tensors = tuple(tensor for header in headers for tensor in header.tensors)
+    return gguf.Gguf(headers[0].keys, tensors, {key: shape for one in headers for key, shape in one.shapes.items()})
+
+
 def _from_gguf(path: Path, assume: Assumed | None, family: str, name: str) -> Transformer:
     files = _shards(path)
-    first = gguf.read_gguf(files[0])
-    others = [gguf.read_gguf(file) for file in files[1:]]
-    tensors = [tensor for header in (first, *others) for tensor in header.tensors]
-    shapes = {key: shape for header in (first, *others) for key, shape in header.shapes.items()}
-    whole = gguf.Gguf(first.keys, tuple(tensors), shapes)
+    whole = _whole(files)
+    tensors = whole.tensors
     model = load_config(config_of(whole, family), name or safe_name(path.stem), assume, family)
     plain = [tensor for tensor in tensors if not tensor.name.startswith("rope_")]
     by_part = dtype_by_part(model, plain, gguf.part_of, gguf.DTYPES)
