@@ -1,0 +1,149 @@
+"""One palette and two themes for every picture: a colour stands for a meaning, wherever it is drawn.
+
+A chart says `@compute`, `@tensor` or `@ink` instead of a colour; a theme, light or dark, puts the colours in when the chart
+is shown or saved. `@compute:2` is a lighter tint of the same meaning (a second kind of matmul), `@on:compute` the black or
+white that can be read on it.
+
+The colours were searched for: hues by meaning (compute is blue, HBM amber, each mesh axis its own), and within them the
+lightness and chroma that keep any two of one kind of chart apart for normal sight and for protan, deutan and tritan sight as
+simulated by Machado, Oliveira and Fernandes (2009), as distances in Oklab. `tests/charts` holds them to that.
+
+>>> LIGHT.colour("@ink"), LIGHT.colour("@on:compute"), LIGHT.colour("@compute") != DARK.colour("@compute")
+('#1B1F24', '#FFFFFF', True)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dragonscale.errors import unknown
+
+ThemeName = Literal["light", "dark"]
+FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
+TITLE, SUBTITLE, LABEL, SMALL = 21, 15, 14, 13
+"""Sizes of text in pixels of a figure about 900 wide: on a slide of that width they are points."""
+TIME_ROLES = (
+    "compute", "recompute", "hbm", "tensor", "fsdp", "data", "context", "expert", "pipe", "overhead",
+)  # fmt: skip
+"""What takes time: the matrix units, the same work again, HBM, the network by mesh axis, everything else."""
+MEMORY_ROLES = (
+    "weights", "gathered", "optimizer", "gradients", "activations", "cache", "workspace", "framework",
+)  # fmt: skip
+"""What fills memory."""
+SERIES = ("compute", "tensor", "fsdp", "hbm", "data", "recompute", "context", "overhead")
+"""Colours of lines and points that have no meaning of their own, in order."""
+TINTS = (0.0, 0.34, 0.58, 0.74)
+"""How far a tint is mixed into the background: `@compute`, `@compute:1` and so on."""
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours by meaning on one background."""
+
+    name: ThemeName
+    background: str
+    ink: str
+    muted: str
+    grid: str
+    colours: Mapping[str, str]
+
+    def colour(self, token: str) -> str:
+        """The colour of a token such as `@compute`, `@compute:1` or `@on:compute:1`.
+
+        >>> LIGHT.colour("@background")
+        '#FFFFFF'
+        """
+        if token.startswith("@on:"):
+            return readable_on(self.colour("@" + token[4:]))
+        role, _, tint = token.removeprefix("@").partition(":")
+        base = getattr(self, role) if role in ("background", "ink", "muted", "grid") else self.colours[role]
+        return mixed(base, self.background, TINTS[min(int(tint or 0), len(TINTS) - 1)])
+
+
+def _channels(colour: str) -> list[int]:
+    return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+
+
+def mixed(one: str, other: str, part: float) -> str:
+    """One colour with a part of another in it.
+
+    >>> mixed("#000000", "#FFFFFF", 0.5)
+    '#808080'
+    """
+    pairs = zip(_channels(one), _channels(other), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * part):02X}" for a, b in pairs)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as the Web's guidelines for contrast define it, 0 to 1."""
+    linear = [c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in _channels(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def readable_on(colour: str) -> str:
+    """Black or white, whichever has the higher contrast on a colour.
+
+    >>> readable_on("#FFD966"), readable_on("#1B3A6B")
+    ('#000000', '#FFFFFF')
+    """
+    light = luminance(colour)
+    return "#FFFFFF" if 1.05 / (light + 0.05) >= (light + 0.05) / 0.05 else "#000000"
+
+
+LIGHT = Theme("light", "#FFFFFF", "#1B1F24", "#59636E", "#E6E9ED", {
+    "compute": "#2561C5", "recompute": "#332C73", "hbm": "#EAB527", "tensor": "#B53B2C", "fsdp": "#6DCBAA",
+    "data": "#DE6ED6", "context": "#720931", "expert": "#834D7E", "pipe": "#CCEC9D", "overhead": "#848484",
+    "weights": "#0E6B1C", "gathered": "#8BE0DC", "optimizer": "#BF3A77", "gradients": "#E9743A",
+    "activations": "#F5D56F", "cache": "#1C8BCB", "workspace": "#6A25B0", "framework": "#A9ADB2",
+    "free": "#EEF0F2", "limit": "#C62828",
+})  # fmt: skip
+DARK = Theme("dark", "#14171C", "#ECEFF3", "#A3ADB8", "#2B313A", {
+    "compute": "#4A9EFD", "recompute": "#6756D1", "hbm": "#F9AC37", "tensor": "#EC6048", "fsdp": "#94F6CC",
+    "data": "#874F7F", "context": "#A3001D", "expert": "#AB7BA6", "pipe": "#FDF559", "overhead": "#B1B5B7",
+    "weights": "#92BC84", "gathered": "#8DF0EA", "optimizer": "#A61F7F", "gradients": "#DC591C",
+    "activations": "#ECD233", "cache": "#1494D9", "workspace": "#6B3DCF", "framework": "#858585",
+    "free": "#262B33", "limit": "#FF6B60",
+})  # fmt: skip
+THEMES = {"light": LIGHT, "dark": DARK}
+
+
+def theme_named(name: str) -> Theme:
+    """A theme by its name."""
+    if name not in THEMES:
+        raise unknown("theme", name, THEMES)
+    return THEMES[name]
+
+
+def resolved(spec: Any, theme: Theme) -> Any:
+    """A specification with the theme's colours for its tokens; rows of data are left as they are.
+
+    >>> resolved({"mark": {"color": "@ink"}, "data": {"values": [{"plan": "@ink"}]}}, LIGHT)
+    {'mark': {'color': '#1B1F24'}, 'data': {'values': [{'plan': '@ink'}]}}
+    """
+    if isinstance(spec, dict):
+        return {key: value if key == "values" else resolved(value, theme) for key, value in spec.items()}
+    if isinstance(spec, list | tuple):
+        return [resolved(value, theme) for value in spec]
+    return theme.colour(spec) if isinstance(spec, str) and spec.startswith("@") else spec
+
+
+def config(theme: Theme) -> dict[str, Any]:
+    """What Vega-Lite calls a configuration: fonts, sizes and lines of everything that a chart does not say itself."""
+    axis = {
+        "labelColor": theme.ink, "titleColor": theme.muted, "labelFontSize": LABEL, "titleFontSize": LABEL,
+        "titleFontWeight": "normal", "titlePadding": 12, "labelPadding": 6, "gridColor": theme.grid,
+        "domainColor": theme.muted, "tickColor": theme.muted, "labelOverlap": "greedy", "labelLimit": 0, "titleLimit": 0,
+    }  # fmt: skip
+    title = {
+        "anchor": "start", "frame": "bounds", "fontSize": TITLE, "color": theme.ink, "subtitleFontSize": SUBTITLE,
+        "subtitleColor": theme.muted, "offset": 18, "subtitlePadding": 6, "fontWeight": "bold", "limit": 0,
+    }  # fmt: skip
+    legend = {
+        "labelColor": theme.ink, "titleColor": theme.muted, "labelFontSize": LABEL, "titleFontSize": LABEL,
+        "labelLimit": 0, "symbolSize": 150, "titleFontWeight": "normal",
+    }  # fmt: skip
+    return {
+        "background": theme.background, "font": FONT, "axis": axis, "title": title, "legend": legend,
+        "view": {"stroke": None}, "text": {"color": theme.ink, "fontSize": LABEL, "limit": 0},
+        "concat": {"spacing": 24}, "padding": 22,
+    }  # fmt: skip
