@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from dragonscale.charts import Chart, save_chart
 from dragonscale.cli import main
 from dragonscale.errors import InputError
 from dragonscale.evidence.verify import compiling
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.files import write_file
-from dragonscale.rooflines.chart import save_chart
 
 ROOT = os.geteuid() == 0
 SHARD = ["shard", "A[I_X, J] @ B[J, K]", "--mesh", "X=4"]
@@ -167,7 +167,7 @@ def test_a_name_cannot_run_in_a_page(tmp_path: Path) -> None:
     path = tmp_path / "chart.html"
     names = {"values": [{"x": 1, HOSTILE: "<!--<script>"}]}
     encoding = {"x": {"field": "x", "type": "quantitative"}}
-    save_chart({"title": HOSTILE, "data": names, "mark": "point", "encoding": encoding}, str(path))
+    save_chart(Chart({"title": {"text": HOSTILE}, "data": names, "mark": "point", "encoding": encoding}), path)
     page = path.read_text()
     assert "alert(1)" in page
     assert "<script>alert" not in page

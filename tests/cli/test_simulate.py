@@ -199,7 +199,7 @@ def test_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     events = json.loads(trace.read_text())["traceEvents"]
     assert {"X", "C", "b", "e"} <= {event["ph"] for event in events}
     assert json.loads(latency.read_text())["layer"]
-    assert len(json.loads(fleet.read_text())["vconcat"]) == 2
+    assert len(json.loads(fleet.read_text())["concat"]) == 2
 
 
 def test_text_fits_and_ends_with_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ def test_a_decimal_batch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "128 sequences" in told.out
 
 
-@pytest.mark.parametrize("chart", ["time", "memory", "roofline", "scaling"])
+@pytest.mark.parametrize("chart", ["time", "memory", "mesh", "roofline", "scaling", "answer"])
 def test_charts(chart: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "chart.json"
     printed([*ASKED, *QUICK, "--plot", str(path), "--chart", chart], capsys)

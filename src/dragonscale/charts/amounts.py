@@ -21,18 +21,39 @@ _STEPS = {
 }
 """Units of ticks, largest first; the smallest is used for everything below it too. Round numbers of seconds are no round
 numbers of minutes, so no tick is in those."""
-DIMENSIONS = ("s", "bytes", "bytes/s", "FLOP", "FLOP/s", "count", "count/s", "share", "USD", "USD/h", "number", "degree")
+DIMENSIONS = (
+    "s",
+    "bytes",
+    "bytes/s",
+    "FLOP",
+    "FLOP/s",
+    "count",
+    "count/s",
+    "share",
+    "USD",
+    "USD/h",
+    "number",
+    "degree",
+)
 """What an axis or a label may be in. `share` is a part of a whole, `number` is printed as it is, `degree` in powers of two."""
 
 
 def amount(value: float, dimension: str, digits: int = 3) -> str:
     """A quantity as text.
 
-    >>> amount(9.89e14, "FLOP/s"), amount(4.2, "USD"), amount(70.6e9, "count"), amount(295.2, "number"), amount(256, "degree")
+    >>> (
+    ...     amount(9.89e14, "FLOP/s"),
+    ...     amount(4.2, "USD"),
+    ...     amount(70.6e9, "count"),
+    ...     amount(295.2, "number"),
+    ...     amount(256, "degree"),
+    ... )
     ('989 TFLOP/s', '$4.2', '70.6B', '295', '256')
     """
     if dimension == "share":
         percent = value * 100
+        if 0 < percent < 0.05:
+            return "<0.1%"
         return f"{percent:.0f}%" if percent >= 9.5 or percent == 0 else f"{percent:.1f}%"
     if dimension in ("number", "degree"):
         return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.{digits}g}"

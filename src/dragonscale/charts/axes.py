@@ -22,7 +22,7 @@ class Axis:
     log: bool = False
     grid: bool = True
     ticks: tuple[float, ...] = ()
-    orient: str = ""
+    count: int = 8
 
     def share(self, value: float) -> float:
         """Where a value lies between the ends, 0 to 1.
@@ -44,8 +44,7 @@ class Axis:
             # A linear axis has one unit throughout; a logarithmic one changes it on the way.
             label = tick_expression(self.dimension, 0.0 if self.log else max(abs(self.low), abs(self.high)))
             drawn = {"labelExpr": label, "grid": self.grid, "title": self.title}
-            drawn |= {"values": list(self.ticks)} if self.ticks else {"tickCount": 8}
-            drawn |= {"orient": self.orient} if self.orient else {}
+            drawn |= {"values": list(self.ticks)} if self.ticks else {"tickCount": self.count}
         channel = {"field": field, "type": "quantitative", "scale": scale, "axis": drawn, **more}
         return {"channel": channel, "other": {"field": other}} if other else {"channel": channel}
 
@@ -121,4 +120,8 @@ def layered(layers: Sequence[Layer], width: float, height: float) -> dict[str, A
 
 def labels(rows: Sequence[Row], x: Axis, y: Axis, **mark: Any) -> Layer:
     """Text at `x`, `y` of each row."""
-    return Layer({"type": "text", "baseline": "middle", "align": "left"} | mark, rows, along(x, "x") | upward(y, "y") | {"text": {"field": "text"}})
+    return Layer(
+        {"type": "text", "baseline": "middle", "align": "left"} | mark,
+        rows,
+        along(x, "x") | upward(y, "y") | {"text": {"field": "text"}},
+    )

@@ -66,4 +66,4 @@ def bars(
 
 
 def _said(row: Bar, dimension: str) -> str:
-    return amount(row.value, dimension) + (f"  {row.remark}" if row.remark else "")
+    return amount(row.value, dimension) + (f" ({row.remark})" if row.remark else "")

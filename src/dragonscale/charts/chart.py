@@ -77,7 +77,8 @@ def together(charts: Sequence[Chart], title: str, subtitle: str = "", columns: i
     """Several charts in one figure, in rows of so many; their titles become headings."""
     parts: list[dict[str, Any]] = []
     for one in charts:
-        heading = dict(one.spec.get("title") or {}) | {"fontSize": TITLE - 4, "offset": 12, "anchor": "start"}
-        parts.append({**one.spec, "title": heading})
+        heading = {**one.spec["title"], "fontSize": TITLE - 4, "offset": 12, "anchor": "start"}
+        bare = {key: value for key, value in one.spec.items() if key != "title"}
+        parts.append(bare | ({"title": heading} if one.title else {}))
     content = {"concat": parts, "columns": columns, "spacing": spacing, "resolve": {"scale": {"color": "independent"}}}
     return framed(title, content, subtitle)

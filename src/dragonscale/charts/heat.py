@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonscale.charts.amounts import amount
+from dragonscale.charts.axes import Layer, layered
 from dragonscale.charts.chart import Chart, framed
 from dragonscale.charts.text import distinct, text_width
 from dragonscale.charts.theme import LABEL
@@ -16,10 +17,16 @@ DARK_BELOW = 0.55
 
 
 def heat_map(
-    rows: Sequence[tuple[str, str, float | None]], x: str, y: str, what: str, dimension: str, title: str, subtitle: str = ""
+    rows: Sequence[tuple[str, str, float | None]],
+    x: str,
+    y: str,
+    what: str,
+    dimension: str,
+    title: str,
+    subtitle: str = "",
 ) -> Chart:
     """Rows are (column, line, value), in the order in which columns and lines are drawn; None is a cell without an answer."""
-    columns, lines = (list(dict.fromkeys(row[place] for row in rows)) for place in (0, 1))
+    columns, lines = list(dict.fromkeys(row[0] for row in rows)), list(dict.fromkeys(row[1] for row in rows))
     across, down = (dict(zip(names, distinct(names, 34), strict=True)) for names in (columns, lines))
     known = [row[2] for row in rows if row[2] is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
@@ -28,26 +35,37 @@ def heat_map(
         {"x": across[a], "y": down[b], "value": value, "text": "–" if value is None else amount(value, dimension)}
         for a, b, value in rows
     ]
-    wide = max([CELL[0], *(text_width(cell["text"], LABEL) + 18 for cell in cells), *(text_width(name, LABEL) + 14 for name in across.values())])
+    wide = max(
+        [
+            CELL[0],
+            *(text_width(cell["text"], LABEL) + 18 for cell in cells),
+            *(text_width(name, LABEL) + 14 for name in across.values()),
+        ]
+    )
     place = {"x": _place("x", x, list(across.values()), 0), "y": _place("y", y, list(down.values()), None)}
     # One value everywhere has no scale: any colour will do, but a domain of no length would draw none.
     domain = [low, high if high > low else low + 1]
     colour = {"field": "value", "type": "quantitative", "scale": {"scheme": SCHEME, "domain": domain}, "legend": None}
-    dark = {"condition": {"test": f"datum.value === null || datum.value >= {middle!r}", "value": "#000000"}, "value": "#FFFFFF"}
-    view = {
-        "width": {"step": round(min(wide, 150))},
-        "height": {"step": CELL[1]},
-        "data": {"values": cells},
-        "layer": [
-            {"mark": {"type": "rect", "stroke": "@background", "strokeWidth": 2, "invalid": None, "color": "@free"}, "encoding": place | {"color": colour}},
-            {"mark": {"type": "text", "fontSize": LABEL}, "encoding": place | {"text": {"field": "text"}, "color": dark}},
-        ],
-    }  # fmt: skip
+    dark = {"condition": {"test": f"datum.value >= {middle!r}", "value": "#000000"}, "value": "#FFFFFF"}
+    answered, missing = ([cell for cell in cells if (cell["value"] is None) == none] for none in (False, True))
+    rect = {"type": "rect", "stroke": "@background", "strokeWidth": 2}
+    text = {"type": "text", "fontSize": LABEL}
+    layers = [
+        Layer(rect, answered, place | {"color": colour}),
+        Layer(rect | {"color": "@free"}, missing, place),
+        Layer(text, answered, place | {"text": {"field": "text"}, "color": dark}),
+        Layer(text | {"color": "@muted"}, missing, place | {"text": {"field": "text"}}),
+    ]
+    view = layered(layers, 0, 0) | {"width": {"step": round(min(wide, 150))}, "height": {"step": CELL[1]}}
     return framed(title, view, subtitle or what)
 
 
 def _place(field: str, title: str, order: list[str], angle: int | None) -> dict[str, Any]:
     turned = {} if angle is None else {"labelAngle": angle}
-    above = {"titleAngle": 0, "titleAlign": "right", "titleY": -8, "titleX": -8, "titleBaseline": "bottom"} if field == "y" else {}
+    above = (
+        {"titleAngle": 0, "titleAlign": "right", "titleY": -8, "titleX": -8, "titleBaseline": "bottom"}
+        if field == "y"
+        else {}
+    )
     axis = {"title": title, "domain": False, "ticks": False, "grid": False} | turned | above
     return {"field": field, "type": "nominal", "sort": order, "scale": {"domain": order}, "axis": axis}

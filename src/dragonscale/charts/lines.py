@@ -4,11 +4,12 @@ Each line says its name itself: at its right end where it ends at the edge, else
 no room goes into a legend. Rules mark values that matter (a target, a crossover), marks name single points.
 """
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, upward
+from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, pixels, upward
 from dragonscale.charts.chart import HEIGHT, Chart, framed
 from dragonscale.charts.placing import Box, Segment, place_labels, spread
 from dragonscale.charts.stacks import Part, legend_line
@@ -84,25 +85,30 @@ def _back(axis: Axis, share: float) -> float:
 def line_chart(
     series: Sequence[Series], x: Axis, y: Axis, title: str, subtitle: str = "", rules: Sequence[Rule] = (),
     marks: Sequence[Mark] = (), width: float = INSIDE, height: float = HEIGHT,
+    numbered: Sequence[tuple[float, float, str]] = (),
 ) -> Chart:  # fmt: skip
-    """Lines, rules and named points."""
-    here = Picture(x, y, width, height)
-    view, unnamed = line_view(series, here, rules, marks)
-    if not unnamed:
+    """Lines, rules and named points; `numbered` points (x, y, name) get numbers, and their names stand below."""
+    here = Picture(x, replace(y, count=max(3, int(height // 50))), width, height)
+    view, unnamed = line_view(series, here, rules, marks, numbered)
+    below = [legend_line(unnamed, width)] if unnamed else []
+    below += [numbered_list([name for _, _, name in numbered], width)] if numbered else []
+    if not below:
         return framed(title, view, subtitle)
-    return framed(title, {"vconcat": [view, legend_line(unnamed, width)], "spacing": 14, "resolve": APART}, subtitle)
+    return framed(title, {"vconcat": [view, *below], "spacing": 14, "resolve": APART}, subtitle)
 
 
 def line_view(
-    series: Sequence[Series], here: Picture, rules: Sequence[Rule] = (), marks: Sequence[Mark] = ()
-) -> tuple[dict[str, Any], list[Part]]:
+    series: Sequence[Series], here: Picture, rules: Sequence[Rule] = (), marks: Sequence[Mark] = (),
+    numbered: Sequence[tuple[float, float, str]] = (),
+) -> tuple[dict[str, Any], list[Part]]:  # fmt: skip
     """The layers of a line chart, and the lines that found no room for their names."""
     names = distinct([one.name for one in series], 60)
     paints = [one.role or SERIES[number % len(SERIES)] for number, one in enumerate(series)]
     segments = [segment for one in series for segment in _segments(one, here)]
+    segments += [_rule_segment(rule, here) for rule in rules]
     ruled, taken = _rules(rules, here)
     ends, named, last = _ends(series, names, paints, here)
-    marked, boxes = _marks(marks, here, [*segments, *last], taken)
+    marked, boxes = _marks(marks, here, segments, [*taken, *last])
     beside, missing = _beside(series, names, paints, here, segments, [*taken, *boxes], named)
     place = along(here.x, "x") | upward(here.y, "y")
     layers = [*ruled]
@@ -115,15 +121,58 @@ def line_view(
         if one.dots:
             dot = {"type": "circle", "size": 62, "opacity": 1, "stroke": "@background", "strokeWidth": 1.2}
             layers.append(Layer(dot, rows, place))
-    return layered([*layers, *ends, *beside, *marked], here.width, here.height), missing
+    layers += [*ends, *beside, *marked, *_numbers(numbered, here)]
+    return layered(layers, here.width, here.height), missing
+
+
+def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture) -> list[Layer]:
+    """Numbers in circles, the first on top."""
+    layers: list[Layer] = []
+    for number, (x, y, name) in reversed(list(enumerate(numbered, 1))):
+        rows = [{"x": x, "y": y, "name": name, "text": str(number)}]
+        dot = {
+            "type": "circle",
+            "size": 340,
+            "opacity": 1,
+            "color": "@ink",
+            "stroke": "@background",
+            "strokeWidth": 1.5,
+        }
+        place = along(here.x, "x") | upward(here.y, "y") | {"tooltip": [{"field": "name"}]}
+        layers.append(Layer(dot, rows, place))
+        layers.append(labels(rows, here.x, here.y, align="center", color="@background", fontWeight="bold"))
+    return layers
+
+
+def numbered_list(names: Sequence[str], width: float) -> dict[str, Any]:
+    """What the numbers stand for, in two columns where names are short."""
+    wide = max(text_width(name, LABEL) for name in names) + 50
+    columns = 2 if wide * 2 <= width and len(names) > 3 else 1
+    lines = -(-len(names) // columns)
+    x, y = pixels(width), Axis("", "number", lines * 24, 0)
+    rows = [
+        {"x": place // lines * width / 2, "y": place % lines * 24 + 12, "text": str(place + 1), "name": name}
+        for place, name in enumerate(names)
+    ]
+    place = along(x, "x") | upward(y, "y") | {"text": {"field": "name"}}
+    text = {"type": "text", "align": "left", "baseline": "middle", "dx": 24, "color": "@ink"}
+    return layered([labels(rows, x, y, fontWeight="bold", color="@ink"), Layer(text, rows, place)], width, lines * 24)
 
 
 def _segments(one: Series, here: Picture) -> list[Segment]:
     points = [here.at(x, y) for x, y in one.points if here.inside(x, y)]
     found: list[Segment] = []
-    for a, b in zip(points, points[1:], strict=False):
+    for a, b in itertools.pairwise(points):
         found += [(*a, b[0], a[1]), (b[0], a[1], *b)] if one.steps else [(*a, *b)]
     return found
+
+
+def _rule_segment(rule: Rule, here: Picture) -> Segment:
+    if rule.across:
+        _, top = here.at(here.x.low, rule.value)
+        return 0.0, top, here.width, top
+    left, _ = here.at(rule.value, here.y.low)
+    return left, 0.0, left, here.height
 
 
 def _rules(rules: Sequence[Rule], here: Picture) -> tuple[list[Layer], list[Box]]:
@@ -131,7 +180,8 @@ def _rules(rules: Sequence[Rule], here: Picture) -> tuple[list[Layer], list[Box]
     title = (0.0, -24.0, text_width(here.y.title, LABEL) + 12, -6.0)
     layers: list[Layer] = []
     taken: list[Box] = []
-    for rule in rules:
+    # From right to left, each name to the right of its rule: no rule then crosses the name of another.
+    for rule in sorted(rules, key=lambda rule: -rule.value):
         mark = {"type": "rule", "color": f"@{rule.role}", "strokeWidth": 1.8, "strokeDash": [6, 4]}
         wide = text_width(rule.name, SMALL) + 6
         if rule.across:
@@ -140,17 +190,18 @@ def _rules(rules: Sequence[Rule], here: Picture) -> tuple[list[Layer], list[Box]
             layers.append(Layer(mark, [{"y": rule.value}], upward(here.y, "y")))
         else:
             left, _ = here.at(rule.value, here.y.low)
-            start = min(max(left - wide / 2, 0.0), here.width - wide)
             top = -24.0
-            while any(_touches((start, top, start + wide, top + 16), other) for other in [*taken, title]):
+            while any(_touches((left, top, left + wide, top + 16), other) for other in [*taken, title]):
                 top -= 18
-            box = (start, top, start + wide, top + 16)
-            _, end = here.value(0, top + 18)
+            box = (left + 5, top, left + wide, top + 16)
+            _, end = here.value(0, top + 3)
             rows = [{"x": rule.value, "y": here.y.low, "top": end}]
             layers.append(Layer(mark, rows, along(here.x, "x") | upward(here.y, "y", "top")))
         taken.append(box)
         x, y = here.value(box[0], (box[1] + box[3]) / 2)
-        layers.append(labels([{"x": x, "y": y, "text": rule.name}], here.x, here.y, color=f"@{rule.role}", fontSize=SMALL))
+        layers.append(
+            labels([{"x": x, "y": y, "text": rule.name}], here.x, here.y, color=f"@{rule.role}", fontSize=SMALL)
+        )
     return layers, taken
 
 
@@ -166,12 +217,12 @@ def _marks(
         return [], []
     at = [here.at(mark.x, mark.y) for mark in marks]
     sizes = [(text_width(mark.name, LABEL), LABEL + 2.0) for mark in marks]
-    frame = (0.0, 0.0, here.width + 120, here.height)
+    frame = (0.0, -4.0, here.width + 120, here.height)
     placed = place_labels(at, sizes, frame, segments, taken)
     texts: list[Row] = []
     leads: list[Row] = []
     boxes: list[Box] = []
-    for spot, mark, (left, top), (wide, tall) in zip(placed, marks, at, sizes, strict=True):
+    for spot, mark, (left, _), (wide, tall) in zip(placed, marks, at, sizes, strict=True):
         if spot is None:
             continue
         x, y = here.value(spot.x, spot.y)
@@ -184,14 +235,22 @@ def _marks(
     dots = [{"x": mark.x, "y": mark.y, "name": mark.name, "paint": mark.role} for mark in marks if mark.dot]
     dot = {"type": "circle", "size": 110, "opacity": 1, "stroke": "@background", "strokeWidth": 1.5}
     place = along(here.x, "x") | upward(here.y, "y")
-    lead = Layer({"type": "rule", "color": "@muted", "strokeWidth": 1}, leads, along(here.x, "x", "x1") | upward(here.y, "y", "y1"))
-    return [lead, Layer(dot, dots, place | {"tooltip": [{"field": "name"}]}), labels(texts, here.x, here.y, color="@ink")], boxes
+    lead = Layer(
+        {"type": "rule", "color": "@muted", "strokeWidth": 1},
+        leads,
+        along(here.x, "x", "x1") | upward(here.y, "y", "y1"),
+    )
+    return [
+        lead,
+        Layer(dot, dots, place | {"tooltip": [{"field": "name"}]}),
+        labels(texts, here.x, here.y, color="@ink"),
+    ], boxes
 
 
 def _ends(
     series: Sequence[Series], names: list[str], paints: list[str], here: Picture
-) -> tuple[list[Layer], set[int], list[Segment]]:
-    """Names at the right edge of the lines that end there, and the thin lines that lead to them."""
+) -> tuple[list[Layer], set[int], list[Box]]:
+    """Names at the right edge of the lines that end there, and the room they take."""
     ending = {
         number: here.at(*one.points[-1])
         for number, one in enumerate(series)
@@ -203,13 +262,14 @@ def _ends(
     column = max(left for left, _ in ending.values()) + 30
     texts: list[Row] = []
     leads: list[Row] = []
-    last: list[Segment] = []
+    last: list[Box] = []
     for (number, (left, top)), moved in zip(ending.items(), tops, strict=True):
         x, y = here.value(column + 4, moved)
         texts.append({"x": x, "y": y, "text": names[number]})
         (x0, y0), (x1, y1) = here.value(left + 5, top), here.value(column, moved)
         leads.append({"x": x0, "y": y0, "x1": x1, "y1": y1, "paint": paints[number]})
-        last += [(left, top, column, moved), (column, moved, column + text_width(names[number], LABEL), moved)]
+        last.append((left + 5, min(top, moved) - 2, column, max(top, moved) + 2))
+        last.append((column, moved - 9, column + text_width(names[number], LABEL) + 8, moved + 9))
     place = along(here.x, "x", "x1") | upward(here.y, "y", "y1")
     lead = Layer({"type": "rule", "strokeWidth": 1.4}, leads, place)
     return [lead, labels(texts, here.x, here.y, color="@ink")], set(ending), last

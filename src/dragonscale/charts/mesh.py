@@ -17,11 +17,15 @@ from dragonscale.charts.theme import LABEL, SMALL
 
 CHIP, APARTNESS, PAD = 15.0, 4.0, 7.0
 """Pixels: a chip, the room between chips, the room inside a frame."""
-ROOM = 330.0, 230.0
+ROOM = 380.0, 230.0
 """Pixels across and down that members of one axis may fill."""
 LARGEST = 1.7
 """How far a small mesh is enlarged."""
 LINE = 21.0
+
+
+Dot = tuple[float, float]
+"""Where three dots stand for what is not drawn."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +60,20 @@ class Frame:
     axis: str = ""
 
 
-def mesh_chart(axes: Sequence[MeshAxis], title: str, subtitle: str = "", chip: str = "chip", width: int = WIDTH) -> Chart:
+def mesh_chart(
+    axes: Sequence[MeshAxis], title: str, subtitle: str = "", chip: str = "chip", width: int = WIDTH,
+    height: float = ROOM[1],
+) -> Chart:  # fmt: skip
     """The mesh and, beside it, its axes with what they move."""
     used = [one for one in axes if one.degree > 1]
-    frames, more = _enlarged(*mesh_frames([(one.name, one.degree) for one in used]))
+    frames, more = _enlarged(*mesh_frames([(one.name, one.degree) for one in used], height), height)
     wide, tall = max((one.right for one in frames), default=CHIP), max((one.bottom for one in frames), default=CHIP)
     roles = {one.name: one.role for one in used}
     note = f"each square is one {chip}" + (", dots are the others" if more else "")
     across, high = max(wide + 4, text_width(note, SMALL) + 8), tall + LINE + 8
     x, y = pixels(across), Axis("", "number", high, 0)
     place = along(x, "from", "to") | upward(y, "top", "bottom")
-    dots = [{"x": left + 5 * n * way, "y": top + 5 * n * (1 - way)} for left, top, way in more for n in (-1, 0, 1)]
+    dots = [{"x": left + 5 * n, "y": top} for left, top in more for n in (-1, 0, 1)]
     boxes = [_rect(one) | {"paint": roles[one.axis]} for one in frames if one.axis]
     picture = layered([
         Layer({"type": "rect", "filled": False, "strokeWidth": 2.5, "cornerRadius": 4}, boxes, place),
@@ -78,21 +85,19 @@ def mesh_chart(axes: Sequence[MeshAxis], title: str, subtitle: str = "", chip: s
     return framed(title, {"hconcat": [picture, table], "spacing": 40, "resolve": APART}, subtitle)
 
 
-def _enlarged(
-    frames: list[Frame], dots: list[tuple[float, float, bool]]
-) -> tuple[list[Frame], list[tuple[float, float, bool]]]:
+def _enlarged(frames: list[Frame], dots: list[Dot], height: float) -> tuple[list[Frame], list[Dot]]:
     """A small mesh drawn larger, as far as there is room."""
     wide, tall = max(one.right for one in frames), max(one.bottom for one in frames)
-    by = max(1.0, min(LARGEST, (ROOM[0] + 40) / wide, ROOM[1] / tall))
+    by = max(1.0, min(LARGEST, ROOM[0] / wide, height / tall))
     larger = [Frame(one.left * by, one.top * by, one.right * by, one.bottom * by, one.axis) for one in frames]
-    return larger, [(x * by, y * by, way) for x, y, way in dots]
+    return larger, [(x * by, y * by) for x, y in dots]
 
 
 def _rect(one: Frame) -> Row:
     return {"from": one.left, "to": one.right, "top": one.top, "bottom": one.bottom}
 
 
-def mesh_frames(axes: Sequence[tuple[str, int]]) -> tuple[list[Frame], list[tuple[float, float, bool]]]:
+def mesh_frames(axes: Sequence[tuple[str, int]], height: float = ROOM[1]) -> tuple[list[Frame], list[Dot]]:
     """Chips and frames at their places, outermost axis first, and where dots stand for what is not drawn.
 
     >>> frames, dots = mesh_frames([("fsdp", 2), ("tensor", 4)])
@@ -100,42 +105,45 @@ def mesh_frames(axes: Sequence[tuple[str, int]]) -> tuple[list[Frame], list[tupl
     (8, 2, [])
     """
     frames = [Frame(0, 0, CHIP, CHIP)]
-    dots: list[tuple[float, float, bool]] = []
+    dots: list[Dot] = []
     for level, (name, degree) in enumerate(reversed(axes)):
-        frames, dots = _repeated(frames, dots, name, degree, APARTNESS + (level > 0) * 3)
+        # Inner groups leave room for some of the outer ones.
+        part = (level + 1) / len(axes)
+        room = max(ROOM[0] * part, 8 * (CHIP + APARTNESS)), height * part
+        frames, dots = _repeated(frames, dots, name, degree, APARTNESS + (level > 0) * 3, room)
     return frames, dots
 
 
-def grid(degree: int, wide: float, tall: float) -> tuple[int, int, int]:
+def grid(degree: int, wide: float, tall: float, room: tuple[float, float] = ROOM) -> tuple[int, int, int]:
     """Columns of a grid of members of this size, its rows, and how many members are drawn.
 
     >>> grid(8, 19, 19), grid(256, 60, 40), grid(4, 400, 300)
-    ((8, 1, 8), (5, 5, 24), (1, 1, 1))
+    ((8, 1, 8), (6, 5, 29), (1, 1, 1))
     """
-    columns, rows = max(1, int(ROOM[0] // wide)), max(1, int(ROOM[1] // tall))
+    columns, rows = max(1, int(room[0] // wide)), max(1, int(room[1] // tall))
     if degree <= columns:
         return degree, 1, degree
     if degree <= columns * rows:
         lines = -(-degree // columns)
         return -(-degree // lines), lines, degree
-    return columns, rows, max(1, columns * rows - 1)
+    return columns, rows, columns if rows == 1 else columns * rows - 1
 
 
 def _repeated(
-    frames: list[Frame], dots: list[tuple[float, float, bool]], name: str, degree: int, gap: float
-) -> tuple[list[Frame], list[tuple[float, float, bool]]]:
+    frames: list[Frame], dots: list[Dot], name: str, degree: int, gap: float, room: tuple[float, float]
+) -> tuple[list[Frame], list[Dot]]:
     """One group again and again, with a frame around all."""
     wide, tall = max(one.right for one in frames) + gap, max(one.bottom for one in frames) + gap
-    columns, rows, shown = grid(degree, wide, tall)
+    columns, rows, shown = grid(degree, wide, tall, room)
     moved = [(PAD + number % columns * wide, PAD + number // columns * tall) for number in range(shown)]
     found = [_moved(one, dx, dy) for dx, dy in moved for one in frames]
-    marks = [(x + dx, y + dy, way) for dx, dy in moved for x, y, way in dots]
+    marks = [(x + dx, y + dy) for dx, dy in moved for x, y in dots]
     right, bottom = PAD * 2 + columns * wide - gap, PAD * 2 + rows * tall - gap
     if degree > shown:
-        alone = columns * rows == 1
-        right += 18 * alone
-        at = right - PAD - 8 if alone else PAD + (columns - 0.5) * wide - gap / 2
-        marks.append((at, PAD + (rows - 0.5) * tall - gap / 2, True))
+        beyond = rows == 1  # a single row goes on to the right, a grid ends in a place without a member
+        right += 20 * beyond
+        across = right - PAD - 9 if beyond else PAD + (columns - 0.5) * wide - gap / 2
+        marks.append((across, PAD + (rows - 0.5) * tall - gap / 2))
     return [Frame(0, 0, right, bottom, name), *found], marks
 
 
@@ -152,7 +160,12 @@ def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
     sizes: list[Row] = []
     times: list[Row] = []
     at = 8.0
-    first, second = width - 190, width
+    moves = [move for one in axes for move in one.moves]
+    said = max((text_width(move.name, LABEL) for move in moves), default=0.0)
+    told = max((text_width(_time(move), LABEL) for move in moves if move.seconds), default=0.0)
+    first = max(24 + said + 90, width - told - 28)
+    second = first + told + 28
+    width = max(width, second)
     for one in axes:
         swatches.append({"from": 0.0, "to": 15.0, "top": at - 7.5, "bottom": at + 7.5, "paint": one.role})
         heads.append({"x": 24.0, "y": at, "text": f"{one.name} {one.degree:,}"})
@@ -165,7 +178,7 @@ def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
         for move in one.moves:
             names.append({"x": 24.0, "y": at, "text": move.name})
             sizes.append({"x": first, "y": at, "text": amount(move.bytes, "bytes")})
-            if move.seconds is not None:
+            if move.seconds:
                 times.append({"x": second, "y": at, "text": _time(move)})
             at += LINE
         at += 12
@@ -184,9 +197,11 @@ def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
 
 
 def _time(move: Move) -> str:
-    assert move.seconds is not None
+    assert move.seconds
     if move.exposed is None:
         return amount(move.seconds, "s")
     if move.exposed < 0.005 * move.seconds:
         return f"{amount(move.seconds, 's')}, all hidden"
+    if move.exposed > 0.995 * move.seconds:
+        return f"{amount(move.seconds, 's')}, all exposed"
     return f"{amount(move.seconds, 's')}, {amount(move.exposed, 's')} exposed"

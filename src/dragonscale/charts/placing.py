@@ -62,6 +62,7 @@ def place_labels(
     """
     dots = [(x - gap / 2, y - gap / 2, x + gap / 2, y + gap / 2) for x, y in points]
     boxes: list[Box] = list(taken)
+    leads: list[Segment] = []
     found: list[Placed | None] = [None] * len(points)
     crowded = sorted(range(len(points)), key=lambda n: (_nearest(points, n), n))
     for number in crowded:
@@ -71,8 +72,13 @@ def place_labels(
             box = (x - 2, y - height / 2 - 1, x + width + 2, y + height / 2 + 1)
             inside = frame[0] <= box[0] and box[2] <= frame[2] and frame[1] <= box[1] and box[3] <= frame[3]
             free = inside and not any(overlap(box, other) for other in (*boxes, *others))
-            if free and not any(crosses(box, line) for line in lines):
+            lead = (*points[number], x if x > points[number][0] else x + width, y)
+            # A label far from its point needs a line to it, which must not run through other labels either.
+            if free and far and any(crosses(other, lead) for other in (*boxes, *others)):
+                continue
+            if free and not any(crosses(box, line) for line in (*lines, *leads)):
                 boxes.append(box)
+                leads += [lead] if far else []
                 found[number] = Placed(x, y, far)
                 break
     return found
@@ -86,7 +92,12 @@ def _nearest(points: Sequence[tuple[float, float]], number: int) -> float:
 def _places(point: tuple[float, float], width: float, height: float, gap: float) -> list[tuple[float, float, bool]]:
     """Places around a point, best first: right, left, above, below, then further away."""
     x, y = point
-    near = [(x + gap, y), (x - gap - width, y), (x - width / 2, y - gap - height / 2), (x - width / 2, y + gap + height / 2)]
+    near = [
+        (x + gap, y),
+        (x - gap - width, y),
+        (x - width / 2, y - gap - height / 2),
+        (x - width / 2, y + gap + height / 2),
+    ]
     near += [(x + gap * 0.7, y + way * (gap + height / 2)) for way in (-1, 1)]
     near += [(x - gap * 0.7 - width, y + way * (gap + height / 2)) for way in (-1, 1)]
     far = [
@@ -108,7 +119,10 @@ def spread(heights: Sequence[float], room: float, low: float, high: float) -> li
     groups: list[list[int]] = []
     for number in order:
         groups.append([number])
-        while len(groups) > 1 and _top(heights, groups[-1], room, low, high) < _bottom(heights, groups[-2], room, low, high) + room:
+        while (
+            len(groups) > 1
+            and _top(heights, groups[-1], room, low, high) < _bottom(heights, groups[-2], room, low, high) + room
+        ):
             last = groups.pop()
             groups[-1] += last
     found = list(heights)

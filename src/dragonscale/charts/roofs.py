@@ -4,12 +4,13 @@ Both axes are logarithmic and go no further than what is shown. Each roof says i
 points, labelled beside them where there is room, and otherwise numbered, with the names in a list.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dragonscale.charts.amounts import amount
+from dragonscale.charts.amounts import amount, log_ticks
 from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, log_axis, pixels, upward
 from dragonscale.charts.chart import HEIGHT, Chart, framed
 from dragonscale.charts.placing import Box, Placed, Segment, place_labels, spread
@@ -20,6 +21,10 @@ SAME = 0.02
 """Operations this close in both directions (as parts of the picture) share a point and a label."""
 INSIDE = 700
 """Pixels of width, so that a list of names has room beside it."""
+
+
+ABOVE = 36
+"""Pixels above the highest roof: room for the names of operations that reach it."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,7 @@ def roofline_chart(roofs: Sequence[Roof], ops: Sequence[Op], title: str, subtitl
         points = sorted({x.low, min(max(roof.ridge, x.low), x.high), x.high})
         drawn = [{"x": one, "y": roof.at(one), "roof": roof.name, "paint": _paint(number, several)} for one in points]
         lines += [row for row in drawn if row["y"] >= y.low * 0.999] if not several else drawn
-        segments += [
-            (*here.at(a["x"], a["y"]), *here.at(b["x"], b["y"])) for a, b in zip(drawn, drawn[1:], strict=False)
-        ]
+        segments += [(*here.at(a["x"], a["y"]), *here.at(b["x"], b["y"])) for a, b in itertools.pairwise(drawn)]
     said, taken = _roof_labels(roofs, here, several)
     points = _merged(ops, here)
     texts, leads, listed = _op_labels(points, here, segments, taken)
@@ -116,8 +119,9 @@ def _axes(roofs: Sequence[Roof], ops: Sequence[Op]) -> tuple[Axis, Axis]:
     x = log_axis("intensity (FLOPs per byte)", "number", across, room=0.04)
     lowest = min(roof.at(x.low) for roof in roofs)
     down = [op.rate for op in ops if op.rate < lowest]
-    up = [lowest, *down, max(roof.peak for roof in roofs) * 1.5]
-    return x, log_axis("rate", "FLOP/s", up, room=0.03)
+    low, peak = min([lowest, *down]) * 0.93, max(roof.peak for roof in roofs)
+    high = peak * (peak / low) ** (ABOVE / (HEIGHT - ABOVE))
+    return x, Axis("rate (FLOP/s)", "FLOP/s", low, high, True, ticks=tuple(log_ticks(low, high)))
 
 
 def _merged(ops: Sequence[Op], here: _Picture) -> list[Op]:
@@ -141,17 +145,19 @@ def _roof_labels(roofs: Sequence[Roof], here: _Picture, several: bool) -> tuple[
     for number, roof in enumerate(roofs):
         if several:
             continue
-        left, top = here.at(here.x.high, roof.peak)
-        flat = f"{amount(roof.peak, 'FLOP/s')} peak"
-        x, y = here.value(left - 4, top - 13)
+        left, top = here.at(roof.ridge, roof.peak)
+        flat = f"peak {amount(roof.peak, 'FLOP/s')}"
+        x, y = here.value(left - 14, top)
         said.append({"x": x, "y": y, "text": flat, "angle": 0, "align": "right"})
-        taken.append((left - 8 - text_width(flat, SMALL), top - 22, left, top))
+        taken.append((left - 16 - text_width(flat, SMALL), top - 10, left - 12, top + 10))
         start, end = here.at(here.x.low, roof.at(here.x.low)), here.at(roof.ridge, roof.peak)
         angle = math.degrees(math.atan2(end[1] - start[1], end[0] - start[0]))
         part = 0.42
         middle = start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part
         away = 13.0
-        x, y = here.value(middle[0] + away * math.sin(math.radians(angle)), middle[1] - away * math.cos(math.radians(angle)))
+        x, y = here.value(
+            middle[0] + away * math.sin(math.radians(angle)), middle[1] - away * math.cos(math.radians(angle))
+        )
         slanted = f"{roof.name} {amount(roof.bandwidth, 'bytes/s')}"
         said.append({"x": x, "y": y, "text": slanted, "angle": angle, "align": "center"})
         half = text_width(slanted, SMALL) / 2 * math.cos(math.radians(angle))
@@ -177,7 +183,8 @@ def _roof_names(roofs: Sequence[Roof], here: _Picture) -> dict[str, Any]:
     leads: list[Row] = []
     for number, (roof, name, (left, top), moved) in enumerate(zip(roofs, names, ends, tops, strict=True)):
         x, y = here.value(left + 26, moved)
-        told = f"{name}: {amount(roof.peak, 'FLOP/s')}, {amount(roof.bandwidth, 'bytes/s')}"
+        told = f"{name}: {amount(roof.peak, 'FLOP/s')}"
+        told += f", {amount(roof.bandwidth, 'bytes/s')}" if len({one.bandwidth for one in roofs}) > 1 else ""
         texts.append({"x": x, "y": y, "text": told})
         (x0, y0), (x1, y1) = here.value(left, top), here.value(left + 22, moved)
         leads.append({"x": x0, "y": y0, "x1": x1, "y1": y1, "paint": _paint(number, True)})
@@ -198,7 +205,9 @@ def _op_labels(
     if any(one is None for one in placed):
         listed = [(str(number), name) for number, name in enumerate(names, 1)]
         names = [number for number, _ in listed]
-        placed = place_labels(at, [(text_width(name, LABEL), LABEL + 2) for name in names], frame, (), taken)
+        sizes = [(text_width(name, LABEL), LABEL + 2) for name in names]
+        clear = place_labels(at, sizes, frame, segments, taken)
+        placed = [one or other for one, other in zip(clear, place_labels(at, sizes, frame), strict=True)]
     texts: list[Row] = []
     leads: list[Row] = []
     for spot, (left, top), name in zip(placed, at, names, strict=True):
@@ -219,4 +228,6 @@ def _names(listed: list[tuple[str, str]]) -> dict[str, Any]:
     x, y = pixels(wide), Axis("", "number", len(listed) * 22, 0)
     rows = [{"x": 0.0, "y": 22 * place + 11, "text": number} for place, (number, _) in enumerate(listed)]
     names = [{"x": 26.0, "y": 22 * place + 11, "text": name} for place, (_, name) in enumerate(listed)]
-    return layered([labels(rows, x, y, fontWeight="bold", color="@ink"), labels(names, x, y, color="@ink")], wide, len(listed) * 22)
+    return layered(
+        [labels(rows, x, y, fontWeight="bold", color="@ink"), labels(names, x, y, color="@ink")], wide, len(listed) * 22
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 from dragonscale.charts.chart import Chart
 from dragonscale.errors import InputError, shorten
+from dragonscale.files import is_stream, write_file
 
 FORMATS = (".png", ".svg", ".pdf", ".html", ".json")
 SCALE = 2
@@ -17,24 +18,18 @@ VEGALITE = "5.21"
 """The Vega-Lite that draws: the newest of the version that charts are written in and vl-convert has."""
 
 
-def check_plot_file(path: str | Path) -> Path:
-    """The file that a chart is to be written to, or one sentence that its ending is none of those known."""
-    target = Path(path)
-    if target.suffix.lower() not in FORMATS:
+def check_chart(path: str | Path) -> None:
+    """Refuse a file that no chart can be, before anything is computed. A device or a pipe without an
+    ending gets the JSON."""
+    ending = Path(path).suffix.lower()
+    if ending not in FORMATS and (ending or not is_stream(path)):
         raise InputError(f"The plot file {shorten(str(path))} should end in one of {', '.join(FORMATS)}.")
-    return target
 
 
-def save_chart(chart: Chart | dict[str, Any], path: str | Path, theme: str = "") -> None:
+def save_chart(chart: Chart, path: str | Path, theme: str = "") -> None:
     """Write a chart in the form that the file's ending names."""
-    target = check_plot_file(path)
-    spec = chart.to_dict(theme) if isinstance(chart, Chart) else chart
-    content = encoded(spec, target.suffix.lower())
-    try:
-        target.write_bytes(content)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"The plot file {shorten(str(path))} cannot be written: {reason}.") from None
+    check_chart(path)
+    write_file(path, encoded(chart.to_dict(theme), Path(path).suffix.lower() or ".json"), "The chart")
 
 
 def encoded(spec: dict[str, Any], suffix: str) -> bytes:
@@ -46,13 +41,16 @@ def encoded(spec: dict[str, Any], suffix: str) -> bytes:
     except ImportError:
         extra = "pip install 'dragonscale[plot]'; .json needs nothing."
         raise InputError(f"Plots as PNG, SVG, PDF or HTML need the extra: {extra}") from None
+    spec = printable(spec)
     if suffix == ".png":
         return vl_convert.vegalite_to_png(spec, vl_version=VEGALITE, scale=SCALE)
     if suffix == ".pdf":
         return vl_convert.vegalite_to_pdf(spec, vl_version=VEGALITE)
     if suffix == ".svg":
         return vl_convert.vegalite_to_svg(spec, vl_version=VEGALITE).encode()
-    return page(spec, vl_convert.javascript_bundle(_SHOWN, vl_version=VEGALITE)).encode()
+    # Its stub asks for a snippet; without one the libraries become globals, and are put together only once a process.
+    libraries = vl_convert.javascript_bundle(vl_version=VEGALITE)  # pyright: ignore[reportCallIssue]
+    return page(spec, libraries).encode()
 
 
 def picture(spec: dict[str, Any]) -> str:
@@ -61,12 +59,30 @@ def picture(spec: dict[str, Any]) -> str:
         import vl_convert
     except ImportError:
         return ""
-    return vl_convert.vegalite_to_svg(spec, vl_version=VEGALITE)
+    return vl_convert.vegalite_to_svg(printable(spec), vl_version=VEGALITE)
+
+
+def printable(spec: Any) -> Any:
+    """A specification whose texts have no characters that SVG and PDF cannot hold, or that turn text around.
+
+    >>> printable({"title": "a\\x1bb\\u202e"})
+    {'title': 'a?b?'}
+    """
+    if isinstance(spec, dict):
+        return {printable(key): printable(value) for key, value in spec.items()}
+    if isinstance(spec, list | tuple):
+        return [printable(value) for value in spec]
+    if not isinstance(spec, str) or spec.isprintable():
+        return spec
+    return "".join(c if c.isprintable() else "?" for c in spec)
 
 
 _SHOWN = """
-const spec = JSON.parse(document.getElementById("chart-spec").textContent);
-vegaEmbed("#chart", spec, {renderer: "svg", actions: {export: true, source: false, compiled: false, editor: false}});
+{
+  const spec = JSON.parse(document.getElementById("chart-spec").textContent);
+  const actions = {export: true, source: false, compiled: false, editor: false};
+  vegaEmbed("#chart", spec, {renderer: "svg", actions}).catch(console.error);
+}
 """
 
 
@@ -84,5 +100,6 @@ def page(spec: dict[str, Any], script: str) -> str:
     head = f'<meta charset="utf-8"><title>Dragonscale</title><style>body{{margin:0;background:{colour}}}</style>'
     body = f'<div id="chart"></div><script id="chart-spec" type="application/json">{data}</script>'
     # The libraries' own text holds no user's words, but may hold the end of an element inside a string.
-    safe = script.replace("</script", "<\\/script")
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}<script type="module">{safe}</script></body></html>\n'
+    libraries = script.replace("</script", "<\\/script")
+    scripts = f"<script>{libraries}</script><script>{_SHOWN}</script>"
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}{scripts}</body></html>\n'

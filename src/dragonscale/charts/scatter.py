@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, upward
 from dragonscale.charts.amounts import log_domain, log_ticks
+from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, upward
 from dragonscale.charts.chart import Chart, framed
 from dragonscale.charts.stacks import Part, legend_line
 from dragonscale.charts.theme import SERIES, SMALL
@@ -21,9 +21,8 @@ def predicted_against_measured(
     sizes: dict[str, int] = {}
     for row in known:
         sizes[row[2]] = sizes.get(row[2], 0) + 1
-    large = sorted(sizes, key=lambda name: (-sizes[name], name))[: MOST if len(sizes) <= MOST + 1 else MOST]
-    if len(sizes) == MOST + 1:
-        large = sorted(sizes, key=lambda name: (-sizes[name], name))
+    large = sorted(sizes, key=lambda name: (-sizes[name], name))
+    large = large if len(large) <= MOST + 1 else large[:MOST]  # one more needs no group of others
     paints = {name: SERIES[place] for place, name in enumerate(large)}
     low, high = log_domain([value for row in known for value in row[:2]], 0.03)
     ticks = tuple(log_ticks(low, high, 8))

@@ -13,7 +13,7 @@ from dragonscale.charts.amounts import amount
 from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, pixels, upward, zero_axis
 from dragonscale.charts.chart import WIDTH, Chart, framed
 from dragonscale.charts.text import distinct, text_width
-from dragonscale.charts.theme import LABEL, SMALL
+from dragonscale.charts.theme import LABEL, SMALL, unlike
 
 SMALLEST = 0.012
 """A part with less than this of the longest bar is drawn with the others like it."""
@@ -60,19 +60,38 @@ def memory_bars(
 
 
 def stacked_bars(
-    stacks: Sequence[Stack], title: str, subtitle: str, axis: str, dimension: str, limit: float = 0.0, width: int = WIDTH
+    stacks: Sequence[Stack],
+    title: str,
+    subtitle: str,
+    axis: str,
+    dimension: str,
+    limit: float = 0.0,
+    width: int = WIDTH,
 ) -> Chart:
-    """Bars of parts, one below the other, and their legend."""
-    known = [replace(one, name=name) for one, name in zip(stacks, distinct([one.name for one in stacks], 90), strict=True)]
-    known = _with_others(known)
+    """Bars of parts, one below the other, and their legend. Without an axis a single bar's legend runs along in lines."""
+    known = [
+        replace(one, name=name) for one, name in zip(stacks, distinct([one.name for one in stacks], 90), strict=True)
+    ]
+    known = _recoloured(_with_others(known))
     x = zero_axis(axis, dimension, [limit, *(one.total for one in known), *(_hidden(one) for one in known)], grid=False)
     hides = any(part.hidden > 0 for one in known for part in one.parts)
     step = HEAD + BAR + (LANE + 4 if hides else 0) + GAP
     height = step * len(known) - GAP + 8
     y = Axis("", "number", height, 0)
     content = layered(_layers(known, x, y, step, limit, width, dimension), width, height)
-    table = legend_table(known, dimension, width) if len(known) == 1 else legend_line(_parts(known), width, hides)
+    if len(known) > 1:
+        table = legend_line(_parts(known), width, hides)
+    elif axis:
+        table = legend_table(known, dimension, width)
+    else:
+        table = legend_line([replace(part, name=_told(part, dimension)) for part in known[0].parts], width)
     return framed(title, {"vconcat": [content, table], "spacing": 18, "resolve": APART}, subtitle)
+
+
+def _told(part: Part, dimension: str) -> str:
+    """A part's name with its amounts, for a legend that runs along."""
+    hidden = f", {amount(part.hidden, dimension)} hidden" if part.hidden > 0.005 * part.value else ""
+    return f"{part.name} {amount(part.value, dimension)}{hidden}"
 
 
 def _hidden(stack: Stack) -> float:
@@ -114,6 +133,13 @@ def _parts(stacks: Sequence[Stack]) -> list[Part]:
     return order
 
 
+def _recoloured(stacks: Sequence[Stack]) -> list[Stack]:
+    """No two parts of one colour."""
+    parts = _parts(stacks)
+    roles = dict(zip((part.name for part in parts), unlike([part.role for part in parts]), strict=True))
+    return [replace(one, parts=tuple(replace(part, role=roles[part.name]) for part in one.parts)) for one in stacks]
+
+
 def stack_order(stacks: Sequence[Stack]) -> list[str]:
     """Names of the parts as drawn, which is the legend's order."""
     return [part.name for part in _parts(_with_others(stacks))]
@@ -137,7 +163,9 @@ def _layers(
                 bars.append(told | {"from": end, "to": end + part.value, "top": top, "bottom": top + BAR})
                 text = amount(part.value / one.total, "share")
                 if text_width(text, LABEL) + 10 < x.share(part.value) * width and part.role != "free":
-                    shares.append({"x": end + part.value / 2, "y": top + BAR / 2, "text": text, "paint": f"on:{part.role}"})
+                    shares.append(
+                        {"x": end + part.value / 2, "y": top + BAR / 2, "text": text, "paint": f"on:{part.role}"}
+                    )
                 end += part.value
             if part.hidden > 0:
                 lane = {"from": after, "to": after + part.hidden, "top": top + BAR + 3, "bottom": top + BAR + 3 + LANE}
@@ -147,7 +175,9 @@ def _layers(
     tooltip = {"tooltip": [{"field": name} for name in ("bar", "part", "amount")]}
     drawn = [
         Layer({"type": "rect", "stroke": "@background", "strokeWidth": 1.5}, bars, place | tooltip),
-        Layer({"type": "rect", "stroke": "@background", "strokeWidth": 1.5, "fillOpacity": 0.42}, lanes, place | tooltip),
+        Layer(
+            {"type": "rect", "stroke": "@background", "strokeWidth": 1.5, "fillOpacity": 0.42}, lanes, place | tooltip
+        ),
         labels(shares, x, y, align="center"),
         labels(heads, x, y, fontWeight="bold", fontSize=LABEL + 1, color="@ink"),
         Layer(
@@ -162,7 +192,7 @@ def _layers(
 def _limit(stacks: Sequence[Stack], x: Axis, y: Axis, step: float, limit: float) -> list[Layer]:
     """The line that no bar should cross, beside every bar."""
     rows = [
-        {"x": limit, "top": step * number + HEAD - 4, "bottom": step * number + HEAD + BAR + 4}
+        {"x": limit, "top": step * number + HEAD - 1, "bottom": step * number + HEAD + BAR + 5}
         for number in range(len(stacks))
     ]
     rule = {"type": "rule", "color": "@limit", "strokeWidth": 3}
@@ -228,4 +258,8 @@ def legend_line(parts: Sequence[Part], width: float, hides: bool = False) -> dic
     x, y = pixels(width), Axis("", "number", (line + 1) * ROW, 0)
     opacity = {"opacity": {"field": "o", "type": "quantitative", "scale": None, "legend": None}}
     place = along(x, "from", "to") | upward(y, "top", "bottom") | opacity
-    return layered([Layer({"type": "rect"}, swatches, place), labels(texts, x, y, color="@ink", fontSize=SMALL + 1)], width, (line + 1) * ROW)
+    return layered(
+        [Layer({"type": "rect"}, swatches, place), labels(texts, x, y, color="@ink", fontSize=SMALL + 1)],
+        width,
+        (line + 1) * ROW,
+    )

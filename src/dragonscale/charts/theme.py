@@ -1,8 +1,8 @@
 """One palette and two themes for every picture: a colour stands for a meaning, wherever it is drawn.
 
 A chart says `@compute`, `@tensor` or `@ink` instead of a colour; a theme, light or dark, puts the colours in when the chart
-is shown or saved. `@compute:2` is a lighter tint of the same meaning (a second kind of matmul), `@on:compute` the black or
-white that can be read on it.
+is shown or saved. `@compute:2` is a tint of the same meaning nearer to the background (another kind of matmul), `@compute:-1`
+one nearer to the text, `@on:compute` the black or white that can be read on it.
 
 The colours were searched for: hues by meaning (compute is blue, HBM amber, each mesh axis its own), and within them the
 lightness and chroma that keep any two of one kind of chart apart for normal sight and for protan, deutan and tritan sight as
@@ -12,7 +12,7 @@ simulated by Machado, Oliveira and Fernandes (2009), as distances in Oklab. `tes
 ('#1B1F24', '#FFFFFF', True)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,6 +34,8 @@ SERIES = ("compute", "tensor", "fsdp", "hbm", "data", "recompute", "context", "o
 """Colours of lines and points that have no meaning of their own, in order."""
 TINTS = (0.0, 0.34, 0.58, 0.74)
 """How far a tint is mixed into the background: `@compute`, `@compute:1` and so on."""
+SHADE = 0.42
+"""How far `@compute:-1` is mixed with the text's colour."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Theme:
             return readable_on(self.colour("@" + token[4:]))
         role, _, tint = token.removeprefix("@").partition(":")
         base = getattr(self, role) if role in ("background", "ink", "muted", "grid") else self.colours[role]
+        if tint == "-1":
+            return mixed(base, self.ink, SHADE)
         return mixed(base, self.background, TINTS[min(int(tint or 0), len(TINTS) - 1)])
 
 
@@ -105,6 +109,30 @@ DARK = Theme("dark", "#14171C", "#ECEFF3", "#A3ADB8", "#2B313A", {
     "free": "#262B33", "limit": "#FF6B60",
 })  # fmt: skip
 THEMES = {"light": LIGHT, "dark": DARK}
+
+
+def unlike(roles: Sequence[str]) -> list[str]:
+    """Roles as given, but where two parts have the same, the later gets another tint of it.
+
+    >>> unlike(["compute", "compute", "hbm", "compute:1"])
+    ['compute', 'compute:2', 'hbm', 'compute:1']
+    """
+    found: list[str] = []
+    for place, role in enumerate(roles):
+        base = role.partition(":")[0]
+        tints = [
+            role,
+            f"{base}:2",
+            f"{base}:1",
+            f"{base}:3",
+            f"{base}:-1",
+            base,
+            *(f"overhead:{n}" for n in range(1, 4)),
+            *SERIES,
+        ]
+        free = (tint for tint in tints if tint not in found and (tint == role or tint not in roles[place + 1 :]))
+        found.append(next(free, role))
+    return found
 
 
 def theme_named(name: str) -> Theme:

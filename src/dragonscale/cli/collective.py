@@ -51,11 +51,10 @@ def run(
     report = reports.collective_report(name, volume, axes, layout, options, on)
     emit_json(report) if json else say(_text(report))
     if plot:
-        from dragonscale.rooflines.chart import line_chart, save_chart
+        from dragonscale.charts import save_chart
+        from dragonscale.reports.charts.collective import draw
 
-        rows = reports.size_sweep(name, axes, layout, options)
-        title = f"{name} over {', '.join(axes)} on {on}"
-        save_chart(line_chart(rows, "bytes", "seconds", "what", title), plot)
+        save_chart(draw("", reports.size_sweep(name, axes, layout, options), report), plot)
         note(f"Wrote {plot}.")
     return 0
 

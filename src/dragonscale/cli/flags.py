@@ -10,7 +10,9 @@ from cyclopts import Parameter
 from dragonscale.errors import InputError, shorten
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print the answer as JSON.")]
-Plot = Annotated[str | None, Parameter(name="--plot", help="Write a chart to this file: .png, .svg, .html or .json.")]
+Plot = Annotated[
+    str | None, Parameter(name="--plot", help="Write a chart to this file: .svg, .png, .pdf, .html or .json.")
+]
 Verify = Annotated[
     bool,
     Parameter(name="--verify", negative="", help="Compile the best plan with XLA and compare (see dscale verify)."),
@@ -75,6 +77,6 @@ def read_sizes(text: str) -> dict[str, int]:
 def check_ending(plot: str | None) -> None:
     """Refuse a chart that could not be written by its name, before anything is computed."""
     if plot is not None:
-        from dragonscale.rooflines.chart import check_chart
+        from dragonscale.charts import check_chart
 
         check_chart(plot)

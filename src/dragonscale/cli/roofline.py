@@ -30,7 +30,7 @@ def run(
     """How long does an operation take at best, and what bounds it?"""
     from dragonscale.errors import InputError
     from dragonscale.hardware import parse_target
-    from dragonscale.reports.roofline import chart_points, roofline_report
+    from dragonscale.reports.roofline import roofline_report
 
     chip, piece = parse_target(on) if on else (None, None)
     if piece is not None and piece.chips > 1:
@@ -45,10 +45,10 @@ def run(
     check_ending(plot)
     emit_json(report) if json else say(_text(report, chip.title if chip else ""))
     if plot and chip is not None:
-        from dragonscale.rooflines.chart import roofline_chart, save_chart
+        from dragonscale.charts import save_chart
+        from dragonscale.reports.charts.roofline import draw
 
-        dtype = report.compute_dtype if report.resources[0].name == "compute" else "bf16"
-        save_chart(roofline_chart(chip, chart_points(report), dtype, [memory]), plot)
+        save_chart(draw("", chip, report), plot)
         note(f"Wrote {plot}.")
     return 0
 

@@ -117,11 +117,11 @@ def _best_plan(asked: Any, report: Any) -> Any:
 
 def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, timeline: str | None) -> None:
     """The best configuration, the chart and the timeline, where they were asked for."""
+    from dragonscale.charts import save_chart
     from dragonscale.files import write_all
-    from dragonscale.reports.serve.charts import frontier_chart
+    from dragonscale.reports.serve.charts import draw
     from dragonscale.reports.serve.hand_over import save_best
     from dragonscale.reports.serve.report import save_iterations
-    from dragonscale.rooflines.chart import save_chart
 
     def write_plan() -> None:
         if save is not None:
@@ -135,7 +135,7 @@ def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, ti
 
     def write_chart() -> None:
         if plot is not None:
-            save_chart(frontier_chart(report), plot)
+            save_chart(draw("", asked, report), plot)
             note(f"Wrote {plot}.")
 
     write_all(write_plan, write_timeline, write_chart)

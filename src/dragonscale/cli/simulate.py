@@ -56,8 +56,8 @@ def _write(report: Any, result: Any, perfetto: str | None, plot: str | None, cha
 
     def write_chart() -> None:
         if plot is not None:
+            from dragonscale.charts import save_chart
             from dragonscale.reports.simulate.charts import draw
-            from dragonscale.rooflines.chart import save_chart
 
             save_chart(draw(chart, report, result), plot)
             note(f"Wrote {plot}.")

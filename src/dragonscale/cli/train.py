@@ -78,7 +78,9 @@ def run(
     ] = None,
     verify: Verify = False,
     plot: Plot = None,
-    chart: Annotated[str, Parameter(help="What --plot draws: scaling, roofline, memory or time.")] = "time",
+    chart: Annotated[
+        str, Parameter(help="What --plot draws: time, memory, mesh, roofline, scaling or answer (the first three).")
+    ] = "time",
     json: Json = False,
 ) -> int:
     """How should a training run be split over chips, how long does a step take, what bounds it, what does it cost?"""
@@ -109,10 +111,10 @@ def run(
 
 def _write_files(asked: Any, report: Any, save: str | None, plot: str | None, chart: str, timeline: str | None) -> None:
     """The best plan, the chart and the timeline, where they were asked for."""
+    from dragonscale.charts import save_chart
     from dragonscale.files import write_all
     from dragonscale.reports.train.ask import save_best, save_step
     from dragonscale.reports.train.charts import draw
-    from dragonscale.rooflines.chart import save_chart
 
     def write_plan() -> None:
         if save is not None:

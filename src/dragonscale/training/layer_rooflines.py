@@ -9,4 +9,7 @@ def layer_points(job: Job, plan: Plan) -> list[tuple[str, float, float]]:
     section = max(job.model.program().sections, key=lambda one: one.repeat).name
     lines = [line for line in judge_one(job, plan).ledger.lines if line.section == section and line.phase == "forward"]
     matmuls = [line for line in lines if line.kind in ("matmul", "grouped matmul")]
-    return [(line.what, line.flops / line.hbm_bytes, line.flops / line.expected_s) for line in matmuls]
+    return [
+        (f"{line.part} {line.what}".strip(), line.flops / line.hbm_bytes, line.flops / line.expected_s)
+        for line in matmuls
+    ]

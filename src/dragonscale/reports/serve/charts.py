@@ -1,67 +1,139 @@
-"""The chart of `dscale serve`: what a user gets against what a chip yields, as Vega-Lite."""
+"""Charts of `dscale serve`: what a user gets against what a chip yields, where a step and a prompt go, memory and mesh."""
 
-from typing import Any
+from dragonscale.charts import (
+    Chart,
+    MeshAxis,
+    Move,
+    Rule,
+    Series,
+    Stack,
+    line_chart,
+    memory_bars,
+    mesh_chart,
+    time_bars,
+)
+from dragonscale.charts.amounts import amount
+from dragonscale.charts.axes import log_axis
+from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
+from dragonscale.reports.charts.moves import SPLITS
+from dragonscale.reports.charts.roles import memory_parts, time_parts, time_role
+from dragonscale.reports.serve.records import ConfigReport, ServeReport, StepTerm
 
-import msgspec
+KINDS = ("frontier", "decode", "prefill", "memory", "mesh")
+"""What can be drawn; all but the frontier are of the best configuration."""
+_WIRES = {
+    "tensor": "tensor collectives", "width": "width collectives", "context": "context collectives", "data": "expert exchange",
+    "pipe": "pipeline hops",
+}  # fmt: skip
+_SHORT = {"pipe": "pp", "data": "dp", "expert": "ep", "context": "cp", "width": "width", "tensor": "tp"}
 
-from dragonscale.reports.serve.records import ServeReport
 
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+def draw(kind: str, asked: object, report: ServeReport) -> Chart:  # noqa: ARG001  the record says it all
+    """The chart that was asked for."""
+    makers = {
+        "frontier": frontier_chart, "decode": decode_chart, "prefill": prefill_chart, "memory": memory_chart,
+        "mesh": mesh_picture,
+    }  # fmt: skip
+    wanted = chosen_kind(kind, KINDS)
+    if not report.configs:
+        raise nothing_to_draw("no configuration fits")
+    return makers[wanted](report)
 
 
-def frontier_chart(report: ServeReport) -> dict[str, Any]:
-    """Tokens per second of a user against those of a chip: a line for each chip, the best configurations by their rank."""
-    several = len(report.frontier_by_chip) > 1
-    points = [msgspec.to_builtins(one) | {"chip": chip} for chip, own in report.frontier_by_chip.items() for one in own]
-    best = [
-        {
-            "tokens_per_s_per_user": one.tokens_per_s_per_user,
-            "output_tokens_per_s_per_chip": one.output_tokens_per_s_per_chip,
-            "rank": rank,
-        }
-        for rank, one in enumerate(report.configs, 1)
-    ]
+def _requests(report: ServeReport) -> str:
     work = report.workload
-    line: dict[str, Any] = {"color": _colour("chip")} if several else {}
-    return {
-        "$schema": _SCHEMA,
-        "title": f"{report.model}: prompts of {work.prompt:,}, outputs of {work.output:,} tokens",
-        "width": 560,
-        "height": 360,
-        "config": {"axis": {"gridColor": "#eeeeee"}},
-        "encoding": {"x": _axis("tokens_per_s_per_user"), "y": _axis("output_tokens_per_s_per_chip")},
-        "layer": [
-            {"data": {"values": points}, "mark": {"type": "line", "strokeWidth": 1}, "encoding": line},
-            {
-                "data": {"values": points},
-                "mark": {"type": "point", "filled": True, "size": 50},
-                "encoding": {
-                    "color": _colour("chip" if several else "plan"),
-                    "tooltip": [{"field": name} for name in points[0]],
-                },
-            },
-            {
-                "data": {"values": best},
-                "mark": {"type": "text", "fontSize": 12, "fontWeight": "bold", "dy": -9},
-                "encoding": {"text": {"field": "rank"}},
-            },
-        ],
-    }
+    return f"prompts of {work.prompt:,} tokens, {work.output:,} output tokens, engine {work.engine}"
 
 
-def _axis(field: str) -> dict[str, Any]:
-    titles = {
-        "tokens_per_s_per_user": "tokens/s of one user",
-        "output_tokens_per_s_per_chip": "output tokens/s per chip",
-    }
-    return {
-        "field": field,
-        "type": "quantitative",
-        "title": titles[field],
-        "scale": {"type": "log"},
-        "axis": {"format": ",~g"},
-    }
+def _named(one: ConfigReport) -> str:
+    """A configuration in few words: its chips, its degrees, its batch."""
+    degrees = [f"{short}{getattr(one, name)}" for name, short in _SHORT.items() if getattr(one, name) > 1]
+    return f"{one.copy_slice} {' '.join(degrees)} batch {one.batch:,}".replace("  ", " ")
 
 
-def _colour(field: str) -> dict[str, Any]:
-    return {"field": field, "type": "nominal", "scale": {"scheme": "tableau20"}, "legend": {"labelLimit": 320}}
+def _yield(one: ConfigReport) -> str:
+    cost = f", {amount(one.cost_usd_per_mtok, 'USD')} per million" if one.cost_usd_per_mtok else ""
+    return f"{one.output_tokens_per_s_per_chip:,.0f} tokens/s per chip, {one.tokens_per_s_per_user:,.3g} per user{cost}"
+
+
+def frontier_chart(report: ServeReport) -> Chart:
+    """Tokens per second of a user against those of a chip: a line for each chip, the best configurations named."""
+    series = [
+        Series(
+            chip if len(report.frontier_by_chip) > 1 else f"best on {chip}",
+            tuple(sorted((one.tokens_per_s_per_user, one.output_tokens_per_s_per_chip) for one in points)),
+            dots=True,
+        )
+        for chip, points in report.frontier_by_chip.items()
+    ]
+    best = [
+        (one.tokens_per_s_per_user, one.output_tokens_per_s_per_chip, f"{_named(one)}: {_yield(one)}")
+        for one in report.configs
+        if one.tokens_per_s_per_user > 0
+    ]
+    points = [*(point for one in series for point in one.points), *(one[:2] for one in best)]
+    x = log_axis("output tokens/s of one user", "number", [one[0] for one in points])
+    y = log_axis("output tokens/s per chip", "number", [one[1] for one in points])
+    tpot = report.workload.tpot_s
+    rules = [Rule(1 / tpot, f"TPOT {amount(tpot, 's')}")] if tpot and x.low < 1 / tpot < x.high else []
+    title = f"{report.model}: speed of a user against throughput of a chip"
+    return line_chart(series, x, y, title, _requests(report), rules, numbered=best)
+
+
+def _terms(rows: list[StepTerm], name: str, remark: str) -> Stack:
+    return Stack(name, time_parts((row.name, row.expected_s, 0.0) for row in rows), remark)
+
+
+def decode_chart(report: ServeReport) -> Chart:
+    """A decode step of the configurations whose terms are known."""
+    known = [one for one in report.configs if one.terms]
+    stacks = [_terms(one.terms, _named(one), f"{amount(one.decode_step_s, 's')} a step") for one in known]
+    return time_bars(stacks, f"{report.model}: a decode step", _requests(report), "time of a decode step")
+
+
+def prefill_chart(report: ServeReport) -> Chart:
+    """A prompt by itself, all its chunks together."""
+    known = [one for one in report.configs if one.prefill_terms]
+    stacks = [_terms(one.prefill_terms, _named(one), _alone(one)) for one in known]
+    return time_bars(
+        stacks, f"{report.model}: prefill of a prompt", _requests(report), "time of a prompt that runs alone"
+    )
+
+
+def _alone(one: ConfigReport) -> str:
+    return amount(sum(row.expected_s for row in one.prefill_terms), "s")
+
+
+def memory_chart(report: ServeReport) -> Chart:
+    """What fills a chip, against what it has."""
+    stacks: list[Stack] = []
+    for one in report.configs:
+        if one.memory is None:
+            continue
+        use = one.memory
+        rows = {
+            "weights": use.weights_bytes, "KV cache": use.cache_bytes, "workspace": use.working_bytes,
+            "reserve": use.reserve_bytes, "free for KV cache": use.free_bytes, "unused": use.left_alone_bytes,
+        }  # fmt: skip
+        told = f"{amount(one.hbm_bytes, 'bytes')} of {amount(one.hbm_limit_bytes, 'bytes')}"
+        stacks.append(Stack(_named(one), memory_parts(rows.items()), told))
+    if not stacks:
+        raise nothing_to_draw("no configuration says what fills its memory")
+    limit = report.configs[0].hbm_limit_bytes
+    return memory_bars(stacks, limit, f"{report.model}: memory of a chip", _requests(report))
+
+
+def mesh_picture(report: ServeReport) -> Chart:
+    """The mesh of one replica of the best configuration, with what goes over its axes in a decode step."""
+    best = report.configs[0]
+    terms = {row.name: row for row in best.terms}
+    axes: list[MeshAxis] = []
+    for name in ("pipe", "data", "context", "width", "tensor"):
+        term = terms.get(_WIRES[name])
+        moves = (Move(f"{term.name}, a decode step", term.bytes, term.expected_s),) if term and term.bytes else ()
+        splits = (
+            "requests; experts" if name == "data" and best.expert > 1 else {"data": "requests"}.get(name, SPLITS[name])
+        )
+        axes.append(MeshAxis(name, getattr(best, name), time_role(_WIRES[name]), splits, moves))
+    subtitle = f"{report.model}: one replica, batch {best.batch:,}; what each chip sends in a decode step"
+    return mesh_chart(axes, f"{_named(best)}", subtitle, best.copy_slice.partition(":")[0])

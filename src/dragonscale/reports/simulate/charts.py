@@ -1,68 +1,61 @@
-"""Charts of a simulated run, as Vega-Lite: distributions of latencies, and the fleet over time."""
+"""Charts of a simulated run: distributions of latencies, and the fleet over time."""
 
-from typing import Any
-
+from dragonscale.charts import Chart, Rule, Series, line_chart, together
+from dragonscale.charts.amounts import amount
+from dragonscale.charts.axes import Axis, log_axis, zero_axis
+from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.reports.simulate.records import SimulateReport
 from dragonscale.simulation import SimulationResult
 
-_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+KINDS = ("latency", "occupancy")
 SHORTEST = 1e-4
 """Seconds below which nobody cares how short a wait was."""
-_LATENCIES = {"ttft_s": "first token", "tpot_s": "per output token", "e2e_s": "whole request", "queue_s": "queueing"}
+_LATENCIES = {"queue_s": "queueing", "ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "end to end"}
 
 
-def draw(kind: str, report: SimulateReport, result: SimulationResult) -> dict[str, Any]:
+def draw(kind: str, report: SimulateReport, result: SimulationResult) -> Chart:
     """The chart that was asked for."""
-    return latency_chart(report, result) if kind == "latency" else occupancy_chart(report, result)
+    return {"latency": latency_chart, "occupancy": occupancy_chart}[chosen_kind(kind, KINDS)](report, result)
 
 
-def latency_chart(report: SimulateReport, result: SimulationResult) -> dict[str, Any]:
+def _fleet(report: SimulateReport) -> str:
+    pools = " and ".join(f"{pool.replicas} x {pool.slice}" for pool in report.fleet)
+    rate = report.rates.arrived_per_s
+    return f"{pools}, {rate:.3g} requests/s arriving, {report.requests.finished:,} finished"
+
+
+def latency_chart(report: SimulateReport, result: SimulationResult) -> Chart:
     """Distribution functions of latencies, with targets as vertical rules."""
-    rows = [
-        {"seconds": seconds, "share": share, "what": title}
-        for name, title in _LATENCIES.items()
-        for seconds, share in result.curves.get(name, [])
-        if seconds > SHORTEST
-    ]
-    rules = [{"seconds": limit, "what": _LATENCIES[name]} for name, limit in report.slo.items()]
-    x = {"field": "seconds", "type": "quantitative", "scale": {"type": "log"}, "title": "seconds"}
-    share = {"field": "share", "type": "quantitative", "title": "share of requests", "axis": {"format": "%"}}
-    colour = {"field": "what", "type": "nominal", "title": None}
-    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 2}
-    curves = {"data": {"values": rows}, "mark": line, "encoding": {"x": x, "y": share, "color": colour}}
-    rule = {"type": "rule", "strokeDash": [4, 3]}
-    targets = {"data": {"values": rules}, "mark": rule, "encoding": {"x": x, "color": colour}}
-    title = f"{report.model}: latencies"
-    return {"$schema": _SCHEMA, "title": title, "width": 560, "height": 320, "layer": [curves, targets]}
+    series = []
+    for name, title in _LATENCIES.items():
+        points = tuple((seconds, share) for seconds, share in result.curves.get(name, []) if seconds > SHORTEST)
+        if points:
+            series.append(Series(title, points))
+    if not series:
+        raise nothing_to_draw("no request has ended")
+    limits = [(name, limit) for name, limit in report.slo.items() if limit > 0]
+    x = log_axis("time", "s", [*(point[0] for one in series for point in one.points), *(limit for _, limit in limits)])
+    y = Axis("share of requests", "share", 0.0, 1.0)
+    rules = [Rule(limit, f"{_LATENCIES.get(name, name)} target {amount(limit, 's')}") for name, limit in limits]
+    return line_chart(series, x, y, f"{report.model}: latencies", _fleet(report), rules)
 
 
-def occupancy_chart(report: SimulateReport, result: SimulationResult) -> dict[str, Any]:
+def occupancy_chart(report: SimulateReport, result: SimulationResult) -> Chart:
     """The cache's occupancy, and running and waiting requests, over time."""
+    shares = _series(result, {"pages": "KV cache in use", "busy": "replicas busy"})
+    counts = _series(result, {"running": "running", "waiting": "waiting", "replicas": "replicas"})
+    ends = [point[0] for one in (*shares, *counts) for point in one.points]
+    if not ends:
+        raise nothing_to_draw("nothing happened")
+    x = Axis("time", "s", 0.0, max(ends) or 1.0)
+    most = max((point[1] for one in counts for point in one.points), default=1.0)
+    panels = [
+        line_chart(shares, x, Axis("share", "share", 0.0, 1.0), "", height=170),
+        line_chart(counts, x, zero_axis("requests", "number", [most]), "", height=170),
+    ]
+    return together(panels, f"{report.model}: the fleet over time", _fleet(report))
 
-    def panel(names: dict[str, str], title: str, percent: bool) -> dict[str, Any]:
-        rows = [
-            {"seconds": at, "value": value, "what": label}
-            for name, label in names.items()
-            for at, value in result.series.get(name, [])
-        ]
-        axis = {"format": "%"} if percent else {"format": "~s"}
-        return {
-            "width": 560,
-            "height": 180,
-            "data": {"values": rows},
-            "mark": {"type": "line", "strokeWidth": 1.5},
-            "encoding": {
-                "x": {"field": "seconds", "type": "quantitative"},
-                "y": {"field": "value", "type": "quantitative", "title": title, "axis": axis},
-                "color": {"field": "what", "type": "nominal", "title": None},
-            },
-        }
 
-    return {
-        "$schema": _SCHEMA,
-        "title": f"{report.model}: the fleet over time",
-        "vconcat": [
-            panel({"pages": "cache in use", "busy": "replicas busy"}, "share", percent=True),
-            panel({"running": "running", "waiting": "waiting", "replicas": "replicas"}, "requests", percent=False),
-        ],
-    }
+def _series(result: SimulationResult, names: dict[str, str]) -> list[Series]:
+    known = ((title, tuple(result.series.get(name, []))) for name, title in names.items())
+    return [Series(title, points) for title, points in known if points]

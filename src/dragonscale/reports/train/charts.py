@@ -1,72 +1,159 @@
-"""Charts of a training plan, as Vega-Lite: where time and memory go, strong scaling, the roofline of a layer's lines."""
+"""Charts of a training plan: where time and memory go, its mesh, strong scaling, the roofline of a layer's matmuls."""
 
-from typing import Any
+from dataclasses import replace
 
-from dragonscale.errors import InputError
+from dragonscale.charts import (
+    Chart,
+    Mark,
+    MeshAxis,
+    Op,
+    Roof,
+    Rule,
+    Series,
+    Stack,
+    line_chart,
+    memory_bars,
+    mesh_chart,
+    roofline_chart,
+    time_bars,
+)
+from dragonscale.charts.amounts import amount
+from dragonscale.charts.axes import log_axis
+from dragonscale.charts.chart import together
+from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
+from dragonscale.reports.charts.moves import ORDER, mesh_axes
+from dragonscale.reports.charts.roles import memory_parts, time_parts
 from dragonscale.reports.train.question import TrainAsked
-from dragonscale.reports.train.records import TrainReport
+from dragonscale.reports.train.records import PlanReport, TrainReport
 from dragonscale.reports.train.scaling import scaling_rows
 from dragonscale.reports.train.several import chosen_slice
-from dragonscale.rooflines.chart import SCHEMA, line_chart, roofline_chart
-from dragonscale.training.plan import Plan
+from dragonscale.training.evaluation import Job, judge_one
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.scaling import SCHEMES, crossover, scheme_curve, slice_sizes
+from dragonscale.units import render
+
+LOW = 130.0
+"""Pixels of the mesh's height in a figure with other things."""
+KINDS = ("time", "memory", "mesh", "roofline", "scaling", "answer")
+"""What can be drawn; `answer` is time, memory and mesh of the recommended plan in one figure."""
 
 
-def draw(kind: str, asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
+def draw(kind: str, asked: TrainAsked, report: TrainReport) -> Chart:
     """The chart that was asked for."""
-    makers = {"time": time_chart, "memory": memory_chart, "scaling": scaling_chart, "roofline": layer_chart}
-    return makers[kind](asked, report)
+    makers = {
+        "time": time_chart, "memory": memory_chart, "mesh": mesh_picture, "roofline": layer_chart,
+        "scaling": scaling_chart, "answer": answer_chart,
+    }  # fmt: skip
+    wanted = chosen_kind(kind, KINDS)
+    if not report.plans:
+        raise nothing_to_draw("no plan is feasible")
+    return makers[wanted](asked, report)
 
 
-def _bars(rows: list[tuple[str, str, float]], value: str, title: str, unit: str) -> dict[str, Any]:
-    """A stacked bar for each plan: rows of the plan, the part and its value."""
-    encoding = {
-        "y": {"field": "plan", "type": "nominal", "sort": None, "axis": {"labelLimit": 320}},
-        "x": {"field": value, "type": "quantitative", "title": unit},
-        "color": {"field": "part", "type": "nominal", "sort": None},
-    }
-    values = [{"plan": plan, "part": part, value: number} for plan, part, number in rows]
-    marks = {"data": {"values": values}, "mark": {"type": "bar", "tooltip": True}, "encoding": encoding}
-    return {"$schema": SCHEMA, "title": title, "width": 560} | marks
+def _subtitle(report: TrainReport) -> str:
+    work = report.workload
+    batch = f"{render(work.batch_tokens, 'count', binary=True)} tokens a step ({work.sequences:,} sequences of {work.seq:,})"
+    return f"{batch}, {work.dtype}, stack {work.stack}"
 
 
-def _named(report: TrainReport) -> list[tuple[str, Any]]:
-    return [(f"{number}: {Plan(**one.plan)}", one) for number, one in enumerate(report.plans, 1)]
+def _stack(one: PlanReport) -> Stack:
+    rows = [(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)) for term in one.terms]
+    return Stack(short_plan(Plan(**one.plan)), time_parts(rows), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU")
 
 
-def time_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
-    """Exposed seconds of each plan by term."""
-    rows = [(name, term.name, term.exposed_s) for name, one in _named(report) for term in one.terms]
-    return _bars(rows, "seconds", f"{asked.model.name} on {report.slice}: a step", "seconds")
+def _memory(one: PlanReport) -> Stack:
+    rows = [(part.name, part.bytes) for part in one.memory]
+    limit = amount(one.hbm_limit_bytes, "bytes")
+    return Stack(short_plan(Plan(**one.plan)), memory_parts(rows), f"{amount(one.hbm_bytes, 'bytes')} of {limit}")
 
 
-def memory_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
-    """Gigabytes of each plan by part, with the chip's limit as a line."""
-    rows = [(name, part.name, part.bytes / 1e9) for name, one in _named(report) for part in one.memory]
-    bars = _bars(rows, "gigabytes", f"{asked.model.name} on {report.slice}: memory of a chip", "GB")
-    line = {
-        "data": {"values": [{"limit": report.plans[0].hbm_limit_bytes / 1e9}]},
-        "mark": {"type": "rule", "color": "#c0392b", "strokeWidth": 2},
-        "encoding": {"x": {"field": "limit", "type": "quantitative"}},
-    }
-    layer = {key: bars.pop(key) for key in ("data", "mark", "encoding")}
-    return bars | {"layer": [layer, line]}
+def time_chart(asked: TrainAsked, report: TrainReport) -> Chart:
+    """Exposed seconds of each plan by term, with what is hidden below."""
+    title = f"{asked.model.name} on {report.slice}: a training step"
+    return time_bars([_stack(one) for one in report.plans], title, _subtitle(report))
 
 
-def scaling_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
-    """Seconds of a step against chips: expected, and what perfect scaling would give."""
-    rows = report.scaling or scaling_rows(asked, chosen_slice(asked, report), None)
-    known = [(row.chips, row.step_s) for row in rows if row.step_s is not None]
+def memory_chart(asked: TrainAsked, report: TrainReport) -> Chart:
+    """Bytes of the fullest chip of each plan by part, against what it has."""
+    title = f"{asked.model.name} on {report.slice}: memory of the fullest chip"
+    limit = report.plans[0].hbm_limit_bytes
+    return memory_bars([_memory(one) for one in report.plans], limit, title, _subtitle(report))
+
+
+def mesh_picture(asked: TrainAsked, report: TrainReport) -> Chart:
+    """The mesh of the best plan with the collectives of each axis."""
+    job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
+    title = f"{short_plan(plan)} on {report.slice}"
+    subtitle = f"{asked.model.name}: what each chip sends in a step"
+    return mesh_chart(_axes(job, plan), title, subtitle, job.slice.chip.title)
+
+
+def _axes(job: Job, plan: Plan) -> list[MeshAxis]:
+    return mesh_axes(
+        {name: getattr(plan, name) for name in ORDER if hasattr(plan, name)}, judge_one(job, plan).ledger.lines
+    )
+
+
+def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
+    """Seconds of a step against chips: the best plan of each slice, and as many chip-seconds as the most efficient of them.
+
+    Rules stand where a scheme alone would be bound by its wires.
+    """
+    piece = chosen_slice(asked, report)
+    rows = report.scaling or scaling_rows(asked, piece, None)
+    known = [(row.chips, row.step_s, row.mfu or 0.0) for row in rows if row.step_s is not None]
     if not known:
-        raise InputError("There is no scaling to draw: nothing fits on any of the slices.")
-    work = known[0][0] * known[0][1]
-    curves = {"best plan": known, "perfect scaling": [(chips, work / chips) for chips, _ in known]}
-    values = [{"chips": chips, "seconds": s, "what": what} for what, points in curves.items() for chips, s in points]
-    return line_chart(values, "chips", "seconds", "what", f"{asked.model.name}: strong scaling on {report.slice}")
+        raise nothing_to_draw("nothing fits on any of the slices")
+    # Small slices may have to recompute more, so the first point is not always the most efficient one.
+    work, at = min((chips * seconds, chips) for chips, seconds, _ in known)
+    ideal = [(chips, work / chips) for chips, _, _ in known]
+    line = Series("best plan", tuple((chips, seconds) for chips, seconds, _ in known), "compute", dots=True)
+    even = Series(f"ideal, from {at:,} chips", tuple(ideal), "overhead", dashed=True)
+    chips = [float(one[0]) for one in known]
+    x = log_axis("chips", "degree", chips)
+    y = log_axis("time of a step", "s", [*(one[1] for one in known), *(seconds for _, seconds in ideal)])
+    marks = [Mark(number, seconds, f"{mfu:.0%} MFU", dot=False) for number, seconds, mfu in known]
+    rules = [Rule(value, name, "muted") for value, name in _crossings(asked, report) if x.low < value < x.high]
+    title = f"{asked.model.name} on {piece.chip.title}: strong scaling"
+    return line_chart([even, line], x, y, title, _subtitle(report), rules, marks)
 
 
-def layer_chart(asked: TrainAsked, report: TrainReport) -> dict[str, Any]:
-    """The matrix multiplications of one layer under the best plan, as points under the chip's roof."""
+def _crossings(asked: TrainAsked, report: TrainReport) -> list[tuple[float, str]]:
+    """Chips from which each scheme alone is bound by its wires at datasheet rates."""
+    piece = chosen_slice(asked, report)
+    job, pieces = asked.job(piece), slice_sizes(piece.chip, max(piece.chips * 4, 64))
+    found = []
+    for scheme in SCHEMES:
+        points = scheme_curve(job, scheme, pieces)
+        chips = crossover(points) if points else None
+        if chips is not None:
+            found.append((chips, f"{scheme} alone: network-bound from {chips:,.0f}"))
+    return found
+
+
+def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
+    """The matmuls of one layer under the best plan, as points under the chip's roof."""
     from dragonscale.training.layer_rooflines import layer_points
 
     job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
-    return roofline_chart(job.slice.chip, layer_points(job, plan), plan.dtype)
+    chip = job.slice.chip
+    ops = [Op(*point) for point in layer_points(job, plan)]
+    title = f"{asked.model.name}: forward matmuls of a layer on {chip.title}, {plan.dtype}"
+    return roofline_chart([Roof("HBM", chip.peak(plan.dtype), chip.bandwidth("hbm"))], ops, title, short_plan(plan))
+
+
+def answer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
+    """Time, memory and mesh of the recommended plan."""
+    best = report.plans[0]
+    job, plan = asked.job(chosen_slice(asked, report)), Plan(**best.plan)
+    time, memory = (
+        replace(_stack(best), name="Time of a step"),
+        replace(_memory(best), name="Memory of the fullest chip"),
+    )
+    parts = [
+        time_bars([time], "", axis=""),
+        memory_bars([memory], best.hbm_limit_bytes, "", axis=""),
+        mesh_chart(_axes(job, plan), "", chip=job.slice.chip.title, height=LOW),
+    ]
+    heading = f"{asked.model.name} on {report.slice}: {short_plan(plan)}"
+    return together(parts, heading, _subtitle(report), spacing=18)

@@ -24,7 +24,7 @@ from dragonscale.units import parse, parse_count, parse_length
 
 MOST_PLANS = 1000
 RANKS = ("time", "cost")
-CHARTS = ("time", "memory", "roofline", "scaling")
+CHARTS = ("time", "memory", "mesh", "roofline", "scaling", "answer")
 LARGEST = ("batch", "model")
 
 
