@@ -159,7 +159,7 @@ def test_the_frontier_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture
     printed([*ASKED, *QUICK, "--plot", str(path)], capsys)
     chart = json.loads(path.read_text())
     assert chart["$schema"].startswith("https://vega.github.io")
-    assert chart["layer"][0]["data"]["values"]
+    assert chart["vconcat"][0]["layer"][0]["data"]["values"]
 
 
 def test_explanations_have_the_limits_solved(capsys: pytest.CaptureFixture[str]) -> None:
