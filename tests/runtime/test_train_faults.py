@@ -205,6 +205,7 @@ def test_checkpoints_of_another_run_are_not_taken(home: Path, capsys: pytest.Cap
     code, said = answer(capsys, arguments(home, "other", "microbatch=4,optimizer=sgd", steps=4))
     assert code == 2
     assert "are of a run with optimizer = 'adam'" in said
+    (home / "other" / "2" / "checksums.json").unlink()  # as of earlier versions: there is nothing to compare with
     for one in (home / "other" / "2").rglob("*"):
         if one.is_file():
             one.write_bytes(one.read_bytes()[: one.stat().st_size // 2])
