@@ -344,3 +344,8 @@ def test_a_table_over_chips_says_what_is_estimated_and_whose_prices_it_has(capsy
     assert "by vllm; #2 by vllm-tpu ~ estimated, not fitted: no such run was measured on tpu7x" in told
     assert "prices: market for h100; list for tpu7x" in told
     assert "2 a chip: for tensor=1 give vLLM --tensor-parallel-size 2." in told
+
+
+def test_formulas_of_what_does_not_fit_are_infeasible(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "serve", "llama3-405b", "--on", "h100:1"]) == 3
+    assert "does not fit on h100:1" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dragonscale.errors import Infeasible, InputError, unknown
+from dragonscale.errors import Infeasible, unknown
 from dragonscale.formula import expression
 from dragonscale.numbers import Number
 from dragonscale.plan.ledger import Ledger
@@ -85,7 +85,7 @@ def explain_serve(asked: ServeAsked, line: str = "", solve: str = "") -> Explana
     if not configs and refused:
         raise Infeasible(f"Not possible: {refused}.")
     if not configs:
-        raise InputError(" ".join(unfit(asked)[0][:2]))
+        raise Infeasible(" ".join(unfit(asked)[0][:2]))
     config = ranked(asked, configs)[0]
     where = f"{asked.model.name} on {config.piece}, {config.plan}, batch {config.batch}"
     phases = _phases(asked, config)
