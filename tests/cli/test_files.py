@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dragonscale.charts import Chart, save_chart
@@ -19,6 +20,8 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.verify import compiling
 from dragonscale.evidence.verify.request import Made, Request
 from dragonscale.files import write_file
+from dragonscale.reports.verify.html import page as verification_page
+from tests.cli.verify_reports import AGREEING
 
 ROOT = os.geteuid() == 0
 SHARD = ["shard", "A[I_X, J] @ B[J, K]", "--mesh", "X=4"]
@@ -207,3 +210,11 @@ def test_what_was_compiled_is_kept_by_content(tmp_path: Path, monkeypatch: pytes
         Path("chip.toml").write_text(f'base = "h100"\nname = "mygpu"\n[memory.hbm]\ncapacity = "{hbm}GB"\n')
         compiling.compile_apart(request)
     assert len(compiled) == 3  # two layers, four, and four with more memory
+
+
+def test_a_name_cannot_run_in_a_verification_either() -> None:
+    request = msgspec.structs.replace(AGREEING.request, model=HOSTILE, plan="<script>", slice="<img src=x>")
+    page = verification_page(msgspec.structs.replace(AGREEING, request=request))
+    assert "alert(1)" in page
+    assert "<script" not in page
+    assert "<img" not in page
