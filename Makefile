@@ -29,10 +29,11 @@ bench: $(READY)
 	$(BIN)/python benchmarks/serving_search.py
 	$(BIN)/python benchmarks/simulation.py
 
-# Refreshes every example's output and the JSON Schemas, then builds the site into site/.
+# Refreshes every example's output, the pictures and the JSON Schemas, then builds the site into site/.
 docs: $(READY)
 	$(BIN)/python -m tools.write_schemas
 	$(BIN)/python -m tools.refresh_docs
+	$(BIN)/python -m tools.draw_docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical
 	$(BIN)/zensical build
 

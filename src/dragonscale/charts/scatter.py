@@ -38,7 +38,7 @@ def predicted_against_measured(
     within = sum(abs(row[1] / row[0] - 1) <= band for row in known)
     note = f"band: within {band:.0%} ({within / len(known):.0%} of {len(known):,} rows)" if known else "no rows"
     view = layered([
-        Layer({"type": "area", "color": "@compute:3", "opacity": 0.55, "clip": True}, edges, along(x, "x") | upward(y, "y", "y1")),
+        Layer({"type": "area", "color": "@compute:2", "opacity": 0.5, "clip": True}, edges, along(x, "x") | upward(y, "y", "y1")),
         Layer({"type": "line", "color": "@muted", "strokeWidth": 1.5}, [{"x": low, "y": low}, {"x": high, "y": high}], place),
         Layer(
             {"type": "circle", "size": size, "opacity": 0.8, "clip": True}, dots,

@@ -100,7 +100,9 @@ def _bars(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
     for row in rows:
         size = _number(row.get(value))
         if size is not None:
-            found.append(Bar(str(row.get(axes[0], "")), size, group=str(row.get(axes[1], "")) if len(axes) > 1 else ""))
+            found.append(
+                Bar(str(row.get(axes[0], "")), size, group=f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else "")
+            )
     return bars(found, title, _WORDS.get(value, value), _dimension(value))
 
 
@@ -109,10 +111,10 @@ def _lines(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
     for row in rows:
         at, size = _number(row.get(axes[0])), _number(row.get(value))
         if at is not None and size is not None:
-            lines.setdefault(str(row.get(axes[1], "")) if len(axes) > 1 else value, []).append((at, size))
+            lines.setdefault(f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else value, []).append((at, size))
     series = [Series(name, tuple(sorted(points)), dots=True) for name, points in lines.items()]
     across, up = ([point[place] for one in series for point in one.points] for place in (0, 1))
-    wide = min(across) > 0 and max(across) / min(across) > 8
+    wide = min(across) > 0 and max(across) / min(across) >= 4
     doubling = wide and all(one == int(one) and int(one) & (int(one) - 1) == 0 for one in across)
     edge = (max(across) - min(across)) * 0.04
     x = (

@@ -1,0 +1,149 @@
+"""Draws the pictures of the README and the docs into `docs/pictures`, from the same answers that the commands give.
+
+`make docs` runs it; `python -m tools.draw_docs train-mesh` draws only those whose names begin so. A picture is small (a test holds
+it under 200 kB) and the same on every run, so that a change in one is a change in an answer.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dragonscale.charts import Chart
+from dragonscale.hardware import load_chip, parse_target
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+MODEL, SLICE, BATCH, SEQUENCE = "llama3-70b", "h100:512", "4Mi", "8192"
+
+
+@cache
+def _training() -> tuple[Any, Any]:
+    from dragonscale.reports.train.ask import answer
+    from dragonscale.reports.train.question import TrainQuestion, read_question
+
+    asked = read_question(TrainQuestion(MODEL, SLICE, BATCH, SEQUENCE))
+    return asked, answer(asked)
+
+
+def _train(kind: str) -> Chart:
+    from dragonscale.reports.train.charts import draw
+
+    return draw(kind, *_training())
+
+
+@cache
+def _serving(model: str, on: str, tpot: str = "") -> tuple[Any, Any]:
+    from dragonscale.reports.serve.question import ServeQuestion, read_question
+    from dragonscale.reports.serve.report import answer
+
+    asked = read_question(ServeQuestion(model=model, on=on, prompt="2048", output="512", tpot=tpot))
+    return asked, answer(asked)
+
+
+def _serve(kind: str, model: str, on: str, tpot: str = "") -> Chart:
+    from dragonscale.reports.serve.charts import draw
+
+    return draw(kind, *_serving(model, on, tpot))
+
+
+@cache
+def _simulation() -> tuple[Any, Any]:
+    from dragonscale.reports.simulate.question import SimulateQuestion
+    from dragonscale.reports.simulate.reading import read_question
+    from dragonscale.reports.simulate.report import run_simulation
+
+    question = SimulateQuestion(
+        on="h100:4", replicas=4, rate="8/s", prompt="2048", output="256", requests="2000", ttft="500ms", tpot="40ms"
+    )
+    return run_simulation(read_question("llama3-70b", question), lambda _: None, lambda *_: None)
+
+
+def _simulate(kind: str) -> Chart:
+    from dragonscale.reports.simulate.charts import draw
+
+    return draw(kind, *_simulation())
+
+
+def _roofline() -> Chart:
+    from dragonscale.reports.charts.roofline import draw
+    from dragonscale.reports.roofline import roofline_report
+
+    chip = load_chip("v5e")
+    return draw("", chip, roofline_report("bf16[B,8192] @ bf16[8192,28672]", chip))
+
+
+def _collective() -> Chart:
+    from dragonscale.reports import collective as reports
+    from dragonscale.reports.charts.collective import draw
+
+    chip, piece = parse_target("v5e:8x16")
+    mesh = reports.collective_mesh(chip, piece, None)
+    options = reports.read_options(mesh.size("X"), False, False, 1.0, None)
+    report = reports.collective_report("all_gather", 34e6, ("X",), mesh, options, "v5e:8x16")
+    return draw("", reports.size_sweep("all_gather", ("X",), mesh, options), report)
+
+
+def _shard(kind: str) -> Chart:
+    from dragonscale.reports.charts.shard import draw
+    from dragonscale.reports.shard import shard_report
+    from dragonscale.sharding.mesh import make_mesh
+
+    mesh = make_mesh({"X": 4, "Y": 8}, load_chip("v5p"), None)
+    sizes = {"I": 8192, "J": 8192, "K": 28672}
+    return draw(kind, None, shard_report("A[I_X, J] @ B[J_X, K_Y] -> C[I_X, K_Y]", mesh, "v5p", sizes))
+
+
+def _chips() -> Chart:
+    from dragonscale.reports.charts.chips import draw
+    from dragonscale.reports.chips import chips_report
+
+    return draw("roofs", None, chips_report())
+
+
+def _model() -> Chart:
+    from dragonscale.models import load_model
+    from dragonscale.reports.charts.models import draw
+    from dragonscale.reports.models import model_report
+
+    return draw("parameters", None, model_report(load_model("llama3-70b"), 8192))
+
+
+PICTURES: dict[str, Callable[[], Chart]] = {
+    "answer": lambda: _train("answer"),
+    "train-time": lambda: _train("time"),
+    "train-memory": lambda: _train("memory"),
+    "train-mesh": lambda: _train("mesh"),
+    "train-roofline": lambda: _train("roofline"),
+    "train-scaling": lambda: _train("scaling"),
+    "serve-frontier": lambda: _serve("frontier", "llama3-70b", "h100:8,h200:4,v5e:4x4", "40ms"),
+    "serve-decode": lambda: _serve("decode", "deepseek-v3", "h200:16"),
+    "serve-memory": lambda: _serve("memory", "deepseek-v3", "h200:16"),
+    "simulate-latency": lambda: _simulate("latency"),
+    "simulate-occupancy": lambda: _simulate("occupancy"),
+    "roofline": _roofline,
+    "collective": _collective,
+    "shard-bars": lambda: _shard("bars"),
+    "shard-mesh": lambda: _shard("mesh"),
+    "chips": _chips,
+    "model": _model,
+}
+DARK = ("answer",)
+"""Those that have a dark twin, for pages that show either."""
+
+
+def drawn(begins: str = "") -> Iterator[Path]:
+    """Draw the pictures whose names begin so, and say which files they are."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, make in PICTURES.items():
+        if name.startswith(begins):
+            chart = make()
+            for theme in ("light", "dark") if name in DARK else ("light",):
+                path = FOLDER / f"{name}{'-dark' if theme == 'dark' else ''}.svg"
+                chart.save(path, theme)
+                yield path
+
+
+if __name__ == "__main__":
+    for path in drawn(*sys.argv[1:2]):
+        print(f"{path.relative_to(FOLDER.parents[1])}: {path.stat().st_size / 1e3:.0f} kB")
