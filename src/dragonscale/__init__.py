@@ -1,12 +1,20 @@
 """Dragonscale: how a Transformer behaves on TPUs and GPUs, and how to split it over many chips.
 
+    import dragonscale as ds
+    run = ds.train("llama3-70b", on="h100:512", batch="4M", seq=8192, tokens="15T")
+    run.plot("time")
+
 The names below load on first use, so that `import dragonscale` is fast and needs neither NumPy, SymPy nor JAX.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr__` loads it
+    from dragonscale.library.train import train as train
 
 _HOMES = {
+    "dragonscale.library.train": ("train",),
     "dragonscale.errors": ("InputError",),
     "dragonscale.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),
     "dragonscale.notation": ("Array", "Einsum", "parse_array", "parse_chain", "parse_einsum"),

@@ -1,72 +1,23 @@
-"""The commands and how they are called. Each command's module loads what it needs only when it runs."""
+"""`dscale`: which command a line is for, and what becomes of bad news."""
 
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 
-import cyclopts
-from cyclopts import App, Parameter
-
-from dragonscale.cli import (
-    chips,
-    collective,
-    explain,
-    models,
-    roofline,
-    serve,
-    shard,
-    simulate,
-    sweep,
-    train,
-    validate,
-    verify,
-)
-from dragonscale.cli import run as run_plan
-from dragonscale.cli.flags import read_flag
-from dragonscale.errors import Infeasible, InputError, printable, shorten
+from dragonscale.cli.commands import COMMANDS, Command
+from dragonscale.errors import Infeasible, InputError, printable, shorten, unknown
 
 WRONG_INPUT = 2
 INFEASIBLE = 3
-
-_HELP = """How a Transformer behaves on TPUs and GPUs, and how to split it over many chips.
-
-Every command takes --json. Text goes to stdout, notes to stderr. Exit codes: 0 ok, 2 wrong input, 3 infeasible,
-4 target missed."""
-
-
-COMMANDS = {
-    "chips": chips.run, "models": models.run, "roofline": roofline.run, "shard": shard.run, "collective": collective.run,
-    "train": train.run, "serve": serve.run, "simulate": simulate.run, "verify": verify.run, "sweep": sweep.run,
-}  # fmt: skip
-GROUPS = {"explain": explain.build, "validate": validate.build, "run": run_plan.build}
-"""Commands with commands of their own."""
-
-
-def build() -> App:
-    """The application with all its commands."""
-    shown = Parameter(show_default=lambda value: None if value in ("", None, False) else value, converter=read_flag)
-    app = App(
-        name="dscale", help=_HELP, help_format="plaintext", version_flags=["--version"], version=_version,
-        default_parameter=shown,
-    )  # fmt: skip
-    for name, function in COMMANDS.items():
-        app.command(function, name=name)
-    for group in GROUPS.values():
-        app.command(group())
-    return app
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("dragonscale")
+HELP = ("--help", "-h")
 
 
 def run(arguments: list[str]) -> int:
     """Parse and run; bad input becomes one sentence on stderr and exit code 2."""
     _prepare_streams()
     try:
-        code = _run(arguments)
+        code = _told(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read the answer has read enough
         _silence()
@@ -78,23 +29,40 @@ def run(arguments: list[str]) -> int:
     return code
 
 
-def _run(arguments: list[str]) -> int:
+def _told(arguments: list[str]) -> int:
+    """The exit code of a line, bad news told in a sentence."""
     try:
-        code = build()(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        return code if isinstance(code, int) else 0
+        return _run(arguments)
     except Infeasible as error:
         return _refuse(str(error), INFEASIBLE)
     except InputError as error:
         return _refuse(str(error))
-    except cyclopts.CycloptsError as error:
-        if isinstance(error.__cause__ or error.__context__, InputError):  # a number that `read_flag` refused
-            return _refuse(str(error.__cause__ or error.__context__))
-        error.verbose = False
-        return _refuse(f"{' '.join(str(error).split())} See `dscale {_command(arguments)}--help`.")
     except RecursionError:
         return _refuse("The input is nested too deeply to be read.")
     except MemoryError:
         return _refuse("This machine's memory is too small for the question.")
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in (*HELP, "help"):
+        return _help(arguments[1:])
+    if arguments[0] == "--version":
+        from importlib.metadata import version
+
+        print(version("dragonscale"))
+        return 0
+    command, rest = find_command(arguments)
+    if command is None:
+        from dragonscale.cli import old
+
+        if arguments[0] in old.NAMES:
+            return old.run(arguments)
+        raise unknown("command", arguments[0], sorted({name.split()[0] for name in COMMANDS} | set(old.NAMES)))
+    if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
+        return _help(command.name.split())
+    from dragonscale.cli.shell import run_command
+
+    return run_command(command, rest)
 
 
 def _prepare_streams() -> None:
@@ -114,8 +82,24 @@ def _silence() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _command(arguments: list[str]) -> str:
-    return f"{arguments[0]} " if arguments and arguments[0] in (*COMMANDS, *GROUPS) else ""
+def find_command(arguments: Sequence[str]) -> tuple[Command | None, list[str]]:
+    """The command that a line begins with, of one word or two, and the rest of the line."""
+    for words in (2, 1):
+        name = " ".join(arguments[:words])
+        if name in COMMANDS and len(arguments) >= words:
+            return COMMANDS[name], list(arguments[words:])
+    return None, list(arguments)
+
+
+def _help(arguments: Sequence[str]) -> int:
+    from dragonscale.cli.help import command_help, overview
+    from dragonscale.sheets.colour import wants_colour
+    from dragonscale.sheets.terminal import width_of
+
+    width, colour = width_of(), wants_colour("auto")
+    command, _ = find_command(arguments) if arguments else (None, [])
+    print(command_help(command, width, colour) if command else overview(width, colour))
+    return 0
 
 
 def _refuse(sentence: str, code: int = WRONG_INPUT) -> int:

@@ -1,42 +1,75 @@
-"""A progress bar that shows itself only when something takes longer than a moment, and only on a terminal."""
+"""A progress bar with one total, on stderr, only on a terminal and only for what takes longer than a moment."""
 
+import contextlib
+import shutil
 import sys
 import time
 from typing import Any
 
+from dragonscale.errors import printable
+from dragonscale.listener import Listener
+
 PATIENCE = 0.7
+"""Seconds before a bar shows: what is quicker needs none."""
+OFTEN = 0.1
+WIDTH = 30
 
 
-class Bar:
-    """`with Bar("plans") as bar: bar.step(done, total)`; on stderr, gone when it is over."""
+class Terminal(Listener):
+    """Prints notes on stderr and draws how far an answer is; the line is gone when it is over."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str = "", stream: Any = None) -> None:
+        super().__init__()
         self.what = what
-        self.start = time.monotonic()
-        self.bar: Any = None
-        self.task: Any = None
-        self.total = -1
-        self.wanted = sys.stderr.isatty()
+        self.stream = stream or sys.stderr
+        self.start = self.last = time.monotonic()
+        self.reached = 0.0
+        self.shown = False
+        self.wanted = self.stream.isatty()
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "Terminal":
         return self
 
-    def step(self, done: int, total: int) -> None:
-        """Say how far it is."""
-        if not self.wanted or (self.bar is None and time.monotonic() - self.start < PATIENCE):
-            return
-        if self.bar is None:
-            from rich.console import Console
-            from rich.progress import Progress
+    def note(self, text: str) -> None:
+        super().note(text)
+        self.clear()
+        say_aside(text, self.stream)
 
-            self.bar = Progress(console=Console(stderr=True), transient=True)
-            self.bar.start()
-        if self.task is None or total != self.total:
-            if self.task is not None:
-                self.bar.remove_task(self.task)
-            self.task, self.total = self.bar.add_task(f"searching {self.what}", total=total), total
-        self.bar.update(self.task, completed=done)
+    def step(self, done: int, total: int) -> None:
+        """Show how far it is; what counts its parts anew never takes the bar back."""
+        now = time.monotonic()
+        if not self.wanted or now - self.start < PATIENCE or now - self.last < OFTEN or total <= 0:
+            return
+        self.last, self.reached = now, max(self.reached, min(1.0, done / total))
+        full = round(self.reached * WIDTH)
+        left = (now - self.start) * (1 / self.reached - 1) if self.reached > 0.02 else None
+        told = f" {self.reached:4.0%}" + (f"  {left:,.0f} s left" if left is not None and left >= 1 else "")
+        line = f"{self.what} {'━' * full}{'─' * (WIDTH - full)}{told}"
+        self.stream.write("\r\x1b[2K" + line[: shutil.get_terminal_size((80, 24)).columns - 1])
+        self.stream.flush()
+        self.shown = True
+
+    def clear(self) -> None:
+        if self.shown:
+            self.stream.write("\r\x1b[2K")
+            self.stream.flush()
+            self.shown = False
 
     def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+        self.clear()
+
+
+def say_aside(text: str, stream: Any = None) -> None:
+    """A note for the user on stderr, wrapped where someone reads it."""
+    from dragonscale.sheets.terminal import width_of, wrapped
+
+    out = stream or sys.stderr
+    with contextlib.suppress(OSError):  # one that nobody listens to is no reason to withhold the answer
+        print(wrapped(text, width_of(out)) if out.isatty() else printable(text, keep="\n"), file=out, flush=True)
+
+
+class Bar(Terminal):
+    """`with Bar("plans") as bar: bar.step(done, total)`, for commands that are not asked by a question."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"searching {what}")

@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.questions.flag import fields_of
 from dragonscale.reports.serve.question import ServeQuestion
 from dragonscale.reports.sweep.records import COMMANDS, Entry
 from dragonscale.reports.train.question import TrainQuestion
@@ -89,6 +90,9 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
 
 def _read(command: str, name: str, value: Any, kind: Any) -> Any:
     """A value as the command's flag takes it."""
+    flag = next((one for one in fields_of(QUESTIONS[command]) if one.name == _WRITTEN.get(name, name)), None)
+    if flag is not None:
+        return flag.taken(value)
     if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if kind in (int, int | None) and isinstance(value, float) and value.is_integer():

@@ -4,11 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.hardware.prices import unpriced
+from dragonscale.listener import Listener
+from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
+from dragonscale.questions.flag import written
+from dragonscale.questions.train import TrainQuestion
 from dragonscale.reports.prices import price_rows
 from dragonscale.reports.train.inverse import cheapest_part, fewest_report, largest_report
 from dragonscale.reports.train.judged import against_best, against_measured
-from dragonscale.reports.train.question import TrainAsked
+from dragonscale.reports.train.question import TrainAsked, read_question
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.reports.train.report import best_report, single_report
 from dragonscale.reports.train.scaling import batch_rows, codesign_report, crossover_notes, scaling_rows
@@ -20,11 +24,17 @@ from dragonscale.training.search import Progress
 from dragonscale.training.step_timeline import step_timeline
 
 
-def answer(
-    asked: TrainAsked, progress: Progress | None = None, scaling: bool = False, codesign: bool = False
-) -> TrainReport:
+def ask(question: TrainQuestion, listener: Listener) -> TrainReport:
+    """Read a question, tell how it was read, and answer it."""
+    asked = read_question(question)
+    for text in asked.notes:
+        listener.note(text)
+    return answer(asked, listener.step).came_from(asked, listener.notes)
+
+
+def answer(asked: TrainAsked, progress: Progress | None = None) -> TrainReport:
     """The report that answers a question, with the prices that it reckons with."""
-    report = _answer(asked, progress, scaling, codesign)
+    report = _answer(asked, progress, asked.question.scaling, asked.question.codesign)
     chips = [chip for chip, _ in asked.targets.values()]
     report.prices = price_rows(chips)
     ranked = len(chips) > 1 or asked.question.rank == "cost"
@@ -70,10 +80,15 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
         return ""
     best, work = report.plans[0], report.workload
     command = "verify" if best.verifiable and best.feasible else "explain train"
-    job = f"--model {asked.question.model} --on {written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
+    job = f"--model {written(asked.question.model)} --on {written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
     question = asked.question
     stack = f" --stack {question.stack}" if question.stack != "auto" else ""
     return f'dscale {command} "{short_plan(Plan(**best.plan))}" {job}{stack}'
+
+
+def first_ledger(asked: TrainAsked, report: TrainReport) -> Ledger:
+    """The ledger of the first plan of a report."""
+    return judge_one(asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)).ledger
 
 
 def save_step(asked: TrainAsked, report: TrainReport, path: str) -> None:
@@ -90,7 +105,7 @@ def save_best(asked: TrainAsked, report: TrainReport, path: str) -> None:
     question, work = asked.question, report.workload
     saved = TrainingFile(
         replace(Plan(), **words),
-        model=report.model if question.largest == "model" else question.model,
+        model=report.model if question.largest == "model" else written(question.model),
         slice=written_slice(asked, report),
         stack=report.plans[0].stack,
         tokens=question.tokens.strip(),

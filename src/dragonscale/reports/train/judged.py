@@ -46,7 +46,7 @@ def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, p
     if not found.best:
         return
     given, best = report.plans[0], found.best[0].plan
-    report.best = chosen = plan_report(job, best, asked.tokens, brief=True)
+    report.better = chosen = plan_report(job, best, asked.tokens, brief=True)
     for one in towards(job, plan, best):
         gain = given.step_s / one.seconds - 1
         if given.feasible and abs(gain) < SEEN:

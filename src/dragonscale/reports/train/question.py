@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target
@@ -10,6 +11,8 @@ from dragonscale.hardware.prices import priced_targets
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
+from dragonscale.questions.flag import written
+from dragonscale.questions.train import TrainQuestion
 from dragonscale.reports.train.saved import filled, read_given
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning, chinchilla_tokens
@@ -24,37 +27,7 @@ from dragonscale.units import parse, parse_count, parse_length
 
 MOST_PLANS = 1000
 RANKS = ("time", "cost")
-CHARTS = ("time", "memory", "mesh", "roofline", "scaling", "answer")
 LARGEST = ("batch", "model")
-
-
-@dataclass(frozen=True)
-class TrainQuestion:
-    """The flags as they were written."""
-
-    model: str = ""
-    on: str = ""
-    batch: str = ""
-    seq: str = ""
-    tokens: str = ""
-    plan: str = ""
-    top: int = 5
-    rank: str = "time"
-    stack: str = "auto"
-    remat: str = ""
-    dtype: str = ""
-    fix: str = ""
-    deadline: str = ""
-    largest: str = ""
-    chart: str = "time"
-    skew: float = 1.0
-    capacity: float = 0.0
-    documents: str = ""
-    price: str = ""
-    force: bool = False
-    slack: str = "1%"
-    measured: str = ""
-    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,13 +108,16 @@ ANYWHERE = ("any", "all")
 """Both words mean every chip of the catalogue."""
 
 
-def read_targets(text: str) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
+def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
     """Chips and slices as they were written, several with commas, and whether all chips of the catalogue were meant.
 
     >>> targets, everywhere = read_targets("h100:64, v5p")
     >>> [str(piece) for _, piece in targets.values()], everywhere
     (['h100:64', 'None'], False)
     """
+    if isinstance(on, Chip | Slice):
+        return {str(on): (on, None) if isinstance(on, Chip) else (on.chip, on)}, False
+    text = written(on)
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if any(part.lower() in ANYWHERE for part in parts):
         if len(parts) > 1:
@@ -201,7 +177,7 @@ def _documents(question: TrainQuestion, sequence: int) -> tuple[int | None, str]
 def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
     """The question with the words that its plan does not name as the stack has them."""
     job, question = asked.job(), asked.question
-    given = given_settings(question.plan) | ({"dtype"} if question.dtype else set())
+    given = given_settings(written(question.plan)) | ({"dtype"} if question.dtype else set())
     notes, chips = [*asked.notes], job.slice.chips
     if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
         plan = replace(plan, fsdp=chips // plan.chips)
@@ -280,9 +256,8 @@ def _check_words(question: TrainQuestion) -> None:
         raise InputError(f"--capacity is {question.capacity}; {said}.")
     if question.dtype:
         dtype_bytes(question.dtype)
-    for name, value, allowed in (("ranking", question.rank, RANKS), ("chart", question.chart, CHARTS)):
-        if value not in allowed:
-            raise unknown(name, value, allowed)
+    if question.rank not in RANKS:
+        raise unknown("ranking", question.rank, RANKS)
     if question.largest and question.largest not in LARGEST:
         raise unknown("question of the largest", question.largest, LARGEST)
     if not 1 <= question.top <= MOST_PLANS:

@@ -1,10 +1,19 @@
 """The records that `dscale train` answers with; `--json` prints them as they are."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from dragonscale.reports.prices import PriceRow
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
+from dragonscale.units import render
+
+if TYPE_CHECKING:
+    from dragonscale.charts.chart import Chart
+    from dragonscale.plan.ledger import Ledger
+
+INFEASIBLE = 3
 
 
 class TrainWorkload(msgspec.Struct):
@@ -196,7 +205,12 @@ class Codesign(msgspec.Struct):
     advice: str
 
 
-class TrainReport(msgspec.Struct):
+class TrainReport(Record):
+    """The answer: the recommended plan first, or the one that was given."""
+
+    ROWS: ClassVar[str] = "plans"
+    CHARTS: ClassVar[tuple[str, ...]] = ("time", "memory", "mesh", "roofline", "scaling", "answer")
+
     model: str
     slice: str
     workload: TrainWorkload
@@ -210,8 +224,8 @@ class TrainReport(msgspec.Struct):
     scaling: list[ScalingRow] = []
     batches: list[BatchRow] = []
     codesign: Codesign | None = None
-    best: PlanReport | None = None
-    """What is recommended where a plan was given."""
+    better: PlanReport | None = msgspec.field(default=None, name="best")
+    """What is recommended where a plan was given; `best` in JSON."""
     comparison: str = ""
     """How far a given plan is from that, and what brings most of it."""
     changes: list[SettingChange] = []
@@ -223,3 +237,61 @@ class TrainReport(msgspec.Struct):
     neighbours: list[Neighbour] = []
     slices: list[SliceRow] = []
     prices: list[PriceRow] = []
+
+    @property
+    def best(self) -> PlanReport | None:
+        """The plan to take: the first, or what is better than a given one; None where nothing fits."""
+        first = self.plans[0] if self.plans and self.plans[0].feasible else None
+        return self.better or first
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.plans and self.plans[0].feasible else INFEASIBLE
+
+    @property
+    def ledger(self) -> "Ledger":
+        """A line for each kernel, each move and each tensor held of the first plan."""
+        from dragonscale.reports.train.ask import first_ledger
+
+        return first_ledger(self.asked, self)
+
+    def headline(self) -> str:
+        where = f"{self.model} on {self.slice}"
+        if not self.plans:
+            return f"{where}: no plan"
+        from dragonscale.reports.train.tables import plan_text
+
+        first = self.plans[0]
+        ends = f"{render(first.step_s, 's')} a step, MFU {first.mfu:.1%}" if first.feasible else "infeasible"
+        return f"{where}: {plan_text(first.plan)}, {ends}"
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        from dragonscale.reports.train.sheet import train_sheet
+
+        return train_sheet(self, detail)
+
+    def draw(self, kind: str) -> "Chart":
+        from dragonscale.reports.train.charts import draw
+
+        return draw(kind, self.asked, self)
+
+    def save(self, path: str) -> str:
+        """Write the first plan as TOML, for `--plan`, `dscale verify` and `dscale run`."""
+        from dragonscale.reports.train.ask import save_best
+
+        save_best(self.asked, self, path)
+        return f"; `dscale verify {path}` compiles it" if self.plans[0].verifiable else ""
+
+    def save_timeline(self, path: str) -> str:
+        """Write the step of the first plan as a timeline for ui.perfetto.dev."""
+        from dragonscale.reports.train.ask import save_step
+
+        save_step(self.asked, self, path)
+        return "; open it at https://ui.perfetto.dev"
+
+    def verify(self) -> Any:
+        """The first plan compiled by XLA, beside what was planned."""
+        from dragonscale.reports.verify.ask import verified
+        from dragonscale.reports.verify.best import training_question
+
+        return verified(training_question(self.asked, self))

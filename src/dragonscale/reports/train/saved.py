@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.questions.flag import written
 from dragonscale.training.plan import Plan, given_settings, parse_plan, read_field
 from dragonscale.training.plan_file import TrainingFile, is_plan_path, load_training_file
 from dragonscale.training.space import CHOICES, Space
@@ -27,8 +28,8 @@ def filled(question: Any) -> tuple[Any, list[str]]:
     """A `TrainQuestion` with what its flags leave open as the plan file has it, and notes on what they
     change."""
     notes: list[str] = []
-    if is_plan_path(question.plan):
-        saved, words = load_training_file(question.plan), {}
+    if is_plan_path(written(question.plan)):
+        saved, words = load_training_file(written(question.plan)), {}
         for name, value in _said(saved).items():
             given = getattr(question, name)
             if given in _UNSAID.get(name, ("",)):
@@ -38,7 +39,7 @@ def filled(question: Any) -> tuple[Any, list[str]]:
                 notes.append(f"The plan file says {value} for {flag}; {given} is taken.")
         question = replace(question, **words)
     for name, what in _ASK.items():
-        if getattr(question, name) == "":
+        if not written(getattr(question, name)):
             raise InputError(f"The question lacks {what}; give it, or a --plan file that says it.")
     return question, notes
 
@@ -55,7 +56,7 @@ def _said(saved: TrainingFile) -> dict[str, Any]:
 
 def read_given(question: Any, space: Space) -> tuple[Plan | None, list[str]]:
     """The plan that a question names, with what flags say of its formats and recompute, and notes."""
-    text = "" if question.plan is None else str(question.plan)
+    text = written(question.plan)
     if not text.strip():
         return None, []
     if question.rank != "time":

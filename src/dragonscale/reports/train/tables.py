@@ -3,13 +3,14 @@
 from itertools import count
 from typing import Any
 
-from dragonscale.cli.show import amount, bar, record_table
+from dragonscale.sheets.sheet import Block, Column, Prose, Table, amount, records, table
+from dragonscale.training.plan import Plan, short_plan
+
+PLAN_COLUMN = {"plan": {"wrap": True}}
 
 
 def plan_text(plan: dict[str, Any]) -> str:
     """A plan in one short line, which `--plan` reads."""
-    from dragonscale.training.plan import Plan, short_plan
-
     return short_plan(Plan(**plan))
 
 
@@ -18,15 +19,17 @@ def _percent(field: str, digits: int = 1) -> tuple[Any, str]:
     return lambda row: "" if getattr(row, field) is None else f"{getattr(row, field):.{digits}%}", ""
 
 
-def terms_table(best: Any) -> str:
+def terms_table(first: Any) -> Table:
     """Every term: its times, bytes and FLOPs."""
     times = {"at best": ("lower_s", "s"), "expected": ("expected_s", "s"), "exposed": ("exposed_s", "s")}
     sent = {"sent": (lambda row: amount(row.bytes, "bytes") if row.bytes else "", "")}
     flops = {"FLOPs": (lambda row: amount(row.flops, "FLOP") if row.flops else "", "")}
-    return record_table(best.terms, {"term": "name"} | times | sent | flops)
+    columns = {"term": "name"} | times | sent | flops
+    keep = {"FLOPs": {"keep": 2}, "sent": {"keep": 3}}
+    return records(first.terms, columns, "every term of a step, of one chip", how=keep)
 
 
-def plans_table(report: Any) -> str:
+def plans_table(report: Any) -> Table:
     """The recommended plan and others, each against the first."""
     best, numbers = report.plans[0].step_s, count(1)
     columns = {
@@ -38,20 +41,23 @@ def plans_table(report: Any) -> str:
         "by": lambda row: "rv" if row.verifiable and row.runnable else "r" if row.runnable else "",
         "plan": lambda row: plan_text(row.plan),
     }
-    return record_table(report.plans, columns) + "\nby: r `dscale run` takes it, v `dscale verify` does"
+    foot = "by: r `dscale run` takes it, v `dscale verify` does"
+    return records(
+        report.plans, columns, "plans, the recommended one first", foot, how={"by": {"keep": 3}} | PLAN_COLUMN
+    )
 
 
-def changes_table(rows: list[Any], most: int = 6) -> str:
+def changes_table(rows: list[Any], most: int = 6) -> Table:
     """One setting of a given plan changed at a time, towards the best."""
     columns = {
         "change": lambda row: f"{row.setting}={row.old} to {row.new}",
         "step": ("step_s", "s"),
         "tokens/s": (lambda row: f"{row.gain:+.1%}", ""),
     }
-    return "one setting changed, the rest as given\n" + record_table(rows[:most], columns)
+    return records(rows[:most], columns, "one setting changed, the rest as given")
 
 
-def suspects_table(measured: Any) -> str:
+def suspects_table(measured: Any) -> Table:
     """What could explain a measured step."""
     columns = {
         "probably": "cause",
@@ -59,55 +65,59 @@ def suspects_table(measured: Any) -> str:
         "part": (lambda row: f"{row.explains:.0%}", ""),
         "look at": "look",
     }
-    return record_table(measured.suspects, columns)
+    return records(measured.suspects, columns, how={"look at": {"wrap": True}, "probably": {"wrap": True}})
 
 
-def slices_table(rows: list[Any]) -> str:
-    """The recommended plan on each slice, best first."""
+def slices_table(rows: list[Any]) -> Table:
+    """The recommended plan on each slice, best first; what has none says why."""
     run = any(row.days is not None for row in rows)
     columns: dict[str, Any] = {
         "slice": "slice",
-        "step": (lambda row: row.note if row.step_s is None else row.step_s, "s"),
+        "step": (lambda row: "" if row.step_s is None else row.step_s, "s"),
         "MFU": _percent("mfu"),
         "$/Mtok": (lambda row: "" if row.usd_per_mtok is None else f"{row.usd_per_mtok:.4f}", ""),
     }
     if run:
         columns["days"] = (lambda row: "" if row.days is None else f"{row.days:,.1f}", "")
         columns["cost"] = (lambda row: "" if row.cost_usd is None else f"${row.cost_usd:,.0f}", "")
-    columns["plan"] = lambda row: row.plan or ""
-    known = [row for row in rows if row.step_s is not None]
-    without = [f"{row.slice}: {row.note}" for row in rows if row.step_s is None]
-    lines = [record_table(known, columns)] if known else []
-    return "\n".join([*lines, *without])
+    columns["plan"] = lambda row: row.plan or row.note
+    return records(rows, columns, "slices, best first", how=PLAN_COLUMN)
 
 
-def front_table(report: Any, most: int = 12) -> str:
+def front_table(report: Any, most: int = 12) -> Table:
     """Time against memory, at most so many rows of it."""
     columns = {
         "step": ("step_s", "s"),
         "memory": (lambda row: f"{row.hbm_bytes / 1e9:.1f}GB", ""),
-        "chips": (lambda row: str(row.chips), ""),
+        "chips": "chips",
         "plan": lambda row: plan_text(row.plan),
     }
     rows = report.pareto[:: -(-len(report.pareto) // most)]
-    return "time against memory: plans that no other beats in both\n" + record_table(rows, columns)
+    return records(rows, columns, "time against memory: plans that no other beats in both", how=PLAN_COLUMN)
 
 
-def scaling_table(rows: list[Any]) -> str:
+def scaling_table(rows: list[Any]) -> Table:
     """The best plan of each slice, with bars of its tokens a second."""
     longest = max((row.tokens_per_s or 0.0) for row in rows) or 1.0
-    columns = {
-        "slice": "slice",
-        "step": (lambda row: "no fit" if row.step_s is None else row.step_s, "s"),
-        "scaling": _percent("efficiency", 0),
-        "MFU": _percent("mfu"),
-        "bound by": lambda row: row.bound_by or "",
-        "tokens/s": lambda row: bar((row.tokens_per_s or 0.0) / longest, 12),
-    }
-    return "strong scaling: the same batch on fewer and more chips\n" + record_table(rows, columns)
+    cells = [
+        (
+            row.slice,
+            "no fit" if row.step_s is None else amount(row.step_s, "s"),
+            "" if row.efficiency is None else f"{row.efficiency:.0%}",
+            "" if row.mfu is None else f"{row.mfu:.1%}",
+            row.bound_by or "",
+            (row.tokens_per_s or 0.0) / longest,
+        )
+        for row in rows
+    ]
+    columns = [
+        "slice", Column("step", right=True), Column("scaling", right=True), Column("MFU", right=True, keep=4),
+        Column("bound by", keep=3), Column("tokens/s", bar=True, keep=2),
+    ]  # fmt: skip
+    return table(columns, cells, "strong scaling: the same batch on fewer and more chips")
 
 
-def batches_table(rows: list[Any]) -> str:
+def batches_table(rows: list[Any]) -> Table:
     """The same plan with larger batches."""
     columns = {
         "tokens": "batch_tokens",
@@ -116,11 +126,11 @@ def batches_table(rows: list[Any]) -> str:
         "MFU": _percent("mfu"),
         "bound by": "bound_by",
     }
-    return "larger batches, the same plan\n" + record_table(rows, columns)
+    return records(rows, columns, "larger batches, the same plan")
 
 
-def codesign_table(answer: Any) -> str:
+def codesign_table(answer: Any) -> list[Block]:
     """What each better number of the chip would give."""
-    columns = {"change": "change", "faster": (lambda row: f"{row.faster:+.1%}", ""), "": "why"}
-    what = "what better hardware would change (the plan searched anew)"
-    return f"{what}\n{record_table(answer.rows, columns)}\n{answer.advice}"
+    columns = {"change": "change", "faster": (lambda row: f"{row.faster:+.1%}", ""), "why": "why"}
+    title = "what better hardware would change (the plan searched anew)"
+    return [records(answer.rows, columns, title, how={"why": {"wrap": True}}), Prose(answer.advice)]

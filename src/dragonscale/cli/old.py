@@ -1,0 +1,45 @@
+"""Commands that are not asked by a question yet."""
+
+import cyclopts
+from cyclopts import App, Parameter
+
+from dragonscale.cli import (
+    chips,
+    collective,
+    explain,
+    models,
+    roofline,
+    serve,
+    shard,
+    simulate,
+    sweep,
+    validate,
+    verify,
+)
+from dragonscale.cli import run as run_plan
+from dragonscale.cli.flags import read_flag
+from dragonscale.errors import InputError
+
+ALONE = {
+    "chips": chips.run, "models": models.run, "roofline": roofline.run, "shard": shard.run, "collective": collective.run,
+    "serve": serve.run, "simulate": simulate.run, "verify": verify.run, "sweep": sweep.run,
+}  # fmt: skip
+FAMILIES = {"explain": explain.build, "validate": validate.build, "run": run_plan.build}
+NAMES = (*ALONE, *FAMILIES)
+
+
+def run(arguments: list[str]) -> int:
+    shown = Parameter(show_default=lambda value: None if value in ("", None, False) else value, converter=read_flag)
+    app = App(name="dscale", help_format="plaintext", default_parameter=shown)
+    for name, function in ALONE.items():
+        app.command(function, name=name)
+    for family in FAMILIES.values():
+        app.command(family())
+    try:
+        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except cyclopts.CycloptsError as error:
+        if isinstance(error.__cause__ or error.__context__, InputError):  # a number that `read_flag` refused
+            raise InputError(str(error.__cause__ or error.__context__)) from None
+        error.verbose = False
+        raise InputError(f"{' '.join(str(error).split())} See `dscale {arguments[0]} --help`.") from None
+    return code if isinstance(code, int) else 0

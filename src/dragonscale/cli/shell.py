@@ -1,0 +1,91 @@
+"""The thin shell round the library: read the flags, ask, print or write the answer, return its exit code."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from dragonscale.cli.arguments import read_arguments
+from dragonscale.cli.commands import Command
+from dragonscale.cli.defaults import with_defaults
+from dragonscale.cli.progress import Terminal, say_aside
+from dragonscale.cli.show import emit_json
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.questions.flag import fields_of
+from dragonscale.questions.output import PICTURES, Output
+from dragonscale.sheets.colour import CHOICES
+
+
+def run_command(command: Command, arguments: Sequence[str]) -> int:
+    """Answer one command line: print first, write after, so that no file that fails costs the answer."""
+    given = read_arguments(command.fields(), with_defaults(command, arguments), command.name)
+    output = Output(**{field.name: given.pop(field.name) for field in fields_of(Output) if field.name in given})
+    _check(output, command)
+    question = command.asked_by()(**given)
+    with Terminal(command.name) as listener:
+        report = command.answered_by()(question, listener)
+    try:
+        return emit(report, output)
+    finally:  # whoever closes the pipe early (`| head`) still gets the files
+        write_files(report, output)
+
+
+def _check(output: Output, command: Command) -> None:
+    """Refuse what would only fail after the answer has been worked out."""
+    if output.chart and output.chart not in command.charts:
+        raise unknown(f"chart of `dscale {command.name}` called", output.chart, command.charts)
+    if output.plot and not output.plot.endswith(PICTURES):
+        raise InputError(f"The plot file {shorten(output.plot)} should end in one of {', '.join(PICTURES)}.")
+    if output.color not in CHOICES:
+        raise unknown("--color", output.color, CHOICES)
+    if output.width is not None and not 40 <= output.width <= 1000:
+        raise InputError(f"--width is {output.width}; use 40 to 1000 columns.")
+    if output.theme not in ("light", "dark"):
+        raise unknown("theme", output.theme, ("light", "dark"))
+
+
+def emit(report: Any, output: Output) -> int:
+    """Print the answer, and its verification where that was asked for; returns the exit code."""
+    compared = _verification(report) if output.verify and output.json else None
+    if output.json:
+        emit_json(report if compared is None else {**report.to_dict(), "verification": compared})
+    else:
+        say(report, output)
+        compared = _verification(report) if output.verify else None
+        if compared is not None:
+            print()
+            say(compared, output)
+    return report.exit_code or (compared.exit_code if compared is not None else 0)
+
+
+def say(report: Any, output: Output) -> None:
+    """An answer as text, as wide and as colourful as stdout takes it."""
+    from dragonscale.sheets.colour import wants_colour
+    from dragonscale.sheets.terminal import text_of, width_of
+
+    width = output.width or width_of(sys.stdout)
+    print(text_of(report.sheet(output.explain), width, wants_colour(output.color, sys.stdout)))
+
+
+def _verification(report: Any) -> Any:
+    return report.verify() if report.exit_code == 0 else None
+
+
+def write_files(report: Any, output: Output) -> None:
+    """Write what was asked for; what cannot be written is one sentence at the end and stops none of the others."""
+    from functools import partial
+
+    from dragonscale.files import write_all
+
+    writers = {
+        "save": lambda path: report.save(path),
+        "timeline": lambda path: report.save_timeline(path),
+        "plot": lambda path: report.plot(output.chart).save(path, output.theme),
+        "out": lambda path: report.save_rows(path),
+        "html": lambda path: report.save_page(path),
+    }
+
+    def write(name: str) -> None:
+        path = getattr(output, name)
+        say_aside(f"Wrote {path}{writers[name](path) or ''}.")
+
+    write_all(*(partial(write, name) for name in writers if getattr(output, name)))

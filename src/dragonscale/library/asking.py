@@ -1,0 +1,44 @@
+"""How a question becomes a function: the question's fields are its parameters, its answer what it returns."""
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from dragonscale.listener import Listener
+from dragonscale.questions.flag import Field, Switch, fields_of
+
+Params = ParamSpec("Params")
+Answer = TypeVar("Answer")
+
+
+def asking(
+    name: str, question: Callable[Params, Any], answer: Callable[[Any, Listener], Answer], about: str
+) -> Callable[Params, Answer]:
+    """A function of the library. Type checkers read its parameters off the question; so does `help`."""
+    fields = fields_of(question) if isinstance(question, type) else ()
+
+    def ask(*given: Params.args, **named: Params.kwargs) -> Answer:
+        return answer(question(*given, **named), Listener())
+
+    ask.__name__ = ask.__qualname__ = name
+    ask.__module__ = "dragonscale"
+    ask.__doc__ = f"{inspect.cleandoc(about)}\n\n{_parameters(fields)}"
+    ask.__signature__ = inspect.Signature([_parameter(field) for field in fields])  # pyright: ignore[reportFunctionMemberAccess]
+    return ask
+
+
+def _parameter(field: Field[Any, Any]) -> inspect.Parameter:
+    default = inspect.Parameter.empty if field.required else field.default
+    return inspect.Parameter(field.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+
+
+def _parameters(fields: tuple[Field[Any, Any], ...]) -> str:
+    """The fields as a section of a docstring."""
+    lines = ["Parameters"]
+    for field in fields:
+        kind = "bool" if isinstance(field, Switch) else field.value
+        told = "" if field.required or field.default in ("", None, False, ()) else f" (default {field.default!r})"
+        lines.append(f"    {field.name}: {kind}{told}")
+        lines += textwrap.wrap(field.about, 92, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    return "\n".join(lines)

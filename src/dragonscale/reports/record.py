@@ -1,0 +1,113 @@
+"""What every answer can do: a short `repr`, a sheet for the terminal and for notebooks, a table, a chart, JSON.
+
+An answer is a record (a msgspec `Struct`): its fields are the keys of `--json`. What it was made from stays with
+it outside of those fields (`asked`), so that files, charts and the ledger can be had from the answer alone.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import msgspec
+
+from dragonscale.errors import InputError, unknown
+from dragonscale.sheets.sheet import Sheet
+
+if TYPE_CHECKING:
+    import pandas
+
+    from dragonscale.charts.chart import Chart
+
+
+class Record(msgspec.Struct, dict=True):
+    """The base of all answers. A subclass gives `headline` and `sheet`, and what of the rest it has."""
+
+    ROWS: ClassVar[str] = ""
+    """The field that `to_frame` makes rows of; none: the answer itself is one row."""
+    CHARTS: ClassVar[tuple[str, ...]] = ()
+    """What `plot` can draw, the usual one first."""
+
+    def headline(self) -> str:
+        """The answer in a line."""
+        raise NotImplementedError
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        """The answer laid out; `detail` adds what stands behind it (`--explain`)."""
+        raise NotImplementedError
+
+    @property
+    def exit_code(self) -> int:
+        """What the command returns: 0 ok, 3 infeasible, 4 target missed."""
+        return 0
+
+    @property
+    def asked(self) -> Any:
+        """The question as it was understood, where the answer came from one."""
+        return vars(self).get("asked")
+
+    @property
+    def notes_beside(self) -> list[str]:
+        """How the question was read, where that needs a word."""
+        return vars(self).get("notes_beside", [])
+
+    def came_from(self, asked: Any, notes: list[str]) -> Self:
+        """Remember what this answers."""
+        kept: dict[str, Any] = vars(self)  # beside the fields, so that no encoder sees it
+        kept |= {"asked": asked, "notes_beside": notes}
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain dicts and lists: what `--json` prints."""
+        return msgspec.to_builtins(self)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The answer as flat rows, one for each plan, configuration or term: what `to_frame` and `--table` hold."""
+        every = [self] if not self.ROWS else getattr(self, self.ROWS)
+        return [_flat(msgspec.to_builtins(one)) for one in every]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """`rows` as a pandas DataFrame."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("A DataFrame needs pandas: pip install pandas. `.rows()` needs nothing.") from None
+        return pandas.DataFrame(self.rows())
+
+    def plot(self, kind: str = "") -> "Chart":
+        """A chart of the answer; `CHARTS` names the kinds, and the first is the usual one."""
+        if not self.CHARTS:
+            raise InputError(f"A {type(self).__name__} has no chart.")
+        chosen = kind or self.CHARTS[0]
+        if chosen not in self.CHARTS:
+            raise unknown("chart", chosen, self.CHARTS)
+        return self.draw(chosen)
+
+    def draw(self, kind: str) -> "Chart":
+        """The chart of one of the kinds in `CHARTS`."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline()}>"
+
+    def __str__(self) -> str:
+        from dragonscale.sheets.terminal import text_of
+
+        return text_of(self.sheet())
+
+    def _repr_html_(self) -> str:
+        from dragonscale.sheets.html import html_of
+
+        return html_of(self.sheet())
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Nested dicts with their keys joined by dots; lists are left out, they are tables of their own.
+
+    >>> _flat({"plan": {"tensor": 8}, "step_s": 1.0, "terms": []})
+    {'plan.tensor': 8, 'step_s': 1.0}
+    """
+    row: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            row |= {f"{name}.{inner}": one for inner, one in _flat(value).items()}
+        elif not isinstance(value, list):
+            row[name] = value
+    return row

@@ -1,0 +1,193 @@
+"""The blocks that an answer is laid out in.
+
+A tone says what a text means, never how it looks: `good`, `warn`, `bad`, `key` (what to take away), `dim`
+(what may be skipped). Words in backticks are commands or names to type.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.units import render
+
+TONES = ("", "good", "warn", "bad", "key", "dim")
+
+
+@dataclass(frozen=True)
+class Title:
+    """What the answer is about; `aside` is the question as it was read."""
+
+    text: str
+    aside: str = ""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A line of the summary: `step  4.1 s expected (3.8 to 4.6 s)`."""
+
+    label: str
+    text: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    rows: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a bar, and its line in the legend: `text` is its amount, `note` what else is to say of it."""
+
+    name: str
+    value: float
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A bar of parts against a total (a limit that may be passed). `legend` lists the parts under it, in the
+    order of the stack: `list` a line for each with its share, `line` side by side, `none` not at all."""
+
+    label: str
+    parts: tuple[Part, ...]
+    total: float
+    text: str
+    legend: str = "list"
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. `keep`: where the width is short, columns of a lower number go first (9: never).
+    `bar`: its cells are shares between 0 and 1, drawn. `wrap`: its text may take several lines."""
+
+    title: str
+    right: bool = False
+    keep: int = 9
+    wrap: bool = False
+    bar: bool = False
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    title: str = ""
+    foot: str = ""
+
+
+@dataclass(frozen=True)
+class Prose:
+    """A sentence or two."""
+
+    text: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """Lines to be left as they are: a formula, a drawing of the mesh."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to type next, and why."""
+
+    text: str
+    why: str = ""
+
+
+Block = Title | Facts | Stack | Table | Prose | Verbatim | Command
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The blocks of an answer, in order."""
+
+    blocks: tuple[Block, ...]
+
+
+def facts(*rows: tuple[str, str] | tuple[str, str, str] | None) -> Facts:
+    """Facts from (label, text[, tone]); rows that are None or empty are left out.
+
+    >>> [row.label for row in facts(("step", "4.1s"), None, ("note", "")).rows]
+    ['step']
+    """
+    return Facts(tuple(Fact(*row) for row in rows if row is not None and row[1]))
+
+
+def table(columns: Sequence[str | Column], rows: Iterable[Sequence[Any]], title: str = "", foot: str = "") -> Table:
+    """A table of cells; a column whose cells are all numbers is set flush right.
+
+    >>> [column.right for column in table(["chip", "HBM"], [["v5e", 16]]).columns]
+    [False, True]
+    """
+    cells = tuple(tuple(row) for row in rows)
+    made = []
+    for place, column in enumerate(columns):
+        if isinstance(column, str):
+            values = [row[place] for row in cells if row[place] not in (None, "")]
+            right = bool(values) and all(isinstance(value, int | float) for value in values)
+            column = Column(column, right=right)
+        made.append(column)
+    return Table(tuple(made), cells, title, foot)
+
+
+def records(
+    rows: Sequence[Any],
+    columns: Mapping[str, Any],
+    title: str = "",
+    foot: str = "",
+    how: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Table:
+    """A table of records: each column's title, and a field or a function of the record, alone or in a tuple with
+    the dimension to print it in ("" for text that should stand flush right). `how` gives columns further words
+    by their titles: `{"plan": {"wrap": True}}`.
+
+    >>> from types import SimpleNamespace as Row
+    >>> records([Row(name="v5e", hbm=16e9)], {"chip": "name", "HBM": ("hbm", "bytes")}).rows
+    (('v5e', '16GB'),)
+    """
+
+    def shown(row: Any, column: Any) -> Any:
+        if isinstance(column, tuple):
+            return amount(shown(row, column[0]), column[1])
+        return column(row) if isinstance(column, Callable) else getattr(row, column)
+
+    cells = [[shown(row, column) for column in columns.values()] for row in rows]
+    made = []
+    for place, (name, column) in enumerate(columns.items()):
+        number = isinstance(column, tuple) or any(isinstance(row[place], int) for row in cells[:1])
+        words: dict[str, Any] = {"right": number} | dict((how or {}).get(name, {}))
+        made.append(Column(name, **words))
+    return table(made, cells, title, foot)
+
+
+def amount(value: Any, dimension: str) -> str:
+    """A quantity with its unit; text (a formula, a word) as it is; a dash for what is not known.
+
+    >>> amount(0.0125, "s"), amount(None, "s"), amount("no fit", "s")
+    ('12.5ms', '–', 'no fit')
+    """
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) or not dimension else render(float(value), dimension)
+
+
+def folded(parts: Sequence[Part], dimension: str, most: int = 8) -> tuple[Part, ...]:
+    """At most so many parts, so that each has a look of its own: the smallest become the rest.
+
+    >>> [part.name for part in folded([Part(name, 1.0, "1s") for name in "abc"], "s", 2)]
+    ['a', 'the rest']
+    """
+    if len(parts) <= most:
+        return tuple(parts)
+    large = set(sorted(range(len(parts)), key=lambda place: -parts[place].value)[: most - 1])
+    rest = sum(part.value for place, part in enumerate(parts) if place not in large)
+    kept = [part for place, part in enumerate(parts) if place in large]
+    return (*kept, Part("the rest", rest, amount(rest, dimension)))

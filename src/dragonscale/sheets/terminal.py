@@ -1,0 +1,211 @@
+"""A sheet as text for a terminal of any width from 60 to 200 columns."""
+
+import os
+import re
+import shutil
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+from dragonscale.errors import printable
+from dragonscale.sheets.colour import block, painted
+from dragonscale.sheets.sheet import (
+    Block,
+    Column,
+    Command,
+    Facts,
+    Part,
+    Prose,
+    Sheet,
+    Stack,
+    Table,
+    Title,
+    Verbatim,
+)  # fmt: skip
+
+NARROWEST, USUAL, WIDEST = 60, 80, 200
+READABLE = 110
+"""Sentences longer than this are hard to read, however wide the terminal is."""
+GAP = "  "
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;;.*?\x1b\\")
+
+
+def width_of(stream: Any = None) -> int:
+    """The columns there are: of the terminal, of COLUMNS, or 80 in a pipe."""
+    out = stream or sys.stdout
+    if not out.isatty() and not os.environ.get("COLUMNS", "").isdigit():
+        return USUAL
+    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size((USUAL, 24)).columns))
+
+
+def text_of(sheet: Sheet, width: int = USUAL, colour: bool = False) -> str:
+    """The whole sheet, an empty line between blocks."""
+    return "\n\n".join(part for one in sheet.blocks if (part := _block(one, width, colour)))
+
+
+def _block(one: Block, width: int, colour: bool) -> str:
+    match one:
+        case Title():
+            aside = wrapped(one.aside, width) if one.aside else ""
+            return "\n".join(filter(None, (painted(wrapped(one.text, width), "title", colour), aside)))
+        case Facts():
+            label = max((len(row.label) for row in one.rows), default=0) + 2
+            return "\n".join(_fact(row.label, row.text, row.tone, label, width, colour) for row in one.rows)
+        case Stack():
+            return _stack(one, width, colour)
+        case Table():
+            return _table(one, width, colour)
+        case Prose():
+            return painted(wrapped(one.text, width), one.tone, colour)
+        case Verbatim():
+            return printable(one.text, keep="\n")
+        case Command():
+            why = wrapped(one.why, width) + "\n" if one.why else ""
+            return why + GAP + painted(f"`{printable(one.text)}`", "", colour).strip("`")
+
+
+def wrapped(text: str, width: int, start: str = "", indent: str = "") -> str:
+    """Prose of at most the width, and never so wide that it cannot be read; its own line breaks are kept."""
+    lines = [
+        textwrap.fill(
+            line, min(width, READABLE), initial_indent=start if not place else indent, subsequent_indent=indent,
+            break_long_words=False, break_on_hyphens=False,
+        )
+        for place, line in enumerate(printable(text, keep="\n").split("\n"))
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _fact(label: str, text: str, tone: str, room: int, width: int, colour: bool) -> str:
+    indent = " " * room
+    body = wrapped(text, width, indent, indent)[room:]
+    return painted(label.ljust(room), "label", colour) + painted(body, tone, colour)
+
+
+def _stack(one: Stack, width: int, colour: bool) -> str:
+    label, told = one.label.ljust(8), f" {printable(one.text)}"
+    room = max(10, min(width, 120) - len(label) - len(told) - 2)
+    scale = max(one.total, sum(part.value for part in one.parts)) or 1.0
+    drawn, cells, filled = "", 0, 0.0
+    for place, part in enumerate(one.parts):
+        filled += part.value
+        many = round(filled / scale * room) - cells
+        drawn, cells = drawn + block(place, many, colour), cells + many
+    bar = f"{painted(label, 'label', colour)}|{drawn}{'·' * (room - cells)}|{painted(told, one.tone, colour)}"
+    legend = {"list": _listed, "line": _side_by_side, "none": lambda *_: []}[one.legend]
+    return "\n".join([bar, *legend(one.parts, scale, width, colour)])
+
+
+def _listed(parts: Sequence[Part], scale: float, width: int, colour: bool) -> list[str]:
+    """A line for each part: its fill, name, amount, share and note."""
+    names = min(max((len(part.name) for part in parts), default=0), max(20, width - 40))
+    amounts = max((len(part.text) for part in parts), default=0)
+    lines = []
+    for place, part in enumerate(parts):
+        name, share = printable(part.name)[:names].ljust(names), f"{part.value / scale:.1%}"
+        line = f"{GAP}{block(place, 1, colour)} {name} {part.text:>{amounts}} {share:>6}"
+        note = f"{GAP}({part.note})" if part.note and len(_ESCAPE.sub("", line)) + len(part.note) + 4 <= width else ""
+        lines.append(line + painted(note, "dim", colour))
+    return lines
+
+
+def _side_by_side(parts: Sequence[Part], _: float, width: int, colour: bool) -> list[str]:
+    lines, used = [""], 0
+    for place, part in enumerate(parts):
+        text = f"{printable(part.name)} {part.text}"
+        if used and used + len(text) + 5 > width:
+            lines, used = [*lines, ""], 0
+        lines[-1] += f"{GAP}{block(place, 1, colour)} {text}{GAP}"[: None if colour else width]
+        used += len(text) + 6
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+def _columns_of(text: str) -> int:
+    """How many columns a text takes: wide characters take two."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value), keep="\n")
+
+
+def _table(one: Table, width: int, colour: bool) -> str:
+    kept, bars = _fitting(one, width)
+    lines = [painted(wrapped(one.title, width), "title", colour)] if one.title else []
+    columns = [one.columns[place] for place in kept]
+    cells = [[_drawn(row[place], one.columns[place], bars) for place in kept] for row in one.rows]
+    widths = [
+        max([_columns_of(column.title), *(_columns_of(row[place]) for row in cells)], default=0)
+        for place, column in enumerate(columns)
+    ]
+    spare = width - sum(widths) - len(GAP) * (len(widths) - 1)
+    if spare < 0:
+        widths = _squeezed(columns, widths, -spare)
+    lines.append(painted(_row([column.title for column in columns], columns, widths), "head", colour).rstrip())
+    for row in cells:
+        split = [_split(text, room) for text, room in zip(row, widths, strict=True)]
+        for line in range(max(map(len, split), default=0)):
+            texts = [parts[line] if line < len(parts) else "" for parts in split]
+            lines.append(_row(texts, columns, widths, colour).rstrip())
+    return "\n".join([*lines, *([painted(wrapped(one.foot, width), "dim", colour)] if one.foot else [])])
+
+
+def _fitting(one: Table, width: int) -> tuple[list[int], int]:
+    """The columns that are kept, and the cells that bars have."""
+    kept = list(range(len(one.columns)))
+    fixed = sum(not one.columns[place].bar for place in kept)
+    bars = 12 if fixed == len(kept) else max(8, min(40, width // 5))
+
+    def needed(places: list[int]) -> int:
+        sizes = []
+        for place in places:
+            column = one.columns[place]
+            texts = [_drawn(row[place], column, bars) for row in one.rows]
+            longest = max([_columns_of(column.title), *map(_columns_of, texts)])
+            sizes.append(min(longest, 24) if column.wrap else longest)
+        return sum(sizes) + len(GAP) * (len(sizes) - 1)
+
+    while needed(kept) > width:
+        lowest = min((one.columns[place].keep for place in kept), default=9)
+        if lowest >= 9:
+            break
+        kept.remove(next(place for place in reversed(kept) if one.columns[place].keep == lowest))
+    return kept, bars
+
+
+def _squeezed(columns: Sequence[Column], widths: list[int], over: int) -> list[int]:
+    """The widest column that may be wrapped gives way, or the widest of all where none may."""
+    most = [place for place, column in enumerate(columns) if column.wrap] or [
+        place for place, column in enumerate(columns) if not column.right
+    ]
+    if not most:
+        return widths
+    place = max(most, key=lambda one: widths[one])
+    return [max(16, size - over) if one == place else size for one, size in enumerate(widths)]
+
+
+def _split(text: str, room: int) -> list[str]:
+    if _columns_of(text) <= room:
+        return [text]
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _drawn(value: Any, column: Column, cells: int) -> str:
+    if not column.bar:
+        return _cell(value)
+    full = round(max(0.0, min(1.0, value or 0.0)) * cells)
+    return "█" * full + "·" * (cells - full)
+
+
+def _row(texts: Sequence[str], columns: Sequence[Column], widths: Sequence[int], colour: bool = False) -> str:
+    shown = []
+    for text, column, room in zip(texts, columns, widths, strict=True):
+        pad = " " * max(0, room - _columns_of(text))
+        shown.append(
+            pad + painted(text, column.tone, colour) if column.right else painted(text, column.tone, colour) + pad
+        )
+    return GAP.join(shown)
