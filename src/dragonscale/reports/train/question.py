@@ -98,7 +98,8 @@ def _check_plan(question: TrainQuestion, plan: Plan | None) -> None:
         if question.alone:
             raise InputError("--alone judges a plan by itself; give the plan with --plan tp8,fsdp8.")
         return
-    searching = [f"--{name}" for name in ("fix", "remat") if getattr(question, name).strip()] if question.alone else []
+    searching = ["--fix"] if question.alone and question.fix.strip() else []
+    searching += ["--remat"] if question.alone and "," in question.remat else []  # one policy is the plan's own
     searching += [f"--largest {question.largest}"] if question.largest else []
     if searching:
         raise InputError(f"--plan is judged as it is, and {searching[0]} is for a search; leave one of them out.")
