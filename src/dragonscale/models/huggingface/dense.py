@@ -24,6 +24,7 @@ def gemma4(f: Fields) -> Transformer:
     width = f.natural("hidden_size_per_layer_input")
     spans = windows(f, n_layers, all_but_every(6))
     spans[-1] = None
+    f.skip("per_layer_config")  # transformers 5 repeats the wide heads in it
     wide, global_kv = f.optional("global_head_dim") or 512, f.optional("num_global_key_value_heads")
     tied, doubled, sparse = f.flag("attention_k_eq_v"), f.flag("use_double_wide_mlp"), f.flag("enable_moe_block")
     if f.value("use_bidirectional_attention") not in (None, False, "vision"):

@@ -23,15 +23,14 @@ MOST_NAMED = 12
 
 
 class Findings:
-    """What reading a config brought up beside the model: fields passed over with a note, fields that
-    are not understood, and how many fields had to be taken from defaults."""
+    """What reading a config brought up beside the model: fields passed over with a note, and fields
+    that are not understood."""
 
     def __init__(self) -> None:
         self.harmless: dict[str, list[str]] = {}
         self.refused: list[str] = []
         self.refused_names: list[str] = []
         self.notes: list[str] = []
-        self.defaulted: set[str] = set()
 
     def join(self, other: "Findings") -> None:
         """What reading a part of the config brought up is the config's."""
@@ -87,10 +86,7 @@ class Fields:
             return self.given[present[0]]
         if any(name in self.given for name in names):
             return None
-        found = next((self.defaults[name] for name in names if name in self.defaults), None)
-        if found:
-            self.findings.defaulted.update(names[:1])
-        return found
+        return next((self.defaults[name] for name in names if name in self.defaults), None)
 
     def _wrong(self, name: str, value: object, wanted: str) -> InputError:
         return InputError(f"{self.what} has {name} = {shorten(value)}, which is not {wanted}.")

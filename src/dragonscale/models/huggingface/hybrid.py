@@ -145,7 +145,7 @@ def bailing_hybrid(f: Fields) -> Transformer:
     """Ling 3: delta attention with a decay per channel, gated latent attention in one layer of six."""
     n_layers, step, first = f.n_layers(), f.count("layer_group_size"), f.natural("first_k_dense_replace")
     f.must_be("q_lora_rank", None)
-    heads, size = f.count("num_attention_heads"), f.count("head_dim", "linear_head_dim")
+    heads, size = f.count("num_attention_heads"), f.optional("linear_head_dim") or f.count("head_dim")
     linear = DeltaAttention(heads, heads, size, size, f.count("short_conv_kernel_size"), "channel")
     full = latent_attention(f, gate=True)
     f.skip("kda_safe_gate", "kda_lower_bound", "linear_num_heads", "linear_conv_kernel_dim", "linear_head_dim")

@@ -38,7 +38,7 @@ from dragonscale.models.huggingface import towers, vision
 from dragonscale.models.huggingface.families import FAMILIES
 from dragonscale.models.huggingface.fields import Fields, Findings, few
 from dragonscale.models.huggingface.inert import is_inert
-from dragonscale.models.huggingface.kin import SIZES, kin_of, told
+from dragonscale.models.huggingface.kin import kin_of, told
 from dragonscale.models.huggingface.quantization import read_quantization, stored_dtype, weight_dtypes
 from dragonscale.models.names import safe_name
 from dragonscale.models.transformer import Transformer
@@ -47,6 +47,9 @@ from dragonscale.tables import read_regular
 MOST_BYTES = 4_000_000
 """A config is a few kilobytes; anything much larger is not one."""
 
+SIZES = (
+    "hidden_size", "n_embd", "d_model", "num_hidden_layers", "n_layer", "n_layers", "num_layers", "vocab_size",
+)  # fmt: skip
 WRAPPERS = vision.WRAPPERS | towers.WRAPPERS
 INSIDE = ("text_config", "llm_config", "language_config", "thinker_config")
 """Under which names a model that sees or hears keeps its language model."""
@@ -124,12 +127,16 @@ def load_config(
 
 
 def _read(given: Mapping[str, Any], model_type: str, findings: Findings, nested: bool = False) -> Transformer:
-    """A text model, as its type says or, of an unknown type, as its kin."""
+    """A text model, as its type says or, of an unknown type, as its kin. At the top level its sizes must be given; inside
+    another config they may be left to defaults."""
     if model_type in FAMILIES:
-        return _read_as(given, model_type, findings, nested)[0]
+        defaults = _defaults().get(model_type, {})
+        if not nested:
+            defaults = {key: value for key, value in defaults.items() if key not in SIZES}
+        return _read_as(given, model_type, findings, defaults)[0]
 
     def read(family: str, own: Findings) -> tuple[Transformer, int]:
-        return _read_as(given, family, own, nested=False)
+        return _read_as(given, family, own, {})
 
     found = kin_of(model_type, given, FAMILIES, read)
     if not found:
@@ -146,13 +153,10 @@ def _read(given: Mapping[str, Any], model_type: str, findings: Findings, nested:
     return best.model
 
 
-def _read_as(given: Mapping[str, Any], family: str, findings: Findings, nested: bool) -> tuple[Transformer, int]:
-    """A text model as a family's, and how many fields that matter were understood. At the top level its sizes must be
-    given; inside another config they may be left to defaults."""
-    defaults = dict(_defaults().get(family, {}))
-    if not nested:
-        for size in SIZES:
-            defaults.pop(size, None)
+def _read_as(
+    given: Mapping[str, Any], family: str, findings: Findings, defaults: Mapping[str, Any]
+) -> tuple[Transformer, int]:
+    """A text model as a family's, and how many fields that matter were understood."""
     fields = Fields(given, defaults, f"The {given.get('model_type', family)} config", findings)
     fields.skip("model_type", "quantization_config", "torch_dtype", "dtype", "expert_dtype")
     model = FAMILIES[family](fields)
@@ -196,7 +200,7 @@ def _read_outer(given: Mapping[str, Any], model_type: str, findings: Findings) -
         if not isinstance(sees, dict):
             raise InputError(f"The {model_type} config has a vision_config of {shorten(sees)}, which is not an object.")
         eye = Fields(sees, _defaults().get(vision_type, {}), f"vision_config of the {model_type} config", own)
-        eye.skip("model_type", "torch_dtype", "dtype")
+        eye.skip("model_type", "torch_dtype", "dtype", "vocab_size", "projection_dim")
         extras = tower(eye, outer, model.d_model)
         eye.settle()
         own.refuse("Its vision_config")
@@ -217,9 +221,7 @@ def _read_unknown_outer(
     findings.notes.append(
         f"The model type {model_type!r} is not known; its language model alone is counted, not what it sees or hears with."
     )
-    outer = Fields(given, {}, f"The {model_type} config", findings)
-    outer.skip(*INSIDE, *(key for key in given if key.endswith("_config")))
     if "tie_word_embeddings" in given:
+        outer = Fields(given, {}, f"The {model_type} config", findings)
         model = replace(model, tied=outer.flag("tie_word_embeddings"))
-    outer.settle(text_only=True)
     return model

@@ -65,7 +65,7 @@ def _mamba2(f: Fields, norm: bool, inner: int | None = None, out_bias: bool | No
 def bamba(f: Fields) -> Transformer:
     """Bamba: attention in the layers listed, Mamba-2 in the rest."""
     listed = f.numbers("attn_layer_indices") or []
-    f.skip("attn_rotary_emb")
+    f.skip("attn_rotary_emb", *HEADS)
     bias = f.flag("mlp_bias")
     mamba = _mamba2(f, norm=True)
     layers = [Layer(biased_attention(f) if i in listed else mamba, mlp(f, bias=bias)) for i in range(f.n_layers())]

@@ -57,7 +57,14 @@ def step35(f: Fields) -> Transformer:
     bias, groups = f.flag("attention_bias"), f.count("num_attention_groups", "num_key_value_heads")
     gate = "head" if f.value("gating") in (None, True, "per-head") else "full"
     f.must_be("use_head_wise_attn_gate", True)
-    f.skip("num_nextn_predict_layers", "num_mtp_layers", "mtp_layer_types", "mtp_mlp_layer_types", "use_qk_norm")
+    f.skip(
+        "per_layer_config",
+        "num_nextn_predict_layers",
+        "num_mtp_layers",
+        "mtp_layer_types",
+        "mtp_mlp_layer_types",
+        "use_qk_norm",
+    )
     f.skip("swiglu_limits_shared", "moe_router_scaling_factor", "use_moe_router_bias", "use_moe", "moe_every_n_layer")
     f.skip("norm_expert_weight", "need_fp32_gate", "partial_rotary_factors", "sink", "att_impl_type", "zero_centered")
     frame = {"n_kv_heads": groups, "qkv_bias": bias, "out_bias": bias, "qk_norm": "head", "gate": gate}

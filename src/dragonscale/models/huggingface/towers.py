@@ -24,12 +24,11 @@ def _side(v: Fields) -> tuple[int, int]:
         listed = v.value(name)
         one = listed[0] if isinstance(listed, list) and listed and listed.count(listed[0]) == len(listed) else listed
         sizes.append(Fields({name: one}, {}, v.what).count(name))
-    return sizes[0], split_evenly(v, sizes[1], sizes[0], "an image")
+    return sizes[0], sizes[1] // sizes[0]  # what is over is not seen
 
 
 def _clip(v: Fields, d: int) -> tuple[Section, ...]:
     patch, side = _side(v)
-    v.skip("projection_dim")
     pixels = v.count("num_channels") * patch**2
     return (
         patches(d, pixels, positions=side**2 + 1, class_token=True, norm=True, norm_bias=True),
@@ -142,6 +141,7 @@ def minimax_tower(v: Fields, outer: Fields, text: int) -> tuple[Section, ...]:
     d, inside, merge = v.count("hidden_size"), outer.count("projector_hidden_size"), v.count("spatial_merge_size") ** 2
     pixels = v.count("num_channels") * v.count("temporal_patch_size") * v.count("patch_size") ** 2
     v.skip("image_size")
+    outer.skip("merged_hidden_size")
     return (
         patches(d, pixels, norm=True, norm_bias=True),
         plain_blocks(v, d),
