@@ -11,6 +11,7 @@ takes a model takes them and a saved plan keeps them:
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,24 @@ def write_asked(text: str, assume: Iterable[str] = (), family: str = "") -> str:
     if not parts:
         return text
     return f"{text}{'&' if '?' in text else '?'}{'&'.join(parts)}"
+
+
+def with_assumed(model: Any, assume: str = "", family: str = "") -> Any:
+    """The model of a question with what its flags `--assume` (several with commas) and `--as` say written behind it,
+    so that whatever is made from the question (a saved plan, a verification) keeps them.
+
+    >>> with_assumed("config.json", 'layer_types=["a","b"],head_dim=128', "llama")
+    'config.json?layer_types=["a","b"]&head_dim=128&as=llama'
+    """
+    if not assume and not family:
+        return model
+    if not isinstance(model, str):
+        raise InputError("--assume and --as are about a config; a Transformer has none.")
+    return write_asked(model, _BETWEEN.split(assume) if assume else (), family)
+
+
+_BETWEEN = re.compile(r",(?=\s*[\w.-]+=)")
+"""A comma before the next key; those inside a list are part of a value."""
 
 
 def read_assumptions(parts: Iterable[str]) -> dict[str, Any]:

@@ -46,7 +46,8 @@ class Field(Generic[Given, Kept]):
     """A flag: what it is about, what its value is called, where help lists it, how else it may be spelled.
 
     `offers` is what completion offers: the values themselves, or the name of a list of them (models, slices,
-    stacks, engines, dtypes, files). A field with `place` is given by its place, without a dash.
+    stacks, engines, dtypes, files). A field with `place` is given by its place, without a dash. `dash` is the
+    flag where Python has taken the word for itself (`--as`).
     """
 
     switch = False
@@ -64,9 +65,11 @@ class Field(Generic[Given, Kept]):
         also: tuple[str, ...] = (),
         offers: tuple[str, ...] | str = (),
         place: bool = False,
+        dash: str = "",
     ) -> None:
         self.about, self.default, self.value, self.group = about, default, value, group
         self.also, self.offers, self.place, self.name = also, offers, place, ""
+        self.dash = dash
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -98,7 +101,7 @@ class Field(Generic[Given, Kept]):
         >>> Text("The longest it may take.").named("max_time").flag
         '--max-time'
         """
-        return "--" + self.name.replace("_", "-")
+        return self.dash or "--" + self.name.replace("_", "-")
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -223,6 +226,14 @@ MODEL = Thing(
     "A preset (llama3-70b), org/name of the Hugging Face Hub, a config.json, a folder, a GGUF or TOML file.",
     value="MODEL", place=True, offers="models",
 ).named("model")  # fmt: skip
+ASSUME = Several(
+    "A field of the model's config to take as KEY=VALUE, or KEY=ignore to leave one out; may be repeated.",
+    default="", value="KEY=VALUE", group=SOFTWARE,
+)  # fmt: skip
+FAMILY = Text(
+    "Read the model's config as this model type (llama, mixtral, deepseek_v3 …).",
+    default="", value="FAMILY", group=SOFTWARE, also=("--family",), dash="--as",
+)  # fmt: skip
 ON = Thing(
     "A slice: v5p:8x16x16, h100:4096, 8xh100, v6e-256, v5p:16x20x28*4 (four pods), mychip.toml:4x4.",
     value="SLICE", group=WHERE, offers="slices",

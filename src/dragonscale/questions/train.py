@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from dragonscale.questions.flag import (
+    ASSUME,
     DTYPE,
+    FAMILY,
     FORCE,
     MODEL,
     ON,
@@ -15,6 +17,7 @@ from dragonscale.questions.flag import (
     TRAIN_BATCH,
     WHERE,
     Real,
+    Several,
     Switch,
     Text,
     Thing,
@@ -74,6 +77,8 @@ class TrainQuestion:
     stack: Text = STACK
     dtype: Text = DTYPE.but(about="Format of matmuls: bf16 without it, fp8 …", default="")
     force: Switch = FORCE
+    assume: Several = ASSUME
+    family: Text = FAMILY
     rank: Text = Text(
         "time, or cost: the fewest dollars, on this slice or a part of it.",
         default="time", value="BY", group=SHOW, offers=("time", "cost"),

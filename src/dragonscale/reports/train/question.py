@@ -10,6 +10,7 @@ from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.questions.flag import written
 from dragonscale.questions.train import TrainQuestion
@@ -65,7 +66,8 @@ class TrainAsked:
 def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     question, told = filled(question)
-    question = replace(question, stack=question.stack.strip().lower())
+    named = with_assumed(question.model, question.assume, question.family)
+    question = replace(question, stack=question.stack.strip().lower(), model=named)
     model = load_model(question.model)
     targets, everywhere = read_targets(question.on)
     priced, strange = priced_targets(question.price, targets.values())
