@@ -86,7 +86,7 @@ WRONG = {
     "empty list": ("[[serve]]\nmodel = []", "empty list"),
     "wrong kind": ("[[serve]]\nmodel = 'a'\ndisaggregate = 'yes'", "cannot take"),
     "a table in it": ("[[serve]]\nmodel = 'a'\nbatch = {a = 1}", "cannot take"),
-    "infinite": ("[[train]]\nmodel = 'a'\nslice = 'h100:8'\nbatch = 8\nseq = 8\ntop = inf", "cannot take"),
+    "infinite": ("[[train]]\nmodel = 'a'\nslice = 'h100:8'\nbatch = 8\nseq = 8\ntop = inf", "a whole number"),
     "endless digits": (f"[[serve]]\nmodel = 'a'\nbatch = {'9' * 5000}", "TOML"),
     "too many": (f"[[serve]]\nmodel = 'a'\nbatch = {list(range(400))}\nprompt = {list(range(400))}", "more than 100,000"),
 }  # fmt: skip

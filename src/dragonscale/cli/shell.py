@@ -9,9 +9,9 @@ from dragonscale.cli.commands import Command
 from dragonscale.cli.defaults import with_defaults
 from dragonscale.cli.progress import Terminal, say_aside
 from dragonscale.cli.show import emit_json
-from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.errors import InputError, unknown
 from dragonscale.questions.flag import fields_of
-from dragonscale.questions.output import PICTURES, Output
+from dragonscale.questions.output import Output
 from dragonscale.sheets.colour import CHOICES
 
 
@@ -33,8 +33,10 @@ def _check(output: Output, command: Command) -> None:
     """Refuse what would only fail after the answer has been worked out."""
     if output.chart and output.chart not in command.charts:
         raise unknown(f"chart of `dscale {command.name}` called", output.chart, command.charts)
-    if output.plot and not output.plot.endswith(PICTURES):
-        raise InputError(f"The plot file {shorten(output.plot)} should end in one of {', '.join(PICTURES)}.")
+    if output.plot:
+        from dragonscale.charts.save import check_chart
+
+        check_chart(output.plot)
     if output.color not in CHOICES:
         raise unknown("--color", output.color, CHOICES)
     if output.width is not None and not 40 <= output.width <= 1000:

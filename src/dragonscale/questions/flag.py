@@ -168,7 +168,7 @@ class Whole(Field[int | None, Any]):
             from dragonscale.units import parse_count
 
             return parse_count(value, self.flag)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
             raise self._refused(value, "a whole number")
         return int(value)
 

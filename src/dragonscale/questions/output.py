@@ -35,7 +35,5 @@ class Output:
     html: Text = Text("Write the answer as a page of its own.", default="", value="FILE", group=FILES, offers="files")
 
 
-PICTURES = (".svg", ".png", ".pdf", ".html", ".json")
-"""How the names of charts end."""
 ALWAYS = ("json", "color", "width")
 """The flags of every command."""
