@@ -413,3 +413,12 @@ def test_arithmetic_comes_from_the_same_place(tmp_path):
     assert model_fields(tmp_path) == model_fields(tmp_path / "config.json") == LLAMA
     write_safetensors(tmp_path / "model.safetensors", llama_tensors())
     assert model_fields(tmp_path / "model.safetensors") == LLAMA
+
+
+def test_answers_carry_what_was_made_of_the_config(tmp_path):
+    from dragonscale.reports.serve.question import ServeQuestion
+    from dragonscale.reports.serve.question import read_question as read_serve
+
+    path = _written(tmp_path, LLAMA | {"model_type": "lemur", "max_position_embeddings": 8192})
+    asked = read_serve(ServeQuestion(model=str(path), on="h100:1"))
+    assert "its fields are those of llama" in asked.notes[0]

@@ -145,7 +145,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     )
     return ServeAsked(
         question, model, targets, ask, engine, limits, saved, _batch(question, saved), _draft(question, model), everywhere,
-        notes=(*read, *_notes(question, saved, model), *shorter, *strange),
+        notes=(*model.notes, *read, *_notes(question, saved, model), *shorter, *strange),
     )  # fmt: skip
 
 

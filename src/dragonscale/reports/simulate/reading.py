@@ -88,7 +88,7 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
     written = (question.on or saved.slice, question.prefill_on)
     read = (*map(slice_note, filter(None, written)), *traffic.notes)
     prices = _prices(question, deployment.chip)[1]
-    notes = (*(text for text in read if text), *chosen, *prices, *forced)
+    notes = (*deployment.model.notes, *(text for text in read if text), *chosen, *prices, *forced)
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes)
 
 

@@ -84,7 +84,8 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     tokens = _tokens(question.tokens, model)
     warning = batch_warning(count_parameters(model).total, tokens, sequences * sequence) if tokens is not None else ""
     deadline, (packed, document) = _deadline(question, piece), _documents(question, sequence)
-    said = (*told, *changed, length, note, document, *map(slice_note, targets), _beyond(model, sequence), warning)
+    read = (*model.notes, *told, *changed, length, note, document)
+    said = (*read, *map(slice_note, targets), _beyond(model, sequence), warning)
     notes = [text for text in (*said, _dropping(question, model), *strange) if text]
     asked = TrainAsked(
         question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed, targets,
