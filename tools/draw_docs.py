@@ -104,7 +104,7 @@ def _chips() -> Chart:
 def _model() -> Chart:
     from dragonscale.models import load_model
     from dragonscale.reports.charts.models import draw
-    from dragonscale.reports.models import model_report
+    from dragonscale.reports.models.report import model_report
 
     return draw("parameters", None, model_report(load_model("llama3-70b"), 8192))
 

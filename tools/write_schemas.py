@@ -10,7 +10,7 @@ from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
 from dragonscale.reports.chips import ChipReport
 from dragonscale.reports.collective import CollectiveReport
 from dragonscale.reports.explain.formulas import Explanation
-from dragonscale.reports.models import ModelReport
+from dragonscale.reports.models.records import ModelReport
 from dragonscale.reports.roofline import RooflineReport
 from dragonscale.reports.serve.records import ServeReport
 from dragonscale.reports.shard import ShardReport

@@ -11,9 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr__` loads it
+    from dragonscale.library.model import model as model
     from dragonscale.library.train import train as train
 
 _HOMES = {
+    "dragonscale.library.model": ("model",),
     "dragonscale.library.train": ("train",),
     "dragonscale.errors": ("InputError",),
     "dragonscale.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),

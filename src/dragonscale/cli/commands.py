@@ -74,5 +74,20 @@ COMMANDS: dict[str, Command] = {
             ("time", "memory", "mesh", "roofline", "scaling", "answer"),
             "training",
         ),
+        Command(
+            "models",
+            "What a model weighs: parameters, FLOPs, KV cache and activations, by part; or all presets.",
+            "dragonscale.questions.models:ModelsQuestion",
+            "dragonscale.reports.models.ask:ask",
+            FACTS,
+            (
+                "dscale models",
+                "dscale models llama3-70b --seq 32k --kv-dtype fp8",
+                "dscale models my/config.json --as llama --assume head_dim=128",
+            ),
+            ("plot", "chart", "theme"),
+            ("parameters", "flops"),
+            "models",
+        ),
     )
 }

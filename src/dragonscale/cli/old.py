@@ -7,7 +7,6 @@ from dragonscale.cli import (
     chips,
     collective,
     explain,
-    models,
     roofline,
     serve,
     shard,
@@ -21,7 +20,7 @@ from dragonscale.cli.flags import read_flag
 from dragonscale.errors import InputError
 
 ALONE = {
-    "chips": chips.run, "models": models.run, "roofline": roofline.run, "shard": shard.run, "collective": collective.run,
+    "chips": chips.run, "roofline": roofline.run, "shard": shard.run, "collective": collective.run,
     "serve": serve.run, "simulate": simulate.run, "verify": verify.run, "sweep": sweep.run,
 }  # fmt: skip
 FAMILIES = {"explain": explain.build, "validate": validate.build, "run": run_plan.build}

@@ -49,7 +49,8 @@ def emit(report: Any, output: Output) -> int:
     """Print the answer, and its verification where that was asked for; returns the exit code."""
     compared = _verification(report) if output.verify and output.json else None
     if output.json:
-        emit_json(report if compared is None else {**report.to_dict(), "verification": compared})
+        printed = report.to_dict()
+        emit_json(printed if compared is None else {**printed, "verification": compared.to_dict()})
     else:
         say(report, output)
         compared = _verification(report) if output.verify else None

@@ -1,20 +1,18 @@
 """Charts of `dscale models`: parameters and FLOPs by part, or presets beside each other."""
 
-from collections.abc import Sequence
-
 from dragonscale.charts import Bar, Chart, bars
 from dragonscale.charts.amounts import amount
 from dragonscale.reports.charts.kinds import chosen_kind
-from dragonscale.reports.models import ModelReport, ModelRow
+from dragonscale.reports.models.records import CHARTS, ModelReport, ModelRow, ModelsReport
 
-KINDS = ("parameters", "flops")
+KINDS = CHARTS
 
 
-def draw(kind: str, asked: object, report: ModelReport | Sequence[ModelRow]) -> Chart:  # noqa: ARG001
+def draw(kind: str, asked: object, report: ModelReport | ModelsReport) -> Chart:  # noqa: ARG001
     """One model by part, or all presets by size."""
     wanted = chosen_kind(kind, KINDS)
     if not isinstance(report, ModelReport):
-        rows = sorted(report, key=lambda row: -row.parameters)
+        rows = sorted(report.models, key=lambda row: -row.parameters)
         shown = [Bar(row.name, row.parameters, "compute", _active(row)) for row in rows]
         return bars(shown, f"Parameters of {len(rows)} presets", "in brackets: used per token, of MoE models", "count")
     if wanted == "flops":

@@ -1,55 +1,21 @@
 """What a model weighs and asks for: parameters, FLOPs, cache and activations, by part."""
 
-import msgspec
-
 from dragonscale.hardware import dtype_bytes
 from dragonscale.models import load_model, model_names
 from dragonscale.models.activations import REMAT, activation_bytes
 from dragonscale.models.cache import cache_bytes
 from dragonscale.models.flops import Workload, forward_flops, training_flops
 from dragonscale.models.transformer import Transformer, count_parameters, kv_bytes_per_token
+from dragonscale.reports.models.records import ModelReport, ModelRow, ModelsReport
 from dragonscale.rooflines.budget import model_flops
 
 WEIGHT_DTYPES = ("bf16", "fp8", "int4")
 
 
-class ModelReport(msgspec.Struct):
-    name: str
-    n_layers: int
-    d_model: int
-    vocab: int
-    parameters: int
-    active_parameters: int
-    checkpoint_parameters: int
-    parameters_by_part: dict[str, int]
-    active_parameters_by_part: dict[str, int]
-    extra_parameters: dict[str, int]
-    sequence: int
-    causal: bool
-    forward_flops_per_token: float
-    training_flops_per_token: float
-    six_n_flops_per_token: float
-    six_n_with_embedding_flops_per_token: float
-    forward_flops_per_token_by_part: dict[str, float]
-    weight_bytes: dict[str, float]
-    stored_bytes: dict[str, int]
-    kv_dtype: str
-    kv_bytes_per_token: float
-    cache_bytes_per_sequence: float
-    cache_bytes_reserved: float
-    activation_bytes_per_token: dict[str, float]
-    program: str
-    notes: list[str]
-    advice: str
-
-
 def model_report(
     model: Transformer, sequence: int, kv_dtype: str = "bf16", causal: bool = True, page: int = 16
 ) -> ModelReport:
-    """Everything countable about a model at one sequence length.
-
-    `cache_bytes_reserved` is what an engine sets aside: whole pages, and the full sequence even in windowed layers.
-    """
+    """Everything countable about a model at one sequence length."""
     program = model.program()
     counts = count_parameters(model)
     work = Workload(1, sequence, sequence, causal)
@@ -90,16 +56,7 @@ def _advice(report: ModelReport) -> str:
     )
 
 
-class ModelRow(msgspec.Struct):
-    name: str
-    parameters: int
-    active_parameters: int
-    n_layers: int
-    d_model: int
-    kv_bytes_per_token: float
-
-
-def models_report() -> list[ModelRow]:
+def models_report() -> ModelsReport:
     """Every preset."""
     rows: list[ModelRow] = []
     for name in model_names():
@@ -107,4 +64,4 @@ def models_report() -> list[ModelRow]:
         counts = count_parameters(model)
         kv = float(kv_bytes_per_token(model))
         rows.append(ModelRow(name, counts.total, counts.active, model.n_layers, model.d_model, kv))
-    return rows
+    return ModelsReport(rows)

@@ -1,0 +1,1 @@
+"""What `dscale models` answers: what a model weighs and asks for."""
