@@ -6,12 +6,15 @@ from typing import Any
 
 from dragonscale.cli.commands import COMMANDS, FACTS, PHYSICS, PLANNING, PROOF, Command
 from dragonscale.questions.flag import GROUPS, Field
-from dragonscale.sheets.colour import painted
+from dragonscale.sheets.colour import linked, painted
 
 ABOUT = "How a Transformer behaves on TPUs and GPUs, and how to split it over many chips."
-ENDING = """Every command takes --json. Answers go to stdout, notes to stderr; colour only to a terminal.
-Exit codes: 0 ok, 2 wrong input, 3 infeasible, 4 target missed.
-`dscale COMMAND --help` has the flags and examples; `dscale completion --help` completes them in your shell."""
+ENDING = (
+    "`dscale COMMAND --help` has the flags and examples; `dscale completion --help` completes them in your shell.",
+    "Every command takes --json. Answers go to stdout, notes to stderr; colour only to a terminal. Defaults of your "
+    "own: dragonscale.toml in the folder or in ~/.config.",
+    "Exit codes: 0 ok, 2 wrong input, 3 infeasible, 4 target missed.",
+)
 
 
 def overview(width: int, colour: bool) -> str:
@@ -23,7 +26,8 @@ def overview(width: int, colour: bool) -> str:
         lines += ["", painted(group, "title", colour)] if rows else []
         for name, about in rows:
             lines += _entry(painted(name, "key", colour), len(name), about, names, width)
-    return "\n".join([*lines, "", *(painted(line, "", colour) for line in ENDING.split("\n"))])
+    ending = [line for text in ENDING for line in textwrap.wrap(text, min(width, 120))]
+    return "\n".join([*lines, "", *(painted(line, "", colour) for line in ending)])
 
 
 def _first_words(group: str) -> list[tuple[str, str]]:
@@ -76,7 +80,17 @@ def command_help(command: Command, width: int, colour: bool) -> str:
             lines += _entry(painted(shown, "key", colour), len(shown), _told(field), 26, width)
     lines += ["", painted("Examples", "title", colour)]
     lines += [f"  {painted(f'`{example}`', '', colour).strip('`')}" for example in command.examples]
+    page = docs_page(command.page)
+    lines += ["", f"More: {linked(f'docs/{command.page}.md', page, colour and bool(page))}"] if command.page else []
     return "\n".join(lines)
+
+
+def docs_page(name: str) -> str:
+    """The address of a page of the docs where they are beside the package, as in a clone; none elsewhere."""
+    from pathlib import Path
+
+    path = Path(__file__).resolve().parents[3] / "docs" / f"{name}.md"
+    return path.as_uri() if name and path.is_file() else ""
 
 
 def _spelled(field: Field[Any, Any]) -> str:

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from dragonscale.errors import printable
@@ -42,7 +43,18 @@ def width_of(stream: Any = None) -> int:
 
 def text_of(sheet: Sheet, width: int = USUAL, colour: bool = False) -> str:
     """The whole sheet, an empty line between blocks."""
-    return "\n\n".join(part for one in sheet.blocks if (part := _block(one, width, colour)))
+    return "\n\n".join(part for one in _clean(sheet.blocks) if (part := _block(one, width, colour)))
+
+
+def _clean(value: Any) -> Any:
+    """Blocks without characters that would steer a terminal, wherever their text came from."""
+    if isinstance(value, str):
+        return printable(value, keep="\n")
+    if isinstance(value, tuple):
+        return tuple(map(_clean, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _clean(getattr(value, field.name)) for field in fields(value)})
+    return value
 
 
 def _block(one: Block, width: int, colour: bool) -> str:
@@ -60,10 +72,10 @@ def _block(one: Block, width: int, colour: bool) -> str:
         case Prose():
             return painted(wrapped(one.text, width), one.tone, colour)
         case Verbatim():
-            return printable(one.text, keep="\n")
+            return one.text
         case Command():
             why = wrapped(one.why, width) + "\n" if one.why else ""
-            return why + GAP + painted(f"`{printable(one.text)}`", "", colour).strip("`")
+            return why + GAP + painted(f"`{one.text}`", "", colour).strip("`")
 
 
 def wrapped(text: str, width: int, start: str = "", indent: str = "") -> str:
@@ -73,7 +85,7 @@ def wrapped(text: str, width: int, start: str = "", indent: str = "") -> str:
             line, min(width, READABLE), initial_indent=start if not place else indent, subsequent_indent=indent,
             break_long_words=False, break_on_hyphens=False,
         )
-        for place, line in enumerate(printable(text, keep="\n").split("\n"))
+        for place, line in enumerate(text.split("\n"))
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -85,7 +97,7 @@ def _fact(label: str, text: str, tone: str, room: int, width: int, colour: bool)
 
 
 def _stack(one: Stack, width: int, colour: bool) -> str:
-    label, told = one.label.ljust(8), f" {printable(one.text)}"
+    label, told = one.label.ljust(8), f" {one.text}"
     room = max(10, min(width, 120) - len(label) - len(told) - 2)
     scale = max(one.total, sum(part.value for part in one.parts)) or 1.0
     drawn, cells, filled = "", 0, 0.0
@@ -104,7 +116,7 @@ def _listed(parts: Sequence[Part], scale: float, width: int, colour: bool) -> li
     amounts = max((len(part.text) for part in parts), default=0)
     lines = []
     for place, part in enumerate(parts):
-        name, share = printable(part.name)[:names].ljust(names), f"{part.value / scale:.1%}"
+        name, share = part.name[:names].ljust(names), f"{part.value / scale:.1%}"
         line = f"{GAP}{block(place, 1, colour)} {name} {part.text:>{amounts}} {share:>6}"
         note = f"{GAP}({part.note})" if part.note and len(_ESCAPE.sub("", line)) + len(part.note) + 4 <= width else ""
         lines.append(line + painted(note, "dim", colour))
@@ -114,7 +126,7 @@ def _listed(parts: Sequence[Part], scale: float, width: int, colour: bool) -> li
 def _side_by_side(parts: Sequence[Part], _: float, width: int, colour: bool) -> list[str]:
     lines, used = [""], 0
     for place, part in enumerate(parts):
-        text = f"{printable(part.name)} {part.text}"
+        text = f"{part.name} {part.text}"
         if used and used + len(text) + 5 > width:
             lines, used = [*lines, ""], 0
         lines[-1] += f"{GAP}{block(place, 1, colour)} {text}{GAP}"[: None if colour else width]
@@ -130,7 +142,7 @@ def _columns_of(text: str) -> int:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value), keep="\n")
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _table(one: Table, width: int, colour: bool) -> str:

@@ -1,0 +1,145 @@
+"""The shell round the library: help, flags, defaults of one's own, colour, files."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dragonscale.cli import main
+from dragonscale.cli.commands import COMMANDS
+from dragonscale.cli.help import command_help, overview
+from dragonscale.questions.flag import GROUPS, Thing
+
+ASKED = ["train", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "8192", "--plan", "fsdp8", "--alone"]
+
+
+def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_real_types_groups_and_examples_that_parse(name: str) -> None:
+    from dragonscale.cli.app import find_command
+    from dragonscale.cli.arguments import read_arguments
+
+    command = COMMANDS[name]
+    text = command_help(command, 80, colour=False)
+    assert max(len(line) for line in text.split("\nExamples")[0].split("\n")) <= 80
+    assert " STR" not in text
+    assert '[""]' not in text
+    assert "[]" not in text
+    for field in command.fields():
+        assert field.group in GROUPS
+        assert field.about.endswith((".", "…", ")", "?")), field.name
+        assert field.switch or field.value, field.name
+    assert command.examples
+    for example in command.examples:
+        import shlex
+
+        found, rest = find_command(shlex.split(example.partition(" | ")[0])[1:])
+        assert found is command, example
+        read_arguments(command.fields(), rest, name)
+
+
+def test_the_overview_names_every_command() -> None:
+    text = overview(80, colour=False)
+    for name in COMMANDS:
+        assert re.search(rf"^  {name.split()[0]}\b", text, re.M), name
+    assert max(map(len, text.split("\n"))) <= 80
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_of_commands_and_the_records_agree(name: str) -> None:
+    command = COMMANDS[name]
+    assert callable(command.answered_by())
+    assert all(field.taken(field.default) == field.default for field in command.fields() if not field.required)
+    assert not command.charts or "plot" in command.outputs
+
+
+BAD = {
+    "unknown command": (["trian"], "did you mean 'train'"),
+    "unknown flag": ([*ASKED, "--stak", "megatron"], "did you mean --stack"),
+    "value missing": ([*ASKED, "--tokens"], "--tokens needs a value: Tokens of the whole run"),
+    "value forgotten": (["train", "llama3-8b", "--on", "--batch", "1M"], "--on needs a value"),
+    "twice": ([*ASKED, "--top", "3", "--top", "4"], "given twice"),
+    "value of a switch": ([*ASKED, "--force=yes"], "takes no value"),
+    "too many places": ([*ASKED, "h100"], "does not take 'h100' here"),
+    "not whole": ([*ASKED, "--top", "2.5"], "whole number"),
+    "no colour": ([*ASKED, "--color", "red"], "Known: always, auto, never"),
+    "no width": ([*ASKED, "--width", "3"], "40 to 1000"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_flags_are_one_sentence(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, wanted = BAD[case]
+    code, out, err = said(arguments, capsys)
+    assert (code, out) == (2, "")
+    assert wanted in err
+    assert err.count("\n") == 1
+
+
+def test_old_spellings_and_underscores_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = said([*ASKED, "--json"], capsys)[1]
+    assert json.loads(said([*ASKED, "--json", "--colour", "never"], capsys)[1])["plans"] == json.loads(plain)["plans"]
+
+
+def test_defaults_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home/.config").mkdir(parents=True)
+    (tmp_path / "home/.config/dragonscale.toml").write_text('price = "9/h"\n[train]\ntokens = "1T"\n')
+    (tmp_path / "dragonscale.toml").write_text('price = "5/h"\n[serve]\noutput = 99\n')
+    answer = json.loads(said([*ASKED, "--json"], capsys)[1])
+    assert answer["workload"]["tokens"] == 1e12
+    assert answer["plans"][0]["cost_usd"] == pytest.approx(answer["plans"][0]["chip_hours"] * 5)
+    given = json.loads(said([*ASKED, "--json", "--price", "2/h"], capsys)[1])
+    assert given["plans"][0]["cost_usd"] == pytest.approx(given["plans"][0]["chip_hours"] * 2)
+    (tmp_path / "dragonscale.toml").write_text('prise = "5/h"\n')
+    code, _, err = said([*ASKED], capsys)
+    assert code == 2
+    assert "did you mean 'price'" in err
+
+
+def test_colour_only_where_it_is_wanted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b" not in said(ASKED, capsys)[1]
+    assert "\x1b[" in said([*ASKED, "--color", "always"], capsys)[1]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in said(ASKED, capsys)[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in said(ASKED, capsys)[1]
+
+
+@pytest.mark.parametrize("width", [60, 100, 200])
+def test_an_answer_fits_the_width(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    text = said([*ASKED, "--explain", "--width", str(width)], capsys)[1]
+    shown = [line for line in text.split("\n") if not line.startswith("  dscale ")]
+    assert max(map(len, shown)) <= width
+
+
+def test_files_are_written_though_the_reader_leaves_early(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    line = [sys.executable, "-m", "dragonscale", *ASKED, "--save", str(tmp_path / "plan.toml")]
+    first = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert first.stdout is not None
+    first.stdout.close()
+    assert first.wait(timeout=120) == 0
+    assert "fsdp = 8" in (tmp_path / "plan.toml").read_text()
+
+
+def test_things_are_taken_as_objects() -> None:
+    import dragonscale as ds
+    from dragonscale.training.plan import parse_plan
+
+    model, piece, plan = ds.load_model("llama3-8b"), ds.parse_slice("h100:8"), parse_plan("fsdp8")
+    by_text = ds.train("llama3-8b", "h100:8", "64seq", 8192, plan="fsdp8", alone=True)
+    by_object = ds.train(model, piece, "64seq", 8192, plan=plan, alone=True)
+    assert by_object.to_dict()["plans"] == by_text.to_dict()["plans"]
+    assert isinstance(Thing("x").taken(model), type(model))
