@@ -81,8 +81,8 @@ def mesh_chart(
         Layer({"type": "circle", "size": 9, "color": "@muted", "opacity": 1}, dots, along(x, "x") | upward(y, "y")),
         labels([{"x": 0.0, "y": tall + LINE, "text": note}], x, y, color="@muted", fontSize=SMALL),
     ], across, high)  # fmt: skip
-    table = axis_table(used, width - picture["width"] - 40)
-    return framed(title, {"hconcat": [picture, table], "spacing": 40, "resolve": APART}, subtitle)
+    table = axis_table(used, width - picture["width"] - 30)
+    return framed(title, {"hconcat": [picture, table], "spacing": 30, "resolve": APART}, subtitle)
 
 
 def _enlarged(frames: list[Frame], dots: list[Dot], height: float) -> tuple[list[Frame], list[Dot]]:
@@ -163,8 +163,8 @@ def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
     moves = [move for one in axes for move in one.moves]
     said = max((text_width(move.name, LABEL) for move in moves), default=0.0)
     told = max((text_width(_time(move), LABEL) for move in moves if move.seconds), default=0.0)
-    first = max(24 + said + 90, width - told - 28)
-    second = first + told + 28
+    first = max(24 + said + 80, width - told - 24)
+    second = first + told + 24
     width = max(width, second)
     for one in axes:
         swatches.append({"from": 0.0, "to": 15.0, "top": at - 7.5, "bottom": at + 7.5, "paint": one.role})
