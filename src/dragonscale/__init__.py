@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr__` loads it
     from dragonscale.library.model import model as model
     from dragonscale.library.train import train as train
+    from dragonscale.library.verify import verify as verify
 
 _HOMES = {
     "dragonscale.library.model": ("model",),
     "dragonscale.library.train": ("train",),
+    "dragonscale.library.verify": ("verify",),
     "dragonscale.errors": ("InputError",),
     "dragonscale.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),
     "dragonscale.notation": ("Array", "Einsum", "parse_array", "parse_chain", "parse_einsum"),

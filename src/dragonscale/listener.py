@@ -16,3 +16,6 @@ class Listener:
 
     def step(self, done: int, total: int) -> None:
         """How far it is; once begun, an answer counts towards one total."""
+
+    def wait(self, text: str) -> None:
+        """A word to someone who watches and has to wait; nobody else needs it."""

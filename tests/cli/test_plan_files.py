@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dragonscale.cli import main
-from dragonscale.reports.verify.question import VerifyQuestion, read_question
+from dragonscale.questions.verify import VerifyQuestion
+from dragonscale.reports.verify.question import read_question
 from dragonscale.runtime.train.settings import RunSettings, read_order
 from dragonscale.training.plan_file import RUN, load_training_file
 

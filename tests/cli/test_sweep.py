@@ -336,7 +336,8 @@ def test_rays_of_a_cluster(tmp_path: Path) -> None:
 
 
 def test_the_committed_grid_can_be_asked() -> None:
-    from dragonscale.reports.verify.question import VerifyQuestion, read_question
+    from dragonscale.questions.verify import VerifyQuestion
+    from dragonscale.reports.verify.question import read_question
 
     entries = read_grid(str(Path(__file__).parents[2] / "docs" / "data" / "verify_sweep.toml"))
     requests = [read_question(VerifyQuestion(**entry.asks)).request for entry in entries if entry.command == "verify"]

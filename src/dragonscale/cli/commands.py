@@ -75,6 +75,21 @@ COMMANDS: dict[str, Command] = {
             "training",
         ),
         Command(
+            "verify",
+            "Does the real compiler agree with the plan? Memory, FLOPs and every collective, planned and compiled.",
+            "dragonscale.questions.verify:VerifyQuestion",
+            "dragonscale.reports.verify.ask:ask",
+            PROOF,
+            (
+                "dscale verify fsdp=8,remat=block --model llama3-8b --on h100:8 --batch 16seq --seq 8192",
+                "dscale verify plan.toml --mode full --html report.html",
+                "dscale verify tensor=8 --program decode --model llama3-70b --on v5e:2x4 --batch 64 --seq 2560",
+            ),
+            ("explain", "plot", "chart", "theme", "html"),
+            ("compiled",),
+            "verify",
+        ),
+        Command(
             "models",
             "What a model weighs: parameters, FLOPs, KV cache and activations, by part; or all presets.",
             "dragonscale.questions.models:ModelsQuestion",

@@ -13,7 +13,6 @@ from dragonscale.cli import (
     simulate,
     sweep,
     validate,
-    verify,
 )
 from dragonscale.cli import run as run_plan
 from dragonscale.cli.flags import read_flag
@@ -21,7 +20,7 @@ from dragonscale.errors import InputError
 
 ALONE = {
     "chips": chips.run, "roofline": roofline.run, "shard": shard.run, "collective": collective.run,
-    "serve": serve.run, "simulate": simulate.run, "verify": verify.run, "sweep": sweep.run,
+    "serve": serve.run, "simulate": simulate.run, "sweep": sweep.run,
 }  # fmt: skip
 FAMILIES = {"explain": explain.build, "validate": validate.build, "run": run_plan.build}
 NAMES = (*ALONE, *FAMILIES)

@@ -35,6 +35,11 @@ class Terminal(Listener):
         self.clear()
         say_aside(text, self.stream)
 
+    def wait(self, text: str) -> None:
+        if self.wanted:
+            self.clear()
+            say_aside(text, self.stream)
+
     def step(self, done: int, total: int) -> None:
         """Show how far it is; what counts its parts anew never takes the bar back."""
         now = time.monotonic()

@@ -9,7 +9,7 @@ from dragonscale.cli.commands import Command
 from dragonscale.cli.defaults import with_defaults
 from dragonscale.cli.progress import Terminal, say_aside
 from dragonscale.cli.show import emit_json
-from dragonscale.errors import InputError, unknown
+from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.questions.flag import fields_of
 from dragonscale.questions.output import Output
 from dragonscale.sheets.colour import CHOICES
@@ -37,6 +37,8 @@ def _check(output: Output, command: Command) -> None:
         from dragonscale.charts.save import check_chart
 
         check_chart(output.plot)
+    if output.html and not output.html.lower().endswith((".html", ".htm")):
+        raise InputError(f"--html is {shorten(output.html)}; the name of a page should end in .html.")
     if output.color not in CHOICES:
         raise unknown("--color", output.color, CHOICES)
     if output.width is not None and not 40 <= output.width <= 1000:
@@ -70,7 +72,12 @@ def say(report: Any, output: Output) -> None:
 
 
 def _verification(report: Any) -> Any:
-    return report.verify() if report.exit_code == 0 else None
+    """What the compiler makes of the first plan, if it fits or not; nothing where there is none."""
+    if not report.rows():
+        return None
+    if sys.stderr.isatty():
+        say_aside("Compiling with XLA; this takes half a minute or more the first time.")
+    return report.verify()
 
 
 def write_files(report: Any, output: Output) -> None:

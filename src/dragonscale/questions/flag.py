@@ -36,9 +36,10 @@ WORK = "Workload"
 WHERE = "Chips and prices"
 PLAN = "Plan"
 SOFTWARE = "Software and formats"
+COMPILER = "Compiler"
 SHOW = "Answer"
 FILES = "Files"
-GROUPS = (WORK, WHERE, PLAN, SOFTWARE, SHOW, FILES)
+GROUPS = (WORK, WHERE, PLAN, SOFTWARE, COMPILER, SHOW, FILES)
 """The groups of a command's help, in their order."""
 
 

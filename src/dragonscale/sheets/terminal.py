@@ -157,7 +157,8 @@ def _table(one: Table, width: int, colour: bool) -> str:
     spare = width - sum(widths) - len(GAP) * (len(widths) - 1)
     if spare < 0:
         widths = _squeezed(columns, widths, -spare)
-    lines.append(painted(_row([column.title for column in columns], columns, widths), "head", colour).rstrip())
+    if any(column.title for column in columns):
+        lines.append(painted(_row([column.title for column in columns], columns, widths), "head", colour).rstrip())
     for row in cells:
         split = [_split(text, room) for text, room in zip(row, widths, strict=True)]
         for line in range(max(map(len, split), default=0)):
@@ -203,7 +204,22 @@ def _squeezed(columns: Sequence[Column], widths: list[int], over: int) -> list[i
 def _split(text: str, room: int) -> list[str]:
     if _columns_of(text) <= room:
         return [text]
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    return [piece for line in lines for piece in _at_slashes(line, room)]
+
+
+def _at_slashes(word: str, room: int) -> list[str]:
+    """The name of an operation or a file, broken behind slashes where it is too long.
+
+    >>> _at_slashes("jit(step)/layers/while/body", 18)
+    ['jit(step)/layers/', 'while/body']
+    """
+    lines = [""]
+    for piece in re.split(r"(?<=/)", word) if len(word) > room else [word]:
+        if lines[-1] and len(lines[-1]) + len(piece) > room:
+            lines.append("")
+        lines[-1] += piece
+    return lines
 
 
 def _drawn(value: Any, column: Column, cells: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError
+from dragonscale.questions.verify import VerifyQuestion
 from dragonscale.reports.serve import question as serve_question
 from dragonscale.reports.sweep.records import Answer, Entry
 from dragonscale.reports.train import question as train_question
@@ -40,8 +41,7 @@ def answer_entry(entry: Entry, cached: bool = True) -> Answer:
 def _verify(asks: dict[str, Any], cached: bool) -> Any:
     from dragonscale.evidence.verify.quiet import verify_quietly
 
-    words = {**asks, "options": tuple(asks.get("options", ()))}
-    asked = verify_question.read_question(verify_question.VerifyQuestion(**words))
+    asked = verify_question.read_question(VerifyQuestion(**asks))
     return verify_quietly(asked.request, asked.timeout, asked.memory, cached)
 
 

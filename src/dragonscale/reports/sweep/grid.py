@@ -27,10 +27,10 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.questions.flag import fields_of
+from dragonscale.questions.verify import VerifyQuestion
 from dragonscale.reports.serve.question import ServeQuestion
 from dragonscale.reports.sweep.records import COMMANDS, Entry
 from dragonscale.reports.train.question import TrainQuestion
-from dragonscale.reports.verify.question import VerifyQuestion
 from dragonscale.tables import read_table
 from dragonscale.training.plan_file import is_plan_path
 

@@ -1,5 +1,6 @@
 """The answer to `dscale train`, put together from what was asked."""
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +81,8 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
         return ""
     best, work = report.plans[0], report.workload
     command = "verify" if best.verifiable and best.feasible else "explain train"
-    job = f"--model {written(asked.question.model)} --on {written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
+    model = shlex.quote(written(asked.question.model))
+    job = f"--model {model} --on {written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
     question = asked.question
     stack = f" --stack {question.stack}" if question.stack != "auto" else ""
     return f'dscale {command} "{short_plan(Plan(**best.plan))}" {job}{stack}'

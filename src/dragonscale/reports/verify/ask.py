@@ -1,16 +1,25 @@
 """The answer to `dscale verify`: compile and compare."""
 
-from typing import Any
-
 from dragonscale.listener import Listener
-from dragonscale.reports.verify.question import VerifyAsked
+from dragonscale.questions.verify import VerifyQuestion
+from dragonscale.reports.verify.question import VerifyAsked, read_question
+from dragonscale.reports.verify.records import Verification
 
 
-def verified(asked: VerifyAsked, listener: Listener | None = None, cached: bool = True) -> Any:
+def ask(question: VerifyQuestion, listener: Listener) -> Verification:
+    """Read a question, tell how it was read, compile and compare."""
+    asked = read_question(question)
+    for text in asked.notes:
+        listener.note(text)
+    return verified(asked, listener, question.cache).came_from(asked, listener.notes)
+
+
+def verified(asked: VerifyAsked, listener: Listener | None = None, cached: bool = True) -> Verification:
     """Compile a plan and lay the program beside it."""
     from dragonscale.evidence.verify.quiet import verify_quietly
     from dragonscale.reports.verify.fit import with_fitting_plan
 
     if listener is not None:
-        listener.note(f"Compiling for {asked.request.slice}; this takes half a minute or more the first time.")
-    return with_fitting_plan(verify_quietly(asked.request, asked.timeout, asked.memory, cached, asked.stack))
+        listener.wait(f"Compiling for {asked.request.slice}; this takes half a minute or more the first time.")
+    found = verify_quietly(asked.request, asked.timeout, asked.memory, cached, asked.stack)
+    return Verification.of(with_fitting_plan(found))

@@ -3,13 +3,16 @@
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.questions.verify import VerifyQuestion
 from dragonscale.reports.train.several import written_slice
-from dragonscale.reports.verify.question import VerifyAsked, VerifyQuestion, read_question
+from dragonscale.reports.verify.question import VerifyAsked, read_question
 from dragonscale.training.plan import Plan
 
 
 def training_question(asked: Any, report: Any) -> VerifyAsked:
     """A training step of the first plan of a `TrainReport`."""
+    if asked.documents:
+        raise InputError("--verify compiles our own program, which masks no documents yet; leave out --documents.")
     if asked.question.largest == "model":
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
     best, work = report.plans[0], report.workload

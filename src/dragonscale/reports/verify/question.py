@@ -9,7 +9,8 @@ The plan is written out, or a file as `dscale train --save` and `dscale serve --
 ('train', 8, 8192)
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,10 @@ from dragonscale.evidence.verify.request import MODES, Request
 from dragonscale.hardware import Slice, parse_slice
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
+from dragonscale.models.transformer import Transformer
+from dragonscale.questions.flag import written
+from dragonscale.questions.verify import VerifyQuestion
 from dragonscale.references import found
 from dragonscale.reports.train.question import read_batch
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
@@ -38,23 +43,6 @@ _LONGEST, _SMALLEST = 86400.0, 1e8
 
 
 @dataclass(frozen=True)
-class VerifyQuestion:
-    """The flags as they were written; what is empty is taken from the plan file, or from what the rest implies."""
-
-    plan: str
-    model: str = ""
-    on: str = ""
-    batch: str = ""
-    seq: str = ""
-    program: str = ""
-    mode: str = "canonical"
-    timeout: str = "900s"
-    memory: str = "8GB"
-    options: tuple[str, ...] = ()
-    stack: str = ""
-
-
-@dataclass(frozen=True)
 class VerifyAsked:
     """The flags understood: what to compile, the seconds and the bytes that may take, what the user should know, and the stack that the
     plan was made for."""
@@ -68,12 +56,14 @@ class VerifyAsked:
 
 def read_question(question: VerifyQuestion) -> VerifyAsked:
     """Check every flag; what cannot be used is refused in one sentence, before anything is compiled."""
+    question = _as_text(question)
     table = _plan_table(question.plan)
     program = _program(question, table)
     model = question.model or found(_word(table, "model", question.plan), question.plan)
     where = question.on or found(_word(table, "slice", question.plan), question.plan)
     if not model:
         raise InputError("The plan does not say its model; give --model llama3-8b, or write it in the plan file.")
+    model = with_assumed(model, question.assume, question.family)
     if not where:
         ask = "give --on h100:8 or --on v5p:4x4x4, or write it in the plan file."
         raise InputError(f"The plan does not say its slice; {ask}")
@@ -97,6 +87,14 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
     if size < _SMALLEST:
         raise InputError(f"--memory is {shorten(question.memory)}; no compiler runs in less than 100 MB.")
     return VerifyAsked(request, seconds, size, notes, stack)
+
+
+def _as_text(question: VerifyQuestion) -> VerifyQuestion:
+    """The things of a question by their names: the compiler works in a process of its own, which knows no objects."""
+    model = question.model
+    if isinstance(model, Transformer) and model != load_model(model.name):
+        raise InputError("A verification reads its model by name; save the config and give its path.")
+    return replace(question, plan=written(question.plan), model=written(model), on=written(question.on))
 
 
 def _plan_table(text: str) -> dict[str, Any]:
@@ -158,12 +156,12 @@ def _check_chips(plan: Plan | ServingPlan, piece: Slice) -> None:
 def _sizes(question: VerifyQuestion, table: dict[str, Any], program: str) -> tuple[int, int, tuple[str, ...]]:
     """Sequences, their tokens, and what has to be said about how they were read."""
     run = table.get("run", {})
-    written = question.seq or str(run.get("seq", ""))
-    if not written.strip():
+    length_text = question.seq or str(run.get("seq", ""))
+    if not length_text.strip():
         what = {"train": "tokens of a sequence", "prefill": "tokens of a prompt"}
         what.setdefault(program, "tokens a cache has room for")
         raise InputError(f"Say how long sequences are ({what[program]}): give --seq 8192, or write seq under [run].")
-    sequence, length = parse_length(written, "--seq")
+    sequence, length = parse_length(length_text, "--seq")
     if question.batch.strip() and program == "train":
         batch, note = read_batch(question.batch, sequence)
         return batch, sequence, tuple(text for text in (length, note) if text)
@@ -187,10 +185,14 @@ def _capacity(table: dict[str, Any]) -> float:
     return float(value) or 1.0
 
 
-def _options(written: tuple[str, ...]) -> dict[str, str]:
-    """Options of the compiler, `name=value` each."""
+def _options(several: str) -> dict[str, str]:
+    """Options of the compiler, `name=value` each; a comma that no name follows is part of a value.
+
+    >>> _options("xla_a=1,xla_b=two,three")
+    {'xla_a': '1', 'xla_b': 'two,three'}
+    """
     found: dict[str, str] = {}
-    for text in written:
+    for text in re.split(r",(?=\s*\w+=)", several) if several.strip() else []:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name or not value:
             raise InputError(f"--option is {shorten(text)}; write an option of XLA as name=value.")
