@@ -10,7 +10,7 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.hardware import load_chip
-from dragonscale.models import count_parameters, load_config, load_model
+from dragonscale.models import count_parameters, hub, load_config, load_model
 from dragonscale.models.load import model_fields
 from dragonscale.serving.checkpoint import own_formats, stored_in
 
@@ -281,9 +281,11 @@ class _Hub:
 
     def __init__(self, error: str) -> None:
         self.error = type(error, (Exception,), {})
-        self.utils = self
+        self.utils = self.logging = self
 
     def disable_progress_bars(self) -> None: ...
+
+    def set_verbosity_error(self) -> None: ...
 
     def hf_hub_download(self, *_args, **_options) -> str:
         raise self.error("a paragraph\nof text")
@@ -292,12 +294,14 @@ class _Hub:
 @pytest.mark.parametrize(
     ("error", "said"),
     [("GatedRepoError", "gated"), ("RepositoryNotFoundError", "no such repository"), ("EntryNotFoundError", "no config.json"),
-     ("LocalEntryNotFoundError", "cannot be reached"), ("ConnectError", "cannot be reached")],
+     ("LocalEntryNotFoundError", "cannot be reached"), ("ConnectError", "cannot be reached"), ("Unreachable", "cannot be reached")],
 )  # fmt: skip
 def test_what_the_hub_refuses_is_one_sentence(monkeypatch, error, said):
     stub = _Hub(error)
     monkeypatch.setitem(sys.modules, "huggingface_hub", stub)
     monkeypatch.setitem(sys.modules, "huggingface_hub.utils", stub)
+    monkeypatch.setitem(sys.modules, "huggingface_hub.utils.logging", stub)
+    monkeypatch.setattr(hub, "reachable", lambda: error != "Unreachable")
     assert said in refusal("acme/rocket-2b")
 
 

@@ -75,6 +75,7 @@ def fetch_config(name: HubName) -> Path:
     try:
         from huggingface_hub import hf_hub_download  # pyright: ignore[reportMissingImports]
         from huggingface_hub.utils import disable_progress_bars  # pyright: ignore[reportMissingImports]
+        from huggingface_hub.utils.logging import set_verbosity_error  # pyright: ignore[reportMissingImports]
     except ImportError:
         close = nearest_preset(name.repo)
         guess = f" (the nearest preset is {close!r})" if close else ""
@@ -84,10 +85,28 @@ def fetch_config(name: HubName) -> Path:
             "path of its config.json."
         ) from None
     disable_progress_bars()
+    set_verbosity_error()  # it logs every try
+    if not reachable():  # it would try for half a minute
+        raise InputError(f"The model {shown} is not in the local cache, and the Hugging Face Hub cannot be reached.")
     try:
         return Path(hf_hub_download(name.repo, "config.json", revision=name.revision or None))
     except Exception as error:  # the package's own errors, and those of whatever it uses for HTTP
         raise InputError(f"The model {shown} cannot be read from the Hugging Face Hub: {_reason(error)}.") from None
+
+
+def reachable() -> bool:
+    """Whether the Hub's name can be looked up; behind a proxy that is the proxy's to know."""
+    import socket  # slow to load, and seldom needed
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
+    host = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co").hostname
+    if getproxies():
+        return True
+    try:
+        return bool(host and socket.getaddrinfo(host, 443))
+    except OSError:
+        return False
 
 
 def _reason(error: Exception) -> str:

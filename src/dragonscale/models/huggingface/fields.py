@@ -7,7 +7,8 @@ silently ignored would give wrong numbers. All of them are named at once. Absent
 default of the public configuration class (`defaults.toml`).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.errors import InputError, nearest, shorten
@@ -22,14 +23,27 @@ MOST_NAMED = 12
 """A refusal names this many fields before it says how many more there are."""
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A field that is not understood, and those that were read where it stands."""
+
+    name: str
+    value: Any
+    known: frozenset[str]
+
+    def __str__(self) -> str:
+        close = nearest(self.name, self.known)
+        guess = f" (did you mean {close!r}?)" if close else ""
+        return f"{self.name} = {_shown(self.value)}{guess}"
+
+
 class Findings:
     """What reading a config brought up beside the model: fields passed over with a note, and fields
     that are not understood."""
 
     def __init__(self) -> None:
         self.harmless: dict[str, list[str]] = {}
-        self.refused: list[str] = []
-        self.refused_names: list[str] = []
+        self.refused: list[Unread] = []
         self.notes: list[str] = []
 
     def join(self, other: "Findings") -> None:
@@ -52,15 +66,15 @@ class Findings:
         raise InputError(
             f"{what} has the field{'s' if many else ''} {', '.join(few(self.refused))}, which Dragonscale does not "
             f"understand for this kind of model and which could change the counts; `--assume "
-            f"{self.refused_names[0]}=ignore` counts {'without it' if not many else 'without one'}, and "
+            f"{self.refused[0].name}=ignore` counts {'without it' if not many else 'without one'}, and "
             "`--assume key=value` gives a field another value."
         )
 
 
-def few(names: list[str]) -> list[str]:
+def few(names: Sequence[object]) -> list[str]:
     """The first names, and how many more there are."""
     more = len(names) - MOST_NAMED
-    return [*names[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+    return [*map(str, names[:MOST_NAMED]), *([f"and {more} more"] if more > 0 else [])]
 
 
 class Fields:
@@ -197,10 +211,7 @@ class Fields:
             if why:
                 self.findings.harmless.setdefault(why, []).append(name if why == "off" else f"{name} = {_shown(value)}")
                 continue
-            close = nearest(name, self.read)
-            guess = f" (did you mean {close!r}?)" if close else ""
-            self.findings.refused.append(f"{name} = {_shown(value)}{guess}")
-            self.findings.refused_names.append(name)
+            self.findings.refused.append(Unread(name, value, frozenset(self.read)))
 
 
 def _shown(value: object) -> str:

@@ -83,7 +83,7 @@ def kin_of(model_type: str, given: Mapping[str, Any], families: Iterable[str], r
             model, understood = read(family, findings)
         except InputError:
             continue
-        if _contradicts(given, model.layers[0]):
+        if not model.layers or _contradicts(given, model.layers[0]):
             continue
         close = max(alike(name, family) for name in names)
         found.append(Kin(family, model, findings, close, understood))
