@@ -9,6 +9,7 @@ import msgspec
 from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
 from dragonscale.reports.chips import ChipReport
 from dragonscale.reports.collective import CollectiveReport
+from dragonscale.reports.estimate.records import EstimateReport
 from dragonscale.reports.explain.formulas import Explanation
 from dragonscale.reports.models.records import ModelReport
 from dragonscale.reports.roofline import RooflineReport
@@ -22,6 +23,7 @@ DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
 RECORDS: dict[str, Any] = {
     "chip": ChipReport,
     "collective": CollectiveReport,
+    "estimate": EstimateReport,
     "explain": Explanation,
     "model": ModelReport,
     "roofline": RooflineReport,

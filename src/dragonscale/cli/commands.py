@@ -104,5 +104,18 @@ COMMANDS: dict[str, Command] = {
             ("parameters", "flops"),
             "models",
         ),
+        Command(
+            "estimate",
+            "The back of the envelope: FLOPs, days, dollars, bytes and floors, each with its formula.",
+            "dragonscale.questions.estimate:EstimateQuestion",
+            "dragonscale.reports.estimate.ask:ask",
+            PHYSICS,
+            (
+                "dscale estimate llama3-70b --on h100:1024 --tokens 15T --mfu 40%",
+                "dscale estimate llama3-70b --on h100:8 --batch 64 --context 8192 --weights fp8",
+                "dscale estimate --params 70e9 --tokens 15T --on h100:1024",
+            ),
+            page="estimate",
+        ),
     )
 }

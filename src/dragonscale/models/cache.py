@@ -35,3 +35,9 @@ def cache_bytes(
         )
         kept[section.name] = size * section.repeat
     return kept
+
+
+def cache_growth(sections: Iterable[Section], dtype: str = "bf16") -> Number:
+    """Bytes that each further token adds, before any window is full. Fixed states add nothing."""
+    every = tuple(sections)
+    return sum(cache_bytes(every, 1, dtype).values()) - sum(cache_bytes(every, 0, dtype).values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dragonscale.models import count
-from dragonscale.models.cache import cache_bytes
+from dragonscale.models.cache import cache_growth
 from dragonscale.models.component import written
 from dragonscale.models.layer import Layer
 from dragonscale.models.program import Program, Section, parsed
@@ -147,6 +147,4 @@ def count_parameters(model: Transformer) -> Counts:
 
 def kv_bytes_per_token(model: Transformer, dtype: str = "bf16") -> Number:
     """Cache bytes that each further token adds, before any window is full. Fixed states add nothing."""
-    one = sum(cache_bytes(model.program().sections, 1, dtype).values())
-    none = sum(cache_bytes(model.program().sections, 0, dtype).values())
-    return one - none
+    return cache_growth(model.program().sections, dtype)

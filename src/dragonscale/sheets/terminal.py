@@ -191,14 +191,17 @@ def _fitting(one: Table, width: int) -> tuple[list[int], int]:
 
 
 def _squeezed(columns: Sequence[Column], widths: list[int], over: int) -> list[int]:
-    """The widest column that may be wrapped gives way, or the widest of all where none may."""
+    """The widest columns that may be wrapped give way, or the widest of all where none may."""
     most = [place for place, column in enumerate(columns) if column.wrap] or [
         place for place, column in enumerate(columns) if not column.right
     ]
     if not most:
         return widths
-    place = max(most, key=lambda one: widths[one])
-    return [max(16, size - over) if one == place else size for one, size in enumerate(widths)]
+    made = list(widths)
+    for _ in range(over):  # a column at a time, the widest first, so that several end up about as wide
+        place = max(most, key=lambda one: made[one])
+        made[place] = max(16, made[place] - 1)
+    return made
 
 
 def _split(text: str, room: int) -> list[str]:

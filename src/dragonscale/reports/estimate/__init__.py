@@ -1,0 +1,1 @@
+"""The back of the envelope: `dscale estimate` and `ds.estimate`."""

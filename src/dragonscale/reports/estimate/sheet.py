@@ -1,0 +1,96 @@
+"""`dscale estimate` laid out: the few numbers to take away, then every line with its formula and the numbers put in."""
+
+from dragonscale.reports.estimate.finetune import BESIDE, FINE_TUNING
+from dragonscale.reports.estimate.records import EstimateLine, EstimateReport
+from dragonscale.reports.estimate.training import SAID, TRAINING_MEMORY
+from dragonscale.sheets.sheet import Block, Column, Facts, Prose, Sheet, Table, Title, amount, facts, table
+
+NAMES = {
+    "P": "parameters", "P_active": "those that a token uses", "tokens": "tokens of the run", "T": "tokens of a sequence",
+    "C": "peak FLOP/s of a chip", "W_hbm": "HBM bytes/s of a chip", "HBM": "bytes of a chip",
+    "FLOPs": "6ND and attention", "L": "layers", "D": "model width", "F": "MLP width", "N": "query heads",
+    "K": "KV heads", "H": "head dim", "V": "vocabulary", "E": "experts", "k": "experts of a token",
+    "P_read": "those that a decode step reads",
+    "P_all": "those that a large batch reads", "cache": "KV bytes of a sequence", "kv": "KV bytes of a token", "rank": "that of the adapters",
+}  # fmt: skip
+
+
+DECODE = (
+    ("fewest chips", "at least {} chips"), ("decode step", "{} a step at best"), ("output tokens/s", "{} tokens/s"),
+    ("largest batch", "a batch of {} at most"),
+)  # fmt: skip
+
+
+def headline(report: EstimateReport) -> str:
+    parts = [f"{amount(report.parameters, 'count')} parameters"]
+    for name, words in (("run time", "{} for the run"), ("decode step", "{} a decode step")):
+        line = report.find(name)
+        parts += [words.format(shown(line))] if line else []
+    return f"{report.model}{f' on {report.on}' if report.on else ''}: {', '.join(parts)}"
+
+
+def estimate_sheet(report: EstimateReport) -> Sheet:
+    """The whole answer."""
+    asked = report.letters
+    asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
+    asides += [f"context {report.context:,}" if report.find("KV bytes a sequence") else ""]
+    asides += [f"{name} {asked[name]:,.0f}" if name in asked else "" for name in ("batch", "prompt", "chips")]
+    asides += [f"MFU {report.mfu:.0%}" if report.on else ""]
+    where = f" on {report.on}" if report.on else ""
+    title = Title(
+        f"{report.model} ({amount(report.parameters, 'count')} parameters){where}: the back of the envelope",
+        ", ".join(filter(None, asides)),
+    )
+    groups = list(dict.fromkeys(line.group for line in report.lines))
+    tables = [_table(group, [line for line in report.lines if line.group == group]) for group in groups]
+    blocks: list[Block] = [title, _summary(report), *tables, Prose(_legend(report), "dim")]
+    return Sheet((*blocks, *([Prose("\n".join(report.notes), "dim")] if report.notes else [])))
+
+
+def shown(line: EstimateLine) -> str:
+    """The value with its unit, as a person would say it."""
+    if line.unit == "USD":
+        return f"${line.value / 1e6:,.2f}M" if line.value >= 1e6 else f"${line.value:,.2f}"
+    if line.unit == "FLOP" and line.value >= 1e18:
+        return f"{line.value:.3g} FLOP".replace("e+", "e")
+    if line.unit == "count/s":  # its name says tokens/s
+        return amount(line.value, "count")
+    whole = line.unit == "count" and line.value < 1e5 and line.value == int(line.value)
+    return f"{int(line.value):,}" if whole else amount(line.value, line.unit)
+
+
+def _summary(report: EstimateReport) -> Facts:
+    def told(*wanted: tuple[str, str]) -> str:
+        found = [(report.find(name), words) for name, words in wanted]
+        return ", ".join(words.format(shown(line)) for line, words in found if line is not None)
+
+    state, chips = "state, 16 bytes a parameter", "fewest chips for 16 bytes a parameter"
+    return facts(
+        ("run", told(("training FLOPs (6ND)", "{} (6ND)"), ("run time", "{}"), ("cost of the run", "{}")), "key"),
+        ("state", told((state, "{}"), (chips, "at least {} chips"))),
+        ("weights", told(*((f"weights in {dtype}", f"{{}} in {dtype}") for dtype in ("bf16", "fp8", "int4")))),
+        ("KV cache", told(("KV bytes a token", "{} a token"), ("KV bytes a sequence", "{} a sequence"))),
+        ("decode", told(*DECODE), "key"),
+        ("prefill", told(("prefill time", "{} a prompt"))),
+    )  # fmt: skip
+
+
+def _table(group: str, lines: list[EstimateLine]) -> Table:
+    columns = [
+        Column(group, wrap=True),
+        Column("", right=True, tone="key"),
+        Column("formula = with numbers", wrap=True),
+    ]
+    foot = {TRAINING_MEMORY: SAID, FINE_TUNING: BESIDE}.get(group, "")
+    return table(columns, [(line.name, shown(line), _worked(line)) for line in lines], foot=foot)
+
+
+def _worked(line: EstimateLine) -> str:
+    """The formula, and what it is with its numbers; with dots and gaps, where a line may break."""
+    texts = [text.replace("*", "·").replace("/", " / ") for text in (line.formula, line.numbers)]
+    return texts[0] if line.formula == line.numbers else " = ".join(texts)
+
+
+def _legend(report: EstimateReport) -> str:
+    used = [name for name in NAMES if name in report.letters]
+    return "; ".join(f"{name} {NAMES[name]}" for name in used) + "."
