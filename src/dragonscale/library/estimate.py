@@ -3,7 +3,7 @@
 >>> import dragonscale as ds
 >>> run = ds.estimate(params=70e9, tokens="15T", on="v5p:16x20x28", mfu=0.4)
 >>> run
-<EstimateReport: a model on v5p:16x20x28: 70G parameters, 44.3d for the run>
+<EstimateReport: a model on v5p:16x20x28: 70B parameters, 44.3d for the run>
 >>> line = run.line("training FLOPs (6ND)")
 >>> line.value, line.formula, line.numbers
 (6.3e+24, '6*P*tokens', '6*7e10*1.5e13')

@@ -156,7 +156,7 @@ def _write_step(asked: EstimateAsked, paper: Paper, where: str, size: float, mac
     rate = paper.write(f"{where}output tokens/s", throughput(batch, step), "count/s")
     if asked.chip is not None and asked.chip.price is not None:
         price, rated = paper.let("price", asked.chip.price), paper.let(f"rate{mark}", rate)
-        paper.write(f"{where}$ a million output tokens", usd_per_million(rated, chips, price), "USD")
+        paper.write(f"{where}cost of 1M output tokens", usd_per_million(rated, chips, price), "USD")
 
 
 def _write_prefill(asked: EstimateAsked, paper: Paper, active: Any, chips: Any) -> None:
