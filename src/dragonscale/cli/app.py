@@ -53,10 +53,12 @@ def _run(arguments: list[str]) -> int:
         return 0
     command, rest = find_command(arguments)
     if command is None:
-        from dragonscale.cli import old
+        from dragonscale.cli import later, old
 
         if arguments[0] in old.NAMES:
             return old.run(arguments)
+        if arguments[0] in later.COMMANDS:
+            raise InputError(later.COMMANDS[arguments[0]])
         raise unknown("command", arguments[0], sorted({name.split()[0] for name in COMMANDS} | set(old.NAMES)))
     if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
         return _help(command.name.split())

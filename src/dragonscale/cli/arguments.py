@@ -7,6 +7,7 @@ begin with a dash. What is wrong is said in one sentence with the nearest flag.
 from collections.abc import Sequence
 from typing import Any
 
+from dragonscale.cli.later import FLAGS
 from dragonscale.errors import InputError, nearest, shorten
 from dragonscale.questions.flag import Field
 
@@ -66,6 +67,8 @@ def _flag(name: str, spelled: dict[str, Field[Any, Any]], command: str) -> tuple
     denied = "--" + written.removeprefix("--no-")
     if written.startswith("--no-") and denied in spelled and spelled[denied].switch:
         return spelled[denied], True
+    if written in FLAGS:
+        raise InputError(FLAGS[written])
     close = nearest(written, spelled)
     guess = f"; did you mean {close}?" if close else "."
     raise InputError(f"`dscale {command}` has no flag {shorten(name)}{guess} See `dscale {command} --help`.")

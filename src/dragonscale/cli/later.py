@@ -1,0 +1,21 @@
+"""What people ask for that is not here: said in a sentence, with what comes nearest."""
+
+FLAGS = {
+    "--lora": "LoRA is not planned by `dscale train` yet; `dscale estimate MODEL --lora 16` counts what it holds.",
+    "--qlora": "QLoRA is not planned by `dscale train` yet; `dscale estimate MODEL --lora 16` counts what it holds.",
+    "--rlhf": "RLHF takes turns at serving and training; plan them apart, by `dscale serve` and `dscale train`.",
+    "--grpo": "GRPO takes turns at serving and training; plan them apart, by `dscale serve` and `dscale train`.",
+    "--spot": "Spot chips that are taken away are not modelled; give their price by --price and add restarts yourself.",
+}
+"""By the flag that was typed, whatever the command."""
+
+COMMANDS = {
+    "export": "There is no `dscale export` yet; `--save plan.toml` writes the plan and `--json` everything else.",
+    "import": 'There is no `dscale import` yet; write the settings as a plan: `dscale train … --plan "tp8 pp4 dp16"`.',
+    "profile": "There is no `dscale profile` yet; `dscale train … --timeline step.json` writes the predicted one.",
+    "calibrate": "There is no `dscale calibrate` yet; the efficiency profiles that ship are used.",
+    "web": "There is no `dscale web` yet; `--plot chart.html` draws a page, and notebooks show every answer.",
+    "learn": "There is no `dscale learn` yet; `docs/closed-forms.md` works through the book's formulas.",
+    "doctor": "There is no `dscale doctor`; `dscale --version` and `make test` say whether all is well.",
+}
+"""By the first word of the line."""
