@@ -19,6 +19,8 @@ from dragonscale.charts.theme import LABEL, SERIES, SMALL
 INSIDE = 720
 """Pixels of width; names at the right ends come on top."""
 STROKE = 2.8
+BADGE = 10.0
+"""Half the width of a numbered circle."""
 
 
 @dataclass(frozen=True)
@@ -121,15 +123,30 @@ def line_view(
         if one.dots:
             dot = {"type": "circle", "size": 62, "opacity": 1, "stroke": "@background", "strokeWidth": 1.2}
             layers.append(Layer(dot, rows, place))
-    layers += [*ends, *beside, *marked, *_numbers(numbered, here)]
+    layers += [*ends, *beside, *marked, *_numbers(numbered, here, segments)]
     return layered(layers, here.width, here.height), missing
 
 
-def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture) -> list[Layer]:
-    """Numbers in circles, the first on top."""
+def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segments: list[Segment]) -> list[Layer]:
+    """Numbers in circles at their points; where one would cover another it stands beside its point, with a line to it."""
     layers: list[Layer] = []
-    for number, (x, y, name) in reversed(list(enumerate(numbered, 1))):
-        rows = [{"x": x, "y": y, "name": name, "text": str(number)}]
+    taken: list[Box] = []
+    for number, (x, y, name) in enumerate(numbered, 1):
+        at = here.at(x, y)
+        box = (at[0] - BADGE, at[1] - BADGE, at[0] + BADGE, at[1] + BADGE)
+        if any(_touches(box, other) for other in taken):
+            frame = (0.0, -BADGE, here.width, here.height)
+            [spot] = place_labels([at], [(2 * BADGE, 2 * BADGE)], frame, segments, taken, gap=14.0)
+            if spot is not None:
+                box = (spot.x, spot.y - BADGE, spot.x + 2 * BADGE, spot.y + BADGE)
+        taken.append(box)
+        x1, y1 = here.value((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
+        lead = Layer(
+            {"type": "rule", "color": "@ink", "strokeWidth": 1.5},
+            [{"x": x, "y": y, "x1": x1, "y1": y1}],
+            along(here.x, "x", "x1") | upward(here.y, "y", "y1"),
+        )
+        rows = [{"x": x1, "y": y1, "name": name, "text": str(number)}]
         dot = {
             "type": "circle",
             "size": 340,
@@ -139,7 +156,7 @@ def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture) -> lis
             "strokeWidth": 1.5,
         }
         place = along(here.x, "x") | upward(here.y, "y") | {"tooltip": [{"field": "name"}]}
-        layers.append(Layer(dot, rows, place))
+        layers += [lead, Layer(dot, rows, place)]
         layers.append(labels(rows, here.x, here.y, align="center", color="@background", fontWeight="bold"))
     return layers
 
