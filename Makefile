@@ -29,9 +29,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/serving_search.py
 	$(BIN)/python benchmarks/simulation.py
 
-# Refreshes every example's output, the pictures and the JSON Schemas, then builds the site into site/.
+# Refreshes the reference, every example's output, the pictures and the JSON Schemas, then builds the site into site/.
 docs: $(READY)
 	$(BIN)/python -m tools.write_schemas
+	$(BIN)/python -m tools.write_reference
 	$(BIN)/python -m tools.refresh_docs
 	$(BIN)/python -m tools.draw_docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check zensical

@@ -36,8 +36,10 @@ def python_blocks(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [page for page in pages() if python_blocks(page)], ids=lambda page: page.name)
 def test_python_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The blocks of a page in order, as a reader would paste them: a later one knows the names of those before."""
+    names: dict[str, object] = {}
     for block in python_blocks(page):
-        exec(compile(block, str(page), "exec"), {})
+        exec(compile(block, str(page), "exec"), names)
     capsys.readouterr()
 
 

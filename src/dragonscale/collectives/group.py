@@ -101,6 +101,7 @@ class Rings:
 
     @property
     def size(self) -> Number:
+        """Chips of the group."""
         return product(axis.size for axis in self.axes)
 
 

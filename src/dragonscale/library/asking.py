@@ -24,7 +24,10 @@ def asking(
     ask.__name__ = ask.__qualname__ = name
     ask.__module__ = "dragonscale"
     ask.__doc__ = f"{inspect.cleandoc(about)}\n\n{_parameters(fields)}"
-    ask.__signature__ = inspect.Signature([_parameter(field) for field in fields])  # pyright: ignore[reportFunctionMemberAccess]
+    ask.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
+        [_parameter(field) for field in fields],
+        return_annotation=inspect.signature(answer).return_annotation,
+    )
     return ask
 
 

@@ -66,6 +66,7 @@ class Transformer:
 
     @property
     def n_layers(self) -> int:
+        """Layers in all, those of every kind."""
         return len(self.layers)
 
     @cached_property

@@ -66,6 +66,7 @@ class Rates:
     chip: Chip | None = None
 
     def flop_rate(self, unit: str, dtype: str) -> Number:
+        """FLOP/s of a unit (`matrix`, `vector`) on operands of a dtype."""
         if (unit, dtype) in self.flops:
             return self.flops[(unit, dtype)]
         if self.chip is None:
@@ -73,6 +74,7 @@ class Rates:
         return self.chip.peak(dtype, unit)
 
     def byte_rate(self, level: str) -> Number:
+        """Bytes per second of a memory level."""
         if level in self.bytes:
             return self.bytes[level]
         if self.chip is None:
@@ -80,6 +82,7 @@ class Rates:
         return self.chip.bandwidth(level)
 
     def wire_rate(self, axis: str) -> Number:
+        """Bytes per second that a chip sends over a mesh axis."""
         if axis not in self.wire:
             raise InputError(f"No bandwidth is given for the mesh axis {axis}.")
         return self.wire[axis]
