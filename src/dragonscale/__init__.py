@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr__` loads it
     from dragonscale.library.estimate import estimate as estimate
     from dragonscale.library.model import model as model
+    from dragonscale.library.sweep import sweep as sweep
     from dragonscale.library.train import train as train
     from dragonscale.library.verify import verify as verify
 
 _HOMES = {
     "dragonscale.library.estimate": ("estimate",),
     "dragonscale.library.model": ("model",),
+    "dragonscale.library.sweep": ("sweep",),
     "dragonscale.library.train": ("train",),
     "dragonscale.library.verify": ("verify",),
     "dragonscale.errors": ("InputError",),

@@ -108,7 +108,7 @@ def test_a_bad_grid_is_one_sentence(case: str, tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("flags", "part"),
     [
-        (["--jobs", "-1"], "from 1 to"),
+        (["--jobs", "4000"], "from 1 to"),
         (["--table", "rows.xls"], "should end in .csv or .md"),
         (["--out", "no/such/folder/results.jsonl"], "cannot be written"),
         (["--ray", "auto"], "pip install 'dragonscale[ray]'"),

@@ -90,6 +90,21 @@ COMMANDS: dict[str, Command] = {
             "verify",
         ),
         Command(
+            "sweep",
+            "Many questions at once, on all cores or a Ray cluster: resumable, one bad entry never stops the rest.",
+            "dragonscale.questions.sweep:SweepQuestion",
+            "dragonscale.reports.sweep.ask:ask",
+            PLANNING,
+            (
+                "dscale sweep grid.toml --out results.jsonl --table rows.csv",
+                "dscale sweep grid.toml --out results.jsonl --retry --jobs 8",
+                "dscale sweep grid.toml --plot sweep.svg --columns mfu,batch,seq",
+            ),
+            ("explain", "plot", "chart", "theme", "table"),
+            ("auto", "lines", "heat", "bars"),
+            "training",
+        ),
+        Command(
             "models",
             "What a model weighs: parameters, FLOPs, KV cache and activations, by part; or all presets.",
             "dragonscale.questions.models:ModelsQuestion",

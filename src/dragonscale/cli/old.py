@@ -11,7 +11,6 @@ from dragonscale.cli import (
     serve,
     shard,
     simulate,
-    sweep,
     validate,
 )
 from dragonscale.cli import run as run_plan
@@ -20,7 +19,7 @@ from dragonscale.errors import InputError
 
 ALONE = {
     "chips": chips.run, "roofline": roofline.run, "shard": shard.run, "collective": collective.run,
-    "serve": serve.run, "simulate": simulate.run, "sweep": sweep.run,
+    "serve": serve.run, "simulate": simulate.run,
 }  # fmt: skip
 FAMILIES = {"explain": explain.build, "validate": validate.build, "run": run_plan.build}
 NAMES = (*ALONE, *FAMILIES)

@@ -10,15 +10,14 @@ from dragonscale.cli.defaults import with_defaults
 from dragonscale.cli.progress import Terminal, say_aside
 from dragonscale.cli.show import emit_json
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.questions.flag import fields_of
-from dragonscale.questions.output import Output
+from dragonscale.questions.output import ALWAYS, TABLES, Output
 from dragonscale.sheets.colour import CHOICES
 
 
 def run_command(command: Command, arguments: Sequence[str]) -> int:
     """Answer one command line: print first, write after, so that no file that fails costs the answer."""
     given = read_arguments(command.fields(), with_defaults(command, arguments), command.name)
-    output = Output(**{field.name: given.pop(field.name) for field in fields_of(Output) if field.name in given})
+    output = Output(**{name: given.pop(name) for name in (*command.outputs, *ALWAYS) if name in given})
     _check(output, command)
     question = command.asked_by()(**given)
     with Terminal(command.name) as listener:
@@ -39,6 +38,9 @@ def _check(output: Output, command: Command) -> None:
         check_chart(output.plot)
     if output.html and not output.html.lower().endswith((".html", ".htm")):
         raise InputError(f"--html is {shorten(output.html)}; the name of a page should end in .html.")
+    for path in filter(None, output.table.split(",")):
+        if not path.lower().endswith(TABLES):
+            raise InputError(f"--table is {shorten(path)}; the name of a table should end in .csv or .md.")
     if output.color not in CHOICES:
         raise unknown("--color", output.color, CHOICES)
     if output.width is not None and not 40 <= output.width <= 1000:
@@ -94,8 +96,10 @@ def write_files(report: Any, output: Output) -> None:
         "html": lambda path: report.save_page(path),
     }
 
-    def write(name: str) -> None:
-        path = getattr(output, name)
+    def write(name: str, path: str) -> None:
         say_aside(f"Wrote {path}{writers[name](path) or ''}.")
 
-    write_all(*(partial(write, name) for name in writers if getattr(output, name)))
+    paths = [(name, getattr(output, name)) for name in writers if getattr(output, name)]
+    paths += [("table", path) for path in output.table.split(",") if path]
+    writers["table"] = lambda path: report.save_table(path)
+    write_all(*(partial(write, name, path) for name, path in paths))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dragonscale.questions.flag import FILES, SHOW, Switch, Text, Whole
+from dragonscale.questions.flag import FILES, SHOW, Several, Switch, Text, Whole
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,14 @@ class Output:
     out: Text = Text(
         "Write the rows to this file: .csv, .md or .json.", default="", value="FILE", group=FILES, offers="files"
     )
+    table: Several = Several(
+        "Write the rows to this file: .csv or .md; may be repeated.",
+        default="", value="FILE", group=FILES, offers="files",
+    )  # fmt: skip
     html: Text = Text("Write the answer as a page of its own.", default="", value="FILE", group=FILES, offers="files")
 
 
+TABLES = (".csv", ".md")
+"""How the names of tables of rows end."""
 ALWAYS = ("json", "color", "width")
 """The flags of every command."""

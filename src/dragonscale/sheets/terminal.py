@@ -200,7 +200,7 @@ def _squeezed(columns: Sequence[Column], widths: list[int], over: int) -> list[i
     made = list(widths)
     for _ in range(over):  # a column at a time, the widest first, so that several end up about as wide
         place = max(most, key=lambda one: made[one])
-        made[place] = max(16, made[place] - 1)
+        made[place] = min(made[place], max(16, made[place] - 1))
     return made
 
 
@@ -208,17 +208,17 @@ def _split(text: str, room: int) -> list[str]:
     if _columns_of(text) <= room:
         return [text]
     lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
-    return [piece for line in lines for piece in _at_slashes(line, room)]
+    return [piece for line in lines for piece in _broken(line, room)]
 
 
-def _at_slashes(word: str, room: int) -> list[str]:
-    """The name of an operation or a file, broken behind slashes where it is too long.
+def _broken(word: str, room: int) -> list[str]:
+    """The name of an operation or a file, or a plan, broken behind slashes and commas where it is too long.
 
-    >>> _at_slashes("jit(step)/layers/while/body", 18)
+    >>> _broken("jit(step)/layers/while/body", 18)
     ['jit(step)/layers/', 'while/body']
     """
     lines = [""]
-    for piece in re.split(r"(?<=/)", word) if len(word) > room else [word]:
+    for piece in re.split(r"(?<=[/,])", word) if len(word) > room else [word]:
         if lines[-1] and len(lines[-1]) + len(piece) > room:
             lines.append("")
         lines[-1] += piece

@@ -23,7 +23,7 @@ LONG = 12
 
 def draw(kind: str, asked: str, report: SweepReport) -> Chart:
     """`asked` is the column to draw, or several words `value x y`; without them what varies is taken."""
-    return sweep_chart(report.rows, asked, chosen_kind(kind, KINDS), f"Sweep of {report.grid}")
+    return sweep_chart(report.lines, asked, chosen_kind(kind, KINDS), f"Sweep of {report.grid}")
 
 
 def sweep_chart(rows: list[Row], asked: str, kind: str, title: str) -> Chart:

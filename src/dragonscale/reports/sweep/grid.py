@@ -18,7 +18,7 @@ Names are those of the commands' flags (`slice` may be written for `on`). `optio
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,10 @@ NEEDED = ("model", "on", "batch", "seq")
 _WRITTEN = {"slice": "on", "option": "options"}
 
 
-def read_grid(path: str) -> list[Entry]:
-    """Every entry of a grid, in order, each once."""
-    table = read_table(Path(path), "Grid")
+def read_grid(grid: str | Mapping[str, Any]) -> list[Entry]:
+    """Every entry of a grid, a file or its tables, in order, each once."""
+    path = grid if isinstance(grid, str) else "that was given"
+    table = read_table(Path(grid), "Grid") if isinstance(grid, str) else grid
     for name in table:
         if name not in COMMANDS:
             raise unknown(f"command in the grid {shorten(path)} called", name, COMMANDS)

@@ -1,11 +1,18 @@
 """The records of `dscale sweep`: what is asked, what was answered, and the answer to the whole."""
 
 import hashlib
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
 from dragonscale.evidence.verify.sweep_score import SweepScore
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
+
+if TYPE_CHECKING:
+    from dragonscale.charts.chart import Chart
+
+MISSED, INTERRUPTED = 4, 130
 
 COMMANDS = ("verify", "train", "serve")
 
@@ -37,8 +44,11 @@ class Answer(msgspec.Struct, frozen=True):
     answer: dict[str, Any] | None = None
 
 
-class SweepReport(msgspec.Struct, frozen=True):
-    """A whole sweep. `known` rows were there before; `rows` are flat, one for each entry, in the grid's order."""
+class SweepReport(Record, frozen=True):  # pyright: ignore[reportGeneralTypeIssues]  Record has no fields
+    """A whole sweep. `known` entries were answered before; `lines` (`rows` in JSON) are flat, one for each entry,
+    in the grid's order."""
+
+    CHARTS: ClassVar[tuple[str, ...]] = ("auto", "lines", "heat", "bars")
 
     grid: str
     entries: int
@@ -46,6 +56,41 @@ class SweepReport(msgspec.Struct, frozen=True):
     answered: int
     failed: int
     seconds: float
-    rows: list[dict[str, Any]]
+    lines: list[dict[str, Any]] = msgspec.field(name="rows")
     verify: SweepScore | None = None
     stopped: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """4 where an entry failed or a verification differs; 130 where Ctrl-C ended it."""
+        if self.stopped:
+            return INTERRUPTED
+        differing = self.verify is not None and "differs" in self.verify.verdicts
+        return MISSED if differing or self.failed else 0
+
+    def counts(self) -> str:
+        """How many entries there are, and what became of them."""
+        return f"{self.entries} entries: {self.known} known before, {self.answered} answered now, {self.failed} failed"
+
+    def headline(self) -> str:
+        return self.counts()
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.lines
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        from dragonscale.reports.sweep.sheet import sweep_sheet
+
+        return sweep_sheet(self, detail)
+
+    def draw(self, kind: str) -> "Chart":
+        from dragonscale.reports.sweep.charts import draw
+
+        return draw(kind, self.asked.columns if self.asked is not None else "", self)
+
+    def save_table(self, path: str) -> str:
+        """Write the rows as .csv or .md; of a page with marks only what lies between them is replaced."""
+        from dragonscale.reports.sweep.table import save_table
+
+        save_table(self, path)
+        return ""

@@ -2,7 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.reports.sweep.file import AnswerFile, open_answers
@@ -17,7 +18,7 @@ MOST_JOBS = 1024
 
 
 def sweep(
-    grid: str,
+    grid: str | Mapping[str, Any],
     out: str = "",
     jobs: int = 0,
     ray: str = "",
@@ -30,7 +31,9 @@ def sweep(
         raise InputError(f"--jobs is {jobs}; write a number of processes from 1 to {MOST_JOBS}.")
     entries = read_grid(grid)
     with open_answers(out) if out else contextlib.nullcontext() as file:
-        return _answered(grid, entries, file, jobs or cores(), ray, retry, cached, progress)
+        return _answered(
+            grid if isinstance(grid, str) else "a grid", entries, file, jobs or cores(), ray, retry, cached, progress
+        )
 
 
 def _answered(

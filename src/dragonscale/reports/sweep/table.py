@@ -71,7 +71,7 @@ def check_table(path: str) -> None:
 def save_table(report: SweepReport, path: str) -> None:
     """Write the rows as .csv or .md; of a page with the marks `BEGIN` and `END` only what lies between them is replaced."""
     check_table(path)
-    text = csv_text(report.rows) if path.lower().endswith(".csv") else markdown(report)
+    text = csv_text(report.lines) if path.lower().endswith(".csv") else markdown(report)
     try:
         if path.lower().endswith(".md") and Path(path).is_file():
             text = between_marks(Path(path).read_text(encoding="utf-8"), text)
@@ -140,17 +140,17 @@ HEADS = {
 
 def markdown(report: SweepReport) -> str:
     """The errors on top, then a table for each command, then what failed and why."""
-    parts = [f"{len(report.rows) - report.failed} of {report.entries} entries are answered."]
+    parts = [f"{len(report.lines) - report.failed} of {report.entries} entries are answered."]
     if report.verify is not None:
         parts.append(score_markdown(report.verify))
     for command in COMMANDS:
-        rows = [row for row in report.rows if row["command"] == command and not row["failed"]]
+        rows = [row for row in report.lines if row["command"] == command and not row["failed"]]
         if rows:
             names = SHORT[command]
             cells = [[shown(name, row.get(name)) for name in names] for row in rows]
             parts.append(_pipes([HEADS.get(name, name) for name in names], cells))
     if report.failed:
-        rows = [[reason, str(len(found)), ", ".join(found)] for reason, found in failures(report.rows).items()]
+        rows = [[reason, str(len(found)), ", ".join(found)] for reason, found in failures(report.lines).items()]
         parts.append("Not answered:\n\n" + _pipes(["why", "entries", "which"], rows))
     return "\n\n".join(parts) + "\n"
 
