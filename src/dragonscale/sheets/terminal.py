@@ -112,8 +112,8 @@ def _stack(one: Stack, width: int, colour: bool) -> str:
 
 def _listed(parts: Sequence[Part], scale: float, width: int, colour: bool) -> list[str]:
     """A line for each part: its fill, name, amount, share and note."""
-    names = min(max((len(part.name) for part in parts), default=0), max(20, width - 40))
     amounts = max((len(part.text) for part in parts), default=0)
+    names = min(max((len(part.name) for part in parts), default=0), width - amounts - 13)
     lines = []
     for place, part in enumerate(parts):
         name, share = part.name[:names].ljust(names), f"{part.value / scale:.1%}"

@@ -23,8 +23,8 @@ TIME = {
 }  # fmt: skip
 MEMORY = {
     "weights and optimizer": "weights", "weights": "weights", "compute copy": "weights:1", "head's weights": "weights:2",
-    "gathered weights": "gathered", "optimizer": "optimizer", "update": "optimizer:1", "gradients": "gradients",
-    "gradients added up": "gradients", "reducing": "gradients:1", "placeholders": "gradients:2", "KV cache": "cache",
+    "gathered weights": "gathered", "optimizer": "optimizer", "optimizer workspace": "optimizer:1", "gradients": "gradients",
+    "gradients added up": "gradients", "gradients in flight": "gradients:1", "autograd's empty gradients": "gradients:2", "KV cache": "cache",
     "saved activations": "activations", "activations": "activations", "logits": "activations:-1", "workspace": "workspace",
     "attention block": "workspace:1", "fragmentation": "framework:1", "framework": "framework", "reserve": "framework",
     "free for KV cache": "cache:3", "unused": "free",

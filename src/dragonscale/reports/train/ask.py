@@ -76,15 +76,17 @@ def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainRep
 
 
 def next_command(asked: TrainAsked, report: TrainReport) -> str:
-    """What to ask next of the first plan: XLA's witness where it can be had, its formulas otherwise."""
+    """What to ask next of the first plan: XLA's witness where there is one, its formulas otherwise; a search after a plan that fails."""
     if not report.plans or asked.question.largest:
         return ""
     best, work = report.plans[0], report.workload
     command = "verify" if best.verifiable and best.feasible else "explain train"
     model = shlex.quote(written(asked.question.model))
-    job = f"--model {model} --on {written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
-    question = asked.question
-    stack = f" --stack {question.stack}" if question.stack != "auto" else ""
+    job = f"--on {written_slice(asked, report)} --batch {work.sequences}seq --seq {work.seq}"
+    stack = f" --stack {asked.question.stack}" if asked.question.stack != "auto" else ""
+    if not best.feasible and asked.plan is not None:
+        return f"dscale train {model} {job}{stack}"
+    job = f"--model {model} {job}"
     return f'dscale {command} "{short_plan(Plan(**best.plan))}" {job}{stack}'
 
 

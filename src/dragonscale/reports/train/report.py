@@ -18,6 +18,11 @@ from dragonscale.training.search import Candidate, Found, Progress, search
 from dragonscale.training.simplicity import CONTEXT_GAIN, SHORT, TIGHT
 from dragonscale.training.space import misfits
 
+HELD = {
+    "reducing": "gradients in flight", "placeholders": "autograd's empty gradients", "update": "optimizer workspace",
+}  # fmt: skip
+"""Parts of memory whose names in the ledger are short for what engineers call them."""
+
 
 def workload_of(job: Job, words: Plan, tokens: float | None) -> TrainWorkload:
     """What is trained, in numbers."""
@@ -48,7 +53,7 @@ def plan_report(
     chip, step = job.slice.chip, first(verdict.seconds)
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
-    memory = [MemoryRow(name, float(size)) for name, size in verdict.ledger.memory.items()]
+    memory = [MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
     full, band = first(verdict.hbm_bytes) > chip.visible, band_of(kind_of(job))
     useful = [] if full or brief else helps(job, plan, verdict)
     peak, own = chip.peak("bf16"), chip.peak(plan.dtype)

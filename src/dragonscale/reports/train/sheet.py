@@ -34,6 +34,8 @@ SEEN = 0.002
 """Terms of a smaller share of the step are left to `--explain`."""
 TIGHT = 0.92
 """Of the memory, beyond which a plan has little to spare."""
+MISMATCH = "the plan is for"
+"""How the problem of a plan begins that is for another number of chips."""
 CONTEXTS = {"gather": "gathered keys and values", "ring": "ring attention", "ulysses": "Ulysses attention"}
 
 
@@ -44,19 +46,32 @@ def train_sheet(report: TrainReport, detail: bool) -> Sheet:
         blocks += [Prose("\n".join(report.notes), "bad")]
         return Sheet((*blocks, *([slices_table(report.slices)] if report.slices else [])))
     first = report.plans[0]
+    if any(one.startswith(MISMATCH) for one in first.problems):
+        # what a plan for other chips would take is no answer to anything
+        return Sheet((*blocks, facts(("given", plan_text(first.plan)), *_problems(first)), *_after(report)))
     blocks += [summary(report, first), time_stack(first, detail), memory_stack(first, detail)]
     if report.measured is not None:
         blocks += [Prose(report.measured.text)]
         blocks += [suspects_table(report.measured)] if report.measured.suspects else []
     blocks += [Verbatim(mesh_drawing(first.plan)), terms_table(first)] if detail else []
     blocks += [plans_table(report)] if len(report.plans) > 1 else []
+    return Sheet((*blocks, *_after(report, detail)))
+
+
+def _after(report: TrainReport, detail: bool = False) -> list[Block]:
+    """What follows the plan: changes, slices, scaling, notes, the next command."""
+    blocks: list[Block] = []
     tables = {"changes": changes_table, "slices": slices_table, "scaling": scaling_table, "batches": batches_table}
     blocks += [make(getattr(report, name)) for name, make in tables.items() if getattr(report, name)]
     blocks += codesign_table(report.codesign) if report.codesign else []
     blocks += [front_table(report)] if detail and report.pareto else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
     command = next_command(report)
-    return Sheet((*blocks, *([Command(command, "Next:")] if command else [])))
+    return [*blocks, *([Command(command, "Next:")] if command else [])]
+
+
+def _problems(first: Any) -> list[tuple[str, str, str]]:
+    return [("cannot run", f"{one}.", "bad") for one in first.problems]
 
 
 def _title(report: TrainReport) -> Title:
@@ -83,7 +98,7 @@ def summary(report: TrainReport, first: Any) -> Facts:
     bound, _, change = first.advice.partition(". What would help, in tokens/s: ")
     return facts(
         ("given" if given else "plan", plan_text(first.plan), "key"),
-        *(("cannot run", f"{one}.", "bad") for one in first.problems),
+        *_problems(first),
         ("split", split_text(first.plan)),
         ("step", step_text(first), "key"),
         ("error", f"{first.band}."),
