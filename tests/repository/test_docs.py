@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,18 @@ def test_examples_run(script: Path, tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr[-2000:]
     assert len(found.stdout) > 200
+
+
+def _listed(nav: object) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    inner = nav.values() if isinstance(nav, dict) else nav
+    assert isinstance(inner, Iterable)
+    return [page for one in inner for page in _listed(one)]
+
+
+def test_the_index_and_the_site_list_every_page_in_one_order() -> None:
+    index = re.findall(r"^\| \[[^\]]+\]\(([\w-]+\.md)\)", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    assert _listed(nav) == ["index.md", *index]
+    assert sorted(["index.md", *index]) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
