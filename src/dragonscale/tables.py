@@ -39,7 +39,10 @@ def check_regular(path: Path, what: str) -> os.stat_result:
     Traceback (most recent call last):
     dragonscale.errors.InputError: Trace '/dev/zero' is a pipe or a device; a plain file is needed.
     """
-    found = path.stat()
+    try:
+        found = path.stat()
+    except ValueError as error:  # a NUL in the name
+        raise InputError(f"{what} {shorten(str(path))} cannot be read: {error}.") from None
     if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
         raise InputError(f"{what} {shorten(str(path))} is a pipe or a device; a plain file is needed.")
     return found

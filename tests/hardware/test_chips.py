@@ -9,7 +9,21 @@ from dragonscale.hardware.catalogue import chip_names, load_chip
 from dragonscale.hardware.chip import Chip, Torus, Tree
 
 TPUS = ["v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"]
-NVIDIA = ["v100", "a100-40gb", "a100", "h100", "h200", "h800", "l40s", "b200", "gb200", "b300", "gb300"]
+NVIDIA = [
+    "v100",
+    "a100-40gb",
+    "a100",
+    "h100",
+    "h200",
+    "h800",
+    "l40s",
+    "b200",
+    "gb200",
+    "b300",
+    "gb300",
+    "rtx4090",
+    "rtx5090",
+]
 AMD = ["mi300x", "mi355x"]
 GPUS = NVIDIA + AMD
 
@@ -254,7 +268,7 @@ def test_gpu_networks(name: str) -> None:
     assert node.latency <= leaf.latency <= spine.latency
     assert node.degree % chip.host_chips == 0
     assert node.reduces == (name in ("h100", "h200", "h800", "b200", "gb200", "b300", "gb300")), "NVSwitch 3 and later"
-    assert leaf.reduces == spine.reduces == (name in NVIDIA and name not in ("v100", "l40s")), (
+    assert leaf.reduces == spine.reduces == (name in NVIDIA and name not in ("v100", "l40s", "rtx4090", "rtx5090")), (
         "InfiniBand HDR and later"
     )
 
@@ -277,4 +291,4 @@ def test_siblings_differ_only_where_they_should() -> None:
 
 def test_prices_of_the_books_serving_chapter() -> None:
     assert [load_chip(name).reading("book").price for name in ("h100", "v5p", "v5e")] == [10.8, 4.2, 1.2]
-    assert {name for name in chip_names() if load_chip(name).price is None} == {"h800"}
+    assert {name for name in chip_names() if load_chip(name).price is None} == {"h800", "rtx4090", "rtx5090"}

@@ -49,9 +49,9 @@ def test_every_engine_has_a_row_that_can_be_read(engine: str) -> None:
 
 # vLLM's, SGLang's, TensorRT-LLM's and tpu-inference's own tables of hardware.
 RUNS = {
-    "vllm": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s mi300x mi355x",
-    "sglang": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s mi300x mi355x",
-    "trtllm": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s",
+    "vllm": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s rtx4090 rtx5090 mi300x mi355x",
+    "sglang": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s rtx4090 rtx5090 mi300x mi355x",
+    "trtllm": "a100 a100-40gb b200 b300 gb200 gb300 h100 h200 h800 l40s rtx4090 rtx5090",
     "vllm-tpu": "v3 v4 v5e v5p v6e tpu7x",
     "generic": " ".join(chip_names()),
 }
@@ -71,7 +71,7 @@ def test_formats_of_a_chip_are_those_of_its_maker() -> None:
             if compute.startswith(dtype)
         }
 
-    blackwell = {"b200", "b300", "gb200", "gb300"}
+    blackwell = {"b200", "b300", "gb200", "gb300", "rtx5090"}
     assert native("nvfp4") == blackwell
     assert native("mxfp4") == blackwell | {"mi355x"}
     assert native("mxfp8") == blackwell | {"mi355x"}

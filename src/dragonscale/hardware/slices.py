@@ -34,8 +34,8 @@ _SPOKEN = re.compile(
 _BY_CORES = ("v2", "v3", "v4", "v5p", "tpu7x")
 """TPUs whose Cloud names count TensorCores, of which a chip has two (Cloud TPU documentation, configurations of v4 and v5p: v5p-8 is
 2x2x1; xpk's list of tpu7x types); names of v5e and v6e count chips."""
-MOST_CHIPS = 10**7
-"""Chips of a slice, at most: fifty times the largest cluster that has been announced."""
+MOST_CHIPS = 2_000_000
+"""Chips of a slice, at most: several times the largest clusters that have been announced."""
 AXIS_NAMES = "XYZ"
 
 

@@ -145,7 +145,7 @@ class KernelTimer:
 
 def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
     """The timer that an expectation uses on a chip."""
-    key = (chip.name, chip.power, tuple(chip.matrix.items()), chip.hbm, tuple(chip.structure.items()))
+    key = (chip.name, chip.like, chip.power, tuple(chip.matrix.items()), chip.hbm, tuple(chip.structure.items()))
     if key not in _PROFILES:
         _PROFILES[key] = _sustained(chip)
     return KernelTimer(_PROFILES[key], dtype, stack, chip.kind == "gpu" and chip.released >= HOPPER)
@@ -162,5 +162,7 @@ def _sustained(chip: Chip) -> KernelProfile:
         measured = load_chip(kernel_profile_for(chip).name)
     except InputError:
         return kernel_profile_for(chip)
-    factor = power_factor(chip, measured)
+    design = load_chip(chip.like) if chip.like else chip
+    # A what-if chip that draws what its base draws reaches the same part of its peaks: it is another design, not another clock.
+    factor = power_factor(design if design.power == chip.power else chip, measured)
     return kernel_profile_for(replace(chip, matrix={name: rate * factor for name, rate in chip.matrix.items()}))

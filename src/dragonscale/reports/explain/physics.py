@@ -130,7 +130,8 @@ def explain_collective(
         formula_line("the book's, to first order", book.lower, values, "s"),
     ]
     # The bandwidth term is V times something, so the two terms meet where V is latency over that.
-    equal = sympy.simplify(sympy.sympify(true.latency) / sympy.sympify(true.bandwidth).subs(v, 1))
+    each = sympy.sympify(true.bandwidth).subs(v, 1)
+    equal = sympy.simplify(sympy.sympify(true.latency) / each) if each != 0 else sympy.Integer(0)
     found = [formula_line("latency = bandwidth at V", equal, values, "bytes")] if equal != 0 else []
     return Explanation(f"{kind} over {', '.join(axes)}", lines, [told(line) for line in found], notes, found)
 
