@@ -46,7 +46,10 @@ def shorten(text: object, limit: int = 60) -> str:
     >>> len(shorten("x" * 10_000)) < 80
     True
     """
-    shown = repr(text)
+    try:
+        shown = repr(text)
+    except ValueError:  # Python does not print integers of thousands of digits
+        shown = "a number of thousands of digits"
     return shown if len(shown) <= limit else f"{shown[: limit - 3]}…{shown[-1]}"
 
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from dragonscale.cli import main
 
@@ -94,34 +92,3 @@ def test_wrong_file_is_refused(name: str, ending: str, tmp_path: Path, capsys: p
     path.write_bytes(FILES[name])
     command = {"config.json": ["models"], "chip.toml": ["chips"], "rows.csv": ["validate", "collectives"]}[ending]
     refused([*command, str(path)], capsys)
-
-
-ANY_TEXT = st.text(max_size=60)
-NOTATION = st.text(alphabet="ABIJKXY_[]{}@,->·*= 0123456789bf16U:", max_size=40)
-COMMANDS = {
-    "roofline": lambda text: ["roofline", text, "--on", "v5e"],
-    "on": lambda text: ["collective", "all_gather", "1MB", "--on", text],
-    "shard": lambda text: ["shard", text, "--mesh", "X=2,Y=4"],
-    "mesh": lambda text: ["shard", MATMUL, "--mesh", text],
-    "sizes": lambda text: ["shard", MATMUL, "--mesh", "X=2", "--sizes", text],
-    "bytes": lambda text: ["collective", "all_gather", text, "--on", "v5e:4x4"],
-    "axis": lambda text: ["collective", "all_gather", "1MB", "--on", "v5e:4x4", "--axis", text],
-    "chip": lambda text: ["chips", text],
-    "model": lambda text: ["models", text],
-    "explain": lambda text: ["explain", "roofline", text, "--on", "v5e"],
-}
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_fuzzed_input_is_answered_or_refused(
-    name: str, data: st.DataObject, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = data.draw(NOTATION if name in ("roofline", "shard", "explain") else st.one_of(ANY_TEXT, NOTATION))
-    code = main(COMMANDS[name](text))
-    printed = capsys.readouterr()
-    assert code in (0, 2)
-    if code == 2:
-        assert printed.err.count("dscale: ") == 1
-    assert "Traceback" not in printed.err

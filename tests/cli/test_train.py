@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from dragonscale.cli import main
 
@@ -251,44 +249,6 @@ def test_wrong_input_is_one_sentence(name: str, capsys: pytest.CaptureFixture[st
     assert expected in told.err
     assert told.err.count("dscale: ") == 1
     assert "Traceback" not in told.err
-
-
-FLAGS = (
-    "--on",
-    "--batch",
-    "--seq",
-    "--tokens",
-    "--plan",
-    "--fix",
-    "--remat",
-    "--dtype",
-    "--stack",
-    "--rank",
-    "--largest",
-)
-WORDS = st.one_of(
-    st.text(max_size=30),
-    st.text(alphabet="0123456789MkGTi.e-+seq,=|", max_size=12),
-    st.sampled_from(["fsdp=16", "tensor=16", "fsdp=4,tensor=4,remat=none", "pipe=99,fsdp=1", "zero=9", "chinchilla"]),
-)
-
-
-@pytest.mark.parametrize("flag", FLAGS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=WORDS)
-def test_fuzzed_flags_are_answered_or_refused(flag: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    given_flags = {"--on": "h100:16", "--batch": "64seq", "--seq": "1024", "--plan": "fsdp=16"} | {flag: text}
-    if flag == "--on" and text.strip().lower() in ("any", "all"):
-        return
-    if flag in ("--fix", "--remat", "--dtype"):
-        given_flags |= {"--on": "h100:2", "--plan": ""}
-    alone = ["--alone"] if given_flags["--plan"] else []
-    code = main(["train", "llama3-8b", *(f"{name}={value}" for name, value in given_flags.items() if value), *alone])
-    told = capsys.readouterr()
-    assert code in (0, 2, 3)
-    assert "Traceback" not in told.err
-    if code == 2:
-        assert told.err.count("dscale: ") == 1
 
 
 def test_skewed_routing_is_slower(capsys: pytest.CaptureFixture[str]) -> None:

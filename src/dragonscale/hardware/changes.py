@@ -1,8 +1,9 @@
-"""What if the chip were another? `hbm=1.5x`, `nvlink=2x`, `flops=1PFLOP/s`: changes to a chip's numbers, by short names.
+"""What if the chip were another? `hbm=1.5x`, `nvlink=2x`, `flops=1PFLOP/s`: its numbers changed.
 
-A change is a factor, or a value with its unit. It may stand after a chip wherever one is named, so that every question can be
-asked of a chip that does not exist: `h100+nvlink=2x:64`. The changed chip is called what was written, so it can be saved, read
-back and compared with the one it starts from, whose software and measured efficiencies it has.
+A change is a factor, or a value with its unit. It may stand after a chip wherever one is named, so
+that every question can be asked of a chip that does not exist: `h100+nvlink=2x:64`. The changed chip
+is called what was written, so it can be saved, read back and compared with the one it starts from,
+whose software and measured efficiencies it has.
 
 >>> from dragonscale.hardware.catalogue import load_chip
 >>> faster = changed_chip(load_chip("h100"), "hbm=2x", "nvlink=900GB/s")
@@ -12,20 +13,22 @@ back and compared with the one it starts from, whose software and measured effic
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware.chip import Chip, Torus
 from dragonscale.units import parse
 
-KNOBS = {
-    "flops": "rates of the matrix and vector units", "hbm": "bandwidth of the main memory", "hbm_capacity": "bytes of the main memory",
-    "ici": "bandwidth of a link of a torus", "nvlink": "bandwidth within a node", "network": "bandwidth above the node",
-    "dcn": "bandwidth between pods", "pcie": "bandwidth to the host", "latency": "of every link", "price": "of an hour", "power": "in watts",
-}  # fmt: skip
-"""What can be changed, and what it means."""
+KNOBS = (
+    "flops", "hbm", "hbm_capacity", "ici", "nvlink", "network", "dcn", "pcie", "latency", "price", "power",
+)  # fmt: skip
+"""What can be changed: rates of the matrix and vector units; bandwidth and bytes of the main memory;
+bandwidths of a torus's link, within a node, above it, between pods and to the host; the latency of every
+link; dollars an hour; watts. A fact's own path (`memory.l2.bandwidth`) works too."""
 _SAME = {
-    "hbm_bandwidth": "hbm", "memory": "hbm_capacity", "capacity": "hbm_capacity", "ib": "network", "infiniband": "network",
-    "compute": "flops", "bf16": "matrix.bf16", "fp8": "matrix.fp8", "fp4": "matrix.fp4", "int8": "matrix.int8",
+    "hbm_bandwidth": "hbm", "memory": "hbm_capacity", "capacity": "hbm_capacity", "ib": "network",
+    "infiniband": "network", "compute": "flops", "bf16": "matrix.bf16", "fp8": "matrix.fp8",
+    "fp4": "matrix.fp4", "int8": "matrix.int8",
 }  # fmt: skip
 _CHANGES = re.compile(r"(?P<chip>[^+]*(?:\+[^+=]*)*?)(?P<changes>(?:\+[^+=]*=[^+]*)+)")
 _FACTOR = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*[xX×]")
@@ -42,24 +45,26 @@ def split_changes(text: str) -> tuple[str, tuple[str, ...]]:
     return (match["chip"], tuple(match["changes"][1:].split("+"))) if match else (text, ())
 
 
-def with_changes(slices: str, changes: tuple[str, ...]) -> str:
-    """Chips and slices as they are written, each with the changes after its chip.
+def with_changes(on: Any, changes: str) -> Any:
+    """A chip, a slice, or several as they are written, each with the changes after its chip; changes have commas between.
 
-    >>> with_changes("h100:8, v5e", ("hbm=2x",))
-    'h100+hbm=2x:8,v5e+hbm=2x'
+    >>> with_changes("h100:8, v5e", "hbm=2x,flops=2x")
+    'h100+hbm=2x+flops=2x:8,v5e+hbm=2x+flops=2x'
     """
-    parts = [one.strip() for change in changes for one in change.split(",") if one.strip()]
+    parts = [one.strip() for one in changes.split(",") if one.strip()]
     if not parts:
-        return slices
-    for part in parts:
-        read_change(part)
-    written = "".join(f"+{part}" for part in parts)
-    found = []
-    for one in slices.split(","):
-        chip, colon, topology = (
-            one.strip().rpartition(":") if re.search(r":[\dx*]+$", one.strip()) else (one.strip(), "", "")
-        )
-        found.append(f"{chip}{written}{colon}{topology}")
+        return on
+    if isinstance(on, Chip):
+        return changed_chip(on, *parts)
+    if not isinstance(on, str):  # a slice
+        return replace(on, chip=changed_chip(on.chip, *parts))
+    if on.strip().lower() in ("", "any", "all"):
+        raise InputError(f"--set changes chips that are named, and --on is {on.strip()!r}; write e.g. --on h100:8.")
+    added = "".join("+{}={}".format(*read_change(part)) for part in parts)
+    found: list[str] = []
+    for one in (one.strip() for one in on.split(",")):
+        sized = re.fullmatch(r"(?P<chip>.*?)(?P<topology>:[0-9xX×*]+|\*[0-9]+)", one)
+        found.append(f"{sized['chip']}{added}{sized['topology']}" if sized else one + added)
     return ",".join(found)
 
 

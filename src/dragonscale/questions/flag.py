@@ -239,6 +239,10 @@ ON = Thing(
     "A slice: v5p:8x16x16, h100:4096, 8xh100, v6e-256, v5p:16x20x28*4 (four pods), mychip.toml:4x4.",
     value="SLICE", group=WHERE, offers="slices",
 )  # fmt: skip
+SET = Several(
+    "What if the chip were another: hbm=1.5x, nvlink=2x, flops=2x, network=800GB/s, hbm_capacity, ici, dcn, pcie, price …",
+    default="", value="NAME=VALUE", group=WHERE,
+)  # fmt: skip
 PRICE = Text("What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h.", default="", value="$/H", group=WHERE)
 TRAIN_BATCH = Text("Tokens of a step (4M), or sequences (512seq).", value="TOKENS|SEQS")
 SEQ = Text("Tokens of a sequence (8192, 32k).", value="TOKENS")

@@ -12,6 +12,7 @@ from dragonscale.questions.flag import (
     PLAN,
     PRICE,
     SEQ,
+    SET,
     SHOW,
     STACK,
     TRAIN_BATCH,
@@ -49,6 +50,7 @@ class TrainQuestion:
     capacity: Real = Real(
         "Room of an expert over its even share of tokens, beyond which they are dropped (0: none are).", default=0.0
     )
+    set: Several = SET
     price: Text = PRICE
     deadline: Text = Text(
         "With a chip alone or 'any': the time a run (with --tokens) or a step may take.",

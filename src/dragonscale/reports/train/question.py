@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target
+from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target, with_changes
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
@@ -67,7 +67,9 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     question, told = filled(question)
     named = with_assumed(question.model, question.assume, question.family)
-    question = replace(question, stack=question.stack.strip().lower(), model=named)
+    question = replace(
+        question, stack=question.stack.strip().lower(), model=named, on=with_changes(question.on, question.set), set=""
+    )
     model = load_model(question.model)
     targets, everywhere = read_targets(question.on)
     priced, strange = priced_targets(question.price, targets.values())

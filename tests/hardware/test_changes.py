@@ -1,0 +1,108 @@
+"""What-if chips: written after a chip's name, by a flag or in a file that starts from another."""
+
+from pathlib import Path
+
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.hardware import Slice, Tree, load_chip, parse_slice, with_changes
+from dragonscale.kernels import kernel_profile_for, matmul_seconds
+from dragonscale.models import load_model
+from dragonscale.training.evaluation import judge_one, make_job
+from dragonscale.training.plan import parse_plan
+
+
+def test_a_changed_slice_is_read_back_from_its_name() -> None:
+    piece = parse_slice("8xH100+HBM=1.5x+nvlink=2x")
+    assert str(piece) == "h100+hbm=1.5x+nvlink=2x:8"
+    assert parse_slice(str(piece)).chip == piece.chip
+    assert piece.chip.hbm.bandwidth == 1.5 * load_chip("h100").hbm.bandwidth
+    assert piece.chip.hbm.capacity == load_chip("h100").hbm.capacity
+
+
+@pytest.mark.parametrize("change", ["flops=2x", "hbm=2x", "nvlink=2x", "network=2x", "latency=0.5x", "bf16=2x"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_better_hardware_is_never_slower(change: str, dtype: str) -> None:
+    plan, model = parse_plan(f"fsdp8 tp2 dtype={dtype}"), load_model("llama3-8b")
+    before, after = (
+        judge_one(make_job(model, parse_slice(on), 64, 4096, "megatron", dtype), plan).seconds
+        for on in ("b200:16", with_changes("b200:16", change))
+    )
+    assert float(after) <= float(before) * (1 + 1e-9)
+
+
+def test_twice_the_flops_are_twice_as_fast_where_nothing_else_binds() -> None:
+    each = [
+        matmul_seconds(8192, 8192, 8192, "bf16", kernel_profile_for(load_chip(name)))
+        for name in ("h100", "h100+flops=2x")
+    ]
+    assert each[0] / each[1] == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_file_that_changes_nothing_is_its_base(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('base = "h100"\nname = "own"\n')
+    plan, model = parse_plan("fsdp8"), load_model("llama3-8b")
+    own, base = (judge_one(make_job(model, parse_slice(on), 64, 1024), plan).seconds for on in (f"{file}:8", "h100:8"))
+    assert own == base
+
+
+def test_a_file_changes_one_tier_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('base = "h100"\nname = "own"\n[[levels]]\nname = "node"\nbandwidth = "900GB/s"\n')
+    own, base = load_chip(str(file)).network, load_chip("h100").network
+    assert isinstance(own, Tree)
+    assert isinstance(base, Tree)
+    assert own.levels[0].bandwidth == 2 * base.levels[0].bandwidth
+    assert own.levels[0].degree == base.levels[0].degree
+    assert own.levels[1:] == base.levels[1:]
+
+
+WRONG = {
+    "unknown": ("h100+nvlnk=2x:8", "did you mean 'nvlink'"),
+    "no value": ("h100+hbm=:8", "NAME=VALUE"),
+    "nothing": ("h100+hbm=0x:8", "factor"),
+    "not a number": ("h100+hbm=nan:8", "not a number"),
+    "another dimension": ("h100+hbm=5s:8", "bandwidth"),
+    "twice": ("h100+hbm=2x+hbm=2x:8", "twice"),
+    "not there": ("h100+ici=2x:8", "has no ici"),
+    "too many chips": ("h100:8000000000000", "more than"),
+    "no chip": ("h100:00", "at least one chip"),
+    "odd cores": ("v5p-7", "even"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_changes_and_slices_are_refused(name: str) -> None:
+    text, says = WRONG[name]
+    with pytest.raises(InputError, match=says):
+        parse_slice(text)
+
+
+READ = {"8xh100": "h100:8", "H100x8": "h100:8", "v6e-256": "v6e:16x16", "v5p-8": "v5p:2x2x1", "v4-8": "v4:2x2x1",
+        "v5litepod-16": "v5e:4x4", "tpu7x-128": "tpu7x:4x4x4", "V5E:4X4": "v5e:4x4", "h100:0000000008": "h100:8"}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", READ)
+def test_slices_are_read_as_people_write_them(text: str) -> None:
+    assert str(parse_slice(text)) == READ[text]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("memory.hbm]\nbandwidth", '"0GB/s"'), ("memory.hbm]\ncapacity", "[1.0, 2.0]"), ("matrix]\nbf16", '"0TFLOP/s"'),
+        ("matrix]\nbf16", '"1e308EFLOP/s"'), ("[levels]]\nname = \"node\"\ndegree", "-8"), ("host]\nchips", "0"),
+    ],
+)  # fmt: skip
+def test_numbers_of_a_chip_file_are_checked(field: str, value: str, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(f'base = "h100"\nname = "own"\n[{field} = {value}\n')
+    with pytest.raises(InputError):
+        load_chip(str(file))
+
+
+def test_a_slice_as_an_object_is_changed_too() -> None:
+    piece = with_changes(parse_slice("h100:8"), "hbm=2x")
+    assert isinstance(piece, Slice)
+    assert str(piece) == "h100+hbm=2x:8"
