@@ -67,15 +67,15 @@ def _simulate(kind: str) -> Chart:
 
 def _roofline() -> Chart:
     from dragonscale.reports.charts.roofline import draw
-    from dragonscale.reports.roofline import roofline_report
+    from dragonscale.reports.roofline.report import roofline_report
 
     chip = load_chip("v5e")
     return draw("", chip, roofline_report("bf16[B,8192] @ bf16[8192,28672]", chip))
 
 
 def _collective() -> Chart:
-    from dragonscale.reports import collective as reports
     from dragonscale.reports.charts.collective import draw
+    from dragonscale.reports.collective import report as reports
 
     chip, piece = parse_target("v5e:8x16")
     mesh = reports.collective_mesh(chip, piece, None)
@@ -86,7 +86,7 @@ def _collective() -> Chart:
 
 def _shard(kind: str) -> Chart:
     from dragonscale.reports.charts.shard import draw
-    from dragonscale.reports.shard import shard_report
+    from dragonscale.reports.shard.report import shard_report
     from dragonscale.sharding.mesh import make_mesh
 
     mesh = make_mesh({"X": 4, "Y": 8}, load_chip("v5p"), None)
@@ -96,7 +96,7 @@ def _shard(kind: str) -> Chart:
 
 def _chips() -> Chart:
     from dragonscale.reports.charts.chips import draw
-    from dragonscale.reports.chips import chips_report
+    from dragonscale.reports.chips.report import chips_report
 
     return draw("roofs", None, chips_report())
 

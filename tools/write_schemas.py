@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
-from dragonscale.reports.chips import ChipReport
-from dragonscale.reports.collective import CollectiveReport
+from dragonscale.reports.chips.report import ChipReport
+from dragonscale.reports.collective.report import CollectiveReport
 from dragonscale.reports.estimate.records import EstimateReport
 from dragonscale.reports.explain.formulas import Explanation
 from dragonscale.reports.models.records import ModelReport
-from dragonscale.reports.roofline import RooflineReport
+from dragonscale.reports.roofline.report import RooflineReport
 from dragonscale.reports.serve.records import ServeReport
-from dragonscale.reports.shard import ShardReport
+from dragonscale.reports.shard.report import ShardReport
 from dragonscale.reports.simulate.records import SimulateReport
 from dragonscale.reports.sweep.records import SweepReport
 from dragonscale.reports.train.records import TrainReport

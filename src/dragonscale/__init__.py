@@ -14,6 +14,11 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.library.estimate import estimate as estimate
     from dragonscale.library.model import model as model
     from dragonscale.library.sweep import sweep as sweep
+    from dragonscale.library.chips import chips as chips
+    from dragonscale.library.collective import collective as collective
+    from dragonscale.library.explain import explain as explain
+    from dragonscale.library.roofline import roofline as roofline
+    from dragonscale.library.shard import shard as shard
     from dragonscale.library.train import train as train
     from dragonscale.library.verify import verify as verify
 
@@ -23,6 +28,11 @@ _HOMES = {
     "dragonscale.library.sweep": ("sweep",),
     "dragonscale.library.train": ("train",),
     "dragonscale.library.verify": ("verify",),
+    "dragonscale.library.roofline": ("roofline",),
+    "dragonscale.library.shard": ("shard",),
+    "dragonscale.library.collective": ("collective",),
+    "dragonscale.library.explain": ("explain",),
+    "dragonscale.library.chips": ("chips",),
     "dragonscale.errors": ("InputError",),
     "dragonscale.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),
     "dragonscale.notation": ("Array", "Einsum", "parse_array", "parse_chain", "parse_einsum"),

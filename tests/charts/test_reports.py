@@ -12,14 +12,14 @@ from dragonscale.evidence.verify.records import AxisLine, VerifyLine, VerifyRepo
 from dragonscale.evidence.verify.request import Request
 from dragonscale.hardware import load_chip, parse_target
 from dragonscale.models import load_model
-from dragonscale.reports import collective as collectives
 from dragonscale.reports.charts import chips, collective, models, roofline, shard, validate
-from dragonscale.reports.chips import chips_report
+from dragonscale.reports.chips.report import chips_report
+from dragonscale.reports.collective import report as collectives
 from dragonscale.reports.explain import charts as explained
 from dragonscale.reports.explain.physics import explain_roofline
-from dragonscale.reports.models import model_report
-from dragonscale.reports.roofline import roofline_report
-from dragonscale.reports.shard import shard_report
+from dragonscale.reports.models.report import model_report
+from dragonscale.reports.roofline.report import roofline_report
+from dragonscale.reports.shard.report import shard_report
 from dragonscale.reports.sweep.charts import sweep_chart
 from dragonscale.reports.verify import charts as verified
 from dragonscale.sharding.mesh import make_mesh

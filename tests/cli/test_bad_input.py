@@ -11,7 +11,7 @@ MATMUL = "A[I_X, J] @ B[J, K] -> C[I_X, K]"
 WRONG = {
     "unknown command": (["rooflin"], "rooflin"),
     "unknown flag": (["chips", "--jsn"], "--jsn"),
-    "missing argument": (["roofline"], "EXPRESSION"),
+    "missing argument": (["roofline"], "EXPR is missing"),
     "unknown chip": (["chips", "v5x"], "There is no chip 'v5x'; did you mean 'v5"),
     "unknown source": (["chips", "v5e", "--source", "boook"], "did you mean 'book'"),
     "unknown model": (["models", "lama3-70b"], "did you mean"),

@@ -59,6 +59,11 @@ def _run(arguments: list[str]) -> int:
             return old.run(arguments)
         if arguments[0] in later.COMMANDS:
             raise InputError(later.COMMANDS[arguments[0]])
+        kinds = [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{arguments[0]} ")]
+        if kinds and (not rest[1:] or rest[1] in HELP):
+            return _help(arguments[:1])
+        if kinds:
+            raise unknown(f"`dscale {arguments[0]}` of", rest[1], kinds)
         raise unknown("command", arguments[0], sorted({name.split()[0] for name in COMMANDS} | set(old.NAMES)))
     if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
         return _help(command.name.split())
@@ -94,13 +99,18 @@ def find_command(arguments: Sequence[str]) -> tuple[Command | None, list[str]]:
 
 
 def _help(arguments: Sequence[str]) -> int:
-    from dragonscale.cli.help import command_help, overview
+    from dragonscale.cli.help import FAMILIES, command_help, family_help, overview
     from dragonscale.sheets.colour import wants_colour
     from dragonscale.sheets.terminal import width_of
 
     width, colour = width_of(), wants_colour("auto")
     command, _ = find_command(arguments) if arguments else (None, [])
-    print(command_help(command, width, colour) if command else overview(width, colour))
+    family = arguments[0] if arguments and arguments[0] in FAMILIES else ""
+    several = family and any(name.startswith(f"{family} ") for name in COMMANDS)
+    if command is None and several:
+        print(family_help(family, width, colour))
+    else:
+        print(command_help(command, width, colour) if command else overview(width, colour))
     return 0
 
 

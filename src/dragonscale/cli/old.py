@@ -5,26 +5,20 @@ import functools
 import cyclopts
 from cyclopts import App, Parameter
 
+from dragonscale.cli import run as run_plan
 from dragonscale.cli import (
-    chips,
-    collective,
-    explain,
-    roofline,
     serve,
-    shard,
     simulate,
     validate,
 )
-from dragonscale.cli import run as run_plan
 from dragonscale.cli.flags import read_flag
 from dragonscale.errors import InputError
 from dragonscale.hardware.changes import with_changes
 
 ALONE = {
-    "chips": chips.run, "roofline": roofline.run, "shard": shard.run, "collective": collective.run,
     "serve": serve.run, "simulate": simulate.run,
 }  # fmt: skip
-FAMILIES = {"explain": explain.build, "validate": validate.build, "run": run_plan.build}
+FAMILIES = {"validate": validate.build, "run": run_plan.build}
 NAMES = (*ALONE, *FAMILIES)
 
 

@@ -79,15 +79,22 @@ def _block(one: Block, width: int, colour: bool) -> str:
 
 
 def wrapped(text: str, width: int, start: str = "", indent: str = "") -> str:
-    """Prose of at most the width, and never so wide that it cannot be read; its own line breaks are kept."""
+    """Prose of at most the width, and never so wide that it cannot be read; its own line breaks are kept, and
+    what a line goes on with is set in further than the line."""
     lines = [
         textwrap.fill(
-            line, min(width, READABLE), initial_indent=start if not place else indent, subsequent_indent=indent,
-            break_long_words=False, break_on_hyphens=False,
+            line, min(width, READABLE), initial_indent=start if not place else indent,
+            subsequent_indent=indent + _further(line), break_long_words=False, break_on_hyphens=False,
         )
         for place, line in enumerate(text.split("\n"))
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _further(line: str) -> str:
+    """Where a line that is set in goes on."""
+    inward = len(line) - len(line.lstrip())
+    return " " * (inward + 2) if inward else ""
 
 
 def _fact(label: str, text: str, tone: str, room: int, width: int, colour: bool) -> str:

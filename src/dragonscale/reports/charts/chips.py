@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dragonscale.charts import Bar, Chart, Roof, bars, roofline_chart
 from dragonscale.charts.amounts import amount
 from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
-from dragonscale.reports.chips import ChipReport
+from dragonscale.reports.chips.report import ChipReport, ChipsReport
 
 KINDS = ("roofs", "flops", "hbm", "bandwidth")
 MOST = 8
@@ -14,10 +14,10 @@ ALIKE = 1.13
 """Roofs within this factor are drawn as one."""
 
 
-def draw(kind: str, asked: object, report: ChipReport | Sequence[ChipReport]) -> Chart:  # noqa: ARG001
+def draw(kind: str, asked: object, report: ChipReport | ChipsReport) -> Chart:  # noqa: ARG001
     """One chip or all of them."""
     wanted = chosen_kind(kind, KINDS)
-    chips = [report] if isinstance(report, ChipReport) else list(report)
+    chips = [report] if isinstance(report, ChipReport) else report.chips
     if not chips:
         raise nothing_to_draw("no chip is named")
     if wanted == "roofs":

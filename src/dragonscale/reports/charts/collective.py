@@ -7,7 +7,7 @@ from dragonscale.charts import Chart, Mark, Rule, Series, line_chart
 from dragonscale.charts.amounts import amount
 from dragonscale.charts.axes import log_axis
 from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
-from dragonscale.reports.collective import CollectiveReport
+from dragonscale.reports.collective.report import CollectiveReport
 
 KINDS = ("size",)
 _NAMES = {"bound": "lower bound", "bandwidth": "bandwidth alone", "latency": "latency alone"}

@@ -4,7 +4,7 @@ from dragonscale.charts import Chart, Op, Roof, roofline_chart
 from dragonscale.charts.amounts import amount
 from dragonscale.hardware import Chip
 from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
-from dragonscale.reports.roofline import RooflineReport, chart_points
+from dragonscale.reports.roofline.report import RooflineReport, chart_points
 
 KINDS = ("roofline",)
 

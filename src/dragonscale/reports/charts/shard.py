@@ -3,7 +3,7 @@
 from dragonscale.charts import Bar, Chart, MeshAxis, Move, bars, mesh_chart
 from dragonscale.charts.theme import SERIES
 from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
-from dragonscale.reports.shard import MoveRow, ShardReport, StrategyRow
+from dragonscale.reports.shard.report import MoveRow, ShardReport, StrategyRow
 
 KINDS = ("bars", "mesh")
 AXES = ("tensor", "fsdp", "data", "context", "expert", "pipe")

@@ -5,11 +5,14 @@ never disagree with it. Rates stay letters (`C`, `W`, `W_leaf`), so that a formu
 """
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import sympy
 
+from dragonscale.errors import unknown
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
 from dragonscale.units import render
 
 LONGEST = 10**5
@@ -25,16 +28,41 @@ class FormulaLine(msgspec.Struct):
     value: str
     value_si: float | None = None
     unit: str = ""
+    sides: str = ""
+    """Of a crossover, what binds on either side of it."""
 
 
-class Explanation(msgspec.Struct):
+class Explanation(Record):
     """Formulas, the crossovers in words and (`solutions`) in numbers, and notes."""
+
+    ROWS: ClassVar[str] = "lines"
+    CHARTS: ClassVar[tuple[str, ...]] = ("times",)
 
     subject: str
     lines: list[FormulaLine]
     crossovers: list[str]
     notes: list[str]
     solutions: list[FormulaLine] = []
+
+    def __getitem__(self, name: str) -> FormulaLine:
+        """A line, or what was solved for, by its name."""
+        every = {line.name: line for line in (*self.lines, *self.solutions)}
+        if name not in every:
+            raise unknown("line of this explanation called", name, every)
+        return every[name]
+
+    def headline(self) -> str:
+        return f"{self.subject}: {len(self.lines)} formulas"
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - an explanation is all detail
+        from dragonscale.reports.explain.sheet import explanation_sheet
+
+        return explanation_sheet(self)
+
+    def draw(self, kind: str) -> Any:
+        from dragonscale.reports.explain.charts import draw
+
+        return draw(kind, None, self)
 
 
 def formula_text(expression: Any) -> str:
@@ -86,4 +114,5 @@ def formula_line(name: str, formula: Any, values: dict[Any, float], dimension: s
 def told(line: FormulaLine) -> str:
     """A solution as a sentence: what it is, its formula, its value."""
     shown = "" if line.value_si is None else f" = {line.value if line.unit != 'count' else f'{line.value_si:,.6g}'}"
+    shown += f" ({line.sides})" if line.sides else ""
     return f"{line.name} = {line.formula}{shown}" if line.formula != line.value else f"{line.name}{shown}"

@@ -14,9 +14,9 @@ from dragonscale.models.program import Section
 from dragonscale.models.transformer import Transformer
 from dragonscale.notation import parse_chain
 from dragonscale.numbers import Number, maximum
-from dragonscale.reports.collective import check_options
+from dragonscale.reports.collective.report import check_options
 from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, tidy, told, value_of
-from dragonscale.reports.roofline import open_sizes, prepare
+from dragonscale.reports.roofline.report import open_sizes, prepare
 from dragonscale.rooflines import compute_dtype, solve_equal, symbol
 from dragonscale.rooflines.expression import parse_operation
 from dragonscale.sharding.chain import PlannedEinsum, collectives, passes
@@ -71,8 +71,23 @@ def _crossings(what: str, math: Any, other: Any, letters: dict[str, Any], values
         for solution in solve_equal(first, second, letter):
             number = value_of(solution, values)
             if number is None or number > 0:
-                found.append(formula_line(f"{what} at {name}", tidy(solution), values, "count"))
+                line = formula_line(f"{what} at {name}", tidy(solution), values, "count")
+                line.sides = _sides(what, math, other, values | {letter: number}, letter) if number else ""
+                found.append(line)
     return found
+
+
+def _sides(what: str, math: Any, other: Any, values: Values, letter: Any) -> str:
+    """Which of the two binds below a crossover and which above, where everything else is a number."""
+    first, second = what.split(" = ")
+    names: list[str] = []
+    for nudge in (0.999, 1.001):
+        near = values | {letter: values[letter] * nudge}
+        times = value_of(math, near), value_of(other, near)
+        if times[0] is None or times[1] is None:
+            return ""
+        names.append(first if times[0] > times[1] else second)
+    return f"{names[0]} binds below, {names[1]} above" if names[0] != names[1] else ""
 
 
 def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tuple[Group, Values, list[str]]:

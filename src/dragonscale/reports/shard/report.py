@@ -4,7 +4,7 @@ A strategy asks three resources for time: the matrix unit, HBM and the network. 
 named. Collectives are counted exactly, as `dscale collective` does; the book's first-order figure stands beside.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -12,12 +12,14 @@ from dragonscale.collectives import BOOK, EXACT, collective_time, wire_bytes
 from dragonscale.errors import InputError
 from dragonscale.notation import parse_chain
 from dragonscale.numbers import Number, is_symbolic
-from dragonscale.reports.roofline import prepare
+from dragonscale.reports.record import Record
+from dragonscale.reports.roofline.report import prepare
 from dragonscale.sharding.algebra import Strategy, book_case
 from dragonscale.sharding.chain import PlannedEinsum, collectives, passes
 from dragonscale.sharding.layout import local_bytes, local_shape, replicated_over, total_bytes
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.reshard import Step
+from dragonscale.sheets.sheet import Sheet
 
 Value = float | str
 """A number, or a formula while sizes are open."""
@@ -77,7 +79,13 @@ class LineReport(msgspec.Struct):
     strategies: list[StrategyRow]
 
 
-class ShardReport(msgspec.Struct):
+class ShardReport(Record):
+    """Every einsum of the expression, forward and backward, with its ways."""
+
+    ROWS: ClassVar[str] = "forward_collectives"
+    CHARTS: ClassVar[tuple[str, ...]] = ("bars", "mesh")
+
+    expression: str
     mesh: dict[str, int]
     on: str
     sizes: dict[str, int]
@@ -87,6 +95,24 @@ class ShardReport(msgspec.Struct):
     forward_collectives: list[MoveRow]
     backward_collectives: list[MoveRow]
     advice: str
+
+    @property
+    def best(self) -> list[StrategyRow]:
+        """The cheapest way of each einsum of the forward pass."""
+        return [line.strategies[0] for line in self.forward]
+
+    def headline(self) -> str:
+        return f"{self.expression}: {self.advice}"
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - `alternatives` says how much is shown
+        from dragonscale.reports.shard.sheet import shard_sheet
+
+        return shard_sheet(self)
+
+    def draw(self, kind: str) -> Any:
+        from dragonscale.reports.charts.shard import draw
+
+        return draw(kind, None, self)
 
 
 def shown(value: Number) -> Value:
@@ -113,7 +139,7 @@ def shard_report(
     there, back = passes(parse_chain(expression), all_sizes, mesh, EXACT)
     forward = [line_report(planned, all_sizes, mesh, most) for planned in there]
     return ShardReport(
-        mesh={name: int(size) for name, size in mesh.axes.items()}, on=on,
+        expression=str(line), mesh={name: int(size) for name, size in mesh.axes.items()}, on=on,
         sizes={name: int(size) for name, size in all_sizes.items() if name not in free}, free=free, forward=forward,
         backward=[line_report(planned, all_sizes, mesh, most) for planned in back],
         forward_collectives=_pass(there, all_sizes, mesh), backward_collectives=_pass(back, all_sizes, mesh),

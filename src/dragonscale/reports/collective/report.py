@@ -5,6 +5,7 @@ ring the answer is hops and what each link carries; under switches it is a time 
 """
 
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -16,7 +17,9 @@ from dragonscale.collectives.ring import all_to_all_piece, all_to_all_sends, hop
 from dragonscale.collectives.tiers import switch_traffic, tier_seconds
 from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip, Slice, Torus
+from dragonscale.reports.record import Record
 from dragonscale.sharding.mesh import Mesh, make_mesh, natural_mesh
+from dragonscale.sheets.sheet import Sheet
 from dragonscale.units import render
 
 SHORT = {
@@ -50,7 +53,11 @@ class TierFacts(msgspec.Struct):
     egress_bytes: float
 
 
-class CollectiveReport(msgspec.Struct):
+class CollectiveReport(Record):
+    """The bounds, the book's first-order time, what is expected, and what goes on inside."""
+
+    CHARTS: ClassVar[tuple[str, ...]] = ("size",)
+
     collective: str
     on: str
     mesh: dict[str, int]
@@ -58,6 +65,7 @@ class CollectiveReport(msgspec.Struct):
     chips: int
     bytes: float
     filled: float
+    in_network: bool
     wire_bytes_per_chip: float
     bandwidth_s: float
     latency_s: float
@@ -73,6 +81,21 @@ class CollectiveReport(msgspec.Struct):
     ring: RingFacts | None
     tiers: list[TierFacts]
     advice: str
+
+    def headline(self) -> str:
+        size, axes = render(self.bytes, "bytes"), ", ".join(self.axes)
+        return f"{self.collective} of {size} over {axes} on {self.on}: {render(self.lower_s, 's')} at best"
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
+        from dragonscale.reports.collective.sheet import collective_sheet
+
+        return collective_sheet(self)
+
+    def draw(self, kind: str) -> Any:
+        from dragonscale.reports.charts.collective import draw
+
+        asked = self.asked
+        return draw(kind, size_sweep(asked.kind, asked.axes, asked.mesh, asked.options), self)
 
 
 def find_kind(name: str) -> str:
@@ -129,7 +152,7 @@ def collective_report(
     lower, tiers = float(true.lower), _tier_facts(kind, volume, group, options)
     report = CollectiveReport(
         collective=kind, on=on, mesh={name: int(length) for name, length in mesh.axes.items()}, axes=list(axes),
-        chips=int(size), bytes=volume, filled=float(options.filled),
+        chips=int(size), bytes=volume, filled=float(options.filled), in_network=options.in_network,
         wire_bytes_per_chip=float(sent_bytes(kind, volume, group, options)), bandwidth_s=float(true.bandwidth),
         latency_s=float(true.latency), lower_s=lower, upper_s=float(true.upper),
         book_s=float(collective_time(kind, volume, group, replace(options, exact=False)).lower), regime=true.regime,

@@ -7,6 +7,9 @@ import msgspec
 from dragonscale.hardware import Slice, Torus, Tree, axis_diameter
 from dragonscale.hardware.fat_tree import FatTree, fat_tree, node_tier, switch_for
 from dragonscale.hardware.slices import AXIS_NAMES
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
+from dragonscale.units import render
 
 
 class AxisRow(msgspec.Struct):
@@ -34,7 +37,9 @@ class TierRow(msgspec.Struct):
     switches: int | None
 
 
-class SliceReport(msgspec.Struct):
+class SliceReport(Record):
+    """A slice: its chips and hosts, its axes or tiers, and its totals."""
+
     slice: str
     chip: str
     chips: int
@@ -55,6 +60,14 @@ class SliceReport(msgspec.Struct):
     bisection_bytes_per_s: float
     price_usd_per_h: float | None
     power_w: float | None
+
+    def headline(self) -> str:
+        return f"{self.slice}: {self.chips:,} chips, {render(self.bf16_flops_per_s, 'FLOP/s')} in bf16"
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
+        from dragonscale.reports.chips.sheet import slice_sheet
+
+        return slice_sheet(self)
 
 
 def slice_report(piece: Slice) -> SliceReport:

@@ -1,11 +1,18 @@
 """What is known of each chip, and from where."""
 
+from typing import Any, ClassVar
+
 import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip, Torus, chip_names, load_chip
 from dragonscale.hardware.parts import PARTS, alus, cores, matrix_units, structural_peak
 from dragonscale.hardware.prices import price_text
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
+from dragonscale.units import render
+
+CHIP_CHARTS = ("roofs", "flops", "hbm", "bandwidth")
 
 
 class OtherReading(msgspec.Struct):
@@ -35,7 +42,12 @@ class PartRow(msgspec.Struct):
     flops_per_s: float | None = None
 
 
-class ChipReport(msgspec.Struct):
+class ChipReport(Record):
+    """One chip: the numbers that matter most, and every number with its source."""
+
+    ROWS: ClassVar[str] = "facts"
+    CHARTS: ClassVar[tuple[str, ...]] = CHIP_CHARTS
+
     name: str
     title: str
     kind: str
@@ -52,6 +64,43 @@ class ChipReport(msgspec.Struct):
     parts: list[PartRow]
     facts: list[Fact]
     sources: dict[str, str]
+
+    def headline(self) -> str:
+        return (
+            f"{self.title}: {render(self.bf16_flops_per_s, 'FLOP/s')} in bf16, {render(self.hbm_bytes, 'bytes')} of HBM"
+        )
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
+        from dragonscale.reports.chips.sheet import chip_sheet
+
+        return chip_sheet(self)
+
+    def draw(self, kind: str) -> Any:
+        from dragonscale.reports.charts.chips import draw
+
+        return draw(kind, None, self)
+
+
+class ChipsReport(Record):
+    """Every built-in chip: TPUs first, each family in order of release."""
+
+    ROWS: ClassVar[str] = "chips"
+    CHARTS: ClassVar[tuple[str, ...]] = CHIP_CHARTS
+
+    chips: list[ChipReport]
+
+    def headline(self) -> str:
+        return f"{len(self.chips)} chips"
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
+        from dragonscale.reports.chips.sheet import chips_sheet
+
+        return chips_sheet(self)
+
+    def draw(self, kind: str) -> Any:
+        from dragonscale.reports.charts.chips import draw
+
+        return draw(kind, None, self)
 
 
 def _plain(value: object) -> float | list[float]:
@@ -105,7 +154,7 @@ def chip_report(chip: Chip) -> ChipReport:
     )  # fmt: skip
 
 
-def chips_report() -> list[ChipReport]:
+def chips_report() -> ChipsReport:
     """Every built-in chip: TPUs first, each family in order of release."""
     chips = sorted(map(load_chip, chip_names()), key=lambda chip: (chip.kind != "tpu", chip.released, chip.name))
-    return [chip_report(chip) for chip in chips]
+    return ChipsReport([chip_report(chip) for chip in chips])

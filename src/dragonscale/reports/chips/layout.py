@@ -13,15 +13,15 @@ the elements inside a tile. What is rounded up is padding, which takes memory an
 import itertools
 import math
 
-import msgspec
-
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.xla.layouts import Placed, read_arrays
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
 
 MOST = 4096
 
 
-class LayoutReport(msgspec.Struct):
+class LayoutReport(Record):
     """`places[i][j]` is the position in memory of the element (i, j), all major dims flattened into rows."""
 
     layout: str
@@ -30,6 +30,14 @@ class LayoutReport(msgspec.Struct):
     bytes: int
     padded_bytes: int
     places: list[list[int]]
+
+    def headline(self) -> str:
+        return f"{self.layout}: {self.elements} elements in {self.padded_elements} places"
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
+        from dragonscale.reports.chips.sheet import layout_sheet
+
+        return layout_sheet(self)
 
 
 def layout_report(text: str) -> LayoutReport:

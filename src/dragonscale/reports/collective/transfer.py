@@ -1,13 +1,14 @@
 """One message over a torus: from a chip to another, or from all chips to one."""
 
-import msgspec
-
 from dragonscale.collectives import gather_time, transfer_time
 from dragonscale.errors import InputError
 from dragonscale.hardware import Slice, Torus, disjoint_paths, eccentricity, hops, links_of
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
+from dragonscale.units import render
 
 
-class TransferReport(msgspec.Struct):
+class TransferReport(Record):
     """One message over a torus: from a chip to another over every way that shares no link, or from all chips to one."""
 
     kind: str
@@ -20,6 +21,14 @@ class TransferReport(msgspec.Struct):
     bandwidth_s: float
     latency_s: float
     total_s: float
+
+    def headline(self) -> str:
+        return f"{self.kind} of {render(self.bytes, 'bytes')} on {self.on}: {render(self.total_s, 's')}"
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
+        from dragonscale.reports.collective.sheet import transfer_sheet
+
+        return transfer_sheet(self)
 
 
 def read_position(text: str, piece: Slice, flag: str) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """How long an operation takes at best, what bounds it, and where that changes; or, without a chip, what it counts."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -9,9 +9,11 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.hardware import Chip
 from dragonscale.notation import Einsum, parse_einsum
 from dragonscale.numbers import Number
+from dragonscale.reports.record import Record
 from dragonscale.rooflines import Cost, Roofline, crossovers, rates_of, roofline, symbol
 from dragonscale.rooflines.counts import Counts
 from dragonscale.rooflines.expression import Operation, parse_operation
+from dragonscale.sheets.sheet import Sheet
 from dragonscale.units import render
 
 NAMES = {"matrix": "compute", "vector": "vector unit"}
@@ -43,8 +45,11 @@ class Sample(msgspec.Struct):
     intensity_flops_per_byte: float
 
 
-class RooflineReport(msgspec.Struct):
+class RooflineReport(Record):
     """Counts always; rates, times and crossovers only on a chip, and numbers only where every size is known."""
+
+    ROWS: ClassVar[str] = "samples"
+    CHARTS: ClassVar[tuple[str, ...]] = ("roofline",)
 
     expression: str
     chip: str | None
@@ -69,6 +74,28 @@ class RooflineReport(msgspec.Struct):
     crossovers: list[CrossoverRow] = []
     samples: list[Sample] = []
     advice: str = ""
+    chip_title: str = ""
+
+    def headline(self) -> str:
+        where = f" on {self.chip}" if self.chip else ""
+        if self.lower_s is None:
+            return f"{self.expression}{where}"
+        return f"{self.expression}{where}: {render(self.lower_s, 's')} at best, bound by {self.bound_by}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The samples of an open dim; the answer itself where there are none."""
+        whole = {name: value for name, value in self.to_dict().items() if not isinstance(value, list | dict)}
+        return super().rows() if self.samples else [whole]
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
+        from dragonscale.reports.roofline.sheet import roofline_sheet
+
+        return roofline_sheet(self)
+
+    def draw(self, kind: str) -> Any:
+        from dragonscale.reports.charts.roofline import draw
+
+        return draw(kind, self.asked, self)
 
 
 def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, Number], list[str]]:
@@ -147,7 +174,7 @@ def _formula(amount: Number) -> str:
 def _timed(report: RooflineReport, result: Roofline, chip: Chip) -> None:
     """The chip's rates, and the times where every size is known."""
     level, whole = report.memory, not report.free
-    report.chip = chip.name
+    report.chip, report.chip_title = chip.name, chip.title
     report.peak_flops_per_s = chip.peak(report.compute_dtype, report.unit)
     report.bandwidth_bytes_per_s = chip.bandwidth(level)
     report.critical_intensity_flops_per_byte = report.peak_flops_per_s / report.bandwidth_bytes_per_s

@@ -1,0 +1,1 @@
+"""What is known of chips and slices."""

@@ -1,0 +1,70 @@
+"""Questions about where numbers come from, read and answered: one function for each kind of answer."""
+
+from dataclasses import fields
+from typing import Any
+
+from dragonscale.listener import Listener
+from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer
+from dragonscale.questions.explain import (
+    ExplainCollectiveQuestion,
+    ExplainModelQuestion,
+    ExplainRooflineQuestion,
+    ExplainServeQuestion,
+    ExplainShardQuestion,
+    ExplainTrainQuestion,
+)  # fmt: skip
+from dragonscale.questions.flag import written
+from dragonscale.reports.collective.ask import read_question as read_collective
+from dragonscale.reports.explain import physics
+from dragonscale.reports.explain.formulas import Explanation
+from dragonscale.reports.given import maybe_target, mesh_of, sizes_of, target_of
+from dragonscale.units import parse, parse_length
+
+
+def ask_roofline(question: ExplainRooflineQuestion, listener: Listener) -> Explanation:
+    chip = target_of(question.on, listener)[0]
+    found = physics.explain_roofline(question.expression, chip, sizes_of(question.sizes), question.memory)
+    return found.came_from(chip, listener.notes)
+
+
+def ask_collective(question: ExplainCollectiveQuestion, listener: Listener) -> Explanation:
+    asked = read_collective(question, listener)
+    volume = parse(question.size, "bytes", "the size") if question.size else None
+    found = physics.explain_collective(asked.kind, volume, asked.mesh, asked.axes, asked.options)
+    return found.came_from(asked, listener.notes)
+
+
+def ask_shard(question: ExplainShardQuestion, listener: Listener) -> Explanation:
+    mesh = mesh_of(question.mesh, *maybe_target(question.on, listener))
+    return physics.explain_shard(question.expression, mesh, sizes_of(question.sizes)).came_from(mesh, listener.notes)
+
+
+def ask_model(question: ExplainModelQuestion, listener: Listener) -> Explanation:
+    model = question.model if isinstance(question.model, Transformer) else load_model(question.model)
+    length, said = parse_length(question.seq, "--seq")
+    if said:
+        listener.note(said)
+    found = physics.explain_model(model, length)
+    return found.came_from(model, listener.notes)
+
+
+def ask_train(question: ExplainTrainQuestion, listener: Listener) -> Explanation:
+    from dragonscale.reports.explain.train import explain_train
+    from dragonscale.reports.train.question import explained_job
+
+    texts = (written(getattr(question, name)) for name in ("plan", "model", "on", "batch", "seq", "stack", "dtype"))
+    job, plan = explained_job(*texts)
+    return explain_train(job, plan, question.line, question.solve, question.wire).came_from(job, listener.notes)
+
+
+def ask_serve(question: ExplainServeQuestion, listener: Listener) -> Explanation:
+    from dragonscale.reports.explain.serve import explain_serve
+    from dragonscale.reports.serve.question import ServeQuestion, read_question
+
+    own = ("line", "solve")
+    given: dict[str, Any] = {
+        one.name: written(getattr(question, one.name)) for one in fields(question) if one.name not in own
+    }
+    asked = read_question(ServeQuestion(**given))
+    return explain_serve(asked, question.line, question.solve).came_from(asked, listener.notes)

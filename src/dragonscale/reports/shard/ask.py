@@ -1,0 +1,22 @@
+"""A question about a sharded einsum, read and answered."""
+
+from dragonscale.errors import InputError
+from dragonscale.listener import Listener
+from dragonscale.questions.shard import ShardQuestion
+from dragonscale.reports.given import maybe_target, mesh_of, sizes_of, written_target
+from dragonscale.reports.shard.report import ShardReport, shard_report
+
+
+def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
+    """Every way to do it, cheapest first."""
+    if question.alternatives < 1:
+        raise InputError(f"--alternatives is {question.alternatives}; show at least one strategy.")
+    chip, piece = maybe_target(question.on, listener)
+    mesh = mesh_of(question.mesh, chip, piece)
+    if chip is not None and piece is None and chip.kind == "tpu":
+        listener.note("No slice given: every mesh axis is taken as a full ring of its own, the book's ideal.")
+    on = written_target(question.on)
+    report = shard_report(question.expression, mesh, on, sizes_of(question.sizes), question.alternatives)
+    if not question.backward:
+        report.backward, report.backward_collectives = [], []
+    return report.came_from(mesh, listener.notes)
