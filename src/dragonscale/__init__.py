@@ -11,14 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr__` loads it
-    from dragonscale.library.estimate import estimate as estimate
-    from dragonscale.library.model import model as model
-    from dragonscale.library.sweep import sweep as sweep
     from dragonscale.library.chips import chips as chips
     from dragonscale.library.collective import collective as collective
+    from dragonscale.library.estimate import estimate as estimate
     from dragonscale.library.explain import explain as explain
+    from dragonscale.library.model import model as model
     from dragonscale.library.roofline import roofline as roofline
     from dragonscale.library.shard import shard as shard
+    from dragonscale.library.sweep import sweep as sweep
     from dragonscale.library.train import train as train
     from dragonscale.library.verify import verify as verify
 
