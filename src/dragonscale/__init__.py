@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.library.shard import shard as shard
     from dragonscale.library.sweep import sweep as sweep
     from dragonscale.library.train import train as train
+    from dragonscale.library.validate import validate as validate
     from dragonscale.library.verify import verify as verify
 
 _HOMES = {
@@ -27,6 +28,7 @@ _HOMES = {
     "dragonscale.library.model": ("model",),
     "dragonscale.library.sweep": ("sweep",),
     "dragonscale.library.train": ("train",),
+    "dragonscale.library.validate": ("validate",),
     "dragonscale.library.verify": ("verify",),
     "dragonscale.library.roofline": ("roofline",),
     "dragonscale.library.shard": ("shard",),

@@ -6,6 +6,7 @@ from typing import Any
 
 from dragonscale.questions.flag import Field, fields_of
 from dragonscale.questions.output import ALWAYS, Output
+from dragonscale.questions.validate import KINDS
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ def _named(path: str) -> Any:
 
 PLANNING, PHYSICS, PROOF, FACTS = "Plan", "Understand", "Prove and run", "Look up"
 
+_SCORED = {"training": "TrainingScoreQuestion", "serving": "ServingScoreQuestion"}
+
 COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
@@ -103,6 +106,23 @@ COMMANDS: dict[str, Command] = {
             ("explain", "plot", "chart", "theme", "table"),
             ("auto", "lines", "heat", "bars"),
             "training",
+        ),
+        *(
+            Command(
+                f"validate {kind}",
+                about,
+                f"dragonscale.questions.validate:{_SCORED.get(kind, 'ScoreQuestion')}",
+                f"dragonscale.reports.validate.ask:ask_{kind}",
+                PROOF,
+                (
+                    f"dscale validate {kind} measured.csv --out scores.csv",
+                    f"dscale validate {kind} measured.csv --plot scatter.svg",
+                ),
+                ("explain", "plot", "chart", "theme", "out"),
+                ("scatter",),
+                f"validation-{kind}" if kind != "memory" else "validation-training",
+            )
+            for kind, about in KINDS.items()
         ),
         Command(
             "models",

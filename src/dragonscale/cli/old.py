@@ -9,7 +9,6 @@ from dragonscale.cli import run as run_plan
 from dragonscale.cli import (
     serve,
     simulate,
-    validate,
 )
 from dragonscale.cli.flags import read_flag
 from dragonscale.errors import InputError
@@ -18,7 +17,7 @@ from dragonscale.hardware.changes import with_changes
 ALONE = {
     "serve": serve.run, "simulate": simulate.run,
 }  # fmt: skip
-FAMILIES = {"validate": validate.build, "run": run_plan.build}
+FAMILIES = {"run": run_plan.build}
 NAMES = (*ALONE, *FAMILIES)
 
 

@@ -29,9 +29,7 @@ class Output:
     theme: Text = Text(
         "Colours of the chart: light or dark.", default="light", value="THEME", group=FILES, offers=("light", "dark")
     )
-    out: Text = Text(
-        "Write the rows to this file: .csv, .md or .json.", default="", value="FILE", group=FILES, offers="files"
-    )
+    out: Text = Text("Write every row to this CSV file.", default="", value="FILE", group=FILES, offers="files")
     table: Several = Several(
         "Write the rows to this file: .csv or .md; may be repeated.",
         default="", value="FILE", group=FILES, offers="files",

@@ -1,8 +1,10 @@
-"""The text of `dscale validate`: errors by group, what is scored apart, the worst rows."""
+"""`dscale validate` laid out: the error over all, errors by group, what is scored apart, the worst rows."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.cli.show import table
+from dragonscale.reports.validate.records import Validation
+from dragonscale.sheets.sheet import Block, Column, Prose, Sheet, Table, Title, facts, table
 
 APART = {
     "latencies": "latencies (static, prefill, decode)",
@@ -23,7 +25,12 @@ def _line(label: str, part: dict[str, Any]) -> list[Any]:
     return [label, part["rows"], _percent(part.get("median_ape")), _percent(part.get("mape"))]
 
 
-def _apart(found: dict[str, Any]) -> list[str]:
+def _scores(heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> Table:
+    """A name, then numbers."""
+    return table([Column(heads[0], wrap=True), *(Column(head, right=True) for head in heads[1:])], rows, title)
+
+
+def _apart(found: dict[str, Any]) -> list[Block]:
     """Kinds of numbers that are scored apart: latencies and rates, TPOT and TTFT, each for dense models and MoE, and for
     recipes that were stated and inferred."""
     rows = []
@@ -33,10 +40,14 @@ def _apart(found: dict[str, Any]) -> list[str]:
         for kind, own in found.get("by_recipe", {}).items():
             parts[f"{shown}, {RECIPES[kind]}"] = own if name == "tpot" else own.get(name, {})
         rows += [_line(label, part) for label, part in parts.items() if part.get("rows")]
-    return [table(["apart", "rows", "median error", "mean"], rows, right=[1, 2, 3]), ""] if rows else []
+    return [_scores(["apart", "rows", "median error", "mean"], rows)] if rows else []
 
 
-def _training(found: dict[str, Any]) -> list[str]:
+def _said(lines: Sequence[str]) -> list[Block]:
+    return [Prose("\n".join(lines))] if lines else []
+
+
+def _training(found: dict[str, Any]) -> list[Block]:
     """Whether runs that ran fit, whether bands hold, whether alternatives are put in the right order, and whether what is
     recommended can be believed."""
     if "fits" not in found:
@@ -58,10 +69,10 @@ def _training(found: dict[str, Any]) -> list[str]:
         )
     if searched := found.get("searched"):
         lines.append(_searched(searched))
-    return [*lines, ""]
+    return _said(lines)
 
 
-def _served(found: dict[str, Any], parts: tuple[str, ...]) -> list[str]:
+def _served(found: dict[str, Any], parts: tuple[str, ...]) -> list[Block]:
     """By which engines runs were judged, where one was asked for, and whether the bands of servers hold."""
     if "engines" not in found:
         return []
@@ -76,28 +87,26 @@ def _served(found: dict[str, Any], parts: tuple[str, ...]) -> list[str]:
         lines.append(
             f"{_percent(band['covered'])} of the runs lie in their band of {band['nominal']:.0%} around {BANDS[name]}{how}."
         )
-    return [*lines, ""]
+    return _said(lines)
 
 
-def _served_choices(found: dict[str, Any]) -> list[str]:
+def _served_choices(found: dict[str, Any]) -> list[Block]:
     """What the predicted best configuration costs over the measured best, under limits on TPOT."""
     if not found["groups"]:
-        return ["No two configurations of the same model, chip, engine and lengths were measured.", ""]
+        return _said(["No two configurations of the same model, chip, engine and lengths were measured."])
     rows = []
     for limit, part in found["by_limit"].items():
         strict = part.get("hard", {})
         kept = [f"{strict['missed']} of {strict['groups']}", _percent(strict["regret_mean"])] if strict else ["", ""]
         rows.append([limit, _percent(part["regret_mean"]), _percent(part["regret_max"]), f"{part['tau']:.2f}", *kept])
     header = ["TPOT limit", "costs more", "at worst", "tau", "hard: picks miss", "others cost more"]
-    return [
-        f"{found['groups']} groups of {found['configurations']} configurations of the same model, chip, engine and lengths: "
-        f"the predicted best costs {_percent(found['regret_mean'])} more than the measured best on average, "
+    told = (
+        f"{found['groups']} groups of {found['configurations']} configurations of the same model, chip, engine and "
+        f"lengths: the predicted best costs {_percent(found['regret_mean'])} more than the measured best on average, "
         f"{_percent(found['regret_max'])} at worst; Kendall's tau {found['tau']:.2f}. "
-        "Over the limit a run counts as dearer by as much as it misses it.",
-        "",
-        table(header, rows, right=range(1, 6)),
-        "",
-    ]
+        "A run over the limit counts as costing more by as much as it misses it."
+    )
+    return [Prose(told), _scores(header, rows)]
 
 
 def _searched(found: dict[str, Any]) -> str:
@@ -116,7 +125,7 @@ def _searched(found: dict[str, Any]) -> str:
     return text + simple + (f"; {found['without_plan']} have no plan that fits" if found["without_plan"] else "") + "."
 
 
-def _memory(found: dict[str, Any]) -> list[str]:
+def _memory(found: dict[str, Any]) -> list[Block]:
     """Whether runs that ran fit, and runs that ran out are refused."""
     if "outcomes" not in found:
         return []
@@ -126,40 +135,54 @@ def _memory(found: dict[str, Any]) -> list[str]:
         lines.append(f"{ran['fit']} of {ran['rows']} runs that ran fit by the planner's count of memory.")
     if out["rows"]:
         lines.append(f"{out['refused']} of {out['rows']} runs that ran out of memory are refused.")
-    return [*lines, ""] if lines else []
+    return _said(lines)
 
 
-def score_text(found: dict[str, Any], group: str, parts: tuple[str, ...] = ()) -> str:
-    """The text of a score report; `parts` names what else was asked for."""
-    lines = [f"{found['scored']} of {found['rows']} rows scored"]
-    lines += [f"  left out: {count} ({reason})" for reason, count in found["skipped"].items()]
-    if not found["scored"] and "outcomes" in found:
-        return "\n".join([*lines, "", *_memory(found)]).rstrip()
-    header = [group, "rows", "median error", "mean"]
-    own = found[f"by_{group}"]
-    rows = [_line(name, part) for name, part in own.items()]
+def score_sheet(report: Validation, detail: bool) -> Sheet:
+    """The whole answer."""
+    found, group = report.to_dict(), report.scores.group_name
+    blocks: list[Block] = [_title(report, found)]
+    if found["scored"]:
+        blocks += [_summary(found), _groups(found, group), *_apart(found)]
+    blocks += [*_training(found), *_memory(found), *_served(found, report.parts)]
+    blocks += _served_choices(found["choices"]) if "choices" in report.parts else []
+    if found["scored"]:
+        blocks.append(_worst(found["worst"]))
+    if detail:
+        blocks.append(_scores(["source", "rows", "median error", "mean"], _lines(found["by_source"])))
+    return Sheet(tuple(blocks))
+
+
+def _title(report: Validation, found: dict[str, Any]) -> Title:
+    skipped = [f"left out: {count} ({reason})" for reason, count in found["skipped"].items()]
+    return Title(f"{report.kind}: {found['scored']} of {found['rows']} rows scored", "\n".join(skipped))
+
+
+def _summary(found: dict[str, Any]) -> Block:
+    bias = found["bias"] or 0.0
+    lean = ("high", "low") if "rates" in found or "outcomes" in found else ("slow", "fast")
+    error = f"median {_percent(found['median_ape'])}, mean {_percent(found['mape'])}"
+    within = f"{_percent(found['within_10pct'])} of the rows within 10%"
+    return facts(
+        ("error", f"{error}; {within}", "key"),
+        ("bias", f"predictions are {_percent(abs(bias))} too {lean[bias <= 0]} on average"),
+    )
+
+
+def _groups(found: dict[str, Any], group: str) -> Table:
+    """Errors by group; of collectives those of large messages too."""
+    header, own = [group, "rows", "median error", "mean"], found[f"by_{group}"]
+    rows = _lines(own)
     if group == "network":
         header += ["above 1 MiB", "median error"]
         rows = [row + _line("", part["large"])[1:3] for row, part in zip(rows, own.values(), strict=True)]
-    lines += [
-        "",
-        table(header, rows, right=range(1, len(header))),
-        "",
-        *_apart(found),
-        *_training(found),
-        *_memory(found),
-        *_served(found, parts),
-        *(_served_choices(found["choices"]) if "choices" in parts else ()),
-    ]
-    worst = [
-        [row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])] for row in found["worst"]
-    ]
-    shown = table(["id", "measured", "predicted", "error"], worst, right=[1, 2, 3], indent=2)
-    bias = found["bias"] or 0.0
-    lean = ("high", "low") if "rates" in found or "outcomes" in found else ("slow", "fast")
-    lines += ["worst rows", shown, ""]
-    lines.append(
-        f"Median error {_percent(found['median_ape'])}, mean {_percent(found['mape'])}, predictions "
-        f"{_percent(abs(bias))} too {lean[bias <= 0]} on average."
-    )
-    return "\n".join(lines)
+    return _scores(header, rows)
+
+
+def _lines(parts: dict[str, Any]) -> list[list[Any]]:
+    return [_line(name, part) for name, part in parts.items()]
+
+
+def _worst(rows: list[dict[str, Any]]) -> Table:
+    cells = [(row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])) for row in rows]
+    return _scores(["id", "measured", "predicted", "error"], cells, "worst rows")

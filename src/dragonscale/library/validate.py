@@ -1,0 +1,22 @@
+"""`ds.validate`: predictions scored against measured runs in a file.
+
+>>> import dragonscale as ds
+>>> ds.validate("collectives", "tests/evidence/data/collectives.csv")  # doctest: +SKIP
+<Validation: collectives: 7 of 21 rows scored, median error 2.7%>
+"""
+
+from dragonscale.library.asking import asking
+from dragonscale.questions.validate import ValidateQuestion
+from dragonscale.reports.validate.ask import ask
+
+validate = asking(
+    "validate",
+    ValidateQuestion,
+    ask,
+    """
+    Score predictions against measured runs in a file.
+
+    Returns a `Validation`: `.to_dict()` is what `--json` prints, `.to_frame()` has a row for each one scored,
+    `.plot()` draws predicted against measured.
+    """,
+)

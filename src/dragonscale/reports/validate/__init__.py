@@ -1,0 +1,1 @@
+"""What `dscale validate` answers: how far predictions are from measured runs."""
