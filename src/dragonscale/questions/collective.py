@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dragonscale.questions.flag import ON, Real, Switch, Text, Thing, Whole
+from dragonscale.questions.flag import ON, SET, Real, Several, Switch, Text, Thing, Whole
 from dragonscale.questions.shard import MESH
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "send", "gather")
@@ -28,9 +28,10 @@ class CollectiveQuestion:
     on: Thing = PLACE
     axis: Text = AXIS
     mesh: Thing = MESH
+    set: Several = SET
     one_way: Switch = ONE_WAY
     in_network: Switch = IN_NETWORK
     filled: Real = FILLED
     picks: Whole = PICKS
-    from_chip: Text = Text("The chip that sends, such as 0,0.", default="", value="PLACE", also=("--from",))
-    to_chip: Text = Text("The chip that receives, such as 3,3.", default="", value="PLACE", also=("--to",))
+    from_chip: Text = Text("The chip that sends, such as 0,0.", default="", value="PLACE", dash="--from")
+    to_chip: Text = Text("The chip that receives, such as 3,3.", default="", value="PLACE", dash="--to")

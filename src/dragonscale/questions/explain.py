@@ -11,11 +11,13 @@ from dragonscale.questions.flag import (
     ON,
     PLAN,
     SEQ,
+    SET,
     SHOW,
     SOFTWARE,
     STACK,
     TRAIN_BATCH,
     Real,
+    Several,
     Switch,
     Text,
     Thing,
@@ -34,6 +36,7 @@ class ExplainRooflineQuestion:
     on: Thing = CHIP.but(default=ON.default)
     sizes: Thing = SIZES
     memory: Text = MEMORY
+    set: Several = SET
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class ExplainCollectiveQuestion:
     size: Text = BYTES.but(about="Bytes of the whole array, such as 34MB; a letter V without it.", default="")
     axis: Text = AXIS
     mesh: Thing = MESH
+    set: Several = SET
     one_way: Switch = ONE_WAY
     in_network: Switch = IN_NETWORK
     filled: Real = FILLED
@@ -58,6 +62,7 @@ class ExplainShardQuestion:
     expression: Text = ShardQuestion.__dict__["expression"]
     mesh: Thing = MESH
     on: Thing = ON_ANY
+    set: Several = SET
     sizes: Thing = SIZES
 
 
@@ -81,6 +86,7 @@ class ExplainTrainQuestion:
     on: Thing = ON
     batch: Text = TRAIN_BATCH.but(default="4Mi")
     seq: Text = SEQ.but(default="8192")
+    set: Several = SET
     stack: Text = STACK
     dtype: Text = DTYPE
     wire: Text = Text(
@@ -107,6 +113,7 @@ class ExplainServeQuestion:
     output: Text = Text("Output tokens.", default="512", value="TOKENS")
     ttft: Text = Text("The time to the first token that must be met.", default="", value="TIME")
     tpot: Text = Text("The time per output token that must be met.", default="", value="TIME")
+    set: Several = SET
     engine: Text = ENGINE
     dtype: Text = DTYPE.but(about="Format of weights, matmuls and KV cache.", default="")
     weights: Text = DTYPE.but(about="Format of stored weights.", default="")

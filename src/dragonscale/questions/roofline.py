@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dragonscale.questions.flag import ON, WHERE, Real, Switch, Text, Thing
+from dragonscale.questions.flag import ON, SET, WHERE, Real, Several, Switch, Text, Thing
 
 EXPRESSION = Text(
     "An einsum 'bf16[B,8192] @ bf16[8192,28672]', attention 'attention(B=8, T=4096, N=64, K=8, H=128, causal)', "
@@ -25,6 +25,7 @@ class RooflineQuestion:
     on: Thing = CHIP
     sizes: Thing = SIZES
     memory: Text = MEMORY
+    set: Several = SET
     weights_only: Switch = Switch("Count only the last operand's bytes, as rules of thumb do.")
     per_element: Real = Real(
         "FLOPs of an elementwise function for each element; the usual ones without it.", default=None, value="FLOPS"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dragonscale.questions.flag import ON, SHOW, WHERE, Switch, Text, Thing, Whole
+from dragonscale.questions.flag import ON, SET, SHOW, WHERE, Several, Switch, Text, Thing, Whole
 from dragonscale.questions.roofline import SIZES
 
 MESH = Thing(
@@ -22,6 +22,7 @@ class ShardQuestion:
     )  # fmt: skip
     mesh: Thing = MESH
     on: Thing = PLACE
+    set: Several = SET
     sizes: Thing = SIZES
     alternatives: Whole = Whole("How many ways to show for each einsum.", default=3, value="N", group=SHOW)
     backward: Switch = Switch("Show the backward pass too.", default=True, group=SHOW)

@@ -16,7 +16,7 @@ from dragonscale.reports.collective.report import (
     read_options,
 )  # fmt: skip
 from dragonscale.reports.collective.transfer import TransferReport, transfer_report
-from dragonscale.reports.given import axes_of, target_of, written_target
+from dragonscale.reports.given import axes_of, changed, target_of, written_target
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.units import parse
 
@@ -33,7 +33,7 @@ class CollectiveAsked:
 
 def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, listener: Listener) -> CollectiveAsked:
     """The collective, over which wires, and how it is done."""
-    chip, piece = target_of(question.on, listener)
+    chip, piece = target_of(changed(question.on, question.set), listener)
     kind, mesh = find_kind(question.kind), collective_mesh(chip, piece, axes_of(question.mesh))
     axes = read_axes(question.axis, mesh.axes)
     ways = question.one_way, question.in_network, question.filled, question.picks
@@ -44,10 +44,18 @@ def ask(question: CollectiveQuestion, listener: Listener) -> CollectiveReport | 
     """The time of a collective, or of one message between chips."""
     volume = parse(question.size, "bytes", "the size")
     if question.kind in ("send", "gather"):
-        sent = transfer_report(question.kind, volume, target_of(question.on)[1], question.from_chip, question.to_chip)
+        sent = transfer_report(
+            question.kind,
+            volume,
+            target_of(changed(question.on, question.set))[1],
+            question.from_chip,
+            question.to_chip,
+        )
         return sent.came_from(None, listener.notes)
     asked = read_question(question, listener)
-    report = collective_report(asked.kind, volume, asked.axes, asked.mesh, asked.options, written_target(question.on))
+    report = collective_report(
+        asked.kind, volume, asked.axes, asked.mesh, asked.options, written_target(changed(question.on, question.set))
+    )
     return report.came_from(asked, listener.notes)
 
 

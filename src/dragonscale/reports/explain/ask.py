@@ -18,12 +18,12 @@ from dragonscale.questions.flag import written
 from dragonscale.reports.collective.ask import read_question as read_collective
 from dragonscale.reports.explain import physics
 from dragonscale.reports.explain.formulas import Explanation
-from dragonscale.reports.given import maybe_target, mesh_of, sizes_of, target_of
+from dragonscale.reports.given import changed, maybe_target, mesh_of, sizes_of, target_of
 from dragonscale.units import parse, parse_length
 
 
 def ask_roofline(question: ExplainRooflineQuestion, listener: Listener) -> Explanation:
-    chip = target_of(question.on, listener)[0]
+    chip = target_of(changed(question.on, question.set), listener)[0]
     found = physics.explain_roofline(question.expression, chip, sizes_of(question.sizes), question.memory)
     return found.came_from(chip, listener.notes)
 
@@ -36,7 +36,7 @@ def ask_collective(question: ExplainCollectiveQuestion, listener: Listener) -> E
 
 
 def ask_shard(question: ExplainShardQuestion, listener: Listener) -> Explanation:
-    mesh = mesh_of(question.mesh, *maybe_target(question.on, listener))
+    mesh = mesh_of(question.mesh, *maybe_target(changed(question.on, question.set), listener))
     return physics.explain_shard(question.expression, mesh, sizes_of(question.sizes)).came_from(mesh, listener.notes)
 
 
@@ -53,18 +53,20 @@ def ask_train(question: ExplainTrainQuestion, listener: Listener) -> Explanation
     from dragonscale.reports.explain.train import explain_train
     from dragonscale.reports.train.question import explained_job
 
-    texts = (written(getattr(question, name)) for name in ("plan", "model", "on", "batch", "seq", "stack", "dtype"))
-    job, plan = explained_job(*texts)
-    return explain_train(job, plan, question.line, question.solve, question.wire).came_from(job, listener.notes)
+    on = written(changed(question.on, question.set))
+    plan, model = written(question.plan), written(question.model)
+    job, split = explained_job(plan, model, on, question.batch, question.seq, question.stack, question.dtype)
+    return explain_train(job, split, question.line, question.solve, question.wire).came_from(job, listener.notes)
 
 
 def ask_serve(question: ExplainServeQuestion, listener: Listener) -> Explanation:
     from dragonscale.reports.explain.serve import explain_serve
     from dragonscale.reports.serve.question import ServeQuestion, read_question
 
-    own = ("line", "solve")
+    own = ("line", "solve", "set")
     given: dict[str, Any] = {
         one.name: written(getattr(question, one.name)) for one in fields(question) if one.name not in own
     }
+    given["on"] = written(changed(question.on, question.set))
     asked = read_question(ServeQuestion(**given))
     return explain_serve(asked, question.line, question.solve).came_from(asked, listener.notes)

@@ -3,7 +3,7 @@
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.questions.shard import ShardQuestion
-from dragonscale.reports.given import maybe_target, mesh_of, sizes_of, written_target
+from dragonscale.reports.given import changed, maybe_target, mesh_of, sizes_of, written_target
 from dragonscale.reports.shard.report import ShardReport, shard_report
 
 
@@ -11,12 +11,14 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
     """Every way to do it, cheapest first."""
     if question.alternatives < 1:
         raise InputError(f"--alternatives is {question.alternatives}; show at least one strategy.")
-    chip, piece = maybe_target(question.on, listener)
+    on = changed(question.on, question.set)
+    chip, piece = maybe_target(on, listener)
     mesh = mesh_of(question.mesh, chip, piece)
     if chip is not None and piece is None and chip.kind == "tpu":
         listener.note("No slice given: every mesh axis is taken as a full ring of its own, the book's ideal.")
-    on = written_target(question.on)
-    report = shard_report(question.expression, mesh, on, sizes_of(question.sizes), question.alternatives)
+    report = shard_report(
+        question.expression, mesh, written_target(on), sizes_of(question.sizes), question.alternatives
+    )
     if not question.backward:
         report.backward, report.backward_collectives = [], []
     return report.came_from(mesh, listener.notes)
