@@ -9,6 +9,7 @@ import msgspec
 from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
 from dragonscale.reports.chips.report import ChipReport
 from dragonscale.reports.collective.report import CollectiveReport
+from dragonscale.reports.compare.records import CompareReport
 from dragonscale.reports.estimate.records import EstimateReport
 from dragonscale.reports.explain.formulas import Explanation
 from dragonscale.reports.models.records import ModelReport
@@ -23,6 +24,7 @@ DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
 RECORDS: dict[str, Any] = {
     "chip": ChipReport,
     "collective": CollectiveReport,
+    "compare": CompareReport,
     "estimate": EstimateReport,
     "explain": Explanation,
     "model": ModelReport,

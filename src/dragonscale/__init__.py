@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr__` loads it
     from dragonscale.library.chips import chips as chips
     from dragonscale.library.collective import collective as collective
+    from dragonscale.library.compare import compare as compare
     from dragonscale.library.estimate import estimate as estimate
     from dragonscale.library.explain import explain as explain
     from dragonscale.library.model import model as model
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.library.verify import verify as verify
 
 _HOMES = {
+    "dragonscale.library.compare": ("compare",),
     "dragonscale.library.estimate": ("estimate",),
     "dragonscale.library.model": ("model",),
     "dragonscale.library.sweep": ("sweep",),

@@ -11,6 +11,7 @@ from tools.write_schemas import DIRECTORY, RECORDS, schema_text
 COMMANDS = {
     "chip": ["chips", "v5e"],
     "collective": ["collective", "all_gather", "34MB", "--axis", "X", "--on", "v5e:8x16"],
+    "compare": ["compare", "tp8", "fsdp8", "--model", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "8k"],
     "estimate": ["estimate", "llama3-8b"],
     "explain": ["explain", "roofline", "bf16[B,128] @ bf16[128,256]", "--on", "h100"],
     "model": ["models", "llama3-8b"],

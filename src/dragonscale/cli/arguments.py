@@ -88,7 +88,9 @@ def _keep(given: dict[str, Any], field: Field[Any, Any], value: Any) -> None:
 def _place(given: dict[str, Any], places: Fields, word: str, command: str) -> None:
     free = [field for field in places if field.name not in given]
     if free:
-        given[free[0].name] = word
+        given[free[0].name] = [word] if free[0].gathers else word
+    elif places and places[-1].gathers:
+        given[places[-1].name].append(word)
     else:
         raise InputError(
             f"`dscale {command}` does not take {shorten(word)} here; values go behind their flags, see `dscale {command} --help`."

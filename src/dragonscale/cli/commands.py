@@ -140,6 +140,21 @@ COMMANDS: dict[str, Command] = {
             "models",
         ),
         Command(
+            "compare",
+            "Plans, slices, stacks or engines side by side, difference by difference.",
+            "dragonscale.questions.compare:CompareQuestion",
+            "dragonscale.reports.compare.ask:ask",
+            PLANNING,
+            (
+                'dscale compare "tp8 pp4 dp16" fsdp512 best --model llama3-70b --on h100:512 --batch 4M --seq 8192',
+                "dscale compare --model llama3-8b --on h100:64,v5p:4x4x4 --batch 4M --seq 8192",
+                "dscale compare --model llama3-70b --on h100:8 --prompt 2048 --output 512 --engine vllm,sglang",
+            ),
+            ("explain", "plot", "chart", "theme"),
+            ("time", "memory"),
+            "compare",
+        ),
+        Command(
             "estimate",
             "The back of the envelope: FLOPs, days, dollars, bytes and floors, each with its formula.",
             "dragonscale.questions.estimate:EstimateQuestion",

@@ -53,6 +53,8 @@ class Field(Generic[Given, Kept]):
 
     switch = False
     many = False
+    gathers = False
+    """Whether it takes every place that is left."""
     needed = False
     """Whether help calls it needed though it has a default, as where a plan file may say it."""
 
@@ -157,6 +159,15 @@ class Thing(Field[Any, Any]):
         if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
             return ",".join(value)
         return "" if value is None else value
+
+
+class Items(Field[Any, tuple[Any, ...]]):
+    """Things given by their place, as many as there are: texts, or objects; kept as a tuple."""
+
+    gathers = True
+
+    def taken(self, value: Any) -> tuple[Any, ...]:
+        return tuple(value) if isinstance(value, list | tuple) else () if value is None else (value,)
 
 
 class Whole(Field[int | None, Any]):

@@ -207,7 +207,7 @@ def _squeezed(columns: Sequence[Column], widths: list[int], over: int) -> list[i
     made = list(widths)
     for _ in range(over):  # a column at a time, the widest first, so that several end up about as wide
         place = max(most, key=lambda one: made[one])
-        made[place] = min(made[place], max(16, made[place] - 1))
+        made[place] = min(made[place], max(12, made[place] - 1))
     return made
 
 

@@ -1,0 +1,1 @@
+"""Answers side by side: `dscale compare` and `ds.compare`."""

@@ -1,0 +1,139 @@
+"""The answer to `dscale compare`: each side asked as `train` or `serve` would be, then held against the first."""
+
+from typing import Any
+
+from dragonscale.listener import Listener
+from dragonscale.questions.compare import CompareQuestion
+from dragonscale.questions.train import TrainQuestion
+from dragonscale.reports.compare.differences import difference, seconds_of
+from dragonscale.reports.compare.question import Candidate, CompareAsked, read_question
+from dragonscale.reports.compare.records import CompareReport, Side
+from dragonscale.reports.compare.sides import DOLLARS, TOKENS, keyed, serving_side, training_side
+
+
+class _Quiet(Listener):
+    """Hears what one side says: a note that others say too is passed on once, and progress is counted by sides."""
+
+    def __init__(self, outer: Listener) -> None:
+        super().__init__()
+        self.outer = outer
+
+    def note(self, text: str) -> None:
+        # a price that names several chips is whole over all sides
+        if text not in self.outer.notes and "which is not asked about" not in text:
+            self.outer.note(text)
+
+
+def ask(question: CompareQuestion, listener: Listener) -> CompareReport:
+    """Read a question, ask each side, compare them."""
+    asked = read_question(question)
+    answers = asked.given or _answers(asked, listener)
+    return compared(answers, asked.serving).came_from(asked, listener.notes)
+
+
+def _answers(asked: CompareAsked, listener: Listener) -> list[Any]:
+    quiet, found = _Quiet(listener), []
+    one = _serve if asked.serving else _train
+    for number, candidate in enumerate(asked.candidates):
+        found.append(one(asked.question, candidate, quiet))
+        listener.step(number + 1, len(asked.candidates))
+    return found
+
+
+def _train(question: CompareQuestion, one: Candidate, listener: Listener) -> Any:
+    from dragonscale.reports.train.ask import ask as ask_train
+
+    own = TrainQuestion(
+        model=question.model, on=one.on, batch=question.batch, seq=question.seq, tokens=question.tokens,
+        price=question.price, plan=one.plan, alone=bool(one.plan), measured=one.measured, stack=one.software or "auto",
+        dtype=question.dtype, top=1,
+    )  # fmt: skip
+    return ask_train(own, listener)
+
+
+def _serve(question: CompareQuestion, one: Candidate, listener: Listener) -> Any:
+    from dragonscale.reports.serve.question import ServeQuestion
+    from dragonscale.reports.serve.question import read_question as read_serving
+    from dragonscale.reports.serve.report import answer
+
+    lengths = {name: getattr(question, name) for name in ("prompt", "output") if getattr(question, name)}
+    asked = read_serving(
+        ServeQuestion(
+            model=question.model or _saved_model(one), on=one.on, plan=one.plan, engine=one.software, ttft=question.ttft,
+            tpot=question.tpot, batch=question.batch, price=question.price, dtype=question.dtype, top=1, **lengths,
+        )
+    )  # fmt: skip
+    for text in asked.notes:
+        listener.note(text)
+    return answer(asked)
+
+
+def _saved_model(one: Candidate) -> str:
+    """The model that a plan file names."""
+    from dragonscale.errors import InputError
+    from dragonscale.serving.plan_file import load_serving_plan
+
+    model = load_serving_plan(one.plan).model if str(one.plan).endswith(".toml") else ""
+    if not model:
+        raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
+    return model
+
+
+def compared(answers: list[Any], serving: bool) -> CompareReport:
+    """The report on answers of one kind: the first plan of each, or all plans of a single one."""
+    made = serving_side if serving else training_side
+    first = answers[0]
+    if len(answers) == 1:
+        sides = [made(first, place) for place in range(len(first.configs if serving else first.plans))]
+    else:
+        sides = [made(one) for one in answers]
+    sides, kind = keyed(sides), "serving" if serving else "training"
+    report = CompareReport(
+        kind, " and ".join(dict.fromkeys(one.model for one in answers)), _workload(first, serving), sides,
+        [difference(sides[0], side, kind) for side in sides[1:]], _winner(sides, kind), [],
+    )  # fmt: skip
+    works = {_workload(one, serving) for one in answers}
+    report.notes += ["The sides are asked about different work."] if len(works) > 1 else []
+    if any(side.terms and not side.feasible for side in sides):
+        report.notes.append("Times of what cannot run are as if it could.")
+    report.notes += _measured(sides)
+    return report
+
+
+def _measured(sides: list[Side]) -> list[str]:
+    """Measured steps against each other, beside what was expected of them."""
+    known = [(side, side.measured_s) for side in sides if side.measured_s]
+    said = []
+    for side, seconds in known[1:]:
+        first, own = known[0]
+        expected = seconds_of(side) / seconds_of(first)
+        said.append(
+            f"Measured, the step of {side.key} is {seconds / own:.2f}x that of {first.key}; {expected:.2f}x was expected."
+        )
+    return said
+
+
+def _workload(answer: Any, serving: bool) -> str:
+    work = answer.workload
+    if serving:
+        return f"prompts of {work.prompt:,} tokens, {work.output:,} output tokens"
+    return f"{work.batch_tokens:,} tokens a step ({work.sequences:,} sequences of {work.seq:,})"
+
+
+def _winner(sides: list[Side], kind: str) -> str:
+    """The fastest side for its tokens; of serving the cheapest, or where prices lack, the one with most of a chip."""
+    able = [side for side in sides if side.feasible]
+    if not able:
+        return ""
+    if kind == "training":
+        return min(able, key=lambda side: seconds_of(side) / side.tokens).key
+    priced = all(side.figure(DOLLARS) for side in able)
+    meets = [side for side in able if not side.problems] or able
+    if priced:
+        return min(meets, key=lambda side: _value(side, DOLLARS)).key
+    return max(meets, key=lambda side: _value(side, TOKENS)).key
+
+
+def _value(side: Side, name: str) -> float:
+    found = side.figure(name)
+    return 0.0 if found is None or found.value is None else found.value

@@ -1,0 +1,42 @@
+"""Charts of a comparison: stacked bars of time and of memory, one for each side."""
+
+from dragonscale.charts import Chart, Stack, memory_bars, time_bars
+from dragonscale.charts.amounts import amount
+from dragonscale.reports.charts.kinds import nothing_to_draw
+from dragonscale.reports.charts.roles import memory_parts, time_parts
+from dragonscale.reports.compare.differences import seconds_of
+from dragonscale.reports.compare.records import CompareReport, Side
+
+
+def draw(kind: str, report: CompareReport) -> Chart:
+    """The chart that was asked for."""
+    shown = [side for side in report.sides if side.terms]
+    if not shown:
+        raise nothing_to_draw("no side has a plan")
+    return _time(report, shown) if kind == "time" else _memory(report, shown)
+
+
+def _name(side: Side) -> str:
+    return f"{side.key}: {side.label}"
+
+
+def _time(report: CompareReport, sides: list[Side]) -> Chart:
+    step = "a decode step" if report.kind == "serving" else "a training step"
+    stacks = [
+        Stack(
+            _name(side),
+            time_parts((term.name, term.exposed_s, term.hidden_s) for term in side.terms),
+            amount(seconds_of(side), "s"),
+        )
+        for side in sides
+    ]
+    return time_bars(stacks, f"{report.model}: {step}", report.workload)
+
+
+def _memory(report: CompareReport, sides: list[Side]) -> Chart:
+    stacks = []
+    for side in sides:
+        told = f"{amount(side.hbm_bytes, 'bytes')} of {amount(side.hbm_limit_bytes, 'bytes')}"
+        stacks.append(Stack(_name(side), memory_parts((part.name, part.bytes) for part in side.memory), told))
+    limit = min(side.hbm_limit_bytes for side in sides)
+    return memory_bars(stacks, limit, f"{report.model}: memory of the fullest chip", report.workload)
