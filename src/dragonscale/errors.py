@@ -35,7 +35,7 @@ class InputError(ValueError):
 
 
 class Infeasible(InputError):
-    """What was asked for is understood and cannot be had: it names what is missing and by how much."""
+    """What was asked for is understood and not available: it names what is missing and by how much."""
 
 
 def shorten(text: object, limit: int = 60) -> str:

@@ -249,4 +249,4 @@ def test_runs_that_are_not_possible(tmp_path, rows):
     found = validate(write_rows(tmp_path / "serving.csv", [odd, rows[0]])).as_json()
     assert (found["rows"], found["scored"]) == (2, 1)
     (reason,) = found["skipped"]
-    assert reason.startswith("not a possible run: b200:9 cannot be had")
+    assert reason.startswith("not a possible run: b200:9 is not available")

@@ -57,7 +57,7 @@ def matrix_flops_per_cycle(chip: Chip, dtype: str = "bf16", clock: Number | None
 
 
 def cube_side(flops_per_cycle: Number) -> Number:
-    """The side n of the n x n x n product with that many FLOPs: 8 for an H100's 1,024."""
+    """The side n of the n x n x n matmul with that many FLOPs: 8 for an H100's 1,024."""
     return (flops_per_cycle / 2) ** (1 / 3)
 
 

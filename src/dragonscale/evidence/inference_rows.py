@@ -184,7 +184,7 @@ def plan_of(
         plan = ServingPlan(tensor=chips // width, width=width, spread=spread, **formats)
         return plan, ("how the chips are split in two",)
     if hint(row, "gathered"):
-        return ServingPlan(data=chips, **formats), ("gathering the weights hides under the products",)
+        return ServingPlan(data=chips, **formats), ("gathering the weights overlaps with the matmuls",)
     tensor, pipe, expert, data = (count(row, column) for column in ("tp", "pp", "ep", "dp"))
     if not tensor and not data and chips > 1:
         if not latency:

@@ -200,8 +200,8 @@ def _apart(pairs: Sequence[tuple[ServedRun, Scored]]) -> dict[str, Any]:
     rows = [row for _, row in pairs]
     return {
         **statistics_of(rows),
-        "dense": statistics_of([row for run, row in pairs if not run.mixture]),
-        "moe": statistics_of([row for run, row in pairs if run.mixture]),
+        "dense": statistics_of([row for run, row in pairs if not run.moe]),
+        "moe": statistics_of([row for run, row in pairs if run.moe]),
         "speculative": statistics_of([row for run, row in pairs if run.drafts]),
         "by_source": {name: statistics_of(some) for name, some in by(rows, lambda row: row.source).items()},
         "by_model": {name: statistics_of(some) for name, some in sorted(by(rows, lambda row: row.group).items())},

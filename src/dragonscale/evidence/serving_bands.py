@@ -43,7 +43,7 @@ def served_residuals(judged: Iterable[tuple[ServedRun, tuple[float, float]]]) ->
     in a closed loop."""
     found: dict[str, list[ServedResidual]] = {measure: [] for measure in MEASURES}
     for run, (first, each) in judged:
-        row, kind = run.row, ServedKind(run.row.chip, run.engine.name, run.mixture)
+        row, kind = run.row, ServedKind(run.row.chip, run.engine.name, run.moe)
         pairs = {"tpot": (row.tpot_s, each)}
         if not run.recipe.cold:
             seen, expected = (

@@ -65,8 +65,8 @@ class ServedRun:
     engine: Engine
 
     @property
-    def mixture(self) -> bool:
-        """Whether the model is a mixture of experts."""
+    def moe(self) -> bool:
+        """Whether the model is an MoE."""
         return is_mixture(self.model)
 
     @property
@@ -106,11 +106,11 @@ def _model(name: str) -> Transformer:
     return load_model(name)
 
 
-def split_of(row: Row, mixture: bool, clients: int) -> tuple[int, int, int]:
+def split_of(row: Row, moe: bool, clients: int) -> tuple[int, int, int]:
     """GPUs of tensor and data parallelism, and ways of expert parallelism; see the top of this
     file."""
     tensor = count(row, "tp_size") or 1
-    if not mixture:
+    if not moe:
         return tensor, 1, 1
     sliced, dealt = count(row, "moe_tp_size") or 1, count(row, "moe_ep_size") or 1
     if not row["attention_dp_size"]:

@@ -11,7 +11,7 @@ trays of racks that are one NVLink domain.
 >>> parse_slice("v5e:32x32")
 Traceback (most recent call last):
     ...
-dragonscale.errors.InputError: v5e:32x32 cannot be had: a TPU v5e pod ends at 16x16 (256 chips). Possible: v5e:16x16*4, v5e:16x16.
+dragonscale.errors.InputError: v5e:32x32 is not available: a TPU v5e pod ends at 16x16 (256 chips). Possible: v5e:16x16*4, v5e:16x16.
 """
 
 import itertools
@@ -130,7 +130,7 @@ def parse_slice(text: str) -> Slice:
 
 
 def domain_of(chip: Chip, chips: int) -> int:
-    """Chips of each NVLink domain that so many are rented in, 0 if they cannot be had.
+    """Chips of each NVLink domain that so many are rented in, 0 if they are not available.
 
     A rack of trays (72 GPUs, 4 to a tray) is rented whole or in part: a job of several racks takes as many trays of each,
     the most that come out even and at least half of them.
@@ -261,7 +261,7 @@ def check_slice(piece: Slice) -> Slice:
     """The slice itself if it can exist; otherwise the reason and the nearest that can."""
     if reason := _impossible(piece):
         options = ", ".join(map(str, nearest_slices(piece)))
-        raise InputError(f"{piece} cannot be had: {reason}. Possible: {options}.")
+        raise InputError(f"{piece} is not available: {reason}. Possible: {options}.")
     return piece
 
 

@@ -38,6 +38,6 @@ def cache_bytes(
 
 
 def cache_growth(sections: Iterable[Section], dtype: str = "bf16") -> Number:
-    """Bytes that each further token adds, before any window is full. Fixed states add nothing."""
+    """Bytes that each token adds, before any window is full. Fixed states add nothing."""
     every = tuple(sections)
     return sum(cache_bytes(every, 1, dtype).values()) - sum(cache_bytes(every, 0, dtype).values())

@@ -14,7 +14,7 @@ from dragonscale.notation import Array
 from dragonscale.numbers import Number, product
 
 ROUTER = "router"
-"""The part that is left alone: adapters are put on attention and on the matmuls of MLPs and experts."""
+"""The part that stays as it is: adapters are put on attention and on the matmuls of MLPs and experts."""
 
 
 def adapted_lines(section: Section) -> list[tuple[Op, Array]]:

@@ -147,5 +147,5 @@ def count_parameters(model: Transformer) -> Counts:
 
 
 def kv_bytes_per_token(model: Transformer, dtype: str = "bf16") -> Number:
-    """Cache bytes that each further token adds, before any window is full. Fixed states add nothing."""
+    """Cache bytes that each token adds, before any window is full. Fixed states add nothing."""
     return cache_growth(model.program().sections, dtype)

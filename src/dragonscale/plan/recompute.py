@@ -1,7 +1,7 @@
 """What a backward pass computes again, line by line.
 
 A gradient needs the tensors that its line read. What a remat policy has not kept is made again from what it has, and nothing
-else is: a compiler drops lines whose results no gradient reads, such as a block's last product. (A framework that simply runs
+else is: a compiler drops lines whose results no gradient reads, such as a block's last matmul. (A framework that simply runs
 the block again does not: see `Stack` for those.)
 
 >>> from dragonscale.models import load_model

@@ -237,7 +237,7 @@ def training_rules(
 ) -> Rules:
     """The layouts of a training plan. `sequence` splits residuals over `tensor` (sequence parallelism); `folded` spreads experts
     over `tensor` too instead of slicing each, `fold_context` over `context`; `context_by` is how attention sees the keys of other
-    chips of `context`: gathered, round a ring, or by trading parts of the sequence for heads (ulysses)."""
+    chips of `context`: gathered, by ring attention, or by trading parts of the sequence for heads (ulysses)."""
     tensor, batch = ("tensor",), ("data", "fsdp", "expert")
     trades = context_by == "ulysses"
     # Experts mix nothing along the sequence, so their group may take any axis that splits tokens (MoE parallel folding).

@@ -36,7 +36,7 @@ def einsum_cost(
     """An einsum's FLOPs and the bytes it moves at one memory level.
 
     `counted` limits the bytes to some operands by position (the result is the last). A sum of products runs on the
-    matrix unit; an einsum that sums nothing is pointwise and runs on the vector unit.
+    matrix unit; an einsum that sums nothing is elementwise and runs on the vector unit.
 
     >>> from dragonscale.notation import parse_einsum
     >>> cost = einsum_cost(parse_einsum("bf16[B=64, D=4096] @ bf16[D, F=8192]"))

@@ -1,6 +1,6 @@
 """How wrong expected latencies and rates of servers have been, by kind of run: the band around an answer, and what it rests on.
 
-A kind is a chip, an engine, and whether the model is dense or a mixture of experts; four numbers are told apart: `tpot` and
+A kind is a chip, an engine, and whether the model is dense or an MoE; four numbers are told apart: `tpot` and
 `ttft` of servers under load, `tokens` per second of full servers, and `step`, the latency of static batches and single steps.
 `errors.toml` has, for every kind with published runs, between which multiples of the expected number four of five of them were;
 kinds with few runs lean on those they belong to, and chips on those of their generation. An answer is *estimated, not fitted*

@@ -17,7 +17,7 @@ from dragonscale.sharding.mesh import Mesh
 class Capacity:
     """Bytes on the busiest chip, and the tokens of cache that one copy of the model has room for.
 
-    `per_token` is what each further token of a sequence adds on one chip, averaged over sequences that `data` or `batch`
+    `per_token` is what each token of a sequence adds on one chip, averaged over sequences that `data` or `batch`
     splits deal out; `fixed` is a sequence's state of fixed size (recurrences, full windows). `tokens` counts those of
     all sequences together; it is below zero where not even the weights fit.
     """

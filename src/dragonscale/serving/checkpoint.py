@@ -46,7 +46,7 @@ def wide_format(engine: str, chip: Chip, model: Transformer) -> str:
 
 
 def fp8_products(chip: Chip, model: Transformer) -> str:
-    """What fp8 weights are multiplied in. Checkpoints of mixtures have scales by blocks (DeepSeek, Qwen, GLM, MiniMax), and it
+    """What fp8 weights are multiplied in. Checkpoints of MoE models have scales by blocks (DeepSeek, Qwen, GLM, MiniMax), and it
     is for those that Hopper has good kernels."""
     blocks = model.quantization.block or any("e" in section.dims for section in model.program().sections)
     return "fp8_block" if blocks and architecture(chip) == "hopper" else "fp8"

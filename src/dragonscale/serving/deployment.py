@@ -96,7 +96,7 @@ class Deployment:
 
     @cached_property
     def kernels(self) -> KernelProfile:
-        """The chip's efficiency profile; under an engine that keeps the chip busy, products run hot sooner."""
+        """The chip's efficiency profile; under an engine that keeps the chip busy, matmuls run hot sooner."""
         profile, part = kernel_profile_for(self.chip), self.engine.kernels.throttle
         if part == 1.0:
             return profile

@@ -1,4 +1,4 @@
-"""Prefill and decode in pools of their own: how many of each, what the cache's journey costs, and when it pays.
+"""Disaggregated prefill and decode: how many of each, what the cache's journey costs, and when it is worth it.
 
 Prefill is bound by compute and wants few, fast chips; decoding is bound by memory and wants a large batch that no prompt
 interrupts. Apart, each gets its own sharding and batch, and the time between tokens is a plain decode step. The price is

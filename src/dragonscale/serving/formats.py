@@ -1,4 +1,4 @@
-"""Which kernels a plan's formats mean: weights stored one way and products computed another."""
+"""Which kernels a plan's formats mean: weights stored one way and matmuls computed another."""
 
 from dataclasses import dataclass
 
@@ -45,14 +45,14 @@ def product_format(weights: str, compute: str) -> str:
     found = _PAIRS.get((weights, compute))
     if found is None:
         raise InputError(
-            f"There are no kernels known for weights in {weights} and products in {compute}; "
+            f"There are no kernels known for weights in {weights} and matmuls in {compute}; "
             f"give both the same dtype, or one of {', '.join('/'.join(pair) for pair in _PAIRS)}."
         )
     return found
 
 
 def part_format(plan: ServingPlan, part: str) -> str:
-    """The format of a part's products.
+    """The format of a part's matmuls.
 
     >>> plan = ServingPlan(weights="mxfp4", compute="bf16", attention="bf16")
     >>> part_format(plan, "experts"), part_format(plan, "attention"), part_format(plan, "head")

@@ -32,8 +32,8 @@ SPREADS = ("copy", "batch", "sequence")
 class ServingPlan:
     """One way to serve. `spread` says what the part of `tensor` beyond the KV heads does with the cache: keep copies, split
     it by sequence in the batch (an AllToAll of queries there and back), or along each sequence. `weights`, `kv` and
-    `compute` are the formats of stored weights, of the cache and of the products; `attention` is that of the attention's
-    own weights and products where it differs (many narrow checkpoints keep it wide); `wire` that of activations between chips,
+    `compute` are the formats of stored weights, of the cache and of the matmuls; `attention` is that of the attention's
+    own weights and matmuls where it differs (many narrow checkpoints keep it wide); `wire` that of activations between chips,
     which engines send in bf16 unless they quantise collectives."""
 
     tensor: int = 1

@@ -1,7 +1,7 @@
 """Speculative decoding on a real deployment: what drafting and verifying cost there, how much to draft, when it hurts.
 
 Verifying k drafts is an iteration with k + 1 new tokens for every sequence: the weights and the cache are read once as for
-one token, the products grow. While the batch is small that is almost free; towards the critical batch every draft that is
+one token, the matmuls grow. While the batch is small that is almost free; towards the critical batch every draft that is
 rejected costs as much as a token. A deployment's plan may hold arrays: many at once.
 """
 

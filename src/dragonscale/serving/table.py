@@ -1,8 +1,8 @@
 """Iterations of one deployment, tabulated: the planner's cost function at the pace of a simulator.
 
-An iteration is products over all its new tokens, attention of its decoding sequences, attention of its prompts, the head
+An iteration is matmuls over all its new tokens, attention of its decoding sequences, attention of its prompts, the head
 and the host. Each part depends on one, two or three numbers, and is computed once on a grid by `iteration_cost`; between
-knots it is linear. Where the cost function is smooth the grid is coarse, where it has steps (tiles of the products) it
+knots it is linear. Where the cost function is smooth the grid is coarse, where it has steps (tiles of the matmuls) it
 is fine, so a tabulated step differs from the computed one by well under a percent.
 """
 
@@ -22,7 +22,7 @@ from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
 from dragonscale.serving.times import Piece
 
 EVERY = 256
-"""Up to so many tokens the products are computed for every number of them."""
+"""Up to so many tokens the matmuls are computed for every number of them."""
 TILE = 128
 """Rows of queries that attention kernels take at a time: its waves fill up in steps of so many tokens."""
 LATENCY = 2e-5
@@ -114,7 +114,7 @@ class StepTable:
         return prompts, prompts * max(fresh / prompts / self.stages, min(mean, self.budget))
 
     def _verify(self, decodes: int, queries: int) -> float:
-        """Attention of several new tokens of each sequence over that of one: the cache is read once, products grow."""
+        """Attention of several new tokens of each sequence over that of one: the cache is read once, matmuls grow."""
         key = -(decodes * 64 + queries)
         if key not in self._lines:
             both = (

@@ -1,4 +1,4 @@
-"""The pieces of a kernel's arrays that one chip has, and what they make of a product: its m, n, k, batch and experts.
+"""The pieces of a kernel's arrays that one chip has, and what they make of a matmul: its m, n, k, batch and experts.
 
 Sizes and mesh axes may be numbers or arrays of one length.
 """
@@ -31,7 +31,7 @@ def local_elements(array: Array, sizes: dict[str, Number], mesh: Mesh, without: 
 
 
 def matmul_dims(arrays: tuple[Array, ...]) -> tuple[list[str], list[str], list[str], list[str], list[str]]:
-    """The indices that make up m, n, k, the batch, and the experts of a (grouped) product: two operands and a result."""
+    """The indices that make up m, n, k, the batch, and the experts of a (grouped) matmul: two operands and a result."""
     first, second, out = arrays[0], arrays[1], arrays[-1]
     experts = [dim.name for array in arrays for dim in array.dims if dim.select]
     names = [set(array.names) - set(experts) for array in (first, second, out)]

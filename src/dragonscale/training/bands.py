@@ -1,6 +1,6 @@
 """How wrong expected step times have been, by kind of run: the band around an answer, and how many runs it rests on.
 
-A kind is a chip, the family of a software stack, and whether the model is dense or a mixture of experts. `errors.toml` has, for
+A kind is a chip, the family of a software stack, and whether the model is dense or an MoE. `errors.toml` has, for
 every kind with published runs, by how much quicker and slower than expected four of five of them were; kinds with few runs lean
 on those they belong to. `python -m tools.fit_bands` writes it from the measured runs.
 

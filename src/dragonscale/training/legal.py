@@ -81,7 +81,7 @@ def _has_axis(row: Legality, plan: Plan, axis: str) -> bool:
 
 def _no_axis(name: str, row: Legality, plan: Plan, axis: str) -> str:
     degree, instead = getattr(plan, axis), "fsdp" if "fsdp" in row.axes else "data"
-    rest = f"put its {degree} ways into {instead}, or take --stack auto"
+    rest = f"put its degree of {degree} into {instead}, or take --stack auto"
     return f"stack {name} has no {axis}={degree}, only {', '.join(row.axes)}{_because(row, 'axes')}; {rest}"
 
 

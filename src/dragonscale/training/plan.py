@@ -1,4 +1,4 @@
-"""A plan: how many ways each thing is split, and what is kept, sharded and recomputed.
+"""A plan: the degree of each kind of parallelism, and what is kept, sharded and recomputed.
 
 Mesh axes, slowest first: `pipe` splits the layers, `data` copies the model, `fsdp` splits the batch and the state,
 `expert` splits the batch and the experts, `context` splits the sequence, `tensor` splits heads and hidden dims (and the
@@ -35,7 +35,7 @@ class Plan:
     """One way to split a training step. `microbatch` counts sequences per data-parallel chip and pass; `virtual` is the
     number of stages each pipeline rank holds; `zero` says how much of the state `fsdp` splits (1 optimizer, 2 gradients
     too, 3 weights too). `layout` deals layers to stages: `even`; `ends` counts the embedding and the head as a layer each; `7-8-8-7` is
-    the layers of every stage in order. `context_by` says how attention sees the keys of other chips: gathered, round a ring, or by
+    the layers of every stage in order. `context_by` says how attention sees the keys of other chips: gathered, by ring attention, or by
     trading sequence for heads (Ulysses). `etp` slices every expert over `tensor`; otherwise whole experts are spread over it.
     `fold` spreads experts over `context` as well (`context`), or not (`tensor`).
     `offload` keeps the optimizer's state in the host's memory. `remat` is a policy of `POLICIES`, or modules to recompute, joined by `+`
@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def ring(self) -> bool:
-        """Whether keys and values go round a ring."""
+        """Whether attention is ring attention."""
         return self.context_by == "ring"
 
     def __str__(self) -> str:

@@ -85,11 +85,11 @@ def even_chunks(layers: int, stages: int) -> tuple[int, ...]:
 
 
 SPLIT = {"n": "query heads", "f": "hidden dims", "z": "shared experts' hidden dims", "i": "indexer heads"}
-"""What `tensor` splits; KV heads are copied where there are fewer of them than ways."""
+"""What `tensor` splits; KV heads are copied where there are fewer of them than degrees of `tensor`."""
 
 
 def undivided(job: Job, ways: int) -> str:
-    """What `tensor` in so many ways cannot split evenly; empty if it can."""
+    """What this degree of `tensor` cannot split evenly; empty if it can."""
     for section in job.model.program().sections:
         for name, title in SPLIT.items():
             if section.dims.get(name, 0) % ways:

@@ -1,4 +1,4 @@
-"""One training step: layers put into stages, what hides under what, and how long it takes.
+"""One training step: layers put into stages, what overlaps what, and how long it takes.
 
 Stages run their microbatches, layer by layer (`dragonscale.training.passes`), under a pipeline schedule; the
 gradients' reduction over replicas hides under the last backward pass; the optimizer updates each chip's share

@@ -52,7 +52,7 @@ CAST_BYTES = {"fp8": 5.0, "mxfp8": 4.0, "nvfp4": 5.0, "mxfp4": 4.0, "int8": 3.0}
 read once more where a scale for the whole tensor must be found first."""
 
 BLOCK_SCALED = 1.07
-"""Seconds of a product in mxfp8 over those in fp8 with one scale per tensor: scales are laid out and applied for every 32
+"""Seconds of a matmul in mxfp8 over those in fp8 with one scale per tensor: scales are laid out and applied for every 32
 elements (Megatron-Bridge publishes both for the same runs: 4% to 10% apart)."""
 
 LEGACY = 0.47
@@ -62,9 +62,9 @@ FlashAttention-3 use (Shah et al. 2024: FlashAttention-2 reaches 35% of an H100,
 IDLE = 0.15
 STEEP = 2.5
 """A chip at rest draws about 15% of its limit; above that, power grows with the clock to about this power (voltage rises
-with frequency), so a lower limit costs less than its part in speed. Products are taken to run as fast as power allows."""
+with frequency), so a lower limit costs less than its part in speed. Matmuls are taken to run as fast as power allows."""
 MOST = 1.1
-"""More power than the measured chip had makes products at most this much faster for their peak."""
+"""More power than the measured chip had makes matmuls at most this much faster for their peak."""
 
 
 def power_factor(chip: Chip, measured: Chip) -> float:
@@ -117,7 +117,7 @@ class KernelTimer:
         return forward * ratio * slow
 
     def _unfused(self, shape: AttentionShape, backward: bool) -> Number:
-        """Scores written out: two batched products over the whole rectangle (four backward), with passes over it for scaling,
+        """Scores written out: two batched matmuls over the whole rectangle (four backward), with passes over it for scaling,
         masking, softmax and dropout."""
         many = shape.batch * shape.heads
         first = matmul_seconds(shape.queries, shape.keys, shape.head_dim, "bf16", self.profile, many)

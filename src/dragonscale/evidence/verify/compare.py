@@ -66,7 +66,7 @@ def _flops_line(planned: Planned, compiled: Compiled) -> VerifyLine:
     if compiled.unknown:
         why = f"{len(compiled.unknown)} calls of the compiled program do not say what they multiply"
     elif planned.few_rows:
-        why = "experts have fewer rows than tensor cores take: the compiler fills them up, or writes loops instead of products"
+        why = "experts have fewer rows than tensor cores take: the compiler fills them up, or writes loops instead of matmuls"
     return _line("matmul FLOPs", "FLOPs", planned.flops, compiled.flops, FLOPS, why)
 
 
@@ -130,7 +130,7 @@ def _overlap(planned: Planned, compiled: Compiled) -> tuple[OverlapLine, ...]:
 
 
 def _hidden(each: Exchange) -> bool:
-    """Whether products are scheduled while it is under way."""
+    """Whether matmuls are scheduled while it is under way."""
     return each.decomposed or (each.how == "async" and bool(each.window_flops))
 
 

@@ -84,7 +84,7 @@ def _total(exchanges: Iterable[Exchange]) -> float:
 
 
 def _decomposed(one: Sent, planned: float, compiled: float) -> str:
-    """Gathers and scatters as sends inside a product: n + 1 sends where a ring needs n − 1."""
+    """Gathers and scatters as sends inside a matmul: n + 1 sends where a ring needs n − 1."""
     sends = _total(each for each in one.exchanges if each.decomposed)
     if not sends:
         return ""
@@ -92,7 +92,7 @@ def _decomposed(one: Sent, planned: float, compiled: float) -> str:
     if moved <= 0 or not 0.8 < sends / moved < 2.2:
         return ""
     return (
-        f"{sends / 1e9:.2f} GB go as sends inside products (a collective matmul), {sends / moved - 1:+.0%} of the "
+        f"{sends / 1e9:.2f} GB go as sends inside matmuls (a collective matmul), {sends / moved - 1:+.0%} of the "
         f"{moved / 1e9:.2f} GB of the gathers and scatters they stand for: its two directions are unrolled, with a send or "
         "two more than a ring needs"
     )

@@ -26,7 +26,7 @@ Value = float | str
 
 
 class ArrayRow(msgspec.Struct):
-    """One array: as laid out, what each chip holds of it, what all chips hold, and how many copies those make."""
+    """One array: as laid out, what each chip holds of it, what all chips hold, and how many replicas those make."""
 
     array: str
     local_shape: list[int | str]
