@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from dragonscale.cli.run_text import text_of
 from dragonscale.models import load_model
+from dragonscale.reports.run.records import TrainRun
 from dragonscale.runtime.decode import decode, empty_cache, prefill
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import numerics_of
@@ -95,7 +95,7 @@ def main() -> None:
                 print(f"step {line['step']:>4}  loss {line['loss']:.3f}  {1e3 * line['step_s']:.0f} ms", flush=True)
 
         result = train(order, watch)
-        print("\n" + text_of(result).replace(folder + "/", "") + "\n")
+        print("\n" + str(TrainRun.of(result)).replace(folder + "/", "") + "\n")
         print(f"What it writes after {PROMPT!r}:\n\n{written(order, PROMPT, 110)}")
         assert result.loss is not None
         if result.loss > 1.0:

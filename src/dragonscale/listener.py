@@ -19,3 +19,6 @@ class Listener:
 
     def wait(self, text: str) -> None:
         """A word to someone who watches and has to wait; nobody else needs it."""
+
+    def log(self, text: str) -> None:
+        """A line on how a long run goes: heard as it comes, not kept."""

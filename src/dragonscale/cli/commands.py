@@ -125,6 +125,18 @@ COMMANDS: dict[str, Command] = {
             for kind, about in KINDS.items()
         ),
         Command(
+            "run train",
+            "Train: real steps of the plan in JAX on the devices there are, beside what it promised.",
+            "dragonscale.questions.run:RunTrainQuestion",
+            "dragonscale.reports.run.ask:ask_train",
+            PROOF,
+            (
+                "dscale run train plan.toml --data 'corpus/*.bin' --steps 1000 --checkpoints runs/first",
+                "dscale run train fsdp=8 --model llama3.2-1b --data corpus.bin --steps 20 --batch 8 --seq 512 --cpu 8",
+            ),
+            page="run",
+        ),
+        Command(
             "models",
             "What a model weighs: parameters, FLOPs, KV cache and activations, by part; or all presets.",
             "dragonscale.questions.models:ModelsQuestion",

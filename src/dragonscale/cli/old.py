@@ -1,11 +1,11 @@
 """Commands that are not asked by a question yet."""
 
 import functools
+from typing import Any
 
 import cyclopts
 from cyclopts import App, Parameter
 
-from dragonscale.cli import run as run_plan
 from dragonscale.cli import (
     serve,
     simulate,
@@ -17,7 +17,7 @@ from dragonscale.hardware.changes import with_changes
 ALONE = {
     "serve": serve.run, "simulate": simulate.run,
 }  # fmt: skip
-FAMILIES = {"run": run_plan.build}
+FAMILIES: dict[str, Any] = {}
 NAMES = (*ALONE, *FAMILIES)
 
 

@@ -35,6 +35,10 @@ class Terminal(Listener):
         self.clear()
         say_aside(text, self.stream)
 
+    def log(self, text: str) -> None:
+        self.clear()
+        say_aside(text, self.stream)
+
     def wait(self, text: str) -> None:
         if self.wanted:
             self.clear()

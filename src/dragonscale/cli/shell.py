@@ -22,6 +22,8 @@ def run_command(command: Command, arguments: Sequence[str]) -> int:
     question = command.asked_by()(**given)
     with Terminal(command.name) as listener:
         report = command.answered_by()(question, listener)
+    if report is None:  # one of several processes of a run: another one tells what came of it
+        return 0
     try:
         return emit(report, output)
     finally:  # whoever closes the pipe early (`| head`) still gets the files

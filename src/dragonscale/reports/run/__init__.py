@@ -1,0 +1,1 @@
+"""What `dscale run` answers: what came of a run, beside what was planned."""

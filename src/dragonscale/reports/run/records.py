@@ -1,0 +1,45 @@
+"""The record that `dscale run train` answers with."""
+
+from dataclasses import fields
+from typing import Any
+
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
+from dragonscale.units import render
+
+
+class TrainRun(Record):
+    """What came of a run. Times are medians over the steps after the first, which also compiles; `planned` is the
+    planner's step on the slice that was named, none without one."""
+
+    model: str
+    plan: str
+    devices: int
+    device_kind: str
+    parameters: int
+    first_step: int
+    last_step: int
+    steps: int
+    stopped: str
+    loss: float | None
+    compile_s: float | None
+    step_s: float | None
+    tokens_per_s: float | None
+    flops_per_s_per_device: float | None
+    mfu: float | None
+    state_bytes_per_device: int
+    planned: Any
+
+    @classmethod
+    def of(cls, result: Any) -> "TrainRun":
+        """The answer from the loop's own `TrainResult`."""
+        return cls(**{field.name: getattr(result, field.name) for field in fields(result)})
+
+    def headline(self) -> str:
+        step = "" if self.step_s is None else f", {render(self.step_s, 's')} a step"
+        return f"{self.model}: steps {self.first_step:,} to {self.last_step:,}{step}"
+
+    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002  there is no more to say
+        from dragonscale.reports.run.sheet import run_sheet
+
+        return run_sheet(self)
