@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from dragonscale.errors import Infeasible, shorten
 from dragonscale.reports.prices import PriceRow
 from dragonscale.reports.record import Record
 from dragonscale.sheets.sheet import Sheet
@@ -279,6 +280,7 @@ class TrainReport(Record):
         """Write the first plan as TOML, for `--plan`, `dscale verify` and `dscale run`."""
         from dragonscale.reports.train.ask import save_best
 
+        self._check_plans(path)
         save_best(self.asked, self, path)
         return f"; `dscale verify {path}` compiles it" if self.plans[0].verifiable else ""
 
@@ -286,8 +288,13 @@ class TrainReport(Record):
         """Write the step of the first plan as a timeline for ui.perfetto.dev."""
         from dragonscale.reports.train.ask import save_step
 
+        self._check_plans(path)
         save_step(self.asked, self, path)
         return "; open it at https://ui.perfetto.dev"
+
+    def _check_plans(self, path: str) -> None:
+        if not self.plans:
+            raise Infeasible(f"There is no plan, so none is written to {shorten(path)}.")
 
     def verify(self) -> Any:
         """The first plan compiled by XLA, beside what was planned."""
