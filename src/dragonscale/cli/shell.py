@@ -9,7 +9,7 @@ from dragonscale.cli.commands import Command
 from dragonscale.cli.defaults import with_defaults
 from dragonscale.cli.progress import Terminal, say_aside
 from dragonscale.cli.show import emit_json
-from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.questions.output import ALWAYS, TABLES, Output
 from dragonscale.sheets.colour import CHOICES
 
@@ -104,4 +104,9 @@ def write_files(report: Any, output: Output) -> None:
     paths = [(name, getattr(output, name)) for name in writers if getattr(output, name)]
     paths += [("table", path) for path in output.table.split(",") if path]
     writers["table"] = lambda path: report.save_table(path)
-    write_all(*(partial(write, name, path) for name, path in paths))
+    try:
+        write_all(*(partial(write, name, path) for name, path in paths))
+    except InputError as error:
+        if report.exit_code:  # what there is nothing to write of is infeasible, as the answer said
+            raise Infeasible(str(error)) from None
+        raise
