@@ -137,7 +137,8 @@ def _signature(name: str, thing: Any) -> str:
     if hasattr(thing, "__signature__"):  # a question's function: its parameters are the fields
         found = inspect.signature(thing)
         told = found.return_annotation
-        back = "" if told is inspect.Signature.empty else f" -> {getattr(told, '__name__', told)}"
+        kinds = " | ".join(one.__name__ for one in typing.get_args(told) or [told])
+        back = "" if told is inspect.Signature.empty else f" -> {kinds}"
         return _wrapped(name, [str(one) for one in found.parameters.values()], back)
     node = _parsed(thing)
     return _wrapped(name, _arguments(node), f" -> {ast.unparse(node.returns)}" if node.returns else "")
