@@ -32,6 +32,13 @@ def _train(kind: str) -> Chart:
     return draw(kind, *_training())
 
 
+def _compare() -> Chart:
+    from dragonscale.library.compare import compare
+
+    plans = ("tp8 dp8", "fsdp64", "best")
+    return compare(*plans, model="llama3-8b", on="h100:64", batch=BATCH, seq=SEQUENCE).plot("time")
+
+
 @cache
 def _serving(model: str, on: str, tpot: str = "") -> tuple[Any, Any]:
     from dragonscale.reports.serve.question import ServeQuestion, read_question
@@ -116,6 +123,7 @@ PICTURES: dict[str, Callable[[], Chart]] = {
     "train-mesh": lambda: _train("mesh"),
     "train-roofline": lambda: _train("roofline"),
     "train-scaling": lambda: _train("scaling"),
+    "compare-time": _compare,
     "serve-frontier": lambda: _serve("frontier", "llama3-70b", "h100:8,h200:4,v5e:4x4", "40ms"),
     "serve-decode": lambda: _serve("decode", "deepseek-v3", "h200:16"),
     "serve-memory": lambda: _serve("memory", "deepseek-v3", "h200:16"),

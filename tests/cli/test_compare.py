@@ -52,6 +52,12 @@ def test_answers_that_are_there_are_compared_as_they_are(report, searched):
         ds.compare(answers[0], "tp8", **JOB)
 
 
+def test_a_plan_file_says_the_job_of_the_others(tmp_path, report):
+    saved = str(tmp_path / "mine.toml")
+    ds.train(plan="fsdp8", alone=True, **JOB).save(saved)
+    assert ds.compare(saved, "tp8").differences[0].ratio == report.differences[0].ratio
+
+
 def test_a_smaller_batch_is_compared_for_the_same_tokens():
     half = ds.train(plan="fsdp8", alone=True, **{**JOB, "batch": "32seq"})
     whole = ds.train(plan="fsdp8", alone=True, **JOB)

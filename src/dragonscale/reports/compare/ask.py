@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.questions.compare import CompareQuestion
 from dragonscale.questions.train import TrainQuestion
@@ -9,6 +10,13 @@ from dragonscale.reports.compare.differences import difference, seconds_of
 from dragonscale.reports.compare.question import Candidate, CompareAsked, read_question
 from dragonscale.reports.compare.records import CompareReport, Side
 from dragonscale.reports.compare.sides import DOLLARS, TOKENS, keyed, serving_side, training_side
+from dragonscale.reports.serve.question import ServeQuestion
+from dragonscale.reports.serve.question import read_question as read_serving
+from dragonscale.reports.serve.report import answer
+from dragonscale.reports.train.ask import ask as ask_train
+from dragonscale.reports.train.saved import said_by
+from dragonscale.serving.plan_file import load_serving_plan
+from dragonscale.training.plan_file import is_plan_path, load_training_file
 
 
 class _Quiet(Listener):
@@ -32,51 +40,50 @@ def ask(question: CompareQuestion, listener: Listener) -> CompareReport:
 
 
 def _answers(asked: CompareAsked, listener: Listener) -> list[Any]:
+    """The answer of each side; what nobody says of a plan that is written out is as the first file has it."""
     quiet, found = _Quiet(listener), []
-    one = _serve if asked.serving else _train
-    for number, candidate in enumerate(asked.candidates):
-        found.append(one(asked.question, candidate, quiet))
+    one, said = (_serve, served_by) if asked.serving else (_train, trained_by)
+    files = [side.plan for side in asked.candidates if is_plan_path(side.plan)]
+    job = said(files[0]) if files else {}
+    for number, side in enumerate(asked.candidates):
+        found.append(one(asked.question, side, {} if is_plan_path(side.plan) else job, quiet))
         listener.step(number + 1, len(asked.candidates))
     return found
 
 
-def _train(question: CompareQuestion, one: Candidate, listener: Listener) -> Any:
-    from dragonscale.reports.train.ask import ask as ask_train
-
-    own = TrainQuestion(
-        model=question.model, on=one.on, batch=question.batch, seq=question.seq, tokens=question.tokens,
-        price=question.price, plan=one.plan, alone=bool(one.plan), measured=one.measured, stack=one.software or "auto",
-        dtype=question.dtype, top=1,
-    )  # fmt: skip
-    return ask_train(own, listener)
+def trained_by(path: str) -> dict[str, Any]:
+    """What a file says of the run of its plan, by the names of flags."""
+    return said_by(load_training_file(path))
 
 
-def _serve(question: CompareQuestion, one: Candidate, listener: Listener) -> Any:
-    from dragonscale.reports.serve.question import ServeQuestion
-    from dragonscale.reports.serve.question import read_question as read_serving
-    from dragonscale.reports.serve.report import answer
+def served_by(path: str) -> dict[str, Any]:
+    """What a file says of the requests of its plan, by the names of flags."""
+    saved = load_serving_plan(path)
+    lengths = {"prompt": str(saved.traffic.prompt or ""), "output": str(saved.traffic.output or "")}
+    words = {"model": saved.model, "on": saved.slice, "engine": saved.engine, **lengths}
+    return {name: value for name, value in words.items() if value}
 
-    lengths = {name: getattr(question, name) for name in ("prompt", "output") if getattr(question, name)}
-    asked = read_serving(
-        ServeQuestion(
-            model=question.model or _saved_model(one), on=one.on, plan=one.plan, engine=one.software, ttft=question.ttft,
-            tpot=question.tpot, batch=question.batch, price=question.price, dtype=question.dtype, top=1, **lengths,
-        )
-    )  # fmt: skip
+
+def _train(question: CompareQuestion, one: Candidate, job: dict[str, Any], listener: Listener) -> Any:
+    words = {name: getattr(question, name) for name in ("model", "batch", "seq", "tokens", "price", "dtype")}
+    words |= {"on": one.on, "stack": one.software, "plan": one.plan, "measured": one.measured}
+    given = {name: value for name, value in words.items() if value != ""}
+    return ask_train(TrainQuestion(**(job | given), alone=bool(one.plan), top=1), listener)
+
+
+def _serve(question: CompareQuestion, one: Candidate, job: dict[str, Any], listener: Listener) -> Any:
+    names = ("model", "prompt", "output", "ttft", "tpot", "batch", "price", "dtype")
+    words = {name: getattr(question, name) for name in names}
+    words |= {"on": one.on, "engine": one.software, "plan": one.plan}
+    given = {name: value for name, value in words.items() if value != ""}
+    own = served_by(one.plan) if is_plan_path(one.plan) else job
+    whole = job | given | {"model": given.get("model", own.get("model", ""))}
+    if not whole["model"]:
+        raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
+    asked = read_serving(ServeQuestion(**whole, top=1))
     for text in asked.notes:
         listener.note(text)
     return answer(asked)
-
-
-def _saved_model(one: Candidate) -> str:
-    """The model that a plan file names."""
-    from dragonscale.errors import InputError
-    from dragonscale.serving.plan_file import load_serving_plan
-
-    model = load_serving_plan(one.plan).model if str(one.plan).endswith(".toml") else ""
-    if not model:
-        raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
-    return model
 
 
 def compared(answers: list[Any], serving: bool) -> CompareReport:

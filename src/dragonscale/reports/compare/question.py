@@ -9,6 +9,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.questions.compare import CompareQuestion
 from dragonscale.questions.flag import written
+from dragonscale.reports.record import Record
 from dragonscale.tables import read_table
 
 BEST = "best"
@@ -85,6 +86,8 @@ def _read_plan(thing: Any) -> Candidate:
     >>> _read_plan("tp=8,pp=4").plan, _read_plan("Best").plan
     ('tp=8,pp=4', '')
     """
+    if isinstance(thing, Record):
+        raise InputError(f"{type(thing).__name__} has no plans to compare; give answers of ds.train or ds.serve.")
     text = written(thing).strip()
     if not text:
         raise InputError('A plan is empty; write one such as "tp8 pp4 dp16", or best.')

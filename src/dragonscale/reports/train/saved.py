@@ -30,7 +30,7 @@ def filled(question: Any) -> tuple[Any, list[str]]:
     notes: list[str] = []
     if is_plan_path(written(question.plan)):
         saved, words = load_training_file(written(question.plan)), {}
-        for name, value in _said(saved).items():
+        for name, value in said_by(saved).items():
             given = getattr(question, name)
             if given in _UNSAID.get(name, ("",)):
                 words[name] = value
@@ -44,7 +44,7 @@ def filled(question: Any) -> tuple[Any, list[str]]:
     return question, notes
 
 
-def _said(saved: TrainingFile) -> dict[str, Any]:
+def said_by(saved: TrainingFile) -> dict[str, Any]:
     """What a file says, by the names of flags."""
     values = {
         "model": saved.model, "on": saved.slice, "batch": saved.batch and f"{saved.batch}seq",
