@@ -56,14 +56,22 @@ def _serve(kind: str, model: str, on: str, tpot: str = "") -> Chart:
 
 @cache
 def _simulation() -> tuple[Any, Any]:
-    from dragonscale.reports.simulate.question import SimulateQuestion
+    from dragonscale.questions.simulate import SimulateQuestion
     from dragonscale.reports.simulate.reading import read_question
     from dragonscale.reports.simulate.report import run_simulation
 
     question = SimulateQuestion(
-        on="h100:4", replicas=4, rate="8/s", prompt="2048", output="256", requests="2000", ttft="500ms", tpot="40ms"
+        "llama3-70b",
+        on="h100:4",
+        replicas=4,
+        rate="8/s",
+        prompt="2048",
+        output="256",
+        requests="2000",
+        ttft="500ms",
+        tpot="40ms",
     )
-    return run_simulation(read_question("llama3-70b", question), lambda _: None, lambda *_: None)
+    return run_simulation(read_question(question), lambda _: None, lambda *_: None)
 
 
 def _simulate(kind: str) -> Chart:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.library.roofline import roofline as roofline
     from dragonscale.library.shard import shard as shard
     from dragonscale.library.sweep import sweep as sweep
+    from dragonscale.library.serve import serve as serve
+    from dragonscale.library.simulate import simulate as simulate
     from dragonscale.library.train import train as train
     from dragonscale.library.validate import validate as validate
     from dragonscale.library.verify import verify as verify
@@ -29,6 +31,8 @@ _HOMES = {
     "dragonscale.library.estimate": ("estimate",),
     "dragonscale.library.model": ("model",),
     "dragonscale.library.sweep": ("sweep",),
+    "dragonscale.library.serve": ("serve",),
+    "dragonscale.library.simulate": ("simulate",),
     "dragonscale.library.train": ("train",),
     "dragonscale.library.validate": ("validate",),
     "dragonscale.library.verify": ("verify",),

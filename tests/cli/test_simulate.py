@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+import dragonscale as ds
 from dragonscale.cli import main
+from dragonscale.sheets.terminal import text_of
 
 FLEET = ["simulate", "llama3-8b", "--on", "h100:1"]
 QUICK = [*FLEET, "--rate", "4/s", "--requests", "300"]
@@ -202,12 +204,22 @@ def test_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(json.loads(fleet.read_text())["concat"]) == 2
 
 
-def test_text_fits_and_ends_with_what_to_change(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(QUICK) == 0
-    text = capsys.readouterr().out
-    assert "first token (TTFT)" in text
-    assert text.rstrip().splitlines()[-2:][0].startswith("Bound by") or "Bound by" in text
-    assert max(map(len, text.splitlines())) <= 90
+def test_the_verdict_comes_first_and_the_next_command_last(capsys: pytest.CaptureFixture[str]) -> None:
+    asks = {"on": "h100:1", "rate": "30/s", "requests": 1000, "ttft": "500ms"}
+    report = ds.simulate("llama3-8b", **asks)
+    assert report.exit_code == 4
+    text = text_of(report.sheet(), 80)
+    parts = ("does not hold: TTFT", "goodput", "bound by", "to change", "percentiles", "first token (TTFT)", "fleet")
+    places = [text.find(part) for part in parts]
+    assert places == sorted(places)
+    assert places[0] > 0
+    for width in (60, 80, 120, 200):
+        lines = text_of(report.sheet(detail=True), width).splitlines()
+        assert max(len(line) for line in lines if "dscale simulate" not in line) <= width
+    assert {row["latency"] for row in report.rows()} >= {"ttft_s", "tpot_s", "e2e_s"}
+    command = text.splitlines()[-1].split()
+    assert main(command[1:]) == 0  # the fleet that would hold does
+    assert "verdict   holds: TTFT" in capsys.readouterr().out
 
 
 WRONG = {
@@ -230,7 +242,7 @@ WRONG = {
     ),
     "bad scaling": (["--rate", "4/s", "--autoscale", "2-16"], "LEAST..MOST"),
     "bad prefixes": (["--rate", "4/s", "--prefixes", "many"], "GROUPSxTOKENS"),
-    "drafts alone": (["--rate", "4/s", "--drafts", "3"], "need --speculate"),
+    "drafts alone": (["--rate", "4/s", "--drafts", "3"], "need --accept"),
     "no replica": (["--rate", "4/s", "--replicas", "0"], "at least 1"),
     "plan of another size": (["--rate", "4/s", "--plan", "tensor=2"], "uses 2 chips"),
 }

@@ -182,7 +182,7 @@ WIDTHS = {
     ("sgl-jax", "v6e:2x4", "llama3-70b", "tensor=4,pipe=2"): ("no pipe=2", "take pipe=1"),
     ("vllm", "h100:8", "llama3-70b", "tensor=8,spread=batch"): ("no spread=batch", "take spread=copy"),
     ("vllm-tpu", "v6e:2x4", "deepseek-v2-lite", "tensor=8"): ("latent attention", "take data=8,tensor=1,expert=8"),
-    ("vllm", "h100:8", "llama3-70b", "tensor=8,kv=int4"): ("no KV cache in int4", "take --kv fp8"),
+    ("vllm", "h100:8", "llama3-70b", "tensor=8,kv=int4"): ("no KV cache in int4", "take --kv-dtype fp8"),
     ("vllm", "mi355x:8", "llama3-70b", "tensor=8,weights=nvfp4,compute=nvfp4"): ("does not multiply nvfp4", "--weights nvfp4 --compute bf16"),
     ("generic", "v100:8", "llama3-70b", "tensor=8"): ("stores bf16", "take --dtype fp16"),
 }  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.reports.simulate.capacity import faster, missed_targets
-from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.reports.simulate.reading import read_question
 from dragonscale.reports.simulate.records import SimulateReport
 from dragonscale.reports.simulate.report import run_simulation
@@ -24,7 +24,9 @@ from dragonscale.simulation import (
 )
 from dragonscale.simulation.backlog import load_of, saturated_per_s
 
-ONE = SimulateQuestion(on="h100:1", plan="weights=fp8,compute=fp8,kv=fp8", requests="3000", engine="generic")
+ONE = SimulateQuestion(
+    "llama3.1-8b", on="h100:1", plan="weights=fp8,compute=fp8,kv=fp8", requests="3000", engine="generic"
+)
 FLEETS: dict[str, dict[str, Any]] = {
     "lognormal lengths": {"rate": "40/s", "lengths": "lognormal", "cv": 2.0},
     "prefixes on the host": {"rate": "14/s", "prompt": "8192", "prefixes": "200x7000,skew=1", "host_cache": "500GB",
@@ -35,7 +37,7 @@ FLEETS: dict[str, dict[str, Any]] = {
 
 
 def asked(question: SimulateQuestion) -> SimulateReport:
-    return run_simulation(read_question("llama3.1-8b", question))[0]
+    return run_simulation(read_question(question))[0]
 
 
 SLOW = ("prefixes on the host", "a small cache")
@@ -46,7 +48,7 @@ SLOW = ("prefixes on the host", "a small cache")
 )
 def test_what_can_be_served_is_confirmed_by_running(name: str) -> None:
     question = replace(ONE, **FLEETS[name])
-    asked = read_question("llama3.1-8b", question)
+    asked = read_question(question)
     report, _ = run_simulation(asked)
     found, rate = report.capacity, asked.traffic.rate
     assert "Overloaded" in report.advice
@@ -71,7 +73,7 @@ def test_a_trace_is_tried_at_other_speeds(tmp_path: Path) -> None:
     rows = (f"{place / 50:.3f},{500 + 37 * place % 3000},{40 + 11 * place % 400}" for place in range(2500))
     trace = tmp_path / "trace.csv"
     trace.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]) + "\n")
-    question = SimulateQuestion(on="h100:1", trace=str(trace), engine="generic")
+    question = SimulateQuestion("llama3.1-8b", on="h100:1", trace=str(trace), engine="generic")
     report = asked(question)
     assert report.load is not None
     assert report.load.grows
@@ -122,7 +124,7 @@ def test_an_autoscaled_fleet_begins_with_its_least_and_names_its_startup() -> No
 
 def test_requests_beyond_the_context_are_refused() -> None:
     question = replace(ONE, rate="2/s", requests="400", prompt="6000", lengths="lognormal", cv=0.5)
-    report = run_simulation(read_question("llama3-8b", question))[0]
+    report = run_simulation(read_question(replace(question, model="llama3-8b")))[0]
     assert 0 < report.requests.refused["longer than the model's context"] < 400
     assert not asked(question).requests.refused  # llama3.1 takes 16 times as many tokens
 

@@ -6,17 +6,11 @@ from typing import Any
 import cyclopts
 from cyclopts import App, Parameter
 
-from dragonscale.cli import (
-    serve,
-    simulate,
-)
 from dragonscale.cli.flags import read_flag
 from dragonscale.errors import InputError
 from dragonscale.hardware.changes import with_changes
 
-ALONE = {
-    "serve": serve.run, "simulate": simulate.run,
-}  # fmt: skip
+ALONE: dict[str, Any] = {}
 FAMILIES: dict[str, Any] = {}
 NAMES = (*ALONE, *FAMILIES)
 

@@ -23,6 +23,7 @@ from dragonscale.questions.flag import (
     Thing,
     Whole,
 )  # fmt: skip
+from dragonscale.questions.serving import KV_DTYPE
 from dragonscale.questions.roofline import CHIP, EXPRESSION, MEMORY, SIZES
 from dragonscale.questions.shard import MESH, ShardQuestion
 from dragonscale.questions.shard import PLACE as ON_ANY
@@ -118,7 +119,7 @@ class ExplainServeQuestion:
     dtype: Text = DTYPE.but(about="Format of weights, matmuls and KV cache.", default="")
     weights: Text = DTYPE.but(about="Format of stored weights.", default="")
     compute: Text = DTYPE.but(about="Format of matmuls.", default="")
-    kv: Text = DTYPE.but(about="Format of the KV cache.", default="")
+    kv_dtype: Text = KV_DTYPE
     plan: Thing = Thing("The plan (tp8, or a .toml); the best one without it.", default="", value="PLAN", group=PLAN)
     batch: Text = Text(
         "Sequences that decode at once; the best number without it.", default="", value="SEQS", group=PLAN

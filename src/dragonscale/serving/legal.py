@@ -99,7 +99,7 @@ def format_refusal(engine: str, chip: Chip, model: Transformer, plan: ServingPla
     has = caches(engine, chip)
     if plan.kv not in has:
         near = min(has, key=lambda one: abs(bits(one) - bits(plan.kv)))
-        return f"{engine} has no KV cache in {plan.kv} on {chip.title}, only {', '.join(has)}; take --kv {near}"
+        return f"{engine} has no KV cache in {plan.kv} on {chip.title}, only {', '.join(has)}; take --kv-dtype {near}"
     return ""
 
 

@@ -46,7 +46,7 @@ def advice(
     if asked.ask.output == 1:
         longest = report.prefill_terms[0]
         whole = sum(row.expected_s for row in report.prefill_terms)
-        return f"Answers of one token are all prefill, of which {longest.name} takes {longest.expected_s / whole:.0%}: faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
+        return f"Requests for one output token are all prefill, of which {longest.name} takes {longest.expected_s / whole:.0%}: faster chips, narrower matmuls or cached prefixes (--cached) shorten it."
     over = (
         f" ({render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')} at datasheet rates)"
     )
@@ -57,7 +57,7 @@ def advice(
 
 def _for_latency(config: Config) -> str:
     fewer = "" if config.chips == 1 else ", fewer chips lose little"
-    drafts = "" if config.drafts else ", and drafts make more of each step (--speculate)"
+    drafts = "" if config.drafts else ", and drafts make more of each step (--accept)"
     return f"a larger batch costs little{fewer}{drafts}"
 
 
@@ -87,7 +87,7 @@ def _for_cache(config: Config) -> str:
     split = (
         f", or splitting the cache further (--spread {' or '.join(ways)})" if ways and config.plan.tensor > 1 else ""
     )
-    return (f"a cache in {narrow} (--kv), " if narrow else "") + f"fewer or shorter sequences{split}"
+    return (f"a cache in {narrow} (--kv-dtype), " if narrow else "") + f"fewer or shorter sequences{split}"
 
 
 def _for_compute(asked: ServeAsked, config: Config, critical: float) -> str:
@@ -101,9 +101,11 @@ def _for_wires(config: Config, report: ConfigReport) -> str:
     wires = [row for row in report.terms if "collectives" in row.name or "exchange" in row.name]
     longest = max(wires, key=lambda row: row.expected_s, default=None)
     if longest is not None and longest.name == "expert exchange":
-        return f"the exchange between data={plan.data} places takes most; fewer of them, or an engine with faster exchanges"
+        return (
+            f"the exchange between data={plan.data} ranks takes most; fewer of them, or an engine with faster exchanges"
+        )
     axis = longest.name.split()[0] if longest is not None else "tensor"
-    return f"fewer than {axis}={getattr(plan, axis, plan.tensor)} ways, or a larger batch for each message"
+    return f"a degree below {axis}={getattr(plan, axis, plan.tensor)}, or a larger batch for each message"
 
 
 def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) -> str:

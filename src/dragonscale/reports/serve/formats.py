@@ -5,24 +5,25 @@ from dragonscale.hardware import Chip
 from dragonscale.hardware.chip import DTYPE_BYTES
 from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.models.transformer import Transformer
-from dragonscale.reports.serve.words import ServeQuestion
+from dragonscale.questions.serve import ServeQuestion
 from dragonscale.serving.checkpoint import bits, multiplied_in, narrower_formats, own_formats, stored_in, wide_format
 from dragonscale.serving.formats import Formats, product_format
 from dragonscale.serving.legality import caches, read_quantize, runs_on
 from dragonscale.serving.plan_file import SavedPlan
 
-WORDS = ("weights", "compute", "kv", "attention")
+WORDS = {"weights": "weights", "compute": "compute", "kv": "kv_dtype", "attention": "attention"}
+"""The formats of a plan, and the fields of a question that say them."""
 
 
 def is_pinned(words: ServeQuestion) -> bool:
     """Whether flags say formats."""
-    return bool(words.dtype) or any(getattr(words, name) for name in WORDS)
+    return bool(words.dtype) or any(getattr(words, field) for field in WORDS.values())
 
 
 def check_formats(words: ServeQuestion, model: Transformer) -> None:
     """Refuse dtypes that there are not, pairs that have no kernels anywhere, and formats wider than the checkpoint's."""
     known = [*DTYPE_BYTES, "fp8_block"]
-    for name in (*WORDS, "dtype"):
+    for name in (*WORDS.values(), "dtype"):
         value, allowed = getattr(words, name), [*FORMATS] if name == "attention" else known
         if value and value not in allowed:
             raise unknown("dtype", value, allowed)
@@ -50,12 +51,12 @@ def said_formats(words: ServeQuestion, engine: str, chip: Chip, model: Transform
     own = own_formats(engine, chip, model) or Formats(wide, wide, wide)
     weights = words.weights or words.dtype or words.compute.removesuffix("_block")
     if not weights:
-        return Formats(own.weights, own.compute, words.kv or own.kv, words.attention or own.attention, own.wire)
+        return Formats(own.weights, own.compute, words.kv_dtype or own.kv, words.attention or own.attention, own.wire)
     found = multiplied_in(engine, chip, model, weights)
     compute = words.compute or (found[1] if found is not None else weights)
     has = caches(engine, chip)
     asked = (words.dtype, "fp8", "int8") if words.dtype and bits(words.dtype) < 16 else (words.dtype,)
-    kv = words.kv or next((one for one in asked if one in has), wide)
+    kv = words.kv_dtype or next((one for one in asked if one in has), wide)
     return Formats(weights, compute, kv, words.attention)
 
 
@@ -66,7 +67,7 @@ def formats_for(words: ServeQuestion, engine: str, chip: Chip, model: Transforme
         narrow = narrower_formats(engine, chip, model, words.quantize)
         own = own_formats(engine, chip, model) if words.quantize == "any" else None
         found = [*([] if own is None else [own]), *narrow]
-        kept = {"kv": words.kv} if words.kv else {}
+        kept = {"kv": words.kv_dtype} if words.kv_dtype else {}
         return [Formats(**(vars(one) | kept)) for one in found]
     if is_pinned(words):
         return [said_formats(words, engine, chip, model)]
@@ -83,7 +84,7 @@ def planned_formats(
     if words.dtype:
         said = said_formats(words, engine, chip, model)
         return {name: getattr(said, name) for name in WORDS}
-    found = {name: getattr(words, name) for name in WORDS if getattr(words, name)}
+    found = {name: getattr(words, field) for name, field in WORDS.items() if getattr(words, field)}
     if "weights" in found and "compute" not in found:
         found["compute"] = said_formats(words, engine, chip, model).compute
     named = saved.named & {*WORDS}

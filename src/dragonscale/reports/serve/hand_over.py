@@ -1,6 +1,7 @@
 """The best configuration as a plan file that `dscale simulate` takes as it is: the replica, how many, and what they are for."""
 
 from dragonscale.hardware import parse_target
+from dragonscale.questions.flag import written
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, ServeReport
 from dragonscale.serving.plan import parse_serving_plan
@@ -16,7 +17,7 @@ from dragonscale.serving.plan_file import (
 
 
 def save_best(asked: ServeAsked, report: ServeReport, path: str) -> None:
-    """Write what a report recommends as TOML: pools of their own for prefill and decode where they are worth it, the best
+    """Write what a report recommends as TOML: disaggregated prefill and decode where that is worth it, the best
     configuration otherwise."""
     save_serving_plan(recommended(asked, report), path)
 
@@ -30,11 +31,11 @@ def recommended(asked: ServeAsked, report: ServeReport) -> SavedPlan:
     prefill = SavedPrefill()
     if pools is not None:
         own = pools.prefill
-        prefill = SavedPrefill(_written(asked, own.copy_slice), own.plan, pools.prefills)
+        prefill = SavedPrefill(written_slice(asked, own.copy_slice), own.plan, pools.prefills)
     return SavedPlan(
         parse_serving_plan(best.plan),
-        question.model,
-        _written(asked, best.copy_slice),
+        written(question.model),
+        written_slice(asked, best.copy_slice),
         best.engine,
         best.batch,
         replicas=_replicas(best) if pools is None else pools.decodes,
@@ -62,13 +63,13 @@ def _drafts(asked: ServeAsked, best: ConfigReport) -> SavedDrafts:
         return SavedDrafts()
     chances = asked.draft.acceptance
     text = ",".join(f"{one:g}" for one in (chances if isinstance(chances, tuple) else (chances,)))
-    return SavedDrafts(best.drafts, text, asked.question.draft)
+    return SavedDrafts(best.drafts, text, written(asked.question.draft))
 
 
-def _written(asked: ServeAsked, piece: str) -> str:
+def written_slice(asked: ServeAsked, piece: str) -> str:
     """A slice as a command reads it: with the path of its chip's file, where it has one."""
     name, _, topology = piece.partition(":")
-    for part in asked.question.on.split(","):
+    for part in asked.question.on.split(",") if isinstance(asked.question.on, str) else ():
         if ".toml" in part and parse_target(part.strip())[0].name == name:
             return f"{part.strip().partition('.toml')[0]}.toml:{topology}"
     return piece

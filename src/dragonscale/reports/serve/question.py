@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target
@@ -10,8 +11,10 @@ from dragonscale.hardware.prices import priced_targets
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
+from dragonscale.questions.flag import written
+from dragonscale.questions.serve import ServeQuestion
 from dragonscale.reports.serve.formats import check_formats, formats_for, is_pinned, planned_formats
-from dragonscale.reports.serve.words import ServeQuestion, as_saved
+from dragonscale.reports.serve.words import as_saved
 from dragonscale.serving.acceptance import read_acceptance
 from dragonscale.serving.auto import AUTO, NODE, PLAIN, auto_choice
 from dragonscale.serving.disaggregation import alone
@@ -111,6 +114,7 @@ class ServeAsked:
 def read_question(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
     model = load_model(question.model)
+    question = replace(question, plan=written(question.plan))
     saved = read_serving_plan(question.plan) if question.plan.strip() else None
     question = as_saved(replace(question, engine=spelt_engine(question.engine)), saved)
     where, everywhere = _targets(question, saved)
@@ -151,6 +155,9 @@ def read_question(question: ServeQuestion) -> ServeAsked:
 
 def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
     """Chips and slices as they were written, and whether all chips of the catalogue were meant."""
+    if not isinstance(question.on, str):
+        things = question.on if isinstance(question.on, list | tuple) else [question.on]
+        return {str(written(one)): _target(one) for one in things}, False
     text = question.on.strip() or (saved.slice if saved else "")
     if not text:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on all.")
@@ -162,6 +169,13 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[dict[str
     if saved is not None and len(found) > 1:
         raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(text)}.")
     return found, False
+
+
+def _target(thing: Any) -> tuple[Chip, Slice | None]:
+    """A chip or a slice, as an object or as it is written."""
+    if isinstance(thing, Slice):
+        return thing.chip, thing
+    return (thing, None) if isinstance(thing, Chip) else parse_target(written(thing))
 
 
 def _merged(
@@ -216,22 +230,22 @@ def _batch(question: ServeQuestion, saved: SavedPlan | None) -> int | None:
 
 
 def _draft(question: ServeQuestion, model: Transformer) -> Draft | None:
-    if not question.speculate.strip():
+    if not question.accept.strip():
         if question.draft or question.drafts is not None:
             raise InputError(
-                "--draft and --drafts need --speculate, the probability that a draft is accepted, such as 0.7."
+                "--draft and --drafts need --accept, the probability that a draft is accepted, such as 0.7."
             )
         return None
     if question.drafts is not None and not 0 <= question.drafts <= MOST_DRAFTS:
         raise InputError(f"--drafts is {question.drafts}; a loop drafts 0 to {MOST_DRAFTS} tokens.")
     counts = tuple(range(MOST + 1)) if question.drafts is None else (question.drafts,)
-    chances = read_acceptance(question.speculate)
+    chances = read_acceptance(question.accept)
     if question.draft:
         return Draft(chances, load_model(question.draft), counts=counts)
     return Draft(chances, part=head_part(model), counts=counts)
 
 
 def _notes(question: ServeQuestion, saved: SavedPlan | None, model: Transformer) -> tuple[str, ...]:
-    if saved is None or not saved.model or saved.model in (question.model, model.name):
+    if saved is None or not saved.model or saved.model in (written(question.model), model.name):
         return ()
     return (f"The plan was made for {saved.model}; it is judged for {model.name}.",)

@@ -1,8 +1,20 @@
 """The records that `dscale serve` answers with; `--json` prints them as they are."""
 
+from typing import TYPE_CHECKING, Any, ClassVar
+
 import msgspec
 
+from dragonscale.errors import Infeasible
 from dragonscale.reports.prices import PriceRow
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
+from dragonscale.units import render
+
+if TYPE_CHECKING:
+    from dragonscale.charts.chart import Chart
+    from dragonscale.plan.ledger import Ledger
+
+INFEASIBLE = 3
 
 
 class ServeRequest(msgspec.Struct):
@@ -228,8 +240,12 @@ class ExpectedError(msgspec.Struct):
     source: str
 
 
-class ServeReport(msgspec.Struct):
-    """`frontier` is over all chips that were asked for, `frontier_by_chip` of each of them alone."""
+class ServeReport(Record):
+    """The answer: the recommended configuration first. `frontier` is over all chips that were asked for,
+    `frontier_by_chip` of each of them alone."""
+
+    ROWS: ClassVar[str] = "configs"
+    CHARTS: ClassVar[tuple[str, ...]] = ("frontier", "decode", "prefill", "memory", "mesh")
 
     model: str
     workload: ServeRequest
@@ -246,3 +262,67 @@ class ServeReport(msgspec.Struct):
     disaggregation: Disaggregation | None = None
     prefix: PrefixCache | None = None
     prices: list[PriceRow] = []
+
+    @property
+    def best(self) -> ConfigReport | None:
+        """The configuration to take; None where none meets the targets (`configs[0]` is then the nearest)."""
+        return self.configs[0] if self.configs and self.configs[0].meets_slo else None
+
+    @property
+    def exit_code(self) -> int:
+        return INFEASIBLE if self.best is None else 0
+
+    @property
+    def ledger(self) -> "Ledger":
+        """A line for each kernel, each move and each tensor held of a decode step of the first configuration."""
+        from dragonscale.reports.serve.ask import iteration_ledgers
+
+        return iteration_ledgers(self.asked, self._answered())["decode"]
+
+    def headline(self) -> str:
+        from dragonscale.reports.serve.tables import config_text
+
+        if not self.configs:
+            return f"{self.model}: no configuration"
+        first = self.configs[0]
+        ends = f"TTFT {render(first.ttft_s, 's')}, TPOT {render(first.tpot_s, 's')}"
+        ends += f", {first.output_tokens_per_s_per_chip:,.0f} tok/s/chip"
+        return f"{self.model} on {first.slice}: {config_text(first)}, {ends}" + (
+            "" if self.best else ", targets missed"
+        )
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        from dragonscale.reports.serve.sheet import serve_sheet
+
+        return serve_sheet(self, detail)
+
+    def draw(self, kind: str) -> "Chart":
+        from dragonscale.reports.serve.charts import draw
+
+        return draw(kind, self.asked, self)
+
+    def save(self, path: str) -> str:
+        """Write the recommended configuration as TOML, for `--plan`, `dscale simulate` and `dscale verify`."""
+        from dragonscale.reports.serve.hand_over import save_best
+
+        save_best(self.asked, self._answered(), path)
+        return f"; `dscale simulate {path}` runs it under its traffic"
+
+    def save_timeline(self, path: str) -> str:
+        """Write a prefill and a decode step of the first configuration as a timeline for ui.perfetto.dev."""
+        from dragonscale.reports.serve.ask import save_iterations
+
+        save_iterations(self.asked, self._answered(), path)
+        return "; open it at https://ui.perfetto.dev"
+
+    def verify(self) -> Any:
+        """A decode step of the first configuration compiled by XLA, beside what was planned."""
+        from dragonscale.reports.verify.ask import verified
+        from dragonscale.reports.verify.best import serving_question
+
+        return verified(serving_question(self.asked, self._answered()))
+
+    def _answered(self) -> "ServeReport":
+        if not self.configs:
+            raise Infeasible("No configuration fits, so there is none to write or compile.")
+        return self

@@ -49,7 +49,7 @@ def _engine_refusal(asked: ServeAsked, chip: Chip, engine: str, chips: int) -> s
         wanted = asked.question.quantize if asked.question.quantize not in ("", "any") else stored_in(asked.model)
         has = ", ".join(pair_word(*pair) for pair in pairs(engine, chip))
         return f"{engine} has no kernels for {wanted} on {chip.title}, only {has}; {_others(asked, chip, engine)}"
-    if asked.pinned or asked.question.kv:
+    if asked.pinned or asked.question.kv_dtype:
         return next((text for text in (_format_refusal(asked, engine, chip, one) for one in formats) if text), "")
     return ""
 
@@ -145,4 +145,4 @@ def _cache_note(asked: ServeAsked, engine: str, plan: ServingPlan) -> list[str]:
         if asked.model.quantization.kv
         else f"which {engine} is run with for {plan.weights} weights"
     )
-    return [f"The KV cache is in {plan.kv}, {by}; --kv bf16 keeps it wide."]
+    return [f"The KV cache is in {plan.kv}, {by}; --kv-dtype bf16 keeps it wide."]

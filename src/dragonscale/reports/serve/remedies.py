@@ -87,7 +87,7 @@ def _changes(asked: ServeAsked, config: Config) -> Iterator[str]:
         larger = [one for one in _met(asked, targets=((chip, None),)) if one.chips > piece.chips]
         yield _told("More chips would", _cheapest(larger))
     if asked.pinned and not given:
-        free = replace(asked.question, weights="", compute="", kv="", attention="", dtype="")
+        free = replace(asked.question, weights="", compute="", kv_dtype="", attention="", dtype="")
         yield _told("Other formats would", _cheapest(_met(asked, question=free)))
     if not (asked.pinned or given or asked.question.quantize):
         quantized = _met(asked, question=replace(asked.question, quantize="any"))
@@ -112,10 +112,10 @@ def _drafted(asked: ServeAsked, config: Config) -> str:
     if not met:
         least = min(found, key=lambda one: excess(ask, one))
         seconds = render(float(least.state.tpot), "s")
-        return f"{NOT_EVEN} (--speculate {ACCEPTED}): TPOT {seconds} with {least.plan} on {least.piece}, batch {least.batch:,}."
+        return f"{NOT_EVEN} (--accept {ACCEPTED}): TPOT {seconds} with {least.plan} on {least.piece}, batch {least.batch:,}."
     one = max(met, key=lambda one: one.tokens_per_chip)
     return (
-        f"With speculative decoding (--speculate {ACCEPTED}) it would: {render(float(one.state.tpot), 's')} with {one.plan} on "
+        f"With speculative decoding (--accept {ACCEPTED}) it would: {render(float(one.state.tpot), 's')} with {one.plan} on "
         f"{one.piece}, batch {one.batch:,}, drafts of {one.drafts} by {drafter(asked)}."
     )
 

@@ -4,12 +4,10 @@ import time
 from collections.abc import Sequence
 
 from dragonscale.errors import InputError
-from dragonscale.hardware import parse_slice
 from dragonscale.hardware.prices import unpriced
-from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.reports.prices import price_rows
 from dragonscale.reports.serve.advice import advice, unfit
-from dragonscale.reports.serve.config import config_report, iterations, kind_of
+from dragonscale.reports.serve.config import config_report, kind_of
 from dragonscale.reports.serve.errors import expected_error
 from dragonscale.reports.serve.limits import limit_rows
 from dragonscale.reports.serve.question import ServeAsked
@@ -26,11 +24,8 @@ from dragonscale.reports.serve.remedies import left_out, missed
 from dragonscale.reports.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
 from dragonscale.reports.serve.variants import disaggregation_report, prefix_report, speculation_report
 from dragonscale.serving.bands import ServedKind, is_mixture
-from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.frontier import Config, frontier
-from dragonscale.serving.launch import engine_on
-from dragonscale.serving.ledger import iteration_ledger
-from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.plan import ServingPlan
 
 
 def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
@@ -135,16 +130,3 @@ def _request(asked: ServeAsked, chosen: Sequence[Config] = ()) -> ServeRequest:
         asked.engine_words(names[chip.name]), asked.why_engine(chip, names[chip.name]),
         {name: asked.engine_words(engine) for name, engine in names.items()},
     )  # fmt: skip
-
-
-def save_iterations(asked: ServeAsked, report: ServeReport, path: str) -> None:
-    """Write a prefill and a decode step of the best configuration of a report as a timeline."""
-    best = report.configs[0]
-    plan = parse_serving_plan(best.plan)
-    piece = parse_slice(best.copy_slice)
-    deployment = Deployment(asked.model, piece, plan, engine_on(best.engine, piece.chip, asked.model, asked.limits))
-    steps = iterations(asked, best.batch, deployment)
-    passes = [
-        TimelinePass(name, tuple(iteration_ledger(deployment, steps[name]).lines)) for name in ("prefill", "decode")
-    ]
-    save_timeline(timeline(passes, f"{report.model} on {best.copy_slice}: {plan}, batch {best.batch}"), path)

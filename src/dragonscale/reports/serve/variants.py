@@ -1,4 +1,4 @@
-"""Other ways to serve the same requests, beside the best configuration: drafting, pools for prefill and decode, prefix caching."""
+"""Other ways to serve the same requests, beside the best configuration: drafting, disaggregated prefill and decode, prefix caching."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -81,16 +81,16 @@ def _pool_report(asked: ServeAsked, pair: Pools) -> PoolReport:
 
 def _pool_advice(found: Sequence[Pools], gain: float | None, pays: bool) -> str:
     if not found:
-        return "Nothing fits that could be paired."
+        return "Nothing fits that could be disaggregated."
     best = found[0]
     if not best.meets:
-        return "No pair of pools meets the targets either."
+        return "Disaggregated prefill and decode miss the targets too."
     used = best.requests * best.transfer_bytes / best.port_bytes_per_s
-    wires = f"caches take {used:.0%} of the prefill pool's ports"
+    wires = f"KV caches take {used:.0%} of the prefill replicas' links"
     if gain is None:
-        return f"It pays: pools meet the targets, and nothing that does both does; {wires}."
-    verdict = "It pays" if pays else "It does not pay"
-    return f"{verdict}: {gain:.2f} times the tokens for the money of the best configuration that does both; {wires}."
+        return f"Worth it: disaggregated, the targets are met, and together they are not; {wires}."
+    verdict = "Worth it" if pays else "Not worth it"
+    return f"{verdict}: {gain:.2f}x the tokens per dollar of the best configuration that does both; {wires}."
 
 
 def prefix_report(asked: ServeAsked, config: Config) -> PrefixCache | None:

@@ -4,14 +4,13 @@ A flag that would be ignored is refused: whoever wrote `--swing 0.8` thinks that
 """
 
 import math
-from dataclasses import fields
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.reports.simulate.question import SimulateQuestion
+from dragonscale.questions.flag import fields_of
+from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.units import parse
 
 ARRIVALS = ("poisson", "gamma", "diurnal", "at-once")
-CHARTS = ("latency", "occupancy")
 PERCENTILES = (50, 90, 95, 99)
 LIMITS = {
     "cv": (0.0, 100.0), "burst": (0.01, 100.0), "swing": (0.0, 1.0), "speed": (1e-6, 1e6),
@@ -25,17 +24,13 @@ _WHAT_FOR = {
     "burst": ("arrivals", "gamma"), "swing": ("arrivals", "diurnal"), "period": ("arrivals", "diurnal"),
     "cv": ("lengths", "lognormal"),
 }  # fmt: skip
-_USUAL = {field.name: field.default for field in fields(SimulateQuestion)}
+_USUAL = {field.name: field.default for field in fields_of(SimulateQuestion)}
 
 
 def check_flags(question: SimulateQuestion, prefill: bool = False) -> None:
     """Refuse what cannot be, and what would be ignored; `prefill` says that a plan file has a prefill pool."""
-    for name, value, allowed in (
-        ("chart", question.chart, CHARTS),
-        ("kind of arrivals called", question.arrivals, ARRIVALS),
-    ):
-        if value not in allowed:
-            raise unknown(name, value, allowed)
+    if question.arrivals not in ARRIVALS:
+        raise unknown("kind of arrivals called", question.arrivals, ARRIVALS)
     if question.percentile not in PERCENTILES:
         known = ", ".join(map(str, PERCENTILES))
         raise InputError(f"--percentile is {question.percentile}; targets are for one of {known}.")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dragonscale import simulation as sim
 from dragonscale.errors import InputError, shorten
 from dragonscale.models import load_model
-from dragonscale.reports.simulate.question import SimulateQuestion
+from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.reports.simulate.traffic import read_parts
 from dragonscale.serving.acceptance import read_acceptance
 from dragonscale.serving.deployment import Deployment, deploy
@@ -18,16 +18,13 @@ from dragonscale.units import parse, parse_count
 
 def _drafts(question: SimulateQuestion) -> tuple[int, tuple[float, ...]]:
     """Tokens to draft, and how often each is right; as many as chances are given, where the number is not said."""
-    text = question.speculate or question.acceptance
-    if not text:
+    if not question.accept:
         if question.drafts or question.draft:
-            raise InputError(
-                "--drafts and --draft need --speculate (or --acceptance), the probability that a draft is right (0.7, say)."
-            )
+            raise InputError("--drafts and --draft need --accept, the probability that a draft is right (0.7, say).")
         return 0, (0.0,)
-    chances = read_acceptance(text, "--speculate" if question.speculate else "--acceptance")
+    chances = read_acceptance(question.accept)
     if not question.drafts and len(chances) == 1:
-        raise InputError("--speculate with one probability needs --drafts, the tokens to draft at a time (3, say).")
+        raise InputError("--accept with one probability needs --drafts, the tokens to draft at a time (3, say).")
     return question.drafts or len(chances), chances
 
 

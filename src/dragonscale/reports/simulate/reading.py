@@ -2,18 +2,20 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dragonscale import simulation as sim
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.hardware import Chip, parse_slice
+from dragonscale.hardware import Chip, Slice, parse_slice
 from dragonscale.hardware.prices import read_prices, slice_at_price
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
+from dragonscale.questions.flag import written
+from dragonscale.questions.serve import ServeQuestion
+from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.reports.serve.formats import planned_formats
-from dragonscale.reports.serve.words import ServeQuestion
 from dragonscale.reports.simulate.checks import check_flags
 from dragonscale.reports.simulate.fleet import read_failure, read_pool
-from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.reports.simulate.saved import filled, read_saved
 from dragonscale.reports.simulate.traffic import AskedTraffic, read_traffic
 from dragonscale.serving.auto import AUTO, auto_choice
@@ -39,6 +41,8 @@ class SimulateAsked:
     traffic: AskedTraffic
     options: sim.SimulationOptions
     notes: tuple[str, ...] = ()
+    original: SimulateQuestion | None = None
+    """The question before a plan file filled it."""
 
     @property
     def targets(self) -> dict[str, float]:
@@ -52,10 +56,12 @@ class SimulateAsked:
         return self.question.percentile
 
 
-def read_question(model: str, question: SimulateQuestion, events: int = 0) -> SimulateAsked:
+def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
-    question = replace(question, engine=spelt_engine(question.engine))
-    name, saved = read_saved(model, question)
+    original = question
+    plans = {name: written(getattr(question, name)) for name in ("plan", "prefill_plan")}
+    question = replace(question, engine=spelt_engine(question.engine), **plans)
+    name, saved = read_saved(question)
     check_flags(question, bool(saved.prefill.slice))
     question = filled(question, saved)
     deployment = _deployment(name, question, saved)
@@ -85,11 +91,11 @@ def read_question(model: str, question: SimulateQuestion, events: int = 0) -> Si
         events=events,
     )
     chosen = _chosen(question.engine or saved.engine, deployment)
-    written = (question.on or saved.slice, question.prefill_on)
-    read = (*map(slice_note, filter(None, written)), *traffic.notes)
+    places = (written(question.on or saved.slice), written(question.prefill_on))
+    read = (*map(slice_note, filter(None, places)), *traffic.notes)
     prices = _prices(question, deployment.chip)[1]
     notes = (*deployment.model.notes, *(text for text in read if text), *chosen, *prices, *forced)
-    return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes)
+    return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes, original)
 
 
 def _spread(traffic: AskedTraffic, clients: sim.ClosedLoop, fleet: sim.Fleet) -> sim.ClosedLoop:
@@ -101,12 +107,12 @@ def _spread(traffic: AskedTraffic, clients: sim.ClosedLoop, fleet: sim.Fleet) ->
     return replace(clients, ramp_s=fleet.overhead_s + traffic.output * step + each * prompts)
 
 
-def _deployment(name: str, question: SimulateQuestion, saved: SavedPlan) -> Deployment:
+def _deployment(name: Any, question: SimulateQuestion, saved: SavedPlan) -> Deployment:
     """One replica."""
     where = question.on or saved.slice
     if not where:
         raise InputError("Say where a replica runs: --on h100:8, or a plan file that names its slice.")
-    piece = parse_slice(where)
+    piece = _slice(where)
     piece = slice_at_price(piece, _prices(question, piece.chip)[0])
     limits = LaunchLimits(question.max_seqs, question.token_budget, question.memory_fraction)
     model = load_model(name)
@@ -114,6 +120,11 @@ def _deployment(name: str, question: SimulateQuestion, saved: SavedPlan) -> Depl
     engine = engine_on(question.engine or saved.engine or AUTO, piece.chip, model, limits, piece.chips, split)
     formats = planned_formats(saved, ServeQuestion(name), engine.name, piece.chip, model)
     return deploy(model, piece, replace(split, **formats), engine)
+
+
+def _slice(where: Any) -> Slice:
+    """A slice, as an object or as it is written."""
+    return where if isinstance(where, Slice) else parse_slice(written(where))
 
 
 def _chosen(engine: str, deployment: Deployment) -> list[str]:
@@ -147,7 +158,7 @@ def _refused(question: SimulateQuestion, deployment: Deployment, prefill: Deploy
 
 def _prices(question: SimulateQuestion, chip: Chip) -> tuple[dict[str, float], list[str]]:
     """What `--price` says of the chips of both pools, and notes on it."""
-    chips = [chip, *([parse_slice(question.prefill_on).chip] if question.prefill_on else [])]
+    chips = [chip, *([_slice(question.prefill_on).chip] if question.prefill_on else [])]
     return read_prices(question.price, chips)
 
 
@@ -168,7 +179,7 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
     # What a prefill plan does not say of formats is as in the decode pool.
     words = [name for name in ("weights", "kv", "compute", "attention", "wire") if name not in saved.named]
     plan = replace(saved.plan, **{name: getattr(deployment.plan, name) for name in words})
-    where = slice_at_price(parse_slice(question.prefill_on), _prices(question, deployment.chip)[0])
+    where = slice_at_price(_slice(question.prefill_on), _prices(question, deployment.chip)[0])
     plan = plan if saved.whole else filling(plan, where)
     engine = deployment.engine
     if where.chip.name != deployment.chip.name:
@@ -178,5 +189,5 @@ def _prefill(question: SimulateQuestion, deployment: Deployment) -> Deployment |
     ):  # the same server, launched in its plain form
         engine = engine_on(server_of(engine.name), where.chip, deployment.model)
     found = deploy(deployment.model, where, plan, engine)
-    _check_chips(found, question.prefill_on)
+    _check_chips(found, written(question.prefill_on))
     return found

@@ -1,12 +1,20 @@
 """The records that `dscale simulate` answers with; `--json` prints them as they are."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
 from dragonscale.reports.prices import PriceRow
-from dragonscale.simulation.result import Outcome, Throughput
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
+from dragonscale.simulation.result import Outcome, SimulationResult, Throughput
+from dragonscale.units import render
+
+if TYPE_CHECKING:
+    from dragonscale.charts.chart import Chart
+
+MISSED = 4
 
 
 class Latency(msgspec.Struct):
@@ -96,7 +104,11 @@ class ReplicaRow(msgspec.Struct):
     output_tokens: int
 
 
-class SimulateReport(msgspec.Struct):
+class SimulateReport(Record):
+    """The answer: whether the fleet holds, what requests got, what bounds it and what to change."""
+
+    CHARTS: ClassVar[tuple[str, ...]] = ("latency", "occupancy")
+
     model: str
     traffic: dict[str, Any]
     fleet: list[PoolRow]
@@ -127,3 +139,54 @@ class SimulateReport(msgspec.Struct):
     capacity: CapacityReport | None = None
     chips: float = 0.0
     usd_per_h: float | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return MISSED if self.meets_slo is False else 0
+
+    @property
+    def result(self) -> SimulationResult:
+        """The run itself: distributions and series over time."""
+        return vars(self)["result"]
+
+    def came_of(self, result: SimulationResult) -> Self:
+        """Remember the run that this reports."""
+        vars(self)["result"] = result  # beside the fields, so that no encoder sees it
+        return self
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each latency: its mean and percentiles, with its target."""
+        return [
+            {"latency": name, **msgspec.to_builtins(one), "target": self.slo.get(name)}
+            for name, one in self.latency.items()
+        ]
+
+    def headline(self) -> str:
+        pools = " and ".join(f"{pool.replicas} x {pool.slice}" for pool in self.fleet)
+        ends = "no request finished"
+        if self.requests.finished:
+            shown = {"TTFT": "ttft_s", "TPOT": "tpot_s"}
+            times = (
+                f"{name} {render(getattr(self.latency[key], f'p{self.percentile}'), 's')}"
+                for name, key in shown.items()
+            )
+            ends = f"{', '.join(times)} at p{self.percentile}"
+        met = {True: ", meets the targets", False: ", misses the targets", None: ""}[self.meets_slo]
+        return f"{self.model} on {pools}: {ends}{met}"
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        from dragonscale.reports.simulate.sheet import simulate_sheet
+
+        return simulate_sheet(self, detail)
+
+    def draw(self, kind: str) -> "Chart":
+        from dragonscale.reports.simulate.charts import draw
+
+        return draw(kind, self, self.result)
+
+    def save_timeline(self, path: str) -> str:
+        """Write the run as a timeline for ui.perfetto.dev: every iteration of every replica, every request."""
+        from dragonscale.reports.simulate.ask import save_run
+
+        save_run(self.asked, path)
+        return "; open it at https://ui.perfetto.dev"

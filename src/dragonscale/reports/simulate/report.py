@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dragonscale.hardware.prices import unpriced
+from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.reports.prices import price_rows
 from dragonscale.reports.simulate.capacity import FleetCapacity, find_capacity, missed_targets, percentile_of
-from dragonscale.reports.simulate.question import SimulateQuestion
 from dragonscale.reports.simulate.reading import SimulateAsked
 from dragonscale.reports.simulate.records import (
     Analytic,

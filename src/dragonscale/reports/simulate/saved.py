@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.reports.simulate.question import SimulateQuestion
+from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
 from dragonscale.units import parse_length
@@ -13,9 +13,10 @@ PROMPT, OUTPUT = 2048, 256
 """Tokens of a request where nothing says otherwise."""
 
 
-def read_saved(name: str, question: SimulateQuestion) -> tuple[str, SavedPlan]:
+def read_saved(question: SimulateQuestion) -> tuple[Any, SavedPlan]:
     """The model, and the plan of flags or of a file of `dscale serve --save`: given for the model, or as the plan."""
-    if not is_plan_file(name):
+    name = question.model
+    if not isinstance(name, str) or not is_plan_file(name):
         return name, read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
     if question.plan:
         raise InputError(f"{shorten(name)} is a serving plan already; leave --plan out.")
@@ -53,8 +54,8 @@ def filled(question: SimulateQuestion, saved: SavedPlan) -> SimulateQuestion:
     if traffic.cached and not (question.prefixes or question.trace):
         shared = round(parse_length(prompt, "--prompt")[0] * traffic.cached)
         words["prefixes"] = f"1x{shared}" if shared else ""
-    if drafts.drafts and not (question.drafts or question.speculate or question.acceptance):
-        words |= {"drafts": drafts.drafts, "speculate": drafts.acceptance, "draft": drafts.draft}
+    if drafts.drafts and not (question.drafts or question.accept):
+        words |= {"drafts": drafts.drafts, "accept": drafts.acceptance, "draft": drafts.draft}
     own = bool(pool.slice) and not question.prefill_on
     words |= {"prefill_on": pool.slice, "prefill_plan": pool.plan} if own else {}
     words["prefill_replicas"] = question.prefill_replicas or (pool.replicas if own else 0) or 1

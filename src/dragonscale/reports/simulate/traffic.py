@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dragonscale import simulation as sim
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.reports.simulate.question import SimulateQuestion
+from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.simulation.distributions import Arrivals, Lengths
 from dragonscale.units import parse, parse_count, parse_length
 

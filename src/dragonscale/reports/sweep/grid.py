@@ -27,8 +27,8 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.questions.flag import fields_of
+from dragonscale.questions.serve import ServeQuestion
 from dragonscale.questions.verify import VerifyQuestion
-from dragonscale.reports.serve.question import ServeQuestion
 from dragonscale.reports.sweep.records import COMMANDS, Entry
 from dragonscale.reports.train.question import TrainQuestion
 from dragonscale.tables import read_table
@@ -72,7 +72,7 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
     known = {field.name: field for field in fields(QUESTIONS[command])}
     lists: list[list[tuple[str, Any]]] = []
     for written, value in table.items():
-        name = _WRITTEN.get(written, written)
+        name = _field(command, written)
         if name not in known:
             raise unknown(f"part of a [[{command}]] table called", written, [*known, "slice"])
         several = value if isinstance(value, list) and name != "options" else [value]
@@ -89,9 +89,20 @@ def product_of(command: str, table: dict[str, Any]) -> Iterator[Entry]:
         yield Entry(command, dict(chosen))  # type: ignore[arg-type]
 
 
+def _field(command: str, written: str) -> str:
+    """The field that a name of a table means: its own, or another spelling of its flag.
+
+    >>> _field("serve", "kv"), _field("serve", "slice")
+    ('kv_dtype', 'on')
+    """
+    flag = "--" + written.replace("_", "-")
+    also = {spelling: field.name for field in fields_of(QUESTIONS[command]) for spelling in field.also}
+    return _WRITTEN.get(written, also.get(flag, written))
+
+
 def _read(command: str, name: str, value: Any, kind: Any) -> Any:
     """A value as the command's flag takes it."""
-    flag = next((one for one in fields_of(QUESTIONS[command]) if one.name == _WRITTEN.get(name, name)), None)
+    flag = next((one for one in fields_of(QUESTIONS[command]) if one.name == _field(command, name)), None)
     if flag is not None:
         return flag.taken(value)
     if kind is str and isinstance(value, int | float) and not isinstance(value, bool):

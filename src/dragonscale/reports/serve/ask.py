@@ -1,0 +1,64 @@
+"""The answer to `dscale serve`, put together from what was asked."""
+
+from dragonscale.hardware import parse_slice
+from dragonscale.listener import Listener
+from dragonscale.plan.ledger import Ledger
+from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
+from dragonscale.questions.flag import written
+from dragonscale.questions.serve import ServeQuestion
+from dragonscale.reports.serve.config import iterations
+from dragonscale.reports.serve.hand_over import recommended, written_slice
+from dragonscale.reports.serve.question import ServeAsked, read_question
+from dragonscale.reports.serve.records import ServeReport
+from dragonscale.reports.serve.report import answer
+from dragonscale.serving.deployment import Deployment
+from dragonscale.serving.launch import engine_on
+from dragonscale.serving.ledger import iteration_ledger
+from dragonscale.serving.plan import parse_serving_plan
+
+
+def ask(question: ServeQuestion, listener: Listener) -> ServeReport:
+    """Read a question, tell how it was read, and answer it."""
+    asked = read_question(question)
+    for text in asked.notes:
+        listener.note(text)
+    return answer(asked, listener.step).came_from(asked, listener.notes)
+
+
+def next_command(asked: ServeAsked, report: ServeReport) -> str:
+    """The recommended replicas under their traffic: what `dscale simulate` says of percentiles and queues."""
+    if not report.configs or not report.configs[0].meets_slo:
+        return ""
+    saved, work = recommended(asked, report), report.workload
+    seqs = -(-saved.batch // saved.plan.data)
+    words = ["dscale simulate", written(asked.question.model), "--on", saved.slice, "--plan", str(saved.plan)]
+    words += ["--replicas", str(saved.replicas)] if saved.replicas > 1 else []
+    if saved.prefill.slice:
+        words += ["--prefill-on", saved.prefill.slice, "--prefill-plan", saved.prefill.plan]
+        words += ["--prefill-replicas", str(saved.prefill.replicas)] if saved.prefill.replicas > 1 else []
+    words += ["--rate", saved.traffic.rate] if saved.traffic.rate else ["--clients", str(saved.batch * saved.replicas)]
+    words += ["--prompt", str(work.prompt), "--output", str(work.output), "--max-seqs", str(seqs)]
+    for flag, value in (("--ttft", saved.targets.ttft), ("--tpot", saved.targets.tpot)):
+        words += [flag, value] if value else []
+    words += [] if asked.is_auto else ["--engine", saved.engine]
+    if saved.speculation.drafts:
+        words += ["--drafts", str(saved.speculation.drafts), "--accept", saved.speculation.acceptance]
+        words += ["--draft", saved.speculation.draft] if saved.speculation.draft else []
+    return " ".join(words)
+
+
+def iteration_ledgers(asked: ServeAsked, report: ServeReport) -> dict[str, Ledger]:
+    """The ledgers of a prefill and of a decode step of the first configuration of a report."""
+    best = report.configs[0]
+    piece = parse_slice(written_slice(asked, best.copy_slice))
+    engine = engine_on(best.engine, piece.chip, asked.model, asked.limits)
+    deployment = Deployment(asked.model, piece, parse_serving_plan(best.plan), engine)
+    steps = iterations(asked, best.batch, deployment)
+    return {name: iteration_ledger(deployment, steps[name]) for name in ("prefill", "decode")}
+
+
+def save_iterations(asked: ServeAsked, report: ServeReport, path: str) -> None:
+    """Write a prefill and a decode step of the first configuration of a report as a timeline."""
+    best, ledgers = report.configs[0], iteration_ledgers(asked, report)
+    passes = [TimelinePass(name, tuple(ledger.lines)) for name, ledger in ledgers.items()]
+    save_timeline(timeline(passes, f"{report.model} on {best.copy_slice}: {best.plan}, batch {best.batch}"), path)

@@ -1,0 +1,145 @@
+"""The tables of `dscale serve`: configurations, the frontier, terms, limits."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dragonscale.sheets.sheet import Column, Table, amount, records, table
+
+MOST_POINTS = 8
+"""Rows of the frontier that are shown."""
+SHORT = {"tensor": "tp", "width": "w", "data": "dp", "expert": "ep", "context": "cp", "pipe": "pp"}
+
+
+def degrees_text(one: Any) -> str:
+    """The sharding of a configuration in a few letters, which `--plan` reads."""
+    degrees = [f"{short}{getattr(one, name)}" for name, short in SHORT.items() if getattr(one, name) > 1]
+    degrees += [f"by {one.spread}"] if one.spread != "copy" else []
+    return " ".join(degrees) or "tp1"
+
+
+def config_text(one: Any) -> str:
+    """A configuration in a few words: replicas, sharding, formats, batch."""
+    each = " each" if one.copies > 1 else ""
+    return f"{plan_text(one)}, {formats_text(one)}, batch {one.batch:,}{each}"
+
+
+def plan_text(one: Any) -> str:
+    """The sharding, with the replicas that the slice holds."""
+    return (f"{one.copies}x " if one.copies > 1 else "") + degrees_text(one)
+
+
+def formats_text(one: Any) -> str:
+    """Formats in one word where they agree: weights/matmuls, and the KV cache where it differs."""
+    weights, compute, cache = (one.dtypes[name] for name in ("weights", "compute", "kv"))
+    if compute.startswith(weights):  # fp8, fp8_block
+        return compute if cache == weights else f"{compute} kv {cache}"
+    return f"{weights}/{compute}" if cache == compute else f"{weights}/{compute} kv {cache}"
+
+
+def chip_of(one: Any) -> str:
+    return one.copy_slice.partition(":")[0]
+
+
+def money(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def tpot_text(seconds: float) -> str:
+    """The time per output token; one token has none."""
+    return amount(seconds, "s") if seconds else "–"
+
+
+def configs_table(report: Any, configs: Sequence[Any], title: str, foot: str = "") -> Table:
+    """Configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
+    several = len({chip_of(one) for one in configs}) > 1
+    fleet = configs[0].replicas is not None
+
+    def row(number: int, one: Any) -> list[Any]:
+        guess = "~" if several and "tpot" in one.estimated else ""
+        last = (
+            [f"{one.fleet_chips:,}", money(one.fleet_usd_per_h, 0)]
+            if fleet
+            else [one.copies * one.chips, money(one.cost_usd_per_mtok)]
+        )
+        speeds = [amount(one.ttft_s, "s"), guess + tpot_text(one.tpot_s), f"{one.output_tokens_per_s_per_chip:,.0f}"]
+        met = [] if report.best is None or all(two.meets_slo for two in configs) else ["yes" if one.meets_slo else "no"]
+        return [number, one.slice, plan_text(one), formats_text(one), f"{one.batch:,}", *speeds, *last, *met]
+
+    rows = [row(number, one) for number, one in enumerate(configs, 1)]
+    columns = [
+        "#", Column("slice"), Column("plan", wrap=True), Column("formats", keep=4), Column("batch", right=True),
+        Column("TTFT", right=True), Column("TPOT", right=True), Column("tok/s/chip", right=True),
+        Column("chips", right=True, keep=9 if fleet else 2), Column("$/h" if fleet else "$/Mtok", right=True),
+        Column("meets SLO"),
+    ]  # fmt: skip
+    return table(columns[: len(rows[0])], rows, title, foot)
+
+
+def configs_foot(report: Any) -> str:
+    """What the table leaves open: other engines than the best's, numbers that rest on no run, whose prices were taken."""
+    configs, chips = report.configs, list(dict.fromkeys(chip_of(one) for one in report.configs))
+    own = [one.engine for one in configs if one.quantized == configs[0].quantized]
+    rows = {
+        name: [f"#{number}" for number, engine in enumerate(own, 1) if engine == name] for name in dict.fromkeys(own)
+    }
+    told = "; ".join(f"{', '.join(numbers)} by {name}" for name, numbers in [*rows.items()][1:])
+    lines = [f"by {own[0]}; {told}"] if told else []
+    if len(chips) > 1:
+        guessed = list(dict.fromkeys(chip_of(one) for one in configs if "tpot" in one.estimated))
+        lines += [f"~ estimated, not fitted: no such run was measured on {', '.join(guessed)}"] if guessed else []
+        kinds: dict[str, list[str]] = {}
+        for row in report.prices:
+            if row.chip in chips and row.kind:
+                kinds.setdefault(row.kind, []).append(row.chip)
+        told = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
+        lines += [f"prices: {told}"] if told else []
+    return "\n".join(lines)
+
+
+def frontier_table(frontier: Sequence[Any]) -> Table:
+    """Speed of a user against throughput of a chip: some of the configurations that none beats in both."""
+    step = max((len(frontier) - 1) / (MOST_POINTS - 1), 1)
+    places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
+    shown = [frontier[min(place, len(frontier) - 1)] for place in places]
+    most = max(one.output_tokens_per_s_per_chip for one in shown)
+    rows = [
+        [
+            f"{one.tokens_per_s_per_user:,.0f}",
+            f"{one.output_tokens_per_s_per_chip:,.0f}",
+            one.output_tokens_per_s_per_chip / most,
+            one.slice,
+            plan_text(one),
+            formats_text(one),
+            f"{one.batch:,}",
+        ]
+        for one in shown
+    ]
+    columns = [
+        Column("tok/s/user", right=True), Column("tok/s/chip", right=True), Column("", bar=True, keep=2),
+        Column("slice"), Column("plan", wrap=True), Column("formats", keep=4), Column("batch", right=True),
+    ]  # fmt: skip
+    return table(columns, rows, f"frontier: {len(frontier)} configurations that no other beats in both")
+
+
+def terms_table(rows: Sequence[Any], title: str) -> Table:
+    """Every term of an iteration: its bound, what is expected of it, its bytes and FLOPs."""
+    columns = {
+        "term": "name",
+        "at datasheet rates": ("roofline_s", "s"),
+        "expected": ("expected_s", "s"),
+        "bytes": (lambda row: amount(row.bytes, "bytes") if row.bytes else "", ""),
+        "FLOPs": (lambda row: amount(row.flops, "FLOP") if row.flops else "", ""),
+    }
+    return records(rows, columns, title, how={"FLOPs": {"keep": 2}, "bytes": {"keep": 3}, "term": {"wrap": True}})
+
+
+def limits_table(limits: Sequence[Any]) -> Table:
+    """Limits, solved at datasheet rates."""
+    columns = {
+        "limit": "name",
+        "": (lambda row: f"{row.value:,.4g}" if row.value < 1e4 else amount(row.value, "count"), ""),
+        "formula": "formula",
+        "counts": "counts",
+    }
+    how = {"formula": {"wrap": True}, "counts": {"wrap": True, "keep": 2}, "limit": {"wrap": True}}
+    return records(limits, columns, "limits at datasheet rates", how=how)
