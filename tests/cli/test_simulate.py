@@ -209,7 +209,15 @@ def test_the_verdict_comes_first_and_the_next_command_last(capsys: pytest.Captur
     report = ds.simulate("llama3-8b", **asks)
     assert report.exit_code == 4
     text = text_of(report.sheet(), 80)
-    parts = ("does not hold: TTFT", "goodput", "bound by", "to change", "percentiles", "first token (TTFT)", "fleet")
+    parts = (
+        "does not hold: TTFT",
+        "\ngoodput ",
+        "\nbound by ",
+        "\nto change ",
+        "\npercentiles\n",
+        "first token (TTFT)",
+        "\nfleet\n",
+    )
     places = [text.find(part) for part in parts]
     assert places == sorted(places)
     assert places[0] > 0

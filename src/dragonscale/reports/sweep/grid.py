@@ -104,7 +104,10 @@ def _read(command: str, name: str, value: Any, kind: Any) -> Any:
     """A value as the command's flag takes it."""
     flag = next((one for one in fields_of(QUESTIONS[command]) if one.name == _field(command, name)), None)
     if flag is not None:
-        return flag.taken(value)
+        try:
+            return flag.taken(value)
+        except InputError as error:
+            raise InputError(f"In a [[{command}]] table: {error}") from None
     if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if kind in (int, int | None) and isinstance(value, float) and value.is_integer():
