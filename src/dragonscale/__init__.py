@@ -18,10 +18,10 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.library.explain import explain as explain
     from dragonscale.library.model import model as model
     from dragonscale.library.roofline import roofline as roofline
-    from dragonscale.library.shard import shard as shard
-    from dragonscale.library.sweep import sweep as sweep
     from dragonscale.library.serve import serve as serve
+    from dragonscale.library.shard import shard as shard
     from dragonscale.library.simulate import simulate as simulate
+    from dragonscale.library.sweep import sweep as sweep
     from dragonscale.library.train import train as train
     from dragonscale.library.validate import validate as validate
     from dragonscale.library.verify import verify as verify

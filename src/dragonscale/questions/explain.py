@@ -23,8 +23,8 @@ from dragonscale.questions.flag import (
     Thing,
     Whole,
 )  # fmt: skip
-from dragonscale.questions.serving import KV_DTYPE
 from dragonscale.questions.roofline import CHIP, EXPRESSION, MEMORY, SIZES
+from dragonscale.questions.serving import KV_DTYPE
 from dragonscale.questions.shard import MESH, ShardQuestion
 from dragonscale.questions.shard import PLACE as ON_ANY
 

@@ -3,16 +3,20 @@
 from dataclasses import dataclass
 
 from dragonscale.questions.flag import (
+    ASSUME,
     DTYPE,
     ENGINE,
+    FAMILY,
     FORCE,
     MODEL,
     ON,
     PLAN,
     PRICE,
+    SET,
     SHOW,
     SOFTWARE,
     Real,
+    Several,
     Switch,
     Text,
     Thing,
@@ -88,3 +92,6 @@ class ServeQuestion:
     memory_fraction: Real = MEMORY_FRACTION
     price: Text = PRICE
     force: Switch = FORCE
+    set: Several = SET
+    assume: Several = ASSUME
+    family: Text = FAMILY

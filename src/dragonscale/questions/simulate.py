@@ -3,14 +3,18 @@
 from dataclasses import dataclass
 
 from dragonscale.questions.flag import (
+    ASSUME,
     ENGINE,
+    FAMILY,
     FORCE,
     MODEL,
     ON,
     PLAN,
     PRICE,
+    SET,
     SHOW,
     Real,
+    Several,
     Switch,
     Text,
     Thing,
@@ -118,3 +122,6 @@ class SimulateQuestion:
     )  # fmt: skip
     warmup: Real = Real("The share of requests at the start that is not measured.", default=0.1, value="PART")
     seed: Whole = Whole("The same seed gives the same run.", default=0, value="N")
+    set: Several = SET
+    assume: Several = ASSUME
+    family: Text = FAMILY

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target
+from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target, with_changes
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.questions.flag import written
 from dragonscale.questions.serve import ServeQuestion
@@ -113,10 +114,15 @@ class ServeAsked:
 
 def read_question(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
-    model = load_model(question.model)
-    question = replace(question, plan=written(question.plan))
+    named = with_assumed(question.model, question.assume, question.family)
+    model = load_model(named)
+    question = replace(question, model=named, plan=written(question.plan))
     saved = read_serving_plan(question.plan) if question.plan.strip() else None
     question = as_saved(replace(question, engine=spelt_engine(question.engine)), saved)
+    if question.set:
+        question = replace(
+            question, on=with_changes(question.on or (saved.slice if saved else ""), question.set), set=""
+        )
     where, everywhere = _targets(question, saved)
     targets = tuple(where.values())
     targets, strange = priced_targets(question.price, targets)

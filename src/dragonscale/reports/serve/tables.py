@@ -67,9 +67,9 @@ def configs_table(report: Any, configs: Sequence[Any], title: str, foot: str = "
 
     rows = [row(number, one) for number, one in enumerate(configs, 1)]
     columns = [
-        "#", Column("slice"), Column("plan", wrap=True), Column("formats", keep=4), Column("batch", right=True),
+        "#", Column("slice"), Column("plan", wrap=True), Column("formats", keep=4), Column("batch", right=True, keep=6),
         Column("TTFT", right=True), Column("TPOT", right=True), Column("tok/s/chip", right=True),
-        Column("chips", right=True, keep=9 if fleet else 2), Column("$/h" if fleet else "$/Mtok", right=True),
+        Column("chips", right=True, keep=5 if fleet else 2), Column("$/h" if fleet else "$/Mtok", right=True),
         Column("meets SLO"),
     ]  # fmt: skip
     return table(columns[: len(rows[0])], rows, title, foot)

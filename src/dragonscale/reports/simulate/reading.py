@@ -6,10 +6,11 @@ from typing import Any
 
 from dragonscale import simulation as sim
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.hardware import Chip, Slice, parse_slice
+from dragonscale.hardware import Chip, Slice, parse_slice, with_changes
 from dragonscale.hardware.prices import read_prices, slice_at_price
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
 from dragonscale.questions.flag import written
 from dragonscale.questions.serve import ServeQuestion
 from dragonscale.questions.simulate import SimulateQuestion
@@ -62,6 +63,11 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     plans = {name: written(getattr(question, name)) for name in ("plan", "prefill_plan")}
     question = replace(question, engine=spelt_engine(question.engine), **plans)
     name, saved = read_saved(question)
+    name = with_assumed(name, question.assume, question.family)
+    if question.set:
+        prefill_on = with_changes(question.prefill_on, question.set) if question.prefill_on else ""
+        on = with_changes(question.on or saved.slice, question.set)
+        question = replace(question, on=on, prefill_on=prefill_on, set="")
     check_flags(question, bool(saved.prefill.slice))
     question = filled(question, saved)
     deployment = _deployment(name, question, saved)

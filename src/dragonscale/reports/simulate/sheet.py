@@ -158,7 +158,7 @@ def percentiles(report: SimulateReport) -> Table:
             target = render(report.slo[name], "s") if name in report.slo else ""
             rows.append([title, *_times(report.latency[name]), target])
     heads = ("mean", "±", "p50", "p90", "p95", "p99")
-    columns = ["latency", *(Column(head, right=True, keep=2 if head == "±" else 9) for head in heads)]
+    columns = ["latency", *(Column(head, right=True, keep={"±": 2, "p90": 3}.get(head, 9)) for head in heads)]
     columns.append(Column("target", right=True, keep=9 if report.slo else 1))
     kept = len(columns) if report.slo else len(columns) - 1
     return table(columns[:kept], [row[:kept] for row in rows], "percentiles")
