@@ -333,5 +333,20 @@ COMMANDS: dict[str, Command] = {
             ("roofs", "flops", "hbm", "bandwidth"),
             "chips",
         ),
+        Command(
+            "completion",
+            "A script that completes commands, flags, models, chips, stacks and engines in your shell. It is "
+            "static: make it anew after an update. Where to put it is said in the examples.",
+            "dragonscale.questions.completion:CompletionQuestion",
+            "dragonscale.cli.completion.ask:ask",
+            FACTS,
+            (
+                "dscale completion bash > ~/.local/share/bash-completion/completions/dscale   # or, in ~/.bashrc:",
+                "source <(dscale completion bash)",
+                "dscale completion zsh > ~/.zfunc/_dscale   # with fpath+=(~/.zfunc) before compinit in ~/.zshrc",
+                "dscale completion fish > ~/.config/fish/completions/dscale.fish",
+            ),
+            page="terminal",
+        ),
     )
 }
