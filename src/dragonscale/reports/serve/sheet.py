@@ -26,9 +26,9 @@ def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
     """The whole answer: the summary first, then how it comes about."""
     blocks: list[Block] = [title_of(report)]
     if not report.configs:
-        return Sheet((*blocks, Prose("\n".join([*report.notes, report.advice]).strip(), "bad")))
+        return Sheet((*blocks, *_trouble([*report.notes, report.advice])))
     first, work = report.configs[0], report.workload
-    blocks += [] if first.meets_slo else [Prose("\n".join(report.notes), "bad")]
+    blocks += [] if first.meets_slo else _trouble(report.notes)
     blocks += [summary(report, first), memory_stack(first)]
     if work.output > 1:
         blocks.append(time_stack("decode", first.terms, detail))
@@ -45,6 +45,13 @@ def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
     command = next_command(report)
     return Sheet((*blocks, *([Command(command, "Next, under traffic:")] if command else [])))
+
+
+def _trouble(sentences: list[str]) -> list[Block]:
+    """What is wrong, and below it what would help."""
+    told = [one for one in sentences if one]
+    more = "\n".join(told[1:])
+    return [*(Prose(one, "bad") for one in told[:1]), *([Prose(more)] if more else [])]
 
 
 def title_of(report: ServeReport) -> Title:
