@@ -104,7 +104,7 @@ def room(deployment: Deployment, tokens: int) -> float:
 
 
 def full_load(case: InferenceCase, plan: ServingPlan) -> float:
-    """Tokens per second of all copies of the model under full load; 0 where it does not fit."""
+    """Tokens per second of all replicas of the model under full load; 0 where it does not fit."""
     row, deployment, copies = case.row, deployment_of(case, plan), case.piece.chips // plan.chips
     most = room(deployment, row.prompt + row.output)
     if most < 1:

@@ -140,7 +140,7 @@ def _plan(row: Row, chips: int, stack: str) -> tuple[Plan, int]:
     skip_if(not zero, f"no reading of the sharding {row['zero_or_fsdp'][:40]!r}")
     ways = count(row, "ep") or 1
     expert = ways // math.gcd(ways, tensor * context)
-    skip_if(copies % expert, "ep does not divide the copies")
+    skip_if(copies % expert, "ep does not divide the replicas")
     shards = copies // expert
     return Plan(
         data=1 if zero != "0" else shards,

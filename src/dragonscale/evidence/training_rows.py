@@ -1,7 +1,7 @@
 """What a row of measured training runs means: the job, the plan, the software stack, and the
 seconds a step took.
 
-Conventions of the published files: `dp` counts all copies that split the batch where dp·tp·cp·pp is
+Conventions of the published files: `dp` counts all replicas that split the batch where dp·tp·cp·pp is
 the number of chips (FSDP inside it), or only those outside FSDP where dp·fsdp·tp·cp·pp is; `ep`
 folds over `dp` and, in Megatron, over `tp`; a TPU7x chip is two JAX devices, each with its own
 micro-batch; `-N` of a TPU v4 or v5p counts cores."""
@@ -147,20 +147,20 @@ def _copies(row: Row, chips: int, model_ways: int) -> tuple[int, int]:
     copies = chips // model_ways
     sizes = re.sub(r"\(.*", "", row["fsdp"]).split("x")
     shards = math.prod(int(size) for size in sizes if size.isdigit())
-    skip_if(shards > 1 and copies % shards, "fsdp does not divide the copies")
+    skip_if(shards > 1 and copies % shards, "fsdp does not divide the replicas")
     return copies, shards
 
 
 def _expert(row: Row, tensor: int, context: int, copies: int) -> tuple[int, dict[str, Any]]:
-    """Expert parallelism over the copies, and the plan's words for the rest of it. Megatron's group of experts takes
-    `tp` first (unless it slices experts over that: ETP), then `cp`, then copies."""
+    """Expert parallelism over the replicas, and the plan's words for the rest of it. Megatron's group of experts takes
+    `tp` first (unless it slices experts over that: ETP), then `cp`, then replicas."""
     expert = count(row, "ep") or 1
     experts = count(row, "experts") or expert
     stated = bool(hint(row, "expert_tensor")) and tensor > 1
     sliced = stated or (expert * tensor > experts and copies % expert == 0)
     beyond = expert if sliced else expert // math.gcd(expert, tensor)
     shared = math.gcd(beyond, context)
-    skip_if(copies % (beyond // shared), "ep does not divide the copies")
+    skip_if(copies % (beyond // shared), "ep does not divide the replicas")
     return beyond // shared, {"etp": stated} | ({"fold": "context"} if shared > 1 else {})
 
 

@@ -204,7 +204,7 @@ def _wrong_axes(row: EngineLegality, sizes: Divisible, plan: ServingPlan) -> Ite
     if plan.pipe > sizes.layers:
         yield f"{sizes.name} has {sizes.layers} layers, fewer than pipe={plan.pipe}"
     if plan.data > 1 and not sizes.experts:
-        yield f"{sizes.name} has no experts to share between data={plan.data} copies of its attention: serve separate copies"
+        yield f"{sizes.name} has no experts to share between data={plan.data} replicas of its attention: serve separate replicas"
     if row.latent_data and sizes.latent and plan.data == 1 and plan.tensor > 1:
         yield f"tensor={plan.tensor} is given without data{_because(row, 'data')}"
 

@@ -1,6 +1,6 @@
 """A serving plan: how many ways one copy of the model is split, and in which formats it is held.
 
-Mesh axes, slowest first: `pipe` splits the layers; `data` splits the batch, with a copy of everything but the experts in
+Mesh axes, slowest first: `pipe` splits the layers; `data` splits the batch, with a replica of everything but the experts in
 each place (attention data parallelism); `context` splits the cached keys, and a prompt's tokens, along the sequence;
 `width` splits the model's width, so that weights are split two ways and neither moves (2D weight-stationary); `tensor`
 splits heads, hidden dims and the vocabulary. Their product is the number of chips. `expert` is not an axis of its own:

@@ -188,7 +188,7 @@ def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
     if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
         plan = replace(plan, fsdp=chips // plan.chips)
         notes.append(
-            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp} copies the state)."
+            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp} keeps the whole state on each)."
         )
     if "zero" in given and plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
         notes.append(
