@@ -25,7 +25,7 @@ from dragonscale.evidence.rows import Form, Row, Skip, count, number, skip_if, t
 from dragonscale.evidence.serving_recipes import Recipe, recipe_of, recipes
 from dragonscale.hardware import load_chip
 from dragonscale.models import Transformer, load_model
-from dragonscale.serving.bands import is_mixture
+from dragonscale.serving.bands import is_moe
 from dragonscale.serving.engine import Engine, load_engine
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
@@ -67,7 +67,7 @@ class ServedRun:
     @property
     def moe(self) -> bool:
         """Whether the model is an MoE."""
-        return is_mixture(self.model)
+        return is_moe(self.model)
 
     @property
     def drafts(self) -> int:
@@ -162,7 +162,7 @@ def published_run(row: Row, place: int) -> ServingRow:
     skip_if(count(row, "pp_size") > 1, "pipeline parallelism is not read yet")
     clients = count(row, "concurrency") or count(row, "batch_size")
     skip_if(not clients, "the number of clients is not stated")
-    tensor, data, expert = split_of(row, is_mixture(model), clients)
+    tensor, data, expert = split_of(row, is_moe(model), clients)
     source = "inferencex" if row["attention_dp_size"] else "aiconfigurator"
     prompt, output = count(row, "isl"), count(row, "osl")
     said = {
@@ -173,7 +173,7 @@ def published_run(row: Row, place: int) -> ServingRow:
     name = recipe_of(said, row["measured"])
     recipe = recipes()[name]
     skip_if(recipe.unclear, recipe.unclear)
-    if is_mixture(model):
+    if is_moe(model):
         tensor, data, expert = launched_split(recipe, (tensor, data, expert), f"{prompt}/{output}", clients)
     plan = ServingPlan(tensor=tensor, data=data, expert=expert, kv=recipe.kv)
     plan = replace(plan, **formats_of(model.name, row["model_path"], row["precision"], chip.name))

@@ -133,6 +133,6 @@ def fitted_kernels(chip: str) -> bool:
     return any(table.get("rests_on", {}).get("rows") for file in files for table in tables_of(file).values())
 
 
-def is_mixture(model: Transformer) -> bool:
+def is_moe(model: Transformer) -> bool:
     """Whether some layers have experts."""
     return any(isinstance(layer.ffn, Moe) for layer in model.layers)

@@ -80,10 +80,10 @@ class Band:
 
 def kind_of(job: Job) -> RunKind:
     """The kind of a job."""
-    return RunKind(job.slice.chip.name, job.stack.name, is_mixture(job))
+    return RunKind(job.slice.chip.name, job.stack.name, is_moe(job))
 
 
-def is_mixture(job: Job) -> bool:
+def is_moe(job: Job) -> bool:
     """Whether the model has experts."""
     return any("e" in section.dims for section in job.model.program().sections)
 

@@ -7,7 +7,7 @@ import numpy
 from dragonscale.reports.serve.errors import add_bands
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, MemoryUse, StepTerm
-from dragonscale.serving.bands import ServedKind, is_mixture
+from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.checkpoint import is_quantized
 from dragonscale.serving.deployment import Deployment
@@ -39,7 +39,7 @@ def iterations(asked: ServeAsked, batch: int, deployment: Deployment) -> dict[st
 
 
 def asked_slice(asked: ServeAsked, config: Config) -> tuple[str, int]:
-    """The slice that was asked for and the copies it holds; where only the chip was named, that of one copy."""
+    """The slice that was asked for and the replicas it holds; where only the chip was named, that of one."""
     for chip, piece in asked.targets:
         if piece is not None and chip.name == config.piece.chip.name and piece.chips % config.chips == 0:
             return str(piece), piece.chips // config.chips
@@ -80,7 +80,7 @@ def config_report(asked: ServeAsked, config: Config, full: bool = False) -> Conf
 
 def kind_of(asked: ServeAsked, config: Config) -> ServedKind:
     """The kind of a configuration, as far as errors go."""
-    return ServedKind(config.piece.chip.name, config.engine, is_mixture(asked.model))
+    return ServedKind(config.piece.chip.name, config.engine, is_moe(asked.model))
 
 
 def dtypes_of(config: Config) -> dict[str, str]:

@@ -56,7 +56,7 @@ class ServeAsked:
         return self.engine.partition(",")[0].strip() == AUTO
 
     def engine_on(self, chip: Chip, name: str = "", chips: int | None = None) -> Engine:
-        """The engine as it is launched on a chip: the one of that name of those that `auto` takes, or what it takes for a copy on
+        """The engine as it is launched on a chip: the one of that name of those that `auto` takes, or what it takes for a replica on
         so many chips (for the plan that was given, for the slice that was asked for)."""
         plan = None if self.saved is None else self.saved.plan
         size = chips or (self._chips(chip) if plan is None else plan.chips)
@@ -64,7 +64,7 @@ class ServeAsked:
         return alone(engine) if self.apart else engine
 
     def engine_names(self, chip: Chip, sizes: Iterable[int]) -> dict[str, list[int]]:
-        """The engines to look at for copies of such sizes, each with its sizes."""
+        """The engines to look at for replicas of such sizes, each with its sizes."""
         found: dict[str, list[int]] = {}
         for chips in dict.fromkeys(sizes):
             plain = [NODE] if NODE < chips <= PLAIN and self.is_auto else []

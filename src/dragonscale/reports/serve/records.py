@@ -47,7 +47,7 @@ class StepTerm(msgspec.Struct):
 class MemoryUse(msgspec.Struct):
     """What fills a chip. `left_alone_bytes` is what the engine does not touch; `sequence_bytes` is what a sequence of full length takes
     of a chip (the mean over data ranks), `token_bytes` that for each of its tokens: windows that are full and fixed states are in
-    it. `pages` and `tokens` count those of the whole copy, for sequences of this length, with the ones in use; `wasted` is the part of
+    it. `pages` and `tokens` count those of the whole replica, for sequences of this length, with the ones in use; `wasted` is the part of
     the pages in use that holds nothing (half a page of each sequence)."""
 
     weights_bytes: float
@@ -65,11 +65,11 @@ class MemoryUse(msgspec.Struct):
 
 
 class ConfigReport(msgspec.Struct):
-    """One configuration. `slice` is what was asked for, `copy_slice` what one copy of the model takes of it, `copies` how
-    many fit; times, batch (requests in flight) and memory are those of one copy. `prefill_s` is a whole prompt's prefill beside
+    """One configuration. `slice` is what was asked for, `copy_slice` what one replica takes of it, `copies` how
+    many fit; times, batch (requests in flight) and memory are those of one replica. `prefill_s` is a whole prompt's prefill beside
     the others, in `prefill_chunks` of up to `chunk_tokens`. `lower_s` and `roofline_s` bound a decode step: everything
     overlapped, and kernel by kernel. Costs are dollars for a million output tokens, prompts included, and for a million
-    input and output tokens where each pays for its own time. `replicas` copies serve the rate that was asked for, in whole slices where
+    input and output tokens where each pays for its own time. `replicas` of them serve the rate that was asked for, in whole slices where
     one was named. An answer of one token has a `tpot_s` of 0. `quantized` says
     that the weights are narrower than the checkpoint's: such configurations come after those in its own formats."""
 

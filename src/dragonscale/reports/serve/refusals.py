@@ -29,7 +29,7 @@ def asked_refusal(asked: ServeAsked) -> str:
 
 
 def chip_refusal(asked: ServeAsked, chip: Chip) -> str:
-    """Why what was asked for cannot be had on a chip, by none of the engines that are taken for it there."""
+    """Why what was asked for is not available on a chip, by none of the engines that are taken for it there."""
     if asked.saved is not None:
         return refusal(asked.engine_on(chip).name, chip, asked.model, asked.saved.plan)
     largest = max(

@@ -23,7 +23,7 @@ from dragonscale.reports.serve.refusals import (
 from dragonscale.reports.serve.remedies import left_out, missed
 from dragonscale.reports.serve.search import Progress, check_plan, parameter_count, ranked_apart, search
 from dragonscale.reports.serve.variants import disaggregation_report, prefix_report, speculation_report
-from dragonscale.serving.bands import ServedKind, is_mixture
+from dragonscale.serving.bands import ServedKind, is_moe
 from dragonscale.serving.frontier import Config, frontier
 from dragonscale.serving.plan import ServingPlan
 
@@ -39,7 +39,7 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     configs = [] if nothing else search(asked, progress)
     seconds = time.perf_counter() - start
     chip = asked.targets[0][0]
-    error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_mixture(asked.model)))
+    error = expected_error(ServedKind(chip.name, asked.engine_on(chip).name, is_moe(asked.model)))
     report = ServeReport(asked.model.name, _request(asked), [], [], len(configs), seconds, [], [], "", error)
     if nothing:
         report.notes = refused_notes(asked, refused, all_=True)

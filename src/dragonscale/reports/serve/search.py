@@ -17,7 +17,7 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.space import Lot, parts_of, slices_of, stack
 
 WIDER = (256, 1024)
-"""Chips of one copy to look at where nothing fits the usual number."""
+"""Chips of one replica to look at where nothing fits the usual number."""
 
 Progress = Callable[[int, int], None]
 
@@ -37,7 +37,7 @@ def search(asked: ServeAsked, progress: Progress | None = None) -> list[Config]:
 
 
 def _on(asked: ServeAsked, chip: Chip, pieces: Sequence[Slice]) -> list[Config]:
-    """Each size of a copy by the engines that are taken for it; where copies fit in no other way, by that of one server."""
+    """Each size of a replica by the engines that are taken for it; where replicas fit in no other way, by that of one server."""
     names = asked.engine_names(chip, (piece.chips for piece in pieces))
     found = [
         one

@@ -41,7 +41,7 @@ def bound_by(terms: list[TermRow]) -> str:
 
 
 def bound_text(job: Job, plan: Plan, terms: list[TermRow]) -> str:
-    """What bounds the step, and what takes most beside it: exposed, or by contention with what it hides under."""
+    """What bounds the step, and what takes most beside it: exposed, or by contention with what it overlaps."""
     total = sum(row.exposed_s for row in terms) or 1.0
     bound = bound_by(terms)
     taken = sum(row.exposed_s for row in terms if (is_compute(row.name) if bound == "compute" else row.name == bound))
