@@ -25,7 +25,6 @@ from unittest import mock
 
 from dragonscale.cli.app import run
 from dragonscale.cli.commands import COMMANDS
-from dragonscale.cli.old import build
 from tests.cli.fuzz_files import make_files, spoil
 from tests.cli.fuzz_values import USUAL, any_value, good
 
@@ -34,8 +33,8 @@ SLOW = ("verify", "scaling", "codesign", "search", "capacity", "cpu")
 """Flags that ask for minutes of work, or for a compiler."""
 STOPS = {
     "dragonscale.evidence.verify.quiet": "verify_quietly",
-    "dragonscale.cli.run": "_prepare",
-    "dragonscale.reports.sweep.report": "sweep",
+    "dragonscale.reports.run.ask": "_prepare",
+    "dragonscale.reports.sweep.ask": "sweep",
     "dragonscale.web": "serve",
 }
 """What runs compilers, devices, other processes or servers: reached, a command line is well formed."""
@@ -67,28 +66,12 @@ class Flag:
 
 def commands() -> dict[tuple[str, ...], list[Flag]]:
     """Every command of the application with its flags."""
-    found = {
-        tuple(name.split()): [_of_field(field) for field in command.fields()] for name, command in COMMANDS.items()
-    }
-
-    def walk(app: Any, path: tuple[str, ...]) -> None:
-        names = [name for name in app if not name.startswith("-")]
-        for name in names:
-            walk(app[name], (*path, name))
-        if path and not names:
-            found[path] = [_of_argument(one) for one in app.assemble_argument_collection()]
-
-    walk(build(), ())
-    return found
+    return {tuple(name.split()): [_of_field(field) for field in command.fields()] for name, command in COMMANDS.items()}
 
 
 def _of_field(field: Any) -> Flag:
     kind = {"Switch": bool, "Whole": int, "Real": float}.get(type(field).__name__, str)
     return Flag(_plain(field.name), field.flag, kind, field.required or field.needed, 0 if field.place else None)
-
-
-def _of_argument(one: Any) -> Flag:
-    return Flag(_plain(one.names[0]), one.names[0], one.hint, one.required, one.index)
 
 
 def _plain(name: str) -> str:

@@ -53,10 +53,8 @@ def _run(arguments: list[str]) -> int:
         return 0
     command, rest = find_command(arguments)
     if command is None:
-        from dragonscale.cli import later, old
+        from dragonscale.cli import later
 
-        if arguments[0] in old.NAMES:
-            return old.run(arguments)
         if arguments[0] in later.COMMANDS:
             raise InputError(later.COMMANDS[arguments[0]])
         kinds = [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{arguments[0]} ")]
@@ -64,7 +62,7 @@ def _run(arguments: list[str]) -> int:
             return _help(arguments[:1])
         if kinds:
             raise unknown(f"`dscale {arguments[0]}` of", rest[1], kinds)
-        raise unknown("command", arguments[0], sorted({name.split()[0] for name in COMMANDS} | set(old.NAMES)))
+        raise unknown("command", arguments[0], sorted({name.split()[0] for name in COMMANDS}))
     if any(word in HELP for word in rest[: rest.index("--") if "--" in rest else None]):
         return _help(command.name.split())
     from dragonscale.cli.shell import run_command

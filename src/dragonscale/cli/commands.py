@@ -335,8 +335,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command(
             "completion",
-            "A script that completes commands, flags, models, chips, stacks and engines in your shell. It is "
-            "static: make it anew after an update. Where to put it is said in the examples.",
+            "A static script that completes commands, flags and names in your shell; the examples install it.",
             "dragonscale.questions.completion:CompletionQuestion",
             "dragonscale.cli.completion.ask:ask",
             FACTS,

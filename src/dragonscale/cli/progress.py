@@ -75,10 +75,3 @@ def say_aside(text: str, stream: Any = None) -> None:
     out = stream or sys.stderr
     with contextlib.suppress(OSError):  # one that nobody listens to is no reason to withhold the answer
         print(wrapped(text, width_of(out)) if out.isatty() else printable(text, keep="\n"), file=out, flush=True)
-
-
-class Bar(Terminal):
-    """`with Bar("plans") as bar: bar.step(done, total)`, for commands that are not asked by a question."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"searching {what}")

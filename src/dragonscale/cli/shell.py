@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonscale.cli.arguments import read_arguments
+from dragonscale.cli.as_json import emit_json
 from dragonscale.cli.commands import Command
 from dragonscale.cli.defaults import with_defaults
 from dragonscale.cli.progress import Terminal, say_aside
-from dragonscale.cli.show import emit_json
 from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.questions.output import ALWAYS, TABLES, Output
 from dragonscale.sheets.colour import CHOICES
