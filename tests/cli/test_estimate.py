@@ -58,6 +58,13 @@ def test_what_adapters_train_and_hold():
     assert 5.5e9 < narrow < 6.8e9
 
 
+def test_a_checkpoint_is_weighed_in_its_own_formats():
+    """The files of gpt-oss-120b on the Hub are 65.2 GB: experts in mxfp4, the rest in bf16."""
+    report = ds.estimate("gpt-oss-120b", on="h100")
+    assert report["weights as published"] == pytest.approx(65.2e9, rel=0.005)
+    assert (report.weights, report["fewest chips"]) == ("mxfp4", 1)
+
+
 def test_a_small_batch_of_an_moe_reads_few_experts():
     few, many = (ds.estimate("deepseek-v3", on="h200:16", batch=batch) for batch in (1, 512))
     assert few["parameters that a step reads"] == few.active_parameters

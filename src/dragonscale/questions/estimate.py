@@ -41,8 +41,8 @@ class EstimateQuestion:
     price: Text = PRICE
     dtype: Text = DTYPE
     weights: Text = Text(
-        "Format of the weights that are served: bf16, fp8, int8, int4 …",
-        default="bf16", value="DTYPE", group=SOFTWARE, offers="dtypes",
+        "Format of the weights that are served: bf16, fp8, int8, int4 …; the checkpoint's own without it.",
+        default="", value="DTYPE", group=SOFTWARE, offers="dtypes",
     )  # fmt: skip
     kv_dtype: Text = Text(
         "Format of the KV cache.",

@@ -34,7 +34,7 @@ def answer(asked: EstimateAsked) -> EstimateReport:
     where = str(asked.piece) if asked.piece is not None else asked.chip.name if asked.chip is not None else ""
     report = EstimateReport(
         asked.name, where, asked.total, asked.active, asked.tokens, asked.seq, asked.context, asked.mfu, paper.lines,
-        dict(paper.letters.values), [],
+        dict(paper.letters.values), [], asked.question.weights,
     )  # fmt: skip
     report.notes = _notes(asked, report)
     return report

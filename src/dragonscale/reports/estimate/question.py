@@ -1,6 +1,6 @@
 """What `dscale estimate` was asked, read at the edge."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
@@ -11,6 +11,7 @@ from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.questions.estimate import EstimateQuestion
 from dragonscale.questions.flag import written
+from dragonscale.serving.checkpoint import stored_in
 from dragonscale.training.budget import chinchilla_tokens
 from dragonscale.units import parse, parse_count, parse_length
 
@@ -57,6 +58,7 @@ def read_question(question: EstimateQuestion) -> EstimateAsked:
     seq = _length(question.seq, "--seq", CONTEXT, notes)
     context = _length(question.context, "--context", CONTEXT, notes)
     prompt = _length(question.prompt, "--prompt", PROMPT, notes)
+    question = replace(question, weights=question.weights or ("bf16" if model is None else stored_in(model)))
     for dtype in (question.dtype, question.weights, question.kv_dtype):
         dtype_bytes(dtype)
     batch = parse_count(question.batch, "--batch") if question.batch.strip() else 1

@@ -37,6 +37,8 @@ class EstimateReport(Record):
     lines: list[EstimateLine]
     letters: dict[str, float]
     notes: list[str]
+    weights: str
+    """The format of the weights that are served."""
 
     def line(self, name: str) -> EstimateLine:
         """The line of a name, such as `run time`."""

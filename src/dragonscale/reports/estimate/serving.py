@@ -25,6 +25,7 @@ from dragonscale.models.cache import cache_bytes, cache_growth
 from dragonscale.models.count import parameters
 from dragonscale.models.flops import Workload, forward_flops
 from dragonscale.models.program import Section
+from dragonscale.models.transformer import Transformer
 from dragonscale.numbers import Number
 from dragonscale.reports.estimate.paper import Paper
 from dragonscale.reports.estimate.question import EstimateAsked
@@ -57,6 +58,18 @@ def write_weights(asked: EstimateAsked, paper: Paper) -> None:
     every = (*FORMATS, *(one for one in [asked.question.weights] if one not in FORMATS))
     for dtype in every:
         paper.write(f"weights in {dtype}", state_bytes(total, dtype, ()), "bytes")
+    if asked.model is not None and asked.model.weight_dtypes:
+        _write_published(asked.model, paper)
+
+
+def _write_published(model: Transformer, paper: Paper) -> None:
+    """The checkpoint as it is: each part in its own format."""
+    parts = parameters(model.program().sections)
+    sizes = [
+        state_bytes(paper.let(f"P_{part}", many), model.weight_dtypes.get(part, model.dtype), ())
+        for part, many in parts.items()
+    ]
+    paper.write("weights as published", sum(sizes), "bytes")
 
 
 def write_cache(asked: EstimateAsked, paper: Paper) -> None:

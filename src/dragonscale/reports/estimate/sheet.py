@@ -16,7 +16,7 @@ NAMES = {
 
 
 DECODE = (
-    ("fewest chips", "at least {} chips"), ("decode step", "{} a step at best"), ("output tokens/s", "{} tokens/s"),
+    ("fewest chips", "{} chips or more"), ("decode step", "{} a step at best"), ("output tokens/s", "{} tokens/s"),
     ("largest batch", "a batch of {} at most"),
 )  # fmt: skip
 
@@ -35,6 +35,7 @@ def estimate_sheet(report: EstimateReport) -> Sheet:
     asides = [f"{amount(report.tokens, 'count')} tokens" if report.find("training FLOPs (6ND)") else ""]
     asides += [f"context {report.context:,}" if report.find("KV bytes a sequence") else ""]
     asides += [f"{name} {asked[name]:,.0f}" if name in asked else "" for name in ("batch", "prompt", "chips")]
+    asides += [f"weights in {report.weights}" if report.find("decode step") else ""]
     asides += [f"MFU {report.mfu:.0%}" if report.on else ""]
     where = f" on {report.on}" if report.on else ""
     title = Title(
@@ -67,7 +68,7 @@ def _summary(report: EstimateReport) -> Facts:
     state, chips = "state, 16 bytes a parameter", "fewest chips for 16 bytes a parameter"
     return facts(
         ("run", told(("training FLOPs (6ND)", "{} (6ND)"), ("run time", "{}"), ("cost of the run", "{}")), "key"),
-        ("state", told((state, "{}"), (chips, "at least {} chips"))),
+        ("state", told((state, "{}"), (chips, "{} chips or more"))),
         ("weights", told(*((f"weights in {dtype}", f"{{}} in {dtype}") for dtype in ("bf16", "fp8", "int4")))),
         ("KV cache", told(("KV bytes a token", "{} a token"), ("KV bytes a sequence", "{} a sequence"))),
         ("decode", told(*DECODE), "key"),
