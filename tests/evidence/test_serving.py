@@ -216,7 +216,7 @@ def test_drafts(runs):
 
 BAD = [
     ("backend", "ollama", "no constants for the engine"),
-    ("model_path", "nobody/none-1b", "There is no model"),
+    ("model_path", "nobody/none-1b", "nobody/none-1b"),
     ("pp_size", "2.0", "pipeline"),
     ("silicon_ttft_ms", "", "silicon_ttft_ms is not stated"),
 ]

@@ -32,9 +32,10 @@ MEASURES = ("tpot", "ttft", "tokens", "step")
 GENERATIONS = {
     "volta": ("v100",),
     "ampere": ("a100", "a100-40gb"),
-    "ada": ("l40s",),
+    "ada": ("l40s", "rtx4090"),
     "hopper": ("h100", "h200", "h800"),
     "blackwell": ("b200", "b300", "gb200", "gb300"),
+    "blackwell-geforce": ("rtx5090",),  # GDDR7 and other tensor cores than the B200: no band of its is borrowed
     "cdna": ("mi300x", "mi355x"),
     "tpu": ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"),
 }
