@@ -82,7 +82,7 @@ class ChipReport(Record):
 
 
 class ChipsReport(Record):
-    """Every built-in chip: TPUs first, each family in order of release."""
+    """Every built-in chip: TPUs first, each family in order of release; `--json` prints the rows alone."""
 
     ROWS: ClassVar[str] = "chips"
     CHARTS: ClassVar[tuple[str, ...]] = CHIP_CHARTS
@@ -91,6 +91,9 @@ class ChipsReport(Record):
 
     def headline(self) -> str:
         return f"{len(self.chips)} chips"
+
+    def to_dict(self) -> Any:
+        return msgspec.to_builtins(self.chips)
 
     def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002 - there is no more to say
         from dragonscale.reports.chips.sheet import chips_sheet
@@ -155,6 +158,6 @@ def chip_report(chip: Chip) -> ChipReport:
 
 
 def chips_report() -> ChipsReport:
-    """Every built-in chip: TPUs first, each family in order of release."""
+    """Every built-in chip: TPUs first, each family in order of release; `--json` prints the rows alone."""
     chips = sorted(map(load_chip, chip_names()), key=lambda chip: (chip.kind != "tpu", chip.released, chip.name))
     return ChipsReport([chip_report(chip) for chip in chips])

@@ -27,7 +27,8 @@ def _line(label: str, part: dict[str, Any]) -> list[Any]:
 
 def _scores(heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> Table:
     """A name, then numbers."""
-    return table([Column(heads[0], wrap=True), *(Column(head, right=True) for head in heads[1:])], rows, title)
+    numbers = [Column(head, right=True, keep=3 if head == "mean" else 9) for head in heads[1:]]
+    return table([Column(heads[0], wrap=True), *numbers], rows, title)
 
 
 def _apart(found: dict[str, Any]) -> list[Block]:
