@@ -92,6 +92,8 @@ def any_value(command: str, name: str, kind: Any, dice: random.Random) -> str:
     chance = dice.random()
     if name in OUTPUTS:
         return dice.choice(PLACES)
+    if name == "requests":  # more are simulated, for minutes
+        return dice.choice(["50", "0", "-1", "1.5", "nan", "1e300", "", "x", "1e9", "10 0", "5k"])
     if name in NOTATION and chance > 0.8:
         return "".join(dice.choices("ABIJKXY_[]{}@,->·*= 0123456789bf16U:", k=dice.randrange(40)))
     if chance < 0.3:

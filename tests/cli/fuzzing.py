@@ -120,16 +120,9 @@ class Fuzzer:
             if self.dice.random() < 0.3:
                 spoilt = self._spoil(line)
             began = time.monotonic()
-            problem = self.judge(line)
+            problem = self.judge(line, self.files[spoilt].read_bytes().decode(errors="replace") if spoilt else "")
             spent = self.spent[next(path for path in self.commands if tuple(line[: len(path)]) == path)]
             spent[0], spent[1] = spent[0] + 1, spent[1] + time.monotonic() - began
-            if (
-                spoilt
-                and problem
-                and "' in '" in problem
-                and _STRANGE.search(self.files[spoilt].read_bytes().decode(errors="replace"))
-            ):
-                problem = ""  # a name of that spelling, given back
             if problem and spoilt:
                 problem += f"\nwith the file: {self.files[spoilt].read_bytes()!r}"
             if spoilt:
@@ -148,8 +141,8 @@ class Fuzzer:
         self.files[name].write_bytes(content)
         return name
 
-    def judge(self, line: list[str]) -> str:
-        """What is wrong with the run of a command line; nothing, where all is well."""
+    def judge(self, line: list[str], spoilt: str = "") -> str:
+        """What is wrong with the run of a command line, and of a spoilt file; nothing, where all is well."""
         out, err = io.StringIO(), io.StringIO()
         try:
             with _stopping(), _watched(self.limit), warnings.catch_warnings():
@@ -164,10 +157,13 @@ class Fuzzer:
             raise
         except BaseException:
             return traceback.format_exc()
-        return judged(code, out.getvalue(), err.getvalue(), "--json" in line)
+        echoed = (
+            _STRANGE.search(" ".join(line).replace("=", " ") + spoilt) is not None
+        )  # a name of that spelling is given back
+        return judged(code, out.getvalue(), err.getvalue(), "--json" in line, echoed)
 
 
-def judged(code: int, out: str, err: str, as_json: bool) -> str:
+def judged(code: int, out: str, err: str, as_json: bool, echoed: bool = False) -> str:
     """What is wrong with an answer."""
     if code not in CODES:
         return f"code {code}"
@@ -183,7 +179,7 @@ def judged(code: int, out: str, err: str, as_json: bool) -> str:
         return f"stderr: {err!r}"
     if as_json and out.strip():
         return wrong_number(json.loads(out))
-    if strange := _STRANGE.search(out):
+    if (strange := _STRANGE.search(out)) and not echoed:
         return f"{strange[0]!r} in {out[max(strange.start() - 200, 0) : strange.end() + 60]!r}"
     return ""
 

@@ -32,6 +32,8 @@ class Axis:
         """
         if not self.log:
             return (value - self.low) / (self.high - self.low)
+        if value <= 0:
+            return -1.0  # nothing lies infinitely far below the low end: outside
         return math.log(value / self.low) / math.log(self.high / self.low)
 
     def encoding(self, field: str, other: str = "", **more: Any) -> dict[str, Any]:
