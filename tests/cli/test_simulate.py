@@ -303,3 +303,12 @@ def test_clients_get_what_the_planner_says_of_their_batch(
     assert run["rates"]["output_tokens_per_s_per_chip"] == pytest.approx(
         planned["output_tokens_per_s_per_chip"], rel=0.03
     )
+
+
+@pytest.mark.slow
+def test_a_run_too_short_to_serve_any_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is served while the requests come, so the search for what holds cannot begin at a part of that."""
+    assert (
+        main(["simulate", "llama3-8b", "--on", "h100:1", "--rate", "40/s", "--requests", "200", "--ttft", "100ms"]) == 4
+    )
+    assert "would hold 40/s" in " ".join(capsys.readouterr().out.split())

@@ -24,6 +24,8 @@ MOST_RUNS = 9
 SMALLEST, ALONE, FEW = 1 / 200, 1 / 50, 300
 """Part of the asked rate at which requests are nearly alone, requests that are under way at once then at most, and how many of
 them show what they take."""
+SLOWEST = 1 / 20
+"""Part of the asked rate that a search begins at, at least."""
 HEADROOM = 0.85
 """Part of what replicas can serve that they are loaded with where no target says how long requests may wait."""
 MOST_REPLICAS = 4
@@ -169,7 +171,9 @@ def _largest(
     if lone.missed:  # what requests miss that are nearly alone, they miss at any rate
         return None, lone
     top = asked if failed and trials.same else math.inf
-    rate = asked * (2.0 if not failed else 0.6 * load.served_per_s / load.arrived_per_s if trials.same else 1.0)
+    # a short run may have served nothing within its window, and a rate of zero is none
+    part = max(load.served_per_s / load.arrived_per_s, SLOWEST)
+    rate = asked * (2.0 if not failed else 0.6 * part if trials.same else 1.0)
     while trials.runs < MOST_RUNS - 2:
         one = trials.run(rate)
         if one.good:
