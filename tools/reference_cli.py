@@ -4,7 +4,7 @@ from typing import Any
 
 from dragonscale.cli.commands import COMMANDS, FACTS, PHYSICS, PLANNING, PROOF, Command
 from dragonscale.cli.help import ENDING, FAMILIES
-from dragonscale.questions.flag import GROUPS, Field
+from dragonscale.questions.flag import GROUPS, Field, Several
 from dragonscale.questions.output import ALWAYS
 
 HEAD = """# The commands
@@ -63,14 +63,14 @@ def usage(command: Command) -> str:
 def _row(field: Field[Any, Any]) -> str:
     value = "" if field.switch else f"`{cell(field.value)}`"
     also = f" Also {', '.join(f'`{one}`' for one in field.also)}." if field.also else ""
-    many = " May be repeated." if field.many and "repeated" not in field.about and "again" not in field.about else ""
+    many = " May be repeated." if isinstance(field, Several) and "repeated" not in field.about else ""
     return f"| `{field.flag}` | {value} | {_default(field)} | {cell(field.about)}{many}{also} |"
 
 
 def _default(field: Field[Any, Any]) -> str:
     if field.required or field.needed:
         return "needed"
-    if field.default in ("", None, False) or field.default == ():
+    if field.default is None or field.default is False or field.default in ("", ()):
         return ""
     return (
         f"on (`{field.flag.replace('--', '--no-', 1)}`)" if field.default is True else f"`{cell(str(field.default))}`"
