@@ -62,6 +62,7 @@ class Flag:
     kind: Any
     required: bool
     position: int | None
+    offers: tuple[str, ...] = ()
 
 
 def commands() -> dict[tuple[str, ...], list[Flag]]:
@@ -71,7 +72,9 @@ def commands() -> dict[tuple[str, ...], list[Flag]]:
 
 def _of_field(field: Any) -> Flag:
     kind = {"Switch": bool, "Whole": int, "Real": float}.get(type(field).__name__, str)
-    return Flag(_plain(field.name), field.flag, kind, field.required or field.needed, 0 if field.place else None)
+    offers = field.offers if isinstance(field.offers, tuple) else ()
+    needed = field.required or field.needed
+    return Flag(_plain(field.name), field.flag, kind, needed, 0 if field.place else None, offers)
 
 
 def _plain(name: str) -> str:
@@ -81,7 +84,7 @@ def _plain(name: str) -> str:
 class Fuzzer:
     """Draws command lines and runs them in a folder of its own."""
 
-    def __init__(self, folder: Path, seed: int, limit: float = 60.0, even: bool = False) -> None:
+    def __init__(self, folder: Path, seed: int, limit: float = 120.0, even: bool = False) -> None:
         self.folder, self.dice, self.limit = folder, random.Random(seed), limit
         self.commands, self.files = commands(), make_files(folder)
         # `even` gives every command the same time, and so quick ones many more runs; which are drawn depends on the machine then.
@@ -104,7 +107,9 @@ class Fuzzer:
             if flag.position is None and flag.kind is bool:
                 line.append(flag.written)
                 continue
-            value = (any_value if flag is wrong else good)(" ".join(path), flag.name, flag.kind, dice)
+            offered = flag.offers and flag is not wrong and dice.random() < 0.8
+            choose = any_value if flag is wrong else good
+            value = dice.choice(flag.offers) if offered else choose(" ".join(path), flag.name, flag.kind, dice)
             line += [self._placed(value)] if flag.position is not None else [f"{flag.written}={self._placed(value)}"]
         return line
 
@@ -160,7 +165,10 @@ class Fuzzer:
         echoed = (
             _STRANGE.search(" ".join(line).replace("=", " ") + spoilt) is not None
         )  # a name of that spelling is given back
-        return judged(code, out.getvalue(), err.getvalue(), "--json" in line, echoed)
+        said = out.getvalue()
+        if "--color=always" in line:  # colours, and no other escapes, were asked for
+            said = re.sub(r"\x1b\[[0-9;]*m", "", said)
+        return judged(code, said, err.getvalue(), "--json" in line, echoed)
 
 
 def judged(code: int, out: str, err: str, as_json: bool, echoed: bool = False) -> str:
