@@ -24,7 +24,7 @@ def test_example(page: Path, number: int, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_readme_has_examples() -> None:
-    assert len(examples((ROOT / "README.md").read_text())) >= 3
+    assert examples((ROOT / "README.md").read_text())
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
