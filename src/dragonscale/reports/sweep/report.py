@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.reports.sweep.cluster import on_ray
 from dragonscale.reports.sweep.file import AnswerFile, open_answers
 from dragonscale.reports.sweep.grid import read_grid
 from dragonscale.reports.sweep.interrupt import interruptible
 from dragonscale.reports.sweep.pool import cores, pooled
-from dragonscale.reports.sweep.ray import on_ray
 from dragonscale.reports.sweep.records import Entry, SweepReport
 from dragonscale.reports.sweep.table import flat_rows, verify_score
 
