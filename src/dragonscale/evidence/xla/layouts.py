@@ -22,6 +22,7 @@ from dragonscale.evidence.xla.shapes import BITS, Shape, read_shapes
 
 HBM, VMEM, HOST = 0, 1, 5
 """Memory spaces of XLA's TPU compiler that readers of its layouts meet (2 and 3 are flags and other small memories)."""
+MOST_PART = 10**9
 _ARRAY = re.compile(r"(?P<dtype>[a-z]\w*)\[[^\]]*\](?:\{(?P<order>[\d,]*)(?::(?P<rest>[^{}]*))?\})?")
 _TILES = re.compile(r"(?<![A-Z])T((?:\([\d,*]*\))+)")
 _SPACE = re.compile(r"(?<![A-Z])S\((\d+)\)")
@@ -62,9 +63,15 @@ def read_arrays(text: str) -> tuple[Placed, ...]:
         if any("*" in group for group in groups):
             raise InputError(f"The layout of {shorten(text)} joins dims in its tiles, which this reader does not know.")
         order = order if len(order) == len(shape.dims) else tuple(range(len(shape.dims)))[::-1]
+        if sorted(order) != list(range(len(shape.dims))):
+            raise InputError(f"The layout of {shorten(text)} does not name every dim once from minor to major.")
         parts = tuple(tuple(int(part) for part in group.split(",") if part) for group in groups)
+        if any(not 1 <= part <= MOST_PART for tile in parts for part in tile):
+            raise InputError(f"The layout of {shorten(text)} has a tile of no elements, or of far too many.")
         space, element = _SPACE.search(rest), _ELEMENT.search(rest)
-        bits = int(element[1]) if element else BITS[match["dtype"]]
+        bits = int(element[1][:4]) if element else BITS[match["dtype"]]
+        if element and not bits:
+            raise InputError(f"The layout of {shorten(text)} has elements of no bits.")
         found.append(Placed(shape, order, parts, int(space[1]) if space else HBM, bits))
     return tuple(found)
 

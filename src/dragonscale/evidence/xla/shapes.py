@@ -41,5 +41,7 @@ def read_shapes(text: str) -> tuple[Shape, ...]:
         if match["dtype"] not in BITS:
             raise InputError(f"The shape {shorten(text)} has the unknown element type {match['dtype']!r}.")
         sizes = [part.strip().removeprefix("<=") for part in match["dims"].split(",") if part.strip()]
+        if not all(re.fullmatch(r"[0-9]{1,18}", size) for size in sizes):
+            raise InputError(f"The shape {shorten(text)} has a size that is no whole number.")
         shapes.append(Shape(match["dtype"], tuple(map(int, sizes))))
     return tuple(shapes)
