@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -57,6 +58,9 @@ def test_the_table_of_commands_and_the_records_agree(name: str) -> None:
     assert callable(command.answered_by())
     assert all(field.taken(field.default) == field.default for field in command.fields() if not field.required)
     assert not command.charts or "plot" in command.outputs
+    record = get_type_hints(command.answered_by())["return"]
+    kinds = {kind for one in (get_args(record) or (record,)) for kind in getattr(one, "CHARTS", ())}
+    assert set(command.charts) == kinds
 
 
 BAD = {

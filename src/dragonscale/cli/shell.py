@@ -1,8 +1,8 @@
-"""The thin shell round the library: read the flags, ask, print or write the answer, return its exit code."""
+"""The thin shell round questions: read the flags, ask as the library does, print or write the answer, return its exit code."""
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragonscale.cli.arguments import read_arguments
 from dragonscale.cli.as_json import emit_json
@@ -12,6 +12,9 @@ from dragonscale.cli.progress import Terminal, say_aside
 from dragonscale.errors import Infeasible, InputError, shorten, unknown
 from dragonscale.questions.output import ALWAYS, TABLES, Output
 from dragonscale.sheets.colour import CHOICES
+
+if TYPE_CHECKING:
+    from dragonscale.reports.record import Record
 
 
 def run_command(command: Command, arguments: Sequence[str]) -> int:
@@ -51,7 +54,7 @@ def _check(output: Output, command: Command) -> None:
         raise unknown("theme", output.theme, ("light", "dark"))
 
 
-def emit(report: Any, output: Output) -> int:
+def emit(report: "Record", output: Output) -> int:
     """Print the answer, and its verification where that was asked for; returns the exit code."""
     compared = _verification(report) if output.verify and output.json else None
     if output.json:
@@ -66,7 +69,7 @@ def emit(report: Any, output: Output) -> int:
     return report.exit_code or (compared.exit_code if compared is not None else 0)
 
 
-def say(report: Any, output: Output) -> None:
+def say(report: "Record", output: Output) -> None:
     """An answer as text, as wide and as colourful as stdout takes it."""
     from dragonscale.sheets.colour import wants_colour
     from dragonscale.sheets.terminal import text_of, width_of
@@ -75,37 +78,34 @@ def say(report: Any, output: Output) -> None:
     print(text_of(report.sheet(output.explain), width, wants_colour(output.color, sys.stdout)))
 
 
-def _verification(report: Any) -> Any:
+def _verification(report: "Record") -> Any:
     """What the compiler makes of the first plan, if it fits or not; nothing where there is none."""
     if not report.rows():
         return None
     if sys.stderr.isatty():
         say_aside("Compiling with XLA; this takes half a minute or more the first time.")
-    return report.verify()
+    verify: Any = getattr(report, "verify")  # noqa: B009  only reports with a plan have it
+    return verify()
 
 
-def write_files(report: Any, output: Output) -> None:
+def write_files(report: "Record", output: Output) -> None:
     """Write what was asked for; what cannot be written is one sentence at the end and stops none of the others."""
     from functools import partial
 
     from dragonscale.files import write_all
 
     writers = {
-        "save": lambda path: report.save(path),
-        "timeline": lambda path: report.save_timeline(path),
-        "plot": lambda path: report.plot(output.chart).save(path, output.theme),
-        "out": lambda path: report.save_rows(path),
-        "html": lambda path: report.save_page(path),
-    }
+        "save": report.save, "timeline": report.save_timeline, "out": report.save_rows, "html": report.save_page,
+        "plot": lambda path: report.plot(output.chart).save(path, output.theme), "table": report.save_table,
+    }  # fmt: skip
 
     def write(name: str, path: str) -> None:
         say_aside(f"Wrote {path}{writers[name](path) or ''}.")
 
-    paths = [(name, getattr(output, name)) for name in writers if getattr(output, name)]
-    paths += [("table", path) for path in output.table.split(",") if path]
-    writers["table"] = lambda path: report.save_table(path)
+    asked = [(name, getattr(output, name)) for name in writers if name != "table"]
+    asked += [("table", path) for path in output.table.split(",")]
     try:
-        write_all(*(partial(write, name, path) for name, path in paths))
+        write_all(*(partial(write, name, path) for name, path in asked if path))
     except InputError as error:
         if report.exit_code:  # what there is nothing to write of is infeasible, as the answer said
             raise Infeasible(str(error)) from None

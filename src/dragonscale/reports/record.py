@@ -84,6 +84,29 @@ class Record(msgspec.Struct, dict=True):
         """The chart of one of the kinds in `CHARTS`."""
         raise NotImplementedError
 
+    def save(self, path: str) -> str | None:
+        """Write what the answer recommends; returns what the command adds to `Wrote …`."""
+        raise self._without(f"a plan to save to {path}")
+
+    def save_timeline(self, path: str) -> str | None:
+        """Write what is predicted as a timeline for ui.perfetto.dev."""
+        raise self._without(f"a timeline for {path}")
+
+    def save_rows(self, path: str) -> str | None:
+        """Write the rows, as the file's ending says."""
+        raise self._without(f"rows for {path}")
+
+    def save_page(self, path: str) -> str | None:
+        """Write the answer as a page of its own."""
+        raise self._without(f"a page for {path}")
+
+    def save_table(self, path: str) -> str | None:
+        """Write the answer as a table."""
+        raise self._without(f"a table for {path}")
+
+    def _without(self, what: str) -> InputError:
+        return InputError(f"A {type(self).__name__} has not {what}.")
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.headline()}>"
 

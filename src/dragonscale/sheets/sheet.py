@@ -10,8 +10,6 @@ from typing import Any
 
 from dragonscale.units import render
 
-TONES = ("", "good", "warn", "bad", "key", "dim")
-
 
 @dataclass(frozen=True)
 class Title:
