@@ -53,14 +53,14 @@ def shorten(text: object, limit: int = 60) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 3]}…{shown[-1]}"
 
 
-def nearest(given: str, allowed: Iterable[str]) -> str:
+def nearest(given: str, allowed: Iterable[str], likeness: float = 0.5) -> str:
     """The most similar allowed name, or an empty string if nothing is close.
 
     >>> nearest("h10", ["h100", "v5e"])
     'h100'
     """
     spellings = {name.lower(): name for name in allowed}
-    found = difflib.get_close_matches(given[:100].lower(), list(spellings), n=1, cutoff=0.5)
+    found = difflib.get_close_matches(given[:100].lower(), list(spellings), n=1, cutoff=likeness)
     return spellings[found[0]] if found else ""
 
 

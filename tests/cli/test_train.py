@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from dragonscale.cli import main
+from dragonscale.reports.train.report import plan_table
+from dragonscale.reports.train.sheet import split_text
+from dragonscale.training.plan import Plan, parse_plan, short_plan
 
 ASKED = ["train", "llama3-8b", "--on", "h100:16", "--batch", "1Mi", "--seq", "8192"]
 QUICK = ["--remat", "block", "--fix", "zero=3,schedule=1f1b"]
@@ -237,6 +240,10 @@ WRONG = {
     "largest without slice": (["train", "llama3-8b", "--on", "h100", *ASKED[4:], "--largest", "batch"], "needs a slice"),
     "plot ending": ([*ASKED, *QUICK, "--plot", "x.bmp"], "should end in"),
     "empty tokens": ([*ASKED, "--tokens", "0"], "at least one token"),
+    "mixed fleet": (["train", "llama3-8b", "--on", "h100:8+a100:8", *ASKED[4:]], "one kind of chip"),
+    "skew without experts": ([*ASKED, "--skew", "3"], "has no experts"),
+    "chart without plot": ([*ASKED, "--chart", "time"], "add --plot"),
+    "no flag like it": ([*ASKED, "--disaggregate"], "'--disaggregate'. See"),
 }  # fmt: skip
 
 
@@ -306,6 +313,21 @@ def test_replicas_that_a_plan_leaves_out_are_filled_in(capsys: pytest.CaptureFix
     out, notes = capsys.readouterr()
     assert json.loads(out)["plans"][0]["plan"]["data"] == 2
     assert "shards nothing over data=2" in notes
+
+
+def test_a_plan_is_told_in_words_and_judged_only_on_its_own_chips(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["train", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "8192", *QUICK, "--json", "--plan"]
+    assert main([*asked, "fsdp4 z1"]) == 3
+    other = json.loads(capsys.readouterr().out)
+    assert other["changes"] == []
+    assert "This plan cannot run" in other["comparison"]
+    best = short_plan(Plan(**other["better"]["plan"]))
+    assert "it is the best of" in " ".join(printed([*asked[:-2], "--plan", best], capsys).split())
+    words = {stage: split_text(plan_table(parse_plan(f"fsdp8 z{stage} block"))) for stage in (1, 2, 3)}
+    assert words[1].startswith("optimizer sharded over 8")
+    assert words[2].startswith("optimizer and gradients sharded over 8")
+    assert words[3].startswith("optimizer, gradients and weights sharded over 8")
+    assert all(text.endswith("full recompute (block)") for text in words.values())
 
 
 def test_a_misspelt_word_of_a_plan_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,8 @@ def _check(output: Output, command: Command) -> None:
     """Refuse what would only fail after the answer has been worked out."""
     if output.chart and output.chart not in command.charts:
         raise unknown(f"chart of `dscale {command.name}` called", output.chart, command.charts)
+    if output.chart and not output.plot:
+        raise InputError(f"--chart {output.chart} says what --plot draws; add --plot {output.chart}.svg.")
     if output.plot:
         from dragonscale.charts.save import check_chart
 

@@ -138,7 +138,10 @@ def undivided_by(job: "Job", name: str, row: Legality, plan: Plan) -> list[str]:
     found: list[str] = []
     if not shares_kv(job, row, plan.tensor):
         kv = min(section.dims["k"] for section in job.model.program().sections if "k" in section.dims)
-        found.append(f"stack {name} gives a tensor rank whole KV heads, and {kv} are fewer than tensor={plan.tensor}")
+        why = f"{kv} are fewer than tensor={plan.tensor}"
+        if kv > plan.tensor:
+            why = f"tensor={plan.tensor} does not divide {kv}"
+        found.append(f"stack {name} gives a tensor rank whole KV heads, and {why}")
     if _experts(job) and not row.slices_experts and plan.expert * plan.tensor > _experts(job):
         ways = f"expert={plan.expert} x tensor={plan.tensor}"
         found.append(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.models.catalogue import is_preset
 from dragonscale.questions.compare import CompareQuestion
 from dragonscale.questions.flag import written
 from dragonscale.reports.record import Record
@@ -45,6 +46,7 @@ def read_question(question: CompareQuestion) -> CompareAsked:
     from dragonscale.reports.serve.records import ServeReport
     from dragonscale.reports.train.records import TrainReport
 
+    question = _with_model(question)
     given = [thing for thing in question.things if isinstance(thing, TrainReport | ServeReport)]
     if given:
         return _of_answers(question, given)
@@ -60,9 +62,23 @@ def read_question(question: CompareQuestion) -> CompareAsked:
             f"A comparison has 2 to {MOST} sides and this has {len(candidates)}; give several plans "
             '("tp8 pp4 dp16" best), several slices (--on h100:512,v5p:8x8x8) or several of --stack or --engine.'
         )
+    if not written(question.model) and not any(str(one.plan).endswith(".toml") for one in candidates):
+        raise InputError("The comparison lacks a model; give --model, such as llama3-70b.")
     if serving and any(one.measured for one in candidates):
         raise InputError("A measured time is that of a training step; leave it out, or --prompt and --output.")
     return CompareAsked(question, serving, candidates)
+
+
+def _with_model(question: CompareQuestion) -> CompareQuestion:
+    """The question with a model's name that stands before the plans taken as its model, as `train` takes it."""
+    first = question.things[0] if question.things else None
+    if not isinstance(first, str) or not is_preset(first.strip()):
+        return question
+    if written(question.model):
+        raise InputError(
+            f"{shorten(first)} is a model and --model is {shorten(written(question.model))}; give one of them."
+        )
+    return replace(question, model=first.strip(), things=tuple(question.things[1:]))
 
 
 def _of_answers(question: CompareQuestion, given: list[Any]) -> CompareAsked:

@@ -23,7 +23,10 @@ def answer(asked: EstimateAsked) -> EstimateReport:
     paper = Paper()
     write_weights(asked, paper)
     if asked.training:
-        write_run(asked, paper)
+        if (
+            asked.question.lora is None or asked.question.tokens.strip()
+        ):  # adapters are not trained on a whole run's tokens
+            write_run(asked, paper)
         write_state(asked, paper)
     if asked.serving:
         write_cache(asked, paper)

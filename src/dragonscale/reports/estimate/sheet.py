@@ -1,5 +1,7 @@
 """`dscale estimate` laid out: the few numbers to take away, then every line with its formula and the numbers put in."""
 
+from msgspec.structs import replace
+
 from dragonscale.reports.estimate.finetune import BESIDE, FINE_TUNING
 from dragonscale.reports.estimate.records import EstimateLine, EstimateReport
 from dragonscale.reports.estimate.training import SAID, TRAINING_MEMORY
@@ -12,12 +14,20 @@ NAMES = {
     "K": "KV heads", "H": "head dim", "V": "vocabulary", "E": "experts", "k": "experts of a token",
     "P_read": "those that a decode step reads",
     "P_all": "those that a large batch reads", "cache": "KV bytes of a sequence", "kv": "KV bytes of a token", "rank": "that of the adapters",
+    "P_lora": "those of the adapters, all matmuls", "P_4bit": "those that QLoRA stores in 4 bits",
+    "held_full": "bytes of full fine-tuning", "held_LoRA": "bytes of LoRA", "held_QLoRA": "bytes of QLoRA",
 }  # fmt: skip
 
 
 DECODE = (
     ("fewest chips", "{} chips or more"), ("decode step", "{} a step at best"), ("output tokens/s", "{} tokens/s"),
     ("largest batch", "a batch of {} at most"),
+)  # fmt: skip
+
+
+TUNED = (
+    ("LoRA: bf16 weights, adapters", "LoRA {}"), ("QLoRA: 4-bit weights, adapters", "QLoRA {}"),
+    ("full: 16 bytes a parameter", "full {}"),
 )  # fmt: skip
 
 
@@ -67,13 +77,26 @@ def _summary(report: EstimateReport) -> Facts:
 
     state, chips = "state, 16 bytes a parameter", "fewest chips for 16 bytes a parameter"
     return facts(
-        ("run", told(("training FLOPs (6ND)", "{} (6ND)"), ("run time", "{}"), ("cost of the run", "{}")), "key"),
+        ("run", ", ".join(filter(None, (_run_flops(report), told(("run time", "{}"), ("cost of the run", "{}"))))), "key"),
+        ("fine-tuning", told(*TUNED), "key"),
         ("state", told((state, "{}"), (chips, "{} chips or more"))),
         ("weights", told(*((f"weights in {dtype}", f"{{}} in {dtype}") for dtype in ("bf16", "fp8", "int4")))),
         ("KV cache", told(("KV bytes a token", "{} a token"), ("KV bytes a sequence", "{} a sequence"))),
         ("decode", told(*DECODE), "key"),
         ("prefill", told(("prefill time", "{} a prompt"))),
     )  # fmt: skip
+
+
+def _run_flops(report: EstimateReport) -> str:
+    """The FLOPs that the run's time is of: 6ND, and attention where the architecture is known."""
+    dense, attention = report.find("training FLOPs (6ND)"), report.find("attention FLOPs")
+    if dense is None:
+        return ""
+    if attention is None:
+        return f"{shown(dense)} (6ND)"
+    whole = shown(replace(dense, value=dense.value + attention.value))
+    own = shown(dense).removesuffix(" FLOP")
+    return f"{whole} (6ND {own} and attention at {report.letters['T']:,.0f} tokens)"
 
 
 def _table(group: str, lines: list[EstimateLine]) -> Table:

@@ -16,6 +16,7 @@ from dragonscale.formula import expression
 from dragonscale.hardware import Slice, dtype_bytes
 from dragonscale.plan.letters import Letters
 from dragonscale.reports.explain.formulas import Explanation, FormulaLine, formula_line, formula_text
+from dragonscale.reports.train.report import HELD
 from dragonscale.training.crossings import Crossing, crossings
 from dragonscale.training.evaluation import Job, Verdict, judge_one
 from dragonscale.training.formulas import formula_verdict
@@ -97,7 +98,10 @@ def explain_train(job: Job, plan: Plan, line: str = "", solve: str = "", wire: s
     work = f"{job.batch} sequences of {job.sequence:,} tokens"
     subject = f"{job.model.name} on {job.slice}, {plan}, {work}, {job.stack.name}"
     solutions = [_solution(one) for one in solved if one.value is not None]
-    return Explanation(subject, lines, [_told(one) for one in solved], _notes(found), solutions)
+    real = judge_one(job, plan)
+    exposed = real.ledger.by("term", "exposed_s")
+    told = [_told(one, float(exposed.get(one.term, 0.0)), job.stack.name) for one in solved]
+    return Explanation(subject, lines, told, _notes(found, real), solutions)
 
 
 def _overview(found: _Formulas) -> Iterator[FormulaLine]:
@@ -110,7 +114,7 @@ def _overview(found: _Formulas) -> Iterator[FormulaLine]:
     yield found.say("matmul FLOPs of a chip", found.verdict.flops, "FLOP")
     for part, held in ledger.memory.items():
         if float(held) > 0:
-            yield found.say(f"memory: {part}", held, "bytes")
+            yield found.say(f"memory: {HELD.get(part, part)}", held, "bytes")
 
 
 def _named(found: _Formulas, name: str) -> Iterator[FormulaLine]:
@@ -139,10 +143,11 @@ def _named(found: _Formulas, name: str) -> Iterator[FormulaLine]:
             yield found.say(f"{label}, at datasheet rates", line.bound_s, "s")
         yield found.say(f"{label}, times a step", line.times, "count")
     for held in ledger.held:
-        seen |= dict.fromkeys((held.what, held.part))
-        if name in (held.what, held.part):
+        part = HELD.get(held.part, held.part)
+        seen |= dict.fromkeys((held.what, part))
+        if name in (held.what, held.part, part):
             count += 1
-            yield found.say(f"memory, {held.part}: {held.what}", held.bytes, "bytes")
+            yield found.say(f"memory, {part}: {held.what}", held.bytes, "bytes")
     if not count:
         raise unknown("line of this plan called", name, sorted(seen))
 
@@ -158,24 +163,28 @@ def _size(value: float | None, unit: str) -> str:
     return f"{value:,.0f}" if unit.strip() == "tokens" else f"{value:,.4g}"
 
 
-def _told(one: Crossing) -> str:
-    """A crossover in words."""
-    hides, they = ("hide", "they do") if one.term.endswith("s") else ("hides", "it does")
+def _told(one: Crossing, exposed: float, stack: str) -> str:
+    """A crossover in words: what datasheet rates would allow, and what the stack leaves exposed of it."""
+    they = "they" if one.term.endswith("s") else "it"
+    left = f"; {stack} leaves {render(exposed, 's')} exposed" if exposed > 0 else ""
+    could = "could hide under compute at datasheet rates"
     whole = one.variable in ("batch", "seq")
     if one.value is None or (one.value < 1 and not whole):  # no degree is below one
         always = one.hides in ("always", "above")
         size = one.variable if one.variable in ("batch", "seq", "chips") else f"{one.variable} degree"
-        return f"{one.term} {'' if always else 'never '}{hides} under compute whatever the {size}"
+        never = could.replace("could", "could never") if not always else could
+        return f"{one.term} {never} whatever the {size}{left}"
     sign = ">" if one.hides == "above" else "<"
     unit = {"batch": " tokens", "seq": " tokens"}.get(one.variable, "")
     here = "" if (one.here > one.value) == (one.hides == "above") else " not"
     formula = f"{formula_text(one.formula)} = " if one.formula is not None else ""
-    limit = f"{one.term} {hides} under compute if {one.variable} {sign} {formula}{_size(one.value, unit)}{unit}"
-    return f"{limit}; here {_size(one.here, unit)}, so {they}{here}"
+    limit = f"{one.term} {could} if {one.variable} {sign} {formula}{_size(one.value, unit)}{unit}"
+    return f"{limit}; here {_size(one.here, unit)}, so {they} could{here}{left}"
 
 
-def _notes(found: _Formulas) -> list[str]:
-    real = judge_one(found.job, found.plan)
+def _notes(found: _Formulas, real: Verdict) -> list[str]:
+    held, limit = float(real.hbm_bytes), found.job.slice.chip.visible
+    full = f"This plan does not fit: it needs {render(held, 'bytes')} on the fullest chip, which has {render(limit, 'bytes')}."
     compute = float(real.compute_s)
     wires = {term: float(value) for term, value in real.wires_s.items() if float(value) > 0}
     parts = {"compute": compute} | wires
@@ -190,6 +199,7 @@ def _notes(found: _Formulas) -> list[str]:
     largest = max(WIRES, key=lambda term: wires.get(term, 0.0))
     bound = largest if wires.get(largest, 0.0) > compute else "compute"
     return [
+        *([full] if held > limit else []),
         f"At datasheet rates the step takes {lower} if everything overlaps ({overlapped}), {upper} if nothing does; "
         f"expected {expected}.",
         "B sequences of T tokens a step in microbatches of mb on each replica; D, F, N, K, H, V, E, k are the model's dims, "

@@ -38,6 +38,10 @@ def program_sheet(report: ModelReport) -> Sheet:
     return Sheet((Verbatim(report.program),))
 
 
+RECOMPUTED = {"block": "full (block)"}
+"""Policies of recompute by the words of the field, where those are others."""
+
+
 def model_sheet(report: ModelReport, detail: bool) -> Sheet:
     """One model: the summary, then its parts."""
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
@@ -67,7 +71,7 @@ def summary(report: ModelReport) -> Facts:
         ("6N", f"{six_n} per token with N = {report.active_parameters:,} (no embedding lookup), "
          f"{six_n_embedded} with the embedding counted"),
         ("activations", "kept per token of training, by recompute: "
-         + ", ".join(f"{policy} {amount(size, 'bytes')}" for policy, size in report.activation_bytes_per_token.items())),
+         + ", ".join(f"{RECOMPUTED.get(policy, policy)} {amount(size, 'bytes')}" for policy, size in report.activation_bytes_per_token.items())),
     )  # fmt: skip
 
 

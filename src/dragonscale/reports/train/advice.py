@@ -75,7 +75,9 @@ def helps(job: Job, plan: Plan, verdict: Verdict | None = None) -> list[Help]:
         if gain > WORTH:
             needs = f"{held / 1e9:.0f} GB a chip" if held > limit else ""
             found.append(Help(text, gain, needs))
-    return sorted(found, key=lambda one: (bool(one.needs), -one.gain))[:SHOWN]
+    # what does not fit the memory cannot be acted on: told only where nothing else is
+    fitting = [one for one in found if not one.needs]
+    return sorted(fitting or found, key=lambda one: -one.gain)[:SHOWN]
 
 
 def _possible(job: Job, plan: Plan, changed: Plan) -> bool:
@@ -109,7 +111,8 @@ def advice_text(bound: str, found: list[Help]) -> str:
     if not found:
         return f"{bound}; only more or faster chips make it shorter."
     each = (f"{one.change} {one.gain:+.0%}{f' (needs {one.needs})' if one.needs else ''}" for one in found)
-    return f"{bound}. What would help, in tokens/s: {'; '.join(each)}."
+    start = "nothing that fits the memory; " if all(one.needs for one in found) else ""
+    return f"{bound}. What would help, in tokens/s: {start}{'; '.join(each)}."
 
 
 def memory_advice(job: Job, plan: Plan, memory: list[MemoryRow], verdict: Verdict) -> str:

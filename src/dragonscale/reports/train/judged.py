@@ -47,7 +47,8 @@ def against_best(asked: TrainAsked, job: Job, plan: Plan, report: TrainReport, p
         return
     given, best = report.plans[0], found.best[0].plan
     report.better = chosen = plan_report(job, best, asked.tokens, brief=True)
-    for one in towards(job, plan, best):
+    # a plan of other chips has no step that a change could be held against
+    for one in towards(job, plan, best) if plan.chips == job.slice.chips else []:
         gain = given.step_s / one.seconds - 1
         if given.feasible and abs(gain) < SEEN:
             continue
@@ -63,6 +64,8 @@ def comparison(given: PlanReport, best: PlanReport, changes: list[SettingChange]
         one = f" It runs with {fits[0].setting}={fits[0].new} ({render(fits[0].step_s, 's')})." if fits else ""
         return f"{start}, with {plan_line(best)}.{one}"
     gain = given.step_s / best.step_s - 1
+    if given.plan == best.plan:
+        return f"{given.mfu:.1%} MFU: it is the best of {found.searched:,} plans."
     if gain <= 0.005:
         return f"{given.mfu:.1%} MFU, and nothing better among {found.searched:,} plans: {plan_line(best)} has {best.mfu:.1%}."
     text = f"{given.mfu:.1%} MFU; {best.mfu:.1%} is there ({gain:+.1%} tokens/s), with {plan_line(best)}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target, with_changes
+from dragonscale.hardware.catalogue import is_chip
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
@@ -129,6 +130,13 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
         if len(parts) > 1:
             raise InputError(f"--on is {shorten(text)}; 'any' is every chip of the catalogue and stands alone.")
         return {name: (load_chip(name), None) for name in chip_names()}, True
+    for part in parts:
+        # what follows a + is a change of the chip (h100+hbm=2x); another chip there is meant as a second half of the slice
+        if any("=" not in one and is_chip(one.partition(":")[0].strip()) for one in part.split("+")[1:]):
+            each = ",".join(one.strip() for one in part.split("+"))
+            raise InputError(
+                f"--on is {shorten(part)}; a slice is of one kind of chip and mixed fleets are not planned: --on {each} compares them."
+            )
     return {part: parse_target(part) for part in parts or [text]}, False
 
 
@@ -188,21 +196,25 @@ def _settled(asked: TrainAsked, plan: Plan) -> TrainAsked:
     if not given & {"data", "fsdp"} and plan.chips < chips and chips % plan.chips == 0:
         plan = replace(plan, fsdp=chips // plan.chips)
         notes.append(
-            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp} keeps the whole state on each)."
+            f"The rest of the {chips:,} chips are replicas: fsdp={plan.fsdp} (data={plan.fsdp} shards nothing over them)."
         )
-    if "zero" in given and plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
+    if plan.zero and plan.data > 1 and plan.fsdp * plan.expert * plan.context == 1:
         notes.append(
-            f"zero={plan.zero} shards nothing over data={plan.data}, whose replicas copy the state; write fsdp={plan.data}."
+            f"zero={plan.zero} shards nothing over data={plan.data}: each replica holds all weights, gradients and the optimizer; "
+            f"write fsdp={plan.data} to shard them."
         )
     taken = settled(job, plan, given)
     return replace(asked, plan=taken, notes=[*notes, *settlements(plan, taken, job.stack.name)])
 
 
 def _dropping(question: TrainQuestion, model: Transformer) -> str:
-    """What an expert's capacity means for the tokens."""
+    """What an expert's capacity means for the tokens; both it and a skew need experts."""
+    experts = any("e" in section.dims for section in model.program().sections)
+    if question.skew != 1 and not experts:
+        raise InputError(f"--skew is the load of the busiest expert, and {model.name} has no experts.")
     if not question.capacity:
         return ""
-    if not any("e" in section.dims for section in model.program().sections):
+    if not experts:
         raise InputError(f"--capacity is the room of an expert, and {model.name} has no experts.")
     lost = dropped_share(question.skew, question.capacity)
     return (

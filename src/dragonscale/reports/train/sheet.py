@@ -36,6 +36,12 @@ TIGHT = 0.92
 """Of the memory, beyond which a plan has little to spare."""
 MISMATCH = "the plan is for"
 """How the problem of a plan begins that is for another number of chips."""
+SHARDED = (
+    "batch split", "optimizer sharded", "optimizer and gradients sharded", "optimizer, gradients and weights sharded",
+)  # fmt: skip
+"""What the fsdp axis shards, by ZeRO stage."""
+RECOMPUTED = {"none": "no recompute", "selective": "selective recompute", "block": "full recompute (block)"}
+"""How much of the forward pass is computed again, by the word of a plan."""
 CONTEXTS = {"gather": "gathered keys and values", "ring": "ring attention", "ulysses": "Ulysses attention"}
 
 
@@ -48,7 +54,8 @@ def train_sheet(report: TrainReport, detail: bool) -> Sheet:
     first = report.plans[0]
     if any(one.startswith(MISMATCH) for one in first.problems):
         # what a plan for other chips would take is no answer to anything
-        return Sheet((*blocks, facts(("given", plan_text(first.plan)), *_problems(first)), *_after(report)))
+        told = facts(("given", plan_text(first.plan)), *_problems(first), ("judged", report.comparison, "warn"))
+        return Sheet((*blocks, told, *_after(report)))
     blocks += [summary(report, first), time_stack(first, detail), memory_stack(first, detail)]
     if report.measured is not None:
         blocks += [Prose(report.measured.text)]
@@ -115,13 +122,14 @@ def summary(report: TrainReport, first: Any) -> Facts:
 def split_text(plan: dict[str, Any]) -> str:
     """What each degree splits, in words."""
     words = {
-        "pipe": "layers in {} pipeline stages", "data": "{} replicas of the model", "fsdp": "state sharded over {}",
+        "pipe": "layers in {} pipeline stages", "data": "{} replicas of the model", "fsdp": SHARDED[plan["zero"]] + " over {}",
         "expert": "experts over {}", "context": "sequence over {}", "tensor": "heads and hidden dims over {}",
     }  # fmt: skip
     parts = [text.format(plan[name]) for name, text in words.items() if plan[name] > 1] or ["one chip"]
     parts += [CONTEXTS[plan["context_by"]]] if plan["context"] > 1 else []
     sequences = plan["microbatch"]
-    return ", ".join([*parts, f"microbatches of {sequences} sequence{'s' * (sequences > 1)}"])
+    parts.append(f"microbatches of {sequences} sequence{'s' * (sequences > 1)}")
+    return ", ".join([*parts, RECOMPUTED.get(plan["remat"], f"recompute {plan['remat']}")])
 
 
 def mesh_drawing(plan: dict[str, Any], width: int = 78) -> str:

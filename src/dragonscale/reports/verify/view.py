@@ -151,6 +151,12 @@ def _amount(size: float, name: str) -> str:
 def remarks(report: VerifyReport) -> list[str]:
     """Facts beside the comparison."""
     said: list[str] = []
+    if report.stack != "dragonscale" and report.peak is not None and report.request.program == "train":
+        held = [one.theirs - one.ours for one in report.stack_differences if one.quantity == "hbm_bytes"]
+        theirs = quantity(report.peak.planned + sum(held), "bytes")
+        said.append(
+            f"The planned column is our own program; stack {report.stack} would hold {theirs} on the fullest chip."
+        )
     if report.limit_bytes and (report.compiled or not report.fits_compiled):
         fits = {True: "fits", False: "does not fit"}
         said.append(

@@ -113,8 +113,13 @@ def closing(report: VerifyReport) -> str:
         return f"The plan and the compiler differ{': ' + ', '.join(wrong) if wrong else ''}. {_look(report)}"
     if found == EXPLAINED:
         listed = f" ({', '.join(told)})" if told else ""
-        return f"The plan holds: what differs is explained{listed}. {_next(report)}"
-    return f"The plan holds: all {len(lines)} numbers agree. {_next(report)}"
+        return f"{_holds(report)}: what differs is explained{listed}. {_next(report)}"
+    return f"{_holds(report)}: all {len(lines)} numbers agree. {_next(report)}"
+
+
+def _holds(report: VerifyReport) -> str:
+    """That plan and compiler agree, which is no praise of a plan that its chips cannot hold."""
+    return "The plan holds" if report.fits_planned else "The numbers agree; by the planner the program does not fit"
 
 
 def _look(report: VerifyReport) -> str:
