@@ -11,6 +11,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr__` loads it
+    from dragonscale import closed_forms as closed_forms
+    from dragonscale.collectives import Options as Options
+    from dragonscale.collectives import Ring as Ring
+    from dragonscale.collectives import Rings as Rings
+    from dragonscale.collectives import Switches as Switches
+    from dragonscale.collectives import Wide as Wide
+    from dragonscale.collectives import collective_time as collective_time
+    from dragonscale.collectives import wire_bytes as wire_bytes
+    from dragonscale.errors import InputError as InputError
+    from dragonscale.hardware import Chip as Chip
+    from dragonscale.hardware import Slice as Slice
+    from dragonscale.hardware import chip_names as chip_names
+    from dragonscale.hardware import load_chip as load_chip
+    from dragonscale.hardware import parse_slice as parse_slice
     from dragonscale.library.chips import chips as chips
     from dragonscale.library.collective import collective as collective
     from dragonscale.library.compare import compare as compare
@@ -25,6 +39,38 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.library.train import train as train
     from dragonscale.library.validate import validate as validate
     from dragonscale.library.verify import verify as verify
+    from dragonscale.models import Transformer as Transformer
+    from dragonscale.models import count_parameters as count_parameters
+    from dragonscale.models import load_model as load_model
+    from dragonscale.models import model_names as model_names
+    from dragonscale.notation import Array as Array
+    from dragonscale.notation import Einsum as Einsum
+    from dragonscale.notation import parse_array as parse_array
+    from dragonscale.notation import parse_chain as parse_chain
+    from dragonscale.notation import parse_einsum as parse_einsum
+    from dragonscale.rooflines import Cost as Cost
+    from dragonscale.rooflines import Rates as Rates
+    from dragonscale.rooflines import attainable as attainable
+    from dragonscale.rooflines import crossovers as crossovers
+    from dragonscale.rooflines import einsum_cost as einsum_cost
+    from dragonscale.rooflines import rates_of as rates_of
+    from dragonscale.rooflines import symbol as symbol
+    from dragonscale.runtime.checkpoint import load_weights as load_weights
+    from dragonscale.runtime.collective_matmul import collective_matmul as collective_matmul
+    from dragonscale.runtime.ring_attention import balanced_order as balanced_order
+    from dragonscale.runtime.ring_attention import ring_attention as ring_attention
+    from dragonscale.runtime.safetensors import SafeTensors as SafeTensors
+    from dragonscale.runtime.weight_stationary import weight_stationary_mlp as weight_stationary_mlp
+    from dragonscale.sharding import Mesh as Mesh
+    from dragonscale.sharding import backward as backward
+    from dragonscale.sharding import make_mesh as make_mesh
+    from dragonscale.sharding import natural_mesh as natural_mesh
+    from dragonscale.sharding import reshard as reshard
+    from dragonscale.sharding import strategies as strategies
+    from dragonscale.units import parse as parse
+    from dragonscale.units import render as render
+
+    __version__: str
 
 _HOMES = {
     "dragonscale.library.compare": ("compare",),
@@ -61,13 +107,17 @@ _HOME = {name: home for home, names in (*_HOMES.items(), *_JAX_HOMES.items()) fo
 __all__ = sorted(name for names in _HOMES.values() for name in names)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "closed_forms":  # a package of its own: the book's formulas by name
-        return import_module("dragonscale.closed_forms")
-    if name not in _HOME:
-        raise AttributeError(f"module 'dragonscale' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+if not TYPE_CHECKING:  # to a type checker a name that is not above is an error
+
+    def __getattr__(name: str) -> Any:
+        if name == "closed_forms":  # a package of its own: the book's formulas by name
+            return import_module("dragonscale.closed_forms")
+        if name == "__version__":
+            return import_module("importlib.metadata").version("dragonscale")
+        if name not in _HOME:
+            raise AttributeError(f"module 'dragonscale' has no attribute {name!r}")
+        return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOME, "closed_forms"])
+    return sorted([*_HOME, "closed_forms", "__version__"])

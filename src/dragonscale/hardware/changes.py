@@ -56,6 +56,8 @@ def with_changes(on: Any, changes: str) -> Any:
         return on
     if isinstance(on, Chip):
         return changed_chip(on, *parts)
+    if isinstance(on, list | tuple):
+        return [with_changes(one, changes) for one in on]
     if not isinstance(on, str):  # a slice
         return replace(on, chip=changed_chip(on.chip, *parts))
     if on.strip().lower() in ("", "any", "all"):

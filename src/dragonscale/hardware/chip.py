@@ -131,6 +131,9 @@ class Chip:
     like: str = ""
     """The built-in chip that a file or a what-if starts from: its software and measured efficiencies are taken."""
 
+    def __repr__(self) -> str:
+        return f"<Chip {self.name}: {self.title}>"
+
     @property
     def host_link(self) -> float:
         """Bytes per second between the chip and its host; where the file knows none, PCIe of the third generation."""

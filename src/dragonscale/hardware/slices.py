@@ -47,6 +47,9 @@ class Slice:
     shape: tuple[int, ...]
     pods: int = 1
 
+    def __repr__(self) -> str:
+        return f"<Slice {self}>"
+
     def __str__(self) -> str:
         return f"{self.chip.name}:{_x(self.shape)}" + (f"*{self.pods}" if self.pods > 1 else "")
 

@@ -2,9 +2,10 @@
 
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from dragonscale.errors import nearest
 from dragonscale.listener import Listener
 from dragonscale.questions.flag import Field, Switch, fields_of
 
@@ -19,6 +20,7 @@ def asking(
     fields = fields_of(question) if isinstance(question, type) else ()
 
     def ask(*given: Params.args, **named: Params.kwargs) -> Answer:
+        check_call(name, fields, given, named)
         return answer(question(*given, **named), Listener())
 
     ask.__name__ = ask.__qualname__ = name
@@ -29,6 +31,31 @@ def asking(
         return_annotation=inspect.signature(answer).return_annotation,
     )
     return ask
+
+
+def check_call(name: str, fields: Sequence[Field[Any, Any]], given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Refuse a call that Python would refuse, in the name of the function that was called.
+
+    >>> from dragonscale.questions.train import TrainQuestion
+    >>> check_call("train", fields_of(TrainQuestion), ("llama3-8b",), {"bach": "4M"})
+    Traceback (most recent call last):
+    TypeError: ds.train() has no parameter 'bach'; did you mean 'batch'?
+    """
+    names = [field.name for field in fields]
+    for one in named:
+        if one not in names:
+            close = nearest(one, names)
+            hint = f"did you mean {close!r}?" if close else f"it takes {', '.join(names)}."
+            raise TypeError(f"ds.{name}() has no parameter {one!r}; {hint}")
+    if len(given) > len(names):
+        raise TypeError(f"ds.{name}() takes {len(names)} parameters at most, and {len(given)} are given.")
+    placed = names[: len(given)]
+    for one in placed:
+        if one in named:
+            raise TypeError(f"ds.{name}() is given {one} twice: by its place and by its name.")
+    for field in fields:
+        if field.required and field.name not in (*placed, *named):
+            raise TypeError(f"ds.{name}() needs {field.name}: {field.about}")
 
 
 def _parameter(field: Field[Any, Any]) -> inspect.Parameter:

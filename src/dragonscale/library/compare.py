@@ -13,8 +13,10 @@
 
 from typing import Any
 
+from dragonscale.library.asking import check_call
 from dragonscale.listener import Listener
 from dragonscale.questions.compare import CompareQuestion
+from dragonscale.questions.flag import fields_of
 from dragonscale.reports.compare.ask import ask
 from dragonscale.reports.compare.records import CompareReport
 
@@ -23,7 +25,7 @@ def compare(*things: Any, **words: Any) -> CompareReport:
     """
     Plans, slices, stacks or engines side by side, difference by difference.
 
-    `things` are plans ("tp8 pp4 dp16", files, the word "best", `Plan`s), or answers of `ds.train` or `ds.serve`;
+    `things` are plans ("tp8 pp4 dp16", files, the word "best", `Plan`s, plans of an answer), or answers of `ds.train` or `ds.serve`, one by one or in a list;
     one answer alone is compared plan by plan. The words are the flags of `dscale compare`: model, on, batch, seq,
     tokens, prompt, output, ttft, tpot, measured, price, stack, engine, dtype.
 
@@ -32,4 +34,7 @@ def compare(*things: Any, **words: Any) -> CompareReport:
     >>> import dragonscale as ds
     >>> ds.compare("fsdp8", "best", model="llama3-8b", on="h100:8", batch="64seq", seq=8192)  # doctest: +SKIP
     """
+    check_call("compare", fields_of(CompareQuestion)[1:], (), words)
+    if len(things) == 1 and isinstance(things[0], list | tuple):
+        things = tuple(things[0])
     return ask(CompareQuestion(things, **words), Listener())

@@ -12,8 +12,10 @@
 from typing import Any
 
 from dragonscale.errors import unknown
+from dragonscale.library.asking import check_call
 from dragonscale.listener import Listener
 from dragonscale.questions import explain as questions
+from dragonscale.questions.flag import fields_of
 from dragonscale.reports.explain import ask
 from dragonscale.reports.explain.formulas import Explanation
 
@@ -37,4 +39,5 @@ def explain(what: str, /, *given: Any, **named: Any) -> Explanation:
     if what not in KINDS:
         raise unknown("explanation of", what, KINDS)
     question, answer = KINDS[what]
+    check_call("explain", fields_of(question), given, named)
     return answer(question(*given, **named), Listener())

@@ -25,7 +25,7 @@ class Quantization:
     kv: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Transformer:
     """A decoder-only model. `layers` is every layer in order.
 
@@ -63,6 +63,9 @@ class Transformer:
     sources: dict[str, str] = field(default_factory=dict)
     stored: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Transformer {self.name}: {self.n_layers} layers, d_model {self.d_model}, vocab {self.vocab}>"
 
     @property
     def n_layers(self) -> int:

@@ -28,9 +28,13 @@ against, a timeline. Numbers may be floats (one plan), arrays (many plans) or Sy
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dragonscale.errors import InputError
 from dragonscale.numbers import Number, is_array
+
+if TYPE_CHECKING:
+    import pandas
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 PHASES = ("forward", "recompute", "backward", "gradient", "update", "prefill", "decode", "step")
@@ -83,13 +87,28 @@ class HeldLine:
     section: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ledger:
     """Lines of one step or iteration, what is held while it runs, and what the host holds for the chip."""
 
     lines: list[LedgerLine] = field(default_factory=list)
     held: list[HeldLine] = field(default_factory=list)
     hosted: list[HeldLine] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<Ledger: {len(self.lines):,} lines, {len(self.held):,} tensors held>"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines as flat rows; the names of their axes are joined by `+`."""
+        return [vars(line) | {"axes": "+".join(line.axes)} for line in self.lines]
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """`rows` as a pandas DataFrame."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("A DataFrame needs pandas: pip install pandas. `.rows()` needs nothing.") from None
+        return pandas.DataFrame(self.rows())
 
     def total(self, name: str, chosen: Callable[[LedgerLine], bool] = lambda _: True) -> Number:
         """A quantity summed over the lines that are chosen."""

@@ -14,9 +14,11 @@ name (a `Transformer`, a `Slice`, a `Plan`). A field without a default must be g
 
 import copy
 import math
+from collections.abc import Mapping
+from os import PathLike
 from typing import Any, Generic, Self, TypeVar
 
-from dragonscale.errors import InputError, shorten
+from dragonscale.errors import Infeasible, InputError, shorten
 
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
@@ -228,10 +230,26 @@ def fields_of(question: type) -> tuple[Field[Any, Any], ...]:
 def written(thing: Any) -> str:
     """A thing as it would be typed: text as it is, an object by its name or as it prints itself.
 
-    >>> written("llama3-8b"), written(None)
-    ('llama3-8b', '')
+    A plan that was found is one too: the dict of its settings, its record, or the answer whose best it is.
+
+    >>> written("llama3-8b"), written(None), written({"tensor": 8, "remat": "block"}), written(["v5e", "h100"])
+    ('llama3-8b', '', 'tensor=8,remat=block', 'v5e,h100')
     """
-    return "" if thing is None else thing if isinstance(thing, str) else getattr(thing, "name", None) or str(thing)
+    if thing is None or isinstance(thing, str):
+        return thing or ""
+    if isinstance(thing, PathLike):  # whose `name` is only the end of it
+        return str(thing)
+    if isinstance(thing, Mapping):
+        return ",".join(f"{name}={value}" for name, value in thing.items() if value not in ("", None))
+    if isinstance(thing, list | tuple):
+        return ",".join(map(written, thing))
+    if hasattr(thing, "best"):
+        if thing.best is None:
+            raise Infeasible("The answer that is given for a plan has none that fits; give a plan.")
+        return written(thing.best)
+    if hasattr(thing, "plan"):
+        return written(thing.plan)
+    return getattr(thing, "name", None) or str(thing)
 
 
 MODEL = Thing(

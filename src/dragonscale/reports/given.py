@@ -6,7 +6,7 @@
 16
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
@@ -80,6 +80,82 @@ def sizes_of(sizes: Any) -> dict[str, int]:
         if found[name.strip()] < 1:
             raise InputError(f"{at} dim {name.strip()} has size 0; a dim has at least one element.")
     return found
+
+
+def targets_of(things: Sequence[Any]) -> dict[str, tuple[Chip, Slice | None]]:
+    """Chips and slices in a list, by their names; an answer tells them apart by these alone.
+
+    >>> [*targets_of([parse_target("v5e:4x4")[1], "h100"])]
+    ['v5e:4x4', 'h100']
+    """
+    found: dict[str, tuple[Chip, Slice | None]] = {}
+    chips: dict[str, Chip] = {}
+    for thing in things:
+        chip, piece = target_of(thing)
+        if chips.setdefault(chip.name, chip) != chip:
+            raise InputError(f"--on has two different chips that are named {chip.name}; give one another name.")
+        found[written_target(thing)] = chip, piece
+    return found
+
+
+def slice_of(name: str, chips: Iterable[Chip]) -> Slice:
+    """The slice that an answer names, of the very chips that were asked about.
+
+    >>> slice_of("v5e:4x8", [parse_target("v5e")[0]]).shape
+    (4, 8)
+    """
+    of, _, topology = name.rpartition(":")
+    shape, _, pods = topology.partition("*")
+    chip = next(chip for chip in chips if chip.name == of)
+    return Slice(chip, tuple(map(int, shape.split("x"))), int(pods or 1))
+
+
+_INSTEAD = {
+    "model": "write its config to a file and give the path",
+    "chip": "write the chip to a TOML file and give the path",
+}
+
+
+def unnamed(*things: Any) -> str:
+    """Why no file or command can name the things of a question: an object that is not what its name
+    stands for. Empty where each can be named.
+
+    >>> from dataclasses import replace
+    >>> chip = parse_target("v5e")[0]
+    >>> unnamed("llama3-8b", chip), unnamed(replace(chip, power=1.0))[:50]
+    ('', 'The chip is an object, which a file cannot name; w')
+    """
+    from dragonscale.models.transformer import Transformer
+
+    for thing in things:
+        if isinstance(thing, list | tuple):
+            if told := unnamed(*thing):
+                return told
+            continue
+        one = thing.chip if isinstance(thing, Slice) else thing
+        kind = "chip" if isinstance(one, Chip) else "model" if isinstance(one, Transformer) else ""
+        if kind and one != _stands_for(one.name, kind):
+            return f"The {kind} is an object, which a file cannot name; {_INSTEAD[kind]}."
+    return ""
+
+
+def check_named(*things: Any) -> None:
+    """Refuse to name what no name stands for."""
+    if told := unnamed(*things):
+        raise InputError(told)
+
+
+def _stands_for(name: str, kind: str) -> Any:
+    """What a name means; None where nothing. A model's is looked for in the catalogue alone, never in the network."""
+    from dragonscale.models import load_model
+    from dragonscale.models.catalogue import is_preset
+
+    try:
+        if kind == "chip":
+            return parse_target(name)[0]
+        return load_model(name) if is_preset(name.partition("?")[0]) else None
+    except InputError:
+        return None
 
 
 def written_target(on: Any) -> str:

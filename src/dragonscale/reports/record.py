@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import msgspec
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.sheets.sheet import Sheet
+from dragonscale.sheets.sheet import Prose, Sheet
 
 if TYPE_CHECKING:
     import pandas
@@ -53,6 +53,16 @@ class Record(msgspec.Struct, dict=True):
         kept: dict[str, Any] = vars(self)  # beside the fields, so that no encoder sees it
         kept |= {"asked": asked, "notes_beside": notes}
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles keep what stands beside the fields."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return _made, (type(self), values), dict(vars(self))
+
+    def __copy__(self) -> Self:
+        made, args, beside = self.__reduce__()
+        vars(copied := made(*args)).update(beside)
+        return copied
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain dicts and lists: what `--json` prints."""
@@ -113,12 +123,23 @@ class Record(msgspec.Struct, dict=True):
     def __str__(self) -> str:
         from dragonscale.sheets.terminal import text_of
 
-        return text_of(self.sheet())
+        return text_of(self._told())
 
     def _repr_html_(self) -> str:
         from dragonscale.sheets.html import html_of
 
-        return html_of(self.sheet())
+        return html_of(self._told())
+
+    def _told(self) -> Sheet:
+        """The sheet with how the question was read at its end; the command says that on stderr."""
+        notes = [text for text in self.notes_beside if text not in getattr(self, "notes", ())]
+        sheet = self.sheet()
+        return Sheet((*sheet.blocks, Prose(" ".join(notes), "dim"))) if notes else sheet
+
+
+def _made(kind: type[Record], values: dict[str, Any]) -> Record:
+    """A record from its fields."""
+    return kind(**values)
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

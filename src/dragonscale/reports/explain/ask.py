@@ -53,9 +53,8 @@ def ask_train(question: ExplainTrainQuestion, listener: Listener) -> Explanation
     from dragonscale.reports.explain.train import explain_train
     from dragonscale.reports.train.question import explained_job
 
-    on = written(changed(question.on, question.set))
-    plan, model = written(question.plan), written(question.model)
-    job, split = explained_job(plan, model, on, question.batch, question.seq, question.stack, question.dtype)
+    on, plan = changed(question.on, question.set), written(question.plan)
+    job, split = explained_job(plan, question.model, on, question.batch, question.seq, question.stack, question.dtype)
     return explain_train(job, split, question.line, question.solve, question.wire).came_from(job, listener.notes)
 
 
@@ -64,9 +63,7 @@ def ask_serve(question: ExplainServeQuestion, listener: Listener) -> Explanation
     from dragonscale.reports.serve.question import ServeQuestion, read_question
 
     own = ("line", "solve", "set")
-    given: dict[str, Any] = {
-        one.name: written(getattr(question, one.name)) for one in fields(question) if one.name not in own
-    }
-    given["on"] = written(changed(question.on, question.set))
+    given: dict[str, Any] = {one.name: getattr(question, one.name) for one in fields(question) if one.name not in own}
+    given["on"] = changed(question.on, question.set)
     asked = read_question(ServeQuestion(**given))
     return explain_serve(asked, question.line, question.solve).came_from(asked, listener.notes)

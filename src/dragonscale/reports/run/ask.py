@@ -12,6 +12,7 @@ from dragonscale.listener import Listener
 from dragonscale.models.assumed import with_assumed
 from dragonscale.questions.flag import written
 from dragonscale.questions.run import RunTrainQuestion
+from dragonscale.reports.given import check_named
 from dragonscale.reports.run.records import TrainRun
 
 NEEDED = ("jax", "optax", "orbax.checkpoint")
@@ -29,6 +30,7 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     given = {name: getattr(question, name) for name in SETTINGS}
     given["data"] = [one for one in question.data.split(",") if one]
     changes = {name: value for name, value in given.items() if value not in (None, "", [])}
+    check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
     order = read_order(written(question.plan), model, written(question.on), changes)
     first = _prepare(question.cpu)

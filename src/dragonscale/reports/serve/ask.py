@@ -1,13 +1,13 @@
 """The answer to `dscale serve`, put together from what was asked."""
 
-from dragonscale.hardware import parse_slice
 from dragonscale.listener import Listener
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
 from dragonscale.questions.flag import written
 from dragonscale.questions.serve import ServeQuestion
+from dragonscale.reports.given import slice_of, unnamed
 from dragonscale.reports.serve.config import iterations
-from dragonscale.reports.serve.hand_over import recommended, written_slice
+from dragonscale.reports.serve.hand_over import recommended
 from dragonscale.reports.serve.question import ServeAsked, read_question
 from dragonscale.reports.serve.records import ServeReport
 from dragonscale.reports.serve.report import answer
@@ -27,7 +27,8 @@ def ask(question: ServeQuestion, listener: Listener) -> ServeReport:
 
 def next_command(asked: ServeAsked, report: ServeReport) -> str:
     """The recommended replicas under their traffic: what `dscale simulate` says of percentiles and queues."""
-    if not report.configs or not report.configs[0].meets_slo:
+    question = asked.question
+    if not report.configs or not report.configs[0].meets_slo or unnamed(question.model, question.on, question.draft):
         return ""
     saved, work = recommended(asked, report), report.workload
     seqs = -(-saved.batch // saved.plan.data)
@@ -50,7 +51,7 @@ def next_command(asked: ServeAsked, report: ServeReport) -> str:
 def iteration_ledgers(asked: ServeAsked, report: ServeReport) -> dict[str, Ledger]:
     """The ledgers of a prefill and of a decode step of the first configuration of a report."""
     best = report.configs[0]
-    piece = parse_slice(written_slice(asked, best.copy_slice))
+    piece = slice_of(best.copy_slice, (chip for chip, _ in asked.targets))
     engine = engine_on(best.engine, piece.chip, asked.model, asked.limits)
     deployment = Deployment(asked.model, piece, parse_serving_plan(best.plan), engine)
     steps = iterations(asked, best.batch, deployment)

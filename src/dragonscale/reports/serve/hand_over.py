@@ -2,6 +2,7 @@
 
 from dragonscale.hardware import parse_target
 from dragonscale.questions.flag import written
+from dragonscale.reports.given import check_named
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import ConfigReport, ServeReport
 from dragonscale.serving.plan import parse_serving_plan
@@ -19,6 +20,7 @@ from dragonscale.serving.plan_file import (
 def save_best(asked: ServeAsked, report: ServeReport, path: str) -> None:
     """Write what a report recommends as TOML: disaggregated prefill and decode where that is worth it, the best
     configuration otherwise."""
+    check_named(asked.question.model, asked.question.on, asked.question.draft)
     save_serving_plan(recommended(asked, report), path)
 
 

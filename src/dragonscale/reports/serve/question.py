@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target, with_changes
@@ -14,6 +13,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.questions.flag import written
 from dragonscale.questions.serve import ServeQuestion
+from dragonscale.reports.given import targets_of
 from dragonscale.reports.serve.formats import check_formats, formats_for, is_pinned, planned_formats
 from dragonscale.reports.serve.words import as_saved
 from dragonscale.serving.acceptance import read_acceptance
@@ -163,7 +163,9 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[dict[str
     """Chips and slices as they were written, and whether all chips of the catalogue were meant."""
     if not isinstance(question.on, str):
         things = question.on if isinstance(question.on, list | tuple) else [question.on]
-        return {str(written(one)): _target(one) for one in things}, False
+        if saved is not None and len(things) > 1:
+            raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(written(things))}.")
+        return targets_of(things), False
     text = question.on.strip() or (saved.slice if saved else "")
     if not text:
         raise InputError("Say what to serve on: --on h100 (a chip), --on v5e:4x4 (a slice), --on v5e,h100 or --on all.")
@@ -175,13 +177,6 @@ def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[dict[str
     if saved is not None and len(found) > 1:
         raise InputError(f"--plan needs one chip or slice to run on; --on is {shorten(text)}.")
     return found, False
-
-
-def _target(thing: Any) -> tuple[Chip, Slice | None]:
-    """A chip or a slice, as an object or as it is written."""
-    if isinstance(thing, Slice):
-        return thing.chip, thing
-    return (thing, None) if isinstance(thing, Chip) else parse_target(written(thing))
 
 
 def _merged(

@@ -130,6 +130,12 @@ class ConfigReport(msgspec.Struct):
     prefill_terms: list[StepTerm] = []
     memory: MemoryUse | None = None
 
+    def __repr__(self) -> str:
+        from dragonscale.reports.serve.tables import config_text
+
+        ends = f"TTFT {render(self.ttft_s, 's')}, TPOT {render(self.tpot_s, 's')}"
+        return f"<ConfigReport: {self.slice}: {config_text(self)}, {ends}>"
+
 
 class LimitRow(msgspec.Struct):
     """A limit of serving this model on this chip, solved: its formula at datasheet rates, and the number."""
@@ -324,5 +330,5 @@ class ServeReport(Record):
 
     def _answered(self) -> "ServeReport":
         if not self.configs:
-            raise Infeasible("No configuration fits, so there is none to write or compile.")
+            raise Infeasible("No configuration fits, so none is written, compiled or has a ledger.")
         return self

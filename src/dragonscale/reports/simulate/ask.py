@@ -7,6 +7,7 @@ from typing import Any
 from dragonscale.listener import Listener
 from dragonscale.questions.flag import fields_of, written
 from dragonscale.questions.simulate import SimulateQuestion
+from dragonscale.reports.given import unnamed
 from dragonscale.reports.simulate.reading import SimulateAsked, read_question
 from dragonscale.reports.simulate.records import SimulateReport
 from dragonscale.reports.simulate.report import run_simulation
@@ -45,6 +46,8 @@ def next_command(asked: SimulateAsked, report: SimulateReport) -> tuple[str, str
     """What to ask next, and why: the fleet that would hold, or the largest rate of one that does."""
     question = asked.original
     if question is None or not report.requests.finished:
+        return "", ""
+    if unnamed(*(getattr(question, field.name) for field in fields_of(SimulateQuestion))):
         return "", ""
     found = report.capacity
     holds = report.meets_slo is not False and not (report.load is not None and report.load.grows)

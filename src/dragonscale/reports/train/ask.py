@@ -10,6 +10,7 @@ from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import save_timeline
 from dragonscale.questions.flag import written
 from dragonscale.questions.train import TrainQuestion
+from dragonscale.reports.given import check_named, unnamed
 from dragonscale.reports.prices import price_rows
 from dragonscale.reports.train.inverse import cheapest_part, fewest_report, largest_report
 from dragonscale.reports.train.judged import against_best, against_measured
@@ -77,7 +78,7 @@ def _given(asked: TrainAsked, plan: Plan, progress: Progress | None) -> TrainRep
 
 def next_command(asked: TrainAsked, report: TrainReport) -> str:
     """What to ask next of the first plan: XLA's witness where there is one, its formulas otherwise; a search after a plan that fails."""
-    if not report.plans or asked.question.largest:
+    if not report.plans or asked.question.largest or unnamed(asked.question.model, asked.question.on):
         return ""
     best, work = report.plans[0], report.workload
     command = "verify" if best.verifiable and best.feasible else "explain train"
@@ -107,6 +108,7 @@ def save_best(asked: TrainAsked, report: TrainReport, path: str) -> None:
     """Write the best plan of a report as TOML."""
     words: dict[str, Any] = report.plans[0].plan
     question, work = asked.question, report.workload
+    check_named(question.model, question.on)
     saved = TrainingFile(
         replace(Plan(), **words),
         model=report.model if question.largest == "model" else written(question.model),

@@ -2,6 +2,7 @@
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.models.transformer import count_parameters
+from dragonscale.questions.flag import written
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.reports.train.report import best_report, plan_report, workload_of
@@ -20,7 +21,7 @@ def _of_fit(asked: TrainAsked, fit: Fit, sentence: str, progress: Progress | Non
 
 def _nothing(asked: TrainAsked, job: Job, sentence: str) -> TrainReport:
     work = workload_of(job, asked.space.words, asked.tokens)
-    return TrainReport(asked.model.name, asked.question.on, work, 0, 0.0, [], 0, {}, [], [sentence])
+    return TrainReport(asked.model.name, written(asked.question.on), work, 0, 0.0, [], 0, {}, [], [sentence])
 
 
 def fewest_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:

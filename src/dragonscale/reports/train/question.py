@@ -15,6 +15,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.questions.flag import written
 from dragonscale.questions.train import TrainQuestion
+from dragonscale.reports.given import targets_of
 from dragonscale.reports.train.saved import filled, read_given
 from dragonscale.training.auto import AUTO
 from dragonscale.training.budget import batch_warning, chinchilla_tokens
@@ -122,9 +123,9 @@ def read_targets(on: Any) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:
     >>> [str(piece) for _, piece in targets.values()], everywhere
     (['h100:64', 'None'], False)
     """
-    if isinstance(on, Chip | Slice):
-        return {str(on): (on, None) if isinstance(on, Chip) else (on.chip, on)}, False
-    text = written(on)
+    if not isinstance(on, str):
+        return targets_of(on if isinstance(on, list | tuple) else [on]), False
+    text = on
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if any(part.lower() in ANYWHERE for part in parts):
         if len(parts) > 1:
@@ -308,7 +309,7 @@ def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:
     if not question.deadline.strip():
         return None
     if piece is not None:
-        asks = f"--deadline asks how many chips are needed, and --on {question.on} says how many there are"
+        asks = f"--deadline asks how many chips are needed, and --on {written(question.on)} says how many there are"
         raise InputError(f"{asks}; write --on {piece.chip.name}.")
     seconds = parse(question.deadline, "s", "the deadline")
     if seconds <= 0:
@@ -316,7 +317,7 @@ def _deadline(question: TrainQuestion, piece: Slice | None) -> float | None:
     return seconds
 
 
-def explained_job(plan: str, model: str, on: str, batch: str, seq: str, stack: str, dtype: str) -> tuple[Job, Plan]:
+def explained_job(plan: str, model: Any, on: Any, batch: str, seq: str, stack: str, dtype: str) -> tuple[Job, Plan]:
     """The job and the plan of `dscale explain train`."""
     from dragonscale.reports.explain.train import is_scheme, read_scheme
 

@@ -92,6 +92,12 @@ class PlanReport(msgspec.Struct):
     """The same of the peak of the plan's own format, where that is another."""
     helps: list["Help"] = []
 
+    def __repr__(self) -> str:
+        from dragonscale.reports.train.tables import plan_text
+
+        ends = f"{render(self.step_s, 's')} a step, MFU {self.mfu:.1%}" if self.feasible else "infeasible"
+        return f"<PlanReport: {plan_text(self.plan)}, {ends}>"
+
 
 class Help(msgspec.Struct):
     """Something that would make the job faster, judged: tokens a second over what they are, and what it takes."""
@@ -254,6 +260,7 @@ class TrainReport(Record):
         """A line for each kernel, each move and each tensor held of the first plan."""
         from dragonscale.reports.train.ask import first_ledger
 
+        self._check_plans("none has a ledger")
         return first_ledger(self.asked, self)
 
     def headline(self) -> str:
@@ -280,7 +287,7 @@ class TrainReport(Record):
         """Write the first plan as TOML, for `--plan`, `dscale verify` and `dscale run`."""
         from dragonscale.reports.train.ask import save_best
 
-        self._check_plans(path)
+        self._check_plans(f"none is written to {shorten(path)}")
         save_best(self.asked, self, path)
         return f"; `dscale verify {path}` compiles it" if self.plans[0].verifiable else ""
 
@@ -288,17 +295,18 @@ class TrainReport(Record):
         """Write the step of the first plan as a timeline for ui.perfetto.dev."""
         from dragonscale.reports.train.ask import save_step
 
-        self._check_plans(path)
+        self._check_plans(f"none is written to {shorten(path)}")
         save_step(self.asked, self, path)
         return "; open it at https://ui.perfetto.dev"
 
-    def _check_plans(self, path: str) -> None:
+    def _check_plans(self, so: str) -> None:
         if not self.plans:
-            raise Infeasible(f"There is no plan, so none is written to {shorten(path)}.")
+            raise Infeasible(f"There is no plan, so {so}.")
 
     def verify(self) -> Any:
         """The first plan compiled by XLA, beside what was planned."""
         from dragonscale.reports.verify.ask import verified
         from dragonscale.reports.verify.best import training_question
 
+        self._check_plans("none is compiled")
         return verified(training_question(self.asked, self))

@@ -34,14 +34,19 @@ def filled(question: Any) -> tuple[Any, list[str]]:
             given = getattr(question, name)
             if given in _UNSAID.get(name, ("",)):
                 words[name] = value
-            elif name not in ("tokens", "price") and str(given) != str(value):
+            elif name not in ("tokens", "price") and (own := _told(given)) != str(value):
                 flag = "the model" if name == "model" else f"--{name}"
-                notes.append(f"The plan file says {value} for {flag}; {given} is taken.")
+                notes.append(f"The plan file says {value} for {flag}; {own} is taken.")
         question = replace(question, **words)
     for name, what in _ASK.items():
         if not written(getattr(question, name)):
             raise InputError(f"The question lacks {what}; give it, or a --plan file that says it.")
     return question, notes
+
+
+def _told(given: Any) -> str:
+    """A flag's value, of an object its name."""
+    return str(given) if isinstance(given, str | int | float) else written(given)
 
 
 def said_by(saved: TrainingFile) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 from dragonscale.hardware import Slice
+from dragonscale.questions.flag import written
+from dragonscale.reports.given import slice_of
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import SliceRow, TrainReport
 from dragonscale.reports.train.report import best_report, workload_of
@@ -25,7 +27,8 @@ def several_report(asked: TrainAsked, progress: Progress | None) -> TrainReport:
         work = workload_of(best.job, asked.space.words, asked.tokens)
         goal = "can do this run" if asked.deadline is None else f"meets the deadline of {asked.question.deadline}"
         sentence = f"No slice of those tried {goal}."
-        return TrainReport(asked.model.name, asked.question.on, work, 0, 0.0, [], 0, {}, [], [sentence], slices=rows)
+        where = written(asked.question.on)
+        return TrainReport(asked.model.name, where, work, 0, 0.0, [], 0, {}, [], [sentence], slices=rows)
     report = best_report(replace(asked, space=space), best.job)
     report.slices = rows
     return report
@@ -52,11 +55,7 @@ def chosen_slice(asked: TrainAsked, report: TrainReport) -> Slice:
     """The slice that a report is about, whatever file its chip came from."""
     if asked.piece is not None and str(asked.piece) == report.slice:
         return asked.piece
-    name, _, topology = report.slice.rpartition(":")
-    shape, _, pods = topology.partition("*")
-    sizes = tuple(map(int, shape.split("x")))
-    chip = next(chip for chip, _ in asked.targets.values() if chip.name == name)
-    return Slice(chip, sizes, int(pods or 1))
+    return slice_of(report.slice, (chip for chip, _ in asked.targets.values()))
 
 
 def written_slice(asked: TrainAsked, report: TrainReport) -> str:

@@ -4,6 +4,8 @@ from typing import Any
 
 from dragonscale.errors import InputError
 from dragonscale.questions.verify import VerifyQuestion
+from dragonscale.reports.given import check_named
+from dragonscale.reports.serve.hand_over import written_slice as written_replica
 from dragonscale.reports.train.several import written_slice
 from dragonscale.reports.verify.question import VerifyAsked, read_question
 from dragonscale.training.plan import Plan
@@ -15,6 +17,7 @@ def training_question(asked: Any, report: Any) -> VerifyAsked:
         raise InputError("--verify compiles our own program, which masks no documents yet; leave out --documents.")
     if asked.question.largest == "model":
         raise InputError("--verify compiles a model that exists; leave out --largest model.")
+    check_named(asked.question.model, asked.question.on)
     best, work = report.plans[0], report.workload
     plan, batch = str(Plan(**best.plan)), f"{work.sequences}seq"
     asks = plan, asked.question.model, written_slice(asked, report), batch, str(work.seq), "train"
@@ -23,6 +26,8 @@ def training_question(asked: Any, report: Any) -> VerifyAsked:
 
 def serving_question(asked: Any, report: Any) -> VerifyAsked:
     """A decode step of the first configuration of a `ServeReport`: one copy of the model, room for prompts and answers."""
+    check_named(asked.question.model, asked.question.on)
     best, work = report.configs[0], report.workload
     room, model = work.prompt + work.output, asked.question.model
-    return read_question(VerifyQuestion(best.plan, model, best.copy_slice, str(best.batch), str(room), "decode"))
+    where = written_replica(asked, best.copy_slice)
+    return read_question(VerifyQuestion(best.plan, model, where, str(best.batch), str(room), "decode"))

@@ -20,10 +20,10 @@ from dragonscale.hardware import Slice, parse_slice
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
 from dragonscale.models.assumed import with_assumed
-from dragonscale.models.transformer import Transformer
 from dragonscale.questions.flag import written
 from dragonscale.questions.verify import VerifyQuestion
 from dragonscale.references import found
+from dragonscale.reports.given import check_named
 from dragonscale.reports.train.question import read_batch
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.plan import read_setting as read_serving_setting
@@ -91,10 +91,8 @@ def read_question(question: VerifyQuestion) -> VerifyAsked:
 
 def _as_text(question: VerifyQuestion) -> VerifyQuestion:
     """The things of a question by their names: the compiler works in a process of its own, which knows no objects."""
-    model = question.model
-    if isinstance(model, Transformer) and model != load_model(model.name):
-        raise InputError("A verification reads its model by name; save the config and give its path.")
-    return replace(question, plan=written(question.plan), model=written(model), on=written(question.on))
+    check_named(question.model, question.on)
+    return replace(question, plan=written(question.plan), model=written(question.model), on=written(question.on))
 
 
 def _plan_table(text: str) -> dict[str, Any]:
