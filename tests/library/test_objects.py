@@ -73,7 +73,11 @@ def test_an_answer_without_plans_says_so(tmp_path: Path) -> None:
     assert not trained.plans
     assert not served.configs
     for answer in (trained, served):
-        for act in (lambda own=answer: own.ledger, lambda own=answer: own.save(str(tmp_path / "x.toml")), answer.verify):
+        for act in (
+            lambda own=answer: own.ledger,
+            lambda own=answer: own.save(str(tmp_path / "x.toml")),
+            answer.verify,
+        ):
             with pytest.raises(Infeasible, match="so none"):
                 act()
     with pytest.raises(Infeasible, match="none that fits"):
