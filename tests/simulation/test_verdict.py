@@ -11,6 +11,7 @@ from dragonscale.reports.simulate.capacity import faster, missed_targets
 from dragonscale.reports.simulate.reading import read_question
 from dragonscale.reports.simulate.records import SimulateReport
 from dragonscale.reports.simulate.report import run_simulation
+from dragonscale.reports.simulate.sheet import summary
 from dragonscale.simulation import (
     Fixed,
     Fleet,
@@ -182,3 +183,14 @@ def test_the_backlog_grows_where_more_comes_than_is_served(part: float) -> None:
     if part > 1:
         assert saturated_per_s(result) == pytest.approx(most, rel=0.05)
         assert load.served_per_s == pytest.approx(most, rel=0.05)
+
+
+def test_fewer_replicas_are_found_where_fewer_hold() -> None:
+    question = SimulateQuestion(
+        "llama3.1-8b", on="h100:1", replicas=4, rate="8/s", requests="2000", engine="generic", capacity=True
+    )
+    report = asked(question)
+    assert report.capacity is not None
+    assert report.capacity.replicas is not None
+    assert report.capacity.replicas < 4
+    assert "to change" not in [row.label for row in summary(report).rows]

@@ -108,6 +108,11 @@ def load_serving_plan(path: str) -> SavedPlan:
     """A plan from a file."""
     table = read_table(Path(path), "Plan file")
     settings = table.get("plan")
+    if _trains(table):
+        raise InputError(
+            f"{shorten(path)} is a training plan, which `dscale train --plan` reads; a serving plan is what "
+            "`dscale serve … --save FILE` writes."
+        )
     if settings is None:
         settings = {name: value for name, value in table.items() if name not in ENTRIES}
     elif not isinstance(settings, dict):
@@ -130,6 +135,12 @@ def load_serving_plan(path: str) -> SavedPlan:
     own["speculation"] = msgspec.structs.replace(own["speculation"], draft=found(own["speculation"].draft, path))
     own["prefill"] = msgspec.structs.replace(own["prefill"], slice=found(own["prefill"].slice, path))
     return SavedPlan(plan, **words, **counts, **own, whole="tensor" in settings, named=frozenset(settings))
+
+
+def _trains(table: dict[str, Any]) -> bool:
+    """Whether a table is a training plan: with a batch and a sequence to train on, or sharded as only training is."""
+    settings = table.get("plan", {})
+    return "run" in table or (isinstance(settings, dict) and not {"fsdp", "microbatch", "zero"}.isdisjoint(settings))
 
 
 def _count(value: Any, name: str, path: str) -> int:

@@ -61,6 +61,10 @@ class TrainingFile:
     run: dict[str, Any] = field(default_factory=dict)
 
 
+SERVES = frozenset({"engine", "replicas", "traffic", "targets", "launch", "speculation", "prefill"})
+"""Entries that only a serving plan has."""
+
+
 def is_plan_path(text: object) -> bool:
     """Whether a plan as it is written is the path of a file."""
     return isinstance(text, str) and text.strip().endswith(".toml")
@@ -71,6 +75,11 @@ def load_training_file(path: str | Path) -> TrainingFile:
     path, shown = str(path).strip(), shorten(str(path).strip())
     table = read_table(Path(path), "Plan file")
     settings = table.get("plan")
+    if "run" not in table and not SERVES.isdisjoint(table):
+        raise InputError(
+            f"{shown} is a serving plan, which `dscale serve --plan` and `dscale simulate` read; a training plan is "
+            "what `dscale train … --save FILE` writes."
+        )
     if settings is None:
         settings = {name: value for name, value in table.items() if name not in ENTRIES}
     else:

@@ -57,11 +57,22 @@ def _inside(report: CollectiveReport) -> Facts:
     )
 
 
+BOTH_WAYS = 1.5
+"""A chip that sends more than so many pieces in a hop sends them both ways round."""
+
+
 def _ring(report: CollectiveReport, ring: RingFacts) -> str:
     size, each = amount(ring.hop_bytes, "bytes"), f"each at least {amount(ring.hop_s, 's')}"
     if report.collective == "all_to_all":
         return f"pieces of {size}, {ring.sends:g} sent or passed on by each chip, {each}"
-    return f"{ring.hops:g} hops of {size}, {each}"
+    if ring.hop_bytes * report.chips < BOTH_WAYS * report.bytes:
+        return f"{ring.hops:g} hop{'s' * (ring.hops != 1)} of {size}, {each}"
+    # the two ways round an even ring meet in the chip opposite, whose piece comes half from either side
+    halves = (2 if report.collective == "all_reduce" else 1) * (report.chips % 2 == 0)
+    whole, piece = round(ring.hops) - halves, amount(ring.hop_bytes / 2, "bytes")
+    full = f"{whole} hop{'s' * (whole != 1)} of {piece} each way, {each}"
+    half = f"{halves} of {amount(ring.hop_bytes / 4, 'bytes')}" if halves else ""
+    return f"both ways round at once: {full}{', and ' if half else ''}{half}"
 
 
 def transfer_sheet(sent: TransferReport) -> Sheet:

@@ -1,5 +1,7 @@
 """The answer to `dscale serve`, put together from what was asked."""
 
+import shlex
+
 from dragonscale.listener import Listener
 from dragonscale.plan.ledger import Ledger
 from dragonscale.plan.timeline import TimelinePass, save_timeline, timeline
@@ -41,11 +43,27 @@ def next_command(asked: ServeAsked, report: ServeReport) -> str:
     words += ["--prompt", str(work.prompt), "--output", str(work.output), "--max-seqs", str(seqs)]
     for flag, value in (("--ttft", saved.targets.ttft), ("--tpot", saved.targets.tpot)):
         words += [flag, value] if value else []
+    if shared := round(work.prompt * work.cached):  # one prefix that all prompts begin with, as serve counts it
+        words += ["--prefixes", f"1x{shared}"]
     words += [] if asked.is_auto else ["--engine", saved.engine]
     if saved.speculation.drafts:
         words += ["--drafts", str(saved.speculation.drafts), "--accept", saved.speculation.acceptance]
         words += ["--draft", saved.speculation.draft] if saved.speculation.draft else []
-    return " ".join(words)
+    return " ".join([*words, *_as_asked(asked)])
+
+
+def _as_asked(asked: ServeAsked) -> list[str]:
+    """The flags that both commands have, and that the plan does not say, as they were given."""
+    words: list[str] = []
+    question = asked.question
+    for name in ("token_budget", "memory_fraction", "price", "family", "force", "set", "assume"):
+        value, flag = getattr(question, name), "--as" if name == "family" else f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(flag)
+        elif value:
+            several = value if isinstance(value, list | tuple) else (value,)
+            words += [word for one in several for word in (flag, shlex.quote(str(one)))]
+    return words
 
 
 def iteration_ledgers(asked: ServeAsked, report: ServeReport) -> dict[str, Ledger]:

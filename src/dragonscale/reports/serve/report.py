@@ -96,6 +96,8 @@ def _told(asked: ServeAsked, chosen: Sequence[Config], apart: Sequence[Config]) 
 def _device_notes(chosen: Sequence[Config]) -> list[str]:
     """How many devices an engine counts where a chip is several of them."""
     firsts = {one.piece.chip.name: one for one in reversed(chosen) if one.piece.chip.devices > 1}
+    # other engines have flags of their own, or (the generic one) none
+    firsts = {name: one for name, one in firsts.items() if one.engine.startswith("vllm")}
     return [
         f"On {name} tensor counts chips, and engines count devices, {one.piece.chip.devices} a chip: for tensor={one.plan.tensor} give "
         f"vLLM --tensor-parallel-size {one.plan.tensor * one.piece.chip.devices}."

@@ -19,6 +19,8 @@ from dragonscale.sheets.sheet import Block, Command, Facts, Part, Prose, Sheet, 
 
 SEEN = 0.01
 """Terms of a smaller share of a step are left to `--explain`."""
+REST, LEFT = "the rest", 1e-3
+"""What terms that small are together, where that is more than rounding."""
 _BOUND = re.compile(r"(?:Decoding is bound by )?(?P<bound>latency: [^)]*\)|[^:]*): (?P<change>.*)", re.DOTALL)
 
 
@@ -44,7 +46,14 @@ def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
     blocks += [limits_table(report.limits)] if detail and report.limits else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
     command = next_command(report)
-    return Sheet((*blocks, *([Command(command, "Next, under traffic:")] if command else [])))
+    return Sheet((*blocks, *([Command(command, _why_next(report))] if command else [])))
+
+
+def _why_next(report: ServeReport) -> str:
+    """What the next command adds: where there are targets, that it holds more than means against them."""
+    if not (report.workload.ttft_s or report.workload.tpot_s):
+        return "Next, under traffic:"
+    return "Next, under traffic (targets are means here; dscale simulate judges percentiles):"
 
 
 def _trouble(sentences: list[str]) -> list[Block]:
@@ -164,11 +173,10 @@ def fleet_text(report: ServeReport, first: ConfigReport) -> str:
         return ""
     dollars = "" if first.fleet_usd_per_h is None else f", ${first.fleet_usd_per_h:,.0f}/h"
     slices = f"{first.fleet_chips // (first.copies * first.chips):,} x {first.slice}"
-    means = "; targets are means here" if report.workload.ttft_s or report.workload.tpot_s else ""
     return (
         f"{counted(first.replicas, 'replica')} for {amount(rate, 'count')} requests/s: {slices} "
         f"({counted(first.fleet_chips, 'chip')}){dollars}; each at {rate / first.replicas / first.requests_per_s:.0%} "
-        f"of {amount(first.requests_per_s, 'count')}/s or less{means}"
+        f"of {amount(first.requests_per_s, 'count')}/s or less"
     )
 
 
@@ -214,9 +222,15 @@ def memory_stack(first: ConfigReport) -> Stack:
 def time_stack(name: str, rows: list[Any], detail: bool, legend: str = "list") -> Stack:
     """Where an iteration goes; its parts add up to it."""
     total = sum(row.expected_s for row in rows) or 1.0
-    shown = [row for row in rows if detail or row.expected_s > SEEN * total]
-    parts = [Part(row.name, row.expected_s, amount(row.expected_s, "s")) for row in shown]
-    return Stack(name, folded(parts, "s"), total, amount(total, "s"), legend)
+    seen = [row for row in rows if detail or row.expected_s > SEEN * total]
+    parts = [Part(row.name, row.expected_s, amount(row.expected_s, "s")) for row in seen]
+    rest = total - sum(part.value for part in parts)
+    shown = folded(parts, "s")
+    if rest > LEFT * total:
+        if shown and shown[-1].name == REST:
+            rest, shown = rest + shown[-1].value, shown[:-1]
+        shown = (*shown, Part(REST, rest, amount(rest, "s")))
+    return Stack(name, shown, total, amount(total, "s"), legend)
 
 
 def configurations(report: ServeReport) -> list[Block]:

@@ -9,7 +9,7 @@ from dragonscale.questions.flag import fields_of, written
 from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.reports.given import unnamed
 from dragonscale.reports.simulate.reading import SimulateAsked, read_question
-from dragonscale.reports.simulate.records import SimulateReport
+from dragonscale.reports.simulate.records import CapacityReport, SimulateReport
 from dragonscale.reports.simulate.report import run_simulation
 from dragonscale.simulation import save_trace, simulate
 
@@ -52,14 +52,21 @@ def next_command(asked: SimulateAsked, report: SimulateReport) -> tuple[str, str
     found = report.capacity
     holds = report.meets_slo is not False and not (report.load is not None and report.load.grows)
     if holds:
-        if report.load is None or found is not None:
+        if report.load is None:
             return "", ""
+        if found is not None:
+            fewer = found.replicas is not None and found.replicas < report.fleet[0].replicas
+            return (_with_replicas(question, found), "Next, the smaller fleet:") if fewer else ("", "")
         return command_of(replace(question, capacity=True)), "Next, the largest rate that it holds:"
     if found is None or found.replicas is None or question.autoscale or question.trace:
         return "", ""
-    more: dict[str, Any] = {"replicas": found.replicas}
+    return _with_replicas(question, found), "Next, the fleet that would hold:"
+
+
+def _with_replicas(question: SimulateQuestion, found: CapacityReport) -> str:
+    more: dict[str, Any] = {"replicas": found.replicas, "capacity": None}
     more |= {"prefill_replicas": found.prefill_replicas} if found.prefill_replicas else {}
-    return command_of(replace(question, **more)), "Next, the fleet that would hold:"
+    return command_of(replace(question, **more))
 
 
 def command_of(question: SimulateQuestion) -> str:

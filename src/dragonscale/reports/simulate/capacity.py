@@ -135,7 +135,7 @@ def find_capacity(
         limit = next(iter(above.missed if above is not None else missed), "queue")
         return FleetCapacity(None, above, limit, None, 0, None, trials.runs, trials.requests)
     limit = "queue" if above is None or not above.holds else next(iter(above.missed), "queue")
-    replicas, confirmed = _replicas(trials, best) if failed else (trials.replicas, None)
+    replicas, confirmed = _replicas(trials, best) if failed else _fewer(trials, best)
     fleet = sized(asked.fleet, replicas or 1, trials.replicas)
     prefills = fleet.prefill.replicas if fleet.prefill is not None else 0
     return FleetCapacity(best.rate, best, limit, replicas, prefills, confirmed, trials.runs, trials.requests)
@@ -184,6 +184,22 @@ def _largest(
             break
         rate = top / 3 if low is None else 2 * low.rate if math.isinf(top) else math.sqrt(low.rate * top)
     return low or lone, high
+
+
+def _fewer(trials: Trials, best: Trial) -> tuple[int, Trial | None]:
+    """The fewest replicas that hold what all of them hold, and their run; None where they are all needed."""
+    each = best.rate / trials.replicas * (1.0 if trials.asked.targets else HEADROOM)
+    count, found = max(math.ceil(trials.rate / each - 1e-9), 1), None
+    while count < trials.replicas and trials.runs < MOST_RUNS:
+        one = trials.run(trials.rate, count)
+        if one.good:
+            found = count, one
+            break
+        count += 1
+    if found is not None and trials.asked.targets and count > 1 and trials.runs < MOST_RUNS:
+        one = trials.run(trials.rate, count - 1)
+        found = (count - 1, one) if one.good else found
+    return found or (trials.replicas, None)
 
 
 def _replicas(trials: Trials, best: Trial) -> tuple[int | None, Trial | None]:

@@ -1,6 +1,7 @@
 """What a plan file says of a simulation, under what the flags say."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
@@ -16,6 +17,8 @@ PROMPT, OUTPUT = 2048, 256
 def read_saved(question: SimulateQuestion) -> tuple[Any, SavedPlan]:
     """The model, and the plan of flags or of a file of `dscale serve --save`: given for the model, or as the plan."""
     name = question.model
+    if isinstance(name, str) and name.endswith(".toml") and not Path(name).is_file():
+        raise InputError(f"There is no file {shorten(name)}; a plan file is what `dscale serve … --save FILE` writes.")
     if not isinstance(name, str) or not is_plan_file(name):
         return name, read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
     if question.plan:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from dragonscale.reports.simulate.records import CapacityReport, Latency, SimulateReport
+from dragonscale.reports.simulate.verdict import TRAFFIC
 from dragonscale.sheets.sheet import Block, Column, Command, Facts, Prose, Sheet, Table, Title, facts, records, table
 from dragonscale.units import render
 
@@ -11,9 +12,11 @@ _NAMES = {
     "ttft_s": "first token (TTFT)",
     "tpot_s": "per output token (TPOT)",
     "itl_s": "between tokens (ITL)",
-    "queue_s": "queueing",
+    "queue_s": "until scheduled",
     "e2e_s": "whole request",
 }
+NEARLY = 0.98
+"""The part of what comes that ends meanwhile in a run that is long enough."""
 _SHORT = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
 
 
@@ -43,11 +46,11 @@ def summary(report: SimulateReport) -> Facts:
     )
     return facts(
         verdict_fact(report),
-        ("served", f"{rates.requests_per_s:.3g} requests/s{_came(report)}, {tokens}"),
+        ("served", f"{rates.requests_per_s:.3g} requests/s{_came(report)}, {tokens}{_window(report)}"),
         ("goodput", goodput_text(report)),
         ("cost", cost_text(report)),
         ("bound by", report.bound_by),
-        ("to change", report.advice),
+        ("to change", report.advice if report.bound_by != TRAFFIC else ""),
         ("holds", capacity_text(report, found) if found is not None and found.requests_per_s is not None else ""),
         ("requests", requests_text(report)),
         ("replicas", busy_text(report)),
@@ -64,7 +67,7 @@ def verdict_fact(report: SimulateReport) -> tuple[str, str, str]:
     if report.meets_slo is None:
         if not report.requests.finished:
             return "verdict", "no request finished", "warn"
-        steady = "keeps up: the queue does not grow" if report.load is not None else "done; no targets were given"
+        steady = f"keeps up: the queue does not grow{_behind(report)}" if report.load else "done; no targets were given"
         return ("verdict", "overloaded: the queue grows", "bad") if grows else ("verdict", steady, "good")
     each = ", ".join(
         f"{_SHORT[name]} {render(getattr(report.latency[name], f'p{report.percentile}'), 's')} of {render(limit, 's')}"
@@ -76,9 +79,26 @@ def verdict_fact(report: SimulateReport) -> tuple[str, str, str]:
     return "verdict", f"does not hold: {'; '.join(filter(None, (text, queue)))}", "bad"
 
 
+def _behind(report: SimulateReport) -> str:
+    """That fewer ended than came though nobody queues: batches grew, or the run was short."""
+    rates = report.rates
+    if rates.requests_per_s > NEARLY * rates.arrived_per_s:
+        return ""
+    return (
+        f" ({rates.requests_per_s:.3g}/s ended of {rates.arrived_per_s:.3g}/s that came while it was measured; the others "
+        "were still running)"
+    )
+
+
 def _came(report: SimulateReport) -> str:
     """What came while it was measured: random arrivals are not quite as many as asked for."""
     return f" ({report.rates.arrived_per_s:.3g}/s came)" if report.load is not None else ""
+
+
+def _window(report: SimulateReport) -> str:
+    """Which part of the run its rates are of: not the start, nor where nothing comes any more."""
+    seconds = report.rates.seconds
+    return f", over the {render(seconds, 's')} measured" if 0 < seconds < report.simulated_s else ""
 
 
 def goodput_text(report: SimulateReport) -> str:
@@ -108,14 +128,24 @@ def cost_text(report: SimulateReport) -> str:
 def capacity_text(report: SimulateReport, found: CapacityReport) -> str:
     """What was found by running."""
     goal = f"targets met at p{found.percentile}" if report.slo else "no growing queue"
-    text = f"{found.requests_per_s:.3g} requests/s at most ({goal})"
+    text = f"{found.requests_per_s:.3g} requests/s at most{_speed(report, found)} ({goal})"
     text += f", goodput {found.goodput_requests_per_s:.3g}/s" if report.slo else ""
     if found.replicas is not None and found.chips is not None:
         apart = f" and {found.prefill_replicas} for prefill" if found.prefill_replicas else ""
         money = f", ${found.usd_per_h:,.2f}/h" if found.usd_per_h is not None else ""
         money += f", ${found.usd_per_mtok:.2f} per million output tokens" if found.usd_per_mtok is not None else ""
-        text += f"; the asked rate takes {found.replicas} replicas{apart}, {found.chips:,} chips{money}"
+        takes = "the asked rate takes" if report.bound_by == TRAFFIC else "the change is to"
+        count = f"{found.replicas} replica{'s' * (found.replicas != 1)}"
+        text += f"; {takes} {count}{apart}, {found.chips:,} chip{'s' * (found.chips != 1)}{money}"
     return f"{text} ({found.runs} runs of {found.requests_per_run:,} requests)"
+
+
+def _speed(report: SimulateReport, found: CapacityReport) -> str:
+    """The speed at which a trace has that rate."""
+    asked = report.asked
+    if asked is None or report.bound_by != TRAFFIC or not asked.question.trace or not asked.traffic.rate:
+        return ""
+    return f" (--speed {asked.question.speed * found.requests_per_s / asked.traffic.rate:.3g})"
 
 
 def requests_text(report: SimulateReport) -> str:
@@ -161,7 +191,17 @@ def percentiles(report: SimulateReport) -> Table:
     columns = ["latency", *(Column(head, right=True, keep={"±": 2, "p90": 3}.get(head, 9)) for head in heads)]
     columns.append(Column("target", right=True, keep=9 if report.slo else 1))
     kept = len(columns) if report.slo else len(columns) - 1
-    return table(columns[:kept], [row[:kept] for row in rows], "percentiles")
+    return table(columns[:kept], [row[:kept] for row in rows], "percentiles", _front(report))
+
+
+def _front(report: SimulateReport) -> str:
+    """What of the time before a request is scheduled is no queue."""
+    front = 0.0 if report.asked is None else report.asked.fleet.overhead_s
+    if not front:
+        return ""
+    return (
+        f"Until scheduled: {render(front, 's')} of HTTP server and tokenizer for every request; the rest is queueing."
+    )
 
 
 def _times(one: Latency) -> list[str]:

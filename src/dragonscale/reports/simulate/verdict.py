@@ -12,6 +12,8 @@ BUSY = 0.97
 """Above this share of busy time a fleet has nothing left."""
 FULL = 0.9
 """Above this occupancy the KV cache is what limits batches."""
+TRAFFIC = "the traffic"
+"""What bounds a fleet that has room for more: there is nothing to change about it."""
 NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT"}
 _LOWER = {
     "ttft_s": "more --replicas, a prefill pool (--prefill-on) or a smaller --token-budget",
@@ -46,8 +48,8 @@ def verdict(
     if result.utilisation > BUSY and result.mean_waiting > asked.fleet.pool.replicas:
         text = "Replicas are never idle and requests queue; more --replicas would shorten the queue."
         return "the replicas", f"{text} {more}".strip()
-    kept = "" if load is None else f"The fleet keeps up with {_rate(asked):.3g} requests/s: "
-    return "the traffic", f"{kept}{result.mean_waiting:,.1f} queue on average. {more}".strip()
+    kept = "" if load is None else f"The fleet keeps up with {_rate(asked):.3g} requests/s."
+    return TRAFFIC, f"{kept} {more}".strip()
 
 
 def _overloaded(load: Backlog, result: SimulationResult) -> str:
@@ -88,10 +90,9 @@ def _booting(asked: SimulateAsked, result: SimulationResult) -> str:
 
 
 def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
-    """What would hold, as it was found by running."""
+    """What would hold the asked rate, as it was found by running."""
     if found is None:
         return ""
-    goal = f"with the targets met at p{asked.percentile}" if asked.targets else "without a growing queue"
     if found.rate is None:
         what = NAMES.get(found.limit)
         if not what or found.trial is None:
@@ -101,15 +102,15 @@ def capacity_text(asked: SimulateAsked, found: FleetCapacity | None) -> str:
             f"By running: {what} misses its target at any rate, since requests that are alone take {value} at p{asked.percentile}; "
             "more chips per replica, another plan or a looser target."
         )
-    speed = f" (--speed {asked.question.speed * found.rate / _rate(asked):.3g})" if asked.question.trace else ""
-    text = f"By running: this fleet holds {found.rate:.3g} requests/s{speed} {goal}"
-    if asked.targets and found.trial is not None:
-        text += f" (goodput {found.trial.result.throughput.goodput_requests_per_s:.3g}/s)"
+    slowed = ""
+    if asked.question.trace and found.rate < _rate(asked):
+        slowed = f" It holds the trace slowed down (--speed {asked.question.speed * found.rate / _rate(asked):.3g})."
     if found.confirmed is not None:
-        text += f"; {_flag(asked, found)} {'would hold' if found.replicas else 'might'} {_rate(asked):.3g}/s{_waits(asked, found)}"
-    elif found.rate < _rate(asked):
-        text += f"; no number of replicas that was tried holds {_rate(asked):.3g}/s"
-    return f"{text}."
+        does = ("would hold" if found.replicas else "might") + f" {_rate(asked):.3g}/s"
+        return f"By running: {_flag(asked, found)} {does}{_waits(asked, found)}.{slowed}"
+    if found.rate < _rate(asked):
+        return f"By running: no number of replicas that was tried holds {_rate(asked):.3g}/s.{slowed}"
+    return ""
 
 
 def _rate(asked: SimulateAsked) -> float:
