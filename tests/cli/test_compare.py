@@ -31,6 +31,15 @@ def test_the_sides_are_those_of_train(report, searched):
     assert "Measured 9s" in report.sides[1].measured
 
 
+def test_a_model_before_the_plans_is_the_model(report):
+    job = {name: value for name, value in JOB.items() if name != "model"}
+    placed = ds.compare("llama3-8b", "fsdp8", "tp8", **job)
+    assert placed.model == "llama3-8b"
+    assert [side.hbm_bytes for side in placed.sides] == [side.hbm_bytes for side in report.sides[:2]]
+    with pytest.raises(InputError, match="give --model"):
+        ds.compare("fsdp8", "tp8", **job)
+
+
 def test_terms_add_up_to_the_difference(report):
     slower = report.differences[0]
     assert sum(term.difference_s for term in slower.terms) == pytest.approx(slower.difference_s, rel=1e-6)

@@ -100,3 +100,17 @@ def test_json_and_text(capsys):
 def test_what_cannot_be_estimated_is_said_in_a_sentence(asked, words):
     with pytest.raises(InputError, match=words):
         ds.estimate(**asked)
+
+
+def test_the_headline_has_the_flops_that_its_days_are_of(capsys):
+    assert main(["estimate", "llama3-70b", "--on", "h100:512", "--tokens", "15T", "--mfu", "40%"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "6.74e24 FLOP (6ND 6.26e24 and attention at 8,192 tokens), 385d" in text
+
+
+def test_adapters_are_told_without_a_run(capsys):
+    assert main(["estimate", "llama3-8b", "--lora", "16"]) == 0
+    text = capsys.readouterr().out
+    assert "fine-tuning  LoRA 16.7GB, QLoRA" in text
+    assert "P_lora those of the adapters" in " ".join(text.split())
+    assert "6ND" not in text
