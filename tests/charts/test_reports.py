@@ -111,7 +111,7 @@ def test_a_sweep_is_lines_or_a_heat_map() -> None:
         for chips in (64, 128, 256)
         for batch in ("1M", "2M")
     ]
-    assert "59%" in said(sweep_chart(rows, "", "auto", "a sweep"))
+    assert "59.4%" in said(sweep_chart(rows, "", "auto", "a sweep"))
     assert "batch 2M" in said(sweep_chart(rows, "mfu chips batch", "lines", "a sweep"))
     with pytest.raises(InputError, match="did you mean 'mfu'"):
         sweep_chart(rows, "mfuu", "auto", "a sweep")

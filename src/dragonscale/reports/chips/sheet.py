@@ -105,7 +105,11 @@ def _tiers(report: SliceReport) -> Table:
         "bisection, one way": ("bisection_bytes_per_s", "bytes/s"),
         "switches": "switches",
     }
-    return records(report.tiers, columns, how={"groups": {"keep": 4}})
+    return records(
+        report.tiers,
+        columns,
+        how={"groups": {"keep": 4}, "switches": {"keep": 2}, "children": {"keep": 6}, "of a chip": {"keep": 3}},
+    )
 
 
 def _weakest(report: SliceReport) -> str:

@@ -1,11 +1,13 @@
 """`dscale estimate` laid out: the few numbers to take away, then every line with its formula and the numbers put in."""
 
+import shlex
+
 from msgspec.structs import replace
 
 from dragonscale.reports.estimate.finetune import BESIDE, FINE_TUNING
 from dragonscale.reports.estimate.records import EstimateLine, EstimateReport
 from dragonscale.reports.estimate.training import SAID, TRAINING_MEMORY
-from dragonscale.sheets.sheet import Block, Column, Facts, Prose, Sheet, Table, Title, amount, facts, table
+from dragonscale.sheets.sheet import Block, Column, Command, Facts, Prose, Sheet, Table, Title, amount, facts, table
 
 NAMES = {
     "P": "parameters", "P_active": "those that a token uses", "tokens": "tokens of the run", "T": "tokens of a sequence",
@@ -19,6 +21,8 @@ NAMES = {
 }  # fmt: skip
 
 
+STEP = "4Mi"
+"""Tokens of a step where nobody has said how many, as `dscale explain train` takes them."""
 DECODE = (
     ("fewest chips", "{} chips or more"), ("decode step", "{} a step at best"), ("output tokens/s", "{} tokens/s"),
     ("largest batch", "a batch of {} at most"),
@@ -55,7 +59,29 @@ def estimate_sheet(report: EstimateReport) -> Sheet:
     groups = list(dict.fromkeys(line.group for line in report.lines))
     tables = [_table(group, [line for line in report.lines if line.group == group]) for group in groups]
     blocks: list[Block] = [title, _summary(report), *tables, Prose(_legend(report), "dim")]
-    return Sheet((*blocks, *([Prose("\n".join(report.notes), "dim")] if report.notes else [])))
+    blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
+    return Sheet((*blocks, *next_command(report)))
+
+
+def next_command(report: EstimateReport) -> list[Block]:
+    """The same model on the same chips, planned."""
+    question = getattr(report.asked, "question", None)
+    if question is None or not isinstance(question.model, str) or not isinstance(question.on, str):
+        return []
+    if not (question.model and question.on):
+        return []
+    trains = report.find("decode step") is None
+    if trains and ":" not in question.on:
+        return []
+    words = ["dscale", "train" if trains else "serve", shlex.quote(question.model), "--on", shlex.quote(question.on)]
+    if trains:
+        words += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
+        words += ["--tokens", shlex.quote(question.tokens)] if question.tokens not in ("", "chinchilla") else []
+        words += ["--price", shlex.quote(question.price)] if question.price else []
+        return [Command(" ".join(words), f"Next, a plan (for steps of {STEP} tokens):")]
+    words += ["--prompt", shlex.quote(question.prompt)] if question.prompt else []
+    words += ["--price", shlex.quote(question.price)] if question.price else []
+    return [Command(" ".join(words), "Next, how to serve it there:")]
 
 
 def shown(line: EstimateLine) -> str:

@@ -1,5 +1,7 @@
 """`dscale models` laid out: what a model weighs in ten lines, then its parts; or the presets."""
 
+import shlex
+
 from dragonscale.reports.models.records import ModelReport, ModelsReport
 from dragonscale.sheets.sheet import (
     Block,
@@ -46,7 +48,11 @@ def model_sheet(report: ModelReport, detail: bool) -> Sheet:
     """One model: the summary, then its parts."""
     shape = f"{report.n_layers} layers, d_model {report.d_model:,}, vocabulary {report.vocab:,}"
     blocks: list[Block] = [Title(report.name, shape), summary(report), parts_table(report), Prose(report.advice)]
-    return Sheet((*blocks, Verbatim(report.program)) if detail else tuple(blocks))
+    blocks += [Verbatim(report.program)] if detail else []
+    asked = report.asked
+    if asked is not None and isinstance(asked.model, str) and not (asked.assume or asked.family):
+        blocks.append(Command(f"dscale estimate {shlex.quote(asked.model)}", "Next, what it takes to train and serve:"))
+    return Sheet(tuple(blocks))
 
 
 def summary(report: ModelReport) -> Facts:
@@ -87,7 +93,7 @@ def parts_table(report: ModelReport) -> Table:
         share = size / report.parameters
         rows.append((part, size, f"{share:.1%}", share, amount(flops.get(part, 0.0), "FLOP")))
     if flops.get("scores"):
-        rows.append(("scores", 0, "", 0.0, amount(flops["scores"], "FLOP")))
+        rows.append(("attention (QK, PV)", 0, "", 0.0, amount(flops["scores"], "FLOP")))
     columns = [
         "part", Column("parameters", right=True), Column("share", right=True), Column("", bar=True, keep=2),
         Column("forward/token", right=True),

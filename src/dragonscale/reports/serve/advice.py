@@ -50,7 +50,8 @@ def advice(
     over = (
         f" ({render(config.decode_s, 's')} a step against {render(report.roofline_s or 0.0, 's')} at datasheet rates)"
     )
-    bound = f"{LATENCY}{over}" if config.bound_by == "latency" else config.bound_by
+    words = {"latency": f"{LATENCY}{over}", "cache reads": "decode attention (KV reads)"}
+    bound = words.get(config.bound_by, config.bound_by)
     text = f"Decoding is bound by {bound}: {remedies[config.bound_by]}."
     return f"{text} {_next_batch(asked, config, configs)}".rstrip()
 

@@ -2,12 +2,16 @@
 
 from dragonscale.listener import Listener
 from dragonscale.questions.sweep import SweepQuestion
+from dragonscale.reports.sweep.charts import check_columns
+from dragonscale.reports.sweep.grid import read_grid
 from dragonscale.reports.sweep.records import SweepReport
 from dragonscale.reports.sweep.report import sweep
 
 
 def ask(question: SweepQuestion, listener: Listener) -> SweepReport:
     """Answer every entry of a grid; Ctrl-C leaves what was answered until then."""
+    if question.columns:
+        check_columns(question.columns, read_grid(question.grid))
     listener.wait("Sweeping; Ctrl-C stops it, and what is answered by then stays in --out.")
     report = sweep(
         question.grid, question.out, question.jobs, question.ray, question.retry, question.cache, listener.step

@@ -1,12 +1,14 @@
 """The chart of `dscale sweep`: one number of the answers against one parameter as lines, or against two as a heat map."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from dragonscale.charts import Bar, Chart, Series, bars, heat_map, line_chart
 from dragonscale.charts.axes import Axis, log_axis, zero_axis
 from dragonscale.errors import unknown
 from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
-from dragonscale.reports.sweep.records import SweepReport
+from dragonscale.reports.sweep.records import Entry, SweepReport
+from dragonscale.reports.sweep.table import ANSWERED
 
 KINDS = ("auto", "lines", "heat", "bars")
 Row = dict[str, Any]
@@ -29,7 +31,7 @@ def draw(kind: str, asked: str, report: SweepReport) -> Chart:
 def sweep_chart(rows: list[Row], asked: str, kind: str, title: str) -> Chart:
     """Any numeric column against one or two parameters of flat rows."""
     known = [row for row in rows if not row.get("failed")]
-    words = asked.replace(",", " ").split()
+    words = column_names(asked)
     value = _value(known, words[:1])
     axes = words[1:3] or _varying(known, value)[:2]
     for name in axes:
@@ -43,6 +45,25 @@ def sweep_chart(rows: list[Row], asked: str, kind: str, title: str) -> Chart:
     if kind == "bars" or not numeric:
         return _bars(known, value, axes, title)
     return _lines(known, value, axes, title)
+
+
+def column_names(asked: str) -> list[str]:
+    """The columns of `--columns`, by the names that rows have: what a grid calls `on` is their slice.
+
+    >>> column_names("mfu,batch,on")
+    ['mfu', 'batch', 'slice']
+    """
+    return ["slice" if word == "on" else word for word in asked.replace(",", " ").split()]
+
+
+def check_columns(asked: str, entries: Sequence[Entry]) -> None:
+    """Refuse columns that no answer to these entries has, before any of them is asked."""
+    known = {"command", "answer_s"}
+    for entry in entries:
+        known |= {"slice" if name == "on" else name for name in entry.asks} | set(ANSWERED[entry.command])
+    for name in column_names(asked):
+        if name not in known:
+            raise unknown("column of the sweep called", name, known)
 
 
 def _value(rows: list[Row], given: list[str]) -> str:

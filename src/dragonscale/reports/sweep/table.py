@@ -21,6 +21,12 @@ _SERVE = (
     "slice", "plan", "batch", "chips", "meets_slo", "ttft_s", "tpot_s", "output_tokens_per_s_per_chip",
     "cost_usd_per_mtok", "hbm_bytes", "bound_by",
 )  # fmt: skip
+ANSWERED: dict[str, tuple[str, ...]] = {
+    "train": ("slice", "plan", *_TRAIN),
+    "serve": _SERVE,
+    "verify": VerifyRow.__struct_fields__,
+}
+"""The columns that each command's answers have, beside what was asked."""
 SHORT: dict[str, tuple[str, ...]] = {
     "verify": (
         "program", "model", "slice", "plan", "batch", "seq", "mode", "arguments_error", "peak_error", "flops_error",
