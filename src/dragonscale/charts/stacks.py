@@ -80,11 +80,13 @@ def stacked_bars(
     y = Axis("", "number", height, 0)
     content = layered(_layers(known, x, y, step, limit, width, dimension), width, height)
     if len(known) > 1:
-        table = legend_line(_parts(known), width, hides)
+        table = legend_line(_parts(known), width, hides, limit > 0)
     elif axis:
         table = legend_table(known, dimension, width)
     else:
-        table = legend_line([replace(part, name=_told(part, dimension)) for part in known[0].parts], width)
+        table = legend_line(
+            [replace(part, name=_told(part, dimension)) for part in known[0].parts], width, hides, limit > 0
+        )
     return framed(title, {"vconcat": [content, table], "spacing": 18, "resolve": APART}, subtitle)
 
 
@@ -238,12 +240,14 @@ def legend_table(stacks: Sequence[Stack], dimension: str, width: float) -> dict[
     return layered(layers, width, lines * ROW + head)
 
 
-def legend_line(parts: Sequence[Part], width: float, hides: bool = False) -> dict[str, Any]:
+def legend_line(parts: Sequence[Part], width: float, hides: bool = False, limited: bool = False) -> dict[str, Any]:
     """Names beside their colours, in lines from left to right."""
     names = distinct([part.name for part in parts], 60)
     entries = [(name, part.role, 1.0) for name, part in zip(names, parts, strict=True)]
     if hides:
-        entries.append(("thin and lighter: hidden behind the bar", "overhead", 0.42))
+        entries.append(("thin and lighter: hidden (overlapped)", "overhead", 0.42))
+    if limited:
+        entries.append(("HBM limit", "limit", 1.0))
     swatches: list[Row] = []
     texts: list[Row] = []
     x0, line = 0.0, 0

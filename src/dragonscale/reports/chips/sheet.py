@@ -1,11 +1,15 @@
 """`dscale chips` laid out: all chips, one with its sources, a slice, or the places of a tiled array's elements."""
 
+import shlex
 from typing import Any
 
 from dragonscale.reports.chips.layout import LayoutReport
 from dragonscale.reports.chips.report import ChipReport, ChipsReport
 from dragonscale.reports.chips.slices import SliceReport
-from dragonscale.sheets.sheet import Block, Column, Prose, Sheet, Table, Title, amount, facts, records, table
+from dragonscale.sheets.sheet import Block, Column, Command, Prose, Sheet, Table, Title, amount, facts, records, table
+
+MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
+"""A matmul of a large model's MLP, for any batch."""
 
 
 def chips_sheet(report: ChipsReport) -> Sheet:
@@ -55,7 +59,10 @@ def chip_sheet(report: ChipReport) -> Sheet:
     )
     blocks.append(facts(*((key, text) for key, text in report.sources.items())))
     critical = f"{report.critical_intensity_flops_per_byte:.0f}"
-    return Sheet((*blocks, Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key")))
+    blocks.append(Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key"))
+    given = getattr(report.asked, "name", None)
+    named = shlex.quote(given) if isinstance(given, str) and given else report.name
+    return Sheet((*blocks, Command(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:")))
 
 
 def slice_sheet(report: SliceReport) -> Sheet:
