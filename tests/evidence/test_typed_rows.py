@@ -23,7 +23,9 @@ from .measured import DATA, by_id, rows_of, write_rows
 MODULES = {"training": training, "inference": inference, "serving": serving, "collectives": collectives}
 
 
-@pytest.mark.parametrize("kind", MODULES)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "serving")) for kind in MODULES]
+)
 def test_the_same_predictions_from_explicit_columns(kind, tmp_path):
     text, left = convert(kind, [DATA / f"{kind}.csv"])
     columns = next(csv.reader(io.StringIO(text)))

@@ -20,12 +20,11 @@ FEW = {
     "llama": (
         "fsdp=2,tensor=2,context=2,microbatch=2,remat=matmuls",
         "data=2,zero=1,remat=block",
-        "tensor=4,remat=block",
     )
 }
 MANY = {
     "llama": (
-        "data=8", "fsdp=8", "tensor=2", "tensor=4,sequence=false", "context=4", "context=4,ring=true", "tensor=2,context=2,ring=true,fsdp=2", "tensor=8", "data=2,fsdp=2,tensor=2", "fsdp=4,context=2",
+        "tensor=4,remat=block", "data=8", "fsdp=8", "tensor=2", "tensor=4,sequence=false", "context=4", "context=4,ring=true", "tensor=2,context=2,ring=true,fsdp=2", "tensor=8", "data=2,fsdp=2,tensor=2", "fsdp=4,context=2",
         "pipe=2,microbatch=2", "pipe=2,data=2,fsdp=2,schedule=gpipe", "pipe=2,fsdp=2,tensor=2,remat=block",
         "pipe=2,context=2,tensor=2,remat=selective",
         "fsdp=8,zero=1", "fsdp=4,zero=2,data=2", "fsdp=2,zero=0", "microbatch=1", "microbatch=2,remat=selective",

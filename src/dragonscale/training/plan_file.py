@@ -81,6 +81,8 @@ def load_training_file(path: str | Path) -> TrainingFile:
             "what `dscale train … --save FILE` writes."
         )
     if settings is None:
+        tables = {name: value for name, value in table.items() if isinstance(value, dict)}
+        _check_names(tables, ENTRIES, f"entry of the plan file {shown} called")
         settings = {name: value for name, value in table.items() if name not in ENTRIES}
     else:
         _check_names(table, ENTRIES, f"entry of the plan file {shown} called")

@@ -2,6 +2,8 @@
 
 import shlex
 
+from dragonscale.questions.flag import written
+from dragonscale.reports.given import unnamed
 from dragonscale.reports.models.records import ModelReport, ModelsReport
 from dragonscale.sheets.sheet import (
     Block,
@@ -50,8 +52,9 @@ def model_sheet(report: ModelReport, detail: bool) -> Sheet:
     blocks: list[Block] = [Title(report.name, shape), summary(report), parts_table(report), Prose(report.advice)]
     blocks += [Verbatim(report.program)] if detail else []
     asked = report.asked
-    if asked is not None and isinstance(asked.model, str) and not (asked.assume or asked.family):
-        blocks.append(Command(f"dscale estimate {shlex.quote(asked.model)}", "Next, what it takes to train and serve:"))
+    if asked is not None and not unnamed(asked.model) and not (asked.assume or asked.family):
+        name = shlex.quote(written(asked.model))
+        blocks.append(Command(f"dscale estimate {name}", "Next, what it takes to train and serve:"))
     return Sheet(tuple(blocks))
 
 
