@@ -48,7 +48,14 @@ def test_python_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> 
 SCRIPTS = [path for path in sorted((ROOT / "examples").glob("*.py")) if "__main__" in path.read_text()]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+LONG = ("train_tiny.py",)
+"""Scripts that really train, for most of a minute; `tests/runtime` runs the same trainer in less."""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(one, marks=[pytest.mark.slow] * (one.name in LONG), id=one.name) for one in SCRIPTS],
+)
 def test_examples_run(script: Path, tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr[-2000:]
