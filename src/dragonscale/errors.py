@@ -9,6 +9,9 @@ hold no model) is answered by `Infeasible`. Programming mistakes are plain asser
 import difflib
 from collections.abc import Iterable
 
+WRONG_INPUT, INFEASIBLE, MISSED = 2, 3, 4
+"""Exit codes beside 0: what was asked cannot be read, cannot be done, or misses its target."""
+
 
 def printable(text: str, keep: str = "") -> str:
     """Text whose control characters are shown as escapes, except those in `keep`: a name from a

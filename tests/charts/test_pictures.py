@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from dragonscale.charts import (
+    AxisMove,
     Bar,
     Chart,
+    LineSeries,
     Mark,
     MeshAxis,
-    Move,
-    Op,
-    Part,
+    PartStack,
     Roof,
-    Rule,
-    Series,
-    Stack,
+    RoofPoint,
+    RuleLine,
+    StackPart,
     bars,
     heat_map,
     line_chart,
@@ -40,28 +40,36 @@ from dragonscale.errors import InputError
 
 HOSTILE = "</script><b>\x1b[2J & \"quoted\" 'name'"
 TERMS = (
-    Part("mlp matmuls", 3.6, "compute"),
-    Part("attention matmuls", 0.7, "compute:1"),
-    Part("more matmuls", 0.5, "compute:1"),
-    Part("elementwise", 0.5, "hbm"),
-    Part("tensor collectives", 0.4, "tensor", 0.1),
-    Part("fsdp collectives", 0.3, "fsdp", 2.3),
-    Part("host", 0.01, "overhead"),
-    Part("optimizer", 0.001, "hbm:2"),
+    StackPart("mlp matmuls", 3.6, "compute"),
+    StackPart("attention matmuls", 0.7, "compute:1"),
+    StackPart("more matmuls", 0.5, "compute:1"),
+    StackPart("elementwise", 0.5, "hbm"),
+    StackPart("tensor collectives", 0.4, "tensor", 0.1),
+    StackPart("fsdp collectives", 0.3, "fsdp", 2.3),
+    StackPart("host", 0.01, "overhead"),
+    StackPart("optimizer", 0.001, "hbm:2"),
 )
-PLANS = [Stack("fsdp256 tp2", TERMS, "6 s"), Stack("fsdp512", TERMS[:4], "5.3 s"), Stack("fsdp512", TERMS[2:], "")]
-HELD = (Part("weights", 2e9, "weights"), Part("activations", 5e10, "activations"), Part("unused", 1e10, "free"))
+PLANS = [
+    PartStack("fsdp256 tp2", TERMS, "6 s"),
+    PartStack("fsdp512", TERMS[:4], "5.3 s"),
+    PartStack("fsdp512", TERMS[2:], ""),
+]
+HELD = (
+    StackPart("weights", 2e9, "weights"),
+    StackPart("activations", 5e10, "activations"),
+    StackPart("unused", 1e10, "free"),
+)
 LINES = [
-    Series(name, tuple((x, x * slope) for x in (1.0, 10.0, 100.0)), dots=True)
+    LineSeries(name, tuple((x, x * slope) for x in (1.0, 10.0, 100.0)), dots=True)
     for name, slope in (("a", 1), ("b", 1.02), ("c", 9))
 ]
 AXES = (log_axis("chips", "degree", [1, 100]), log_axis("time", "s", [1, 900]))
 MESH = [
-    MeshAxis("data", 16, "data", "the batch", (Move("all-reduce gradients", 3e9, 0.4, 0.1),)),
-    MeshAxis("tensor", 8, "tensor", "heads", (Move("all-gather activations", 5e9, 0.2, 0.0),)),
+    MeshAxis("data", 16, "data", "the batch", (AxisMove("all-reduce gradients", 3e9, 0.4, 0.1),)),
+    MeshAxis("tensor", 8, "tensor", "heads", (AxisMove("all-gather activations", 5e9, 0.2, 0.0),)),
     MeshAxis("pipe", 1, "pipe"),
 ]
-OPS = [Op(f"a long name of matmul {n}", 300 + n, 5e14 + n * 1e12) for n in range(12)]
+OPS = [RoofPoint(f"a long name of matmul {n}", 300 + n, 5e14 + n * 1e12) for n in range(12)]
 GRID = [
     (c, b, None if (c, b) == ("64", "1M") else float(n))
     for n, (b, c) in enumerate(itertools.product(("1M", "2M"), ("64", "128")))
@@ -70,10 +78,10 @@ CHARTS = {
     "time of one": time_bars(PLANS[:1], "title"),
     "time of several": time_bars(PLANS, "title", "subtitle"),
     "time in lines": time_bars(PLANS[:1], "", axis=""),
-    "memory": memory_bars([Stack("a plan", HELD, "62 GB of 85 GB")], 85e9, "title"),
+    "memory": memory_bars([PartStack("a plan", HELD, "62 GB of 85 GB")], 85e9, "title"),
     "bars": bars([Bar("mlp", 3e9, remark="60%"), Bar("attention", 2e9)], "title", dimension="count"),
     "pairs": bars([Bar(n, v, group=g) for n in "xy" for g, v in (("planned", 1.0), ("compiled", 1.1))], "title"),
-    "lines": line_chart(LINES, *AXES, "title", "", [Rule(20, "a target"), Rule(21, "another")], [Mark(10, 90, "here")]),
+    "lines": line_chart(LINES, *AXES, "title", "", [RuleLine(20, "a target"), RuleLine(21, "another")], [Mark(10, 90, "here")]),
     "heat map": heat_map(GRID, "chips", "batch", "MFU", "share", "title"),
     "roofline": roofline_chart([Roof("HBM", 1e15, 3e12)], OPS[:3], "title"),
     "crowded roofline": roofline_chart([Roof("HBM", 1e15, 3e12)], OPS, "title"),
@@ -126,7 +134,7 @@ def test_equal_names_stay_apart_and_long_ones_whole() -> None:
     assert "fsdp512" in shown
     assert "fsdp512 (2)" in shown
     long = "pp16 dp4 fsdp64 tp8 cp2 ep8 mb2 v4 z1 selective interleaved ulysses fp8 layout=uneven"
-    assert long in texts(svg(time_bars([Stack(long, TERMS)], "title")))
+    assert long in texts(svg(time_bars([PartStack(long, TERMS)], "title")))
 
 
 def test_a_bar_is_as_long_as_its_exposed_parts() -> None:

@@ -8,7 +8,7 @@ from dragonscale.closed_forms.networks import egress_from_bisection, ports_used,
 from dragonscale.collectives import Switches, collective_time
 from dragonscale.errors import InputError
 from dragonscale.hardware.catalogue import load_chip
-from dragonscale.hardware.fat_tree import Switch, fat_tree, load_switch, node_tier
+from dragonscale.hardware.fat_tree import TreeSwitch, fat_tree, load_switch, node_tier
 
 H100 = load_chip("h100")
 NDR = load_switch("ndr")
@@ -34,7 +34,7 @@ def test_nvswitches_never_bind(chip: str, switch: str) -> None:
     chip=st.sampled_from(["a100", "h100", "b200", "gb200"]),
 )
 def test_every_tree_has_full_bisection_within_its_ports(half: int, nodes: int, chip: str) -> None:
-    switch = Switch("any", "any switch", 2 * half, 50e9)
+    switch = TreeSwitch("any", "any switch", 2 * half, 50e9)
     try:
         tree = fat_tree(load_chip(chip), switch, nodes * load_chip(chip).network.levels[0].degree)
     except InputError as error:
@@ -65,7 +65,7 @@ def test_the_tree_is_the_network_of_the_catalogue() -> None:
 
 def test_what_cannot_be_built() -> None:
     with pytest.raises(InputError, match="even number of ports"):
-        fat_tree(H100, Switch("odd", "an odd switch", 7, 50e9), 64)
+        fat_tree(H100, TreeSwitch("odd", "an odd switch", 7, 50e9), 64)
     with pytest.raises(InputError, match="wired as a torus"):
         fat_tree(load_chip("v5p"), NDR, 64)
     with pytest.raises(InputError, match="There is no switch 'ndx'"):

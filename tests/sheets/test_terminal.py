@@ -6,12 +6,12 @@ import pytest
 
 from dragonscale.sheets.html import html_of
 from dragonscale.sheets.sheet import (
+    BarPart,
     Column,
-    Command,
-    Part,
+    NextStep,
     Prose,
     Sheet,
-    Stack,
+    StackedBar,
     Title,
     facts,
     folded,
@@ -28,8 +28,8 @@ SHEET = Sheet(
     (
         Title("llama3-70b on h100:512", "4,194,304 tokens a step " * 6),
         facts(("plan", LONG, "key"), ("bound by", "compute; see `dscale explain train`")),
-        Stack("time", tuple(Part(f"part {n}", 1.0, "1s", "+2s overlapped") for n in range(4)), 4.0, "4s"),
-        Stack("memory", (Part("weights", 60.0, "60GB"),), 80.0, "60 of 80GB", "line", "warn"),
+        StackedBar("time", tuple(BarPart(f"part {n}", 1.0, "1s", "+2s overlapped") for n in range(4)), 4.0, "4s"),
+        StackedBar("memory", (BarPart("weights", 60.0, "60GB"),), 80.0, "60 of 80GB", "line", "warn"),
         table(COLUMNS, ROWS, "plans", "by: r `dscale run` takes it"),
         Prose("A sentence that is long enough to need several lines on a narrow terminal. " * 3),
     )
@@ -64,7 +64,7 @@ def test_a_column_that_matters_less_goes_first() -> None:
 
 
 def test_a_bar_has_the_length_of_its_parts_and_passes_its_limit() -> None:
-    over = Stack("memory", (Part("a", 60.0, "60GB"), Part("b", 60.0, "60GB")), 80.0, "120 of 80GB")
+    over = StackedBar("memory", (BarPart("a", 60.0, "60GB"), BarPart("b", 60.0, "60GB")), 80.0, "120 of 80GB")
     bar = text_of(Sheet((over,)), 80).split("|")[1]
     assert bar.count("█") == bar.count("▓") == len(bar) // 2
 
@@ -75,10 +75,10 @@ def test_nothing_steers_the_terminal_and_nothing_breaks_out_of_html() -> None:
         (
             Title(hostile, hostile),
             facts((hostile, hostile)),
-            Stack(hostile, (Part(hostile, 1.0, hostile),), 1.0, hostile),
+            StackedBar(hostile, (BarPart(hostile, 1.0, hostile),), 1.0, hostile),
             table([hostile], [[hostile]], hostile, hostile),
             Prose(hostile),
-            Command(hostile, hostile),
+            NextStep(hostile, hostile),
         )
     )
     assert "\x1b" not in text_of(sheet, 80)
@@ -87,7 +87,7 @@ def test_nothing_steers_the_terminal_and_nothing_breaks_out_of_html() -> None:
 
 
 def test_folding_keeps_the_sum() -> None:
-    parts = [Part(str(n), float(n), f"{n}s") for n in range(1, 15)]
+    parts = [BarPart(str(n), float(n), f"{n}s") for n in range(1, 15)]
     kept = folded(parts, "s", 8)
     assert len(kept) == 8
     assert sum(part.value for part in kept) == sum(part.value for part in parts)

@@ -18,15 +18,34 @@ Reports build the rows (`draw(kind, asked, report)` beside each of them) and cho
 from dragonscale.charts.bars import Bar, bars
 from dragonscale.charts.chart import Chart, together
 from dragonscale.charts.heat import heat_map
-from dragonscale.charts.lines import Mark, Rule, Series, line_chart
-from dragonscale.charts.mesh import MeshAxis, Move, mesh_chart
-from dragonscale.charts.roofs import Op, Roof, roofline_chart
+from dragonscale.charts.lines import LineSeries, Mark, RuleLine, line_chart
+from dragonscale.charts.mesh import AxisMove, MeshAxis, mesh_chart
+from dragonscale.charts.roofs import Roof, RoofPoint, roofline_chart
 from dragonscale.charts.save import check_chart, save_chart
 from dragonscale.charts.scatter import predicted_against_measured
-from dragonscale.charts.stacks import Part, Stack, memory_bars, time_bars
+from dragonscale.charts.stacks import PartStack, StackPart, memory_bars, time_bars
 
 __all__ = [
-    "Bar", "Chart", "Mark", "MeshAxis", "Move", "Op", "Part", "Roof", "Rule", "Series", "Stack", "bars", "check_chart",
-    "heat_map", "line_chart", "memory_bars", "mesh_chart", "predicted_against_measured", "roofline_chart", "save_chart",
-    "time_bars", "together",
+    "AxisMove",
+    "Bar",
+    "Chart",
+    "LineSeries",
+    "Mark",
+    "MeshAxis",
+    "PartStack",
+    "Roof",
+    "RoofPoint",
+    "RuleLine",
+    "StackPart",
+    "bars",
+    "check_chart",
+    "heat_map",
+    "line_chart",
+    "memory_bars",
+    "mesh_chart",
+    "predicted_against_measured",
+    "roofline_chart",
+    "save_chart",
+    "time_bars",
+    "together",
 ]  # fmt: skip

@@ -98,7 +98,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Layer:
+class ChartLayer:
     """Marks over rows. A row's `paint` is a colour by meaning, such as `compute:1`; all layers share one scale of them."""
 
     mark: dict[str, Any]
@@ -106,7 +106,7 @@ class Layer:
     encoding: dict[str, Any]
 
 
-def layered(layers: Sequence[Layer], width: float, height: float) -> dict[str, Any]:
+def layered(layers: Sequence[ChartLayer], width: float, height: float) -> dict[str, Any]:
     """A view of layers, first drawn first."""
     paints = sorted({row["paint"] for layer in layers for row in layer.rows if "paint" in row})
     scale = {"domain": paints, "range": [f"@{paint}" for paint in paints]}
@@ -120,9 +120,9 @@ def layered(layers: Sequence[Layer], width: float, height: float) -> dict[str, A
     return {"width": width, "height": height, "layer": drawn}
 
 
-def labels(rows: Sequence[Row], x: Axis, y: Axis, **mark: Any) -> Layer:
+def labels(rows: Sequence[Row], x: Axis, y: Axis, **mark: Any) -> ChartLayer:
     """Text at `x`, `y` of each row."""
-    return Layer(
+    return ChartLayer(
         {"type": "text", "baseline": "middle", "align": "left"} | mark,
         rows,
         along(x, "x") | upward(y, "y") | {"text": {"field": "text"}},

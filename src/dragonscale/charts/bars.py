@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragonscale.charts.amounts import amount
-from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, upward, zero_axis
+from dragonscale.charts.axes import APART, Axis, ChartLayer, Row, along, labels, layered, upward, zero_axis
 from dragonscale.charts.chart import WIDTH, Chart, framed
-from dragonscale.charts.stacks import Part, legend_line
+from dragonscale.charts.stacks import StackPart, legend_line
 from dragonscale.charts.text import distinct, text_width
 from dragonscale.charts.theme import LABEL, SERIES
 
@@ -55,13 +55,13 @@ def bars(
     y = Axis("", "number", height, 0)
     tooltip = {"tooltip": [{"field": "name"}, {"field": "amount"}]}
     view = layered([
-        Layer({"type": "rect", "cornerRadius": 2}, drawn, along(x, "from", "to") | upward(y, "top", "bottom") | tooltip),
+        ChartLayer({"type": "rect", "cornerRadius": 2}, drawn, along(x, "from", "to") | upward(y, "top", "bottom") | tooltip),
         labels(heads, x, y, align="right", dx=-10, color="@ink"),
         labels(texts, x, y, dx=8, color="@ink"),
     ], inside, height)  # fmt: skip
     if len(groups) < 2:
         return framed(title, view, subtitle)
-    parts = [Part(group, 0.0, SERIES[number % len(SERIES)]) for number, group in enumerate(groups)]
+    parts = [StackPart(group, 0.0, SERIES[number % len(SERIES)]) for number, group in enumerate(groups)]
     return framed(title, {"vconcat": [legend_line(parts, inside), view], "spacing": 12, "resolve": APART}, subtitle)
 
 

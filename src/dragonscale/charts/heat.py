@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonscale.charts.amounts import amount
-from dragonscale.charts.axes import Layer, layered
+from dragonscale.charts.axes import ChartLayer, layered
 from dragonscale.charts.chart import Chart, framed
 from dragonscale.charts.text import distinct, text_width
 from dragonscale.charts.theme import LABEL
@@ -54,10 +54,10 @@ def heat_map(
     rect = {"type": "rect", "stroke": "@background", "strokeWidth": 2}
     text = {"type": "text", "fontSize": LABEL}
     layers = [
-        Layer(rect, answered, place | {"color": colour}),
-        Layer(rect | {"color": "@free"}, missing, place),
-        Layer(text, answered, place | {"text": {"field": "text"}, "color": dark}),
-        Layer(text | {"color": "@muted"}, missing, place | {"text": {"field": "text"}}),
+        ChartLayer(rect, answered, place | {"color": colour}),
+        ChartLayer(rect | {"color": "@free"}, missing, place),
+        ChartLayer(text, answered, place | {"text": {"field": "text"}, "color": dark}),
+        ChartLayer(text | {"color": "@muted"}, missing, place | {"text": {"field": "text"}}),
     ]
     view = layered(layers, 0, 0) | {"width": {"step": round(min(wide, 150))}, "height": {"step": CELL[1]}}
     return framed(title, view, subtitle or what)

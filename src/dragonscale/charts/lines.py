@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, pixels, upward
+from dragonscale.charts.axes import APART, Axis, ChartLayer, Row, along, labels, layered, pixels, upward
 from dragonscale.charts.chart import HEIGHT, Chart, framed
 from dragonscale.charts.placing import Box, Segment, place_labels, spread
-from dragonscale.charts.stacks import Part, legend_line
+from dragonscale.charts.stacks import StackPart, legend_line
 from dragonscale.charts.text import distinct, text_width
 from dragonscale.charts.theme import LABEL, SERIES, SMALL
 
@@ -24,7 +24,7 @@ BADGE = 10.0
 
 
 @dataclass(frozen=True)
-class Series:
+class LineSeries:
     """A line through points; `role` is a colour by meaning where it has one."""
 
     name: str
@@ -36,7 +36,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RuleLine:
     """A value of one axis that matters, with what it is."""
 
     value: float
@@ -85,7 +85,7 @@ def _back(axis: Axis, share: float) -> float:
 
 
 def line_chart(
-    series: Sequence[Series], x: Axis, y: Axis, title: str, subtitle: str = "", rules: Sequence[Rule] = (),
+    series: Sequence[LineSeries], x: Axis, y: Axis, title: str, subtitle: str = "", rules: Sequence[RuleLine] = (),
     marks: Sequence[Mark] = (), width: float = INSIDE, height: float = HEIGHT,
     numbered: Sequence[tuple[float, float, str]] = (),
 ) -> Chart:  # fmt: skip
@@ -100,9 +100,9 @@ def line_chart(
 
 
 def line_view(
-    series: Sequence[Series], here: Picture, rules: Sequence[Rule] = (), marks: Sequence[Mark] = (),
+    series: Sequence[LineSeries], here: Picture, rules: Sequence[RuleLine] = (), marks: Sequence[Mark] = (),
     numbered: Sequence[tuple[float, float, str]] = (),
-) -> tuple[dict[str, Any], list[Part]]:  # fmt: skip
+) -> tuple[dict[str, Any], list[StackPart]]:  # fmt: skip
     """The layers of a line chart, and the lines that found no room for their names."""
     names = distinct([one.name for one in series], 60)
     paints = [one.role or SERIES[number % len(SERIES)] for number, one in enumerate(series)]
@@ -119,17 +119,17 @@ def line_view(
         dashes = {"strokeDash": [7, 5]} if one.dashed else {}
         steps = {"interpolate": "step-after"} if one.steps else {}
         drawn = {"type": "line", "strokeWidth": STROKE, "clip": True, "strokeJoin": "round"} | dashes | steps
-        layers.append(Layer(drawn, rows, place | {"tooltip": [{"field": "line"}, {"field": "x"}, {"field": "y"}]}))
+        layers.append(ChartLayer(drawn, rows, place | {"tooltip": [{"field": "line"}, {"field": "x"}, {"field": "y"}]}))
         if one.dots:
             dot = {"type": "circle", "size": 62, "opacity": 1, "stroke": "@background", "strokeWidth": 1.2}
-            layers.append(Layer(dot, rows, place))
+            layers.append(ChartLayer(dot, rows, place))
     layers += [*ends, *beside, *marked, *_numbers(numbered, here, segments)]
     return layered(layers, here.width, here.height), missing
 
 
-def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segments: list[Segment]) -> list[Layer]:
+def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segments: list[Segment]) -> list[ChartLayer]:
     """Numbers in circles at their points; where one would cover another it stands beside its point, with a line to it."""
-    layers: list[Layer] = []
+    layers: list[ChartLayer] = []
     taken: list[Box] = []
     for number, (x, y, name) in enumerate(numbered, 1):
         at = here.at(x, y)
@@ -141,7 +141,7 @@ def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segmen
                 box = (spot.x, spot.y - BADGE, spot.x + 2 * BADGE, spot.y + BADGE)
         taken.append(box)
         x1, y1 = here.value((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
-        lead = Layer(
+        lead = ChartLayer(
             {"type": "rule", "color": "@ink", "strokeWidth": 1.5},
             [{"x": x, "y": y, "x1": x1, "y1": y1}],
             along(here.x, "x", "x1") | upward(here.y, "y", "y1"),
@@ -156,7 +156,7 @@ def _numbers(numbered: Sequence[tuple[float, float, str]], here: Picture, segmen
             "strokeWidth": 1.5,
         }
         place = along(here.x, "x") | upward(here.y, "y") | {"tooltip": [{"field": "name"}]}
-        layers += [lead, Layer(dot, rows, place)]
+        layers += [lead, ChartLayer(dot, rows, place)]
         layers.append(labels(rows, here.x, here.y, align="center", color="@background", fontWeight="bold"))
     return layers
 
@@ -173,10 +173,12 @@ def numbered_list(names: Sequence[str], width: float) -> dict[str, Any]:
     ]
     place = along(x, "x") | upward(y, "y") | {"text": {"field": "name"}}
     text = {"type": "text", "align": "left", "baseline": "middle", "dx": 24, "color": "@ink"}
-    return layered([labels(rows, x, y, fontWeight="bold", color="@ink"), Layer(text, rows, place)], width, lines * 24)
+    return layered(
+        [labels(rows, x, y, fontWeight="bold", color="@ink"), ChartLayer(text, rows, place)], width, lines * 24
+    )
 
 
-def _segments(one: Series, here: Picture) -> list[Segment]:
+def _segments(one: LineSeries, here: Picture) -> list[Segment]:
     points = [here.at(x, y) for x, y in one.points if here.inside(x, y)]
     found: list[Segment] = []
     for a, b in itertools.pairwise(points):
@@ -184,7 +186,7 @@ def _segments(one: Series, here: Picture) -> list[Segment]:
     return found
 
 
-def _rule_segment(rule: Rule, here: Picture) -> Segment:
+def _rule_segment(rule: RuleLine, here: Picture) -> Segment:
     if rule.across:
         _, top = here.at(here.x.low, rule.value)
         return 0.0, top, here.width, top
@@ -192,10 +194,10 @@ def _rule_segment(rule: Rule, here: Picture) -> Segment:
     return left, 0.0, left, here.height
 
 
-def _rules(rules: Sequence[Rule], here: Picture) -> tuple[list[Layer], list[Box]]:
+def _rules(rules: Sequence[RuleLine], here: Picture) -> tuple[list[ChartLayer], list[Box]]:
     """Rules with their names, which go into rows above the picture so that none covers another."""
     title = (0.0, -24.0, text_width(here.y.title, LABEL) + 12, -6.0)
-    layers: list[Layer] = []
+    layers: list[ChartLayer] = []
     taken: list[Box] = []
     # From right to left, each name to the right of its rule: no rule then crosses the name of another.
     for rule in sorted(rules, key=lambda rule: -rule.value):
@@ -204,7 +206,7 @@ def _rules(rules: Sequence[Rule], here: Picture) -> tuple[list[Layer], list[Box]
         if rule.across:
             _, top = here.at(here.x.low, rule.value)
             box = (here.width - wide, top - 18, here.width, top - 2)
-            layers.append(Layer(mark, [{"y": rule.value}], upward(here.y, "y")))
+            layers.append(ChartLayer(mark, [{"y": rule.value}], upward(here.y, "y")))
         else:
             left, _ = here.at(rule.value, here.y.low)
             top = -24.0
@@ -213,7 +215,7 @@ def _rules(rules: Sequence[Rule], here: Picture) -> tuple[list[Layer], list[Box]
             box = (left + 5, top, left + wide, top + 16)
             _, end = here.value(0, top + 3)
             rows = [{"x": rule.value, "y": here.y.low, "top": end}]
-            layers.append(Layer(mark, rows, along(here.x, "x") | upward(here.y, "y", "top")))
+            layers.append(ChartLayer(mark, rows, along(here.x, "x") | upward(here.y, "y", "top")))
         taken.append(box)
         x, y = here.value(box[0], (box[1] + box[3]) / 2)
         layers.append(
@@ -228,7 +230,7 @@ def _touches(one: Box, other: Box) -> bool:
 
 def _marks(
     marks: Sequence[Mark], here: Picture, segments: list[Segment], taken: list[Box]
-) -> tuple[list[Layer], list[Box]]:
+) -> tuple[list[ChartLayer], list[Box]]:
     """Named points, with their names where there is room."""
     if not marks:
         return [], []
@@ -252,21 +254,21 @@ def _marks(
     dots = [{"x": mark.x, "y": mark.y, "name": mark.name, "paint": mark.role} for mark in marks if mark.dot]
     dot = {"type": "circle", "size": 110, "opacity": 1, "stroke": "@background", "strokeWidth": 1.5}
     place = along(here.x, "x") | upward(here.y, "y")
-    lead = Layer(
+    lead = ChartLayer(
         {"type": "rule", "color": "@muted", "strokeWidth": 1},
         leads,
         along(here.x, "x", "x1") | upward(here.y, "y", "y1"),
     )
     return [
         lead,
-        Layer(dot, dots, place | {"tooltip": [{"field": "name"}]}),
+        ChartLayer(dot, dots, place | {"tooltip": [{"field": "name"}]}),
         labels(texts, here.x, here.y, color="@ink"),
     ], boxes
 
 
 def _ends(
-    series: Sequence[Series], names: list[str], paints: list[str], here: Picture
-) -> tuple[list[Layer], set[int], list[Box]]:
+    series: Sequence[LineSeries], names: list[str], paints: list[str], here: Picture
+) -> tuple[list[ChartLayer], set[int], list[Box]]:
     """Names at the right edge of the lines that end there, and the room they take."""
     ending = {
         number: here.at(*one.points[-1])
@@ -288,17 +290,17 @@ def _ends(
         last.append((left + 5, min(top, moved) - 2, column, max(top, moved) + 2))
         last.append((column, moved - 9, column + text_width(names[number], LABEL) + 8, moved + 9))
     place = along(here.x, "x", "x1") | upward(here.y, "y", "y1")
-    lead = Layer({"type": "rule", "strokeWidth": 1.4}, leads, place)
+    lead = ChartLayer({"type": "rule", "strokeWidth": 1.4}, leads, place)
     return [lead, labels(texts, here.x, here.y, color="@ink")], set(ending), last
 
 
 def _beside(
-    series: Sequence[Series], names: list[str], paints: list[str], here: Picture, segments: list[Segment],
+    series: Sequence[LineSeries], names: list[str], paints: list[str], here: Picture, segments: list[Segment],
     taken: list[Box], named: set[int],
-) -> tuple[list[Layer], list[Part]]:  # fmt: skip
+) -> tuple[list[ChartLayer], list[StackPart]]:  # fmt: skip
     """Names beside the lines that end inside, and those that find no room."""
     texts: list[Row] = []
-    missing: list[Part] = []
+    missing: list[StackPart] = []
     boxes = list(taken)
     for number, one in enumerate(series):
         if number in named:
@@ -317,5 +319,5 @@ def _beside(
                 boxes.append((spot.x, spot.y - 8, spot.x + size[0], spot.y + 8))
                 break
         else:
-            missing.append(Part(names[number], 0.0, paints[number]))
+            missing.append(StackPart(names[number], 0.0, paints[number]))
     return [labels(texts, here.x, here.y, color="@ink")] if texts else [], missing

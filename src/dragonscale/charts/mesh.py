@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.charts.amounts import amount
-from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, pixels, upward
+from dragonscale.charts.axes import APART, Axis, ChartLayer, Row, along, labels, layered, pixels, upward
 from dragonscale.charts.chart import WIDTH, Chart, framed
 from dragonscale.charts.text import text_width, wrapped
 from dragonscale.charts.theme import LABEL, SMALL
@@ -29,7 +29,7 @@ Dot = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Move:
+class AxisMove:
     """What goes over an axis in a step: bytes that a chip sends, the time that takes and the part of it that is exposed."""
 
     name: str
@@ -46,11 +46,11 @@ class MeshAxis:
     degree: int
     role: str
     splits: str = ""
-    moves: tuple[Move, ...] = ()
+    moves: tuple[AxisMove, ...] = ()
 
 
 @dataclass(frozen=True)
-class Frame:
+class AxisFrame:
     """A frame or a chip (without an axis) at its place."""
 
     left: float
@@ -76,35 +76,35 @@ def mesh_chart(
     dots = [{"x": left + 5 * n, "y": top} for left, top in more for n in (-1, 0, 1)]
     boxes = [_rect(one) | {"paint": roles[one.axis]} for one in frames if one.axis]
     picture = layered([
-        Layer({"type": "rect", "filled": False, "strokeWidth": 2.5, "cornerRadius": 4}, boxes, place),
-        Layer({"type": "rect", "color": "@muted", "cornerRadius": 2}, [_rect(one) for one in frames if not one.axis], place),
-        Layer({"type": "circle", "size": 9, "color": "@muted", "opacity": 1}, dots, along(x, "x") | upward(y, "y")),
+        ChartLayer({"type": "rect", "filled": False, "strokeWidth": 2.5, "cornerRadius": 4}, boxes, place),
+        ChartLayer({"type": "rect", "color": "@muted", "cornerRadius": 2}, [_rect(one) for one in frames if not one.axis], place),
+        ChartLayer({"type": "circle", "size": 9, "color": "@muted", "opacity": 1}, dots, along(x, "x") | upward(y, "y")),
         labels([{"x": 0.0, "y": tall + LINE, "text": note}], x, y, color="@muted", fontSize=SMALL),
     ], across, high)  # fmt: skip
     table = axis_table(used, width - picture["width"] - 30)
     return framed(title, {"hconcat": [picture, table], "spacing": 30, "resolve": APART}, subtitle)
 
 
-def _enlarged(frames: list[Frame], dots: list[Dot], height: float) -> tuple[list[Frame], list[Dot]]:
+def _enlarged(frames: list[AxisFrame], dots: list[Dot], height: float) -> tuple[list[AxisFrame], list[Dot]]:
     """A small mesh drawn larger, as far as there is room."""
     wide, tall = max(one.right for one in frames), max(one.bottom for one in frames)
     by = max(1.0, min(LARGEST, ROOM[0] / wide, height / tall))
-    larger = [Frame(one.left * by, one.top * by, one.right * by, one.bottom * by, one.axis) for one in frames]
+    larger = [AxisFrame(one.left * by, one.top * by, one.right * by, one.bottom * by, one.axis) for one in frames]
     return larger, [(x * by, y * by) for x, y in dots]
 
 
-def _rect(one: Frame) -> Row:
+def _rect(one: AxisFrame) -> Row:
     return {"from": one.left, "to": one.right, "top": one.top, "bottom": one.bottom}
 
 
-def mesh_frames(axes: Sequence[tuple[str, int]], height: float = ROOM[1]) -> tuple[list[Frame], list[Dot]]:
+def mesh_frames(axes: Sequence[tuple[str, int]], height: float = ROOM[1]) -> tuple[list[AxisFrame], list[Dot]]:
     """Chips and frames at their places, outermost axis first, and where dots stand for what is not drawn.
 
     >>> frames, dots = mesh_frames([("fsdp", 2), ("tensor", 4)])
     >>> sum(not frame.axis for frame in frames), sum(frame.axis == "tensor" for frame in frames), dots
     (8, 2, [])
     """
-    frames = [Frame(0, 0, CHIP, CHIP)]
+    frames = [AxisFrame(0, 0, CHIP, CHIP)]
     dots: list[Dot] = []
     for level, (name, degree) in enumerate(reversed(axes)):
         # Inner groups leave room for some of the outer ones.
@@ -130,8 +130,8 @@ def grid(degree: int, wide: float, tall: float, room: tuple[float, float] = ROOM
 
 
 def _repeated(
-    frames: list[Frame], dots: list[Dot], name: str, degree: int, gap: float, room: tuple[float, float]
-) -> tuple[list[Frame], list[Dot]]:
+    frames: list[AxisFrame], dots: list[Dot], name: str, degree: int, gap: float, room: tuple[float, float]
+) -> tuple[list[AxisFrame], list[Dot]]:
     """One group again and again, with a frame around all."""
     wide, tall = max(one.right for one in frames) + gap, max(one.bottom for one in frames) + gap
     columns, rows, shown = grid(degree, wide, tall, room)
@@ -144,11 +144,11 @@ def _repeated(
         right += 20 * beyond
         across = right - PAD - 9 if beyond else PAD + (columns - 0.5) * wide - gap / 2
         marks.append((across, PAD + (rows - 0.5) * tall - gap / 2))
-    return [Frame(0, 0, right, bottom, name), *found], marks
+    return [AxisFrame(0, 0, right, bottom, name), *found], marks
 
 
-def _moved(one: Frame, dx: float, dy: float) -> Frame:
-    return Frame(one.left + dx, one.top + dy, one.right + dx, one.bottom + dy, one.axis)
+def _moved(one: AxisFrame, dx: float, dy: float) -> AxisFrame:
+    return AxisFrame(one.left + dx, one.top + dy, one.right + dx, one.bottom + dy, one.axis)
 
 
 def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
         at += LINE
     x, y = pixels(width), Axis("", "number", at, 0)
     return layered([
-        Layer({"type": "rect"}, swatches, along(x, "from", "to") | upward(y, "top", "bottom")),
+        ChartLayer({"type": "rect"}, swatches, along(x, "from", "to") | upward(y, "top", "bottom")),
         labels(heads, x, y, fontWeight="bold", fontSize=LABEL + 1, color="@ink"),
         labels(words, x, y, fontSize=SMALL, color="@muted"),
         labels(names, x, y, color="@ink"),
@@ -196,7 +196,7 @@ def axis_table(axes: Sequence[MeshAxis], width: float) -> dict[str, Any]:
     ], width, at)  # fmt: skip
 
 
-def _time(move: Move) -> str:
+def _time(move: AxisMove) -> str:
     assert move.seconds
     if move.exposed is None:
         return amount(move.seconds, "s")

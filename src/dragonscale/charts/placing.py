@@ -15,7 +15,7 @@ Segment = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedLabel:
     """A label's left end and its middle line; `far` says that a thin line should lead to it."""
 
     x: float
@@ -54,7 +54,7 @@ def place_labels(
     lines: Sequence[Segment] = (),
     taken: Sequence[Box] = (),
     gap: float = 9.0,
-) -> list[Placed | None]:
+) -> list[PlacedLabel | None]:
     """A place for each label (width, height) near its point, inside the frame; None where there is none.
 
     >>> place_labels([(50, 50), (52, 50)], [(40, 14), (40, 14)], (0, 0, 200, 100))[0] is not None
@@ -63,7 +63,7 @@ def place_labels(
     dots = [(x - gap / 2, y - gap / 2, x + gap / 2, y + gap / 2) for x, y in points]
     boxes: list[Box] = list(taken)
     leads: list[Segment] = []
-    found: list[Placed | None] = [None] * len(points)
+    found: list[PlacedLabel | None] = [None] * len(points)
     crowded = sorted(range(len(points)), key=lambda n: (_nearest(points, n), n))
     for number in crowded:
         width, height = sizes[number]
@@ -79,7 +79,7 @@ def place_labels(
             if free and not any(crosses(box, line) for line in (*lines, *leads)):
                 boxes.append(box)
                 leads += [lead] if far else []
-                found[number] = Placed(x, y, far)
+                found[number] = PlacedLabel(x, y, far)
                 break
     return found
 

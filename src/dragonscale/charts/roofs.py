@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.charts.amounts import amount, log_ticks
-from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, log_axis, pixels, upward
+from dragonscale.charts.axes import APART, Axis, ChartLayer, Row, along, labels, layered, log_axis, pixels, upward
 from dragonscale.charts.chart import HEIGHT, Chart, framed
-from dragonscale.charts.placing import Box, Placed, Segment, place_labels, spread
+from dragonscale.charts.placing import Box, PlacedLabel, Segment, place_labels, spread
 from dragonscale.charts.text import distinct, text_width
 from dragonscale.charts.theme import LABEL, SERIES, SMALL
 
@@ -46,7 +46,7 @@ class Roof:
 
 
 @dataclass(frozen=True)
-class Op:
+class RoofPoint:
     """An operation: FLOPs per byte, and FLOP/s that it reaches."""
 
     name: str
@@ -54,7 +54,7 @@ class Op:
     rate: float
 
 
-def roofline_chart(roofs: Sequence[Roof], ops: Sequence[Op], title: str, subtitle: str = "") -> Chart:
+def roofline_chart(roofs: Sequence[Roof], ops: Sequence[RoofPoint], title: str, subtitle: str = "") -> Chart:
     """Roofs and the operations below them."""
     x, y = _axes(roofs, ops)
     here = _Picture(x, y, INSIDE, HEIGHT)
@@ -74,10 +74,10 @@ def roofline_chart(roofs: Sequence[Roof], ops: Sequence[Op], title: str, subtitl
     place = along(x, "x") | upward(y, "y")
     line = {"type": "line", "strokeWidth": 3, "clip": True, "strokeJoin": "round"}
     content = layered([
-        Layer({"type": "rule", "strokeDash": [4, 4], "color": "@muted"}, ridge, along(x, "x") | upward(y, "y", "top")),
-        Layer(line, lines, place | {"detail": {"field": "roof"}}),
-        Layer({"type": "rule", "color": "@muted", "strokeWidth": 1}, leads, along(x, "x", "x1") | upward(y, "y", "y1")),
-        Layer(
+        ChartLayer({"type": "rule", "strokeDash": [4, 4], "color": "@muted"}, ridge, along(x, "x") | upward(y, "y", "top")),
+        ChartLayer(line, lines, place | {"detail": {"field": "roof"}}),
+        ChartLayer({"type": "rule", "color": "@muted", "strokeWidth": 1}, leads, along(x, "x", "x1") | upward(y, "y", "y1")),
+        ChartLayer(
             {"type": "circle", "size": 110, "color": "@tensor", "opacity": 1, "stroke": "@background", "strokeWidth": 1.5}, dots,
             place | {"tooltip": [{"field": "name"}, {"field": "told"}]},
         ),
@@ -112,7 +112,7 @@ def _paint(number: int, several: bool) -> str:
     return SERIES[number % len(SERIES)] if several else "compute"
 
 
-def _axes(roofs: Sequence[Roof], ops: Sequence[Op]) -> tuple[Axis, Axis]:
+def _axes(roofs: Sequence[Roof], ops: Sequence[RoofPoint]) -> tuple[Axis, Axis]:
     """Both axes around the ridges and the operations: a third of a decade past them, and never an empty decade."""
     ridges = [roof.ridge for roof in roofs]
     across = [*(ridge / 6 for ridge in ridges), *(ridge * 6 for ridge in ridges), *(op.intensity for op in ops)]
@@ -124,9 +124,9 @@ def _axes(roofs: Sequence[Roof], ops: Sequence[Op]) -> tuple[Axis, Axis]:
     return x, Axis("rate (FLOP/s)", "FLOP/s", low, high, True, ticks=tuple(log_ticks(low, high)))
 
 
-def _merged(ops: Sequence[Op], here: _Picture) -> list[Op]:
+def _merged(ops: Sequence[RoofPoint], here: _Picture) -> list[RoofPoint]:
     """Operations at the same place as one, with all their names."""
-    groups: list[list[Op]] = []
+    groups: list[list[RoofPoint]] = []
     for op in ops:
         at = here.x.share(op.intensity), here.y.share(op.rate)
         for group in groups:
@@ -135,7 +135,7 @@ def _merged(ops: Sequence[Op], here: _Picture) -> list[Op]:
                 break
         else:
             groups.append([op])
-    return [Op(", ".join(op.name for op in group), group[0].intensity, group[0].rate) for group in groups]
+    return [RoofPoint(", ".join(op.name for op in group), group[0].intensity, group[0].rate) for group in groups]
 
 
 def _roof_labels(roofs: Sequence[Roof], here: _Picture, several: bool) -> tuple[list[Row], list[Box]]:
@@ -189,12 +189,12 @@ def _roof_names(roofs: Sequence[Roof], here: _Picture) -> dict[str, Any]:
         (x0, y0), (x1, y1) = here.value(left, top), here.value(left + 22, moved)
         leads.append({"x": x0, "y": y0, "x1": x1, "y1": y1, "paint": _paint(number, True)})
     place = along(here.x, "x", "x1") | upward(here.y, "y", "y1")
-    lead = Layer({"type": "rule", "strokeWidth": 1.5}, leads, place)
+    lead = ChartLayer({"type": "rule", "strokeWidth": 1.5}, leads, place)
     return layered([lead, labels(texts, here.x, here.y, color="@ink")], here.width, here.height)
 
 
 def _op_labels(
-    points: Sequence[Op], here: _Picture, segments: list[Segment], taken: list[Box]
+    points: Sequence[RoofPoint], here: _Picture, segments: list[Segment], taken: list[Box]
 ) -> tuple[list[Row], list[Row], list[tuple[str, str]]]:
     """Names beside points, thin lines where they are further away, and numbers with a list where there is no room."""
     at = [here.at(op.intensity, op.rate) for op in points]
@@ -211,7 +211,7 @@ def _op_labels(
     texts: list[Row] = []
     leads: list[Row] = []
     for spot, (left, top), name in zip(placed, at, names, strict=True):
-        found = spot or Placed(left + 8, top - 10, False)
+        found = spot or PlacedLabel(left + 8, top - 10, False)
         x, y = here.value(found.x, found.y)
         texts.append({"x": x, "y": y, "text": name})
         if found.far:

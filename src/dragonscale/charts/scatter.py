@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from dragonscale.charts.amounts import log_domain, log_ticks
-from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, upward
+from dragonscale.charts.axes import APART, Axis, ChartLayer, Row, along, labels, layered, upward
 from dragonscale.charts.chart import Chart, framed
-from dragonscale.charts.stacks import Part, legend_line
+from dragonscale.charts.stacks import StackPart, legend_line
 from dragonscale.charts.theme import SERIES, SMALL
 
 SIDE = 520
@@ -38,18 +38,18 @@ def predicted_against_measured(
     within = sum(abs(row[1] / row[0] - 1) <= band for row in known)
     note = f"band: within {band:.0%} ({within / len(known):.0%} of {len(known):,} rows)" if known else "no rows"
     view = layered([
-        Layer({"type": "area", "color": "@compute:2", "opacity": 0.5, "clip": True}, edges, along(x, "x") | upward(y, "y", "y1")),
-        Layer({"type": "line", "color": "@muted", "strokeWidth": 1.5}, [{"x": low, "y": low}, {"x": high, "y": high}], place),
-        Layer(
+        ChartLayer({"type": "area", "color": "@compute:2", "opacity": 0.5, "clip": True}, edges, along(x, "x") | upward(y, "y", "y1")),
+        ChartLayer({"type": "line", "color": "@muted", "strokeWidth": 1.5}, [{"x": low, "y": low}, {"x": high, "y": high}], place),
+        ChartLayer(
             {"type": "circle", "size": size, "opacity": 0.8, "clip": True}, dots,
             place | {"tooltip": [{"field": name} for name in ("name", "group", "x", "y")]},
         ),
         labels([{"x": high, "y": low * (high / low) ** 0.035, "text": note}], x, y, align="right", dx=-6, color="@muted", fontSize=SMALL),
     ], SIDE, SIDE)  # fmt: skip
-    parts = [Part(f"{name} ({sizes[name]})", 0.0, paints[name]) for name in large if name]
+    parts = [StackPart(f"{name} ({sizes[name]})", 0.0, paints[name]) for name in large if name]
     rest = sum(size for name, size in sizes.items() if name not in large)
     if rest:
-        parts.append(Part(f"others ({rest})", 0.0, "overhead:1"))
+        parts.append(StackPart(f"others ({rest})", 0.0, "overhead:1"))
     if len(parts) < 2:
         return framed(title, view, subtitle)
     return framed(title, {"vconcat": [view, legend_line(parts, SIDE + 40)], "spacing": 14, "resolve": APART}, subtitle)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.charts.amounts import amount
-from dragonscale.charts.axes import APART, Axis, Layer, Row, along, labels, layered, pixels, upward, zero_axis
+from dragonscale.charts.axes import APART, Axis, ChartLayer, Row, along, labels, layered, pixels, upward, zero_axis
 from dragonscale.charts.chart import WIDTH, Chart, framed
 from dragonscale.charts.text import distinct, text_width
 from dragonscale.charts.theme import LABEL, SMALL, unlike
@@ -24,7 +24,7 @@ ROW = 23
 
 
 @dataclass(frozen=True)
-class Part:
+class StackPart:
     """A piece of a bar: `role` is its colour by meaning (`compute`, `compute:1`), `hidden` what runs behind the others."""
 
     name: str
@@ -34,11 +34,11 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stack:
+class PartStack:
     """A bar: its name above it on the left, a remark on the right (`6.75 s, 55% MFU`)."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[StackPart, ...]
     remark: str = ""
 
     @property
@@ -47,20 +47,20 @@ class Stack:
         return sum(part.value for part in self.parts)
 
 
-def time_bars(stacks: Sequence[Stack], title: str, subtitle: str = "", axis: str = "time of a step") -> Chart:
+def time_bars(stacks: Sequence[PartStack], title: str, subtitle: str = "", axis: str = "time of a step") -> Chart:
     """Exposed time by part, and below each bar what is hidden."""
     return stacked_bars(stacks, title, subtitle, axis, "s")
 
 
 def memory_bars(
-    stacks: Sequence[Stack], limit: float, title: str, subtitle: str = "", axis: str = "memory of a chip"
+    stacks: Sequence[PartStack], limit: float, title: str, subtitle: str = "", axis: str = "memory of a chip"
 ) -> Chart:
     """Bytes by part against what a chip holds."""
     return stacked_bars(stacks, title, subtitle, axis, "bytes", limit)
 
 
 def stacked_bars(
-    stacks: Sequence[Stack],
+    stacks: Sequence[PartStack],
     title: str,
     subtitle: str,
     axis: str,
@@ -90,17 +90,17 @@ def stacked_bars(
     return framed(title, {"vconcat": [content, table], "spacing": 18, "resolve": APART}, subtitle)
 
 
-def _told(part: Part, dimension: str) -> str:
+def _told(part: StackPart, dimension: str) -> str:
     """A part's name with its amounts, for a legend that runs along."""
     hidden = f", {amount(part.hidden, dimension)} hidden" if part.hidden > 0.005 * part.value else ""
     return f"{part.name} {amount(part.value, dimension)}{hidden}"
 
 
-def _hidden(stack: Stack) -> float:
+def _hidden(stack: PartStack) -> float:
     return sum(part.hidden for part in stack.parts)
 
 
-def _with_others(stacks: Sequence[Stack]) -> list[Stack]:
+def _with_others(stacks: Sequence[PartStack]) -> list[PartStack]:
     """Parts that are too small to see in every bar, added up as `other` at each bar's end."""
     longest = max((one.total for one in stacks), default=0.0)
     sizes: dict[str, float] = {}
@@ -113,16 +113,18 @@ def _with_others(stacks: Sequence[Stack]) -> list[Stack]:
     found = []
     for one in stacks:
         few = [part for part in one.parts if part.name in small]
-        other = Part(f"other ({len(small)})", sum(part.value for part in few), "overhead:2", sum(p.hidden for p in few))
+        other = StackPart(
+            f"other ({len(small)})", sum(part.value for part in few), "overhead:2", sum(p.hidden for p in few)
+        )
         kept = tuple(part for part in one.parts if part.name not in small)
         free = tuple(part for part in kept if part.role == "free")
         found.append(replace(one, parts=(*(part for part in kept if part.role != "free"), other, *free)))
     return found
 
 
-def _parts(stacks: Sequence[Stack]) -> list[Part]:
+def _parts(stacks: Sequence[PartStack]) -> list[StackPart]:
     """Every part once: the order of the legend is that of the bars."""
-    order: list[Part] = []
+    order: list[StackPart] = []
     for one in stacks:
         place = 0
         for part in one.parts:
@@ -135,21 +137,21 @@ def _parts(stacks: Sequence[Stack]) -> list[Part]:
     return order
 
 
-def _recoloured(stacks: Sequence[Stack]) -> list[Stack]:
+def _recoloured(stacks: Sequence[PartStack]) -> list[PartStack]:
     """No two parts of one colour."""
     parts = _parts(stacks)
     roles = dict(zip((part.name for part in parts), unlike([part.role for part in parts]), strict=True))
     return [replace(one, parts=tuple(replace(part, role=roles[part.name]) for part in one.parts)) for one in stacks]
 
 
-def stack_order(stacks: Sequence[Stack]) -> list[str]:
+def stack_order(stacks: Sequence[PartStack]) -> list[str]:
     """Names of the parts as drawn, which is the legend's order."""
     return [part.name for part in _parts(_with_others(stacks))]
 
 
 def _layers(
-    stacks: Sequence[Stack], x: Axis, y: Axis, step: float, limit: float, width: float, dimension: str
-) -> list[Layer]:
+    stacks: Sequence[PartStack], x: Axis, y: Axis, step: float, limit: float, width: float, dimension: str
+) -> list[ChartLayer]:
     order = [part.name for part in _parts(stacks)]
     bars: list[Row] = []
     lanes: list[Row] = []
@@ -176,13 +178,13 @@ def _layers(
     place = along(x, "from", "to") | upward(y, "top", "bottom")
     tooltip = {"tooltip": [{"field": name} for name in ("bar", "part", "amount")]}
     drawn = [
-        Layer({"type": "rect", "stroke": "@background", "strokeWidth": 1.5}, bars, place | tooltip),
-        Layer(
+        ChartLayer({"type": "rect", "stroke": "@background", "strokeWidth": 1.5}, bars, place | tooltip),
+        ChartLayer(
             {"type": "rect", "stroke": "@background", "strokeWidth": 1.5, "fillOpacity": 0.42}, lanes, place | tooltip
         ),
         labels(shares, x, y, align="center"),
         labels(heads, x, y, fontWeight="bold", fontSize=LABEL + 1, color="@ink"),
-        Layer(
+        ChartLayer(
             {"type": "text", "align": "right", "baseline": "middle", "color": "@ink", "fontSize": LABEL + 1},
             [row for row in heads if row["remark"]],
             along(x, "end") | upward(y, "y") | {"text": {"field": "remark"}},
@@ -191,17 +193,17 @@ def _layers(
     return drawn + (_limit(stacks, x, y, step, limit) if limit else [])
 
 
-def _limit(stacks: Sequence[Stack], x: Axis, y: Axis, step: float, limit: float) -> list[Layer]:
+def _limit(stacks: Sequence[PartStack], x: Axis, y: Axis, step: float, limit: float) -> list[ChartLayer]:
     """The line that no bar should cross, beside every bar."""
     rows = [
         {"x": limit, "top": step * number + HEAD - 1, "bottom": step * number + HEAD + BAR + 5}
         for number in range(len(stacks))
     ]
     rule = {"type": "rule", "color": "@limit", "strokeWidth": 3}
-    return [Layer(rule, rows, along(x, "x") | upward(y, "top", "bottom"))]
+    return [ChartLayer(rule, rows, along(x, "x") | upward(y, "top", "bottom"))]
 
 
-def legend_table(stacks: Sequence[Stack], dimension: str, width: float) -> dict[str, Any]:
+def legend_table(stacks: Sequence[PartStack], dimension: str, width: float) -> dict[str, Any]:
     """One bar's parts with their amounts and shares, in the order of the stack."""
     [one] = stacks
     parts, total = list(one.parts), one.total
@@ -232,7 +234,7 @@ def legend_table(stacks: Sequence[Stack], dimension: str, width: float) -> dict[
     wide_enough = pixels(width)
     place = along(wide_enough, "from", "to") | upward(y, "top", "bottom")
     layers = [
-        Layer({"type": "rect"}, swatches, place),
+        ChartLayer({"type": "rect"}, swatches, place),
         labels(left, wide_enough, y, color="@ink"),
         labels(right, wide_enough, y, color="@ink", align="right"),
         labels(dim, wide_enough, y, color="@muted", align="right"),
@@ -240,7 +242,7 @@ def legend_table(stacks: Sequence[Stack], dimension: str, width: float) -> dict[
     return layered(layers, width, lines * ROW + head)
 
 
-def legend_line(parts: Sequence[Part], width: float, hides: bool = False, limited: bool = False) -> dict[str, Any]:
+def legend_line(parts: Sequence[StackPart], width: float, hides: bool = False, limited: bool = False) -> dict[str, Any]:
     """Names beside their colours, in lines from left to right."""
     names = distinct([part.name for part in parts], 60)
     entries = [(name, part.role, 1.0) for name, part in zip(names, parts, strict=True)]
@@ -263,7 +265,7 @@ def legend_line(parts: Sequence[Part], width: float, hides: bool = False, limite
     opacity = {"opacity": {"field": "o", "type": "quantitative", "scale": None, "legend": None}}
     place = along(x, "from", "to") | upward(y, "top", "bottom") | opacity
     return layered(
-        [Layer({"type": "rect"}, swatches, place), labels(texts, x, y, color="@ink", fontSize=SMALL + 1)],
+        [ChartLayer({"type": "rect"}, swatches, place), labels(texts, x, y, color="@ink", fontSize=SMALL + 1)],
         width,
         (line + 1) * ROW,
     )

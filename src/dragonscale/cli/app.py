@@ -6,10 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from dragonscale.cli.commands import COMMANDS, Command
-from dragonscale.errors import Infeasible, InputError, printable, shorten, unknown
+from dragonscale.errors import INFEASIBLE, WRONG_INPUT, Infeasible, InputError, printable, shorten, unknown
 
-WRONG_INPUT = 2
-INFEASIBLE = 3
 HELP = ("--help", "-h")
 
 

@@ -42,7 +42,7 @@ class SwitchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Switch:
+class TreeSwitch:
     """A switch: its ports, and the bytes per second that one port carries one way."""
 
     name: str
@@ -57,17 +57,17 @@ class Switch:
 
 
 @functools.cache
-def _switches() -> dict[str, Switch]:
+def _switches() -> dict[str, TreeSwitch]:
     table = tomllib.loads((resources.files("dragonscale.hardware") / "switches.toml").read_text(encoding="utf-8"))
-    switches: dict[str, Switch] = {}
+    switches: dict[str, TreeSwitch] = {}
     for name, file in msgspec.convert(table["switches"], dict[str, SwitchFile]).items():
         ports = read_quantity(file.ports, "count", f"{name}.ports", "switches.toml").value
         link = read_quantity(file.link, "bytes/s", f"{name}.link", "switches.toml").value
-        switches[name] = Switch(name, file.title, int(ports), link)
+        switches[name] = TreeSwitch(name, file.title, int(ports), link)
     return switches
 
 
-def load_switch(name: str) -> Switch:
+def load_switch(name: str) -> TreeSwitch:
     """A switch by name.
 
     >>> load_switch("ndr").bandwidth
@@ -172,7 +172,7 @@ def _levels(chip: Chip) -> tuple[Level, ...]:
     return chip.network.levels
 
 
-def node_tier(chip: Chip, switch: Switch | None = None, groups: int = 1) -> SwitchTier:
+def node_tier(chip: Chip, switch: TreeSwitch | None = None, groups: int = 1) -> SwitchTier:
     """The NVLink domain of a chip: its GPUs, their links, and the NVSwitches between them.
 
     Without a `switch`, the NVSwitches are taken to have as many ports as there are links.
@@ -188,7 +188,7 @@ def node_tier(chip: Chip, switch: Switch | None = None, groups: int = 1) -> Swit
     return SwitchTier("node", level.degree, links, level.bandwidth / links, switches, ports, 0, groups, level.degree)
 
 
-def switch_for(chip: Chip) -> Switch | None:
+def switch_for(chip: Chip) -> TreeSwitch | None:
     """The InfiniBand switch with one port for each chip's share of its node's bandwidth, if there is one.
 
     >>> switch_for(load_chip("h100")).name, switch_for(load_chip("a100")).name
@@ -203,7 +203,7 @@ def switch_for(chip: Chip) -> Switch | None:
 
 
 def fat_tree(
-    chip: Chip, switch: Switch, chips: int, spines: int | None = None, cores: int | None = None, node_links: int = 0
+    chip: Chip, switch: TreeSwitch, chips: int, spines: int | None = None, cores: int | None = None, node_links: int = 0
 ) -> FatTree:
     """The tree that gives `chips` chips full bisection, or what becomes of it with other numbers of spines and cores.
 

@@ -24,7 +24,7 @@ from dragonscale.questions.flag import (
     Whole,
 )  # fmt: skip
 from dragonscale.questions.roofline import CHIP, EXPRESSION, MEMORY, SIZES
-from dragonscale.questions.serving import KV_DTYPE
+from dragonscale.questions.serving import COMPUTE, KV_DTYPE, OUTPUT, PROMPT, TPOT, TTFT, WEIGHTS
 from dragonscale.questions.shard import MESH, ShardQuestion
 from dragonscale.questions.shard import PLACE as ON_ANY
 
@@ -110,15 +110,15 @@ class ExplainServeQuestion:
 
     model: Thing = MODEL
     on: Thing = ON.but(about="A chip (h100) or a slice (v5e:4x4); a saved plan has its own.", default="")
-    prompt: Text = Text("Prompt tokens.", default="2048", value="TOKENS")
-    output: Text = Text("Output tokens.", default="512", value="TOKENS")
-    ttft: Text = Text("The time to the first token that must be met.", default="", value="TIME")
-    tpot: Text = Text("The time per output token that must be met.", default="", value="TIME")
+    prompt: Text = PROMPT
+    output: Text = OUTPUT
+    ttft: Text = TTFT
+    tpot: Text = TPOT
     set: Several = SET
     engine: Text = ENGINE
     dtype: Text = DTYPE.but(about="Format of weights, matmuls and KV cache.", default="")
-    weights: Text = DTYPE.but(about="Format of stored weights.", default="")
-    compute: Text = DTYPE.but(about="Format of matmuls.", default="")
+    weights: Text = WEIGHTS
+    compute: Text = COMPUTE
     kv_dtype: Text = KV_DTYPE
     plan: Thing = Thing("The plan (tp8, or a .toml); the best one without it.", default="", value="PLAN", group=PLAN)
     batch: Text = Text(

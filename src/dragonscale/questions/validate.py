@@ -35,20 +35,18 @@ class ScoreQuestion:
 
 
 @dataclass(frozen=True)
-class TrainingScoreQuestion:
+class TrainingScoreQuestion(ScoreQuestion):
     """A file of measured training runs."""
 
-    file: Text = FILE
     stack: Text = BY_STACK
     search: Switch = SEARCH
     jobs: Whole = JOBS
 
 
 @dataclass(frozen=True)
-class ServingScoreQuestion:
+class ServingScoreQuestion(ScoreQuestion):
     """A file of measured serving runs."""
 
-    file: Text = FILE
     engine: Text = BY_ENGINE
     choices: Switch = CHOICES
 

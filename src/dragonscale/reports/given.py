@@ -10,20 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.hardware import Chip, Slice, parse_target, with_changes
+from dragonscale.hardware import Chip, Slice, parse_target
 from dragonscale.hardware.slices import slice_note
 from dragonscale.listener import Listener
 from dragonscale.sharding.mesh import Mesh, make_mesh, natural_mesh, parse_mesh
 from dragonscale.units import parse_count
-
-
-def changed(on: Any, changes: str) -> Any:
-    """What --on names with the chip's numbers changed (`--set hbm=2x`); without changes as it was given.
-
-    >>> target_of(changed("v5e", "hbm=2x"))[0].bandwidth("hbm") / target_of("v5e")[0].bandwidth("hbm")
-    2.0
-    """
-    return with_changes(on, changes)
 
 
 def target_of(on: Any, listener: Listener | None = None) -> tuple[Chip, Slice | None]:

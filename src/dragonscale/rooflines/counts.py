@@ -20,7 +20,7 @@ _AMOUNT = re.compile(r"(?P<number>[-+]?[\d.][\d_.]*(?:[eE][-+]?\d+)?)\s*(?P<unit
 
 
 @dataclass(frozen=True)
-class Counts:
+class GivenCounts:
     """FLOPs of a format on the matrix unit and bytes over one memory; either may be none."""
 
     flops: float
@@ -45,7 +45,7 @@ class Counts:
         return Cost(flops=flops, bytes={level: self.moved} if self.moved else {})
 
 
-def parse_counts(text: str) -> Counts | None:
+def parse_counts(text: str) -> GivenCounts | None:
     """Amounts of FLOPs and bytes, with a format if one is named; None where the text is something else."""
     found = {"FLOP": 0.0, "bytes": 0.0}
     dtype, rest = "", text
@@ -64,4 +64,4 @@ def parse_counts(text: str) -> Counts | None:
         return None
     if min(found.values()) < 0:
         raise InputError(f"{shorten(text)} has a negative amount; FLOPs and bytes are at least 0.")
-    return Counts(found["FLOP"], found["bytes"], dtype or "bf16")
+    return GivenCounts(found["FLOP"], found["bytes"], dtype or "bf16")

@@ -24,7 +24,7 @@ from dragonscale.notation import Array, Dim, Einsum, parse_array, parse_einsum
 from dragonscale.notation.array import DTYPE_NAMES, MAX_LENGTH, split_top
 from dragonscale.numbers import Number, is_symbolic, minimum, product, widened
 from dragonscale.rooflines.cost import Cost
-from dragonscale.rooflines.counts import Counts, parse_counts
+from dragonscale.rooflines.counts import GivenCounts, parse_counts
 from dragonscale.rooflines.functions import flops_per_element
 from dragonscale.rooflines.operations import array_bytes, compute_dtype, einsum_cost
 from dragonscale.units import parse_count
@@ -127,7 +127,7 @@ class Operation:
         return int(flops) if isinstance(flops, float) and flops < 2**53 else flops
 
 
-def parse_operation(text: str) -> Operation | Counts:
+def parse_operation(text: str) -> Operation | GivenCounts:
     """Read what one chip is asked to do. See the module's examples."""
     counts = parse_counts(text) if len(text) < 100 else None
     if counts is not None:

@@ -34,7 +34,7 @@ class StepCurve:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class CurveSheet:
     """A function of two numbers: a line in the second for every knot of the first."""
 
     knots: list[float]

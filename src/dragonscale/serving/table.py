@@ -16,7 +16,7 @@ import numpy
 
 from dragonscale.hardware import Chip, Torus
 from dragonscale.serving.capacity import cache_per_chip
-from dragonscale.serving.curves import Sheet, StepCurve, geometric
+from dragonscale.serving.curves import CurveSheet, StepCurve, geometric
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.phases import Iteration, IterationCost, iteration_cost
 from dragonscale.serving.times import Piece
@@ -51,7 +51,7 @@ class StepTable:
         tokens = numpy.array([*every, *fine, *(float(edge) for edge in range(4096 + 512, most + 512, 512))])
         self.decoding = _products(deployment, tokens)
         counts = sorted({1, *(2**power for power in range(1, 16) if 2**power < self.ranks), self.ranks, self.ranks + 1})
-        self.prompting = Sheet(
+        self.prompting = CurveSheet(
             [float(count) for count in counts],
             [_products(deployment, tokens, min(count, self.ranks)) for count in counts],
         )
@@ -260,20 +260,20 @@ def _attention(deployment: Deployment, grids: dict[str, Any]) -> Any:
     return numpy.broadcast_to(0.0 if term is None else term.expected, math.prod(shape)).reshape(shape)
 
 
-def _decoding(deployment: Deployment, most: int, longest: int) -> Sheet:
+def _decoding(deployment: Deployment, most: int, longest: int) -> CurveSheet:
     batches = sorted({*range(1, 17), *(round(value) for value in geometric(16, max(most, 32), 1.12))})
     keys = [1.0, *geometric(16, max(longest, 64), 1.35)]
     grid = numpy.meshgrid(numpy.array(batches, float), numpy.array(keys), indexing="ij")
     values = _attention(deployment, {"decodes": grid[0], "keys": grid[1]})
-    return Sheet([float(batch) for batch in batches], [StepCurve(keys, [float(v) for v in row]) for row in values])
+    return CurveSheet([float(batch) for batch in batches], [StepCurve(keys, [float(v) for v in row]) for row in values])
 
 
-def _prompting(deployment: Deployment, most: int, longest: int) -> tuple[list[float], list[Sheet]]:
+def _prompting(deployment: Deployment, most: int, longest: int) -> tuple[list[float], list[CurveSheet]]:
     counts = [1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 64.0, 256.0]
     edges = [float(edge + more) for edge in range(TILE, min(most, 4096) + 1, TILE) for more in (0, 1)]
     tokens = [16.0, 32.0, 64.0, *edges, *(geometric(4096 * 1.15, most, 1.15) if most > 4096 * 1.15 else [])]
     past = [0.0, *geometric(64, max(longest, 256), 1.3)]
     grid = numpy.meshgrid(numpy.array(counts), numpy.array(past), numpy.array(tokens), indexing="ij")
     values = _attention(deployment, {"prompts": grid[0], "past": grid[1], "tokens": grid[2]})
-    sheets = [Sheet(past, [StepCurve(tokens, [float(v) for v in row]) for row in block]) for block in values]
+    sheets = [CurveSheet(past, [StepCurve(tokens, [float(v) for v in row]) for row in block]) for block in values]
     return counts, sheets

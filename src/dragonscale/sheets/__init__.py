@@ -6,16 +6,16 @@ renders the same blocks as HTML (`sheets.html`). No arithmetic is done here beyo
 """
 
 from dragonscale.sheets.sheet import (
+    BarPart,
     Block,
     Column,
-    Command,
-    Fact,
+    FactLine,
     Facts,
-    Part,
+    Grid,
+    NextStep,
     Prose,
     Sheet,
-    Stack,
-    Table,
+    StackedBar,
     Title,
     Verbatim,
     facts,
@@ -24,6 +24,19 @@ from dragonscale.sheets.sheet import (
 )  # fmt: skip
 
 __all__ = [
-    "Block", "Column", "Command", "Fact", "Facts", "Part", "Prose", "Sheet", "Stack", "Table", "Title",
-    "Verbatim", "facts", "records", "table",
+    "BarPart",
+    "Block",
+    "Column",
+    "FactLine",
+    "Facts",
+    "Grid",
+    "NextStep",
+    "Prose",
+    "Sheet",
+    "StackedBar",
+    "Title",
+    "Verbatim",
+    "facts",
+    "records",
+    "table",
 ]  # fmt: skip

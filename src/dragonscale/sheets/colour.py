@@ -1,7 +1,8 @@
 """Colour in the terminal: by meaning, and only where it is wanted.
 
 `auto` colours a terminal and nothing else; `NO_COLOR` and a dumb terminal turn it off, `FORCE_COLOR` on
-(no-color.org, force-color.org). The colours of bars are those of the charts, as near as 256 colours come.
+(no-color.org, force-color.org). Parts of a bar are coloured in the order of
+Okabe and Ito's palette, as near as 256 colours come; charts colour by meaning (`charts/theme.py`).
 """
 
 import os

@@ -8,15 +8,15 @@ from html import escape
 from typing import Any
 
 from dragonscale.sheets.sheet import (
+    BarPart,
     Block,
     Column,
-    Command,
     Facts,
-    Part,
+    Grid,
+    NextStep,
     Prose,
     Sheet,
-    Stack,
-    Table,
+    StackedBar,
     Title,
     Verbatim,
 )  # fmt: skip
@@ -59,15 +59,15 @@ def _block(one: Block) -> str:
         case Facts():
             rows = (f'<dt>{_text(row.label)}</dt><dd class="{row.tone}">{_text(row.text)}</dd>' for row in one.rows)
             return f"<dl>{''.join(rows)}</dl>"
-        case Stack():
+        case StackedBar():
             return _stack(one)
-        case Table():
+        case Grid():
             return _table(one)
         case Prose():
             return f'<p class="{one.tone}">{_text(one.text)}</p>'
         case Verbatim():
             return f"<pre>{escape(one.text)}</pre>"
-        case Command():
+        case NextStep():
             why = f"{_text(one.why)} " if one.why else ""
             return f"<p>{why}<code>{escape(one.text)}</code></p>"
 
@@ -76,7 +76,7 @@ def _colour(place: int) -> str:
     return PALETTE[place % len(PALETTE)]
 
 
-def _stack(one: Stack) -> str:
+def _stack(one: StackedBar) -> str:
     scale = max(one.total, sum(part.value for part in one.parts)) or 1.0
     spans = "".join(
         f'<span style="width:{100 * part.value / scale:.2f}%;background:{_colour(place)}" title="{escape(_told(part))}"></span>'
@@ -90,11 +90,11 @@ def _stack(one: Stack) -> str:
     return f'{head}<div class="bar">{spans}</div>' + (f"<ul>{rows}</ul>" if one.legend != "none" else "")
 
 
-def _told(part: Part) -> str:
+def _told(part: BarPart) -> str:
     return f"{part.name} {part.text}" + (f" ({part.note})" if part.note else "")
 
 
-def _table(one: Table) -> str:
+def _table(one: Grid) -> str:
     title = f"<p><b>{_text(one.title)}</b></p>" if one.title else ""
     foot = f'<p class="dim">{_text(one.foot)}</p>' if one.foot else ""
     head = "".join(f'<th class="{"right" * column.right}">{_text(column.title)}</th>' for column in one.columns)

@@ -20,7 +20,7 @@ class Title:
 
 
 @dataclass(frozen=True)
-class Fact:
+class FactLine:
     """A line of the summary: `step  4.1 s expected (3.8 to 4.6 s)`."""
 
     label: str
@@ -30,11 +30,11 @@ class Fact:
 
 @dataclass(frozen=True)
 class Facts:
-    rows: tuple[Fact, ...]
+    rows: tuple[FactLine, ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class BarPart:
     """A stretch of a bar, and its line in the legend: `text` is its amount, `note` what else is to say of it."""
 
     name: str
@@ -44,12 +44,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stack:
+class StackedBar:
     """A bar of parts against a total (a limit that may be passed). `legend` lists the parts under it, in the
     order of the stack: `list` a line for each with its share, `line` side by side, `none` not at all."""
 
     label: str
-    parts: tuple[Part, ...]
+    parts: tuple[BarPart, ...]
     total: float
     text: str
     legend: str = "list"
@@ -70,7 +70,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class Grid:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
     title: str = ""
@@ -93,14 +93,14 @@ class Verbatim:
 
 
 @dataclass(frozen=True)
-class Command:
+class NextStep:
     """What to type next, and why."""
 
     text: str
     why: str = ""
 
 
-Block = Title | Facts | Stack | Table | Prose | Verbatim | Command
+Block = Title | Facts | StackedBar | Grid | Prose | Verbatim | NextStep
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ def facts(*rows: tuple[str, str] | tuple[str, str, str] | None) -> Facts:
     >>> [row.label for row in facts(("step", "4.1s"), None, ("note", "")).rows]
     ['step']
     """
-    return Facts(tuple(Fact(*row) for row in rows if row is not None and row[1]))
+    return Facts(tuple(FactLine(*row) for row in rows if row is not None and row[1]))
 
 
-def table(columns: Sequence[str | Column], rows: Iterable[Sequence[Any]], title: str = "", foot: str = "") -> Table:
+def table(columns: Sequence[str | Column], rows: Iterable[Sequence[Any]], title: str = "", foot: str = "") -> Grid:
     """A table of cells; a column whose cells are all numbers is set flush right.
 
     >>> [column.right for column in table(["chip", "HBM"], [["v5e", 16]]).columns]
@@ -133,7 +133,7 @@ def table(columns: Sequence[str | Column], rows: Iterable[Sequence[Any]], title:
             right = bool(values) and all(isinstance(value, int | float) for value in values)
             column = Column(column, right=right)
         made.append(column)
-    return Table(tuple(made), cells, title, foot)
+    return Grid(tuple(made), cells, title, foot)
 
 
 def records(
@@ -142,7 +142,7 @@ def records(
     title: str = "",
     foot: str = "",
     how: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Table:
+) -> Grid:
     """A table of records: each column's title, and a field or a function of the record, alone or in a tuple with
     the dimension to print it in ("" for text that should stand flush right). `how` gives columns further words
     by their titles: `{"plan": {"wrap": True}}`.
@@ -177,10 +177,10 @@ def amount(value: Any, dimension: str) -> str:
     return value if isinstance(value, str) or not dimension else render(float(value), dimension)
 
 
-def folded(parts: Sequence[Part], dimension: str, most: int = 8) -> tuple[Part, ...]:
+def folded(parts: Sequence[BarPart], dimension: str, most: int = 8) -> tuple[BarPart, ...]:
     """At most so many parts, so that each has a look of its own: the smallest become the rest.
 
-    >>> [part.name for part in folded([Part(name, 1.0, "1s") for name in "abc"], "s", 2)]
+    >>> [part.name for part in folded([BarPart(name, 1.0, "1s") for name in "abc"], "s", 2)]
     ['a', 'the rest']
     """
     if len(parts) <= most:
@@ -188,4 +188,4 @@ def folded(parts: Sequence[Part], dimension: str, most: int = 8) -> tuple[Part, 
     large = set(sorted(range(len(parts)), key=lambda place: -parts[place].value)[: most - 1])
     rest = sum(part.value for place, part in enumerate(parts) if place not in large)
     kept = [part for place, part in enumerate(parts) if place in large]
-    return (*kept, Part("the rest", rest, amount(rest, dimension)))
+    return (*kept, BarPart("the rest", rest, amount(rest, dimension)))

@@ -13,15 +13,15 @@ from typing import Any
 from dragonscale.errors import printable
 from dragonscale.sheets.colour import block, painted
 from dragonscale.sheets.sheet import (
+    BarPart,
     Block,
     Column,
-    Command,
     Facts,
-    Part,
+    Grid,
+    NextStep,
     Prose,
     Sheet,
-    Stack,
-    Table,
+    StackedBar,
     Title,
     Verbatim,
 )  # fmt: skip
@@ -65,15 +65,15 @@ def _block(one: Block, width: int, colour: bool) -> str:
         case Facts():
             label = max((len(row.label) for row in one.rows), default=0) + 2
             return "\n".join(_fact(row.label, row.text, row.tone, label, width, colour) for row in one.rows)
-        case Stack():
+        case StackedBar():
             return _stack(one, width, colour)
-        case Table():
+        case Grid():
             return _table(one, width, colour)
         case Prose():
             return painted(wrapped(one.text, width), one.tone, colour)
         case Verbatim():
             return one.text
-        case Command():
+        case NextStep():
             why = wrapped(one.why, width) + "\n" if one.why else ""
             return why + GAP + painted(f"`{one.text}`", "", colour).strip("`")
 
@@ -103,7 +103,7 @@ def _fact(label: str, text: str, tone: str, room: int, width: int, colour: bool)
     return painted(label.ljust(room), "label", colour) + painted(body, tone, colour)
 
 
-def _stack(one: Stack, width: int, colour: bool) -> str:
+def _stack(one: StackedBar, width: int, colour: bool) -> str:
     label, told = one.label.ljust(8), f" {one.text}"
     room = max(10, min(width, 120) - len(label) - len(told) - 2)
     scale = max(one.total, sum(part.value for part in one.parts)) or 1.0
@@ -117,7 +117,7 @@ def _stack(one: Stack, width: int, colour: bool) -> str:
     return "\n".join([bar, *legend(one.parts, scale, width, colour)])
 
 
-def _listed(parts: Sequence[Part], scale: float, width: int, colour: bool) -> list[str]:
+def _listed(parts: Sequence[BarPart], scale: float, width: int, colour: bool) -> list[str]:
     """A line for each part: its fill, name, amount, share and note."""
     amounts = max((len(part.text) for part in parts), default=0)
     names = min(max((len(part.name) for part in parts), default=0), width - amounts - 13)
@@ -130,7 +130,7 @@ def _listed(parts: Sequence[Part], scale: float, width: int, colour: bool) -> li
     return lines
 
 
-def _side_by_side(parts: Sequence[Part], _: float, width: int, colour: bool) -> list[str]:
+def _side_by_side(parts: Sequence[BarPart], _: float, width: int, colour: bool) -> list[str]:
     lines, used = [""], 0
     for place, part in enumerate(parts):
         text = f"{part.name} {part.text}"
@@ -152,7 +152,7 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _table(one: Table, width: int, colour: bool) -> str:
+def _table(one: Grid, width: int, colour: bool) -> str:
     kept, bars = _fitting(one, width)
     lines = [painted(wrapped(one.title, width), "title", colour)] if one.title else []
     columns = [one.columns[place] for place in kept]
@@ -174,7 +174,7 @@ def _table(one: Table, width: int, colour: bool) -> str:
     return "\n".join([*lines, *([painted(wrapped(one.foot, width), "dim", colour)] if one.foot else [])])
 
 
-def _fitting(one: Table, width: int) -> tuple[list[int], int]:
+def _fitting(one: Grid, width: int) -> tuple[list[int], int]:
     """The columns that are kept, and the cells that bars have."""
     kept = list(range(len(one.columns)))
     fixed = sum(not one.columns[place].bar for place in kept)

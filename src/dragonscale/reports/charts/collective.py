@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.charts import Chart, Mark, Rule, Series, line_chart
+from dragonscale.charts import Chart, LineSeries, Mark, RuleLine, line_chart
 from dragonscale.charts.amounts import amount
 from dragonscale.charts.axes import log_axis
 from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
@@ -25,11 +25,11 @@ def draw(kind: str, asked: Sequence[dict[str, Any]], report: CollectiveReport) -
     # The terms are thin beside their bound, which covers the larger of them; both are dashed below it.
     order = [name for name in ("bandwidth", "latency", "bound") if name in curves]
     lowest = min(seconds for _, seconds in curves["bound"])
-    series = [Series(_NAMES[name], tuple(curves[name]), _ROLES[name], dashed=name != "bound") for name in order]
+    series = [LineSeries(_NAMES[name], tuple(curves[name]), _ROLES[name], dashed=name != "bound") for name in order]
     x = log_axis("bytes of the whole array", "bytes", [size for size, _ in curves["bound"]], room=0.0)
     y = log_axis("time", "s", [lowest / 2, *(seconds for _, seconds in curves["bound"])])
     turn = report.latency_bound_below_bytes
-    rules = [Rule(turn, f"latency-bound below {amount(turn, 'bytes')}", "muted")] if x.low < turn < x.high else []
+    rules = [RuleLine(turn, f"latency-bound below {amount(turn, 'bytes')}", "muted")] if x.low < turn < x.high else []
     marks = [Mark(report.bytes, report.lower_s, f"{amount(report.bytes, 'bytes')}: {amount(report.lower_s, 's')}")]
     marks = [mark for mark in marks if x.low <= mark.x <= x.high and y.low <= mark.y <= y.high]
     over = ", ".join(report.axes)

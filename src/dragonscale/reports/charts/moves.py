@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from dragonscale.charts.mesh import MeshAxis, Move
+from dragonscale.charts.mesh import AxisMove, MeshAxis
 from dragonscale.plan.ledger import LedgerLine
 
 ORDER = ("pipe", "data", "fsdp", "expert", "context", "width", "tensor")
@@ -37,7 +37,9 @@ def _role(name: str) -> str:
     return {"width": "tensor:1"}.get(name, name)
 
 
-def _moves(axis: str, sums: dict[tuple[str, str], list[float]]) -> tuple[Move, ...]:
+def _moves(axis: str, sums: dict[tuple[str, str], list[float]]) -> tuple[AxisMove, ...]:
     most = max((found[0] for found in sums.values()), default=0.0)
-    rows = [Move(words, *found) for (own, words), found in sums.items() if own == axis and found[0] > SMALLEST * most]
+    rows = [
+        AxisMove(words, *found) for (own, words), found in sums.items() if own == axis and found[0] > SMALLEST * most
+    ]
     return tuple(sorted(rows, key=lambda row: -row.bytes))

@@ -9,7 +9,7 @@ Compute comes first, then what HBM takes, then the network by mesh axis, then wa
 
 from collections.abc import Iterable
 
-from dragonscale.charts.stacks import Part
+from dragonscale.charts.stacks import StackPart
 
 TIME = {
     "experts matmuls": "compute:-1", "experts": "compute:-1", "mlp matmuls": "compute", "mlp": "compute",
@@ -47,19 +47,19 @@ def memory_role(name: str) -> str:
     return MEMORY.get(name, "workspace:2")
 
 
-def time_parts(rows: Iterable[tuple[str, float, float]]) -> tuple[Part, ...]:
+def time_parts(rows: Iterable[tuple[str, float, float]]) -> tuple[StackPart, ...]:
     """Terms (name, exposed, hidden) as parts of a bar, in the order of the stack."""
-    parts = [Part(name, shown, time_role(name), hidden) for name, shown, hidden in rows if shown > 0 or hidden > 0]
+    parts = [StackPart(name, shown, time_role(name), hidden) for name, shown, hidden in rows if shown > 0 or hidden > 0]
     return tuple(sorted(parts, key=lambda part: _place(part, _TIME_ORDER)))
 
 
-def memory_parts(rows: Iterable[tuple[str, float]]) -> tuple[Part, ...]:
+def memory_parts(rows: Iterable[tuple[str, float]]) -> tuple[StackPart, ...]:
     """What is held (name, bytes) as parts of a bar, in the order of the stack."""
-    parts = [Part(name, size, memory_role(name)) for name, size in rows if size > 0]
+    parts = [StackPart(name, size, memory_role(name)) for name, size in rows if size > 0]
     return tuple(sorted(parts, key=lambda part: _place(part, _MEMORY_ORDER)))
 
 
-def _place(part: Part, order: list[str]) -> float:
+def _place(part: StackPart, order: list[str]) -> float:
     """Where a part stands; what the table does not name comes after what has its colour, or last."""
     if part.name in order:
         return order.index(part.name)

@@ -1,6 +1,6 @@
 """The chart of `dscale roofline`: the operation, or its samples over an open dim, under the chip's roof."""
 
-from dragonscale.charts import Chart, Op, Roof, roofline_chart
+from dragonscale.charts import Chart, Roof, RoofPoint, roofline_chart
 from dragonscale.charts.amounts import amount
 from dragonscale.hardware import Chip
 from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
@@ -16,11 +16,13 @@ def draw(kind: str, asked: Chip, report: RooflineReport) -> Chart:
         raise nothing_to_draw("a roofline is drawn for a chip; say which with --on")
     level = {"hbm": "HBM", "pcie": "PCIe", "dcn": "DCN"}.get(report.memory, report.memory.upper())
     roof = Roof(level, report.peak_flops_per_s, report.bandwidth_bytes_per_s)
-    ops = [Op(*point) for point in chart_points(report) if point[1] > 0 and point[2] > 0]
+    ops = [RoofPoint(*point) for point in chart_points(report) if point[1] > 0 and point[2] > 0]
     if len(ops) == 1:  # the title names it already
         [one] = ops
         ops = [
-            Op(f"{amount(one.rate, 'FLOP/s')} at {amount(one.intensity, 'number')} FLOPs/byte", one.intensity, one.rate)
+            RoofPoint(
+                f"{amount(one.rate, 'FLOP/s')} at {amount(one.intensity, 'number')} FLOPs/byte", one.intensity, one.rate
+            )
         ]
     unit = "" if report.unit == "matrix" else f", {report.unit} unit"
     return roofline_chart([roof], ops, report.expression, f"one {asked.title}, {report.compute_dtype}{unit}")

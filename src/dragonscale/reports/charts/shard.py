@@ -1,6 +1,6 @@
 """Charts of `dscale shard`: what each way of computing an einsum asks of compute, HBM and network; the mesh it runs on."""
 
-from dragonscale.charts import Bar, Chart, MeshAxis, Move, bars, mesh_chart
+from dragonscale.charts import AxisMove, Bar, Chart, MeshAxis, bars, mesh_chart
 from dragonscale.charts.theme import SERIES
 from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
 from dragonscale.reports.shard.report import MoveRow, ShardReport, StrategyRow
@@ -64,8 +64,8 @@ def mesh_picture(report: ShardReport) -> Chart:
     return mesh_chart(axes, title, f"{subtitle}: what each chip sends")
 
 
-def _move(when: str, row: MoveRow) -> Move:
+def _move(when: str, row: MoveRow) -> AxisMove:
     words = f"{row.collective.replace('_', '-')} {row.array}, {when}"
     words += f" (with {', '.join(row.axes[1:])})" if len(row.axes) > 1 else ""
     assert isinstance(row.wire_bytes_per_chip, float)
-    return Move(words, row.wire_bytes_per_chip, row.seconds if isinstance(row.seconds, float) else None)
+    return AxisMove(words, row.wire_bytes_per_chip, row.seconds if isinstance(row.seconds, float) else None)

@@ -21,7 +21,7 @@ class OtherReading(msgspec.Struct):
     note: str = ""
 
 
-class Fact(msgspec.Struct):
+class ChipFact(msgspec.Struct):
     """One number with its unit, what it is per, its direction, and where it comes from."""
 
     path: str
@@ -62,7 +62,7 @@ class ChipReport(Record):
     list_price_usd_per_h: float | None
     price: str
     parts: list[PartRow]
-    facts: list[Fact]
+    facts: list[ChipFact]
     sources: dict[str, str]
 
     def headline(self) -> str:
@@ -143,11 +143,11 @@ def _price(chip: Chip) -> str:
 def chip_report(chip: Chip) -> ChipReport:
     """One chip."""
     network, largest = network_text(chip)
-    facts: list[Fact] = []
+    facts: list[ChipFact] = []
     for path, fact in chip.facts.items():
         others = [OtherReading(_plain(other.value), other.source, other.note) for other in fact.also]
         words = fact.dimension, fact.per, fact.direction, fact.source, fact.note
-        facts.append(Fact(path, _plain(fact.value), *words, others))
+        facts.append(ChipFact(path, _plain(fact.value), *words, others))
     return ChipReport(
         name=chip.name, title=chip.title, kind=chip.kind, released=chip.released, bf16_flops_per_s=chip.peak("bf16"),
         hbm_bytes=chip.hbm.capacity, hbm_bytes_per_s=chip.bandwidth("hbm"),

@@ -6,7 +6,7 @@ from typing import Any
 from dragonscale.reports.chips.layout import LayoutReport
 from dragonscale.reports.chips.report import ChipReport, ChipsReport
 from dragonscale.reports.chips.slices import SliceReport
-from dragonscale.sheets.sheet import Block, Column, Command, Prose, Sheet, Table, Title, amount, facts, records, table
+from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, amount, facts, records, table
 
 MATMUL = "bf16[B,8192] @ bf16[8192,28672]"
 """A matmul of a large model's MLP, for any batch."""
@@ -62,7 +62,7 @@ def chip_sheet(report: ChipReport) -> Sheet:
     blocks.append(Prose(f"Compute binds above {critical} FLOPs per byte of HBM.", "key"))
     given = getattr(report.asked, "name", None)
     named = shlex.quote(given) if isinstance(given, str) and given else report.name
-    return Sheet((*blocks, Command(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:")))
+    return Sheet((*blocks, NextStep(f'dscale roofline "{MATMUL}" --on {named}', "Next, what that means for a matmul:")))
 
 
 def slice_sheet(report: SliceReport) -> Sheet:
@@ -90,7 +90,7 @@ def slice_sheet(report: SliceReport) -> Sheet:
     return Sheet((*blocks, shown, Prose(_weakest(report), "key")))
 
 
-def _axes(report: SliceReport) -> Table:
+def _axes(report: SliceReport) -> Grid:
     columns = {
         "axis": "axis",
         "chips": "size",
@@ -102,7 +102,7 @@ def _axes(report: SliceReport) -> Table:
     return records(report.axes, columns, how={"farthest hops": {"keep": 3}})
 
 
-def _tiers(report: SliceReport) -> Table:
+def _tiers(report: SliceReport) -> Grid:
     columns = {
         "tier": "tier",
         "groups": "groups",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dragonscale.collectives.cost import Options
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.hardware.changes import with_changes
 from dragonscale.listener import Listener
 from dragonscale.questions.collective import CollectiveQuestion
 from dragonscale.questions.explain import ExplainCollectiveQuestion
@@ -16,7 +17,7 @@ from dragonscale.reports.collective.report import (
     read_options,
 )  # fmt: skip
 from dragonscale.reports.collective.transfer import TransferReport, transfer_report
-from dragonscale.reports.given import axes_of, changed, target_of, written_target
+from dragonscale.reports.given import axes_of, target_of, written_target
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.units import parse
 
@@ -33,7 +34,7 @@ class CollectiveAsked:
 
 def read_question(question: CollectiveQuestion | ExplainCollectiveQuestion, listener: Listener) -> CollectiveAsked:
     """The collective, over which wires, and how it is done."""
-    chip, piece = target_of(changed(question.on, question.set), listener)
+    chip, piece = target_of(with_changes(question.on, question.set), listener)
     kind, mesh = find_kind(question.kind), collective_mesh(chip, piece, axes_of(question.mesh))
     axes = read_axes(question.axis, mesh.axes)
     ways = question.one_way, question.in_network, question.filled, question.picks
@@ -47,14 +48,19 @@ def ask(question: CollectiveQuestion, listener: Listener) -> CollectiveReport | 
         sent = transfer_report(
             question.kind,
             volume,
-            target_of(changed(question.on, question.set))[1],
+            target_of(with_changes(question.on, question.set))[1],
             question.from_chip,
             question.to_chip,
         )
         return sent.came_from(None, listener.notes)
     asked = read_question(question, listener)
     report = collective_report(
-        asked.kind, volume, asked.axes, asked.mesh, asked.options, written_target(changed(question.on, question.set))
+        asked.kind,
+        volume,
+        asked.axes,
+        asked.mesh,
+        asked.options,
+        written_target(with_changes(question.on, question.set)),
     )
     return report.came_from(asked, listener.notes)
 

@@ -2,7 +2,7 @@
 
 from dragonscale.reports.collective.report import CollectiveReport, RingFacts
 from dragonscale.reports.collective.transfer import TransferReport
-from dragonscale.sheets.sheet import Block, Column, Facts, Prose, Sheet, Table, Title, amount, facts, records, table
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, table
 
 
 def collective_sheet(report: CollectiveReport) -> Sheet:
@@ -15,7 +15,7 @@ def collective_sheet(report: CollectiveReport) -> Sheet:
     return Sheet((*blocks, _inside(report), Prose(report.advice, "key")))
 
 
-def _terms(report: CollectiveReport) -> Table:
+def _terms(report: CollectiveReport) -> Grid:
     terms = {
         "bandwidth": (report.bandwidth_s, "exact bytes over links"),
         "latency": (report.latency_s, "hops"),
@@ -27,7 +27,7 @@ def _terms(report: CollectiveReport) -> Table:
     return table([Column("term"), Column("time", right=True), Column("", wrap=True)], rows)
 
 
-def _tiers(report: CollectiveReport) -> Table:
+def _tiers(report: CollectiveReport) -> Grid:
     columns = {
         "tier": "tier",
         "children": lambda tier: round(tier.children),

@@ -7,7 +7,7 @@ from dragonscale.listener import Listener
 from dragonscale.questions.compare import CompareQuestion
 from dragonscale.questions.train import TrainQuestion
 from dragonscale.reports.compare.differences import difference, seconds_of
-from dragonscale.reports.compare.question import Candidate, CompareAsked, read_question
+from dragonscale.reports.compare.question import CompareAsked, Contender, read_question
 from dragonscale.reports.compare.records import CompareReport, Side
 from dragonscale.reports.compare.sides import DOLLARS, TOKENS, keyed, serving_side, training_side
 from dragonscale.reports.serve.question import ServeQuestion
@@ -64,14 +64,14 @@ def served_by(path: str) -> dict[str, Any]:
     return {name: value for name, value in words.items() if value}
 
 
-def _train(question: CompareQuestion, one: Candidate, job: dict[str, Any], listener: Listener) -> Any:
+def _train(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
     words = {name: getattr(question, name) for name in ("model", "batch", "seq", "tokens", "price", "dtype")}
     words |= {"on": one.on, "stack": one.software, "plan": one.plan, "measured": one.measured}
     given = {name: value for name, value in words.items() if value != ""}
     return ask_train(TrainQuestion(**(job | given), alone=bool(one.plan), top=1), listener)
 
 
-def _serve(question: CompareQuestion, one: Candidate, job: dict[str, Any], listener: Listener) -> Any:
+def _serve(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
     names = ("model", "prompt", "output", "ttft", "tpot", "batch", "price", "dtype")
     words = {name: getattr(question, name) for name in names}
     words |= {"on": one.on, "engine": one.software, "plan": one.plan}

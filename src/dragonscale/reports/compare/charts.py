@@ -1,6 +1,6 @@
 """Charts of a comparison: stacked bars of time and of memory, one for each side."""
 
-from dragonscale.charts import Chart, Stack, memory_bars, time_bars
+from dragonscale.charts import Chart, PartStack, memory_bars, time_bars
 from dragonscale.charts.amounts import amount
 from dragonscale.reports.charts.kinds import nothing_to_draw
 from dragonscale.reports.charts.roles import memory_parts, time_parts
@@ -23,7 +23,7 @@ def _name(side: Side) -> str:
 def _time(report: CompareReport, sides: list[Side]) -> Chart:
     step = "a decode step" if report.kind == "serving" else "a training step"
     stacks = [
-        Stack(
+        PartStack(
             _name(side),
             time_parts((term.name, term.exposed_s, term.hidden_s) for term in side.terms),
             amount(seconds_of(side), "s"),
@@ -37,7 +37,7 @@ def _memory(report: CompareReport, sides: list[Side]) -> Chart:
     stacks = []
     for side in sides:
         told = f"{amount(side.hbm_bytes, 'bytes')} of {amount(side.hbm_limit_bytes, 'bytes')}"
-        stacks.append(Stack(_name(side), memory_parts((part.name, part.bytes) for part in side.memory), told))
+        stacks.append(PartStack(_name(side), memory_parts((part.name, part.bytes) for part in side.memory), told))
     limits = {side.hbm_limit_bytes for side in sides}
     limit = limits.pop() if len(limits) == 1 else 0.0  # a line that is not every bar's would mislead
     return memory_bars(stacks, limit, f"{report.model}: memory of the fullest chip", report.workload)

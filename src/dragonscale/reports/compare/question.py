@@ -22,7 +22,7 @@ _MEASURED = re.compile(r"(?P<plan>.*\S)\s*=\s*(?P<time>[\d.]+\s*(?:ms|s|min))")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Contender:
     """A plan (empty: the best one) on a slice with a software; and the step that was measured of it."""
 
     plan: Any = ""
@@ -37,7 +37,7 @@ class CompareAsked:
 
     question: CompareQuestion
     serving: bool
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[Contender] = field(default_factory=list)
     given: list[Any] = field(default_factory=list)
 
 
@@ -50,7 +50,7 @@ def read_question(question: CompareQuestion) -> CompareAsked:
     given = [thing for thing in question.things if isinstance(thing, TrainReport | ServeReport)]
     if given:
         return _of_answers(question, given)
-    plans = [_read_plan(thing) for thing in question.things] or [Candidate()]
+    plans = [_read_plan(thing) for thing in question.things] or [Contender()]
     serving = _serves(question, plans)
     places = _several(question.on)
     programs = _programs(question.engine if serving else question.stack)
@@ -94,7 +94,7 @@ def _of_answers(question: CompareQuestion, given: list[Any]) -> CompareAsked:
     return CompareAsked(question, serving, given=given)
 
 
-def _read_plan(thing: Any) -> Candidate:
+def _read_plan(thing: Any) -> Contender:
     """A plan as it was written, with the step that was measured of it.
 
     >>> _read_plan("tp8 pp4=8.2s")
@@ -112,11 +112,11 @@ def _read_plan(thing: Any) -> Candidate:
     if plan.lower() == BEST:
         if measured:
             raise InputError("What was measured was a plan; write it instead of 'best'.")
-        return Candidate()
-    return Candidate(plan, measured=measured)
+        return Contender()
+    return Contender(plan, measured=measured)
 
 
-def _serves(question: CompareQuestion, plans: list[Candidate]) -> bool:
+def _serves(question: CompareQuestion, plans: list[Contender]) -> bool:
     """Whether it is about serving: its lengths or engines are given, or a plan file is one of serving."""
     asked = any((question.prompt, question.output, question.engine, question.ttft, question.tpot))
     saved = [_is_serving_file(one.plan) for one in plans if str(one.plan).endswith(".toml")]

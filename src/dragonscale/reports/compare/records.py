@@ -4,13 +4,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from dragonscale.errors import INFEASIBLE
 from dragonscale.reports.record import Record
 from dragonscale.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
     from dragonscale.charts.chart import Chart
-
-INFEASIBLE = 3
 
 
 class Figure(msgspec.Struct):

@@ -5,7 +5,20 @@ from collections.abc import Callable
 from dragonscale.reports.compare.differences import seconds_of
 from dragonscale.reports.compare.records import CompareReport, Side
 from dragonscale.reports.compare.sides import DOLLARS, STEP
-from dragonscale.sheets.sheet import Block, Column, Facts, Part, Prose, Sheet, Stack, Table, Title, amount, facts, table
+from dragonscale.sheets.sheet import (
+    BarPart,
+    Block,
+    Column,
+    Facts,
+    Grid,
+    Prose,
+    Sheet,
+    StackedBar,
+    Title,
+    amount,
+    facts,
+    table,
+)
 
 MOST_TERMS = 8
 """Rows of terms without `--explain`."""
@@ -43,7 +56,7 @@ def _cheapest(report: CompareReport) -> Side | None:
     return min(priced, key=lambda pair: pair[0] or 0.0)[1] if len(priced) > 1 else None
 
 
-def _figures(report: CompareReport) -> Table:
+def _figures(report: CompareReport) -> Grid:
     """A column for each side, a row for each figure."""
     sides = report.sides
     rows: list[tuple[str, ...]] = []
@@ -114,11 +127,11 @@ def _bars(report: CompareReport) -> list[Block]:
     kept = [name for name in sizes if name in kept]  # in the order of the bill
     bars: list[Block] = []
     for place, side in enumerate(shown):
-        parts = [Part(name, _seconds(side, name), "") for name in kept]
+        parts = [BarPart(name, _seconds(side, name), "") for name in kept]
         rest = sum(term.exposed_s for term in side.terms if term.name not in kept)
         told = amount(seconds_of(side), "s")
         legend = "line" if place == len(shown) - 1 else "none"
-        bars.append(Stack(side.key, (*parts, Part("the rest", rest, "")), longest, told, legend))
+        bars.append(StackedBar(side.key, (*parts, BarPart("the rest", rest, "")), longest, told, legend))
     return bars
 
 
@@ -130,7 +143,7 @@ def _seconds(side: Side, name: str) -> float:
     return sum(term.exposed_s for term in side.terms if term.name == name)
 
 
-def _terms(report: CompareReport, detail: bool) -> Table | None:
+def _terms(report: CompareReport, detail: bool) -> Grid | None:
     """The terms of time that differ, the largest difference first."""
     shown = [side for side in report.sides if side.terms]
     if len(shown) < 2:
@@ -161,7 +174,7 @@ def _signed(seconds: float) -> str:
     return "0" if not seconds else f"{'+' if seconds > 0 else '-'}{amount(abs(seconds), 's')}"
 
 
-def _settings(report: CompareReport) -> Table:
+def _settings(report: CompareReport) -> Grid:
     """The settings that differ."""
     names = list(dict.fromkeys(one.setting for pair in report.differences for one in pair.settings))
     rows = [(name, *(str(side.settings.get(name, "")) for side in report.sides)) for name in names]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from dragonscale.reports.estimate.finetune import BESIDE, FINE_TUNING
 from dragonscale.reports.estimate.records import EstimateLine, EstimateReport
 from dragonscale.reports.estimate.training import SAID, TRAINING_MEMORY
-from dragonscale.sheets.sheet import Block, Column, Command, Facts, Prose, Sheet, Table, Title, amount, facts, table
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, amount, facts, table
 
 NAMES = {
     "P": "parameters", "P_active": "those that a token uses", "tokens": "tokens of the run", "T": "tokens of a sequence",
@@ -78,10 +78,10 @@ def next_command(report: EstimateReport) -> list[Block]:
         words += ["--batch", STEP, "--seq", shlex.quote(question.seq)]
         words += ["--tokens", shlex.quote(question.tokens)] if question.tokens not in ("", "chinchilla") else []
         words += ["--price", shlex.quote(question.price)] if question.price else []
-        return [Command(" ".join(words), f"Next, a plan (for steps of {STEP} tokens):")]
+        return [NextStep(" ".join(words), f"Next, a plan (for steps of {STEP} tokens):")]
     words += ["--prompt", shlex.quote(question.prompt)] if question.prompt else []
     words += ["--price", shlex.quote(question.price)] if question.price else []
-    return [Command(" ".join(words), "Next, how to serve it there:")]
+    return [NextStep(" ".join(words), "Next, how to serve it there:")]
 
 
 def shown(line: EstimateLine) -> str:
@@ -125,7 +125,7 @@ def _run_flops(report: EstimateReport) -> str:
     return f"{whole} (6ND {own} and attention at {report.letters['T']:,.0f} tokens)"
 
 
-def _table(group: str, lines: list[EstimateLine]) -> Table:
+def _table(group: str, lines: list[EstimateLine]) -> Grid:
     columns = [
         Column(group, wrap=True),
         Column("", right=True, tone="key"),

@@ -3,6 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
+from dragonscale.hardware.changes import with_changes
 from dragonscale.listener import Listener
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
@@ -18,12 +19,12 @@ from dragonscale.questions.flag import written
 from dragonscale.reports.collective.ask import read_question as read_collective
 from dragonscale.reports.explain import physics
 from dragonscale.reports.explain.formulas import Explanation
-from dragonscale.reports.given import changed, maybe_target, mesh_of, sizes_of, target_of
+from dragonscale.reports.given import maybe_target, mesh_of, sizes_of, target_of
 from dragonscale.units import parse, parse_length
 
 
 def ask_roofline(question: ExplainRooflineQuestion, listener: Listener) -> Explanation:
-    chip = target_of(changed(question.on, question.set), listener)[0]
+    chip = target_of(with_changes(question.on, question.set), listener)[0]
     found = physics.explain_roofline(question.expression, chip, sizes_of(question.sizes), question.memory)
     return found.came_from(chip, listener.notes)
 
@@ -36,7 +37,7 @@ def ask_collective(question: ExplainCollectiveQuestion, listener: Listener) -> E
 
 
 def ask_shard(question: ExplainShardQuestion, listener: Listener) -> Explanation:
-    mesh = mesh_of(question.mesh, *maybe_target(changed(question.on, question.set), listener))
+    mesh = mesh_of(question.mesh, *maybe_target(with_changes(question.on, question.set), listener))
     return physics.explain_shard(question.expression, mesh, sizes_of(question.sizes)).came_from(mesh, listener.notes)
 
 
@@ -53,7 +54,7 @@ def ask_train(question: ExplainTrainQuestion, listener: Listener) -> Explanation
     from dragonscale.reports.explain.train import explain_train
     from dragonscale.reports.train.question import explained_job
 
-    on, plan = changed(question.on, question.set), written(question.plan)
+    on, plan = with_changes(question.on, question.set), written(question.plan)
     job, split = explained_job(plan, question.model, on, question.batch, question.seq, question.stack, question.dtype)
     return explain_train(job, split, question.line, question.solve, question.wire).came_from(job, listener.notes)
 
@@ -64,6 +65,6 @@ def ask_serve(question: ExplainServeQuestion, listener: Listener) -> Explanation
 
     own = ("line", "solve", "set")
     given: dict[str, Any] = {one.name: getattr(question, one.name) for one in fields(question) if one.name not in own}
-    given["on"] = changed(question.on, question.set)
+    given["on"] = with_changes(question.on, question.set)
     asked = read_question(ServeQuestion(**given))
     return explain_serve(asked, question.line, question.solve).came_from(asked, listener.notes)

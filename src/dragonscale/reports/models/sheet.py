@@ -8,11 +8,11 @@ from dragonscale.reports.models.records import ModelReport, ModelsReport
 from dragonscale.sheets.sheet import (
     Block,
     Column,
-    Command,
     Facts,
+    Grid,
+    NextStep,
     Prose,
     Sheet,
-    Table,
     Title,
     Verbatim,
     amount,
@@ -34,7 +34,7 @@ def models_sheet(report: ModelsReport) -> Sheet:
     }
     how = {"d_model": {"keep": 3}, "layers": {"keep": 4}}
     why = "By part, as of a path or org/name of the Hugging Face Hub:"
-    return Sheet((records(report.models, columns, how=how), Command("dscale models NAME", why)))
+    return Sheet((records(report.models, columns, how=how), NextStep("dscale models NAME", why)))
 
 
 def program_sheet(report: ModelReport) -> Sheet:
@@ -54,7 +54,7 @@ def model_sheet(report: ModelReport, detail: bool) -> Sheet:
     asked = report.asked
     if asked is not None and not unnamed(asked.model) and not (asked.assume or asked.family):
         name = shlex.quote(written(asked.model))
-        blocks.append(Command(f"dscale estimate {name}", "Next, what it takes to train and serve:"))
+        blocks.append(NextStep(f"dscale estimate {name}", "Next, what it takes to train and serve:"))
     return Sheet(tuple(blocks))
 
 
@@ -88,7 +88,7 @@ def _by_name(sizes: dict[str, float] | dict[str, int]) -> str:
     return ", ".join(f"{amount(size, 'bytes')} in {name}" for name, size in sizes.items())
 
 
-def parts_table(report: ModelReport) -> Table:
+def parts_table(report: ModelReport) -> Grid:
     """Parameters and forward FLOPs by part, the largest first; attention's dot products have no parameters."""
     flops = report.forward_flops_per_token_by_part
     rows = []

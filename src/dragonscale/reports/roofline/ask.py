@@ -1,15 +1,16 @@
 """A question about an operation, read and answered."""
 
 from dragonscale.errors import InputError
+from dragonscale.hardware.changes import with_changes
 from dragonscale.listener import Listener
 from dragonscale.questions.roofline import RooflineQuestion
-from dragonscale.reports.given import changed, maybe_target, sizes_of
+from dragonscale.reports.given import maybe_target, sizes_of
 from dragonscale.reports.roofline.report import RooflineReport, roofline_report
 
 
 def ask(question: RooflineQuestion, listener: Listener) -> RooflineReport:
     """The roofline of the expression, on a chip or without one."""
-    chip, piece = maybe_target(changed(question.on, question.set), listener)
+    chip, piece = maybe_target(with_changes(question.on, question.set), listener)
     if piece is not None and piece.chips > 1:
         listener.note(f"A roofline is of one chip: using one {piece.chip.title} of {piece}.")
     if question.per_element is not None and question.per_element <= 0:

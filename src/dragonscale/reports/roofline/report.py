@@ -11,7 +11,7 @@ from dragonscale.notation import Einsum, parse_einsum
 from dragonscale.numbers import Number
 from dragonscale.reports.record import Record
 from dragonscale.rooflines import Cost, Roofline, crossovers, rates_of, roofline, symbol
-from dragonscale.rooflines.counts import Counts
+from dragonscale.rooflines.counts import GivenCounts
 from dragonscale.rooflines.expression import Operation, parse_operation
 from dragonscale.sheets.sheet import Sheet
 from dragonscale.units import render
@@ -104,7 +104,7 @@ def prepare(expression: str, sizes: dict[str, int]) -> tuple[Einsum, dict[str, N
     return line, *open_sizes(Operation(line), sizes)
 
 
-def open_sizes(asked: Operation | Counts, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
+def open_sizes(asked: Operation | GivenCounts, sizes: dict[str, int]) -> tuple[dict[str, Number], list[str]]:
     """Every size, symbols for those not given, and the names of the latter."""
     for name in sizes:
         if name not in asked.indices:
@@ -149,7 +149,7 @@ def roofline_report(
 
 
 def _counted(
-    asked: Operation | Counts, count: Callable[..., Cost], sizes: dict[str, Number], free: list[str], level: str
+    asked: Operation | GivenCounts, count: Callable[..., Cost], sizes: dict[str, Number], free: list[str], level: str
 ) -> RooflineReport:
     """What needs no chip: FLOPs and bytes, as formulas and as numbers. Amounts alone may lack either."""
     whole, cost = not free, count({})

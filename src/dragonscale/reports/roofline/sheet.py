@@ -1,7 +1,7 @@
 """`dscale roofline` laid out: the time of each resource, the bounds, and where another takes over."""
 
 from dragonscale.reports.roofline.report import RooflineReport
-from dragonscale.sheets.sheet import Block, Column, Facts, Prose, Sheet, Table, Title, amount, facts, records, table
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, amount, facts, records, table
 
 
 def roofline_sheet(report: RooflineReport) -> Sheet:
@@ -25,7 +25,7 @@ def _title(report: RooflineReport) -> Title:
     return Title(report.expression, f"on one {report.chip_title}: {rates}")
 
 
-def _resources(report: RooflineReport) -> Table:
+def _resources(report: RooflineReport) -> Grid:
     if report.lower_s is None:
         return table(["resource", "formula"], [[row.name, row.formula] for row in report.resources])
     longest = max(row.seconds or 0.0 for row in report.resources) or 1.0
@@ -68,7 +68,7 @@ def _summary(report: RooflineReport) -> Facts:
     )
 
 
-def _crossovers(report: RooflineReport) -> Table:
+def _crossovers(report: RooflineReport) -> Grid:
     columns = {
         "crossover": lambda row: f"{row.variable} = {row.value:,.6g}",
         "below it": lambda row: f"{row.below} binds",
@@ -77,7 +77,7 @@ def _crossovers(report: RooflineReport) -> Table:
     return records(report.crossovers, columns)
 
 
-def _curve(report: RooflineReport) -> Table:
+def _curve(report: RooflineReport) -> Grid:
     """The samples over the free dim."""
     columns = {
         report.free[0]: lambda sample: int(sample.value),

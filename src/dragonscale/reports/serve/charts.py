@@ -1,12 +1,12 @@
 """Charts of `dscale serve`: what a user gets against what a chip yields, where a step and a prompt go, memory and mesh."""
 
 from dragonscale.charts import (
+    AxisMove,
     Chart,
+    LineSeries,
     MeshAxis,
-    Move,
-    Rule,
-    Series,
-    Stack,
+    PartStack,
+    RuleLine,
     line_chart,
     memory_bars,
     mesh_chart,
@@ -59,7 +59,7 @@ def _yield(one: ConfigReport) -> str:
 def frontier_chart(report: ServeReport) -> Chart:
     """Tokens per second of a user against those of a chip: a line for each chip, the best configurations named."""
     series = [
-        Series(
+        LineSeries(
             chip if len(report.frontier_by_chip) > 1 else f"best on {chip}",
             tuple(sorted((one.tokens_per_s_per_user, one.output_tokens_per_s_per_chip) for one in points)),
             dots=True,
@@ -75,13 +75,13 @@ def frontier_chart(report: ServeReport) -> Chart:
     x = log_axis("output tokens/s of one user", "number", [one[0] for one in points])
     y = log_axis("output tokens/s per chip", "number", [one[1] for one in points])
     tpot = report.workload.tpot_s
-    rules = [Rule(1 / tpot, f"TPOT {amount(tpot, 's')}")] if tpot and x.low < 1 / tpot < x.high else []
+    rules = [RuleLine(1 / tpot, f"TPOT {amount(tpot, 's')}")] if tpot and x.low < 1 / tpot < x.high else []
     title = f"{report.model}: speed of a user against throughput of a chip"
     return line_chart(series, x, y, title, _requests(report), rules, numbered=best)
 
 
-def _terms(rows: list[StepTerm], name: str, remark: str) -> Stack:
-    return Stack(name, time_parts((row.name, row.expected_s, 0.0) for row in rows), remark)
+def _terms(rows: list[StepTerm], name: str, remark: str) -> PartStack:
+    return PartStack(name, time_parts((row.name, row.expected_s, 0.0) for row in rows), remark)
 
 
 def decode_chart(report: ServeReport) -> Chart:
@@ -106,7 +106,7 @@ def _alone(one: ConfigReport) -> str:
 
 def memory_chart(report: ServeReport) -> Chart:
     """What fills a chip, against what it has."""
-    stacks: list[Stack] = []
+    stacks: list[PartStack] = []
     for one in report.configs:
         if one.memory is None:
             continue
@@ -116,7 +116,7 @@ def memory_chart(report: ServeReport) -> Chart:
             "reserve": use.reserve_bytes, "free for KV cache": use.free_bytes, "unused": use.left_alone_bytes,
         }  # fmt: skip
         told = f"{amount(one.hbm_bytes, 'bytes')} of {amount(one.hbm_limit_bytes, 'bytes')}"
-        stacks.append(Stack(_named(one), memory_parts(rows.items()), told))
+        stacks.append(PartStack(_named(one), memory_parts(rows.items()), told))
     if not stacks:
         raise nothing_to_draw("no configuration says what fills its memory")
     limit = report.configs[0].hbm_limit_bytes
@@ -130,7 +130,7 @@ def mesh_picture(report: ServeReport) -> Chart:
     axes: list[MeshAxis] = []
     for name in ("pipe", "data", "context", "width", "tensor"):
         term = terms.get(_WIRES[name])
-        moves = (Move(f"{term.name}, a decode step", term.bytes, term.expected_s),) if term and term.bytes else ()
+        moves = (AxisMove(f"{term.name}, a decode step", term.bytes, term.expected_s),) if term and term.bytes else ()
         splits = (
             "requests; experts" if name == "data" and best.expert > 1 else {"data": "requests"}.get(name, SPLITS[name])
         )

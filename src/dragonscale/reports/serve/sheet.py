@@ -15,7 +15,19 @@ from dragonscale.reports.serve.tables import (
     terms_table,
 )
 from dragonscale.reports.serve.variant_tables import disaggregation_blocks, prefix_blocks, speculation_blocks
-from dragonscale.sheets.sheet import Block, Command, Facts, Part, Prose, Sheet, Stack, Title, amount, facts, folded
+from dragonscale.sheets.sheet import (
+    BarPart,
+    Block,
+    Facts,
+    NextStep,
+    Prose,
+    Sheet,
+    StackedBar,
+    Title,
+    amount,
+    facts,
+    folded,
+)
 
 SEEN = 0.01
 """Terms of a smaller share of a step are left to `--explain`."""
@@ -46,7 +58,7 @@ def serve_sheet(report: ServeReport, detail: bool) -> Sheet:
     blocks += [limits_table(report.limits)] if detail and report.limits else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes and first.meets_slo else []
     command = next_command(report)
-    return Sheet((*blocks, *([Command(command, _why_next(report))] if command else [])))
+    return Sheet((*blocks, *([NextStep(command, _why_next(report))] if command else [])))
 
 
 def _why_next(report: ServeReport) -> str:
@@ -210,27 +222,27 @@ def prefill_text(report: ServeReport, first: ConfigReport) -> str:
     return f"{amount(alone, 's')} for a prompt of {new:,} tokens{chunks} with no other request running"
 
 
-def memory_stack(first: ConfigReport) -> Stack:
+def memory_stack(first: ConfigReport) -> StackedBar:
     """What fills the HBM of a chip; the rest of the bar is free or unused."""
     use, limit = first.memory, first.hbm_limit_bytes
     words = {"weights": "weights", "KV cache": "cache", "workspace": "working", "reserved": "reserve"}
     held = [(name, getattr(use, f"{field}_bytes")) for name, field in words.items()] if use is not None else []
-    parts = [Part(name, size, f"{size / 1e9:.1f}GB") for name, size in held if size > 0]
-    return Stack("memory", tuple(parts), limit, f"{first.hbm_bytes / 1e9:.1f} of {limit / 1e9:.0f}GB", "line")
+    parts = [BarPart(name, size, f"{size / 1e9:.1f}GB") for name, size in held if size > 0]
+    return StackedBar("memory", tuple(parts), limit, f"{first.hbm_bytes / 1e9:.1f} of {limit / 1e9:.0f}GB", "line")
 
 
-def time_stack(name: str, rows: list[Any], detail: bool, legend: str = "list") -> Stack:
+def time_stack(name: str, rows: list[Any], detail: bool, legend: str = "list") -> StackedBar:
     """Where an iteration goes; its parts add up to it."""
     total = sum(row.expected_s for row in rows) or 1.0
     seen = [row for row in rows if detail or row.expected_s > SEEN * total]
-    parts = [Part(row.name, row.expected_s, amount(row.expected_s, "s")) for row in seen]
+    parts = [BarPart(row.name, row.expected_s, amount(row.expected_s, "s")) for row in seen]
     rest = total - sum(part.value for part in parts)
     shown = folded(parts, "s")
     if rest > LEFT * total:
         if shown and shown[-1].name == REST:
             rest, shown = rest + shown[-1].value, shown[:-1]
-        shown = (*shown, Part(REST, rest, amount(rest, "s")))
-    return Stack(name, shown, total, amount(total, "s"), legend)
+        shown = (*shown, BarPart(REST, rest, amount(rest, "s")))
+    return StackedBar(name, shown, total, amount(total, "s"), legend)
 
 
 def configurations(report: ServeReport) -> list[Block]:

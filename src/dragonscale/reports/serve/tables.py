@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.sheets.sheet import Column, Table, amount, records, table
+from dragonscale.sheets.sheet import Column, Grid, amount, records, table
 
 MOST_POINTS = 8
 """Rows of the frontier that are shown."""
@@ -49,7 +49,7 @@ def tpot_text(seconds: float) -> str:
     return amount(seconds, "s") if seconds else "–"
 
 
-def configs_table(report: Any, configs: Sequence[Any], title: str, foot: str = "") -> Table:
+def configs_table(report: Any, configs: Sequence[Any], title: str, foot: str = "") -> Grid:
     """Configurations, one a line; with a rate, the chips and dollars of the fleet that serves it."""
     several = len({chip_of(one) for one in configs}) > 1
     fleet = configs[0].replicas is not None
@@ -96,7 +96,7 @@ def configs_foot(report: Any) -> str:
     return "\n".join(lines)
 
 
-def frontier_table(frontier: Sequence[Any]) -> Table:
+def frontier_table(frontier: Sequence[Any]) -> Grid:
     """Speed of a user against throughput of a chip: some of the configurations that none beats in both."""
     step = max((len(frontier) - 1) / (MOST_POINTS - 1), 1)
     places = sorted({round(number * step) for number in range(min(MOST_POINTS, len(frontier)))})
@@ -121,7 +121,7 @@ def frontier_table(frontier: Sequence[Any]) -> Table:
     return table(columns, rows, f"frontier: {len(frontier)} configurations that no other beats in both")
 
 
-def terms_table(rows: Sequence[Any], title: str) -> Table:
+def terms_table(rows: Sequence[Any], title: str) -> Grid:
     """Every term of an iteration: its bound, what is expected of it, its bytes and FLOPs."""
     columns = {
         "term": "name",
@@ -133,7 +133,7 @@ def terms_table(rows: Sequence[Any], title: str) -> Table:
     return records(rows, columns, title, how={"FLOPs": {"keep": 2}, "bytes": {"keep": 3}, "term": {"wrap": True}})
 
 
-def limits_table(limits: Sequence[Any]) -> Table:
+def limits_table(limits: Sequence[Any]) -> Grid:
     """Limits, solved at datasheet rates."""
     columns = {
         "limit": "name",

@@ -1,9 +1,10 @@
 """A question about a sharded einsum, read and answered."""
 
 from dragonscale.errors import InputError
+from dragonscale.hardware.changes import with_changes
 from dragonscale.listener import Listener
 from dragonscale.questions.shard import ShardQuestion
-from dragonscale.reports.given import changed, maybe_target, mesh_of, sizes_of, written_target
+from dragonscale.reports.given import maybe_target, mesh_of, sizes_of, written_target
 from dragonscale.reports.shard.report import ShardReport, shard_report
 
 
@@ -11,7 +12,7 @@ def ask(question: ShardQuestion, listener: Listener) -> ShardReport:
     """Every way to do it, cheapest first."""
     if question.alternatives < 1:
         raise InputError(f"--alternatives is {question.alternatives}; show at least one strategy.")
-    on = changed(question.on, question.set)
+    on = with_changes(question.on, question.set)
     chip, piece = maybe_target(on, listener)
     mesh = mesh_of(question.mesh, chip, piece)
     if chip is not None and piece is None and chip.kind == "tpu":

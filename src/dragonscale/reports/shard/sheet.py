@@ -1,7 +1,7 @@
 """`dscale shard` laid out: what each chip holds, then for each einsum the ways to do it, step by step as they run."""
 
 from dragonscale.reports.shard.report import LineReport, MoveRow, ShardReport, StrategyRow
-from dragonscale.sheets.sheet import Block, Column, Prose, Sheet, Table, Title, amount, records, table
+from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, records, table
 
 
 def shard_sheet(report: ShardReport) -> Sheet:
@@ -24,7 +24,7 @@ def _head(line: LineReport) -> str:
     return f"{line.einsum}   (case {line.book_case})" if computes else f"{line.einsum}   (a reshard)"
 
 
-def _arrays(line: LineReport) -> Table:
+def _arrays(line: LineReport) -> Grid:
     columns = {
         "array": "array",
         "each chip holds": lambda row: " x ".join(map(str, row.local_shape)),
@@ -46,7 +46,7 @@ def _ways(line: LineReport) -> list[Block]:
     return blocks
 
 
-def _way(way: StrategyRow, number: int) -> Table:
+def _way(way: StrategyRow, number: int) -> Grid:
     """One way as a table of its steps, in the order in which they run."""
     rows = [_move(row) for row in way.collectives if row.when == "before"]
     if way.computes:

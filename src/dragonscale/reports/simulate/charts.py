@@ -1,6 +1,6 @@
 """Charts of a simulated run: distributions of latencies, and the fleet over time."""
 
-from dragonscale.charts import Chart, Rule, Series, line_chart, together
+from dragonscale.charts import Chart, LineSeries, RuleLine, line_chart, together
 from dragonscale.charts.amounts import amount
 from dragonscale.charts.axes import Axis, log_axis, zero_axis
 from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
@@ -30,13 +30,13 @@ def latency_chart(report: SimulateReport, result: SimulationResult) -> Chart:
     for name, title in _LATENCIES.items():
         points = tuple((seconds, share) for seconds, share in result.curves.get(name, []) if seconds > SHORTEST)
         if points:
-            series.append(Series(title, points))
+            series.append(LineSeries(title, points))
     if not series:
         raise nothing_to_draw("no request has ended")
     limits = [(name, limit) for name, limit in report.slo.items() if limit > 0]
     x = log_axis("time", "s", [*(point[0] for one in series for point in one.points), *(limit for _, limit in limits)])
     y = Axis("share of requests", "share", 0.0, 1.0)
-    rules = [Rule(limit, f"{_LATENCIES.get(name, name)} target {amount(limit, 's')}") for name, limit in limits]
+    rules = [RuleLine(limit, f"{_LATENCIES.get(name, name)} target {amount(limit, 's')}") for name, limit in limits]
     return line_chart(series, x, y, f"{report.model}: latencies", _fleet(report), rules)
 
 
@@ -56,6 +56,6 @@ def occupancy_chart(report: SimulateReport, result: SimulationResult) -> Chart:
     return together(panels, f"{report.model}: the fleet over time", _fleet(report))
 
 
-def _series(result: SimulationResult, names: dict[str, str]) -> list[Series]:
+def _series(result: SimulationResult, names: dict[str, str]) -> list[LineSeries]:
     known = ((title, tuple(result.series.get(name, []))) for name, title in names.items())
-    return [Series(title, points) for title, points in known if points]
+    return [LineSeries(title, points) for title, points in known if points]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
+from dragonscale.errors import MISSED
 from dragonscale.reports.prices import PriceRow
 from dragonscale.reports.record import Record
 from dragonscale.sheets.sheet import Sheet
@@ -13,8 +14,6 @@ from dragonscale.units import render
 
 if TYPE_CHECKING:
     from dragonscale.charts.chart import Chart
-
-MISSED = 4
 
 
 class Latency(msgspec.Struct):

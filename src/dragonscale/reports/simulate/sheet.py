@@ -5,7 +5,7 @@ from typing import Any
 
 from dragonscale.reports.simulate.records import CapacityReport, Latency, SimulateReport
 from dragonscale.reports.simulate.verdict import TRAFFIC
-from dragonscale.sheets.sheet import Block, Column, Command, Facts, Prose, Sheet, Table, Title, facts, records, table
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, NextStep, Prose, Sheet, Title, facts, records, table
 from dragonscale.units import render
 
 _NAMES = {
@@ -29,7 +29,7 @@ def simulate_sheet(report: SimulateReport, detail: bool) -> Sheet:
     blocks += [replicas_table(report)] if detail and report.replicas else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
     command, why = next_command(report)
-    return Sheet((*blocks, *([Command(command, why)] if command else [])))
+    return Sheet((*blocks, *([NextStep(command, why)] if command else [])))
 
 
 def _title(report: SimulateReport) -> Title:
@@ -180,7 +180,7 @@ def planner_text(report: SimulateReport) -> str:
     return f"at a batch of {one.batch}: TPOT {render(one.tpot_s, 's')}, TTFT {render(one.ttft_s, 's')}"
 
 
-def percentiles(report: SimulateReport) -> Table:
+def percentiles(report: SimulateReport) -> Grid:
     """Latencies, each with its target."""
     rows = []
     for name, title in _NAMES.items():
@@ -210,7 +210,7 @@ def _times(one: Latency) -> list[str]:
     return [render(one.mean, "s"), spread, *(render(value, "s") for value in (one.p50, one.p90, one.p95, one.p99))]
 
 
-def fleet_table(report: SimulateReport) -> Table:
+def fleet_table(report: SimulateReport) -> Grid:
     """The replicas, alike in each row."""
     columns: dict[str, Any] = {
         "pool": "name",
@@ -226,7 +226,7 @@ def fleet_table(report: SimulateReport) -> Table:
     return records(report.fleet, columns, "fleet", how=how)
 
 
-def replicas_table(report: SimulateReport, most: int = 32) -> Table:
+def replicas_table(report: SimulateReport, most: int = 32) -> Grid:
     """What each replica did, at most so many of them."""
     columns = {
         "replica": "index",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dragonscale.charts import Bar, Chart, Series, bars, heat_map, line_chart
+from dragonscale.charts import Bar, Chart, LineSeries, bars, heat_map, line_chart
 from dragonscale.charts.axes import Axis, log_axis, zero_axis
 from dragonscale.errors import unknown
 from dragonscale.reports.charts.kinds import chosen_kind, nothing_to_draw
@@ -133,7 +133,7 @@ def _lines(rows: list[Row], value: str, axes: list[str], title: str) -> Chart:
         at, size = _number(row.get(axes[0])), _number(row.get(value))
         if at is not None and size is not None:
             lines.setdefault(f"{axes[1]} {row.get(axes[1], '')}" if len(axes) > 1 else value, []).append((at, size))
-    series = [Series(name, tuple(sorted(points)), dots=True) for name, points in lines.items()]
+    series = [LineSeries(name, tuple(sorted(points)), dots=True) for name, points in lines.items()]
     across, up = ([point[place] for one in series for point in one.points] for place in (0, 1))
     wide = min(across) > 0 and max(across) / min(across) >= 4
     doubling = wide and all(one == int(one) and int(one) & (int(one) - 1) == 0 for one in across)

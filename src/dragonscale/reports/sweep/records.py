@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
+from dragonscale.errors import MISSED
 from dragonscale.evidence.verify.sweep_score import SweepScore
 from dragonscale.reports.record import Record
 from dragonscale.sheets.sheet import Sheet
@@ -12,7 +13,7 @@ from dragonscale.sheets.sheet import Sheet
 if TYPE_CHECKING:
     from dragonscale.charts.chart import Chart
 
-MISSED, INTERRUPTED = 4, 130
+INTERRUPTED = 130
 
 COMMANDS = ("verify", "train", "serve")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from dragonscale.reports.sweep.records import COMMANDS, SweepReport
 from dragonscale.reports.sweep.table import HEADS, SHORT, failures, shown, spread_rows
-from dragonscale.sheets.sheet import Block, Column, Prose, Sheet, Table, Title, table
+from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, table
 
 MOST = 40
 """Rows of a command, and reasons; `--explain` shows all, and so does `--table`."""
@@ -40,7 +40,7 @@ def sweep_sheet(report: SweepReport, detail: bool) -> Sheet:
     return Sheet(tuple(blocks))
 
 
-def _rows(command: str, rows: list[dict[str, Any]], most: int) -> Table:
+def _rows(command: str, rows: list[dict[str, Any]], most: int) -> Grid:
     """The rows of one command."""
     names = SHORT[command]
     cells = [[shown(name, row.get(name)) for name in names] for row in rows[:most]]

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from dragonscale.charts import (
     Chart,
+    LineSeries,
     Mark,
     MeshAxis,
-    Op,
+    PartStack,
     Roof,
-    Rule,
-    Series,
-    Stack,
+    RoofPoint,
+    RuleLine,
     line_chart,
     memory_bars,
     mesh_chart,
@@ -56,15 +56,15 @@ def _subtitle(report: TrainReport) -> str:
     return f"{batch}, {work.dtype}, stack {work.stack}"
 
 
-def _stack(one: PlanReport) -> Stack:
+def _stack(one: PlanReport) -> PartStack:
     rows = [(term.name, term.exposed_s, max(term.expected_s - term.exposed_s, 0.0)) for term in one.terms]
-    return Stack(short_plan(Plan(**one.plan)), time_parts(rows), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU")
+    return PartStack(short_plan(Plan(**one.plan)), time_parts(rows), f"{amount(one.step_s, 's')}, {one.mfu:.1%} MFU")
 
 
-def _memory(one: PlanReport) -> Stack:
+def _memory(one: PlanReport) -> PartStack:
     rows = [(part.name, part.bytes) for part in one.memory]
     limit = amount(one.hbm_limit_bytes, "bytes")
-    return Stack(short_plan(Plan(**one.plan)), memory_parts(rows), f"{amount(one.hbm_bytes, 'bytes')} of {limit}")
+    return PartStack(short_plan(Plan(**one.plan)), memory_parts(rows), f"{amount(one.hbm_bytes, 'bytes')} of {limit}")
 
 
 def time_chart(asked: TrainAsked, report: TrainReport) -> Chart:
@@ -107,13 +107,13 @@ def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     # Small slices may have to recompute more, so the first point is not always the most efficient one.
     work, at = min((chips * seconds, chips) for chips, seconds, _ in known)
     ideal = [(chips, work / chips) for chips, _, _ in known]
-    line = Series("best plan", tuple((chips, seconds) for chips, seconds, _ in known), "compute", dots=True)
-    even = Series(f"ideal, from {at:,} chips", tuple(ideal), "overhead", dashed=True)
+    line = LineSeries("best plan", tuple((chips, seconds) for chips, seconds, _ in known), "compute", dots=True)
+    even = LineSeries(f"ideal, from {at:,} chips", tuple(ideal), "overhead", dashed=True)
     chips = [float(one[0]) for one in known]
     x = log_axis("chips", "degree", chips)
     y = log_axis("time of a step", "s", [*(one[1] for one in known), *(seconds for _, seconds in ideal)])
     marks = [Mark(number, seconds, f"{mfu:.0%} MFU", dot=False) for number, seconds, mfu in known]
-    rules = [Rule(value, name, "muted") for value, name in _crossings(asked, report) if x.low < value < x.high]
+    rules = [RuleLine(value, name, "muted") for value, name in _crossings(asked, report) if x.low < value < x.high]
     title = f"{asked.model.name} on {piece.chip.title}: strong scaling"
     return line_chart([even, line], x, y, title, _subtitle(report), rules, marks)
 
@@ -137,7 +137,7 @@ def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
 
     job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
     chip = job.slice.chip
-    ops = [Op(*point) for point in layer_points(job, plan)]
+    ops = [RoofPoint(*point) for point in layer_points(job, plan)]
     title = f"{asked.model.name}: forward matmuls of a layer on {chip.title}, {plan.dtype}"
     return roofline_chart([Roof("HBM", chip.peak(plan.dtype), chip.bandwidth("hbm"))], ops, title, short_plan(plan))
 

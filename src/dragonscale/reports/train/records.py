@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from dragonscale.errors import Infeasible, shorten
+from dragonscale.errors import INFEASIBLE, Infeasible, shorten
 from dragonscale.reports.prices import PriceRow
 from dragonscale.reports.record import Record
 from dragonscale.sheets.sheet import Sheet
@@ -13,8 +13,6 @@ from dragonscale.units import render
 if TYPE_CHECKING:
     from dragonscale.charts.chart import Chart
     from dragonscale.plan.ledger import Ledger
-
-INFEASIBLE = 3
 
 
 class TrainWorkload(msgspec.Struct):

@@ -16,13 +16,13 @@ from dragonscale.reports.train.tables import (
     terms_table,
 )
 from dragonscale.sheets.sheet import (
+    BarPart,
     Block,
-    Command,
     Facts,
-    Part,
+    NextStep,
     Prose,
     Sheet,
-    Stack,
+    StackedBar,
     Title,
     Verbatim,
     amount,
@@ -74,7 +74,7 @@ def _after(report: TrainReport, detail: bool = False) -> list[Block]:
     blocks += [front_table(report)] if detail and report.pareto else []
     blocks += [Prose("\n".join(report.notes), "dim")] if report.notes else []
     command = next_command(report)
-    return [*blocks, *([Command(command, "Next:")] if command else [])]
+    return [*blocks, *([NextStep(command, "Next:")] if command else [])]
 
 
 def _problems(first: Any) -> list[tuple[str, str, str]]:
@@ -202,7 +202,7 @@ def taken_text(report: TrainReport, first: Any) -> str:
     return text
 
 
-def time_stack(first: Any, detail: bool) -> Stack:
+def time_stack(first: Any, detail: bool) -> StackedBar:
     """What the step waits for; what overlaps is told beside it."""
     total = sum(row.exposed_s for row in first.terms) or 1.0
     parts = []
@@ -211,18 +211,18 @@ def time_stack(first: Any, detail: bool) -> Stack:
             continue
         hidden = row.expected_s - row.exposed_s
         note = f"+{amount(hidden, 's')} overlapped" if hidden > SEEN * total else ""
-        parts.append(Part(row.name, row.exposed_s, amount(row.exposed_s, "s"), note))
-    return Stack("time", folded(parts, "s"), total, amount(first.step_s, "s"))
+        parts.append(BarPart(row.name, row.exposed_s, amount(row.exposed_s, "s"), note))
+    return StackedBar("time", folded(parts, "s"), total, amount(first.step_s, "s"))
 
 
-def memory_stack(first: Any, detail: bool) -> Stack:
+def memory_stack(first: Any, detail: bool) -> StackedBar:
     """What fills the HBM of the fullest chip."""
     limit = first.hbm_limit_bytes
     held = sorted((row for row in first.memory if row.bytes > 0), key=lambda row: -row.bytes)
     shown = [row for row in held if detail or row.bytes > 0.01 * limit]
-    parts = folded([Part(row.name, row.bytes, f"{row.bytes / 1e9:.1f}GB") for row in shown], "bytes")
+    parts = folded([BarPart(row.name, row.bytes, f"{row.bytes / 1e9:.1f}GB") for row in shown], "bytes")
     told = f"{first.hbm_bytes / 1e9:.1f} of {limit / 1e9:.1f}GB"
-    return Stack("memory", parts, limit, told, "line", _memory_tone(first))
+    return StackedBar("memory", parts, limit, told, "line", _memory_tone(first))
 
 
 def next_command(report: TrainReport) -> str:

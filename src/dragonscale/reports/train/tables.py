@@ -3,7 +3,7 @@
 from itertools import count
 from typing import Any
 
-from dragonscale.sheets.sheet import Block, Column, Prose, Table, amount, records, table
+from dragonscale.sheets.sheet import Block, Column, Grid, Prose, amount, records, table
 from dragonscale.training.plan import Plan, short_plan
 
 PLAN_COLUMN = {"plan": {"wrap": True}}
@@ -19,7 +19,7 @@ def _percent(field: str, digits: int = 1) -> tuple[Any, str]:
     return lambda row: "" if getattr(row, field) is None else f"{getattr(row, field):.{digits}%}", ""
 
 
-def terms_table(first: Any) -> Table:
+def terms_table(first: Any) -> Grid:
     """Every term: its times, bytes and FLOPs."""
     times = {"at best": ("lower_s", "s"), "expected": ("expected_s", "s"), "exposed": ("exposed_s", "s")}
     sent = {"sent": (lambda row: amount(row.bytes, "bytes") if row.bytes else "", "")}
@@ -29,7 +29,7 @@ def terms_table(first: Any) -> Table:
     return records(first.terms, columns, "every term of a step, of one chip", how=keep)
 
 
-def plans_table(report: Any) -> Table:
+def plans_table(report: Any) -> Grid:
     """The recommended plan and others, each against the first."""
     best, numbers = report.plans[0].step_s, count(1)
     columns = {
@@ -47,7 +47,7 @@ def plans_table(report: Any) -> Table:
     )
 
 
-def changes_table(rows: list[Any], most: int = 6) -> Table:
+def changes_table(rows: list[Any], most: int = 6) -> Grid:
     """One setting of a given plan changed at a time, towards the best."""
     columns = {
         "change": lambda row: f"{row.setting}={row.old} to {row.new}",
@@ -57,7 +57,7 @@ def changes_table(rows: list[Any], most: int = 6) -> Table:
     return records(rows[:most], columns, "one setting changed, the rest as given")
 
 
-def suspects_table(measured: Any) -> Table:
+def suspects_table(measured: Any) -> Grid:
     """What could explain a measured step."""
     columns = {
         "probably": "cause",
@@ -68,7 +68,7 @@ def suspects_table(measured: Any) -> Table:
     return records(measured.suspects, columns, how={"look at": {"wrap": True}, "probably": {"wrap": True}})
 
 
-def slices_table(rows: list[Any]) -> Table:
+def slices_table(rows: list[Any]) -> Grid:
     """The recommended plan on each slice, best first; what has none says why."""
     run = any(row.days is not None for row in rows)
     columns: dict[str, Any] = {
@@ -84,7 +84,7 @@ def slices_table(rows: list[Any]) -> Table:
     return records(rows, columns, "slices, best first", how=PLAN_COLUMN)
 
 
-def front_table(report: Any, most: int = 12) -> Table:
+def front_table(report: Any, most: int = 12) -> Grid:
     """Time against memory, at most so many rows of it."""
     columns = {
         "step": ("step_s", "s"),
@@ -96,7 +96,7 @@ def front_table(report: Any, most: int = 12) -> Table:
     return records(rows, columns, "time against memory: plans that no other beats in both", how=PLAN_COLUMN)
 
 
-def scaling_table(rows: list[Any]) -> Table:
+def scaling_table(rows: list[Any]) -> Grid:
     """The best plan of each slice, with bars of its tokens a second."""
     longest = max((row.tokens_per_s or 0.0) for row in rows) or 1.0
     cells = [
@@ -117,7 +117,7 @@ def scaling_table(rows: list[Any]) -> Table:
     return table(columns, cells, "strong scaling: the same batch on fewer and more chips")
 
 
-def batches_table(rows: list[Any]) -> Table:
+def batches_table(rows: list[Any]) -> Grid:
     """The same plan with larger batches."""
     columns = {
         "tokens": "batch_tokens",

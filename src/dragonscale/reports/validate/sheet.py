@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonscale.reports.validate.records import Validation
-from dragonscale.sheets.sheet import Block, Column, Prose, Sheet, Table, Title, facts, table
+from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, facts, table
 
 APART = {
     "latencies": "latencies (static, prefill, decode)",
@@ -25,7 +25,7 @@ def _line(label: str, part: dict[str, Any]) -> list[Any]:
     return [label, part["rows"], _percent(part.get("median_ape")), _percent(part.get("mape"))]
 
 
-def _scores(heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> Table:
+def _scores(heads: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> Grid:
     """A name, then numbers."""
     numbers = [Column(head, right=True, keep=3 if head == "mean" else 9) for head in heads[1:]]
     return table([Column(heads[0], wrap=True), *numbers], rows, title)
@@ -170,7 +170,7 @@ def _summary(found: dict[str, Any]) -> Block:
     )
 
 
-def _groups(found: dict[str, Any], group: str) -> Table:
+def _groups(found: dict[str, Any], group: str) -> Grid:
     """Errors by group; of collectives those of large messages too."""
     header, own = [group, "rows", "median error", "mean"], found[f"by_{group}"]
     rows = _lines(own)
@@ -184,6 +184,6 @@ def _lines(parts: dict[str, Any]) -> list[list[Any]]:
     return [_line(name, part) for name, part in parts.items()]
 
 
-def _worst(rows: list[dict[str, Any]]) -> Table:
+def _worst(rows: list[dict[str, Any]]) -> Grid:
     cells = [(row["id"], f"{row['measured']:.4g}", f"{row['predicted']:.4g}", _percent(row["ape"])) for row in rows]
     return _scores(["id", "measured", "predicted", "error"], cells, "worst rows")

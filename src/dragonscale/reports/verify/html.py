@@ -1,6 +1,6 @@
 """A verification as one page of HTML: no scripts, nothing loaded from elsewhere, readable on a phone, light and dark.
 
-The numbers are the rows of `verify_view`, the sentences those of `verify_words`; only the shape is made here.
+The numbers are the rows of `view`, the sentences those of `words`; only the shape is made here.
 """
 
 from html import escape

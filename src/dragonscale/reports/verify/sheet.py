@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dragonscale.evidence.verify.records import VerifyReport
 from dragonscale.reports.verify import view, words
-from dragonscale.sheets.sheet import Block, Column, Facts, Prose, Sheet, Table, Title, facts, table
+from dragonscale.sheets.sheet import Block, Column, Facts, Grid, Prose, Sheet, Title, facts, table
 
 MOST = 12
 """Lines of a list; `--explain` shows all."""
@@ -43,7 +43,7 @@ def _verdict(report: VerifyReport) -> Facts:
     return facts(("verdict", found, _TONES.get(found, "bad")), ("trouble", trouble), ("so", closing))
 
 
-def _comparison(report: VerifyReport) -> Table | None:
+def _comparison(report: VerifyReport) -> Grid | None:
     """One table: totals of a chip, then bytes by mesh axes with the kinds of collectives beneath."""
     rows: list[tuple[str, ...]] = []
     for before, found in (("", view.totals(report)), ("sent over ", view.axis_rows(report))):
@@ -64,7 +64,7 @@ def _reasons(report: VerifyReport) -> Facts | None:
     return facts(*said) if said else None
 
 
-def _items(heading: str, items: Sequence[view.Item], detail: bool) -> Table | None:
+def _items(heading: str, items: Sequence[view.Item], detail: bool) -> Grid | None:
     """A list: how much and what, with what is known about each beneath it."""
     if not items:
         return None
@@ -76,7 +76,7 @@ def _items(heading: str, items: Sequence[view.Item], detail: bool) -> Table | No
     return table([Column("", right=True), Column("", wrap=True)], rows, heading, foot)
 
 
-def _overlap(report: VerifyReport, detail: bool) -> Table | None:
+def _overlap(report: VerifyReport, detail: bool) -> Grid | None:
     rows = [(*texts, "" if agrees else "differs") for *texts, agrees in view.overlap_rows(report.overlap)]
     columns = ["hidden or exposed", Column("what", keep=4), Column("sent", right=True), "planned", "compiled", ""]
     return table(columns, rows if detail else rows[:MOST]) if rows else None

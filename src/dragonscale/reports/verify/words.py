@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from dragonscale.errors import INFEASIBLE, MISSED
 from dragonscale.evidence.verify.records import VerifyLine, VerifyReport
 from dragonscale.evidence.verify.request import Request
 from dragonscale.units import render
 
 AGREES, EXPLAINED, DIFFERS, NO_ROOM, FAILED = "agrees", "explained", "differs", "does not fit", "not compiled"
-OK, INFEASIBLE, MISSED = 0, 3, 4
+OK = 0
 _PROGRAMS = {"train": "training step", "prefill": "prefill", "decode": "decode step"}
 
 
