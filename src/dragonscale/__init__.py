@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.library.compare import compare as compare
     from dragonscale.library.estimate import estimate as estimate
     from dragonscale.library.explain import explain as explain
+    from dragonscale.library.export import export as export
+    from dragonscale.library.export import import_plan as import_plan
     from dragonscale.library.model import model as model
     from dragonscale.library.roofline import roofline as roofline
     from dragonscale.library.serve import serve as serve
@@ -75,6 +77,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
 _HOMES = {
     "dragonscale.library.compare": ("compare",),
     "dragonscale.library.estimate": ("estimate",),
+    "dragonscale.library.export": ("export", "import_plan"),
     "dragonscale.library.model": ("model",),
     "dragonscale.library.sweep": ("sweep",),
     "dragonscale.library.serve": ("serve",),

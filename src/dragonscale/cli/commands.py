@@ -167,6 +167,32 @@ COMMANDS: dict[str, Command] = {
             page="run",
         ),
         Command(
+            "export",
+            "A plan as the files and commands of the software that runs it, and of what launches it.",
+            "dragonscale.questions.export:ExportQuestion",
+            "dragonscale.reports.export.ask:ask",
+            PROOF,
+            (
+                "dscale export plan.toml --to megatron,slurm --out run",
+                "dscale export serving.toml --to vllm",
+                "dscale export tp8 --to sglang --model llama3-70b --on h100:8 --batch 64 --prompt 2k --output 512",
+            ),
+            page="exports",
+        ),
+        Command(
+            "import",
+            "The config or command that someone runs today, read as a plan.",
+            "dragonscale.questions.export:ImportQuestion",
+            "dragonscale.reports.imported.ask:ask",
+            PROOF,
+            (
+                'dscale import "vllm serve meta-llama/Meta-Llama-3-70B -tp 8 --max-num-seqs 256" --on h100',
+                "dscale import train.sh --on h100 --save plan.toml",
+            ),
+            ("explain", "save"),
+            page="exports",
+        ),
+        Command(
             "models",
             "What a model weighs: parameters, FLOPs, KV cache and activations, by part; or all presets.",
             "dragonscale.questions.models:ModelsQuestion",

@@ -10,8 +10,6 @@ FLAGS = {
 """By the flag that was typed, whatever the command."""
 
 COMMANDS = {
-    "export": "There is no `dscale export` yet; `--save plan.toml` writes the plan and `--json` everything else.",
-    "import": 'There is no `dscale import` yet; write the settings as a plan: `dscale train … --plan "tp8 pp4 dp16"`.',
     "profile": "There is no `dscale profile` yet; `dscale train … --timeline step.json` writes the predicted one.",
     "calibrate": "There is no `dscale calibrate` yet; the efficiency profiles that ship are used.",
     "web": "There is no `dscale web` yet; `--plot chart.html` draws a page, and notebooks show every answer.",

@@ -50,7 +50,7 @@ _PLACES = (
 class ServeQuestion:
     """Requests to serve: the model, the chips, the tokens; and what the answer should hold to. A plan file says what is left out."""
 
-    model: Thing = MODEL
+    model: Thing = MODEL.but(default="", needed=True)
     on: Thing = ON.but(about=_PLACES, default="", needed=True)
     prompt: Text = PROMPT
     output: Text = OUTPUT

@@ -34,7 +34,7 @@ MEMORY_FRACTION = Real(
 )
 
 SERVE_PLAN = Thing(
-    "Judge this plan (tp8 ep8; tensor=8,expert=8; a .toml) and no other.",
+    "Judge this plan (tp8 ep8; tensor=8,expert=8; a .toml; 'vllm serve …') and no other.",
     default="", value="PLAN", group=PLAN, offers="files",
 )  # fmt: skip
 ACCEPT = Text(

@@ -57,7 +57,7 @@ class TrainQuestion:
         default="", value="TIME", group=WHERE,
     )  # fmt: skip
     plan: Thing = Thing(
-        "Judge this plan (tp8 pp4 dp16; fsdp=64,tensor=4,remat=block; a .toml) against the best.",
+        "Judge this plan (tp8 pp4 dp16; fsdp=64,tensor=4,remat=block; a .toml; a Megatron, torchtitan or MaxText config) against the best.",
         default="", value="PLAN", group=PLAN, offers="files",
     )  # fmt: skip
     alone: Switch = Switch("Judge --plan alone, without looking for a better one.", group=PLAN)

@@ -82,6 +82,8 @@ TABLES: dict[str, type[Any]] = {
     "prefill": SavedPrefill,
 }
 ENTRIES = (*WORDS, *COUNTS, "plan", *TABLES)
+SERVING_ONLY = frozenset(("engine", "replicas", *TABLES))
+"""Entries that only a serving plan has."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.exports.imported import Imported
 from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target, with_changes
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.hardware.slices import slice_note
@@ -13,6 +14,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.questions.flag import written
 from dragonscale.questions.serve import ServeQuestion
+from dragonscale.reports.foreign import foreign_plan, serving_file_of, told
 from dragonscale.reports.given import targets_of
 from dragonscale.reports.serve.formats import check_formats, formats_for, is_pinned, planned_formats
 from dragonscale.reports.serve.words import as_saved
@@ -114,10 +116,14 @@ class ServeAsked:
 
 def read_question(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
-    named = with_assumed(question.model, question.assume, question.family)
+    foreign = foreign_plan(question.plan, question.model, question.on)
+    question = replace(question, plan=written(question.plan))
+    saved = _given(question.plan, foreign)
+    if not written(question.model) and not (saved and saved.model):
+        raise InputError("Say what to serve: a model such as llama3-70b, or a --plan that names it.")
+    named = with_assumed(question.model or (saved.model if saved else ""), question.assume, question.family)
     model = load_model(named)
-    question = replace(question, model=named, plan=written(question.plan))
-    saved = read_serving_plan(question.plan) if question.plan.strip() else None
+    question = replace(question, model=named)
     question = as_saved(replace(question, engine=spelt_engine(question.engine)), saved)
     if question.set:
         question = replace(
@@ -155,8 +161,15 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     )
     return ServeAsked(
         question, model, targets, ask, engine, limits, saved, _batch(question, saved), _draft(question, model), everywhere,
-        notes=(*model.notes, *read, *_notes(question, saved, model), *shorter, *strange),
+        notes=(*(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model), *shorter, *strange),
     )  # fmt: skip
+
+
+def _given(plan: str, foreign: Imported | None) -> SavedPlan | None:
+    """The plan that is judged: another engine's words, our own file, or settings."""
+    if foreign is not None:
+        return serving_file_of(foreign)
+    return read_serving_plan(plan) if plan.strip() else None
 
 
 def _targets(question: ServeQuestion, saved: SavedPlan | None) -> tuple[dict[str, tuple[Chip, Slice | None]], bool]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.questions.flag import written
+from dragonscale.reports.foreign import as_training, foreign_plan, told
 from dragonscale.training.plan import Plan, given_settings, parse_plan, read_field
 from dragonscale.training.plan_file import TrainingFile, is_plan_path, load_training_file
 from dragonscale.training.space import CHOICES, Space
@@ -28,8 +29,14 @@ def filled(question: Any) -> tuple[Any, list[str]]:
     """A `TrainQuestion` with what its flags leave open as the plan file has it, and notes on what they
     change."""
     notes: list[str] = []
-    if is_plan_path(written(question.plan)):
-        saved, words = load_training_file(written(question.plan)), {}
+    saved, foreign = None, foreign_plan(question.plan, question.model, question.on)
+    if foreign is not None:
+        notes += told(foreign)
+        question, saved = as_training(question, foreign)
+    elif is_plan_path(written(question.plan)):
+        saved = load_training_file(written(question.plan))
+    if saved is not None:
+        words: dict[str, Any] = {}
         for name, value in said_by(saved).items():
             given = getattr(question, name)
             if given in _UNSAID.get(name, ("",)):

@@ -1,0 +1,18 @@
+"""Plans in the words of the software that runs them, and back.
+
+A plan is a point in one small space (`training.plan.Plan`, `serving.plan.ServingPlan`). Every trainer and every engine
+has its own names for that space. A **target** is one of them: its module says a run in that software's words
+(`write`) and reads its words into a run (`read`), so what is exported can be imported again, and what people run today
+can be judged. Targets are in the table of `target.py`:
+
+- `trainers/` and `engines/`: one module for each software. `write` makes its config files and the command of one process.
+- `launchers/`: what starts those commands on many hosts (a shell script with torchrun, Slurm, Kubernetes, SkyPilot).
+- `loads/`: load generators that send the planned traffic to an engine.
+
+Names of flags and keys are never just typed: `keys/` holds, for one released version of each software, every name that
+its own parser takes, and a writer refuses a name that is not there (`keys.py`). The tables are made from the software
+itself by `python -m tools.write_keys`.
+
+What a software cannot say is a `Difference`: the plan as it would run instead, so that its time and memory can be told.
+A plan that a software refuses is refused here (`Infeasible`), with the nearest that it takes.
+"""

@@ -1,0 +1,1 @@
+"""Serving plans in the words of engines, one module each: `write`, `read`, `recognises`."""

@@ -1,0 +1,120 @@
+"""Command lines in a software's own flags: written through its table of keys, and read with it.
+
+>>> table = load_keys("vllm")
+>>> words = flag_words(table, {"--tensor-parallel-size": 8, "--enforce-eager": True, "--max-num-seqs": None})
+>>> words
+['--tensor-parallel-size', '8', '--enforce-eager']
+>>> read_flags(table, ["-tp", "8", "--enforce-eager", "--no-such=1"]).values
+{'--tensor-parallel-size': '8', '--enforce-eager': True}
+"""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragonscale.exports.keys import Key, KeyTable, load_keys
+
+__all__ = ["ReadFlags", "flag_words", "load_keys", "read_flags", "shell_lines"]
+
+
+def flag_words(table: KeyTable, flags: Mapping[str, Any]) -> list[str]:
+    """Flags as words; None leaves one out, True and False turn a switch on or off, a dict is written as JSON."""
+    words: list[str] = []
+    for name, value in flags.items():
+        key = table.check(name, value)
+        if value is None:
+            continue
+        if key.type == "flag":
+            words += _switch(name, key, value)
+        elif isinstance(value, list | tuple):
+            words += [name, *map(_word, value)]
+        else:
+            words += [name, _word(value)]
+    return words
+
+
+def _switch(name: str, key: Key, value: Any) -> list[str]:
+    if value:
+        return [name]
+    if key.off:
+        return [key.off]
+    return []  # a switch without an opposite is off unless it is given
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    return (
+        str(value).lower() if isinstance(value, bool) else f"{value:.10g}" if isinstance(value, float) else str(value)
+    )
+
+
+def shell_lines(words: Sequence[str], indent: str = "    ") -> str:
+    """A command over several lines, a flag with its values on each. Words that hold `$` are quoted so that the shell expands them."""
+    lines: list[str] = []
+    for word in words:
+        quoted = f'"{word}"' if "$" in word and '"' not in word else shlex.quote(word)
+        if lines and not (word.startswith("-") and not _number(word)):
+            lines[-1] += f" {quoted}"
+        else:
+            lines.append(quoted)
+    return f" \\\n{indent}".join(lines)
+
+
+def _number(word: str) -> bool:
+    return word.lstrip("-").replace(".", "", 1).isdigit()
+
+
+@dataclass
+class ReadFlags:
+    """Flags by their first spelling, with their values as text (True or False of a switch, a list of several), the words
+    between them, and the names that the software does not have."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """A flag's value, struck from the list: what is left at the end was not understood."""
+        return self.values.pop(name, default)
+
+
+def read_flags(table: KeyTable, words: Sequence[str]) -> ReadFlags:
+    """The flags of a command line, `--name value` or `--name=value`, underscores for dashes where the software takes both."""
+    read, at = ReadFlags(), 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not word.startswith("-") or word == "-" or _number(word):
+            read.words.append(word)
+            continue
+        name, equals, inline = word.partition("=")
+        key = table.known(name) or table.known(_dashed(name))
+        following = at
+        while following < len(words) and (not words[following].startswith("-") or _number(words[following])):
+            following += 1
+        if key is None:
+            read.unknown.append(name)
+            at = at if equals else following
+        elif key.type == "flag":
+            read.values[key.name] = _spelt_on(key, name) if not equals else inline.lower() in ("true", "1")
+        elif equals:
+            read.values[key.name] = inline.split() if key.type == "list" else inline
+        elif key.type == "list":
+            read.values[key.name] = list(words[at:following])
+            at = following
+        elif at < len(words):
+            read.values[key.name] = words[at]
+            at += 1
+    return read
+
+
+def _spelt_on(key: Key, name: str) -> bool:
+    return name != key.off and _dashed(name) != key.off
+
+
+def _dashed(name: str) -> str:
+    lead = len(name) - len(name.lstrip("-"))
+    return name[:lead] + name[lead:].replace("_", "-")

@@ -1,0 +1,81 @@
+"""The comment that every exported file begins with: what it is for, what to expect, what differs, what made it.
+
+Its last line holds what the plan file says and the target has no word for (the chips, the price, the tokens of the run, the
+traffic), so that an import gets it back. What the target does have a word for is never read from it: flags that were
+edited count, not the comment.
+
+>>> kept = kept_line({"model": "llama3-8b", "slice": "h100:8", "tokens": ""})
+>>> kept
+'dscale: {"model": "llama3-8b", "slice": "h100:8"}'
+>>> read_kept(f"# {kept}\\nvllm serve …")["slice"]
+'h100:8'
+"""
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dragonscale.exports.runs import Run, TrainingRun
+from dragonscale.exports.written import Difference
+from dragonscale.serving.plan_file import SavedTraffic
+
+MARK = "dscale: "
+_KEPT = re.compile(rf"^\W*{re.escape(MARK)}(\{{.*\}})\s*$", re.MULTILINE)
+WIDTH = 96
+
+
+def header(run: Run, title: str, differences: Sequence[Difference] = (), comment: str = "#") -> str:
+    """The comment, each line after the mark of a comment in the target's language. `title` names the software and version."""
+    plan = run.file.plan
+    lines = [f"{title}: {run.model.name} on {run.slice}, plan {plan}."]
+    lines += [f"Expected: {text}" for text in run.expected]
+    lines += [f"Differs: {one}." for one in differences]
+    lines += [f"Made by: {run.command}"] if run.command else []
+    wrapped = [
+        piece for line in lines for piece in textwrap.wrap(line, WIDTH, break_long_words=False, subsequent_indent="  ")
+    ]
+    return "".join(f"{comment} {line}\n" for line in (*wrapped, kept_line(kept_of(run))))
+
+
+def kept_of(run: Run) -> dict[str, Any]:
+    """What of a plan file a target has no word for."""
+    file = run.file
+    if isinstance(run, TrainingRun):
+        names = ("model", "slice", "stack", "tokens", "price", "documents", "skew", "capacity")
+        return {name: getattr(file, name) for name in names}
+    tables = {
+        name: msgspec.to_builtins(getattr(file, name))
+        for name in ("traffic", "targets", "launch", "speculation", "prefill")
+    }
+    said = {name: {key: value for key, value in own.items() if value} for name, own in tables.items()}
+    words = {name: getattr(file, name) for name in ("model", "slice", "engine", "batch", "replicas")}
+    return {**words, **said}
+
+
+def kept_line(values: Mapping[str, Any]) -> str:
+    """What is kept, as one line."""
+    return MARK + json.dumps({name: value for name, value in values.items() if value})
+
+
+def read_kept(text: str) -> dict[str, Any]:
+    """What the header of an exported file keeps; nothing where there is none."""
+    found = _KEPT.search(text)
+    if found is None:
+        return {}
+    try:
+        kept = json.loads(found[1])
+    except ValueError:
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def comments(lines: Iterable[str], comment: str = "#") -> str:
+    """Lines as a comment."""
+    return "".join(f"{comment} {line}\n" for line in lines)
+
+
+NO_TRAFFIC = SavedTraffic()

@@ -1,0 +1,1 @@
+"""The planned traffic as the command of a load generator: `write`."""

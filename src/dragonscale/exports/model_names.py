@@ -1,0 +1,111 @@
+"""A model by the names that others know it by: its repository on the Hub, or its sizes.
+
+>>> hub_id("llama3-70b"), preset_named("meta-llama/Meta-Llama-3-70B")
+('meta-llama/Meta-Llama-3-70B', 'llama3-70b')
+>>> model_of_sizes(
+...     {
+...         "model_type": "llama",
+...         "hidden_size": 4096,
+...         "intermediate_size": 14336,
+...         "num_hidden_layers": 32,
+...         "num_attention_heads": 32,
+...         "num_key_value_heads": 8,
+...         "vocab_size": 128256,
+...     }
+... )
+'llama3-8b'
+>>> model_of_sizes(
+...     {
+...         "model_type": "llama",
+...         "hidden_size": 4096,
+...         "intermediate_size": 14336,
+...         "num_hidden_layers": 16,
+...         "num_attention_heads": 32,
+...         "num_key_value_heads": 8,
+...         "vocab_size": 128256,
+...     }
+... )
+'llama3-8b?num_hidden_layers=16'
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from dragonscale.errors import InputError
+from dragonscale.models import hub
+from dragonscale.models.catalogue import is_preset, model_names, preset
+
+SIZES = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "num_experts_per_tok", "moe_intermediate_size", "vocab_size", "kv_lora_rank", "q_lora_rank", "sliding_window",
+)  # fmt: skip
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+
+
+def hub_id(model: str) -> str:
+    """What engines call a model: a preset's repository on the Hub, or the path or repository that it was named by."""
+    text = model.partition("?")[0]
+    if not is_preset(text):
+        return text
+    source = str(preset(text).get("source", ""))
+    found = hub.hub_name(source) if source else None
+    return found.repo if found is not None else text
+
+
+def preset_named(name: str) -> str:
+    """The preset that a repository or a name stands for; the name itself where there is none."""
+    text = name.strip()
+    return str(preset(text)["name"]) if is_preset(text) else text
+
+
+@cache
+def _presets() -> dict[str, dict[str, Any]]:
+    return {name: _plain(preset(name)) for name in model_names()}
+
+
+def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the language model, of a config that has others beside it."""
+    inner = fields.get("text_config")
+    flat = {**fields, **inner} if isinstance(inner, Mapping) else dict(fields)
+    for name in _EXPERTS:
+        if flat.get(name):
+            flat["experts"] = flat[name]
+    return flat
+
+
+def model_of_sizes(sizes: Mapping[str, Any], like: str = "") -> str:
+    """The preset that has these fields of a `config.json`; or the nearest of its type, with what differs assumed
+    (`llama3-8b?num_hidden_layers=16`). Fields that are not said, or None, agree with anything; `like` is preferred where
+    several agree."""
+    said = {name: value for name, value in _plain(sizes).items() if value is not None}
+    kin = {
+        name: own
+        for name, own in _presets().items()
+        if not said.get("model_type") or own.get("model_type") == said["model_type"]
+    }
+    if not kin:
+        raise InputError(f"No preset is of type {said.get('model_type')}; give the model by --model.")
+    wanted = [*SIZES, "experts"]
+
+    def differing(name: str) -> list[str]:
+        own = kin[name]
+        return [key for key in wanted if key in said and _size(own, key) != said[key]]
+
+    ranked = sorted(kin, key=lambda name: (len(differing(name)), name != like, len(name), name))
+    best = ranked[0]
+    changes = []
+    for key in differing(best):
+        spelt = key if key != "experts" else next((one for one in _EXPERTS if one in kin[best]), "num_local_experts")
+        changes.append(f"{spelt}={said[key]}")
+    return f"{best}?{'&'.join(changes)}" if changes else best
+
+
+def _size(own: Mapping[str, Any], key: str) -> Any:
+    if own.get(key) is not None:
+        return own[key]
+    if key == "num_key_value_heads":
+        return own.get("num_attention_heads")
+    if key == "head_dim" and own.get("num_attention_heads"):
+        return own["hidden_size"] // own["num_attention_heads"]
+    return None

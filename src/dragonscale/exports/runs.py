@@ -1,0 +1,82 @@
+"""What is exported: a plan with its model, its chips, its workload, and what is expected of it.
+
+The expectation is worked out by whoever asks for an export (`reports.export`); a target only writes it down.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragonscale.hardware import Slice
+from dragonscale.models.transformer import Transformer
+from dragonscale.serving.engine import Engine
+from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.training.plan import Plan
+from dragonscale.training.plan_file import TrainingFile
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A training plan to write down. `file` is the plan file, `fields` the model's config as Hugging Face names it;
+    `expected` are sentences for the header, `command` what made the export."""
+
+    file: TrainingFile
+    model: Transformer
+    fields: Mapping[str, Any]
+    slice: Slice
+    expected: tuple[str, ...] = ()
+    command: str = ""
+
+    @property
+    def plan(self) -> Plan:
+        return self.file.plan
+
+    @property
+    def accumulation(self) -> int:
+        """Microbatches that each data-parallel rank runs in a step."""
+        return max(self.file.batch // (self.plan.replicas * self.plan.microbatch), 1)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run; 0 where its tokens are not said."""
+        from dragonscale.units import parse
+
+        text = self.file.tokens.strip()
+        if not text or text == "chinchilla":
+            return 0
+        return max(round(parse(text, "count", "the tokens") / (self.file.batch * self.file.seq)), 1)
+
+
+@dataclass(frozen=True)
+class ServingRun:
+    """A serving plan to write down. `engine` is the engine as it is launched on the chip, limits of the plan included;
+    `prefill` is the pool that prefills, where there is one (its own plan and slice)."""
+
+    file: SavedPlan
+    model: Transformer
+    fields: Mapping[str, Any]
+    slice: Slice
+    engine: Engine
+    expected: tuple[str, ...] = ()
+    command: str = ""
+    prefill: "ServingRun | None" = None
+    role: str = ""
+    """`prefill` or `decode` for a pool of a disaggregated deployment; empty for an engine that does both."""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def seqs(self) -> int:
+        """Sequences that a data rank decodes at once, at most: what engines call their maximum number of sequences."""
+        if self.file.launch.max_seqs:
+            return self.file.launch.max_seqs
+        if self.file.batch:
+            return max(-(-self.file.batch // self.file.plan.data), 1)
+        return self.engine.scheduling.max_sequences
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request that the traffic has; 0 where nothing is said."""
+        return self.file.traffic.prompt + self.file.traffic.output
+
+
+Run = TrainingRun | ServingRun

@@ -1,0 +1,330 @@
+"""Commands out of shell text: what someone pasted, a launch script, a batch job.
+
+Enough of a shell to read the scripts that projects publish: comments, continued lines, quotes, variables and arrays that are
+set before they are used, `${NAME:-default}`, `$((…))` of numbers, `export`, here-documents left out. Nothing is ever run.
+What is before the command itself (`srun`, `torchrun`, `mpirun`, `docker run`, `env`, `nohup`) is taken off and kept.
+
+>>> found = read_commands('''
+... TP=8  # ranks of a node
+... ARGS=(--tensor-model-parallel-size $TP --bf16)
+... torchrun --nnodes 4 --nproc_per_node=8 pretrain_gpt.py \\\\
+...     "${ARGS[@]}"
+... ''')
+>>> found[0].words
+['pretrain_gpt.py', '--tensor-model-parallel-size', '8', '--bf16']
+>>> found[0].launch
+{'nnodes': '4', 'nproc-per-node': '8'}
+"""
+
+import re
+import shlex
+from dataclasses import dataclass, field
+
+_ASSIGN = re.compile(r"(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?:(:?-|:?=)([^}]*))?\}|\$([A-Za-z_]\w*)")
+_SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
+_HERE = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?.*?^\s*\1\s*$", re.DOTALL | re.MULTILINE)
+_LAUNCHERS = (
+    "torchrun",
+    "srun",
+    "mpirun",
+    "mpiexec",
+    "accelerate",
+    "deepspeed",
+    "env",
+    "nohup",
+    "time",
+    "exec",
+    "sudo",
+    "uv",
+    "numactl",
+    "eval",
+)
+_SWITCHES = frozenset({
+    "no-python", "standalone", "m", "module", "overlap", "exclusive", "mpi-none", "allow-run-as-root", "oversubscribe", "use_fsdp", "use-env",
+    "kill-on-bad-exit", "label", "l", "it", "rm", "ti", "i", "t", "u", "privileged", "run-as-root", "multi_gpu", "tpu",
+})  # fmt: skip
+"""Flags of launchers that take no value."""
+
+
+@dataclass
+class ShellCommand:
+    """A command: its words, the variables set for it, and the flags of what launches it, without dashes."""
+
+    words: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    launch: dict[str, str] = field(default_factory=dict)
+    launcher: str = ""
+
+    @property
+    def processes(self) -> int:
+        """Processes that the launcher starts in all; 0 where it does not say."""
+        nodes = _number(
+            self.launch.get("nnodes")
+            or self.launch.get("nodes")
+            or self.launch.get("N")
+            or self.launch.get("num_machines")
+            or "1"
+        )
+        each = next(
+            (
+                _number(self.launch[name])
+                for name in ("nproc-per-node", "ntasks-per-node", "num_gpus", "gpus-per-node", "gpus-per-task")
+                if name in self.launch
+            ),
+            0,
+        )
+        if "num_processes" in self.launch:
+            return _number(self.launch["num_processes"])
+        return nodes * each
+
+
+def _number(text: str) -> int:
+    first = text.split(":")[0]  # torchrun takes a range of nodes
+    return int(first) if first.isdigit() else 0
+
+
+def read_commands(text: str) -> list[ShellCommand]:
+    """The commands of a text, variables filled in, assignments and what cannot be read left out."""
+    names: dict[str, str] = _batch_names(text)
+    batch = batch_flags(text)
+    found: list[ShellCommand] = []
+    for line in _lines(text):
+        assigned = _ASSIGN.fullmatch(line.strip())
+        if assigned and _is_assignment(assigned[3]):
+            value = _filled(_array(assigned[3]), names)
+            names[assigned[1]] = f"{names.get(assigned[1], '')} {value}".strip() if assigned[2] else value
+            continue
+        words = _words(_filled(line, names))
+        if words:
+            command = _unwrapped(words)
+            command.launch = {**batch, **command.launch}
+            command.env = {**{k: v for k, v in names.items() if k.isupper()}, **command.env}
+            if command.words:
+                found.append(command)
+    return found
+
+
+def batch_flags(text: str) -> dict[str, str]:
+    """The `#SBATCH` lines of a script, by their long names."""
+    short = {
+        "N": "nodes",
+        "n": "ntasks",
+        "p": "partition",
+        "J": "job-name",
+        "t": "time",
+        "G": "gpus",
+        "c": "cpus-per-task",
+    }
+    found: dict[str, str] = {}
+    for line in re.findall(r"^#SBATCH\s+(.+)$", text, re.MULTILINE):
+        name, _, value = re.sub(r"\s+#.*", "", line).strip().lstrip("-").replace(" ", "=", 1).partition("=")
+        found[short.get(name, name)] = value.strip()
+    return found
+
+
+def _batch_names(text: str) -> dict[str, str]:
+    """Variables that Slurm sets, from the script's own `#SBATCH` lines."""
+    flags = batch_flags(text)
+    known = {
+        "SLURM_NNODES": "nodes",
+        "SLURM_JOB_NUM_NODES": "nodes",
+        "SLURM_NTASKS": "ntasks",
+        "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
+        "SLURM_GPUS_ON_NODE": "gpus-per-node",
+    }
+    return {name: flags[flag] for name, flag in known.items() if flag in flags}
+
+
+def _lines(text: str) -> list[str]:
+    """Logical lines: comments and here-documents gone, continued lines and brackets joined, `;` and `&&` split."""
+    text = _HERE.sub("", text)
+    text = re.sub(r"\\\n", " ", text)
+    kept = "\n".join(_uncommented(line) for line in text.splitlines())
+    kept = re.sub(r"\(\s*\n([^()]*)\n?\s*\)", lambda match: f"({' '.join(match[1].split())})", kept)
+    return [
+        part
+        for line in kept.splitlines()
+        for part in re.split(r"\s*(?:;|&&|\|\|)\s+|\s+\|\s+|\s+&\s*$", line)
+        if part.strip()
+    ]
+
+
+def _uncommented(line: str) -> str:
+    return re.sub(r"(^|\s)#(?!\{).*$", "", line) if not re.search(r"""["'][^"']*#[^"']*["']""", line) else line
+
+
+def _is_assignment(value: str) -> bool:
+    """Whether a line only sets a variable, and does not run a command with it (`CUDA_VISIBLE_DEVICES=0 vllm serve …`)."""
+    text = value.strip()
+    if text.startswith(("(", "$(", "`")):
+        return True
+    try:
+        return len(shlex.split(text)) <= 1
+    except ValueError:
+        return True
+
+
+def _array(value: str) -> str:
+    text = value.strip()
+    if text.startswith("(") and text.endswith(")"):
+        return text[1:-1].strip()
+    if text[:1] in ("'", '"') and text[-1:] == text[:1]:
+        return text[1:-1]
+    return text
+
+
+def _filled(text: str, names: dict[str, str]) -> str:
+    """Text with the variables that are known, sums worked out; a variable that is not known stays as it is."""
+
+    def value(match: re.Match[str]) -> str:
+        name, default = match[1] or match[4], match[3]
+        return names.get(name) or (default if default is not None else match[0])
+
+    text = re.sub(r'"(\$\{\w+\[@\]\})"', r"\1", text)  # an array is as many words as it has
+    for _ in range(4):  # variables of variables
+        text = _VARIABLE.sub(value, text)
+    return _SUM.sub(_summed, text)
+
+
+def _summed(match: re.Match[str]) -> str:
+    inner = re.sub(r"\b[A-Za-z_]\w*\b", "x", match[1])
+    if "x" in inner or not re.fullmatch(r"[\d\s+\-*/()%]{1,200}", inner) or "**" in inner:
+        return match[0]
+    try:
+        return str(int(_arithmetic(inner)))
+    except (ValueError, ZeroDivisionError, SyntaxError, RecursionError):
+        return match[0]
+
+
+def _arithmetic(text: str) -> int:
+    """A sum of whole numbers, worked out without running it."""
+    import ast
+    import operator
+
+    kinds = {
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.Div: operator.floordiv,
+        ast.FloorDiv: operator.floordiv,
+        ast.Mod: operator.mod,
+    }
+
+    def worth(node: ast.expr) -> int:
+        if isinstance(node, ast.BinOp) and type(node.op) in kinds:
+            return kinds[type(node.op)](worth(node.left), worth(node.right))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -worth(node.operand)
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return node.value
+        raise ValueError("not a sum")
+
+    return worth(ast.parse(text.strip(), mode="eval").body)
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return [word for word in shlex.split(line) if word]
+    except ValueError:  # a quote that never ends
+        return line.replace('"', " ").replace("'", " ").split()
+
+
+def _unwrapped(words: list[str]) -> ShellCommand:
+    """The command behind its launchers."""
+    command = ShellCommand([])
+    while words:
+        assigned = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", words[0], re.DOTALL)
+        program = words[0].rsplit("/", 1)[-1]
+        if assigned:
+            command.env[assigned[1]] = assigned[2]
+            words = words[1:]
+        elif program in _LAUNCHERS and not _is_own(program, words):
+            command.launcher = (
+                program if program in ("torchrun", "accelerate", "deepspeed") else command.launcher or program
+            )
+            words = words[2:] if program == "accelerate" and words[1:2] == ["launch"] else words[1:]
+            words = words[1:] if program == "uv" and words[:1] == ["run"] else words
+            words = _launch_flags(words, command.launch)
+        elif program in ("docker", "podman") and "run" in words[:2]:
+            words = _in_container(words[2:])
+        elif program.startswith("python") and words[1:3] in (
+            ["-m", "torch.distributed.run"],
+            ["-m", "torch.distributed.launch"],
+        ):
+            command.launcher = "torchrun"
+            words = _launch_flags(words[3:], command.launch)
+        elif program in ("bash", "sh") and words[1:2] in (["-c"], ["-lc"]) and len(words) > 2:
+            words = _words(words[2])
+        else:
+            break
+    command.words = words
+    return command
+
+
+def _is_own(program: str, words: list[str]) -> bool:
+    """`accelerate config` and the like are no launch."""
+    return program == "accelerate" and words[1:2] != ["launch"]
+
+
+def _launch_flags(words: list[str], into: dict[str, str]) -> list[str]:
+    """What follows the flags of a launcher; those go into a table, dashes between words."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        name, equals, value = words[at].lstrip("-").partition("=")
+        at += 1
+        plain = (
+            name
+            if "_" in name
+            and name.startswith(
+                (
+                    "num_",
+                    "machine_",
+                    "use_",
+                    "main_",
+                    "fsdp_",
+                    "config_",
+                    "parallelism_",
+                    "mixed_",
+                    "multi_",
+                    "dynamo_",
+                    "deepspeed_",
+                )
+            )
+            else name.replace("_", "-")
+        )
+        if (
+            not equals
+            and name not in _SWITCHES
+            and plain not in _SWITCHES
+            and at < len(words)
+            and not words[at].startswith("-")
+        ):
+            value = words[at]
+            at += 1
+        into[plain] = value or "true"
+        if plain in ("m", "module"):  # what follows is the program
+            break
+    return words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
+
+
+_CONTAINER_SWITCHES = ("-it", "-i", "-t", "-d", "--rm", "--privileged", "--init", "-ti", "--detach")
+
+
+def _in_container(words: list[str]) -> list[str]:
+    """The command after `docker run`, its flags and the image; flags after the image are the engine's own."""
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 1 if "=" in words[at] or words[at] in _CONTAINER_SWITCHES else 2
+    image, rest = words[at : at + 1], words[at + 1 :]
+    if image and rest and rest[0].startswith("-"):  # the image's entry point is the engine
+        name = image[0].lower()
+        known = {
+            "vllm": ["vllm", "serve"],
+            "sglang": ["python", "-m", "sglang.launch_server"],
+            "llama": ["llama-server"],
+        }
+        for word, program in known.items():
+            if word in name:
+                return [*program, *rest]
+    return rest

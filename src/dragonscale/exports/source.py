@@ -1,0 +1,146 @@
+"""What is imported: a file, a folder or a pasted command, read once and looked at in the ways that targets need.
+
+>>> Source.of("vllm serve meta-llama/Meta-Llama-3-8B -tp 2").command("vllm").words[2]
+'meta-llama/Meta-Llama-3-8B'
+>>> Source.of('{"zero_optimization": {"stage": 3}}').table
+{'zero_optimization': {'stage': 3}}
+"""
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.exports.header import read_kept
+from dragonscale.exports.shell import ShellCommand, read_commands
+from dragonscale.tables import read_regular
+
+LONGEST = 1_000_000
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text and where it was found; `path` is None of a pasted one."""
+
+    text: str
+    path: Path | None = None
+
+    @staticmethod
+    def of(given: str) -> "Source":
+        """A path that exists, or the text itself."""
+        path = as_path(given)
+        return Source(given) if path is None else Source.at(path)
+
+    @staticmethod
+    def at(path: Path) -> "Source":
+        """A file; of a folder the one file in it that an export writes first."""
+        if path.is_dir():
+            path = _main_file(path)
+        try:
+            return Source(read_regular(path, "Config", LONGEST).decode("utf-8"), path)
+        except OSError as error:
+            raise InputError(f"Config {shorten(str(path))} cannot be read: {error.strerror}.") from None
+        except UnicodeDecodeError:
+            raise InputError(f"Config {shorten(str(path))} is not text.") from None
+
+    @property
+    def shown(self) -> str:
+        """How messages name it."""
+        return shorten(str(self.path)) if self.path else shorten(self.text.strip())
+
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What the header of an export keeps."""
+        return read_kept(self.text)
+
+    @cached_property
+    def commands(self) -> list[ShellCommand]:
+        """The commands of a script or a pasted line; none of a config."""
+        return [] if self.table is not None else read_commands(self.text)
+
+    def command(self, *words: str) -> ShellCommand | None:
+        """The first command that has one of these among its words: `vllm`, `sglang.launch_server`, `pretrain_gpt.py`."""
+        for command in self.commands:
+            for word in words:
+                if any(word == one or one.endswith(("/" + word, "." + word)) for one in command.words):
+                    return command
+        return None
+
+    @cached_property
+    def tables(self) -> list[dict[str, Any]]:
+        """The tables of a TOML, YAML or JSON file, one for each document; none of anything else."""
+        text = self.text.strip()
+        if not text:
+            return []
+        for read in (_json, _toml, _yaml):
+            found = read(text)
+            if found:
+                return found
+        return []
+
+    @property
+    def table(self) -> dict[str, Any] | None:
+        """The first of its tables."""
+        return self.tables[0] if self.tables else None
+
+    def beside(self, name: str) -> "Source | None":
+        """A file that it names, next to it (or where the name says); None where there is none."""
+        if not name or len(name) > 4000 or "\0" in name:
+            return None
+        folder = self.path.parent if self.path else Path()
+        path = folder / name
+        return Source.at(path) if path.is_file() else None
+
+
+def as_path(given: str) -> Path | None:
+    """The file or folder that a text names; None where it names none."""
+    if len(given) > 4000 or "\n" in given or "\0" in given:
+        return None
+    path = Path(given.strip()).expanduser()
+    try:
+        return path if given.strip() and path.exists() else None
+    except OSError:
+        return None
+
+
+_MAIN = (".sh", ".sbatch", ".yaml", ".yml", ".toml", ".py", ".json")
+
+
+def _main_file(folder: Path) -> Path:
+    for ending in _MAIN:
+        found = sorted(path for path in folder.iterdir() if path.name.endswith(ending))
+        if found:
+            return found[0]
+    raise InputError(f"The folder {shorten(str(folder))} has no script or config to import ({', '.join(_MAIN)}).")
+
+
+def _json(text: str) -> list[dict[str, Any]]:
+    if not text.startswith("{"):
+        return []
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return [found] if isinstance(found, dict) else []
+
+
+def _toml(text: str) -> list[dict[str, Any]]:
+    try:
+        return [tomllib.loads(text)] if re.search(r"^\s*(\[|[\w.-]+\s*=)", text, re.MULTILINE) else []
+    except (ValueError, RecursionError):
+        return []
+
+
+def _yaml(text: str) -> list[dict[str, Any]]:
+    import yaml
+
+    if not re.search(r"^[\w./\"'-]+\s*:(\s|$)", text, re.MULTILINE):
+        return []
+    try:
+        return [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return []

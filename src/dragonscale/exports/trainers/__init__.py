@@ -1,0 +1,1 @@
+"""Training plans in the words of trainers, one module each: `write`, `read`, `recognises`."""

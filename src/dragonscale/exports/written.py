@@ -1,0 +1,63 @@
+"""What an export comes to: files, the programs that a launcher starts, and what the target does otherwise."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.training.plan import Plan
+
+RANK, LEADER, HOSTS = "{rank}", "{leader}", "{hosts}"
+"""Words of a command that a launcher fills in: the host's number, the address of the first host, how many there are."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something of a plan that the target cannot say: what was planned, what runs instead, and why.
+
+    `setting` is the plan's name for it; empty where the difference is not one of the plan's settings."""
+
+    planned: str
+    instead: str
+    why: str = ""
+    setting: str = ""
+
+    def __str__(self) -> str:
+        because = f" ({self.why})" if self.why else ""
+        return f"{self.planned} cannot be said; {self.instead}{because}"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One command to start on hosts.
+
+    `per` says how often a host runs it: `chip` (a process for each chip, which torchrun starts: `words` begin with the
+    script, or the module where `module` is set) or `host` (one process). `hosts` are those of one copy, `chips` those of a
+    host that it uses. In `words`, `RANK`, `LEADER` and `HOSTS` are filled in by the launcher."""
+
+    name: str
+    words: tuple[str, ...]
+    hosts: int
+    chips: int
+    per: str = "host"
+    module: bool = False
+    copies: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+    """A container image that has the software."""
+    port: int = 0
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files by name, the main one first, and what they start. `as_run` is the plan that the target runs, where that is
+    not the one that was asked for."""
+
+    files: Mapping[str, str]
+    programs: tuple[Program, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    as_run: Plan | ServingPlan | None = None
+    notes: tuple[str, ...] = ()
+
+    def plus(self, files: Mapping[str, str]) -> "Written":
+        """The same with more files before the others: a launcher's script is what people start."""
+        return replace(self, files={**files, **self.files})

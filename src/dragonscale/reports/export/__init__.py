@@ -1,0 +1,1 @@
+"""A plan written down for the software that runs it: `dscale export` and `ds.export`."""

@@ -1,0 +1,104 @@
+"""The answer to `dscale export`: the plan judged as the target runs it, then written down."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.exports.runs import Run
+from dragonscale.exports.target import Target, of_kind, software_for, target_named
+from dragonscale.exports.written import Written
+from dragonscale.listener import Listener
+from dragonscale.questions.export import ExportQuestion
+from dragonscale.questions.flag import written
+from dragonscale.reports.export.plans import GivenPlan, given_plan
+from dragonscale.reports.export.records import DifferenceRow, ExportReport
+from dragonscale.reports.export.serving import judged_serving
+from dragonscale.reports.export.training import judged_training
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A run to write down, and what is expected of it."""
+
+    run: Run
+    numbers: dict[str, float | None]
+
+
+def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
+    """Read a plan, judge it under the target's software, write it down."""
+    software, launcher, load = targets(question.to)
+    plan = given_plan(question, _kind(software, load))
+    for text in plan.notes:
+        listener.note(text)
+    software = software or _own_software(plan)
+    judge = judged_training if plan.kind == "training" else judged_serving
+    judged = judge(question, plan, software, None)
+    if load is not None:
+        made: Written = load.load().write(judged.run, software)
+    else:
+        made = software.load().write(judged.run)
+        if made.as_run is not None and made.as_run != judged.run.file.plan:
+            # what runs is another plan: its time and memory are told in the files too
+            judged = judge(question, plan, software, made.as_run)
+            made = software.load().write(judged.run)
+        made = made.plus((launcher or target_named("shell")).load().launch(judged.run, software, made))
+    report = _report(judged, software, launcher, load, made)
+    for row in made.differences:
+        listener.note(f"{row}.")
+    for text in made.notes:
+        listener.note(text)
+    if question.out.strip():
+        report.write_into(question.out.strip(), question.overwrite)
+    return report.came_from(question, listener.notes)
+
+
+def _report(judged: Any, software: Target, launcher: Target | None, load: Target | None, made: Written) -> ExportReport:
+    from dragonscale.reports.train.records import msgspec
+
+    run: Run = judged.run
+    rows = [DifferenceRow(one.setting, one.planned, one.instead, one.why) for one in made.differences]
+    named = load or software
+    plan = {name: getattr(run.file.plan, name) for name in run.file.plan.__dataclass_fields__}
+    return ExportReport(
+        named.name, named.version, launcher.name if launcher else "" if load else "shell", run.model.name, str(run.slice),
+        msgspec.to_builtins(plan), dict(made.files), list(run.expected), rows, list(made.notes), **judged.numbers,
+    )  # fmt: skip
+
+
+def targets(text: str) -> tuple[Target | None, Target | None, Target | None]:
+    """The software, the launcher and the load generator that were named.
+
+    >>> [one and one.name for one in targets("megatron,slurm")]
+    ['megatron', 'slurm', None]
+    """
+    found: dict[str, Target] = {}
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        target = target_named(name)
+        kind = "software" if target.kind in ("training", "serving") else target.kind
+        if kind in found:
+            raise InputError(
+                f"--to names {found[kind].name} and {target.name}; one of a kind can be written at a time."
+            )
+        found[kind] = target
+    if not found:
+        raise InputError(f"Say what to write the plan for: --to {', '.join(one.name for one in of_kind('training'))} …")
+    if "load" in found and "launcher" in found:
+        raise InputError("A load test is a command of its own; leave the launcher out.")
+    return found.get("software"), found.get("launcher"), found.get("load")
+
+
+def _kind(software: Target | None, load: Target | None) -> str:
+    return "serving" if load is not None else software.kind if software is not None else ""
+
+
+def _own_software(plan: GivenPlan) -> Target:
+    """The software that a plan is for, where only a launcher was named."""
+    name = plan.file.stack if plan.kind == "training" else plan.file.engine  # pyright: ignore[reportAttributeAccessIssue]
+    found = software_for(name, plan.kind) if name else None
+    if found is None:
+        options = ", ".join(target.name for target in of_kind(plan.kind))
+        said = f"is made for {name}, which no target runs" if name else "does not say its software"
+        raise InputError(
+            f"The plan {shorten(written(plan.shown))} {said}; name one before the launcher: --to {options}."
+        )
+    return found

@@ -1,0 +1,134 @@
+"""A training plan judged as the target's stack runs it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dragonscale.errors import Infeasible
+from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.target import Target
+from dragonscale.listener import Listener
+from dragonscale.models.load import model_fields
+from dragonscale.questions.export import ExportQuestion
+from dragonscale.questions.flag import written
+from dragonscale.questions.train import TrainQuestion
+from dragonscale.reports.export.plans import GivenPlan, with_flags
+from dragonscale.reports.train.ask import ask as ask_train
+from dragonscale.reports.train.records import PlanReport
+from dragonscale.training.legal import illegal
+from dragonscale.training.offer import settled
+from dragonscale.training.plan import Plan, short_plan
+from dragonscale.training.plan_file import TrainingFile
+from dragonscale.training.stack import stacks
+from dragonscale.units import render
+
+
+@dataclass(frozen=True)
+class JudgedTraining:
+    """A run to write down, and what is expected of it."""
+
+    run: TrainingRun
+    numbers: dict[str, float | None]
+
+
+def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, as_run: Any) -> JudgedTraining:
+    """The plan judged under the target's stack; `as_run` is the plan that the target runs instead of the one given."""
+    assert isinstance(given.file, TrainingFile)
+    file = with_flags(given.file, question)
+    stack = stack_for(target, question.stack.strip() or file.stack)
+    report = ask_train(_question(question, file, stack), Listener())
+    asked = report.asked
+    plan, found = asked.plan, report.plans[0]
+    if found.illegal and not question.force:
+        raise refused(asked.job(), plan, target, found.illegal)
+    if not found.feasible and not question.force:
+        raise Infeasible(
+            f"The plan {short_plan(plan)} does not run on {asked.piece}: {'; '.join(found.problems)}. `dscale train` finds one that does."
+        )
+    file = replace(
+        file,
+        plan=plan,
+        model=written(asked.question.model),
+        slice=str(asked.piece),
+        stack=stack,
+        batch=asked.sequences,
+        seq=asked.sequence,
+    )
+    expected, numbers = [expectation(found)], _numbers(found)
+    if as_run is not None and as_run != plan:
+        other = ask_train(_question(question, replace(file, plan=as_run), stack), Listener()).plans[0]
+        expected.append(instead(found, other))
+        numbers = {**_numbers(other), "planned_s": found.step_s}
+    run = TrainingRun(
+        file, asked.model, model_fields(asked.question.model), asked.piece, tuple(expected), command(question)
+    )
+    return JudgedTraining(run, numbers)
+
+
+def _question(question: ExportQuestion, file: TrainingFile, stack: str) -> TrainQuestion:
+    named = file.named or frozenset(Plan.__dataclass_fields__)
+    values = {name: getattr(file.plan, name) for name in Plan.__dataclass_fields__ if name in named}
+    text = ",".join(
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in values.items()
+    )
+    return TrainQuestion(
+        model=file.model, on=file.slice, batch=question.batch or (f"{file.batch}seq" if file.batch else ""),
+        seq=question.seq or (str(file.seq) if file.seq else ""), tokens=file.tokens, documents=file.documents,
+        skew=file.skew or 1.0, capacity=file.capacity, price=file.price, plan=text, alone=True, stack=stack, force=question.force,
+    )  # fmt: skip
+
+
+def stack_for(target: Target, named: str) -> str:
+    """The stack that judges: the plan's own where the target runs it, the target's otherwise.
+
+    >>> from dragonscale.exports.target import target_named
+    >>> stack_for(target_named("megatron"), "torchtitan"), stack_for(target_named("torchtitan"), "torchtitan")
+    ('megatron-core', 'torchtitan')
+    """
+    return named if named in stacks() and runs_stack(target, named) else target.runs[0]
+
+
+def runs_stack(target: Target, name: str) -> bool:
+    """Whether a target runs the plans of a stack: one of its own, or a variant of one."""
+    while name:
+        if name in target.runs:
+            return True
+        name = stacks()[name].base if name in stacks() else ""
+    return False
+
+
+def refused(job: Any, plan: Plan, target: Target, why: list[str]) -> Infeasible:
+    """That a target would refuse a plan, with the nearest that it takes."""
+    near = settled(job, plan, frozenset())
+    rest = f" The nearest plan that it runs: {short_plan(near)}." if near != plan and not illegal(job, near) else ""
+    return Infeasible(f"{target.title} cannot run {short_plan(plan)}: {'; '.join(why)}.{rest}")
+
+
+def expectation(found: PlanReport) -> str:
+    """What is expected, with its band."""
+    between = f"{render(found.step_low_s, 's')} to {render(found.step_high_s, 's')} in four of five runs of this kind"
+    return (
+        f"{render(found.step_s, 's')} a step ({between}), MFU {found.mfu:.1%}, {render(found.hbm_bytes, 'bytes')} of "
+        f"{render(found.hbm_limit_bytes, 'bytes')} of HBM, with stack {found.stack}."
+    )
+
+
+def instead(found: PlanReport, other: PlanReport) -> str:
+    """What differs in time and memory, where the target runs another plan."""
+    longer, more = other.step_s / found.step_s - 1, other.hbm_bytes - found.hbm_bytes
+    memory = f"{render(abs(more), 'bytes')} {'more' if more > 0 else 'less'} HBM" if abs(more) > 1e6 else "the same HBM"
+    return f"As it runs here: {render(other.step_s, 's')} a step ({longer:+.1%}), {memory}."
+
+
+def _numbers(found: PlanReport) -> dict[str, float | None]:
+    return {"step_s": found.step_s, "hbm_bytes": found.hbm_bytes}
+
+
+def command(question: ExportQuestion) -> str:
+    """The command that makes the export again."""
+    import shlex
+
+    words = ["dscale export", shlex.quote(written(question.plan)), "--to", question.to]
+    for name in ("model", "on", "batch", "seq", "tokens", "prompt", "output", "rate", "stack", "engine", "price"):
+        value = written(getattr(question, name))
+        words += [f"--{name}", shlex.quote(value)] if value else []
+    return " ".join(words)
