@@ -4,6 +4,7 @@
 search: a plan is written down, judged once by the export, and kept where it is legal and fits.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,15 +117,14 @@ def plan_files(target: Target, folder: Path) -> list[Path]:
     return found
 
 
-def exports_of(target: Target, folder: Path) -> list[tuple[Path, Any]]:
+def exports_of(target: Target, folder: Path) -> Iterator[tuple[Path, Any]]:
     """Every plan that a target takes, exported; those that its software refuses are left out."""
-    found = []
     for path in plan_files(target, folder):
         try:
-            found.append((path, ds.export(str(path), to=target.name)))
+            made = ds.export(str(path), to=target.name)
         except InputError:
             continue
-    return found
+        yield path, made
 
 
 def cases_for(name: str) -> list[dict[str, Any]]:

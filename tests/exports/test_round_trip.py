@@ -1,7 +1,6 @@
-"""What is exported is imported again as the same plan, with the same numbers; and a name that the software lacks cannot be written."""
+"""An export that is imported again is judged to the same numbers; and a name that a software lacks cannot be written."""
 
-import functools
-import tempfile
+import itertools
 from pathlib import Path
 
 import pytest
@@ -9,34 +8,50 @@ import pytest
 import dragonscale as ds
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.target import Target, of_kind
-from tests.exports.plans import exports_of
+from tests.exports.plans import exports_of, plan_files
 
 SOFTWARE = [*of_kind("training"), *of_kind("serving")]
 
 
-@functools.cache
-def _exports(target: Target) -> list:
-    with tempfile.TemporaryDirectory() as place:
-        return [(path.name, made) for path, made in exports_of(target, Path(place))]
+def _judged(target: Target, config: Path) -> tuple[float | None, ...]:
+    if target.kind == "training":
+        found = ds.train(plan=str(config), alone=True).plans[0]
+        return found.step_s, found.hbm_bytes
+    best = ds.serve(plan=str(config)).configs[0]
+    return best.tpot_s, best.hbm_bytes
+
+
+def _check(target: Target, tmp_path: Path, most: int | None) -> int:
+    seen = 0
+    for path, export in itertools.islice(exports_of(target, tmp_path), most):
+        seen += 1
+        folder = tmp_path / path.stem
+        export.write_into(str(folder))
+        back = ds.import_plan(str(folder))
+        assert (back.model, back.slice) == (export.model, export.slice)
+        if "prefill" in back.workload:  # pools are judged by `dscale simulate`
+            continue
+        numbers = (export.step_s if target.kind == "training" else export.tpot_s, export.hbm_bytes)
+        assert _judged(target, folder) == pytest.approx(numbers, rel=1e-9), (path.name, export.plan, back.plan)
+    return seen
 
 
 @pytest.mark.parametrize("target", SOFTWARE, ids=lambda one: one.name)
-def test_an_export_is_imported_as_the_same_plan(target: Target, tmp_path: Path) -> None:
-    made = _exports(target)
-    assert len(made) >= 2
-    for name, export in made:
-        folder = tmp_path / name
-        export.write_into(str(folder))
-        back = ds.import_plan(str(folder))
-        run = export.asked
-        assert run is not None
-        if not export.differences:
-            assert back.plan == export.plan, (name, back.plan, export.plan)
-        assert back.model == export.model
-        assert back.slice == export.slice
+def test_an_export_is_judged_as_its_plan_was(target: Target, tmp_path: Path) -> None:
+    assert _check(target, tmp_path, 3) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", SOFTWARE, ids=lambda one: one.name)
+def test_every_export_is_judged_as_its_plan_was(target: Target, tmp_path: Path) -> None:
+    assert _check(target, tmp_path, None) >= 2
 
 
 @pytest.mark.parametrize("target", SOFTWARE, ids=lambda one: one.name)
 def test_a_flag_that_the_software_lacks_cannot_be_written(target: Target) -> None:
     with pytest.raises(LookupError, match="no-such"):
         flag_words(target.key_table(), {"--no-such-flag": 1})
+
+
+def test_there_are_plans_to_export(tmp_path: Path) -> None:
+    assert len(plan_files(of_kind("serving")[0], tmp_path)) > 20
