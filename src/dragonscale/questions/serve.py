@@ -71,6 +71,9 @@ class ServeQuestion:
         default="", value="DTYPE", group=SOFTWARE, offers=("fp8", "int8", "int4", "nvfp4", "mxfp4", "any"),
     )  # fmt: skip
     plan: Thing = SERVE_PLAN
+    better: Switch = Switch(
+        "Say what would be better than --plan on the same chips (a plan of another software always).", group=PLAN
+    )
     batch: Text = Text(
         "Sequences that decode at once; every number of them without it.", default="", value="SEQS", group=PLAN
     )

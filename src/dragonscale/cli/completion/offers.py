@@ -51,6 +51,7 @@ def all_offers() -> Offers:
 
 def known_lists() -> dict[str, tuple[str, ...]]:
     """The named lists that fields offer."""
+    from dragonscale.exports.target import TARGETS
     from dragonscale.hardware import chip_names
     from dragonscale.hardware.chip import DTYPE_BYTES
     from dragonscale.models import model_names
@@ -62,6 +63,7 @@ def known_lists() -> dict[str, tuple[str, ...]]:
         "slices": tuple(chip_names()),
         "stacks": ("auto", *stacks()),
         "engines": ("auto", *engines()),
+        "targets": tuple(TARGETS),
         "dtypes": tuple(DTYPE_BYTES),
     }
 

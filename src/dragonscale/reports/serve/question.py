@@ -37,7 +37,8 @@ MOST_DRAFTS = 32
 @dataclass(frozen=True)
 class ServeAsked:
     """The flags understood. `targets` are chips, each with a slice where one was named; `everywhere` says that all chips of
-    the catalogue are meant; `apart` that prompts are prefilled by replicas of their own."""
+    the catalogue are meant; `apart` that prompts are prefilled by replicas of their own; `against_best` that something better
+    than the given plan is looked for."""
 
     question: ServeQuestion
     model: Transformer
@@ -50,6 +51,7 @@ class ServeAsked:
     draft: Draft | None = None
     everywhere: bool = False
     apart: bool = False
+    against_best: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -116,6 +118,8 @@ class ServeAsked:
 
 def read_question(question: ServeQuestion) -> ServeAsked:
     """Check every flag; what cannot be used is refused in one sentence."""
+    if question.better and not written(question.plan):
+        raise InputError("--better looks for something better than a plan; give the plan with --plan tp8.")
     foreign = foreign_plan(question.plan, question.model, question.on)
     question = replace(question, plan=written(question.plan))
     saved = _given(question.plan, foreign)
@@ -161,6 +165,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     )
     return ServeAsked(
         question, model, targets, ask, engine, limits, saved, _batch(question, saved), _draft(question, model), everywhere,
+        against_best=question.better or foreign is not None,
         notes=(*(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model), *shorter, *strange),
     )  # fmt: skip
 

@@ -266,6 +266,9 @@ class ServeReport(Record):
     disaggregation: Disaggregation | None = None
     prefix: PrefixCache | None = None
     prices: list[PriceRow] = []
+    better: ConfigReport | None = None
+    """What is better than a given plan, where that was asked for; `comparison` says by how much."""
+    comparison: str = ""
 
     @property
     def best(self) -> ConfigReport | None:

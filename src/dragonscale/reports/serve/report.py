@@ -9,6 +9,7 @@ from dragonscale.reports.prices import price_rows
 from dragonscale.reports.serve.advice import advice, unfit
 from dragonscale.reports.serve.config import config_report, kind_of
 from dragonscale.reports.serve.errors import expected_error
+from dragonscale.reports.serve.judged import against_best
 from dragonscale.reports.serve.limits import limit_rows
 from dragonscale.reports.serve.question import ServeAsked
 from dragonscale.reports.serve.records import FrontierPoint, ServeReport, ServeRequest
@@ -71,6 +72,8 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
         *_device_notes(chosen),
     ]
     report.advice = advice(asked, best, report.configs[0], configs, report.limits)
+    if asked.saved is not None and asked.against_best:
+        against_best(asked, report, progress)
     return report
 
 

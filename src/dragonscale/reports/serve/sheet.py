@@ -118,6 +118,7 @@ def summary(report: ServeReport, first: ConfigReport) -> Facts:
         ("memory", memory_text(first, work.prompt + work.output)),
         ("bound by", bound),
         ("to change", change),
+        ("better", report.comparison, "key"),
         ("at best", bounds_text(first) if work.output > 1 else ""),
         ("prefill", prefill_text(report, first)),
     )  # fmt: skip

@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.exports.imported import Given
+from dragonscale.exports.reading import read_plan
+from dragonscale.questions.flag import written
 from dragonscale.questions.simulate import SimulateQuestion
+from dragonscale.reports.foreign import foreign_plan, serving_file_of
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, is_plan_file, load_serving_plan, read_serving_plan
 from dragonscale.units import parse_length
 
+_SCRIPTS = (".sh", ".sbatch", ".yaml", ".yml")
+"""Endings of other software's scripts and configs, which no model has."""
 PROMPT, OUTPUT = 2048, 256
 """Tokens of a request where nothing says otherwise."""
 
@@ -19,6 +25,11 @@ def read_saved(question: SimulateQuestion) -> tuple[Any, SavedPlan]:
     name = question.model
     if isinstance(name, str) and name.endswith(".toml") and not Path(name).is_file():
         raise InputError(f"There is no file {shorten(name)}; a plan file is what `dscale serve … --save FILE` writes.")
+    if isinstance(name, str) and name.endswith(_SCRIPTS):
+        found = serving_file_of(read_plan(name, Given(slice=written(question.on))))
+        return found.model, found
+    if (foreign := foreign_plan(question.plan, name, question.on)) is not None:
+        return name, serving_file_of(foreign)
     if not isinstance(name, str) or not is_plan_file(name):
         return name, read_serving_plan(question.plan) if question.plan else SavedPlan(ServingPlan(), whole=False)
     if question.plan:
