@@ -18,12 +18,14 @@ What is before the command itself (`srun`, `torchrun`, `mpirun`, `docker run`, `
 
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _ASSIGN = re.compile(r"(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?:(:?-|:?=)([^}]*))?\}|\$([A-Za-z_]\w*)")
 _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
-_HERE = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?.*?^\s*\1\s*$", re.DOTALL | re.MULTILINE)
+_HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?")
+_REDIRECT = re.compile(r"(?:\d|&)?>{1,2}(?:&\d)?|<")
 _LAUNCHERS = (
     "torchrun",
     "srun",
@@ -138,9 +140,8 @@ def _batch_names(text: str) -> dict[str, str]:
 
 def _lines(text: str) -> list[str]:
     """Logical lines: comments and here-documents gone, continued lines and brackets joined, `;` and `&&` split."""
-    text = _HERE.sub("", text)
-    text = re.sub(r"\\\n", " ", text)
-    kept = "\n".join(_uncommented(line) for line in text.splitlines())
+    text = re.sub(r"(?:\\\n[ \t]*)+", " ", text)
+    kept = "\n".join(_uncommented(line) for line in _without_documents(text.splitlines()))
     kept = re.sub(r"\(\s*\n([^()]*)\n?\s*\)", lambda match: f"({' '.join(match[1].split())})", kept)
     return [
         part
@@ -148,6 +149,18 @@ def _lines(text: str) -> list[str]:
         for part in re.split(r"\s*(?:;|&&|\|\|)\s+|\s+\|\s+|\s+&\s*$", line)
         if part.strip()
     ]
+
+
+def _without_documents(lines: list[str]) -> Iterator[str]:
+    """Lines without here-documents, and without the prompt that a pasted line begins with."""
+    end = ""
+    for line in lines:
+        if end:
+            end = "" if line.strip() == end else end
+            continue
+        document = _HERE.search(line)
+        end = document[1] if document else ""
+        yield re.sub(r"^\s*[$>] ", "", line)
 
 
 def _uncommented(line: str) -> str:
@@ -184,11 +197,11 @@ def _filled(text: str, names: dict[str, str]) -> str:
     text = re.sub(r'"(\$\{\w+\[@\]\})"', r"\1", text)  # an array is as many words as it has
     for _ in range(4):  # variables of variables
         text = _VARIABLE.sub(value, text)
-    return _SUM.sub(_summed, text)
+    return _SUM.sub(lambda match: _summed(match, names), text)
 
 
-def _summed(match: re.Match[str]) -> str:
-    inner = re.sub(r"\b[A-Za-z_]\w*\b", "x", match[1])
+def _summed(match: re.Match[str], names: dict[str, str]) -> str:
+    inner = re.sub(r"\b[A-Za-z_]\w*\b", lambda name: names.get(name[0], "x"), match[1])
     if "x" in inner or not re.fullmatch(r"[\d\s+\-*/()%]{1,200}", inner) or "**" in inner:
         return match[0]
     try:
@@ -224,10 +237,13 @@ def _arithmetic(text: str) -> int:
 
 
 def _words(line: str) -> list[str]:
+    """The words of a line, without what is redirected."""
     try:
-        return [word for word in shlex.split(line) if word]
+        words = [word for word in shlex.split(line) if word]
     except ValueError:  # a quote that never ends
-        return line.replace('"', " ").replace("'", " ").split()
+        words = line.replace('"', " ").replace("'", " ").split()
+    at = next((place for place, word in enumerate(words) if _REDIRECT.fullmatch(word)), len(words))
+    return words[:at]
 
 
 def _unwrapped(words: list[str]) -> ShellCommand:

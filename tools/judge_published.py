@@ -1,0 +1,94 @@
+"""Published commands and configs, read and judged: the table of docs/published.md.
+
+    python -m tools.judge_published
+
+reads `tests/exports/published/*.toml` and writes a row for each run: what it is read as, what is expected of it, and what the planner
+would change. Searches are bounded as `dscale train --plan` bounds them; the whole takes some minutes.
+"""
+
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import dragonscale as ds
+from dragonscale.errors import InputError
+from dragonscale.exports.imported import Given
+from dragonscale.exports.reading import read_plan
+from dragonscale.exports.target import TARGETS
+from dragonscale.training.plan import short_plan
+from dragonscale.training.plan_file import TrainingFile
+from dragonscale.units import render
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT / "tests" / "exports" / "published"
+PAGE = ROOT / "docs" / "published.md"
+BEGIN, END = "<!-- judged -->", "<!-- /judged -->"
+
+
+def rows(kind: str) -> list[str]:
+    """The rows of a kind of target."""
+    found: list[str] = []
+    for target in (one for one in TARGETS.values() if one.kind == kind):
+        path = PUBLISHED / f"{target.name}.toml"
+        for run in tomllib.loads(path.read_text(encoding="utf-8"))["run"] if path.exists() else []:
+            found.append(_row(target.title, run))
+            print(found[-1], file=sys.stderr)
+    return found
+
+
+def _row(title: str, run: dict[str, Any]) -> str:
+    read = read_plan(run["text"], Given(run.get("model", ""), run["on"]))
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "run.toml")
+        file = read.file
+        try:
+            expected, better = _training(file, path) if isinstance(file, TrainingFile) else _serving(run, path)
+        except InputError as error:
+            expected, better = str(error).replace("|", "/"), ""
+    plan = short_plan(file.plan) if isinstance(file, TrainingFile) else str(file.plan).replace(",", " ")
+    cells = [title, f"{run['name']} ({run['source']})", f"{file.model} on {file.slice}", f"`{plan}`", expected, better]
+    return "| " + " | ".join(cell.replace("\n", " ") for cell in cells) + " |"
+
+
+def _training(file: TrainingFile, path: Path) -> tuple[str, str]:
+    from dragonscale.training.plan_file import save_training_file
+
+    save_training_file(file, path)
+    report = ds.train(plan=str(path))
+    given = report.plans[0]
+    if not given.feasible:
+        return f"does not run: {'; '.join(given.problems)}", report.comparison
+    band = f"{render(given.step_low_s, 's')} to {render(given.step_high_s, 's')}"
+    return f"{render(given.step_s, 's')} a step ({band}), MFU {given.mfu:.1%}", report.comparison
+
+
+def _serving(run: dict[str, Any], path: Path) -> tuple[str, str]:
+    path.with_suffix(".sh").write_text(run["text"], encoding="utf-8")
+    words = {"model": run["model"]} if run.get("model") else {}
+    report = ds.serve(plan=run["text"], on=run["on"], **words, **run.get("traffic", {}))
+    if not report.configs:
+        return f"does not run: {' '.join(report.notes)}", report.comparison
+    best = report.configs[0]
+    return (
+        f"TTFT {render(best.ttft_s, 's')}, TPOT {render(best.tpot_s, 's')}, {best.output_tokens_per_s_per_chip:,.0f} tok/s a chip",
+        report.comparison,
+    )
+
+
+def main() -> int:
+    """Write the tables."""
+    head = "| software | run | read as | plan | expected | what the planner says |\n|---|---|---|---|---|---|"
+    parts = [
+        f"## {name}\n\n{head}\n" + "\n".join(rows(kind))
+        for name, kind in (("Training", "training"), ("Serving", "serving"))
+    ]
+    page = PAGE.read_text(encoding="utf-8")
+    start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
+    PAGE.write_text(page[:start] + "\n" + "\n\n".join(parts) + "\n" + page[end:], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
