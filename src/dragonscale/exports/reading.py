@@ -30,6 +30,10 @@ def read_plan(given: str, beside: Given | None = None) -> Imported:
     source = unwrapped(Source.of(given))
     target = recognised(source)
     if target is None:
+        if source.table is not None and "plan" in source.table:
+            raise InputError(
+                f"{source.shown} is a plan of dscale already; `dscale export` writes it for other software."
+            )
         names = ", ".join(one.title for kind in SOFTWARE for one in of_kind(kind))
         raise InputError(f"{source.shown} is neither a config nor a command of {names}.")
     return target.load().read(source, beside or Given())

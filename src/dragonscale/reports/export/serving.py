@@ -17,6 +17,7 @@ from dragonscale.reports.serve.question import ServeAsked, read_question
 from dragonscale.reports.serve.records import ConfigReport, ServeReport
 from dragonscale.reports.serve.report import answer
 from dragonscale.serving.launch import LaunchLimits, engine_on
+from dragonscale.serving.legal import refusal
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, read_serving_plan
 from dragonscale.units import render
@@ -98,8 +99,12 @@ def _run(
 
 
 def _judged(question: ExportQuestion, file: SavedPlan, engine: str, apart: bool) -> tuple[ServeAsked, ConfigReport]:
-    asked = read_question(_question(question, file, engine))
-    asked = replace(asked, apart=apart)
+    asked = replace(read_question(_question(question, file, engine)), apart=apart)
+    assert asked.saved is not None
+    chip, piece = asked.targets[0]
+    tokens, name = asked.ask.prompt + asked.ask.output, engine.partition(",")[0]
+    if not question.force and (why := refusal(name, piece or chip, asked.model, asked.saved.plan, tokens)):
+        raise Infeasible(f"{name} cannot run {asked.saved.plan}: {why}.")
     report = answer(asked, Listener().step)
     if not report.configs:
         raise _refused(report, file)

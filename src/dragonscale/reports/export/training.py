@@ -13,8 +13,9 @@ from dragonscale.questions.flag import written
 from dragonscale.questions.train import TrainQuestion
 from dragonscale.reports.export.plans import GivenPlan, with_flags
 from dragonscale.reports.train.ask import ask as ask_train
+from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import PlanReport
-from dragonscale.training.legal import illegal
+from dragonscale.reports.train.report import single_report
 from dragonscale.training.offer import settled
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile
@@ -38,12 +39,8 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
     report = ask_train(_question(question, file, stack), Listener())
     asked = report.asked
     plan, found = asked.plan, report.plans[0]
-    if found.illegal and not question.force:
-        raise refused(asked.job(), plan, target, found.illegal)
     if not found.feasible and not question.force:
-        raise Infeasible(
-            f"The plan {short_plan(plan)} does not run on {asked.piece}: {'; '.join(found.problems)}. `dscale train` finds one that does."
-        )
+        raise _refused(asked, plan, target, found, _question(question, file, stack))
     file = replace(
         file,
         plan=plan,
@@ -96,11 +93,21 @@ def runs_stack(target: Target, name: str) -> bool:
     return False
 
 
-def refused(job: Any, plan: Plan, target: Target, why: list[str]) -> Infeasible:
-    """That a target would refuse a plan, with the nearest that it takes."""
-    near = settled(job, plan, frozenset())
-    rest = f" The nearest plan that it runs: {short_plan(near)}." if near != plan and not illegal(job, near) else ""
-    return Infeasible(f"{target.title} cannot run {short_plan(plan)}: {'; '.join(why)}.{rest}")
+def _refused(asked: TrainAsked, plan: Plan, target: Target, found: PlanReport, question: TrainQuestion) -> Infeasible:
+    """Why a plan does not run, with the nearest that does: the plan with the words that the stack has, or what is recommended."""
+    who = f"{target.title} cannot run" if found.illegal else f"{asked.piece} does not run"
+    why = "; ".join(found.illegal or found.problems)
+    near = settled(asked.job(), plan, frozenset())
+    if near == plan or not _runs(asked, near):
+        best = ask_train(replace(question, plan="", alone=False, top=1), Listener()).best
+        near = None if best is None else Plan(**best.plan)
+    rest = f" The nearest that runs: {short_plan(near)}." if near is not None else " Nothing there does."
+    return Infeasible(f"{who} {short_plan(plan)}: {why}.{rest}")
+
+
+def _runs(asked: TrainAsked, plan: Plan) -> bool:
+    """Whether a plan of a question runs as it is."""
+    return single_report(asked.job(), plan, None, False).plans[0].feasible
 
 
 def expectation(found: PlanReport) -> str:
