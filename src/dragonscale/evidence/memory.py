@@ -8,14 +8,19 @@ from typing import Any
 from dragonscale.evidence.memory_rows import FORMS, MemoryRun, run_of
 from dragonscale.evidence.rows import attempt, read_cases, sound
 from dragonscale.evidence.score import Scored, ScoreReport, by, report_of, statistics_of
-from dragonscale.training.evaluation import Verdict, first, judge_one
+from dragonscale.training.evaluation import Job, Verdict, first, judge_one
 from dragonscale.training.peak_memory import OUTSIDE
 
 
 def counted(run: MemoryRun, verdict: Verdict) -> float:
     """The bytes that the row's counter is expected to show."""
+    return peak_of(verdict, run.job, run.row.counter)
+
+
+def peak_of(verdict: Verdict, job: Job, counter: str) -> float:
+    """The bytes that a counter of PyTorch's allocator is expected to show: `max_allocated`, or `max_reserved`."""
     allocated = sum(first(size) for part, size in verdict.ledger.memory.items() if part not in OUTSIDE)
-    return allocated * (run.job.stack.memory.slack if run.row.counter == "max_reserved" else 1.0)
+    return allocated * (job.stack.memory.slack if counter == "max_reserved" else 1.0)
 
 
 def fits(run: MemoryRun, verdict: Verdict) -> bool:

@@ -1,0 +1,72 @@
+"""What a load generator measured of a server: the traffic it made, and the latencies and rates that came of it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragonscale.evidence.logs.text import number
+
+
+@dataclass(frozen=True)
+class MeasuredTimes:
+    """A latency over all requests, in seconds; what was not written is None."""
+
+    mean: float | None = None
+    p50: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True)
+class LoadTest:
+    """A load test; zeros and None say nothing. `rate` is None where requests came as fast as they were taken, and `clients` the
+    most of them that were answered at once. `burst` is the coefficient of variation of the gaps between requests, `spread` that
+    of the lengths."""
+
+    software: str
+    requests: int
+    prompt: float
+    output: float
+    ttft: MeasuredTimes
+    tpot: MeasuredTimes
+    output_tokens_per_s: float | None = None
+    requests_per_s: float | None = None
+    failed: int = 0
+    rate: float | None = None
+    clients: int = 0
+    burst: float = 1.0
+    spread: float | None = None
+    model: str = ""
+    engine: str = ""
+    plan: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def mean_clients(self) -> float | None:
+        """Requests that were under way on average: by Little's law, what came in a second times how long it took."""
+        if self.requests_per_s is None or self.ttft.mean is None or self.tpot.mean is None:
+            return None
+        return self.requests_per_s * (self.ttft.mean + self.tpot.mean * max(self.output - 1, 0))
+
+
+def millis(table: Mapping[str, Any], name: str) -> MeasuredTimes:
+    """Times that are written as `mean_ttft_ms`, `median_ttft_ms`, `p99_ttft_ms`.
+
+    >>> millis({"mean_ttft_ms": 250.0}, "ttft")
+    MeasuredTimes(mean=0.25, p50=None, p99=None)
+    """
+    found = (number(table.get(f"{part}_{name}_ms")) for part in ("mean", "median", "p99"))
+    return MeasuredTimes(*(None if one is None else one / 1e3 for one in found))
+
+
+def variation(several: Sequence[Any]) -> float | None:
+    """The coefficient of variation of some numbers.
+
+    >>> variation([2, 4]), variation([])
+    (0.3333333333333333, None)
+    """
+    values = [one for value in several if (one := number(value)) is not None]
+    if not values or not sum(values):
+        return None
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values)) / mean

@@ -1,0 +1,100 @@
+"""A log as it lies on disk: text of any kind, read once and looked at as lines, as JSON, or as lines of JSON.
+
+A log is not a document. It may be cut in the middle of a line, hold the colours of a terminal, progress bars that were drawn
+over each other, and bytes that are no text; what cannot be read of it is left out, and the rest counts.
+"""
+
+import gzip
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.tables import read_regular
+
+LONGEST = 256_000_000
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_BREAKS = re.compile(r"\r\n|\n|\r")
+"""A bar that is drawn over itself begins with a carriage return: each of its states is a line."""
+
+
+@dataclass(frozen=True)
+class LogText:
+    """The text of a log, and the file it is of."""
+
+    text: str
+    path: Path
+
+    @staticmethod
+    def at(given: str) -> "LogText":
+        """A file, plain or gzipped."""
+        path = Path(given.strip()).expanduser()
+        shown = f"Log {shorten(str(path))}"
+        try:
+            content = read_regular(path, "Log", LONGEST)
+        except OSError as error:
+            raise InputError(f"{shown} cannot be read: {error.strerror}.") from None
+        if content[:2] == b"\x1f\x8b":
+            try:
+                content = zlib.decompressobj(wbits=31).decompress(content, LONGEST)
+            except (zlib.error, gzip.BadGzipFile):
+                raise InputError(f"{shown} is not a whole gzip file.") from None
+        return LogText(_COLOURS.sub("", content.decode("utf-8", "replace")), path)
+
+    @property
+    def shown(self) -> str:
+        """How messages name it."""
+        return shorten(str(self.path))
+
+    @cached_property
+    def whole(self) -> list[str]:
+        return _BREAKS.split(self.text)
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that have ended: of one that is still being written, a number may be half there."""
+        return self.whole[:-1] or self.whole
+
+    @cached_property
+    def table(self) -> dict[str, Any] | None:
+        """The text as one JSON object; None where it is none."""
+        return _object(self.text.strip())
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines that are JSON objects; one that was cut is none."""
+        return [found for line in self.whole if (found := _object(line.strip())) is not None]
+
+    @property
+    def tables(self) -> list[dict[str, Any]]:
+        """Its one object, or those of its lines."""
+        return self.rows if self.table is None else [self.table]
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    if not text.startswith("{"):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def number(value: Any) -> float | None:
+    """A finite number, from a number or from text with thousands marked (`7,034`); None where there is none.
+
+    >>> number("7,034"), number("1.249e+03"), number("nan"), number(None), number(True)
+    (7034.0, 1249.0, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        found = float(value.replace(",", "") if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
+        return None
+    return found if abs(found) < 1e300 else None
