@@ -19,6 +19,7 @@ from dragonscale.reports.shard.report import ShardReport
 from dragonscale.reports.simulate.records import SimulateReport
 from dragonscale.reports.sweep.records import SweepReport
 from dragonscale.reports.train.records import TrainReport
+from dragonscale.reports.validate.run_records import RunScore
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
 RECORDS: dict[str, Any] = {
@@ -34,6 +35,7 @@ RECORDS: dict[str, Any] = {
     "simulate": SimulateReport,
     "sweep": SweepReport,
     "train": TrainReport,
+    "validate-run": RunScore,
     "verify": VerifyReport,
 }
 

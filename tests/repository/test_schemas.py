@@ -40,8 +40,9 @@ def test_schema_is_current(name: str) -> None:
 
 
 def test_every_schema_is_checked_against_output() -> None:
-    """Those of `verify` and `sweep` are checked where a compiler need not run, in tests/cli/test_verify.py."""
-    assert set(RECORDS) == {*COMMANDS, "verify", "sweep"}
+    """Those of `verify` and `sweep` are checked where a compiler need not run, in tests/cli/test_verify.py, and that of the score
+    of one run where there are logs, in tests/evidence/logs."""
+    assert set(RECORDS) == {*COMMANDS, "verify", "sweep", "validate-run"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

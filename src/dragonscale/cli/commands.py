@@ -57,6 +57,10 @@ def _named(path: str) -> Any:
 
 PLANNING, PHYSICS, PROOF, FACTS = "Plan", "Understand", "Prove and run", "Look up"
 
+_LOGS = {
+    "training": ("dscale validate training megatron.log --plan plan.toml",),
+    "serving": ('dscale validate serving result.json --plan "vllm serve meta-llama/Meta-Llama-3-70B -tp 8" --on h100',),
+}
 _SCORED = {"training": "TrainingScoreQuestion", "serving": "ServingScoreQuestion"}
 
 COMMANDS: dict[str, Command] = {
@@ -147,6 +151,7 @@ COMMANDS: dict[str, Command] = {
                 (
                     f"dscale validate {kind} measured.csv --out scores.csv",
                     f"dscale validate {kind} measured.csv --plot scatter.svg",
+                    *_LOGS.get(kind, ()),
                 ),
                 ("explain", "plot", "chart", "theme", "out"),
                 ("scatter",),

@@ -46,7 +46,7 @@ def _first_words(group: str) -> list[tuple[str, str]]:
 
 FAMILIES = {
     "explain": "The formula behind any number, with the numbers put in and the crossover solved",
-    "validate": "Score predictions against measured runs in a file",
+    "validate": "Score predictions against measured runs in a file, or a plan against the log of your own run",
     "run": "The plan as a real JAX program on the devices there are",
 }
 """Commands that have commands of their own."""

@@ -14,9 +14,10 @@ validate = asking(
     ValidateQuestion,
     ask,
     """
-    Score predictions against measured runs in a file.
+    Score predictions against measured runs in a file, or a plan against the log of your own run.
 
     Returns a `Validation`: `.to_dict()` is what `--json` prints, `.to_frame()` has a row for each one scored,
-    `.plot()` draws predicted against measured.
+    `.plot()` draws predicted against measured. Of the log of one run, with its `plan`, a `RunScore`: `.measures` has
+    every number with its expectation and band.
     """,
 )

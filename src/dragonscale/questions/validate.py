@@ -18,9 +18,9 @@ from dragonscale.questions.flag import (
 )
 
 KINDS = {
-    "training": "Score expected step times and memory of training runs against measured ones.",
+    "training": "Score expected step times and memory of training runs against measured ones, or against the log of your own.",
     "inference": "Score expected latencies and throughputs of inference runs against measured ones.",
-    "serving": "Score simulated times to the first token and between tokens against measured ones.",
+    "serving": "Score simulated times to the first token and between tokens against measured ones, or against your load test.",
     "collectives": "Score expected times of collectives against measured ones.",
     "kernels": "Score expected times of single kernels against measured ones.",
     "memory": "Score expected peaks of memory, and whether runs fit, against measured ones.",

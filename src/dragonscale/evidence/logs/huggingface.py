@@ -18,7 +18,7 @@ from dragonscale.evidence.logs.training_log import LoggedStep, TrainingLog
 
 NAME, KIND = "Hugging Face Trainer", "training"
 _BAR = re.compile(r"(\d+)/(\d+) \[((?:\d+:)?\d+:\d+)<[^,\]]+,\s*[\d.]+(?:s/it|it/s)")
-_LINE = re.compile(r"\{'.*?'(?:loss|train_runtime)':.*?\}")
+_LINE = re.compile(r"\{(?=[^{}]*'(?:loss|train_runtime)':)[^{}]*\}")
 _WIDTH = 20.0
 """Seconds between two states of the bar that are compared, at least: a second is a twentieth of it."""
 

@@ -43,7 +43,7 @@ class LogText:
                 content = zlib.decompressobj(wbits=31).decompress(content, LONGEST)
             except (zlib.error, gzip.BadGzipFile):
                 raise InputError(f"{shown} is not a whole gzip file.") from None
-        return LogText(_COLOURS.sub("", content.decode("utf-8", "replace")), path)
+        return LogText(content.decode("utf-8", "replace"), path)
 
     @property
     def shown(self) -> str:
@@ -52,7 +52,7 @@ class LogText:
 
     @cached_property
     def whole(self) -> list[str]:
-        return _BREAKS.split(self.text)
+        return _BREAKS.split(_COLOURS.sub("", self.text))
 
     @property
     def lines(self) -> list[str]:

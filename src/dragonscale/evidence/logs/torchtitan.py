@@ -24,6 +24,8 @@ _MESH = re.compile(
 )
 _DEVICE = re.compile(r"\b\w+ capacity: (.+?) with [\d.]+GiB memory")
 _MODEL = re.compile(r"\bModel (\S+) (\S+) size: [\d,]+ total parameters")
+_RECOMPUTE = re.compile(r"Applied (\w+) activation checkpointing")
+_POLICIES = {"full": "block", "selective": "selective"}
 _DEGREES = {"pp": "pipe", "dp_replicate": "data", "dp_shard": "fsdp", "cp": "context", "tp": "tensor", "ep": "expert"}
 
 
@@ -48,7 +50,7 @@ def read(log: LogText) -> TrainingLog:
         batch=int(batch[2]) if batch else 0, seq=int(batch[3]) if batch else 0,
         chips=chips if mesh else 0, chip=device[1] if device else "",
         model=f"{model[1]}-{model[2]}".lower() if model else "",
-        plan=",".join(f"{name}={degree}" for name, degree in mesh.items()),
+        plan=",".join(f"{name}={value}" for name, value in {**mesh, **_recompute(log)}.items()) if mesh else "",
     )  # fmt: skip
 
 
@@ -66,6 +68,13 @@ def _last(pattern: re.Pattern[str], log: LogText) -> re.Match[str] | None:
     """The last line that says something: that of the last start."""
     found = [match for line in log.lines if (match := pattern.search(line))]
     return found[-1] if found else None
+
+
+def _recompute(log: LogText) -> dict[str, str]:
+    """The policy that was applied; none where the log tells of none."""
+    found = _last(_RECOMPUTE, log)
+    policy = _POLICIES.get(found[1].lower()) if found else None
+    return {"remat": policy} if policy else {}
 
 
 def _mesh(log: LogText) -> dict[str, int]:
