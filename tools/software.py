@@ -10,6 +10,7 @@ parser says of each (`null`: taken; otherwise why not).
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,8 +25,14 @@ KEYS = ROOT / "src" / "dragonscale" / "exports" / "keys"
 
 
 def specs() -> list[str]:
-    """The software that can be set up here."""
-    return sorted(path.stem for path in SPECS.glob("*.toml"))
+    """The software that can be set up here: what needs a source that no package has (`source` names the variable that says
+    where it is) is left out without it."""
+    return sorted(path.stem for path in SPECS.glob("*.toml") if _has_source(path))
+
+
+def _has_source(path: Path) -> bool:
+    named = tomllib.loads(path.read_text(encoding="utf-8")).get("source", "")
+    return not named or bool(os.environ.get(named))
 
 
 def python_for(version: str) -> str | None:

@@ -41,6 +41,7 @@ _LAUNCHERS = (
     "uv",
     "numactl",
     "eval",
+    "trtllm-llmapi-launch",
 )
 _SWITCHES = frozenset({
     "no-python", "standalone", "m", "module", "overlap", "exclusive", "mpi-none", "allow-run-as-root", "oversubscribe", "use_fsdp", "use-env",

@@ -31,7 +31,7 @@ class Program:
     """One command to start on hosts.
 
     `per` says how often a host runs it: `chip` (a process for each chip, which torchrun starts: `words` begin with the
-    script, or the module where `module` is set) or `host` (one process). `hosts` are those of one copy, `chips` those of a
+    script, or the module where `module` is set), `rank` (the same, started by MPI) or `host` (one process). `hosts` are those of one copy, `chips` those of a
     host that it uses. In `words`, `RANK`, `LEADER` and `HOSTS` are filled in by the launcher."""
 
     name: str

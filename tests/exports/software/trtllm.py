@@ -97,3 +97,148 @@ def load() -> types.ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+PLAIN = {int: "int", float: "float", str: "str", bool: "bool"}
+
+
+def names(module: types.ModuleType) -> dict[str, dict[str, Any]]:
+    """Every key of a YAML of arguments, with dots between tables."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, field in module.TorchLlmArgs.model_fields.items():
+        found |= _named(module, field.alias or name, field.annotation, field)
+    classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, module.DecodingBaseConfig)]
+    for one in classes:
+        for name, field in one.model_fields.items():
+            found |= _named(module, f"speculative_config.{name}", field.annotation, field)
+    found["speculative_config.decoding_type"] = {"type": "str", "choices": _decoding_types()}
+    for name, field in module.MoeLoadBalancerConfig.model_fields.items():
+        found |= _named(module, f"moe_config.load_balancer.{name}", field.annotation, field)
+    return found
+
+
+def _named(module: types.ModuleType, name: str, annotation: Any, field: Any) -> dict[str, dict[str, Any]]:
+    parts = [one for one in typing.get_args(annotation) or (annotation,) if one is not type(None)]
+    inner = [one for one in parts if isinstance(one, type) and issubclass(one, module.StrictBaseModel)]
+    if inner and not name.startswith("speculative_config."):
+        found: dict[str, dict[str, Any]] = {name: {"type": "json"}}
+        for one in inner:
+            for key, own in one.model_fields.items():
+                found |= _named(module, f"{name}.{key}", own.annotation, own)
+        return found
+    key: dict[str, Any] = {"type": "str"}
+    if typing.get_origin(annotation) is typing.Literal:
+        key["choices"] = list(typing.get_args(annotation))
+    for one in parts:
+        if typing.get_origin(one) is typing.Literal:
+            key["choices"] = list(typing.get_args(one))
+        elif isinstance(one, type) and issubclass(one, enum.Enum):
+            key["choices"] = [str(member.value) for member in one]
+        elif one in PLAIN:
+            key["type"] = PLAIN[one]
+        elif typing.get_origin(one) in (list, set):
+            key["type"] = "list"
+        elif typing.get_origin(one) is dict or one is dict:
+            key["type"] = "json"
+    if isinstance(field.default, int | float | str | bool) and not isinstance(field.default, enum.Enum):
+        key["default"] = field.default
+    return {name: key}
+
+
+def _decoding_types() -> list[str]:
+    """The words that `DecodingBaseConfig.from_dict` tells its classes apart by."""
+    tree = ast.parse((SOURCE / "tensorrt_llm/llmapi/llm_args.py").read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "config_classes":
+            keys = [ast.literal_eval(key) for key in node.value.keys if key is not None]  # pyright: ignore
+            if "MTP" in keys:
+                return keys
+    return []
+
+
+def flags() -> dict[str, dict[str, Any]]:
+    """The options of `trtllm-serve` and `trtllm-serve disaggregated`, from their decorators."""
+    tree = ast.parse((SOURCE / "tensorrt_llm/commands/serve.py").read_text(encoding="utf-8"))
+    found: dict[str, dict[str, Any]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name in ("serve", "disaggregated"):
+            for call in node.decorator_list:
+                if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "option":
+                    found |= _option(call)
+    found["--config"]["also"] = ["--extra_llm_api_options"]
+    return found
+
+
+def _option(call: ast.Call) -> dict[str, dict[str, Any]]:
+    spelt = [str(ast.literal_eval(one)) for one in call.args]
+    dashed = sorted((one for one in spelt if one.startswith("-")), key=lambda one: not one.startswith("--"))
+    said = {one.arg: one.value for one in call.keywords}
+    kind = ast.unparse(said["type"]) if "type" in said else "str"
+    key: dict[str, Any] = {"type": "flag" if "is_flag" in said else kind if kind in ("int", "float") else "str"}
+    if dashed[1:]:
+        key["also"] = dashed[1:]
+    return {dashed[0]: key}
+
+
+def servers() -> dict[str, dict[str, Any]]:
+    """The keys of the file of `trtllm-serve disaggregated`: the parameters of the function that reads it."""
+    tree = ast.parse((SOURCE / "tensorrt_llm/llmapi/disagg_utils.py").read_text(encoding="utf-8"))
+    own = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    found = {f"disaggregated.{one.arg}": {"type": "str"} for one in own["extract_disagg_cfg"].args.args}
+    for pool in ("context_servers", "generation_servers"):
+        for one in own["extract_ctx_gen_cfgs"].args.args[1:]:
+            found[f"disaggregated.{pool}.{one.arg}"] = {"type": "str"}
+    return found
+
+
+def check(module: types.ModuleType, case: dict[str, Any]) -> str | None:
+    """What the real classes say of a command and its files."""
+    import click
+
+    words = case["words"]
+    command = click.Command("serve", params=[click.Argument(["model"])])
+    if words[:2] == ["trtllm-serve", "disaggregated"]:
+        words, command = words[1:], click.Command("disaggregated")
+    for name, key in flags().items():
+        plain = name.lstrip("-").replace("-", "_")
+        kind = {"int": click.INT, "float": click.FLOAT}.get(key["type"], click.STRING)
+        spelt = [plain, name, *key.get("also", [])]
+        command.params.append(click.Option(spelt, type=None if key["type"] == "flag" else kind, is_flag=key["type"] == "flag"))
+    try:
+        given = command.make_context("trtllm-serve", list(words[1:])).params
+        if "model" in given:
+            _check_args(module, given, case["files"])
+    except Exception as error:  # whatever its validators raise is the verdict
+        return str(error)
+    return None
+
+
+def _check_args(module: types.ModuleType, given: dict[str, Any], files: dict[str, str]) -> None:
+    names_of_args = set(module.TorchLlmArgs.model_fields)
+    args = {key: value for key, value in given.items() if value is not None and key in names_of_args}
+    if given.get("config"):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
+            file.write(files[given["config"]])
+        args = module.update_llm_args_with_extra_options(args, file.name)
+        Path(file.name).unlink()
+    made = module.TorchLlmArgs(**args)
+    parallel = made.tensor_parallel_size
+    experts = (made.moe_tensor_parallel_size or 1) * (made.moe_expert_parallel_size or 1)
+    if made.moe_expert_parallel_size and experts != parallel:  # what `mapping.py` raises
+        raise ValueError(f"moe_tp_size * moe_ep_size is {experts}, and tp_size is {parallel}")
+
+
+def main() -> None:
+    module = load()
+    out = sys.stdout
+    if sys.argv[1] == "keys":
+        version = (SOURCE / "tensorrt_llm/version.py").read_text(encoding="utf-8").rpartition('"')[0].rpartition('"')[2]
+        source = "github.com/NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py, disagg_utils.py and commands/serve.py"
+        table = {**flags(), **names(module), **servers()}
+        out.write("\x02" + json.dumps({"software": "TensorRT-LLM", "version": version, "source": source, "keys": table}))
+        return
+    out.write("\x02" + json.dumps([check(module, case) for case in json.load(sys.stdin)]))
+
+
+if __name__ == "__main__":
+    main()

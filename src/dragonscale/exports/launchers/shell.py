@@ -42,6 +42,8 @@ def started(program: Program, rank: str, leader: str) -> list[str]:
     words = [_filled(word, fill) for word in program.words]
     if program.per == "host":
         return words
+    if program.per == "rank":
+        return ["mpirun", "-n", str(program.hosts * program.chips), "-N", str(program.chips), *words]
     each = ["torchrun", "--nproc-per-node", str(program.chips)]
     if program.hosts > 1:
         each += [

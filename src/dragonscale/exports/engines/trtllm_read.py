@@ -1,0 +1,214 @@
+"""Reading TensorRT-LLM: a `trtllm-serve` command with the YAML that it names (beside it, or written by the script itself), that YAML
+alone, or the file of `trtllm-serve disaggregated` with both kinds of servers in it. The YAML wins over flags, as it does there.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.exports.engines.checkpoints import NamedFormats, formats_named
+from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.flags import read_flags
+from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.model_names import preset_named
+from dragonscale.exports.source import Source
+from dragonscale.serving.plan import ServingPlan
+
+OWN = frozenset({
+    "kv_cache_config", "cuda_graph_config", "moe_config", "enable_attention_dp", "moe_expert_parallel_size", "attention_dp_config",
+    "cache_transceiver_config", "disable_overlap_scheduler", "stream_interval", "print_iter_log", "kv_cache_free_gpu_memory_fraction",
+    "free_gpu_memory_fraction", "scheduler_config", "context_servers", "generation_servers",
+})  # fmt: skip
+"""Keys by which its YAML is known."""
+_SPELT = {
+    "tp_size": "tensor_parallel_size", "pp_size": "pipeline_parallel_size", "ep_size": "moe_expert_parallel_size", "cp_size": "context_parallel_size",
+    "kv_cache_free_gpu_memory_fraction": "free_gpu_memory_fraction", "cluster_size": "moe_cluster_parallel_size",
+}  # fmt: skip
+_HARMLESS = (
+    "host", "port", "log_level", "trust_remote_code", "tokenizer", "print_iter_log", "backend", "reasoning_parser", "tool_parser",
+    "enable_iter_perf_stats", "enable_iter_req_stats", "num_postprocess_workers", "stream_interval", "chat_template", "custom_tokenizer",
+    "gpus_per_node", "max_seq_len", "max_input_len", "max_beam_width", "attention_dp_config", "cuda_graph_config", "scheduler_config",
+    "disable_overlap_scheduler", "enable_chunked_prefill", "cache_transceiver_config", "revision", "served_model_name", "server_role",
+    "num_instances", "urls", "router", "hostname", "max_retries", "kv_cache_config.enable_block_reuse", "kv_cache_config.tokens_per_block",
+    "moe_config", "model", "load_format", "return_perf_metrics", "perf_metrics_max_requests", "enable_autotuner", "tokenizer_mode",
+    "nvfp4_gemm_config", "kv_cache_config.enable_partial_reuse", "kv_cache_config.event_buffer_max_size",
+)  # fmt: skip
+"""What changes nothing that is planned, or what the engine's own constants already count."""
+_HERE = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?([^\n]*)\n(.*?)\n\s*\1\s*$", re.DOTALL | re.MULTILINE)
+
+
+def recognises(source: Source) -> bool:
+    if source.command("trtllm-serve") is not None:
+        return True
+    table = source.table
+    return table is not None and bool(OWN & set(table)) and any(_known(name) for name in table)
+
+
+def _known(name: str) -> bool:
+    keys = load_keys("trtllm")
+    return any(keys.known(one) for one in (name, f"--{name}", f"disaggregated.{name}"))
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of a server, or of two pools of them."""
+    word, args, unknown = _said(source)
+    pools = {name: args.pop(name, None) for name in ("context_servers", "generation_servers")}
+    both = {**args, **_table(pools["generation_servers"])} if pools["generation_servers"] else args
+    word = word or str(both.get("model", ""))
+    name = given.model or word or str(source.kept.get("model", ""))
+    if not name:
+        raise needs("a model", "it by --model", source)
+    server = Server(_renamed(both), unknown)
+    engine = "trtllm-ep" if _wide(server) else "trtllm"
+    piece = slice_given(source, given, server.ranks)
+    formats = formats_named(str(source.kept.get("engine", "")).partition(",")[0] or engine, piece.chip if piece else None, word or name, given.model)
+    plan = server.plan(formats)
+    said: dict[str, Any] = {"launch": launch_read(source, given, engine, plan, formats.model, **server.limits())}
+    if drafts := server.drafts():
+        said["speculation"] = drafts
+    if pools["context_servers"]:
+        said |= _prefill(args, _table(pools["context_servers"]), formats, piece.chip.name if piece else "", unknown)
+        said["replicas"] = int(_table(pools["generation_servers"]).get("num_instances", 1))
+    file = serving_file(source, given, plan, formats.model, engine, **said)
+    ignored, unplanned = left_over(server.rest(), _HARMLESS)
+    return Imported("trtllm", load_keys("trtllm").version, file, ignored=ignored, unplanned=unplanned, unknown=tuple(unknown))
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _said(source: Source) -> tuple[str, dict[str, Any], list[str]]:
+    """The checkpoint, the arguments of flags and YAML together, and names that it does not have."""
+    command = source.command("trtllm-serve")
+    if command is None:
+        table = dict(source.table or {})
+        return "", table, [name for name in table if not _known(name)]
+    start = next(place for place, one in enumerate(command.words) if one.endswith("trtllm-serve"))
+    flags = read_flags(load_keys("trtllm"), command.words[start + 1 :])
+    words = [one for one in flags.words if one not in ("serve", "disaggregated")]
+    args = {name.lstrip("-").replace("-", "_"): value for name, value in flags.values.items()}
+    named = str(args.pop("config", "") or args.pop("config_file", ""))
+    table = _config(source, named) if named else {}
+    unknown = [*flags.unknown, *(name for name in table if not _known(name))]
+    return words[0] if words else "", {**_renamed(args), **_renamed(table)}, unknown
+
+
+def _config(source: Source, name: str) -> dict[str, Any]:
+    """The YAML that a command names: a file beside it, or what the script itself writes by `cat <<EOF`."""
+    beside = source.beside(name) or source.beside(PurePosixPath(name).name)
+    if beside is not None and beside.table is not None:
+        return dict(beside.table)
+    written = [(found[2], found[3]) for found in _HERE.finditer(source.text)]
+    own = [body for place, body in written if PurePosixPath(name).name in place] or [body for _, body in written]
+    table = Source(own[0]).table if own else None
+    if table is None:
+        raise InputError(f"The command reads its arguments from {shorten(name)}, which is not beside it; import the folder that holds both.")
+    return dict(table)
+
+
+def _renamed(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by their long names; the share of the memory where the YAML keeps it."""
+    found = {_SPELT.get(name, name): value for name, value in args.items() if value is not None or name == "cuda_graph_config"}
+    if "free_gpu_memory_fraction" in found:
+        share = found.pop("free_gpu_memory_fraction")
+        found["kv_cache_config"] = {"free_gpu_memory_fraction": share, **_table(found.get("kv_cache_config"))}
+    return found
+
+
+def _wide(server: "Server") -> bool:
+    backend = str(_table(server.args.get("moe_config")).get("backend", ""))
+    return backend.upper() == "WIDEEP"
+
+
+def _prefill(shared: Mapping[str, Any], own: Mapping[str, Any], formats: NamedFormats, chip: str, unknown: list[str]) -> dict[str, Any]:
+    """The pool that prefills, as a plan file holds it."""
+    server = Server(_renamed({**shared, **own}), unknown)
+    plan = server.plan(formats)
+    where = {"slice": f"{chip}:{plan.chips}"} if chip else {}
+    return {"prefill": {**where, "plan": str(plan), "replicas": int(own.get("num_instances", 1))}}
+
+
+class Server:
+    """The arguments of a server; what has been understood is struck from them."""
+
+    def __init__(self, args: dict[str, Any], unknown: list[str]) -> None:
+        self.args = args
+        self.unknown = unknown
+        self.tables = {name: _table(args.get(name)) for name in ("kv_cache_config", "speculative_config")}
+        self.ranks = self._number("tensor_parallel_size") * self._number("pipeline_parallel_size")
+
+    def _number(self, name: str, default: int = 1) -> int:
+        value = self.args.get(name, default)
+        if isinstance(value, bool) or not re.fullmatch(r"\d{1,6}", str(value).strip()) or int(value) < 1:
+            raise InputError(f"{name} is {shorten(value)}; TensorRT-LLM takes a whole number of at least 1.")
+        return int(value)
+
+    def plan(self, formats: NamedFormats) -> ServingPlan:
+        """Degrees and formats."""
+        world, pipe = self._number("tensor_parallel_size"), self._number("pipeline_parallel_size")
+        spread = _on(self.args.get("enable_attention_dp", False))
+        sliced = self.args.get("moe_tensor_parallel_size")
+        dealt = self._number("moe_expert_parallel_size", world // self._number("moe_tensor_parallel_size") if sliced else 1)
+        if world % dealt or (sliced and dealt * int(sliced) != world):
+            raise InputError(
+                f"moe_expert_parallel_size is {dealt} and tensor_parallel_size {world}; experts are dealt over a divisor of those ranks, and "
+                "moe_tensor_parallel_size takes the rest."
+            )
+        from dragonscale.models import load_model
+        from dragonscale.serving.legal import divisible
+
+        mixed = bool(divisible(load_model(formats.model)).experts)
+        half = str(self.args.get("dtype", "auto")) in ("float16", "half")
+        wide = {"bf16": "fp16"} if half else {}
+        wire = "fp8" if self.args.get("allreduce_strategy") == "LOWPRECISION" else "bf16"
+        return ServingPlan(
+            tensor=1 if spread else world, data=world if spread else 1, expert=dealt if mixed else 1, pipe=pipe,
+            weights=wide.get(formats.weights, formats.weights), compute=wide.get(formats.compute, formats.compute),
+            attention=formats.attention, kv=self._cache(formats, half), wire=wire,
+        )  # fmt: skip
+
+    def _cache(self, formats: NamedFormats, half: bool) -> str:
+        said = str(self.tables["kv_cache_config"].get("dtype", "auto"))
+        known = {"fp8": "fp8", "nvfp4": "nvfp4", "bfloat16": "bf16", "float16": "fp16"}
+        if said == "auto":
+            return formats.kv or ("fp16" if half or formats.compute == "fp16" else "bf16")
+        if said not in known:
+            raise InputError(f"kv_cache_config.dtype is {shorten(said)}; TensorRT-LLM takes auto, fp8 or nvfp4.")
+        return known[said]
+
+    def limits(self) -> dict[str, float | None]:
+        """What a plan file calls its launch."""
+        share = self.tables["kv_cache_config"].get("free_gpu_memory_fraction")
+        whole = {name: self._number(key) if key in self.args else None for name, key in (("max_seqs", "max_batch_size"), ("token_budget", "max_num_tokens"))}
+        try:
+            return {**whole, "memory_fraction": None if share is None else float(share)}
+        except (TypeError, ValueError):
+            raise InputError(f"free_gpu_memory_fraction is {shorten(share)}; it is above 0 and at most 1.") from None
+
+    def drafts(self) -> dict[str, Any]:
+        """What is drafted, and by whom."""
+        table = self.tables["speculative_config"]
+        count = table.get("num_nextn_predict_layers") or table.get("max_draft_len") or 0
+        if not table or not count:
+            return {}
+        kind = str(table.get("decoding_type", ""))
+        model = str(table.get("speculative_model") or table.get("speculative_model_dir") or "")
+        draft = preset_named(model) if kind.lower() in ("drafttarget", "draft_target") and model else ""
+        return {"drafts": int(count), "draft": draft}
+
+    def rest(self) -> list[str]:
+        """Names that were not read."""
+        read = {
+            "tensor_parallel_size", "pipeline_parallel_size", "moe_expert_parallel_size", "moe_tensor_parallel_size", "enable_attention_dp",
+            "kv_cache_config", "speculative_config", "max_batch_size", "max_num_tokens", "dtype", "allreduce_strategy", *self.unknown,
+        }  # fmt: skip
+        inner = [f"kv_cache_config.{name}" for name in self.tables["kv_cache_config"] if name not in ("dtype", "free_gpu_memory_fraction")]
+        return [*(name for name in self.args if name not in read), *inner]
+
+
+def _on(value: Any) -> bool:
+    return value is True or str(value).lower() in ("true", "1", "yes", "on")
