@@ -14,10 +14,23 @@ from typing import Any
 
 SOURCE = Path(os.environ["TRTLLM_SOURCE"])
 REAL = ("tensorrt_llm.llmapi.llm_args",)
-STUBBED = ("tensorrt_llm", "torch", "transformers", "tensorrt", "ray", "mpi4py", "prometheus_client", "etcd3", "uvicorn")
+STUBBED = (
+    "tensorrt_llm",
+    "torch",
+    "transformers",
+    "tensorrt",
+    "ray",
+    "mpi4py",
+    "prometheus_client",
+    "etcd3",
+    "uvicorn",
+)
 
 
-NUMBERS: dict[str, Any] = {"mpi_rank": 0, "device_count": 8, "get_device_capability": (9, 0), "is_available": True}
+NUMBERS: dict[str, Any] = {
+    "mpi_rank": 0, "device_count": 8, "get_device_capability": (9, 0), "is_available": True,
+    "get_device_properties": types.SimpleNamespace(major=9, minor=0),
+}  # fmt: skip
 """What its validators ask of the machine: a node of eight Hopper GPUs."""
 
 
@@ -50,8 +63,14 @@ class Stub(types.ModuleType):
             made = Stub("logger")
         elif name == "QuantAlgo":
             made = enum.Enum("QuantAlgo", ["FP8", "NVFP4", "INT8"])
-        elif name == "BaseModel" or name[:1].isupper() or ".bindings" in self.__name__:
-            made = Anything(name, (), {"__members__": {}, "__getattr__": _nothing, "__cpp__": ".bindings" in self.__name__})
+        elif name == "StrictBaseModel":
+            import pydantic
+
+            made = type(name, (pydantic.BaseModel,), {"model_config": {"extra": "forbid"}})
+        elif name[:1].isupper() or ".bindings" in self.__name__:
+            made = Anything(
+                name, (), {"__members__": {}, "__getattr__": _nothing, "__cpp__": ".bindings" in self.__name__}
+            )
         elif self.__name__ == "logger":
             made = lambda *_a, **_k: None  # noqa: E731
         elif name == "generate_api_docs_as_docstring":
@@ -91,7 +110,8 @@ def load() -> types.ModuleType:
     pydantic.BaseModel.model_config = {"arbitrary_types_allowed": True}
     path = SOURCE / "tensorrt_llm" / "llmapi" / "llm_args.py"
     spec = importlib.util.spec_from_file_location("tensorrt_llm.llmapi.llm_args", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     module.__package__ = "tensorrt_llm.llmapi"
     sys.modules[spec.name] = module
@@ -107,7 +127,9 @@ def names(module: types.ModuleType) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, field in module.TorchLlmArgs.model_fields.items():
         found |= _named(module, field.alias or name, field.annotation, field)
-    classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, module.DecodingBaseConfig)]
+    classes = [
+        one for one in vars(module).values() if isinstance(one, type) and issubclass(one, module.DecodingBaseConfig)
+    ]
     for one in classes:
         for name, field in one.model_fields.items():
             found |= _named(module, f"speculative_config.{name}", field.annotation, field)
@@ -203,7 +225,9 @@ def check(module: types.ModuleType, case: dict[str, Any]) -> str | None:
         plain = name.lstrip("-").replace("-", "_")
         kind = {"int": click.INT, "float": click.FLOAT}.get(key["type"], click.STRING)
         spelt = [plain, name, *key.get("also", [])]
-        command.params.append(click.Option(spelt, type=None if key["type"] == "flag" else kind, is_flag=key["type"] == "flag"))
+        command.params.append(
+            click.Option(spelt, type=None if key["type"] == "flag" else kind, is_flag=key["type"] == "flag")
+        )
     try:
         given = command.make_context("trtllm-serve", list(words[1:])).params
         if "model" in given:
@@ -222,10 +246,9 @@ def _check_args(module: types.ModuleType, given: dict[str, Any], files: dict[str
         args = module.update_llm_args_with_extra_options(args, file.name)
         Path(file.name).unlink()
     made = module.TorchLlmArgs(**args)
-    parallel = made.tensor_parallel_size
-    experts = (made.moe_tensor_parallel_size or 1) * (made.moe_expert_parallel_size or 1)
-    if made.moe_expert_parallel_size and experts != parallel:  # what `mapping.py` raises
-        raise ValueError(f"moe_tp_size * moe_ep_size is {experts}, and tp_size is {parallel}")
+    sliced, dealt = made.moe_tensor_parallel_size or 0, made.moe_expert_parallel_size or 0
+    if sliced > 0 and dealt > 0 and sliced * dealt != made.tensor_parallel_size:  # what `mapping.py` raises
+        raise ValueError(f"moe_tp_size {sliced} * moe_ep_size {dealt} is not tp_size {made.tensor_parallel_size}")
 
 
 def main() -> None:
@@ -233,9 +256,13 @@ def main() -> None:
     out = sys.stdout
     if sys.argv[1] == "keys":
         version = (SOURCE / "tensorrt_llm/version.py").read_text(encoding="utf-8").rpartition('"')[0].rpartition('"')[2]
-        source = "github.com/NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py, disagg_utils.py and commands/serve.py"
+        source = (
+            "github.com/NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py, disagg_utils.py and commands/serve.py"
+        )
         table = {**flags(), **names(module), **servers()}
-        out.write("\x02" + json.dumps({"software": "TensorRT-LLM", "version": version, "source": source, "keys": table}))
+        out.write(
+            "\x02" + json.dumps({"software": "TensorRT-LLM", "version": version, "source": source, "keys": table})
+        )
         return
     out.write("\x02" + json.dumps([check(module, case) for case in json.load(sys.stdin)]))
 

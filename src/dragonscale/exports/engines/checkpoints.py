@@ -85,19 +85,19 @@ def read_name(word: str) -> tuple[str, str, bool]:
     of NVIDIA's own repositories, which ask for an fp8 cache."""
     whole = preset_named(word)
     base, ending = _ending(word.partition(_ATTENTION)[0])
-    theirs = word.lower().startswith("nvidia/")
-    if is_preset(word) and not (theirs and ending):
+    if is_preset(word) and (not ending or hub_id(whole) == word):
         return whole, "", False
-    for name in (base, base.rpartition("/")[2], *_folders(base)):
-        if is_preset(name):
-            return preset_named(name), ending, theirs
-    return (base if ending and "/" not in base else whole), ending if "/" not in base else "", False
+    for name in (base, *_folders(base)):
+        if ending and is_preset(name):
+            return preset_named(name), ending, word.lower().startswith("nvidia/")
+    named = next((name for name in (word, *_folders(word)) if is_preset(name)), "")
+    return preset_named(named) if named else whole, "", False
 
 
 def _folders(path: str) -> list[str]:
-    """Names that the last part of a path may be a repository's: `models--meta-llama--Llama-3-70B`."""
+    """Names that the last part of a path may be: a repository's own, or that of the Hub's cache (`models--meta-llama--Llama-3-70B`)."""
     last = path.rstrip("/").rpartition("/")[2]
-    return [last.removeprefix("models--").replace("--", "/")]
+    return [last, last.removeprefix("models--").replace("--", "/")]
 
 
 def formats_named(engine: str, chip: Chip | None, word: str, given: str = "") -> NamedFormats:

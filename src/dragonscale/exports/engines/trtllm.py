@@ -108,7 +108,9 @@ def _notes(run: ServingRun) -> tuple[str, ...]:
     said = [how_made(_checkpoint(run))]
     drafts = run.file.speculation
     if drafts.drafts and spoken_drafts(run)["decoding_type"] == "Eagle":
-        said.append("speculative_config.speculative_model is a trained EAGLE-3 head of the model: name the one you have.")
+        said.append(
+            "speculative_config.speculative_model is a trained EAGLE-3 head of the model: name the one you have."
+        )
     return tuple(one for one in said if one)
 
 
@@ -178,11 +180,22 @@ def _differences(run: ServingRun) -> tuple[tuple[Difference, ...], ServingPlan |
     plan, found = run.file.plan, []
     _refuse(run)
     changed = plan
-    if plan.kv in ("bf16", "fp16") and plan.kv != (wide := "fp16" if "fp16" in (plan.compute, plan.weights) else "bf16"):
-        found.append(Difference(f"kv={plan.kv}", f"the cache is in {wide}", "a 16-bit cache has the model's dtype", "kv"))
+    if plan.kv in ("bf16", "fp16") and plan.kv != (
+        wide := "fp16" if "fp16" in (plan.compute, plan.weights) else "bf16"
+    ):
+        found.append(
+            Difference(f"kv={plan.kv}", f"the cache is in {wide}", "a 16-bit cache has the model's dtype", "kv")
+        )
         changed = replace(changed, kv=wide)
     if plan.spread != "copy" and plan.tensor > 1:
-        found.append(Difference(f"spread={plan.spread}", "spread=copy", f"tensor={plan.tensor} leaves no part of a head to spread", "spread"))
+        found.append(
+            Difference(
+                f"spread={plan.spread}",
+                "spread=copy",
+                f"tensor={plan.tensor} leaves no part of a head to spread",
+                "spread",
+            )
+        )
         changed = replace(changed, spread="copy")
     if plan.wire not in ("bf16", "fp16", "fp8"):
         found.append(Difference(f"wire={plan.wire}", "activations are sent in bf16", "", "wire"))
@@ -202,6 +215,11 @@ def _refuse(run: ServingRun) -> None:
         raise Infeasible(
             f"TensorRT-LLM has no data={plan.data} with tensor={plan.tensor}: enable_attention_dp makes every rank a replica of the "
             f"attention; take {near}, or data=1,tensor={plan.data * plan.tensor}."
+        )
+    if run.file.speculation.drafts and plan.pipe > 1 and run.role != "prefill":
+        raise Infeasible(
+            f"TensorRT-LLM drafts nothing ahead in a pipeline (docs/source/features/feature-combination-matrix.md: MTP and EAGLE-3 with pipeline "
+            f"parallelism, no), and the plan has pipe={plan.pipe}; take pipe=1, or no drafts."
         )
     split = plan.spread == "sequence" and plan.tensor > min(divisible(run.model).kv_heads, default=1)
     if plan.context > 1 or split:

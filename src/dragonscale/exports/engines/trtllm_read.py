@@ -64,7 +64,12 @@ def read(source: Source, given: Given) -> Imported:
     server = Server(_renamed(both), unknown)
     engine = "trtllm-ep" if _wide(server) else "trtllm"
     piece = slice_given(source, given, server.ranks)
-    formats = formats_named(str(source.kept.get("engine", "")).partition(",")[0] or engine, piece.chip if piece else None, word or name, given.model)
+    formats = formats_named(
+        str(source.kept.get("engine", "")).partition(",")[0] or engine,
+        piece.chip if piece else None,
+        word or name,
+        given.model,
+    )
     plan = server.plan(formats)
     said: dict[str, Any] = {"launch": launch_read(source, given, engine, plan, formats.model, **server.limits())}
     if drafts := server.drafts():
@@ -74,7 +79,9 @@ def read(source: Source, given: Given) -> Imported:
         said["replicas"] = int(_table(pools["generation_servers"]).get("num_instances", 1))
     file = serving_file(source, given, plan, formats.model, engine, **said)
     ignored, unplanned = left_over(server.rest(), _HARMLESS)
-    return Imported("trtllm", load_keys("trtllm").version, file, ignored=ignored, unplanned=unplanned, unknown=tuple(unknown))
+    return Imported(
+        "trtllm", load_keys("trtllm").version, file, ignored=ignored, unplanned=unplanned, unknown=tuple(unknown)
+    )
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -106,13 +113,19 @@ def _config(source: Source, name: str) -> dict[str, Any]:
     own = [body for place, body in written if PurePosixPath(name).name in place] or [body for _, body in written]
     table = Source(own[0]).table if own else None
     if table is None:
-        raise InputError(f"The command reads its arguments from {shorten(name)}, which is not beside it; import the folder that holds both.")
+        raise InputError(
+            f"The command reads its arguments from {shorten(name)}, which is not beside it; import the folder that holds both."
+        )
     return dict(table)
 
 
 def _renamed(args: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by their long names; the share of the memory where the YAML keeps it."""
-    found = {_SPELT.get(name, name): value for name, value in args.items() if value is not None or name == "cuda_graph_config"}
+    found = {
+        _SPELT.get(name, name): value
+        for name, value in args.items()
+        if value is not None or name == "cuda_graph_config"
+    }
     if "free_gpu_memory_fraction" in found:
         share = found.pop("free_gpu_memory_fraction")
         found["kv_cache_config"] = {"free_gpu_memory_fraction": share, **_table(found.get("kv_cache_config"))}
@@ -124,7 +137,9 @@ def _wide(server: "Server") -> bool:
     return backend.upper() == "WIDEEP"
 
 
-def _prefill(shared: Mapping[str, Any], own: Mapping[str, Any], formats: NamedFormats, chip: str, unknown: list[str]) -> dict[str, Any]:
+def _prefill(
+    shared: Mapping[str, Any], own: Mapping[str, Any], formats: NamedFormats, chip: str, unknown: list[str]
+) -> dict[str, Any]:
     """The pool that prefills, as a plan file holds it."""
     server = Server(_renamed({**shared, **own}), unknown)
     plan = server.plan(formats)
@@ -152,7 +167,9 @@ class Server:
         world, pipe = self._number("tensor_parallel_size"), self._number("pipeline_parallel_size")
         spread = _on(self.args.get("enable_attention_dp", False))
         sliced = self.args.get("moe_tensor_parallel_size")
-        dealt = self._number("moe_expert_parallel_size", world // self._number("moe_tensor_parallel_size") if sliced else 1)
+        dealt = self._number(
+            "moe_expert_parallel_size", world // self._number("moe_tensor_parallel_size") if sliced else 1
+        )
         if world % dealt or (sliced and dealt * int(sliced) != world):
             raise InputError(
                 f"moe_expert_parallel_size is {dealt} and tensor_parallel_size {world}; experts are dealt over a divisor of those ranks, and "
@@ -183,7 +200,10 @@ class Server:
     def limits(self) -> dict[str, float | None]:
         """What a plan file calls its launch."""
         share = self.tables["kv_cache_config"].get("free_gpu_memory_fraction")
-        whole = {name: self._number(key) if key in self.args else None for name, key in (("max_seqs", "max_batch_size"), ("token_budget", "max_num_tokens"))}
+        whole = {
+            name: self._number(key) if key in self.args else None
+            for name, key in (("max_seqs", "max_batch_size"), ("token_budget", "max_num_tokens"))
+        }
         try:
             return {**whole, "memory_fraction": None if share is None else float(share)}
         except (TypeError, ValueError):
@@ -206,7 +226,11 @@ class Server:
             "tensor_parallel_size", "pipeline_parallel_size", "moe_expert_parallel_size", "moe_tensor_parallel_size", "enable_attention_dp",
             "kv_cache_config", "speculative_config", "max_batch_size", "max_num_tokens", "dtype", "allreduce_strategy", *self.unknown,
         }  # fmt: skip
-        inner = [f"kv_cache_config.{name}" for name in self.tables["kv_cache_config"] if name not in ("dtype", "free_gpu_memory_fraction")]
+        inner = [
+            f"kv_cache_config.{name}"
+            for name in self.tables["kv_cache_config"]
+            if name not in ("dtype", "free_gpu_memory_fraction")
+        ]
         return [*(name for name in self.args if name not in read), *inner]
 
 

@@ -33,7 +33,11 @@ def spoken_drafts(run: ServingRun) -> dict[str, Any]:
     """How drafts are made: by a model of its own, by the model's own multi-token modules, or by an EAGLE-3 head."""
     drafts = run.file.speculation
     if drafts.draft:
-        return {"decoding_type": "DraftTarget", "max_draft_len": drafts.drafts, "speculative_model": hub_id(drafts.draft)}
+        return {
+            "decoding_type": "DraftTarget",
+            "max_draft_len": drafts.drafts,
+            "speculative_model": hub_id(drafts.draft),
+        }
     if run.fields.get("num_nextn_predict_layers"):
         return {"decoding_type": "MTP", "num_nextn_predict_layers": drafts.drafts}
     name = hub_id(run.file.model).rpartition("/")[2]
