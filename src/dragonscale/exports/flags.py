@@ -9,6 +9,7 @@
 """
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,12 +56,21 @@ def shell_lines(words: Sequence[str], indent: str = "    ") -> str:
     """A command over several lines, a flag with its values on each. Words that hold `$` are quoted so that the shell expands them."""
     lines: list[str] = []
     for word in words:
-        quoted = f'"{word}"' if "$" in word and '"' not in word else shlex.quote(word)
+        quoted = _expanded(word) if "$" in word else shlex.quote(word)
         if lines and not (word.startswith("-") and not _number(word)):
             lines[-1] += f" {quoted}"
         else:
             lines.append(quoted)
     return f" \\\n{indent}".join(lines)
+
+
+def _expanded(word: str) -> str:
+    """A word in quotes that let the shell fill in its variables.
+
+    >>> print(_expanded('{"ip": "$LEADER"}'))
+    "{\\"ip\\": \\"$LEADER\\"}"
+    """
+    return '"' + re.sub(r'([\\"`])', r"\\\1", word) + '"'
 
 
 def _number(word: str) -> bool:

@@ -26,6 +26,8 @@ class TrainingRun:
     slice: Slice
     expected: tuple[str, ...] = ()
     command: str = ""
+    step_s: float = 0.0
+    """Seconds of a step that are expected; 0 where that is not known."""
 
     @property
     def plan(self) -> Plan:

@@ -93,8 +93,12 @@ def read_commands(text: str) -> list[ShellCommand]:
     batch = batch_flags(text)
     found: list[ShellCommand] = []
     for line in _lines(text):
-        assigned = _ASSIGN.fullmatch(line.strip())
+        line = _without_control(line.strip(), names)
+        assigned = _ASSIGN.fullmatch(line)
         if assigned and _is_assignment(assigned[3]):
+            if re.match(r"\"?(\$\((?!\()|`)", assigned[3].strip()):  # what a command prints is not known here
+                names.pop(assigned[1], None)
+                continue
             value = _filled(_array(assigned[3]), names)
             names[assigned[1]] = f"{names.get(assigned[1], '')} {value}".strip() if assigned[2] else value
             continue
@@ -106,6 +110,26 @@ def read_commands(text: str) -> list[ShellCommand]:
             if command.words:
                 found.append(command)
     return found
+
+
+_CONTROL = ("then", "do", "else", "done", "fi", "wait")
+_LOOP = re.compile(r"for (?:\(\(\s*(\w+)\s*=\s*(\d+)|(\w+) in (\S+)).*", re.DOTALL)
+
+
+def _without_control(line: str, names: dict[str, str]) -> str:
+    """A line without the words that steer a script; a loop's variable has its first value.
+
+    >>> names: dict[str, str] = {}
+    >>> _without_control("for ((copy = 0", names), _without_control("then vllm serve m", names), names
+    ('', 'vllm serve m', {'copy': '0'})
+    """
+    if loop := _LOOP.fullmatch(line):
+        names[loop[1] or loop[3]] = loop[2] or loop[4]
+        return ""
+    if re.match(r"(if|elif|while|until)\s|copy\w* *[<>]|\w+\+\+\)\)", line):
+        return ""
+    first, _, rest = line.partition(" ")
+    return rest.strip() if first in _CONTROL else line
 
 
 def batch_flags(text: str) -> dict[str, str]:

@@ -9,7 +9,8 @@
 import json
 import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,13 @@ LONGEST = 1_000_000
 
 @dataclass(frozen=True)
 class Source:
-    """A text and where it was found; `path` is None of a pasted one."""
+    """A text and where it was found; `path` is None of a pasted one. Of a text that was inside a launcher's file, `files` are the config files
+    that came with it, and `launch` is what the launcher says of the chips and the replicas."""
 
     text: str
     path: Path | None = None
+    files: Mapping[str, str] = field(default_factory=dict, compare=False)
+    launch: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def of(given: str) -> "Source":
@@ -54,8 +58,8 @@ class Source:
 
     @cached_property
     def kept(self) -> dict[str, Any]:
-        """What the header of an export keeps."""
-        return read_kept(self.text)
+        """What the header of an export keeps; what a launcher says counts more, as people edit it."""
+        return {**read_kept(self.text), **self.launch}
 
     @cached_property
     def commands(self) -> list[ShellCommand]:
@@ -91,7 +95,9 @@ class Source:
         """A file that it names, next to it (or where the name says); None where there is none."""
         if not name or len(name) > 4000 or "\0" in name:
             return None
-        folder = self.path.parent if self.path else Path()
+        folder, last = self.path.parent if self.path else Path(), name.rpartition("/")[2]
+        if last in self.files:
+            return replace(self, text=self.files[last])
         path = folder / name
         return Source.at(path) if path.is_file() else None
 
@@ -107,7 +113,7 @@ def as_path(given: str) -> Path | None:
         return None
 
 
-_MAIN = (".sh", ".sbatch", ".yaml", ".yml", ".toml", ".py", ".json")
+_MAIN = (".sbatch", ".k8s.yaml", ".sky.yaml", ".sh", ".yaml", ".yml", ".toml", ".py", ".json")
 
 
 def _main_file(folder: Path) -> Path:

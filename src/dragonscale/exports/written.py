@@ -45,6 +45,8 @@ class Program:
     image: str = ""
     """A container image that has the software."""
     port: int = 0
+    others: tuple[str, ...] = ()
+    """Words that hosts after the first add: `--headless` of an engine whose first host alone answers requests."""
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,19 @@
 """A shell script that starts the programs of an export on one host, or on each of several.
 
 On several hosts the same script is started on each, with `NODE_RANK` and `MASTER_ADDR` set; torchrun starts a process for
-each chip where the software wants one.
+each chip where the software wants one. Replicas that need only a part of a host are started beside each other, each with
+its own chips and its own port.
 """
 
-import shlex
-
-from dragonscale.exports.flags import shell_lines
 from dragonscale.exports.header import header
+from dragonscale.exports.launchers.parts import Placed, env_lines, host_lines, placed, visible_chips
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import HOSTS, LEADER, RANK, Program, Written
+from dragonscale.exports.written import Written
+from dragonscale.hardware.chip import Chip
 
-PORT = 29500
+SERVED = 8000
+"""The port of an engine that names none."""
 
 
 def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
@@ -20,46 +21,40 @@ def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
     title = f"{target.title} {target.version}"
     many = len(written.programs) > 1
     files: dict[str, str] = {}
-    for program in written.programs:
-        name = f"{target.name}-{program.name}.sh" if many else f"{target.name}.sh"
+    for one in placed(written.programs, run.slice.chip.host_chips):
+        name = f"{target.name}-{one.program.name}.sh" if many else f"{target.name}.sh"
         lines = ["#!/usr/bin/env bash", header(run, title, written.differences) + "set -euo pipefail"]
-        if program.hosts > 1:
-            lines.append(
-                f"# Start this on each of the {program.hosts} hosts, with its number and the first host's address."
-            )
-            lines += [
-                "NODE_RANK=${NODE_RANK:?0 to " + str(program.hosts - 1) + "}",
-                "MASTER_ADDR=${MASTER_ADDR:?the first host}",
-            ]
-        lines += [f"export {key}={shlex.quote(value)}" for key, value in program.env.items()]
-        files[name] = "\n".join([*lines, "", shell_lines(started(program, "$NODE_RANK", "$MASTER_ADDR"))]) + "\n"
+        files[name] = "\n".join([*lines, *_body(one, run.slice.chip)]) + "\n"
     return files
 
 
-def started(program: Program, rank: str, leader: str) -> list[str]:
-    """A program's words as one host starts them."""
-    fill = {RANK: rank, LEADER: leader, HOSTS: str(program.hosts)}
-    words = [_filled(word, fill) for word in program.words]
-    if program.per == "host":
-        return words
-    if program.per == "rank":
-        return ["mpirun", "-n", str(program.hosts * program.chips), "-N", str(program.chips), *words]
-    each = ["torchrun", "--nproc-per-node", str(program.chips)]
+def _body(one: Placed, chip: Chip) -> list[str]:
+    program = one.program
+    lines = env_lines(program.env)
     if program.hosts > 1:
-        each += [
-            "--nnodes",
-            str(program.hosts),
-            "--node-rank",
-            rank,
-            "--master-addr",
-            leader,
-            "--master-port",
-            str(PORT),
-        ]
-    return [*each, *(["-m"] if program.module else []), *words]
+        each = f"each of {program.copies} times {program.hosts} hosts" if program.copies > 1 else f"each of the {program.hosts} hosts"
+        lines += [
+            f"# Start this on {each}, with its number and the first host's address.",
+            "NODE_RANK=${NODE_RANK:?0 to " + str(program.hosts - 1) + "}",
+            "MASTER_ADDR=${MASTER_ADDR:?the first host}",
+        ]  # fmt: skip
+    elif program.copies > 1 and one.sharing == 1:
+        lines.append(f"# Start this on each of {program.copies} hosts: one replica each.")
+    if one.sharing > 1:
+        return [*lines, *beside(one, chip)]
+    return [*lines, "", *host_lines(program, "$NODE_RANK", "$MASTER_ADDR")]
 
 
-def _filled(word: str, fill: dict[str, str]) -> str:
-    for mark, value in fill.items():
-        word = word.replace(mark, value)
-    return word
+def beside(one: Placed, chip: Chip) -> list[str]:
+    """Lines that start copies beside each other on a host."""
+    program, last = one.program, one.program.chips - 1
+    lines = []
+    if one.hosts > 1:
+        rest = program.copies - (one.hosts - 1) * one.sharing
+        lines.append(f"# {program.copies} replicas: start this on each of {one.hosts} hosts, on the last with COPIES={rest}.")  # fmt: skip
+    lines += [f"COPIES=${{COPIES:-{one.sharing}}}", "for ((copy = 0; copy < COPIES; copy++)); do"]
+    if variable := visible_chips(chip):
+        lines.append(f"export {variable}=$(seq -s, $((copy * {program.chips})) $((copy * {program.chips} + {last})))")
+    port = f"$(({program.port or SERVED} + copy))"
+    command = host_lines(program, "0", "127.0.0.1", port)
+    return [*lines, *command[:-1], f"{command[-1]} &", "done", "wait"]

@@ -1,6 +1,6 @@
 """The answer to `dscale export`: the plan judged as the target runs it, then written down."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
@@ -41,7 +41,7 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
             # what runs is another plan: its time and memory are told in the files too
             judged = judge(question, plan, software, made.as_run)
             made = software.load().write(judged.run)
-        made = made.plus((launcher or target_named("shell")).load().launch(judged.run, software, made))
+        made = launched(judged.run, software, launcher, made)
     report = _report(judged, software, launcher, load, made)
     for row in made.differences:
         listener.note(f"{row}.")
@@ -52,6 +52,18 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     return report.came_from(question, listener.notes)
 
 
+def launched(run: Run, software: Target, launcher: Target | None, made: Written) -> Written:
+    """What was written with what starts it: a shell script unless another launcher was named. A target that starts its programs itself
+    has none to launch."""
+    if not made.programs:
+        if launcher is not None:
+            raise InputError(f"{software.title} starts its own pods; leave {launcher.name} out.")
+        return made
+    module = (launcher or target_named("shell")).load()
+    files = module.launch(run, software, made)
+    return replace(made, files=files) if getattr(module, "HOLDS_FILES", False) else made.plus(files)
+
+
 def _report(judged: Any, software: Target, launcher: Target | None, load: Target | None, made: Written) -> ExportReport:
     from dragonscale.reports.train.records import msgspec
 
@@ -60,7 +72,7 @@ def _report(judged: Any, software: Target, launcher: Target | None, load: Target
     named = load or software
     plan = {name: getattr(run.file.plan, name) for name in run.file.plan.__dataclass_fields__}
     return ExportReport(
-        named.name, named.version, launcher.name if launcher else "" if load else "shell", run.model.name, str(run.slice),
+        named.name, named.version, launcher.name if launcher else "shell" if made.programs and not load else "", run.model.name, str(run.slice),
         msgspec.to_builtins(plan), dict(made.files), list(run.expected), rows, list(made.notes), **judged.numbers,
     )  # fmt: skip
 

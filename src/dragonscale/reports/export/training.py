@@ -56,8 +56,8 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
         expected.append(instead(found, other))
         numbers = {**_numbers(other), "planned_s": found.step_s}
     run = TrainingRun(
-        file, asked.model, model_fields(asked.question.model), asked.piece, tuple(expected), command(question)
-    )
+        file, asked.model, model_fields(asked.question.model), asked.piece, tuple(expected), command(question), numbers["step_s"] or 0.0
+    )  # fmt: skip
     return JudgedTraining(run, numbers)
 
 

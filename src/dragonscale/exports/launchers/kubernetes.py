@@ -1,0 +1,117 @@
+"""Manifests for Kubernetes.
+
+Training is a JobSet: a Job for each TPU slice (pinned to a node pool of its own), or one Job over all GPU hosts, a pod on each
+host. Processes find each other by the names that a JobSet gives its pods. Serving is a Deployment where a replica
+is one host, and a LeaderWorkerSet where it is several, with a Service in front of those that answer. Config files travel in a
+ConfigMap, so one file is all there is to apply.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.exports.header import comments, header
+from dragonscale.exports.launchers.parts import host_lines, job_name, needs_image, uses_words, with_files, with_port
+from dragonscale.exports.launchers.pods import CONFIG, NODEPOOL, config_map, pod, probes, service
+from dragonscale.exports.launchers.shell import SERVED
+from dragonscale.exports.runs import Run, ServingRun
+from dragonscale.exports.target import Target
+from dragonscale.exports.written import RANK, Program, Written
+from dragonscale.exports.yaml_text import yaml_text
+
+HOLDS_FILES = True
+"""The config files are inside the manifest."""
+RESTARTS = 3
+"""How often a run begins again from its last checkpoint after a pod has failed."""
+
+
+def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
+    """One file with all manifests."""
+    name = job_name(run, target)
+    config = f"{name}-config" if written.files else ""
+    programs = [with_files(program, list(written.files), CONFIG) for program in written.programs]
+    documents = [config_map(config, written.files)] if config else []
+    for program in programs:
+        own = name if len(programs) == 1 else f"{name}-{program.name}"
+        documents += _served(run, target, program, own, config) if isinstance(run, ServingRun) else [_trained(run, target, program, own, config)]  # fmt: skip
+    top = header(run, f"{target.title} {target.version}", written.differences) + comments(_remarks(run, target, programs))
+    return {f"{target.name}.k8s.yaml": top + "---\n".join(map(yaml_text, documents))}
+
+
+def _remarks(run: Run, target: Target, programs: Sequence[Program]) -> list[str]:
+    """What someone still has to fill in."""
+    lines = []
+    if any(needs_image(program, run, target) for program in programs):
+        lines.append(f"Put an image that has {target.title} {target.version} in place of registry.example/….")
+    if run.slice.chip.kind == "gpu":
+        lines.append("Node labels are those of GKE; elsewhere use nvidia.com/gpu.product or leave nodeSelector out.")
+    if run.slice.chip.kind == "gpu" and any(program.hosts > 1 for program in programs):
+        lines.append("Add what pods need for the network between hosts on your cluster (RDMA devices, hostNetwork).")
+    return lines
+
+
+def _trained(run: Run, target: Target, program: Program, name: str, config: str) -> dict[str, Any]:
+    """A JobSet. The hosts of a program are those of all slices."""
+    jobs = run.slice.pods
+    hosts, job = max(program.hosts // jobs, 1), "slice" if run.slice.chip.kind == "tpu" else "worker"
+    rank, env = "$JOB_COMPLETION_INDEX", []
+    if jobs > 1 and uses_words(program, RANK):
+        rank = f"$((JOB_INDEX * {hosts} + JOB_COMPLETION_INDEX))"
+        place = {"fieldRef": {"fieldPath": "metadata.annotations['jobset.sigs.k8s.io/job-index']"}}
+        env = [{"name": "JOB_INDEX", "valueFrom": place}]
+    script = _script(program, rank, f"{name}-{job}-0-0.{name}")
+    spec = {"restartPolicy": "Never", **pod(run, target, program, script, config, env=env)}
+    metadata: dict[str, Any] = {"name": name}
+    if run.slice.chip.kind == "tpu":  # a slice is a node pool, and a Job its own
+        metadata["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": NODEPOOL}
+    one = {"parallelism": hosts, "completions": hosts, "completionMode": "Indexed", "backoffLimit": 0, "template": {"spec": spec}}  # fmt: skip
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata,
+        "spec": {"failurePolicy": {"maxRestarts": RESTARTS}, "replicatedJobs": [{"name": job, "replicas": jobs, "template": {"spec": one}}]},
+    }  # fmt: skip
+
+
+def _script(program: Program, rank: str, leader: str) -> str:
+    lines = host_lines(program, rank, leader)
+    return f"exec {lines[0]}" if len(lines) == 1 else "\n".join(lines)
+
+
+def _served(run: Run, target: Target, program: Program, name: str, config: str) -> list[dict[str, Any]]:
+    """A program's copies with the Service in front of them."""
+    program = reachable(program)
+    if program.hosts > 1:
+        return _groups(run, target, program, name, config)
+    labels = {"app": name}
+    spec = pod(run, target, program, _script(program, "0", "127.0.0.1"), config, **probes(program.port))
+    # Chips are taken: a new pod cannot start before an old one has gone.
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    deployment = {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"replicas": program.copies, "selector": {"matchLabels": labels}, "strategy": rolling, "template": template},
+    }  # fmt: skip
+    return [deployment, service(name, program.port, labels)]
+
+
+def reachable(program: Program) -> Program:
+    """A program that says its port, so that a Service finds it."""
+    port = program.port or SERVED
+    return replace(program, port=port, words=tuple(with_port(program.words, str(port))))
+
+
+def _groups(run: Run, target: Target, program: Program, name: str, config: str) -> list[dict[str, Any]]:
+    """A LeaderWorkerSet: replicas of several hosts, of which the first answers."""
+    script = _script(program, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS")
+    leader, worker = (pod(run, target, program, script, config, **more) for more in (probes(program.port), {}))
+    metadata: dict[str, Any] = {"name": name}
+    if run.slice.chip.kind == "tpu":
+        metadata["annotations"] = {"leaderworkerset.sigs.k8s.io/exclusive-topology": NODEPOOL}
+    group = {
+        "size": program.hosts, "restartPolicy": "RecreateGroupOnPodRestart",
+        "leaderTemplate": {"metadata": {"labels": {"role": "leader"}}, "spec": leader}, "workerTemplate": {"spec": worker},
+    }  # fmt: skip
+    sets = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": metadata,
+        "spec": {"replicas": program.copies, "leaderWorkerTemplate": group},
+    }  # fmt: skip
+    return [sets, service(name, program.port, {"leaderworkerset.sigs.k8s.io/name": name, "role": "leader"})]

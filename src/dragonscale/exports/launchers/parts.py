@@ -1,0 +1,169 @@
+"""What launchers share: how programs lie on hosts, and a program's words as one host starts them.
+
+>>> from dragonscale.exports.written import Program
+>>> serve = Program("serve", ("vllm", "serve", "m", "--port", "8000"), hosts=1, chips=4, copies=3, port=8000)
+>>> [(one.first, one.sharing, one.hosts) for one in placed([serve], host_chips=8)]
+[(0, 2, 2)]
+>>> train = Program("train", ("train.py",), hosts=2, chips=8, per="chip")
+>>> started(train, "$RANK", "$LEADER")[:5]
+['torchrun', '--nproc-per-node', '8', '--nnodes', '2']
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dragonscale.exports.flags import shell_lines
+from dragonscale.exports.runs import Run, ServingRun
+from dragonscale.exports.target import Target
+from dragonscale.exports.written import HOSTS, LEADER, RANK, Program
+from dragonscale.hardware.chip import Chip
+
+PORT = 29500
+"""Where torchrun's processes meet, on the first host: its own default."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A program and the hosts it lies on: the first of them, and how many of its copies share one."""
+
+    program: Program
+    first: int
+    sharing: int = 1
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of all copies."""
+        if not self.program.chips:
+            return 0
+        return -(-self.program.copies // self.sharing) * self.program.hosts
+
+
+def placed(programs: Sequence[Program], host_chips: int) -> list[Placed]:
+    """Programs one after the other on hosts; copies that need only a part of a host share one, and a program without
+    chips (a router) is on the first."""
+    found: list[Placed] = []
+    first = 0
+    for program in programs:
+        fits = max(host_chips // program.chips, 1) if program.chips and program.hosts == 1 else 1
+        one = Placed(program, first if program.chips else 0, min(fits, max(program.copies, 1)))
+        found.append(one)
+        first += one.hosts
+    return found
+
+
+def started(
+    program: Program, rank: str, leader: str, port: str = "", worker: bool = False, meet: Sequence[str] = ()
+) -> list[str]:
+    """A program's words as one host starts them. `port` stands for its own where copies share a host; a `worker` is a host
+    after the first; `meet` are words that tell torchrun where its processes meet, without the number of the host."""
+    fill = {RANK: rank, LEADER: leader, HOSTS: str(program.hosts)}
+    words = [_filled(word, fill) for word in (*program.words, *(program.others if worker else ()))]
+    words = with_port(words, port) if port else words
+    if program.per == "rank":
+        return ["mpirun", "-n", str(program.hosts * program.chips), "-N", str(program.chips), *words]
+    return words if program.per == "host" else [*_torchrun(program, rank, leader, meet), *words]
+
+
+def _torchrun(program: Program, rank: str, leader: str, meet: Sequence[str]) -> list[str]:
+    words = ["torchrun", "--nproc-per-node", str(program.chips)]
+    if program.hosts > 1:
+        place = meet or ["--node-rank", rank, "--master-addr", leader, "--master-port", str(PORT)]
+        words += ["--nnodes", str(program.hosts), *place]
+    return [*words, *(["-m"] if program.module else [])]
+
+
+def with_port(words: Sequence[str], port: str) -> list[str]:
+    """Words with another port; engines all call it `--port`.
+
+    >>> with_port(["vllm", "serve", "m", "--port", "8000"], "8001")
+    ['vllm', 'serve', 'm', '--port', '8001']
+    """
+    found = list(words)
+    if "--port" in found:
+        found[found.index("--port") + 1] = port
+        return found
+    return [*found, "--port", port]
+
+
+def host_lines(program: Program, rank: str, leader: str, port: str = "", meet: Sequence[str] = ()) -> list[str]:
+    """The command that each host starts, as lines of a shell script."""
+    first = shell_lines(started(program, rank, leader, port, meet=meet))
+    if not program.others or program.hosts == 1:
+        return [first]
+    rest = shell_lines(started(program, rank, leader, port, worker=True, meet=meet))
+    return [f'if [ "{rank}" = 0 ]; then', first, "else", rest, "fi"]
+
+
+def env_lines(env: Mapping[str, str]) -> list[str]:
+    return [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+
+
+def _filled(word: str, fill: Mapping[str, str]) -> str:
+    for mark, value in fill.items():
+        word = word.replace(mark, value)
+    return word
+
+
+def with_files(program: Program, names: Sequence[str], folder: str) -> Program:
+    """A program whose words name the config files where a launcher puts them.
+
+    >>> with_files(Program("train", ("run.py", "--config=a.toml", "data.toml"), 1, 8), ["a.toml"], "/config").words
+    ('run.py', '--config=/config/a.toml', 'data.toml')
+    """
+    if not names:
+        return program
+    found = re.compile(rf"(^|=)(?:\./)?({'|'.join(map(re.escape, names))})$")
+    return replace(program, words=tuple(found.sub(rf"\1{folder}/\2", word) for word in program.words))
+
+
+def uses_words(program: Program, mark: str) -> bool:
+    """Whether a program's words hold one of the marks that launchers fill in."""
+    return any(mark in word for word in (*program.words, *program.others))
+
+
+def job_name(run: Run, target: Target, longest: int = 40) -> str:
+    """A name of letters, digits and dashes, as Kubernetes takes them."""
+    text = re.sub(r"[^a-z0-9]+", "-", f"{run.model.name}-{target.name}".lower()).strip("-")
+    return text[:longest].strip("-")
+
+
+def run_of(program: Program, run: Run) -> Run:
+    """The run that a program belongs to: the pool that prefills has its own slice."""
+    if program.name == "prefill" and isinstance(run, ServingRun) and run.prefill is not None:
+        return run.prefill
+    return run
+
+
+def is_amd(chip: Chip) -> bool:
+    return chip.kind == "gpu" and chip.name.startswith("mi")
+
+
+def visible_chips(chip: Chip) -> str:
+    """The variable that says which chips of a host a process sees; empty of TPUs."""
+    if chip.kind != "gpu":
+        return ""
+    return "HIP_VISIBLE_DEVICES" if is_amd(chip) else "CUDA_VISIBLE_DEVICES"
+
+
+_IMAGES = {
+    "vllm": ("vllm/vllm-openai:v{version}", "vllm/vllm-openai-rocm:v{version}"),
+    "sglang": ("lmsysorg/sglang:v{version}", "lmsysorg/sglang:v{version}-rocm700-mi30x"),
+    "trtllm": ("nvcr.io/nvidia/tensorrt-llm/release:{version}", ""),
+}
+"""Images that the projects publish: of NVIDIA's GPUs, of AMD's."""
+
+
+def image_of(program: Program, run: Run, target: Target) -> str:
+    """The container image of a program; one to be filled in where nobody publishes one."""
+    if program.image:
+        return program.image
+    nvidia, amd = _IMAGES.get(target.name, ("", ""))
+    chip = run_of(program, run).slice.chip
+    known = (amd if is_amd(chip) else nvidia) if chip.kind == "gpu" else ""
+    return known.format(version=target.version) or f"registry.example/{target.name}:{target.version}"
+
+
+def needs_image(program: Program, run: Run, target: Target) -> bool:
+    return image_of(program, run, target).startswith("registry.example/")

@@ -1,0 +1,78 @@
+"""Pods: what the kinds of Kubernetes that start programs have in common.
+
+A pod is one host's part of a program: its container, the chips it asks for, the nodes it goes to, shared memory for the processes
+inside (NCCL and PyTorch pass tensors through `/dev/shm`, of which a container has 64 MB otherwise), and the config files.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dragonscale.errors import Infeasible
+from dragonscale.exports.launchers.chips import GKE_GPUS, GKE_TPUS, resource_of
+from dragonscale.exports.launchers.parts import image_of, run_of
+from dragonscale.exports.runs import Run
+from dragonscale.exports.target import Target
+from dragonscale.exports.written import Program
+from dragonscale.hardware import Slice
+
+CONFIG = "/config"
+"""Where the config files are in a container."""
+NODEPOOL = "cloud.google.com/gke-nodepool"
+_TOKEN = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}}}
+"""A token for gated models, from a secret that may be there."""
+
+
+def pod(run: Run, target: Target, program: Program, script: str, config: str = "", **container: Any) -> dict[str, Any]:
+    """The spec of a pod that runs a script; `config` names the ConfigMap of its files, `container` has further entries (env, ports, probes)."""
+    env = [{"name": name, "value": value} for name, value in program.env.items()]
+    more = container.pop("env", [])
+    one: dict[str, Any] = {
+        "name": program.name, "image": image_of(program, run, target), "command": ["bash", "-c", script], "env": [*env, *more, _TOKEN],
+        **container,
+    }  # fmt: skip
+    spec: dict[str, Any] = {"containers": [one]}
+    mounts, volumes = [], []
+    if program.chips:
+        piece = run_of(program, run).slice
+        resource = resource_of(piece.chip.name, piece.chip.kind)
+        one["resources"] = {"limits": {resource: program.chips}}
+        spec = {"nodeSelector": selector(piece), "tolerations": [{"key": resource, "operator": "Exists"}], **spec}
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
+    if config:
+        mounts.append({"name": "config", "mountPath": CONFIG})
+        volumes.append({"name": "config", "configMap": {"name": config}})
+    one |= {"volumeMounts": mounts} if mounts else {}
+    spec |= {"volumes": volumes} if volumes else {}
+    return {name: value for name, value in spec.items() if value != {}}
+
+
+def selector(piece: Slice) -> dict[str, str]:
+    """The labels of the nodes that a slice is made of; none where no cloud's labels are known."""
+    chip = piece.chip
+    if chip.kind == "gpu":
+        return {"cloud.google.com/gke-accelerator": GKE_GPUS[chip.name]} if chip.name in GKE_GPUS else {}
+    if chip.name not in GKE_TPUS:
+        raise Infeasible(f"GKE has no {chip.title}; it has {', '.join(GKE_TPUS)}.")
+    shape = "x".join(map(str, sorted(piece.shape)))
+    return {"cloud.google.com/gke-tpu-accelerator": GKE_TPUS[chip.name], "cloud.google.com/gke-tpu-topology": shape}
+
+
+def config_map(name: str, files: Mapping[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(files)}
+
+
+def service(name: str, port: int, labels: Mapping[str, str]) -> dict[str, Any]:
+    """A Service in front of what answers requests."""
+    ports = [{"name": "http", "port": port, "targetPort": port}]
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"selector": dict(labels), "ports": ports}}  # fmt: skip
+
+
+def probes(port: int) -> dict[str, Any]:
+    """An engine takes requests once `/health` answers; its weights may load for an hour before that."""
+    check = {"httpGet": {"path": "/health", "port": port}}
+    return {
+        "ports": [{"containerPort": port}],
+        "startupProbe": {**check, "periodSeconds": 10, "failureThreshold": 360},
+        "readinessProbe": {**check, "periodSeconds": 5},
+    }

@@ -1,0 +1,82 @@
+"""Tasks for SkyPilot: `sky launch` starts them on a cloud or on Kubernetes, `sky serve up` keeps replicas of an engine.
+
+SkyPilot runs the same commands on each node and says which one it is (`SKYPILOT_NODE_RANK`, `SKYPILOT_NODE_IPS`). A TPU slice is one
+node with several hosts, on each of which the commands run. The folder of the task is copied to the nodes, so config files are found beside it.
+"""
+
+from typing import Any
+
+from dragonscale.errors import Infeasible
+from dragonscale.exports.header import comments, header
+from dragonscale.exports.launchers.chips import SKY
+from dragonscale.exports.launchers.kubernetes import reachable
+from dragonscale.exports.launchers.parts import host_lines, image_of, job_name, needs_image, run_of
+from dragonscale.exports.runs import Run, ServingRun
+from dragonscale.exports.target import Target
+from dragonscale.exports.written import Program, Written
+from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.hardware import Slice
+from dragonscale.hardware.parts import cores
+
+_TPUS = {"v2": "v2", "v3": "v3", "v4": "v4", "v5e": "v5litepod", "v5p": "v5p", "v6e": "v6e"}
+
+
+def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
+    """A task for each program."""
+    many = len(written.programs) > 1
+    files: dict[str, str] = {}
+    for program in written.programs:
+        name = f"{target.name}-{program.name}" if many else target.name
+        top = header(run, f"{target.title} {target.version}", written.differences)
+        files[f"{name}.sky.yaml"] = top + comments(_remarks(run, target, program)) + yaml_text(_task(run, target, program))
+    return files
+
+
+def _remarks(run: Run, target: Target, program: Program) -> list[str]:
+    start = "sky serve up" if isinstance(run, ServingRun) and program.copies > 1 else "sky launch"
+    if needs_image(program, run, target):
+        return [f"{start} starts it; add a setup that installs {target.title} {target.version}."]
+    return [f"{start} starts it."]
+
+
+def _task(run: Run, target: Target, program: Program) -> dict[str, Any]:
+    piece = run_of(program, run).slice
+    serves = isinstance(run, ServingRun)
+    program = reachable(program) if serves else program
+    resources: dict[str, Any] = {} if not program.chips else {"accelerators": accelerators(piece, program.chips)}
+    if not needs_image(program, run, target):
+        resources["image_id"] = f"docker:{image_of(program, run, target)}"
+    if serves:
+        resources["ports"] = program.port
+    task: dict[str, Any] = {"name": f"{job_name(run, target)}", "resources": resources, "num_nodes": nodes(piece, program), "workdir": "."}  # fmt: skip
+    if program.env:
+        task["envs"] = dict(program.env)
+    if serves and program.copies > 1:
+        probe = {"path": "/health", "initial_delay_seconds": 3600}  # weights load first
+        task["service"] = {"readiness_probe": probe, "replicas": program.copies}
+    lines = host_lines(program, "$SKYPILOT_NODE_RANK", "$MASTER_ADDR")
+    lead = ['MASTER_ADDR=$(echo "$SKYPILOT_NODE_IPS" | head -n1)'] if program.hosts > 1 else []
+    return {**task, "run": "\n".join([*lead, *lines]) + "\n"}
+
+
+def nodes(piece: Slice, program: Program) -> int:
+    """Nodes as SkyPilot counts them: hosts with GPUs, or whole TPU slices."""
+    return piece.pods if piece.chip.kind == "tpu" else program.hosts
+
+
+def accelerators(piece: Slice, chips: int) -> str:
+    """A node's accelerators by SkyPilot's names; Cloud names of TPUs count cores where a chip has two.
+
+    >>> from dragonscale.hardware import parse_slice
+    >>> accelerators(parse_slice("h100:16"), 8), accelerators(parse_slice("v5p:4x4x4"), 4), accelerators(parse_slice("v6e:4x4"), 4)
+    ('H100:8', 'tpu-v5p-128', 'tpu-v6e-16')
+    """
+    chip = piece.chip
+    if chip.kind == "tpu":
+        if chip.name not in _TPUS:
+            raise Infeasible(f"SkyPilot has no {chip.title}; it has {', '.join(_TPUS)}.")
+        each = 1 if chip.name in ("v5e", "v6e") else cores(chip)
+        return f"tpu-{_TPUS[chip.name]}-{piece.chips // piece.pods * each}"
+    if chip.name not in SKY:
+        raise Infeasible(f"SkyPilot has no {chip.title}; it has {', '.join(SKY)}.")
+    return f"{SKY[chip.name]}:{chips}"

@@ -1,0 +1,123 @@
+"""A batch script for Slurm: one job that holds all hosts, a task on each of them.
+
+torchrun's processes meet on the first host of the allocation. Several programs (the pools of disaggregated serving) and
+replicas are steps of the same job, each on hosts of its own; replicas that need only a part of a host share one, each with its own
+chips and port. `--cpu-bind=none` leaves a host's cores to the one task that is there, which starts all others. In racks that are one
+NVLink domain, `--segment` keeps as many trays together as the plan counts on (where Slurm knows its blocks).
+The time is asked for where the steps of the run are known: the expected time and a fifth more.
+"""
+
+import math
+import shlex
+
+from dragonscale.errors import Infeasible
+from dragonscale.exports.header import header
+from dragonscale.exports.launchers.parts import (
+    PORT,
+    Placed,
+    env_lines,
+    host_lines,
+    job_name,
+    placed,
+    run_of,
+    uses_words,
+    visible_chips,
+)
+from dragonscale.exports.launchers.shell import SERVED
+from dragonscale.exports.runs import Run, TrainingRun
+from dragonscale.exports.target import Target
+from dragonscale.exports.written import RANK, Program, Written
+from dragonscale.hardware.chip import Chip, Tree
+
+SPARE = 1.2
+"""Time that is asked for, of the time that is expected."""
+
+
+def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
+    """The script."""
+    chip = run.slice.chip
+    for program in written.programs:
+        if (other := run_of(program, run).slice.chip.name) != chip.name:
+            raise Infeasible(f"A job of Slurm has hosts of one kind, and this plan has {chip.name} and {other}; export it for kubernetes.")  # fmt: skip
+    places = placed(written.programs, chip.host_chips)
+    lines = ["#!/usr/bin/env bash", *_asked(run, target, places)]
+    lines.append(header(run, f"{target.title} {target.version}", written.differences) + "set -euo pipefail")
+    lines.append('hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))')
+    alone = len(places) == 1 and places[0].program.copies == 1
+    for one in places:
+        lines += ["", *(_alone(one.program) if alone else _copies(one, chip))]
+    return {f"{target.name}.sbatch": "\n".join([*lines, *([] if alone else ["", "wait"])]) + "\n"}
+
+
+def _asked(run: Run, target: Target, places: list[Placed]) -> list[str]:
+    """What the job asks Slurm for."""
+    chip, hosts = run.slice.chip, max(sum(one.hosts for one in places), 1)
+    most = max(min(one.program.chips * one.sharing, chip.host_chips) for one in places)
+    asked = {"job-name": job_name(run, target), "nodes": hosts, "ntasks-per-node": 1}
+    if chip.kind == "gpu":
+        asked["gpus-per-node"] = most
+    if trays := _together(run):
+        asked["segment"] = trays
+    whole = {"exclusive": "", "mem": 0} if most == chip.host_chips else {}
+    said = {**asked, **whole, "time": _time(run), "output": "%x-%j.log"}
+    return [f"#SBATCH --{name}" + (f"={value}" if value != "" else "") for name, value in said.items() if value is not None]  # fmt: skip
+
+
+def _together(run: Run) -> int:
+    """Trays of a rack that are one NVLink domain and belong together; 0 where a host is a domain of its own."""
+    chip = run.slice.chip
+    if not isinstance(chip.network, Tree):
+        return 0
+    domain = min(chip.network.levels[0].degree, run.slice.chips)
+    return domain // chip.host_chips if domain > chip.host_chips else 0
+
+
+def _time(run: Run) -> str | None:
+    """Days and hours of the run; None where its steps or their time are not known.
+
+    >>> clock(90_000)
+    '1-01:00:00'
+    """
+    if not isinstance(run, TrainingRun) or not run.steps or not run.step_s:
+        return None
+    return clock(run.steps * run.step_s * SPARE)
+
+
+def clock(seconds: float) -> str:
+    """A time as Slurm takes it, in whole hours."""
+    days, hours = divmod(max(math.ceil(seconds / 3600), 1), 24)
+    return f"{days}-{hours:02}:00:00"
+
+
+def _alone(program: Program) -> list[str]:
+    """The one program of a job, on all its hosts."""
+    return ["export MASTER_ADDR=${hosts[0]}", *env_lines(program.env), "", _step(program, ["--kill-on-bad-exit=1"])]
+
+
+def _copies(one: Placed, chip: Chip) -> list[str]:
+    """Steps of a program's copies in the background, each on its own hosts or on its own chips of one."""
+    program = one.program
+    at = f"{one.first} + copy * {program.hosts}" if one.sharing == 1 else f"{one.first} + copy / {one.sharing}"
+    lines = [f"# {program.name}", f"for ((copy = 0; copy < {program.copies}; copy++)); do"]
+    lines += [f"first=$(({at}))", "export MASTER_ADDR=${hosts[first]}", f'own="${{hosts[*]:first:{program.hosts}}}"']
+    lines += env_lines(program.env)
+    port = ""
+    if one.sharing > 1:
+        first = f"copy % {one.sharing} * {program.chips}"
+        if variable := visible_chips(chip):
+            lines.append(f"export {variable}=$(seq -s, $(({first})) $(({first} + {program.chips - 1})))")
+        lines.append(f"export PORT=$(({program.port or SERVED} + copy % {one.sharing}))")
+        port = "$PORT"
+    place = ["--overlap", '--nodelist="${own// /,}"', f'--output="%x-%j-{program.name}-$copy.log"']
+    return [*lines, f"{_step(program, place, port)} &", "done"]
+
+
+def _step(program: Program, options: list[str], port: str = "") -> str:
+    """The step: a task on each host. torchrun needs no number of the host, a program with its own ranks does, and only the
+    task knows it: then a shell fills it in there."""
+    srun = ["srun", f"--nodes={program.hosts}", f"--ntasks={program.hosts}", "--ntasks-per-node=1", "--cpu-bind=none"]
+    lead = " ".join([*srun, *options])
+    meet = ["--rdzv-id", "$SLURM_JOB_ID", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"$MASTER_ADDR:{PORT}"]
+    text = "\n".join(host_lines(program, "$SLURM_PROCID", "$MASTER_ADDR", port, meet))
+    inside = program.hosts > 1 and (uses_words(program, RANK) or program.others)
+    return f"{lead} bash -c {shlex.quote(text)}" if inside else f"{lead} \\\n    {text}"
