@@ -126,7 +126,7 @@ def _without_control(line: str, names: dict[str, str]) -> str:
     if loop := _LOOP.fullmatch(line):
         names[loop[1] or loop[3]] = loop[2] or loop[4]
         return ""
-    if re.match(r"(if|elif|while|until)\s|copy\w* *[<>]|\w+\+\+\)\)", line):
+    if re.match(r"(if|elif|while|until)\s", line) or re.fullmatch(r"\w+ ?[<>]=? ?\S+|\w+\+\+\)\)", line):
         return ""
     first, _, rest = line.partition(" ")
     return rest.strip() if first in _CONTROL else line

@@ -8,7 +8,7 @@ kv_cache_config:
   dtype: fp8
   enable_block_reuse: true
 sizes: [1, 2]
-off: null
+"off": null
 """
 
 import json

@@ -1,6 +1,11 @@
 """What clusters call chips: labels of nodes, resources of pods, accelerators of SkyPilot; and back.
 
->>> chip_called("tpu-v5-lite-podslice"), chip_called("nvidia-h100-mega-80gb"), chip_called("A100-80GB"), chip_called("p5.48xlarge")
+>>> (
+...     chip_called("tpu-v5-lite-podslice"),
+...     chip_called("nvidia-h100-mega-80gb"),
+...     chip_called("A100-80GB"),
+...     chip_called("p5.48xlarge"),
+... )
 ('v5e', 'h100', 'a100', 'h100')
 >>> chip_called("NVIDIA-H200"), chip_called("NVIDIA-B200"), chip_called("nvidia-l4")
 ('h200', 'b200', '')

@@ -34,7 +34,9 @@ def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
     for program in programs:
         own = name if len(programs) == 1 else f"{name}-{program.name}"
         documents += _served(run, target, program, own, config) if isinstance(run, ServingRun) else [_trained(run, target, program, own, config)]  # fmt: skip
-    top = header(run, f"{target.title} {target.version}", written.differences) + comments(_remarks(run, target, programs))
+    top = header(run, f"{target.title} {target.version}", written.differences) + comments(
+        _remarks(run, target, programs)
+    )
     return {f"{target.name}.k8s.yaml": top + "---\n".join(map(yaml_text, documents))}
 
 

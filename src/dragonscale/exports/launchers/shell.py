@@ -32,7 +32,11 @@ def _body(one: Placed, chip: Chip) -> list[str]:
     program = one.program
     lines = env_lines(program.env)
     if program.hosts > 1:
-        each = f"each of {program.copies} times {program.hosts} hosts" if program.copies > 1 else f"each of the {program.hosts} hosts"
+        each = (
+            f"each of {program.copies} times {program.hosts} hosts"
+            if program.copies > 1
+            else f"each of the {program.hosts} hosts"
+        )
         lines += [
             f"# Start this on {each}, with its number and the first host's address.",
             "NODE_RANK=${NODE_RANK:?0 to " + str(program.hosts - 1) + "}",

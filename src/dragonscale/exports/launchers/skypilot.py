@@ -28,7 +28,9 @@ def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
     for program in written.programs:
         name = f"{target.name}-{program.name}" if many else target.name
         top = header(run, f"{target.title} {target.version}", written.differences)
-        files[f"{name}.sky.yaml"] = top + comments(_remarks(run, target, program)) + yaml_text(_task(run, target, program))
+        files[f"{name}.sky.yaml"] = (
+            top + comments(_remarks(run, target, program)) + yaml_text(_task(run, target, program))
+        )
     return files
 
 
@@ -68,7 +70,11 @@ def accelerators(piece: Slice, chips: int) -> str:
     """A node's accelerators by SkyPilot's names; Cloud names of TPUs count cores where a chip has two.
 
     >>> from dragonscale.hardware import parse_slice
-    >>> accelerators(parse_slice("h100:16"), 8), accelerators(parse_slice("v5p:4x4x4"), 4), accelerators(parse_slice("v6e:4x4"), 4)
+    >>> (
+    ...     accelerators(parse_slice("h100:16"), 8),
+    ...     accelerators(parse_slice("v5p:4x4x4"), 4),
+    ...     accelerators(parse_slice("v6e:4x4"), 4),
+    ... )
     ('H100:8', 'tpu-v5p-128', 'tpu-v6e-16')
     """
     chip = piece.chip

@@ -4,7 +4,9 @@ Around a command a launcher says things that a plan needs: which chips, how many
 with the command (`Source.launch`), and count more than the comment of an export, so that an edited manifest is read as it
 stands. Config files in a ConfigMap are found as if they lay beside the command.
 
->>> task = "resources: {accelerators: 'H100:8'}\\nnum_nodes: 2\\nrun: |\\n  vllm serve m -tp 8 -pp $SKYPILOT_NUM_NODES\\n"
+>>> task = (
+...     "resources: {accelerators: 'H100:8'}\\nnum_nodes: 2\\nrun: |\\n  vllm serve m -tp 8 -pp $SKYPILOT_NUM_NODES\\n"
+... )
 >>> found = unwrapped(Source(task))
 >>> found.launch, found.command("vllm").words[-2:]
 ({'slice': 'h100:16'}, ['-pp', '2'])
@@ -52,7 +54,8 @@ def _task(source: Source, task: Mapping[str, Any]) -> Source:
     resources = task.get("resources")
     said = resources.get("accelerators") if isinstance(resources, Mapping) else None
     name, count = _accelerators(said)
-    nodes = task.get("num_nodes") if isinstance(task.get("num_nodes"), int) else 1
+    asked = task.get("num_nodes")
+    nodes = asked if isinstance(asked, int) else 1
     names = {"SKYPILOT_NUM_NODES": nodes, "SKYPILOT_NUM_GPUS_PER_NODE": count, **_envs(task)}
     launch: dict[str, Any] = {}
     if name.startswith("tpu-"):
@@ -116,7 +119,9 @@ def _pods(source: Source, one: Found) -> dict[str, Any]:
         launch = _slice(source, chip, one.chips * pods * jobs) if chip else {}
     if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
         launch["replicas"] = one.copies
-    return {name: value for name, value in launch.items() if name != "replicas" or value > 1 or source.kept.get("replicas")}
+    return {
+        name: value for name, value in launch.items() if name != "replicas" or value > 1 or source.kept.get("replicas")
+    }
 
 
 _LABELS = (
