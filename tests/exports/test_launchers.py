@@ -56,8 +56,9 @@ while words and words[0].startswith("--"):
     name, _, value = words.pop(0)[2:].partition("=")
     options[name] = value
 own = options["nodelist"].split(",") if "nodelist" in options else hosts[: int(options["nodes"])]
-assert len(own) == int(options["nodes"]) == int(options["ntasks"]) and set(own) <= set(hosts), (options, own)
-for rank, host in enumerate(own):
+each = int(options["ntasks-per-node"])
+assert len(own) == int(options["nodes"]) and len(own) * each == int(options["ntasks"]) and set(own) <= set(hosts), (options, own)
+for rank, host in enumerate(host for host in own for _ in range(each)):
     subprocess.run(words, env={**os.environ, "SLURM_PROCID": str(rank), "HOST": host}, check=True)
 """
 
@@ -142,6 +143,34 @@ def test_slurm_lays_pools_on_their_own_hosts_and_small_replicas_on_shared_ones(t
     ]
     with pytest.raises(Infeasible, match="one kind"):
         script_of(slurm, serving("h100:4", prefill="h200:8"), prefill, decode)
+
+
+def test_programs_that_name_others_are_given_their_hosts(tmp_path: Path) -> None:
+    """TensorRT-LLM's ranks are MPI's, and what stands before its pools has a file with their addresses."""
+    decode = Program("decode", ("vllm", "decode"), hosts=2, chips=8, per="rank", copies=2, port=8002)
+    prefill = Program("prefill", ("vllm", "prefill"), hosts=1, chips=4, copies=2, env={"NCCL_X": "1"})
+    front = Program(
+        "front", ("vllm", "front", "--file", "pools.yaml", "--first", "http://decode-1:8002"), hosts=1, chips=0
+    )
+    pools = "urls: [prefill-1:8001, decode-1:8002, gpt-2:3]\n"
+    text = script_of(slurm, serving("h100:16"), decode, prefill, front, files={"pools.yaml": pools})
+    assert "#SBATCH --nodes=5\n" in text
+    assert "--ntasks=16 --ntasks-per-node=8 --cpu-bind=none --mpi=pmix" in text
+    (tmp_path / "pools.yaml").write_text(pools)
+    calls = run_script(f"cd {tmp_path}\n{text}", tmp_path, 5)
+    assert (tmp_path / "7-pools.yaml").read_text() == "urls: [node4:8002, node2:8002, gpt-2:3]\n"
+    (started,) = [one for one in calls if one["words"][1] == "front"]
+    assert started == {
+        "words": ["vllm", "front", "--file", "7-pools.yaml", "--first", "http://node2:8002"],
+        "HOST": "node0",
+        "MASTER_ADDR": "node0",
+    }
+    with pytest.raises(Infeasible, match="MPI"):
+        script_of(kubernetes, serving("h100:16"), decode)
+    one = Program("decode", ("vllm", "decode"), hosts=1, chips=8, copies=2)
+    documents = manifests(script_of(kubernetes, serving("h100:8"), one, front, files={"pools.yaml": pools}))
+    assert documents[0]["data"]["pools.yaml"] == "urls: [prefill-1:8001, llama3-8b-vllm-decode:8002, gpt-2:3]\n"
+    assert "llama3-8b-vllm-decode" in [one["metadata"]["name"] for one in documents if one["kind"] == "Service"]
 
 
 def test_a_shell_script_starts_one_host_or_its_replicas(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def read_commands(text: str) -> list[ShellCommand]:
     return found
 
 
-_CONTROL = ("then", "do", "else", "done", "fi", "wait")
+_CONTROL = ("then", "do", "else", "done", "fi", "wait", "unset")
 _LOOP = re.compile(r"for (?:\(\(\s*(\w+)\s*=\s*(\d+)|(\w+) in (\S+)).*", re.DOTALL)
 
 
@@ -129,7 +129,7 @@ def _without_control(line: str, names: dict[str, str]) -> str:
     if re.match(r"(if|elif|while|until)\s", line) or re.fullmatch(r"\w+ ?[<>]=? ?\S+|\w+\+\+\)\)", line):
         return ""
     first, _, rest = line.partition(" ")
-    return rest.strip() if first in _CONTROL else line
+    return line if first not in _CONTROL else "" if first in ("unset", "wait") else rest.strip()
 
 
 def batch_flags(text: str) -> dict[str, str]:

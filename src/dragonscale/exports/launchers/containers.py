@@ -10,7 +10,7 @@ from dragonscale.exports.launchers.chips import RESOURCES
 
 
 @dataclass(frozen=True)
-class Found:
+class Contained:
     """A container's command as a script. `pods` are those that run it together, `copies` how many times, in an object of some `kind`."""
 
     name: str
@@ -28,7 +28,7 @@ def is_own(table: Mapping[str, Any]) -> bool:
     return table.get("kind") == "DynamoGraphDeployment" or "llm-d.ai/role" in str(table.get("spec", ""))
 
 
-def pods_of(one: Found) -> tuple[int, int]:
+def pods_of(one: Contained) -> tuple[int, int]:
     """Pods of a group, and groups that work together (slices of one JobSet; replicas of an engine do not)."""
     return one.pods, one.copies if one.kind == "JobSet" else 1
 
@@ -43,7 +43,7 @@ def files_of(tables: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return found
 
 
-def containers(table: Mapping[str, Any]) -> list[Found]:
+def containers(table: Mapping[str, Any]) -> list[Contained]:
     """The containers of a manifest that start something; of a leader and its workers the leader's."""
     kind, spec = str(table.get("kind", "")), _table(table.get("spec"))
     if kind == "JobSet":
@@ -65,12 +65,12 @@ def containers(table: Mapping[str, Any]) -> list[Found]:
     return [replace(one, copies=_count(spec.get("replicas"))) for one in pod_containers(pods, kind)]
 
 
-def _job(spec: Mapping[str, Any], kind: str, copies: int) -> list[Found]:
+def _job(spec: Mapping[str, Any], kind: str, copies: int) -> list[Contained]:
     pods = _table(_table(spec.get("template")).get("spec"))
     return [replace(one, pods=_count(spec.get("parallelism")), copies=copies) for one in pod_containers(pods, kind)]
 
 
-def _operator(spec: Mapping[str, Any], kind: str) -> list[Found]:
+def _operator(spec: Mapping[str, Any], kind: str) -> list[Contained]:
     """Kubeflow's jobs: roles with replicas, which all run one program."""
     roles = next((_table(value) for name, value in spec.items() if name.endswith("ReplicaSpecs")), {})
     total = sum(_count(_table(role).get("replicas")) for role in roles.values())
@@ -79,13 +79,13 @@ def _operator(spec: Mapping[str, Any], kind: str) -> list[Found]:
     return [replace(one, pods=total) for one in found if one.chips][:1]
 
 
-def pod_containers(spec: Mapping[str, Any], kind: str) -> Iterator[Found]:
+def pod_containers(spec: Mapping[str, Any], kind: str) -> Iterator[Contained]:
     """The containers of a pod that say what they start."""
     labels = {str(name): str(value) for name, value in _table(spec.get("nodeSelector")).items()}
     for one in map(_table, _list(spec.get("containers"))):
         script = script_of(one)
         if script:
-            yield Found(str(one.get("name", "")), script, _names(one), labels, chips_of(one), kind)
+            yield Contained(str(one.get("name", "")), script, _names(one), labels, chips_of(one), kind)
 
 
 def chips_of(container: Mapping[str, Any]) -> int:

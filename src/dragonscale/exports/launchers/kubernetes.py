@@ -6,12 +6,22 @@ is one host, and a LeaderWorkerSet where it is several, with a Service in front 
 ConfigMap, so one file is all there is to apply.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from dragonscale.errors import Infeasible
 from dragonscale.exports.header import comments, header
-from dragonscale.exports.launchers.parts import host_lines, job_name, needs_image, uses_words, with_files, with_port
+from dragonscale.exports.launchers.parts import (
+    ADDRESS,
+    host_lines,
+    job_name,
+    needs_image,
+    uses_words,
+    with_files,
+    with_port,
+)
 from dragonscale.exports.launchers.pods import CONFIG, NODEPOOL, config_map, pod, probes, service
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, ServingRun
@@ -28,7 +38,9 @@ RESTARTS = 3
 def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
     """One file with all manifests."""
     name = job_name(run, target)
+    _check(target, written.programs)
     config = f"{name}-config" if written.files else ""
+    written = _addressed(written, name)
     programs = [with_files(program, list(written.files), CONFIG) for program in written.programs]
     documents = [config_map(config, written.files)] if config else []
     for program in programs:
@@ -38,6 +50,25 @@ def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
         _remarks(run, target, programs)
     )
     return {f"{target.name}.k8s.yaml": top + "---\n".join(map(yaml_text, documents))}
+
+
+def _check(target: Target, programs: Sequence[Program]) -> None:
+    if any(program.per == "rank" and program.hosts > 1 for program in programs):
+        raise Infeasible(
+            f"{target.title} starts an engine of several hosts with MPI, which plain pods do not have; "
+            "export it for slurm, or for dynamo, whose operator sets MPI up."
+        )
+
+
+def _addressed(written: Written, name: str) -> Written:
+    """Files and words in which other programs are named by their Services."""
+    names = {program.name for program in written.programs}
+
+    def by_service(match: re.Match[str]) -> str:
+        return f"{name}-{match[1]}:{match[3]}" if match[1] in names else match[0]
+
+    programs = tuple(replace(one, words=tuple(ADDRESS.sub(by_service, word) for word in one.words)) for one in written.programs)  # fmt: skip
+    return replace(written, programs=programs, files={file: ADDRESS.sub(by_service, text) for file, text in written.files.items()})  # fmt: skip
 
 
 def _remarks(run: Run, target: Target, programs: Sequence[Program]) -> list[str]:

@@ -25,7 +25,7 @@ PORT = 29500
 
 
 @dataclass(frozen=True)
-class Placed:
+class OnHosts:
     """A program and the hosts it lies on: the first of them, and how many of its copies share one."""
 
     program: Program
@@ -39,18 +39,40 @@ class Placed:
             return 0
         return -(-self.program.copies // self.sharing) * self.program.hosts
 
+    def place_of(self, copy: int, port: int) -> tuple[int, int]:
+        """The first host of a copy, and its port: copies that share a host count theirs up."""
+        if self.sharing == 1:
+            return self.first + copy * self.program.hosts, port
+        return self.first + copy // self.sharing, port + copy % self.sharing
 
-def placed(programs: Sequence[Program], host_chips: int) -> list[Placed]:
+
+def placed(programs: Sequence[Program], host_chips: int) -> list[OnHosts]:
     """Programs one after the other on hosts; copies that need only a part of a host share one, and a program without
     chips (a router) is on the first."""
-    found: list[Placed] = []
+    found: list[OnHosts] = []
     first = 0
     for program in programs:
         fits = max(host_chips // program.chips, 1) if program.chips and program.hosts == 1 else 1
-        one = Placed(program, first if program.chips else 0, min(fits, max(program.copies, 1)))
+        one = OnHosts(program, first if program.chips else 0, min(fits, max(program.copies, 1)))
         found.append(one)
         first += one.hosts
     return found
+
+
+ADDRESS = re.compile(r"\b([a-z]+)-(\d+):(\d+)\b")
+"""How a program names a copy of another in its words or its files: `prefill-0:8001` is the first copy of `prefill`."""
+
+
+def addresses(text: str, places: Sequence[OnHosts]) -> dict[str, tuple[int, int]]:
+    """The copies of programs that a text names, each with its first host and its port.
+
+    >>> pool = OnHosts(Program("prefill", ("serve",), hosts=2, chips=8, copies=2), first=4)
+    >>> addresses("urls: [prefill-0:8001, prefill-1:8001]", [pool])
+    {'prefill-0:8001': (4, 8001), 'prefill-1:8001': (6, 8001)}
+    """
+    named = {one.program.name: one for one in places}
+    found = (match for match in ADDRESS.finditer(text) if match[1] in named)
+    return {match[0]: named[match[1]].place_of(int(match[2]), int(match[3])) for match in found}
 
 
 def started(

@@ -6,7 +6,7 @@ its own chips and its own port.
 """
 
 from dragonscale.exports.header import header
-from dragonscale.exports.launchers.parts import Placed, env_lines, host_lines, placed, visible_chips
+from dragonscale.exports.launchers.parts import OnHosts, env_lines, host_lines, placed, visible_chips
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import Written
@@ -28,10 +28,12 @@ def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
     return files
 
 
-def _body(one: Placed, chip: Chip) -> list[str]:
+def _body(one: OnHosts, chip: Chip) -> list[str]:
     program = one.program
     lines = env_lines(program.env)
-    if program.hosts > 1:
+    if program.per == "rank":
+        lines.append(f"# Start this on the first of {program.hosts} hosts; MPI has to know the others (--hostfile).")
+    elif program.hosts > 1:
         each = (
             f"each of {program.copies} times {program.hosts} hosts"
             if program.copies > 1
@@ -49,7 +51,7 @@ def _body(one: Placed, chip: Chip) -> list[str]:
     return [*lines, "", *host_lines(program, "$NODE_RANK", "$MASTER_ADDR")]
 
 
-def beside(one: Placed, chip: Chip) -> list[str]:
+def beside(one: OnHosts, chip: Chip) -> list[str]:
     """Lines that start copies beside each other on a host."""
     program, last = one.program, one.program.chips - 1
     lines = []

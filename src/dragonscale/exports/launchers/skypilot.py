@@ -7,10 +7,11 @@ node with several hosts, on each of which the commands run. The folder of the ta
 from typing import Any
 
 from dragonscale.errors import Infeasible
+from dragonscale.exports.flags import shell_lines
 from dragonscale.exports.header import comments, header
 from dragonscale.exports.launchers.chips import SKY
 from dragonscale.exports.launchers.kubernetes import reachable
-from dragonscale.exports.launchers.parts import host_lines, image_of, job_name, needs_image, run_of
+from dragonscale.exports.launchers.parts import host_lines, image_of, job_name, needs_image, run_of, started
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import Program, Written
@@ -57,6 +58,10 @@ def _task(run: Run, target: Target, program: Program) -> dict[str, Any]:
         probe = {"path": "/health", "initial_delay_seconds": 3600}  # weights load first
         task["service"] = {"readiness_probe": probe, "replicas": program.copies}
     lines = host_lines(program, "$SKYPILOT_NODE_RANK", "$MASTER_ADDR")
+    if program.per == "rank" and program.hosts > 1:
+        names = f'hosts=$(echo "$SKYPILOT_NODE_IPS" | sed "s/$/:{program.chips}/" | paste -sd,)'
+        start = shell_lines(["mpirun", "--host", "$hosts", *started(program, "", "")[1:]])
+        return {**task, "run": "\n".join([names, 'if [ "$SKYPILOT_NODE_RANK" = 0 ]; then', start, "fi"]) + "\n"}
     lead = ['MASTER_ADDR=$(echo "$SKYPILOT_NODE_IPS" | head -n1)'] if program.hosts > 1 else []
     return {**task, "run": "\n".join([*lead, *lines]) + "\n"}
 

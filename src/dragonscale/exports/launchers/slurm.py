@@ -9,12 +9,15 @@ The time is asked for where the steps of the run are known: the expected time an
 
 import math
 import shlex
+from collections.abc import Mapping
+from dataclasses import replace
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.header import header
 from dragonscale.exports.launchers.parts import (
     PORT,
-    Placed,
+    OnHosts,
+    addresses,
     env_lines,
     host_lines,
     job_name,
@@ -44,16 +47,42 @@ def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
     lines.append(header(run, f"{target.title} {target.version}", written.differences) + "set -euo pipefail")
     lines.append('hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))')
     alone = len(places) == 1 and places[0].program.copies == 1
+    filled, moved = _with_addresses(written.files, places)
+    lines += filled
     for one in places:
+        one = replace(one, program=_addressed(one.program, places, moved))
         lines += ["", *(_alone(one.program) if alone else _copies(one, chip))]
     return {f"{target.name}.sbatch": "\n".join([*lines, *([] if alone else ["", "wait"])]) + "\n"}
 
 
-def _asked(run: Run, target: Target, places: list[Placed]) -> list[str]:
+def _with_addresses(files: Mapping[str, str], places: list[OnHosts]) -> tuple[list[str], dict[str, str]]:
+    """Lines that write the hosts of this job into files that name programs, and what those files are then called."""
+    lines, moved = [], {}
+    for name, text in files.items():
+        found = addresses(text, places)
+        if found:
+            moved[name] = f"$SLURM_JOB_ID-{name}"
+            edits = " ".join(f'-e "s/{said}/${{hosts[{host}]}}:{port}/"' for said, (host, port) in found.items())
+            lines.append(f'sed {edits} {shlex.quote(name)} > "{moved[name]}"')
+    return lines, moved
+
+
+def _addressed(program: Program, places: list[OnHosts], moved: Mapping[str, str]) -> Program:
+    """A program whose words name hosts of the job."""
+    words = []
+    for word in program.words:
+        for said, (host, port) in addresses(word, places).items():
+            word = word.replace(said, f"${{hosts[{host}]}}:{port}")
+        words.append(moved.get(word, word))
+    return replace(program, words=tuple(words))
+
+
+def _asked(run: Run, target: Target, places: list[OnHosts]) -> list[str]:
     """What the job asks Slurm for."""
     chip, hosts = run.slice.chip, max(sum(one.hosts for one in places), 1)
     most = max(min(one.program.chips * one.sharing, chip.host_chips) for one in places)
-    asked = {"job-name": job_name(run, target), "nodes": hosts, "ntasks-per-node": 1}
+    tasks = max(_tasks(one.program) for one in places)
+    asked = {"job-name": job_name(run, target), "nodes": hosts, "ntasks-per-node": tasks}
     if chip.kind == "gpu":
         asked["gpus-per-node"] = most
     if trays := _together(run):
@@ -94,30 +123,40 @@ def _alone(program: Program) -> list[str]:
     return ["export MASTER_ADDR=${hosts[0]}", *env_lines(program.env), "", _step(program, ["--kill-on-bad-exit=1"])]
 
 
-def _copies(one: Placed, chip: Chip) -> list[str]:
+def _copies(one: OnHosts, chip: Chip) -> list[str]:
     """Steps of a program's copies in the background, each on its own hosts or on its own chips of one."""
     program = one.program
     at = f"{one.first} + copy * {program.hosts}" if one.sharing == 1 else f"{one.first} + copy / {one.sharing}"
     lines = [f"# {program.name}", f"for ((copy = 0; copy < {program.copies}; copy++)); do"]
     lines += [f"first=$(({at}))", "export MASTER_ADDR=${hosts[first]}", f'own="${{hosts[*]:first:{program.hosts}}}"']
     lines += env_lines(program.env)
-    port = ""
+    port, own = "", list(program.env)
     if one.sharing > 1:
         first = f"copy % {one.sharing} * {program.chips}"
         if variable := visible_chips(chip):
+            own.append(variable)
             lines.append(f"export {variable}=$(seq -s, $(({first})) $(({first} + {program.chips - 1})))")
         lines.append(f"export PORT=$(({program.port or SERVED} + copy % {one.sharing}))")
         port = "$PORT"
     place = ["--overlap", '--nodelist="${own// /,}"', f'--output="%x-%j-{program.name}-$copy.log"']
-    return [*lines, f"{_step(program, place, port)} &", "done"]
+    # The next program has none of these.
+    return [*lines, f"{_step(program, place, port)} &", "done", *([f"unset {' '.join(own)}"] if own else [])]
+
+
+def _tasks(program: Program) -> int:
+    """Tasks on a host: MPI has one for each chip."""
+    return program.chips if program.per == "rank" else 1
 
 
 def _step(program: Program, options: list[str], port: str = "") -> str:
     """The step: a task on each host. torchrun needs no number of the host, a program with its own ranks does, and only the
     task knows it: then a shell fills it in there."""
-    srun = ["srun", f"--nodes={program.hosts}", f"--ntasks={program.hosts}", "--ntasks-per-node=1", "--cpu-bind=none"]
-    lead = " ".join([*srun, *options])
+    each = _tasks(program)
+    srun = ["srun", f"--nodes={program.hosts}", f"--ntasks={program.hosts * each}", f"--ntasks-per-node={each}"]
+    lead = " ".join([*srun, "--cpu-bind=none", *(["--mpi=pmix"] if program.per == "rank" else []), *options])
     meet = ["--rdzv-id", "$SLURM_JOB_ID", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"$MASTER_ADDR:{PORT}"]
+    if program.per == "rank":
+        program = replace(program, per="host")  # Slurm itself starts the ranks
     text = "\n".join(host_lines(program, "$SLURM_PROCID", "$MASTER_ADDR", port, meet))
     inside = program.hosts > 1 and (uses_words(program, RANK) or program.others)
     return f"{lead} bash -c {shlex.quote(text)}" if inside else f"{lead} \\\n    {text}"

@@ -20,7 +20,7 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.exports.header import read_kept
 from dragonscale.exports.launchers.chips import chip_called
-from dragonscale.exports.launchers.containers import Found, containers, files_of, is_own, pods_of
+from dragonscale.exports.launchers.containers import Contained, containers, files_of, is_own, pods_of
 from dragonscale.exports.shell import batch_flags
 from dragonscale.exports.source import Source
 from dragonscale.hardware import parse_slice
@@ -107,7 +107,7 @@ def _manifests(source: Source) -> Source:
     return replace(source, text=script, files=files_of(source.tables), launch=_pods(source, first))
 
 
-def _pods(source: Source, one: Found) -> dict[str, Any]:
+def _pods(source: Source, one: Contained) -> dict[str, Any]:
     """What manifests say of a program's chips and replicas."""
     labels, launch = one.labels, {}
     pods, jobs = pods_of(one)
