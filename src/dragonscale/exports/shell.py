@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 _ASSIGN = re.compile(r"(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?:(:?-|:?=)([^}]*))?\}|\$([A-Za-z_]\w*)")
+_REQUIRED = re.compile(r"\"?\$\{[A-Za-z_]\w*:?\?[^}]*\}\"?")
 _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _HERE = re.compile(r"<<-?[ \t]*['\"]?(\w+)['\"]?")
 _REDIRECT = re.compile(r"(?:\d|&)?>{1,2}(?:&\d)?|<")
@@ -95,6 +96,8 @@ def read_commands(text: str) -> list[ShellCommand]:
     for line in _lines(text):
         line = _without_control(line.strip(), names)
         assigned = _ASSIGN.fullmatch(line)
+        if assigned and _REQUIRED.fullmatch(assigned[3].strip()):
+            continue  # `RANK=${RANK:?its number}`: set by whoever starts the script
         if assigned and _is_assignment(assigned[3]):
             if re.match(r"\"?(\$\((?!\()|`)", assigned[3].strip()):  # what a command prints is not known here
                 names.pop(assigned[1], None)

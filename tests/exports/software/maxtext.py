@@ -13,13 +13,26 @@ import re
 import sys
 import tempfile
 import types as modules
+import warnings
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 from unittest.mock import MagicMock
 
 sys.path.pop(0)  # this file has the name of what it imports
-STOOD_IN_FOR = ("jax", "flax", "orbax", "etils", "pathwaysutils", "tensorboardX", "absl", "psutil", "numpy", "google", "transformers")
+STOOD_IN_FOR = (
+    "jax",
+    "flax",
+    "orbax",
+    "etils",
+    "pathwaysutils",
+    "tensorboardX",
+    "absl",
+    "psutil",
+    "numpy",
+    "google",
+    "transformers",
+)
 
 
 class Anything(modules.ModuleType):
@@ -34,7 +47,7 @@ class Anything(modules.ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, *_: Any) -> Any:
         return importlib.machinery.ModuleSpec(name, self) if name.split(".")[0] in STOOD_IN_FOR else None
 
     def create_module(self, spec: Any) -> modules.ModuleType:
@@ -46,7 +59,11 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def of_type(annotation: Any) -> tuple[str, list[Any]]:
     """What kind of value a field takes, and which ones."""
-    kinds = [one for one in (get_args(annotation) if get_origin(annotation) is not Literal else [annotation]) if one is not type(None)]
+    kinds = [
+        one
+        for one in (get_args(annotation) if get_origin(annotation) is not Literal else [annotation])
+        if one is not type(None)
+    ]
     if get_origin(annotation) in (list, tuple, dict):
         return "list" if get_origin(annotation) is not dict else "json", []
     one = kinds[0] if kinds else annotation
@@ -77,7 +94,12 @@ def keys(config: Any, version: str) -> dict[str, Any]:
 
     found["compile_topology"]["choices"] = list(topologies)
     found["model_name"] = {"type": "str", "choices": list(get_args(ModelName))}
-    return {"software": "MaxText", "version": version, "source": f"maxtext {version}, maxtext/configs/types.py", "keys": found}
+    return {
+        "software": "MaxText",
+        "version": version,
+        "source": f"maxtext {version}, maxtext/configs/types.py",
+        "keys": found,
+    }
 
 
 def devices_of(text: str, table: dict[str, Any]) -> tuple[int, int]:
@@ -87,7 +109,7 @@ def devices_of(text: str, table: dict[str, Any]) -> tuple[int, int]:
     named = re.search(r"compile_topology=(\S+) compile_topology_num_slices=(\d+)", text)
     if named:
         return accelerator_to_spec_map.get_system_characteristics(named[1]).devices_per_slice, int(named[2])
-    sizes = {way: 1 for way in ("ici", "dcn")}
+    sizes = dict.fromkeys(("ici", "dcn"), 1)
     for name, value in table.items():
         if name[:4] in ("ici_", "dcn_"):
             sizes[name[:3]] *= value
@@ -108,7 +130,10 @@ def check(case: dict[str, Any], pyconfig: Any) -> str | None:
         each, slices = devices_of(text, table)
         try:
             made = pyconfig._initialize_pydantic(
-                ["train", str(Path(place, words[at])), *words[at + 1 :]], internal_compile=True, internal_compile_num_devices=each * slices, num_slices=slices
+                ["train", str(Path(place, words[at])), *words[at + 1 :]],
+                internal_compile=True,
+                internal_compile_num_devices=each * slices,
+                num_slices=slices,
             )
         except Exception as error:
             return f"{type(error).__name__}: {error}"[:600]
@@ -125,12 +150,15 @@ def check(case: dict[str, Any], pyconfig: Any) -> str | None:
                 return f"{name} is {own} and not {value}"  # a model's config wins over the file
         said = re.search(r"Global batch: (\d+) sequences", text)
         if said is None or int(said[1]) != made.global_batch_size_to_train_on:
-            return f"MaxText would train on {made.global_batch_size_to_train_on} sequences a step, not {said and said[1]}"
+            return (
+                f"MaxText would train on {made.global_batch_size_to_train_on} sequences a step, not {said and said[1]}"
+            )
     return None
 
 
 def main() -> None:
     sys.meta_path.insert(0, Finder())
+    warnings.simplefilter("ignore")
     from importlib.metadata import version
 
     from maxtext.configs import pyconfig, types

@@ -146,10 +146,14 @@ def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
     """What MaxText's own check of a config refuses, beyond what its stack's rules say."""
     plan, name = run.plan, run.model.name
     heads = int(run.fields.get("num_key_value_heads") or run.fields.get("num_attention_heads") or 1)
-    if plan.optimizer == "muon" and not (str(own["model_name"]).startswith(MUON) or own.get("decoder_block") in MUON_DECODERS):
+    if plan.optimizer == "muon" and not (
+        str(own["model_name"]).startswith(MUON) or own.get("decoder_block") in MUON_DECODERS
+    ):
         raise Infeasible(f"MaxText's Muon has no layout for the weights of {name}; take optimizer=adam.")
     if plan.pipe > 1 and not pipelines(own):
-        raise Infeasible(f"MaxText scans blocks of several unlike layers of {name} and does not deal them to stages; take pipe=1.")
+        raise Infeasible(
+            f"MaxText scans blocks of several unlike layers of {name} and does not deal them to stages; take pipe=1."
+        )
     latent, cyclic = bool(run.fields.get("kv_lora_rank")), not pipelines(own)
     if plan.context > 1 and plan.context_by == "ulysses" and (latent or heads % (plan.context * plan.tensor)):
         why = "latent attention" if latent else f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"  # fmt: skip
@@ -158,7 +162,9 @@ def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
     if plan.context > 1 and plan.context_by != "gather" and tpu and cyclic:
         raise Infeasible(f"On TPUs MaxText's {plan.context_by} attention is for layers that all see the whole sequence, and {name} has others; take context_by=gather.")  # fmt: skip
     if plan.context > 1 and str(own["model_name"]).startswith("deepseek4"):
-        raise Infeasible(f"MaxText does not split the sequence of compressed attention, which {name} has; take context=1.")
+        raise Infeasible(
+            f"MaxText does not split the sequence of compressed attention, which {name} has; take context=1."
+        )
     if not tpu and str(own["model_name"]).startswith(("deepseek3.2", "deepseek4")):
         raise Infeasible(f"MaxText runs the sparse attention of {name} by a TPU kernel; take a TPU slice.")
 
@@ -268,7 +274,9 @@ def _text(run: TrainingRun, sections: Mapping[str, Mapping[str, Any]], differenc
 
 
 def _notes(run: TrainingRun) -> tuple[str, ...]:
-    found = ["dataset_type is synthetic: name your data (grain, hf) and base_output_directory, a folder that all hosts see."]
+    found = [
+        "dataset_type is synthetic: name your data (grain, hf) and base_output_directory, a folder that all hosts see."
+    ]
     if not run.steps and not run.file.run.get("steps"):
         found.append("The plan does not say how long the run is (--tokens); MaxText's own 150001 steps stay.")
     return tuple(found)

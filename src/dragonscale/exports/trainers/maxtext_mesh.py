@@ -55,7 +55,7 @@ def tensor_axis(chip: Chip) -> str:
 
 def mesh_keys(plan: Plan, piece: Slice) -> dict[str, int]:
     """The mesh of a plan. All axes are said, so that none is filled in."""
-    slices, over = slices_of(piece), {axis: 1 for axis in AXES}
+    slices, over = slices_of(piece), dict.fromkeys(AXES, 1)
     left = slices
     for axis in AXES:  # slowest first
         over[axis] = math.gcd(getattr(plan, axis), left)
@@ -121,7 +121,9 @@ def _fill(sizes: dict[tuple[str, str], int], way: str, devices: int, shown: str)
     if not open_axes:
         return
     if not devices and way == "ici":
-        raise InputError(f"{shown} leaves {way}_{open_axes[0][1]}_parallelism open (-1); give the slice by --on v5p:4x4x4.")
+        raise InputError(
+            f"{shown} leaves {way}_{open_axes[0][1]}_parallelism open (-1); give the slice by --on v5p:4x4x4."
+        )
     if devices and devices % rest:
         what = "slices" if way == "dcn" else "devices of a slice"
         raise InputError(f"In {shown} the {way}_ axes come to {rest}, which does not divide the {devices} {what}.")

@@ -65,7 +65,7 @@ def recognises(source: Source) -> bool:
         return _command(source) is not None
     mesh = any(name.startswith(("ici_", "dcn_")) and name.endswith("_parallelism") for name in table)
     own = {"per_device_batch_size", "max_target_length", "remat_policy", "base_config", "model_name", "base_emb_dim"}
-    return mesh or ("per_device_batch_size" in table or "max_target_length" in table) and len(own & set(table)) >= 2
+    return mesh or (("per_device_batch_size" in table or "max_target_length" in table) and len(own & set(table)) >= 2)
 
 
 def _config(source: Source) -> MaxTextConfig:
@@ -122,11 +122,15 @@ def read(source: Source, given: Given) -> Imported:
     seq = _count(every, "max_target_length", 2048)
     plan, batch, notes = _plan(every, axes, piece, remat)
     plan = replace(plan, etp=plan.tensor > 1 and experts_of(model_fields(model)) > 0)
-    file = training_file(source, given, plan, batch, seq, model, "maxtext" if every.get("hardware", "tpu") == "tpu" else "xla-gpu")
+    file = training_file(
+        source, given, plan, batch, seq, model, "maxtext" if every.get("hardware", "tpu") == "tpu" else "xla-gpu"
+    )
     file = replace(file, capacity=_capacity(every, file.capacity), tokens=_tokens(every, batch * seq, file.tokens))
     left = [name for name in every if name not in _READ and not name.endswith("_parallelism")]
     unknown = [name for name in every if table.known(name) is None and not name.endswith("_parallelism")]
-    changes = [name for name in _CHANGES if name in every and every[name] != (table.known(name) or table.keys["dtype"]).default]
+    changes = [
+        name for name in _CHANGES if name in every and every[name] != (table.known(name) or table.keys["dtype"]).default
+    ]
     changes += ["weight_dtype"] if str(every.get("weight_dtype", "float32")) != "float32" else []
     ignored = [name for name in left if name not in unknown and name not in changes]
     return Imported(
@@ -153,12 +157,20 @@ def _plan(
     each = _number(every, "per_device_batch_size", 12.0)
     one = round(each * devices)  # sequences of a forward pass
     if one < 1 or abs(one - each * devices) > 1e-6 * one:
-        raise InputError(f"per_device_batch_size {each:g} on {devices} devices is {each * devices:g} sequences; take a whole number.")
+        raise InputError(
+            f"per_device_batch_size {each:g} on {devices} devices is {each * devices:g} sequences; take a whole number."
+        )
     pieces = 1
     if axes["pipe"] > 1:
         pieces = _count(every, "num_pipeline_microbatches", -1)
         pieces = axes["pipe"] if pieces == -1 else pieces
-        notes += [f"{passes} passes through the pipeline of {pieces} microbatches each are read as one of {passes * pieces}."] if passes > 1 else []
+        notes += (
+            [
+                f"{passes} passes through the pipeline of {pieces} microbatches each are read as one of {passes * pieces}."
+            ]
+            if passes > 1
+            else []
+        )
     ranks = axes["data"] * axes["fsdp"] * axes["expert"]
     if one % (ranks * pieces):
         raise InputError(
@@ -171,9 +183,13 @@ def _plan(
     repeats = _repeats(every, axes["pipe"]) if axes["pipe"] > 1 else 1
     by = {"all_gather": "gather", "ring": "ring", "ulysses": "ulysses", "usp": "ulysses"}
     strategy = str(every.get("context_parallel_strategy", "all_gather")).lower()
-    notes += ["context_parallel_strategy=usp, a ring of Ulysses groups, is read as Ulysses alone."] if strategy == "usp" else []
+    notes += (
+        ["context_parallel_strategy=usp, a ring of Ulysses groups, is read as Ulysses alone."]
+        if strategy == "usp"
+        else []
+    )
     plan = Plan(
-        **axes, microbatch=one // (ranks * pieces), virtual=repeats, remat=remat, zero=zero, dtype=dtype_of(every),
+        axes["data"], axes["fsdp"], axes["tensor"], axes["context"], axes["expert"], axes["pipe"], microbatch=one // (ranks * pieces), virtual=repeats, remat=remat, zero=zero, dtype=dtype_of(every),
         schedule="1f1b" if axes["pipe"] == 1 else "interleaved" if repeats > 1 else "gpipe",
         context_by=by.get(strategy, "gather") if axes["context"] > 1 else "gather", optimizer=_optimizer(every, notes),
         offload="optimizer" if _truth(every.get("optimizer_memory_host_offload")) else "none",
@@ -203,7 +219,9 @@ def _optimizer(every: Mapping[str, Any], notes: list[str]) -> str:
     if kind not in known:
         raise InputError(f"opt_type is {kind}; MaxText has {', '.join(known)}.")
     if known[kind] == "adam" and str(every.get("mu_dtype") or "") == "bfloat16":
-        notes.append("mu_dtype=bfloat16 is read as adam-bf16, which has both moments in bf16; MaxText keeps the second in fp32.")
+        notes.append(
+            "mu_dtype=bfloat16 is read as adam-bf16, which has both moments in bf16; MaxText keeps the second in fp32."
+        )
         return "adam-bf16"
     return known[kind]
 

@@ -128,7 +128,10 @@ _FUSION = (
     "--xla_tpu_enable_async_collective_fusion_multiple_steps=true", "--xla_tpu_overlap_compute_collective_tc=true",
     "--xla_enable_async_all_gather=true",
 )  # fmt: skip
-_BETWEEN = ("--xla_tpu_enable_data_parallel_all_reduce_opt=true", "--xla_tpu_data_parallel_opt_different_sized_ops=true")
+_BETWEEN = (
+    "--xla_tpu_enable_data_parallel_all_reduce_opt=true",
+    "--xla_tpu_data_parallel_opt_different_sized_ops=true",
+)
 _HOST = (
     "--xla_tpu_enable_all_experimental_scheduler_features=true", "--xla_tpu_enable_scheduler_memory_pressure_tracking=true",
     "--xla_tpu_host_transfer_overlap_limit=24", "--xla_tpu_aggressive_opt_barrier_removal=ENABLED",
