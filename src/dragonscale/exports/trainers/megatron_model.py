@@ -1,0 +1,283 @@
+"""A model in the arguments of Megatron-LM, and back: its `pretrain_gpt.py` is told every size by a flag of its own.
+
+Only what those flags can say is written. A model whose blocks differ from them (scores that are capped, norms after a
+block, attention beside the feed-forward half, states that are scanned) is refused: trained by Megatron-LM it would be another.
+
+>>> model_flags({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+...     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}, "llama3-8b", 8192)["--num-query-groups"]
+8
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.flags import ReadFlags
+from dragonscale.exports.model_names import model_of_sizes
+from dragonscale.models.catalogue import model_names, preset
+from dragonscale.models.load import model_fields
+
+_LLAMA = ("llama", "mistral", "phi3", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek", "glm4_moe")
+_LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
+TYPES = (*_LLAMA, *_LATENT, "gpt2", "nemotron")
+"""The types of model that `pretrain_gpt.py` can be told, as `config.json` names them."""
+_WHY = {
+    "gemma2": "scores and logits that are capped, norms after each half of a block", "gemma3_text": "norms after each half of a block",
+    "gemma3": "norms after each half of a block", "gemma": "scaled embeddings and GeGLU", "olmo2": "norms after each half of a block",
+    "falcon": "attention beside the feed-forward half", "gpt_neox": "attention beside the feed-forward half",
+    "gptj": "attention beside the feed-forward half", "cohere": "attention beside the feed-forward half", "bloom": "ALiBi",
+    "opt": "ReLU", "llama4": "attention in chunks", "deepseek_v32": "sparse attention by an indexer", "gpt_oss": "attention sinks",
+}  # fmt: skip
+_ROTARY = {"llama3": 500_000, "qwen2": 1_000_000, "qwen3": 1_000_000, "mixtral": 1_000_000, "glm": 1_000_000, "kimi": 50_000, "phi-4": 250_000}
+"""Bases of rotary embeddings, by the beginning of a model's name, where its fields do not say (their own `config.json`)."""
+_EPSILON = {"qwen2": 1e-6, "qwen3": 1e-6, "qwen3_moe": 1e-6, "deepseek_v2": 1e-6, "deepseek_v3": 1e-6, "kimi_k2": 1e-6, "deepseek": 1e-6}
+_GROUPS = {"deepseek_v3": (8, 4, 2.5), "kimi_k2": (0, 0, 2.827), "deepseek_v2": (0, 0, 0), "glm4_moe": (0, 0, 1.0)}
+"""Groups of experts, groups that a token may use, and the scale of its weights, where fields do not say."""
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+
+
+def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields by one set of names: GPT-2's own are those of the others."""
+    flat = dict(fields)
+    if flat.get("model_type") == "gpt2":
+        size = flat.get("n_embd", 768)
+        flat |= {
+            "hidden_size": size, "num_hidden_layers": flat.get("n_layer", 12), "num_attention_heads": flat.get("n_head", 12),
+            "intermediate_size": flat.get("n_inner") or 4 * size, "max_position_embeddings": flat.get("n_positions", 1024),
+        }  # fmt: skip
+    flat["experts"] = next((flat[name] for name in _EXPERTS if flat.get(name)), 0)
+    return flat
+
+
+def check_type(fields: Mapping[str, Any]) -> str:
+    """The type of a model that the flags can say; any other is refused."""
+    kind = str(fields.get("model_type", ""))
+    if kind not in TYPES:
+        has = f": it has no flag for {_WHY[kind]}" if kind in _WHY else ""
+        raise Infeasible(f"Megatron-LM's pretrain_gpt.py does not build models of type {kind}{has}; --to megatron-bridge takes more.")
+    return kind
+
+
+def model_flags(fields: Mapping[str, Any], name: str, seq: int) -> dict[str, Any]:
+    """The flags that say a model."""
+    kind, own = check_type(fields), plain_fields(fields)
+    heads, kv = own["num_attention_heads"], own.get("num_key_value_heads") or own["num_attention_heads"]
+    width = own.get("head_dim") or own["hidden_size"] // heads
+    ffn = own.get("intermediate_size") or own.get("moe_intermediate_size")
+    flags: dict[str, Any] = {
+        "--num-layers": own["num_hidden_layers"], "--hidden-size": own["hidden_size"], "--ffn-hidden-size": ffn,
+        "--num-attention-heads": heads,
+    }  # fmt: skip
+    if kind in _LATENT:
+        flags |= _latent(own)
+    else:
+        flags |= {"--group-query-attention": True, "--num-query-groups": kv} if kv != heads else {}
+        flags |= {"--kv-channels": width}
+    flags |= {"--max-position-embeddings": max(int(own.get("max_position_embeddings") or seq), seq)}
+    flags |= _blocks(kind, own) | _positions(kind, own, name)
+    if own["experts"]:
+        flags |= _experts(kind, own)
+    if own.get("num_nextn_predict_layers"):
+        flags |= {"--mtp-num-layers": own["num_nextn_predict_layers"], "--mtp-loss-scaling-factor": 0.1}
+    tied = own.get("tie_word_embeddings", kind == "gpt2")
+    return flags | {"--untie-embeddings-and-output-weights": not tied, "--vocab-size": own["vocab_size"]}
+
+
+def _latent(own: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "--multi-latent-attention": True, "--q-lora-rank": own.get("q_lora_rank") or None, "--kv-lora-rank": own["kv_lora_rank"],
+        "--qk-head-dim": own["qk_nope_head_dim"], "--qk-pos-emb-head-dim": own["qk_rope_head_dim"],
+        "--v-head-dim": own["v_head_dim"], "--kv-channels": own["v_head_dim"], "--qk-layernorm": True,
+    }  # fmt: skip
+
+
+def _blocks(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    flags: dict[str, Any] = {"--attention-dropout": 0.0, "--hidden-dropout": 0.0}
+    if kind == "gpt2":
+        return flags | {"--normalization": "LayerNorm"}
+    flags["--disable-bias-linear"] = True
+    if kind == "nemotron":
+        return flags | {"--normalization": "LayerNorm", "--apply-layernorm-1p": True, "--squared-relu": True}
+    flags |= {"--normalization": "RMSNorm", "--norm-epsilon": own.get("rms_norm_eps") or _EPSILON.get(kind, 1e-5), "--swiglu": True}
+    if kind == "qwen2" or own.get("attention_bias"):
+        flags["--add-qkv-bias"] = True
+    if kind in ("qwen3", "qwen3_moe") or own.get("use_qk_norm"):
+        flags["--qk-layernorm"] = True
+    if own.get("sliding_window") and kind in ("mistral", "phi3", "mixtral"):
+        flags["--window-size"] = f"{own['sliding_window']},0"
+    return flags
+
+
+def _positions(kind: str, own: Mapping[str, Any], name: str) -> dict[str, Any]:
+    if kind == "gpt2":
+        return {"--position-embedding-type": "learned_absolute"}
+    short = name.rsplit("/", 1)[-1].lower()
+    base = own.get("rope_theta") or next((value for start, value in _ROTARY.items() if short.startswith(start)), 10_000)
+    flags: dict[str, Any] = {"--position-embedding-type": "rope", "--rotary-base": int(base)}
+    if kind in ("nemotron", "glm4_moe"):
+        flags["--rotary-percent"] = 0.5
+    scaling = own.get("rope_scaling")
+    stretched = isinstance(scaling, Mapping) and scaling.get("rope_type") == "llama3"
+    if stretched or short.startswith(("llama3.1", "llama3.2", "llama3.3")):
+        factor = scaling.get("factor", 8.0) if isinstance(scaling, Mapping) else 32.0 if short.startswith("llama3.2") else 8.0
+        flags |= {"--use-rope-scaling": True, "--rope-scaling-factor": float(factor)}
+    return flags
+
+
+def _experts(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    size = own.get("moe_intermediate_size") or own["intermediate_size"]
+    flags: dict[str, Any] = {
+        "--num-experts": own["experts"], "--moe-router-topk": own.get("num_experts_per_tok") or 2, "--moe-ffn-hidden-size": size,
+    }  # fmt: skip
+    if dense := own.get("first_k_dense_replace"):
+        flags["--moe-layer-freq"] = f"([0]*{dense}+[1]*{own['num_hidden_layers'] - dense})"
+    if shared := own.get("n_shared_experts"):
+        flags["--moe-shared-expert-intermediate-size"] = shared * size
+    groups, chosen, scale = _GROUPS.get(kind, (0, 0, 0))
+    groups, chosen = own.get("n_group") or groups, own.get("topk_group") or chosen
+    if groups > 1:
+        flags |= {"--moe-router-num-groups": groups, "--moe-router-group-topk": chosen}
+    scale = own.get("routed_scaling_factor") or scale
+    if kind in ("deepseek_v3", "kimi_k2", "glm4_moe"):
+        flags |= {"--moe-router-score-function": "sigmoid", "--moe-router-enable-expert-bias": True, "--moe-router-pre-softmax": True}
+        flags |= {"--moe-router-load-balancing-type": "seq_aux_loss", "--moe-aux-loss-coeff": 1e-4}
+    else:
+        flags |= {"--moe-router-load-balancing-type": "aux_loss", "--moe-aux-loss-coeff": 1e-2 if kind == "mixtral" else 1e-3}
+        flags |= {"--moe-router-pre-softmax": True} if kind in ("deepseek", "deepseek_v2") else {}
+    return flags | ({"--moe-router-topk-scaling-factor": scale} if scale and scale != 1 else {})
+
+
+_SIZES = {
+    "--num-layers": "num_hidden_layers", "--hidden-size": "hidden_size", "--ffn-hidden-size": "intermediate_size",
+    "--num-attention-heads": "num_attention_heads", "--num-query-groups": "num_key_value_heads", "--kv-channels": "head_dim",
+    "--num-experts": "num_experts", "--moe-router-topk": "num_experts_per_tok", "--moe-ffn-hidden-size": "moe_intermediate_size",
+    "--q-lora-rank": "q_lora_rank", "--kv-lora-rank": "kv_lora_rank", "--vocab-size": "vocab_size",
+}  # fmt: skip
+_SAID = (
+    "--multi-latent-attention", "--group-query-attention", "--swiglu", "--squared-relu", "--normalization", "--qk-layernorm",
+    "--add-qkv-bias", "--window-size", "--mtp-num-layers", "--moe-layer-freq", "--moe-shared-expert-intermediate-size",
+    "--moe-router-score-function", "--position-embedding-type", "--padded-vocab-size", "--untie-embeddings-and-output-weights",
+    "--qk-head-dim", "--qk-pos-emb-head-dim", "--v-head-dim", "--disable-bias-linear", "--rotary-base", "--rotary-percent",
+    "--max-position-embeddings", "--norm-epsilon", "--apply-layernorm-1p", "--use-rope-scaling", "--rope-scaling-factor",
+    "--use-rotary-position-embeddings", "--no-position-embedding", "--moe-router-num-groups", "--moe-router-group-topk",
+    "--moe-router-enable-expert-bias", "--moe-router-topk-scaling-factor", "--moe-router-pre-softmax", "--mtp-loss-scaling-factor",
+    "--moe-router-load-balancing-type", "--moe-aux-loss-coeff", "--attention-dropout", "--hidden-dropout", "--rope-type",
+    "--rotary-scaling-factor", "--mscale", "--mscale-all-dim", "--make-vocab-size-divisible-by",
+)  # fmt: skip
+
+
+def model_read(read: ReadFlags, kept: str) -> str:
+    """The model that flags say: that of an export's header where they agree with it, or the preset of those sizes.
+    The flags are taken from the list; empty where they say no sizes."""
+    said = {name: read.take(name) for name in (*_SIZES, *_SAID) if name in read.values}
+    if "--num-layers" not in said or "--hidden-size" not in said:
+        return ""
+    if kept and _agrees(kept, said):
+        return kept
+    return _preset_of(said) or _nearest(said)
+
+
+def _preset_of(said: Mapping[str, Any]) -> str:
+    """The preset whose flags these are; where several have the same sizes, the one that agrees in the most of the others."""
+    ranked: list[tuple[int, bool, int, str]] = []
+    for name in model_names():
+        own = _preset_flags(name)
+        if own and all(str(own.get(flag)) == str(said[flag]) for flag in _SIZES if flag in said and _counts(flag, said)):
+            others = sum(str(own.get(flag)) != str(said[flag]) for flag in _SAID if flag in said)
+            ranked.append((others, "base" in preset(name), len(name), name))
+    return min(ranked)[-1] if ranked else ""
+
+
+def _counts(flag: str, said: Mapping[str, Any]) -> bool:
+    """Whether a flag says a size: without grouped queries their number is nothing, latent attention has its own widths, and layers that
+    are all of experts have no dense feed-forward half."""
+    if flag == "--num-query-groups":
+        return bool(said.get("--group-query-attention"))
+    if flag == "--kv-channels":
+        return not said.get("--multi-latent-attention")
+    if flag == "--ffn-hidden-size":
+        return "--moe-ffn-hidden-size" not in said or "--moe-layer-freq" in said
+    return flag != "--moe-router-topk" or "--num-experts" in said
+
+
+@cache
+def _preset_flags(name: str) -> dict[str, Any]:
+    try:
+        return model_flags(preset(name), name, 1)
+    except Infeasible:
+        return {}
+
+
+def _nearest(said: Mapping[str, Any]) -> str:
+    """The nearest preset of such blocks, with what differs."""
+    kinds, found = _kinds(said), []
+    for kind in kinds:
+        sizes = _fields(said)
+        if kind == "gpt2":
+            return _gpt(sizes)
+        if kind == "mixtral":
+            sizes["intermediate_size"] = sizes.pop("moe_intermediate_size", sizes["intermediate_size"])
+        elif kind == "qwen3_moe":
+            sizes["moe_intermediate_size"] = sizes.get("moe_intermediate_size", sizes.pop("intermediate_size"))
+            sizes.pop("intermediate_size", None)
+        found.append(model_of_sizes({**sizes, "model_type": kind}))
+    return min(found, key=lambda name: name.count("="))
+
+
+def _gpt(sizes: Mapping[str, Any]) -> str:
+    """A GPT of these sizes, as GPT-2's config names them."""
+    own = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "vocab_size": "vocab_size"}
+    said = [f"{name}={sizes[field]}" for name, field in own.items() if field in sizes]
+    if sizes["intermediate_size"] != 4 * sizes["hidden_size"]:
+        said.append(f"n_inner={sizes['intermediate_size']}")
+    return f"gpt3-175b?{'&'.join(said)}"
+
+
+def _agrees(kept: str, said: Mapping[str, Any]) -> bool:
+    try:
+        own = model_flags(model_fields(kept), kept, 1)
+    except InputError:
+        return False
+    return all(str(own.get(name)) == str(value) for name, value in said.items() if name in _SIZES)
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; Megatron-LM takes a whole number.") from None
+
+
+def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a `config.json` that flags say. What Megatron-LM takes without a word is filled in."""
+    own: dict[str, Any] = {field: _whole(name, said[name]) for name, field in _SIZES.items() if said.get(name) is not None}
+    hidden = own["hidden_size"]
+    if "--ffn-hidden-size" not in said:
+        own["intermediate_size"] = int(4 * hidden * 2 / 3 / 64) * 64 if said.get("--swiglu") else 4 * hidden
+    if said.get("--multi-latent-attention"):
+        own = {name: value for name, value in own.items() if name not in ("head_dim", "num_key_value_heads")}
+    elif not said.get("--group-query-attention"):
+        own["num_key_value_heads"] = own.get("num_attention_heads")
+    if own.get("num_experts"):
+        own.setdefault("num_experts_per_tok", 2)
+    if said.get("--window-size"):
+        own["sliding_window"] = _whole("--window-size", str(said["--window-size"]).strip("()").split(",")[0])
+    return own
+
+
+def _kinds(said: Mapping[str, Any]) -> tuple[str, ...]:
+    """The types of model that have such blocks."""
+    if said.get("--multi-latent-attention"):
+        return ("deepseek_v2",) if said.get("--moe-router-score-function", "softmax") == "softmax" else ("deepseek_v3", "kimi_k2")
+    if said.get("--squared-relu"):
+        return ("nemotron",)
+    if not said.get("--swiglu"):
+        return ("gpt2",)
+    if said.get("--num-experts"):
+        if said.get("--moe-shared-expert-intermediate-size"):
+            return ("glm4_moe",) if said.get("--moe-router-score-function") == "sigmoid" else ("deepseek",)
+        return ("qwen3_moe",) if said.get("--qk-layernorm") else ("mixtral",)
+    if said.get("--qk-layernorm"):
+        return ("qwen3",)
+    return ("qwen2",) if said.get("--add-qkv-bias") else ("mistral",) if said.get("--window-size") else ("llama", "mistral", "phi3")
