@@ -22,7 +22,7 @@ from dragonscale.exports.trainers.megatron_flags import (
     recompute_flags,
     settle,
 )
-from dragonscale.exports.trainers.megatron_model import model_flags, model_read
+from dragonscale.exports.trainers.megatron_model import check_type, model_flags, model_read
 from dragonscale.exports.trainers.megatron_read import HARMLESS, plan_read, said_tokens, stack_read, whole
 from dragonscale.exports.written import Program, Written
 
@@ -33,6 +33,7 @@ STEPS = 100
 
 def write(run: TrainingRun) -> Written:
     """The command of one process."""
+    check_type(run.fields)
     settled = settle(run)
     words = flag_words(load_keys("megatron"), all_flags(settled))
     hosts, chips = hosts_of(run.slice)

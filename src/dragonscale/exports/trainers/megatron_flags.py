@@ -123,6 +123,10 @@ def _refuse(settled: MegatronRun) -> None:
         _no(plan, "its layers of experts ask for sequence parallelism with tensor", "sequence=true")
     if settled.fsdp and plan.pipe > 1:
         _no(plan, "Megatron-FSDP (zero=2 and 3) does not go with a pipeline", "zero=1")
+    if plan.pipe > 1:
+        stages = chunk_sizes(int(own["num_hidden_layers"]), plan.pipe * plan.virtual, plan.layout)
+        if min(stages) < 0 or 0 in stages[1:-1]:
+            _no(plan, f"{len(stages)} chunks are more than its layers", f"virtual={max(plan.virtual // 2, 1)}")
     if plan.context > 1 and settled.run.file.seq % (2 * plan.context):
         _no(plan, f"--seq-length {settled.run.file.seq} is no multiple of 2 x context", f"context={plan.context // 2}")
     if plan.context > 1 and plan.context_by == "ring" and own.get("sliding_window") and own.get("model_type") in ("mistral", "phi3"):
