@@ -201,7 +201,9 @@ def _is_assignment(value: str) -> bool:
     if text.startswith(("(", "$(", "`")):
         return True
     try:
-        return len(shlex.split(re.sub(r"\$\{[^{}]*\}", "x", text))) <= 1  # `${RANK:?the number of this host}` is one word
+        return (
+            len(shlex.split(re.sub(r"\$\{[^{}]*\}", "x", text))) <= 1
+        )  # `${RANK:?the number of this host}` is one word
     except ValueError:
         return True
 

@@ -99,8 +99,12 @@ def notes(settled: MegatronRun) -> tuple[str, ...]:
     """What to change before a real run."""
     found = ["Tokens are random (--mock-data): give --data-path and a tokenizer, and a learning rate of your own."]
     if settled.stack.overlap.expert and settled.ep > 1 and not hides_exchanges(settled):
-        why = "a block that is recomputed whole" if settled.plan.remat == "block" else "a pipeline with one chunk a rank"
-        found.append(f"Exchanges between experts are not hidden here, as stack {settled.stack.name} has them: Megatron-LM refuses that with {why}.")
+        why = (
+            "a block that is recomputed whole" if settled.plan.remat == "block" else "a pipeline with one chunk a rank"
+        )
+        found.append(
+            f"Exchanges between experts are not hidden here, as stack {settled.stack.name} has them: Megatron-LM refuses that with {why}."
+        )
     if not settled.run.steps and not settled.run.file.run.get("steps"):
         found.append(f"The plan does not say its tokens: --train-iters is {STEPS}.")
     return tuple(found)
@@ -115,7 +119,9 @@ def read(source: Source, given: Given) -> Imported:
     command, table = source.command(SCRIPT), load_keys("megatron")
     assert command is not None
     at = next(place for place, word in enumerate(command.words) if word.rsplit("/", 1)[-1] == SCRIPT)
-    read = read_flags(table, command.words[at + 1 :])
+    # scripts keep a flag and its value in one word of an array, which an unquoted `${ARGS[@]}` takes apart
+    words = [piece for word in command.words[at + 1 :] for piece in (word.split() if word.startswith("--") else [word])]
+    read = read_flags(table, words)
     return read_run(source, given, read, command.processes, "megatron", table.version)
 
 
@@ -125,7 +131,9 @@ def read_run(source: Source, given: Given, read: ReadFlags, processes: int, targ
     if piece is None:
         how = f"--on CHIP (its {processes} processes are counted)" if processes else "--on SLICE"
         raise needs("its chips", how, source)
-    told = [f"It starts {processes} processes; it is read for {piece}."] if processes and processes != piece.chips else []
+    told = (
+        [f"It starts {processes} processes; it is read for {piece}."] if processes and processes != piece.chips else []
+    )
     model = model_read(read, str(source.kept.get("model", "")))
     if not model and not given.model and not source.kept.get("model"):
         raise needs("the model's sizes", "--model", source)

@@ -105,11 +105,18 @@ def _experts(plan: Plan, experts: int) -> tuple[Plan, list[Difference]]:
     if plan.tensor > 1 and not plan.etp and plan.expert * plan.tensor > experts:
         ways = f"expert={plan.expert} x tensor={plan.tensor}"
         plan = replace(plan, etp=True)
-        found.append(Difference("etp=false", "experts are sliced over tensor", f"{experts} are fewer than {ways}", "etp"))
+        found.append(
+            Difference("etp=false", "experts are sliced over tensor", f"{experts} are fewer than {ways}", "etp")
+        )
     if plan.context > 1 and plan.fold == "tensor" and plan.expert > 1 and plan.expert % plan.context == 0:
         plan = replace(plan, fold="context", expert=plan.expert // plan.context, fsdp=plan.fsdp * plan.context)
         found.append(
-            Difference("experts copied over context", "they are spread over context first", "EP takes ranks next to each other", "fold")
+            Difference(
+                "experts copied over context",
+                "they are spread over context first",
+                "EP takes ranks next to each other",
+                "fold",
+            )
         )
     return plan, found
 
@@ -118,7 +125,11 @@ def _refuse(settled: MegatronRun) -> None:
     """What Megatron-LM's own checks refuse and the planner's table of stacks does not."""
     plan, own = settled.plan, settled.fields
     if settled.experts and settled.experts % settled.ep:
-        _no(plan, f"{settled.experts} experts do not divide over the {settled.ep} ranks that hold them", f"expert={plan.expert // 2 or 1}")
+        _no(
+            plan,
+            f"{settled.experts} experts do not divide over the {settled.ep} ranks that hold them",
+            f"expert={plan.expert // 2 or 1}",
+        )
     if settled.experts and plan.tensor > 1 and not plan.sequence:
         _no(plan, "its layers of experts ask for sequence parallelism with tensor", "sequence=true")
     if settled.fsdp and plan.pipe > 1:
@@ -129,7 +140,12 @@ def _refuse(settled: MegatronRun) -> None:
             _no(plan, f"{len(stages)} chunks are more than its layers", f"virtual={max(plan.virtual // 2, 1)}")
     if plan.context > 1 and settled.run.file.seq % (2 * plan.context):
         _no(plan, f"--seq-length {settled.run.file.seq} is no multiple of 2 x context", f"context={plan.context // 2}")
-    if plan.context > 1 and plan.context_by == "ring" and own.get("sliding_window") and own.get("model_type") in ("mistral", "phi3"):
+    if (
+        plan.context > 1
+        and plan.context_by == "ring"
+        and own.get("sliding_window")
+        and own.get("model_type") in ("mistral", "phi3")
+    ):
         _no(plan, "Transformer Engine has no ring attention with a window", "context_by=gather")
     if plan.context > 1 and plan.context_by == "ulysses":
         _whole_heads(settled)
@@ -141,7 +157,11 @@ def _whole_heads(settled: MegatronRun) -> None:
     heads = int(own["num_attention_heads"])
     kv = heads if own.get("kv_lora_rank") else int(own.get("num_key_value_heads") or heads)
     if max(kv // plan.tensor, 1) % plan.context:
-        _no(plan, f"--cp-comm-type a2a deals whole KV heads, and {max(kv // plan.tensor, 1)} of a rank do not divide", "context_by=ring")
+        _no(
+            plan,
+            f"--cp-comm-type a2a deals whole KV heads, and {max(kv // plan.tensor, 1)} of a rank do not divide",
+            "context_by=ring",
+        )
 
 
 def _refuse_optimizer(settled: MegatronRun) -> None:
@@ -152,12 +172,18 @@ def _refuse_optimizer(settled: MegatronRun) -> None:
     if plan.optimizer == "muon" and settled.fsdp:
         _no(plan, "Megatron-FSDP has no Muon", "zero=1")
     if plan.optimizer == "muon" and settled.sharded and plan.data > 1:
-        _no(plan, "its layer-wise optimizer of Muon has one instance: data must be in fsdp", f"data=1,fsdp={plan.data * plan.fsdp}")
+        _no(
+            plan,
+            "its layer-wise optimizer of Muon has one instance: data must be in fsdp",
+            f"data=1,fsdp={plan.data * plan.fsdp}",
+        )
     if plan.optimizer == "muon" and plan.dtype == "fp16":
         _no(plan, "Muon is not trained in fp16", "dtype=bf16")
     if (plan.offload != "none" or plan.optimizer == "adam-bf16") and not (settled.sharded and adam):
         asked = "offload=optimizer" if plan.offload != "none" else "optimizer=adam-bf16"
-        _no(plan, f"{asked} is its precision-aware Adam, which needs the distributed optimizer", "optimizer=adam,zero=1")
+        _no(
+            plan, f"{asked} is its precision-aware Adam, which needs the distributed optimizer", "optimizer=adam,zero=1"
+        )
 
 
 def _no(plan: Plan, why: str, near: str) -> None:
@@ -177,7 +203,11 @@ def parallel_flags(settled: MegatronRun) -> dict[str, Any]:
     if settled.sharded:
         flags["--use-distributed-optimizer"] = True
         if settled.fsdp:
-            flags |= {"--use-megatron-fsdp": True, "--data-parallel-sharding-strategy": SHARDING[plan.zero], "--init-model-with-meta-device": True}
+            flags |= {
+                "--use-megatron-fsdp": True,
+                "--data-parallel-sharding-strategy": SHARDING[plan.zero],
+                "--init-model-with-meta-device": True,
+            }
         if plan.data > 1:
             flags["--num-distributed-optimizer-instances"] = plan.data
     return flags
@@ -191,7 +221,11 @@ def pipeline_flags(settled: MegatronRun) -> dict[str, Any]:
     if plan.layout == "even" and layers % chunks == 0:
         return virtual
     if plan.layout == "ends" and (layers + 2) % chunks == 0:
-        return {**virtual, "--account-for-embedding-in-pipeline-split": True, "--account-for-loss-in-pipeline-split": True}
+        return {
+            **virtual,
+            "--account-for-embedding-in-pipeline-split": True,
+            "--account-for-loss-in-pipeline-split": True,
+        }
     sizes = chunk_sizes(layers, chunks, plan.layout)
     further = "m" * int(settled.fields.get("num_nextn_predict_layers") or 0)
     return {"--pipeline-model-parallel-layout": layout_text(sizes, further)}
@@ -255,7 +289,11 @@ def optimizer_flags(settled: MegatronRun) -> dict[str, Any]:
     if plan.optimizer == "adam-bf16":
         flags |= {"--exp-avg-dtype": "bf16", "--exp-avg-sq-dtype": "bf16"}
     if plan.offload == "optimizer":
-        flags |= {"--optimizer-cpu-offload": True, "--optimizer-offload-fraction": 1.0, "--overlap-cpu-optimizer-d2h-h2d": True}
+        flags |= {
+            "--optimizer-cpu-offload": True,
+            "--optimizer-offload-fraction": 1.0,
+            "--overlap-cpu-optimizer-d2h-h2d": True,
+        }
     return flags
 
 
@@ -266,7 +304,13 @@ def overlap_flags(settled: MegatronRun) -> dict[str, Any]:
     if plan.replicas * plan.context > 1 and stack.overlap.gradient:
         flags["--overlap-grad-reduce"] = True
         flags |= {"--overlap-param-gather": True} if settled.sharded else {}
-    if plan.tensor > 1 and plan.sequence and stack.overlap.tensor and settled.architecture in ("hopper", "blackwell") and not settled.fsdp:
+    if (
+        plan.tensor > 1
+        and plan.sequence
+        and stack.overlap.tensor
+        and settled.architecture in ("hopper", "blackwell")
+        and not settled.fsdp
+    ):
         flags["--tp-comm-overlap"] = True
     return flags | {"--cross-entropy-loss-fusion": True, "--cross-entropy-fusion-impl": "native"}
 
@@ -276,7 +320,9 @@ def expert_flags(settled: MegatronRun) -> dict[str, Any]:
     if not settled.experts:
         return {}
     flags: dict[str, Any] = {"--moe-grouped-gemm": True, "--moe-permute-fusion": True, "--moe-router-dtype": "fp32"}
-    fused = settled.stack.experts.dedup and settled.architecture in ("hopper", "blackwell") and settled.ep * settled.etp > 1
+    fused = (
+        settled.stack.experts.dedup and settled.architecture in ("hopper", "blackwell") and settled.ep * settled.etp > 1
+    )
     flags["--moe-token-dispatcher-type"] = "flex" if fused else "alltoall"
     if fused:
         racks = settled.run.slice.chip.name.startswith("gb")

@@ -3,8 +3,19 @@
 Only what those flags can say is written. A model whose blocks differ from them (scores that are capped, norms after a
 block, attention beside the feed-forward half, states that are scanned) is refused: trained by Megatron-LM it would be another.
 
->>> model_flags({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-...     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}, "llama3-8b", 8192)["--num-query-groups"]
+>>> model_flags(
+...     {
+...         "model_type": "llama",
+...         "hidden_size": 4096,
+...         "intermediate_size": 14336,
+...         "num_hidden_layers": 32,
+...         "num_attention_heads": 32,
+...         "num_key_value_heads": 8,
+...         "vocab_size": 128256,
+...     },
+...     "llama3-8b",
+...     8192,
+... )["--num-query-groups"]
 8
 """
 
@@ -29,9 +40,25 @@ _WHY = {
     "gptj": "attention beside the feed-forward half", "cohere": "attention beside the feed-forward half", "bloom": "ALiBi",
     "opt": "ReLU", "llama4": "attention in chunks", "deepseek_v32": "sparse attention by an indexer", "gpt_oss": "attention sinks",
 }  # fmt: skip
-_ROTARY = {"llama3": 500_000, "qwen2": 1_000_000, "qwen3": 1_000_000, "mixtral": 1_000_000, "glm": 1_000_000, "kimi": 50_000, "phi-4": 250_000}
+_ROTARY = {
+    "llama3": 500_000,
+    "qwen2": 1_000_000,
+    "qwen3": 1_000_000,
+    "mixtral": 1_000_000,
+    "glm": 1_000_000,
+    "kimi": 50_000,
+    "phi-4": 250_000,
+}
 """Bases of rotary embeddings, by the beginning of a model's name, where its fields do not say (their own `config.json`)."""
-_EPSILON = {"qwen2": 1e-6, "qwen3": 1e-6, "qwen3_moe": 1e-6, "deepseek_v2": 1e-6, "deepseek_v3": 1e-6, "kimi_k2": 1e-6, "deepseek": 1e-6}
+_EPSILON = {
+    "qwen2": 1e-6,
+    "qwen3": 1e-6,
+    "qwen3_moe": 1e-6,
+    "deepseek_v2": 1e-6,
+    "deepseek_v3": 1e-6,
+    "kimi_k2": 1e-6,
+    "deepseek": 1e-6,
+}
 _GROUPS = {"deepseek_v3": (8, 4, 2.5), "kimi_k2": (0, 0, 2.827), "deepseek_v2": (0, 0, 0), "glm4_moe": (0, 0, 1.0)}
 """Groups of experts, groups that a token may use, and the scale of its weights, where fields do not say."""
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
@@ -55,7 +82,9 @@ def check_type(fields: Mapping[str, Any]) -> str:
     kind = str(fields.get("model_type", ""))
     if kind not in TYPES:
         has = f": it has no flag for {_WHY[kind]}" if kind in _WHY else ""
-        raise Infeasible(f"Megatron-LM's pretrain_gpt.py does not build models of type {kind}{has}; --to megatron-bridge takes more.")
+        raise Infeasible(
+            f"Megatron-LM's pretrain_gpt.py does not build models of type {kind}{has}; --to megatron-bridge takes more."
+        )
     return kind
 
 
@@ -99,7 +128,11 @@ def _blocks(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
     flags["--disable-bias-linear"] = True
     if kind == "nemotron":
         return flags | {"--normalization": "LayerNorm", "--apply-layernorm-1p": True, "--squared-relu": True}
-    flags |= {"--normalization": "RMSNorm", "--norm-epsilon": own.get("rms_norm_eps") or _EPSILON.get(kind, 1e-5), "--swiglu": True}
+    flags |= {
+        "--normalization": "RMSNorm",
+        "--norm-epsilon": own.get("rms_norm_eps") or _EPSILON.get(kind, 1e-5),
+        "--swiglu": True,
+    }
     if kind == "qwen2" or own.get("attention_bias"):
         flags["--add-qkv-bias"] = True
     if kind in ("qwen3", "qwen3_moe") or own.get("use_qk_norm"):
@@ -120,7 +153,13 @@ def _positions(kind: str, own: Mapping[str, Any], name: str) -> dict[str, Any]:
     scaling = own.get("rope_scaling")
     stretched = isinstance(scaling, Mapping) and scaling.get("rope_type") == "llama3"
     if stretched or short.startswith(("llama3.1", "llama3.2", "llama3.3")):
-        factor = scaling.get("factor", 8.0) if isinstance(scaling, Mapping) else 32.0 if short.startswith("llama3.2") else 8.0
+        factor = (
+            scaling.get("factor", 8.0)
+            if isinstance(scaling, Mapping)
+            else 32.0
+            if short.startswith("llama3.2")
+            else 8.0
+        )
         flags |= {"--use-rope-scaling": True, "--rope-scaling-factor": float(factor)}
     return flags
 
@@ -140,10 +179,17 @@ def _experts(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
         flags |= {"--moe-router-num-groups": groups, "--moe-router-group-topk": chosen}
     scale = own.get("routed_scaling_factor") or scale
     if kind in ("deepseek_v3", "kimi_k2", "glm4_moe"):
-        flags |= {"--moe-router-score-function": "sigmoid", "--moe-router-enable-expert-bias": True, "--moe-router-pre-softmax": True}
+        flags |= {
+            "--moe-router-score-function": "sigmoid",
+            "--moe-router-enable-expert-bias": True,
+            "--moe-router-pre-softmax": True,
+        }
         flags |= {"--moe-router-load-balancing-type": "seq_aux_loss", "--moe-aux-loss-coeff": 1e-4}
     else:
-        flags |= {"--moe-router-load-balancing-type": "aux_loss", "--moe-aux-loss-coeff": 1e-2 if kind == "mixtral" else 1e-3}
+        flags |= {
+            "--moe-router-load-balancing-type": "aux_loss",
+            "--moe-aux-loss-coeff": 1e-2 if kind == "mixtral" else 1e-3,
+        }
         flags |= {"--moe-router-pre-softmax": True} if kind in ("deepseek", "deepseek_v2") else {}
     return flags | ({"--moe-router-topk-scaling-factor": scale} if scale and scale != 1 else {})
 
@@ -183,7 +229,9 @@ def _preset_of(said: Mapping[str, Any]) -> str:
     ranked: list[tuple[int, bool, int, str]] = []
     for name in model_names():
         own = _preset_flags(name)
-        if own and all(str(own.get(flag)) == str(said[flag]) for flag in _SIZES if flag in said and _counts(flag, said)):
+        if own and all(
+            str(own.get(flag)) == str(said[flag]) for flag in _SIZES if flag in said and _counts(flag, said)
+        ):
             others = sum(str(own.get(flag)) != str(said[flag]) for flag in _SAID if flag in said)
             ranked.append((others, "base" in preset(name), len(name), name))
     return min(ranked)[-1] if ranked else ""
@@ -227,7 +275,12 @@ def _nearest(said: Mapping[str, Any]) -> str:
 
 def _gpt(sizes: Mapping[str, Any]) -> str:
     """A GPT of these sizes, as GPT-2's config names them."""
-    own = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "vocab_size": "vocab_size"}
+    own = {
+        "n_embd": "hidden_size",
+        "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads",
+        "vocab_size": "vocab_size",
+    }
     said = [f"{name}={sizes[field]}" for name, field in own.items() if field in sizes]
     if sizes["intermediate_size"] != 4 * sizes["hidden_size"]:
         said.append(f"n_inner={sizes['intermediate_size']}")
@@ -251,7 +304,9 @@ def _whole(name: str, value: Any) -> int:
 
 def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a `config.json` that flags say. What Megatron-LM takes without a word is filled in."""
-    own: dict[str, Any] = {field: _whole(name, said[name]) for name, field in _SIZES.items() if said.get(name) is not None}
+    own: dict[str, Any] = {
+        field: _whole(name, said[name]) for name, field in _SIZES.items() if said.get(name) is not None
+    }
     hidden = own["hidden_size"]
     if "--ffn-hidden-size" not in said:
         own["intermediate_size"] = int(4 * hidden * 2 / 3 / 64) * 64 if said.get("--swiglu") else 4 * hidden
@@ -269,7 +324,11 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
 def _kinds(said: Mapping[str, Any]) -> tuple[str, ...]:
     """The types of model that have such blocks."""
     if said.get("--multi-latent-attention"):
-        return ("deepseek_v2",) if said.get("--moe-router-score-function", "softmax") == "softmax" else ("deepseek_v3", "kimi_k2")
+        return (
+            ("deepseek_v2",)
+            if said.get("--moe-router-score-function", "softmax") == "softmax"
+            else ("deepseek_v3", "kimi_k2")
+        )
     if said.get("--squared-relu"):
         return ("nemotron",)
     if not said.get("--swiglu"):
@@ -280,4 +339,10 @@ def _kinds(said: Mapping[str, Any]) -> tuple[str, ...]:
         return ("qwen3_moe",) if said.get("--qk-layernorm") else ("mixtral",)
     if said.get("--qk-layernorm"):
         return ("qwen3",)
-    return ("qwen2",) if said.get("--add-qkv-bias") else ("mistral",) if said.get("--window-size") else ("llama", "mistral", "phi3")
+    return (
+        ("qwen2",)
+        if said.get("--add-qkv-bias")
+        else ("mistral",)
+        if said.get("--window-size")
+        else ("llama", "mistral", "phi3")
+    )

@@ -72,7 +72,9 @@ def _zero(read: ReadFlags) -> int:
     distributed = bool(read.take("--use-distributed-optimizer", False))
     if read.take("--use-megatron-fsdp") or read.take("--use-custom-fsdp"):
         if strategy not in _ZERO:
-            raise InputError(f"--data-parallel-sharding-strategy is {shorten(strategy)}; it is one of {', '.join(list(_ZERO)[::2])}.")
+            raise InputError(
+                f"--data-parallel-sharding-strategy is {shorten(strategy)}; it is one of {', '.join(list(_ZERO)[::2])}."
+            )
         return _ZERO[strategy]
     if read.take("--use-torch-fsdp2"):
         return 2 if read.take("--torch-fsdp2-no-reshard-after-forward") else 3
@@ -92,27 +94,45 @@ def _split(read: ReadFlags, replicas: int, tensor: int, context: int, zero: int,
     if context > 1 and ways > 1 and ways % context == 0 and replicas % (ways // context) == 0:
         ways, fold = ways // context, "context"
     if replicas % ways:
-        raise InputError(f"--expert-model-parallel-size {ep} does not fit {replicas} data-parallel ranks with tensor={tensor}.")
+        raise InputError(
+            f"--expert-model-parallel-size {ep} does not fit {replicas} data-parallel ranks with tensor={tensor}."
+        )
     data, rest = whole(read, "--num-distributed-optimizer-instances"), replicas // ways
     if rest % data:
         raise InputError(f"--num-distributed-optimizer-instances {data} does not divide {rest} data-parallel ranks.")
     if not zero:
         data = rest
-    return {"data": data, "fsdp": rest // data, "expert": ways, "etp": sliced and ep * etp > 1 and tensor > 1, "fold": fold}
+    return {
+        "data": data,
+        "fsdp": rest // data,
+        "expert": ways,
+        "etp": sliced and ep * etp > 1 and tensor > 1,
+        "fold": fold,
+    }
 
 
 def _pipeline(read: ReadFlags, pipe: int, layers: int) -> tuple[int, str]:
     """Chunks of a rank, and how layers are dealt to them."""
-    each, virtual = whole(read, "--num-layers-per-virtual-pipeline-stage", 0), whole(read, "--num-virtual-stages-per-pipeline-rank", 1)
-    first, last = whole(read, "--decoder-first-pipeline-num-layers", 0), whole(read, "--decoder-last-pipeline-num-layers", 0)
-    embedding, loss = (bool(read.take(f"--account-for-{end}-in-pipeline-split", False)) for end in ("embedding", "loss"))
+    each, virtual = (
+        whole(read, "--num-layers-per-virtual-pipeline-stage", 0),
+        whole(read, "--num-virtual-stages-per-pipeline-rank", 1),
+    )
+    first, last = (
+        whole(read, "--decoder-first-pipeline-num-layers", 0),
+        whole(read, "--decoder-last-pipeline-num-layers", 0),
+    )
+    embedding, loss = (
+        bool(read.take(f"--account-for-{end}-in-pipeline-split", False)) for end in ("embedding", "loss")
+    )
     text = str(read.take("--pipeline-model-parallel-layout", "") or "")
     if pipe == 1:
         return 1, "even"
     if text:
         sizes = layout_sizes(text)
         if len(sizes) % pipe or sum(sizes) != layers:
-            raise InputError(f"--pipeline-model-parallel-layout deals {sum(sizes)} layers to {len(sizes)} stages; there are {layers} and {pipe} ranks.")
+            raise InputError(
+                f"--pipeline-model-parallel-layout deals {sum(sizes)} layers to {len(sizes)} stages; there are {layers} and {pipe} ranks."
+            )
         return len(sizes) // pipe, _named(sizes, layers)
     if each:
         virtual = max((layers + embedding + loss) // (pipe * each), 1)
@@ -137,7 +157,9 @@ def layout_sizes(text: str) -> list[int]:
     >>> layout_sizes("Ettt|(tt|)*3,t|L")
     [3, 2, 2, 2, 1, 0]
     """
-    plain = re.sub(r"\(([^)]+)\)\*(\d{1,4})", lambda found: found[1] * int(found[2]), text.replace(",", "").replace(" ", ""))
+    plain = re.sub(
+        r"\(([^)]+)\)\*(\d{1,4})", lambda found: found[1] * int(found[2]), text.replace(",", "").replace(" ", "")
+    )
     plain = re.sub(r"(.)\*(\d{1,4})", lambda found: found[1] * int(found[2]), plain)
     if not re.fullmatch(r"[EtmL|]+", plain):
         raise InputError(f"--pipeline-model-parallel-layout is {shorten(text)}; it is written with E, t, m, L and |.")
@@ -228,6 +250,10 @@ def said_tokens(read: ReadFlags, batch: int, seq: int, file: TrainingFile) -> st
     steps = steps or samples // batch
     if not steps:
         return ""
-    if file.tokens and file.tokens != "chinchilla" and max(round(parse(file.tokens, "count", "the tokens") / (batch * seq)), 1) == steps:
+    if (
+        file.tokens
+        and file.tokens != "chinchilla"
+        and max(round(parse(file.tokens, "count", "the tokens") / (batch * seq)), 1) == steps
+    ):
         return ""
     return str(steps * batch * seq)
