@@ -47,6 +47,23 @@ TRAINING: tuple[tuple[str, str, int, int, str], ...] = (
     ("llama3-8b", "h100:16", 64, 8192, "fsdp=16,zero=3,remat=block,optimizer=adam-bf16"),
     ("llama3-70b", "gb200:64", 256, 8192, "fsdp=8,tensor=4,pipe=2,zero=1,remat=none,schedule=1f1b"),
     ("llama3.1-405b", "h100:4096", 2048, 8192, "fsdp=32,tensor=8,pipe=16,zero=1,remat=block,schedule=1f1b,layout=ends"),
+    # stages, experts and formats as torchtitan has them
+    ("llama3-70b", "h100:512", 512, 8192, "fsdp=16,tensor=8,pipe=4,virtual=5,zero=2,schedule=interleaved,remat=selective"),
+    ("llama3-70b", "h100:256", 512, 8192, "fsdp=8,tensor=8,pipe=4,zero=3,schedule=zbv,remat=block"),
+    ("llama3-70b", "h100:256", 512, 8192, "fsdp=8,tensor=8,pipe=4,zero=2,schedule=dualpipev,remat=block"),
+    ("llama3-70b", "h100:256", 512, 8192, "fsdp=8,tensor=8,pipe=4,zero=2,schedule=zb-h1,remat=block"),
+    ("llama3-70b", "h100:256", 512, 8192, "fsdp=8,tensor=8,pipe=4,zero=2,schedule=gpipe,remat=block,layout=19-21-21-19"),
+    ("llama3.1-405b", "h100:4096", 2048, 8192, "fsdp=32,tensor=8,pipe=16,zero=2,remat=block,schedule=1f1b,layout=ends"),
+    ("llama3.1-405b", "h100:1024", 512, 8192, "fsdp=128,tensor=8,zero=3,remat=block,dtype=fp8"),
+    ("llama3-8b", "b200:8", 64, 8192, "fsdp=8,zero=3,remat=selective,dtype=mxfp8"),
+    ("llama3-8b?num_hidden_layers=16", "h100:8", 64, 8192, "data=2,fsdp=4,zero=2,remat=none,microbatch=2"),
+    ("llama2-7b", "h100:8", 64, 4096, "fsdp=4,tensor=2,zero=3,remat=block,sequence=false"),
+    ("qwen3-8b", "h100:16", 64, 8192, "fsdp=16,zero=3,remat=block,optimizer=adam-bf16"),
+    ("qwen3-30b-a3b", "h100:64", 256, 4096, "fsdp=4,expert=4,tensor=4,zero=3,remat=block"),
+    ("qwen3-30b-a3b", "h100:64", 64, 16384, "fsdp=8,expert=2,context=4,zero=3,remat=block,fold=context"),
+    ("qwen3-30b-a3b", "h100:64", 64, 16384, "fsdp=4,expert=4,context=4,zero=3,remat=block"),
+    ("deepseek-v3", "h200:1024", 4096, 4096, "fsdp=2,expert=32,pipe=16,zero=2,remat=block,schedule=1f1b"),
+    ("gpt-oss-120b", "h200:64", 128, 16384, "fsdp=2,expert=8,context=4,zero=3,remat=block,fold=context"),
 )
 # (model, slice of a replica, plan, further words of a plan file)
 SERVING: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
@@ -153,5 +170,29 @@ def cases_for(name: str) -> list[dict[str, Any]]:
                                 "words": command.words,
                                 "files": made.files,
                             }
-                            cases.append({**case, "env": command.env})
+                            cases.append({**case, "env": command.env, "parameters": _parameters(path, target)})
     return cases
+
+
+def _parameters(path: Path, target: Target) -> int:
+    """Parameters of the model of a training plan, for trainers that can count theirs."""
+    from dragonscale.models import load_model
+    from dragonscale.models.transformer import count_parameters
+    from dragonscale.training.plan_file import load_training_file
+
+    return count_parameters(load_model(load_training_file(path).model)).total if target.kind == "training" else 0
+
+
+def same_plan(one: Any, other: Any, experts: bool) -> bool:
+    """Whether two training plans differ in nothing that makes a difference to their meshes."""
+    from dataclasses import asdict
+
+    from dragonscale.training.legal import matters
+    from dragonscale.training.plan import Plan
+
+    usual, a, b = Plan(), asdict(one), asdict(other)
+    words = ("schedule", "layout", "zero", "context_by", "fold", "sequence", "etp")
+    for name in words:
+        if not matters(one, name, experts) and not matters(other, name, experts):
+            a[name] = b[name] = getattr(usual, name)
+    return a == b
