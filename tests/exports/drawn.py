@@ -6,6 +6,7 @@ A plan is drawn, written down by the target and read back without being judged, 
 import functools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from dragonscale.training.legality import WORDS, family, rules
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.training.space import misfits
+from dragonscale.training.stages import chunk_sizes
 
 TRAINED_ON = (
     "h100:8",
@@ -183,8 +185,11 @@ def read_back(target: Target, run: Any, header: bool = True) -> tuple[Any, Any]:
         return target.load().read(source, Given() if header else Given(slice=str(run.slice))), made
 
 
-def same_training(back: Plan, plan: Plan, experts: bool) -> list[str]:
-    """Settings in which two plans differ and that make a difference."""
+def same_training(back: Plan, plan: Plan, experts: bool, layers: int = 0) -> list[str]:
+    """Settings in which two plans differ and that make a difference; layouts that deal the layers alike are the same."""
+    chunks = plan.pipe * plan.virtual
+    if layers and chunks > 1 and chunk_sizes(layers, chunks, back.layout) == chunk_sizes(layers, chunks, plan.layout):
+        back = replace(back, layout=plan.layout)
     names = [name for name in Plan.__dataclass_fields__ if getattr(back, name) != getattr(plan, name)]
     merged = (
         ("data", "fsdp", "zero") if {"data", "fsdp", "zero"} & set(names) and _replicas(back) == _replicas(plan) else ()

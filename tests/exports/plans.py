@@ -48,11 +48,23 @@ TRAINING: tuple[tuple[str, str, int, int, str], ...] = (
     ("llama3-70b", "gb200:64", 256, 8192, "fsdp=8,tensor=4,pipe=2,zero=1,remat=none,schedule=1f1b"),
     ("llama3.1-405b", "h100:4096", 2048, 8192, "fsdp=32,tensor=8,pipe=16,zero=1,remat=block,schedule=1f1b,layout=ends"),
     # stages, experts and formats as torchtitan has them
-    ("llama3-70b", "h100:512", 512, 8192, "fsdp=16,tensor=8,pipe=4,virtual=5,zero=2,schedule=interleaved,remat=selective"),
+    (
+        "llama3-70b",
+        "h100:512",
+        512,
+        8192,
+        "fsdp=16,tensor=8,pipe=4,virtual=5,zero=2,schedule=interleaved,remat=selective",
+    ),
     ("llama3-70b", "h100:256", 512, 8192, "fsdp=8,tensor=8,pipe=4,zero=3,schedule=zbv,remat=block"),
     ("llama3-70b", "h100:256", 512, 8192, "fsdp=8,tensor=8,pipe=4,zero=2,schedule=dualpipev,remat=block"),
     ("llama3-70b", "h100:256", 512, 8192, "fsdp=8,tensor=8,pipe=4,zero=2,schedule=zb-h1,remat=block"),
-    ("llama3-70b", "h100:256", 512, 8192, "fsdp=8,tensor=8,pipe=4,zero=2,schedule=gpipe,remat=block,layout=19-21-21-19"),
+    (
+        "llama3-70b",
+        "h100:256",
+        512,
+        8192,
+        "fsdp=8,tensor=8,pipe=4,zero=2,schedule=gpipe,remat=block,layout=18-21-21-20",
+    ),
     ("llama3.1-405b", "h100:4096", 2048, 8192, "fsdp=32,tensor=8,pipe=16,zero=2,remat=block,schedule=1f1b,layout=ends"),
     ("llama3.1-405b", "h100:1024", 512, 8192, "fsdp=128,tensor=8,zero=3,remat=block,dtype=fp8"),
     ("llama3-8b", "b200:8", 64, 8192, "fsdp=8,zero=3,remat=selective,dtype=mxfp8"),
@@ -181,18 +193,3 @@ def _parameters(path: Path, target: Target) -> int:
     from dragonscale.training.plan_file import load_training_file
 
     return count_parameters(load_model(load_training_file(path).model)).total if target.kind == "training" else 0
-
-
-def same_plan(one: Any, other: Any, experts: bool) -> bool:
-    """Whether two training plans differ in nothing that makes a difference to their meshes."""
-    from dataclasses import asdict
-
-    from dragonscale.training.legal import matters
-    from dragonscale.training.plan import Plan
-
-    usual, a, b = Plan(), asdict(one), asdict(other)
-    words = ("schedule", "layout", "zero", "context_by", "fold", "sequence", "etp")
-    for name in words:
-        if not matters(one, name, experts) and not matters(other, name, experts):
-            a[name] = b[name] = getattr(usual, name)
-    return a == b

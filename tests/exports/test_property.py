@@ -16,7 +16,7 @@ def _check_training(target: Target, seed: int, tries: int) -> int:
         seen += 1
         plan = made.as_run or run.plan
         said = f"{run.model.name} on {run.slice}: {run.plan}"
-        assert same_training(back.file.plan, plan, experts) == [], said
+        assert same_training(back.file.plan, plan, experts, run.model.n_layers) == [], said
         assert (back.file.model, back.file.slice, back.file.batch, back.file.seq) == (
             run.file.model,
             str(run.slice),
@@ -24,7 +24,7 @@ def _check_training(target: Target, seed: int, tries: int) -> int:
             run.file.seq,
         ), said
         bare, _ = read_back(target, run, header=False)
-        assert same_training(bare.file.plan, plan, experts) == [], f"without the header: {said}"
+        assert same_training(bare.file.plan, plan, experts, run.model.n_layers) == [], f"without the header: {said}"
         assert (bare.file.batch, bare.file.seq) == (run.file.batch, run.file.seq), f"without the header: {said}"
     return seen
 

@@ -84,7 +84,10 @@ def _flags(config, prefix, table):
     hints = typing.get_type_hints(type(config), include_extras=True)
     for one in dataclasses.fields(config):
         value, name = getattr(config, one.name), f"{prefix}{one.name}"
-        if "Suppress" in str(hints[one.name]) or one.name in ("optimizer_factory_kwargs_by_name", "activation_checkpoint"):
+        if "Suppress" in str(hints[one.name]) or one.name in (
+            "optimizer_factory_kwargs_by_name",
+            "activation_checkpoint",
+        ):
             continue
         if one.name == "param_groups":
             _groups(value, table)
@@ -153,7 +156,11 @@ def _settings(config):
     found = {"model": config.model_spec.flavor, "dtype": _dtype(config.model_spec.model)}
     attention = next(one.attention for one in config.model_spec.model.layers)
     found["attention"] = type(attention.inner_attention).__qualname__.split(".")[0]
-    dispatchers = {type(one).__qualname__.split(".")[0] for one in _parts(config.model_spec.model) if "Dispatcher" in type(one).__qualname__}
+    dispatchers = {
+        type(one).__qualname__.split(".")[0]
+        for one in _parts(config.model_spec.model)
+        if "Dispatcher" in type(one).__qualname__
+    }
     found["dispatch"] = ",".join(sorted(dispatchers))
     plain = Trainer.Config()
     for section in KEPT:
@@ -164,7 +171,11 @@ def _settings(config):
             usual = getattr(plain, section)
             for one in dataclasses.fields(value):
                 own = getattr(value, one.name)
-                if isinstance(own, int | float | str | bool | list) and own != getattr(usual, one.name, None) and one.name != "param_groups":
+                if (
+                    isinstance(own, int | float | str | bool | list)
+                    and own != getattr(usual, one.name, None)
+                    and one.name != "param_groups"
+                ):
                     found[f"{section}.{one.name}"] = own
     return {name: value for name, value in found.items() if value != ""}
 
@@ -174,7 +185,13 @@ MODES = {SelectiveAC.Config: "selective", FullAC.Config: "full", MemoryBudgetAC.
 
 def _parts(value):
     yield value
-    inner = value if isinstance(value, list) else [getattr(value, one.name) for one in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
+    inner = (
+        value
+        if isinstance(value, list)
+        else [getattr(value, one.name) for one in dataclasses.fields(value)]
+        if dataclasses.is_dataclass(value)
+        else []
+    )
     for one in inner:
         if isinstance(one, list) or dataclasses.is_dataclass(one):
             yield from _parts(one)
@@ -182,7 +199,14 @@ def _parts(value):
 
 def _dtype(model):
     names = {type(one).__qualname__ for one in _parts(model)}
-    return next((dtype for dtype, mark in (("fp8", "Float8"), ("mxfp8", "MXFP8"), ("nvfp4", "NVFP4")) if any(mark in one for one in names)), "")
+    return next(
+        (
+            dtype
+            for dtype, mark in (("fp8", "Float8"), ("mxfp8", "MXFP8"), ("nvfp4", "NVFP4"))
+            if any(mark in one for one in names)
+        ),
+        "",
+    )
 
 
 def sizes(module, model):
@@ -190,17 +214,33 @@ def sizes(module, model):
     attention = model.first_attention
     dense = next((one.feed_forward for one in model.layers if one.feed_forward is not None), None)
     experts = next((one.moe for one in model.layers if one.moe is not None), None)
-    kind = {"llama3": "llama", "qwen3": "qwen3_moe" if experts else "qwen3", "deepseek_v3": "deepseek_v3", "gpt_oss": "gpt_oss"}[module]
+    kind = {
+        "llama3": "llama",
+        "qwen3": "qwen3_moe" if experts else "qwen3",
+        "deepseek_v3": "deepseek_v3",
+        "gpt_oss": "gpt_oss",
+    }[module]
     found = {
-        "model_type": kind, "hidden_size": model.dim, "num_hidden_layers": len(model.layers), "vocab_size": model.vocab_size,
-        "num_attention_heads": attention.n_heads, "max_position_embeddings": attention.rope.max_seq_len,
-        "tie_word_embeddings": model.enable_weight_tying, "num_key_value_heads": getattr(attention, "n_kv_heads", None),
-        "head_dim": getattr(attention, "head_dim", None), "kv_lora_rank": getattr(attention, "kv_lora_rank", None),
-        "q_lora_rank": getattr(attention, "q_lora_rank", None), "intermediate_size": dense and dense.w1.out_features,
+        "model_type": kind,
+        "hidden_size": model.dim,
+        "num_hidden_layers": len(model.layers),
+        "vocab_size": model.vocab_size,
+        "num_attention_heads": attention.n_heads,
+        "max_position_embeddings": attention.rope.max_seq_len,
+        "tie_word_embeddings": model.enable_weight_tying,
+        "num_key_value_heads": getattr(attention, "n_kv_heads", None),
+        "head_dim": getattr(attention, "head_dim", None),
+        "kv_lora_rank": getattr(attention, "kv_lora_rank", None),
+        "q_lora_rank": getattr(attention, "q_lora_rank", None),
+        "intermediate_size": dense and dense.w1.out_features,
     }
     if experts is not None:
         inner = experts.routed_experts.inner_experts
-        found |= {"num_experts": experts.num_experts, "moe_intermediate_size": inner.hidden_dim, "num_experts_per_tok": experts.router.top_k}
+        found |= {
+            "num_experts": experts.num_experts,
+            "moe_intermediate_size": inner.hidden_dim,
+            "num_experts_per_tok": experts.router.top_k,
+        }
     with torch.device("meta"):
         found["parameters"] = sum(one.numel() for one in model.build().parameters())
     return {name: value for name, value in found.items() if value}
@@ -265,7 +305,9 @@ def _stages(config, dims, model):
     if every != ["tok_embeddings", *(f"layers.{number}" for number in range(layers)), "norm", "lm_head"]:
         return f"the stages hold {every}"
     for rank in range(dims.pp):
-        pipeline_parallel._get_pp_rank_to_stage_indices_mapping(rank, dims.pp, config.parallelism.pipeline_parallel_schedule, len(parts))
+        pipeline_parallel._get_pp_rank_to_stage_indices_mapping(
+            rank, dims.pp, config.parallelism.pipeline_parallel_schedule, len(parts)
+        )
     return None
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from dragonscale.errors import InputError
 
-_HEAD = '''from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+_HEAD = """from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
 {quantization}from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
 from torchtitan.models.common.config_utils import decoder_vocab_size
 from torchtitan.models.{module} import model_registry
 from torchtitan.trainer import Trainer
-'''
-_RUN = '''
+"""
+_RUN = """
 
 def run() -> Trainer.Config:
     model_spec = {spec}
@@ -31,8 +31,8 @@ def run() -> Trainer.Config:
         optimizer=default_adamw(lr=3e-4),
         dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),
     )
-'''
-_LLAMA = '''from torchtitan.models import llama3
+"""
+_LLAMA = """from torchtitan.models import llama3
 from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
 
 SIZES = {sizes}
@@ -57,8 +57,8 @@ def sized() -> llama3.Llama3Model.Config:
             attn_backend="flex",
         ),
     )
-'''
-_QWEN = '''from torchtitan.models import qwen3
+"""
+_QWEN = """from torchtitan.models import qwen3
 from torchtitan.models.common import CosSinRoPE, Embedding, Linear
 
 SIZES = {sizes}
@@ -86,8 +86,8 @@ def sized() -> qwen3.Qwen3Model.Config:
             attn_backend="flex",
         ),
     )
-'''
-_SIZED = '''
+"""
+_SIZED = """
 
 def sized_spec() -> object:
     model_spec = model_registry("{like}")
@@ -95,7 +95,7 @@ def sized_spec() -> object:
     for converter in {converters}:
         model_spec.model = converter.build().convert(model_spec.model)
     return model_spec
-'''
+"""
 
 
 def converters(dtype: str, experts: bool, compiled: bool) -> list[tuple[str, str]]:
@@ -111,11 +111,20 @@ def converters(dtype: str, experts: bool, compiled: bool) -> list[tuple[str, str
     return []
 
 
-def config_text(flavor: str, chosen: list[tuple[str, str]], attention: str, assets: str, sizes: Mapping[str, Any] | None = None, name: str = "") -> str:
+def config_text(
+    flavor: str,
+    chosen: list[tuple[str, str]],
+    attention: str,
+    assets: str,
+    sizes: Mapping[str, Any] | None = None,
+    name: str = "",
+) -> str:
     """The file for a flavor, or for sizes of its module that it lacks."""
     module, _, like = flavor.partition("/")
     made = ", ".join(f"{kind}.Config({how})" for kind, how in chosen)
-    imports = f"from torchtitan.components.quantization import {', '.join(kind for kind, _ in chosen)}\n" if chosen else ""
+    imports = (
+        f"from torchtitan.components.quantization import {', '.join(kind for kind, _ in chosen)}\n" if chosen else ""
+    )
     text = _HEAD.format(module=module, quantization=imports)
     if sizes is not None:
         build = _LLAMA if module == "llama3" else _QWEN
@@ -141,7 +150,12 @@ def read_config(text: str) -> dict[str, Any]:
             found |= {"module": module} if module != "common" else {}
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "SIZES":
             found["sizes"] = ast.literal_eval(node.value)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "model_registry" and node.args:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "model_registry"
+            and node.args
+        ):
             found["flavor"] = ast.literal_eval(node.args[0])
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             for mark, dtype in (("MXFP8", "mxfp8"), ("Float8", "fp8"), ("NVFP4", "nvfp4")):

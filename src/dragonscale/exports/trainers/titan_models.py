@@ -5,7 +5,9 @@ sizes of a flavor runs by name. Where the function of that flavor differs in wha
 where there is no such flavor but the module builds any size, a small Python file says the rest (`torchtitan_run.py`): torchtitan takes
 a module of the working folder by `--module`.
 
->>> found = flavor_of({"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "vocab_size": 128256}, 70.55e9)
+>>> found = flavor_of(
+...     {"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "vocab_size": 128256}, 70.55e9
+... )
 >>> found, function_for(found, "bf16", False)
 ('llama3/70B', 'llama3_70b')
 """
@@ -30,12 +32,20 @@ _BUILT = ("llama", "mistral", "qwen3", "qwen3_moe")
 
 def flavors() -> dict[str, dict[str, Any]]:
     """The sizes of every flavor, by module and name."""
-    return {name.partition(" ")[2]: key.default for name, key in load_keys("torchtitan").keys.items() if name.startswith("model ")}
+    return {
+        name.partition(" ")[2]: key.default
+        for name, key in load_keys("torchtitan").keys.items()
+        if name.startswith("model ")
+    }
 
 
 def functions() -> dict[str, dict[str, Any]]:
     """What every config function sets, by module and name."""
-    return {name.partition(" ")[2]: key.default for name, key in load_keys("torchtitan").keys.items() if name.startswith("config ")}
+    return {
+        name.partition(" ")[2]: key.default
+        for name, key in load_keys("torchtitan").keys.items()
+        if name.startswith("config ")
+    }
 
 
 def flavor_of(fields: Mapping[str, Any], parameters: float) -> str:
@@ -69,7 +79,9 @@ def own_sizes(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     heads, width = fields["num_attention_heads"], fields["hidden_size"]
     head = fields.get("head_dim") or width // heads
     if MODULES[kind] == "llama3" and head * heads != width:
-        raise Infeasible(f"torchtitan's llama3 has heads of hidden_size / num_attention_heads, and those of {name} are {head} wide.")
+        raise Infeasible(
+            f"torchtitan's llama3 has heads of hidden_size / num_attention_heads, and those of {name} are {head} wide."
+        )
     sizes = {
         "dim": width, "n_layers": fields["num_hidden_layers"], "n_heads": heads, "n_kv_heads": fields.get("num_key_value_heads") or heads,
         "vocab_size": fields["vocab_size"], "max_seq_len": fields.get("max_position_embeddings") or 131072,

@@ -45,7 +45,13 @@ _HARMLESS_KEYS = (
     "parallelism.spmd_backend", "parallelism.context_parallel_load_balancer", "model.norm_type", "model.tokenizer_path", "model.hf_assets_path",
     "parallelism.expert_parallel_comm_backend", "training.warmup_steps", "activation_checkpoint.early_stop", "loss.num_chunks", "training.mixed_precision_param",
 )  # fmt: skip
-_REMAT = {"none": "none", "selective": "selective", "full": "block", "memory-budget": "selective", "memory_budget": "selective"}
+_REMAT = {
+    "none": "none",
+    "selective": "selective",
+    "full": "block",
+    "memory-budget": "selective",
+    "memory_budget": "selective",
+}
 _CONVERTERS = (("mx", "mxfp8"), ("float8", "fp8"), ("fp8", "fp8"))
 
 
@@ -61,6 +67,7 @@ class Said:
     old: bool = False
     unknown: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
 
     def take(self, name: str, default: Any) -> Any:
         """A setting, of the kind of its default."""
@@ -102,10 +109,16 @@ def read(source: Source, given: Given) -> Imported:
     processes = (command.processes or _count(command.env.get("NGPU", ""))) if command is not None else 0
     file, notes = _file(source, given, said, processes)
     left = [name for name in said.values if name not in said.used]
-    ignored = [name for name in left if name.split(".")[0] in HARMLESS or name.startswith(_HARMLESS_KEYS) or name.startswith("optimizer.param")]
+    ignored = [
+        name
+        for name in left
+        if name.split(".")[0] in HARMLESS or name.startswith(_HARMLESS_KEYS) or name.startswith("optimizer.param")
+    ]
     unplanned = [name for name in left if name not in ignored]
     version = load_keys("torchtitan").version if not said.old else "0.1 or 0.2"
-    return Imported("torchtitan", version, file, tuple(notes), tuple(ignored), tuple(unplanned), tuple(said.unknown))
+    return Imported(
+        "torchtitan", version, file, (*said.notes, *notes), tuple(ignored), tuple(unplanned), tuple(said.unknown)
+    )
 
 
 def _count(text: str) -> int:
@@ -118,10 +131,13 @@ def _of_command(source: Source, command: ShellCommand) -> Said:
     module, function = (str(flags.pop(name, "") or command.env.get(name.upper(), "")) for name in ("module", "config"))
     if config or not (module or function):
         inner = source.beside(config)
-        said = _of_table((inner.table if inner is not None else None) or {}, flags)
-        if config and inner is None and not said.flavor:
-            said = replace(said, flavor=_flavor_in(config))
-            said.module = said.module or "llama3"
+        usual = _usual(config) if inner is None else {}
+        said = _of_table((inner.table if inner is not None else None) or {}, {**usual, **flags})
+        if usual:
+            said.notes.append(
+                f"{config.rsplit('/', 1)[-1]} is not here: what the config of that name sets in {load_keys('torchtitan').version} is assumed."
+            )
+            said.used |= {name for name in usual if name not in flags}
     else:
         said = _of_function(source, module or "llama3", function, flags)
     if remat:
@@ -129,10 +145,15 @@ def _of_command(source: Source, command: ShellCommand) -> Said:
     return said
 
 
-def _flavor_in(path: str) -> str:
-    """The flavor that the name of a file ends in: `llama3_8b.toml`."""
+def _usual(path: str) -> dict[str, Any]:
+    """What today's config function sets that has the name of a file: `llama3_8b` of `llama3_8b.toml`."""
     name = path.rsplit("/", 1)[-1].removesuffix(".toml").lower().replace("-", "_")
-    return next((own.partition("/")[2] for own in titan_models.flavors() if f"_{own.partition('/')[2].lower()}" in f"_{name}_" and own.startswith(name[:4])), "")
+    for own, sets in titan_models.functions().items():
+        module, _, function = own.partition("/")
+        if function == name:
+            found = {key: value for key, value in sets.items() if "." in key or key == "activation_checkpoint"}
+            return {**found, "model.name": module, "model.flavor": sets["model"]}
+    return {}
 
 
 def _dotted(words: list[str]) -> tuple[dict[str, Any], str]:
@@ -148,7 +169,12 @@ def _dotted(words: list[str]) -> tuple[dict[str, Any], str]:
             continue
         name, equals, value = word[2:].partition("=")
         values = [value] if equals else []
-        while not equals and at < len(words) and not words[at].startswith("--") and not words[at].startswith("activation-checkpoint:"):
+        while (
+            not equals
+            and at < len(words)
+            and not words[at].startswith("--")
+            and not words[at].startswith("activation-checkpoint:")
+        ):
             values.append(words[at])
             at += 1
         name = name.replace("-", "_")
@@ -163,7 +189,12 @@ def _dotted(words: list[str]) -> tuple[dict[str, Any], str]:
 def _of_function(source: Source, module: str, function: str, flags: dict[str, Any]) -> Said:
     """A command of today's release: what its config function sets, then its flags."""
     table = load_keys("torchtitan")
-    said = Said(unknown=[name for name in flags if table.known(f"--{name}") is None and not name.startswith("activation_checkpoint")])
+    flags = {OLD.get(name, name) if table.known(f"--{name}") is None else name: value for name, value in flags.items()}
+    said = Said(
+        unknown=[
+            name for name in flags if table.known(f"--{name}") is None and not name.startswith("activation_checkpoint")
+        ]
+    )
     own = source.beside(f"{module.rpartition('.')[2]}.py")
     if own is not None:
         found = read_config(own.text)
@@ -173,13 +204,17 @@ def _of_function(source: Source, module: str, function: str, flags: dict[str, An
         said.module = module.removesuffix(".config_registry").rpartition(".")[2]
         every = {name: sets for name, sets in titan_models.functions().items() if name.startswith(f"{said.module}/")}
         if every and f"{said.module}/{function}" not in every and "debug" not in function:
-            raise unknown(f"config of torchtitan's {said.module} called", function, [name.partition("/")[2] for name in every])
+            raise unknown(
+                f"config of torchtitan's {said.module} called", function, [name.partition("/")[2] for name in every]
+            )
         sets = every.get(f"{said.module}/{function}", {})
         said.flavor, said.dtype = sets.get("model", ""), sets.get("dtype", "")
         said.values |= {name: value for name, value in sets.items() if "." in name or name == "activation_checkpoint"}
     inherited = set(said.values)
     said.values |= {name: value for name, value in flags.items() if name not in said.unknown}
-    said.used |= {name for name in inherited if name not in flags}  # what a config function sets is not the user's to hear of
+    said.used |= {
+        name for name in inherited if name not in flags
+    }  # what a config function sets is not the user's to hear of
     return said
 
 
@@ -217,9 +252,13 @@ def _file(source: Source, given: Given, said: Said, processes: int) -> tuple[Tra
     local, seq = said.take("training.local_batch_size", 8), said.take("training.seq_len", 2048)
     whole = said.take("training.global_batch_size", -1)
     batch = whole if whole > 0 else local * plan.replicas
-    plan = replace(plan, microbatch=said.take("parallelism.pipeline_parallel_microbatch_size", 1) if plan.pipe > 1 else local)
+    plan = replace(
+        plan, microbatch=said.take("parallelism.pipeline_parallel_microbatch_size", 1) if plan.pipe > 1 else local
+    )
     if plan.pipe > 1 and batch > local * plan.replicas:
-        notes.append(f"The pipeline is emptied {batch // (local * plan.replicas)} times in a step; the plan fills it once.")
+        notes.append(
+            f"The pipeline is emptied {batch // (local * plan.replicas)} times in a step; the plan fills it once."
+        )
     file = training_file(source, given, plan, batch, seq, model, "torchtitan")
     piece = slice_given(source, given, plan.chips)
     if piece is not None and piece.chips != plan.chips:
@@ -246,8 +285,13 @@ def _model(source: Source, given: Given, said: Said) -> tuple[str, int, int]:
     kept = (given.model or str(source.kept.get("model", ""))).partition("?")[0]
     if said.sizes:
         fields = titan_models.fields_of_sizes(said.module, said.sizes)
-        return model_of_sizes(fields, kept), fields["num_hidden_layers"], fields.get("num_experts", 0)
-    flavor = next((name for name in titan_models.flavors() if name.lower() == f"{said.module}/{said.flavor}".lower()), "")
+        kinds = [fields["model_type"], *(["mistral"] if said.module == "llama3" else [])]
+        named = [model_of_sizes({**fields, "model_type": kind}, kept) for kind in kinds]
+        best = min(named, key=lambda one: (one.count("=") if "?" in one else 0, one.partition("?")[0] != kept))
+        return best, fields["num_hidden_layers"], fields.get("num_experts", 0)
+    flavor = next(
+        (name for name in titan_models.flavors() if name.lower() == f"{said.module}/{said.flavor}".lower()), ""
+    )
     if flavor:
         sizes = titan_models.flavors()[flavor]
         return _preset(flavor, kept), sizes["num_hidden_layers"], sizes.get("num_experts", 0)
@@ -262,19 +306,23 @@ def _model(source: Source, given: Given, said: Said) -> tuple[str, int, int]:
 
 def _preset(flavor: str, kept: str) -> str:
     """The preset with the sizes of a flavor; the one that the header names, where it has them."""
-    names = [kept] if is_preset(kept) else []
-    for name in [*names, *sorted(model_names(), key=lambda one: (len(one), one))]:
+    names, family = [kept] if is_preset(kept) else [], flavor.partition("/")[0].replace("_", "-")
+    for name in [*names, *sorted(model_names(), key=lambda one: (not one.startswith(family), len(one), one))]:
         fields = preset(name)
         if titan_models.flavor_of(fields, float(fields.get("parameters") or 0) or 1.0) == flavor:
             return name
     return kept
 
 
-def _plan(source: Source, given: Given, said: Said, processes: int, layers: int, experts: int) -> tuple[Plan, list[str]]:
+def _plan(
+    source: Source, given: Given, said: Said, processes: int, layers: int, experts: int
+) -> tuple[Plan, list[str]]:
     degrees = {name: said.take(f"parallelism.{key}", 1) for name, key in _DEGREES.items()}
     for name, value in degrees.items():
         if value < 1:
-            raise InputError(f"torchtitan's parallelism.{_DEGREES[name]} is {value}; write a whole number of at least 1.")
+            raise InputError(
+                f"torchtitan's parallelism.{_DEGREES[name]} is {value}; write a whole number of at least 1."
+            )
     shard = said.take("parallelism.data_parallel_shard_degree", -1)
     if shard < 1:
         piece = slice_given(source, given, processes)
@@ -314,13 +362,17 @@ def _with_experts(plan: Plan, degree: int, experts: int, said: Said) -> tuple[Pl
     if not experts or (degree == 1 and plan.tensor == 1):
         return plan, []
     if degree == 1:
-        return replace(plan, etp=True), ["Without expert parallelism torchtitan slices every expert over the tensor ranks (etp=true)."]
+        return replace(plan, etp=True), [
+            "Without expert parallelism torchtitan slices every expert over the tensor ranks (etp=true)."
+        ]
     if sliced > 1:  # older releases: experts on their own axis, sliced over tensor
         inside = plan.context if degree % plan.context == 0 and plan.context > 1 else 1
         rest = degree // inside
         if plan.fsdp % rest:
             raise InputError(f"Experts over {degree} ranks do not divide data_parallel_shard_degree {plan.fsdp}.")
-        return replace(plan, etp=True, expert=rest, fsdp=plan.fsdp // rest, fold="context" if inside > 1 else "tensor"), []
+        return replace(
+            plan, etp=True, expert=rest, fsdp=plan.fsdp // rest, fold="context" if inside > 1 else "tensor"
+        ), []
     over = plan.tensor * plan.context
     for inside, fold in ((over, "context" if plan.context > 1 else "tensor"), (plan.tensor, "tensor")):
         rest = degree // inside
@@ -331,7 +383,9 @@ def _with_experts(plan: Plan, degree: int, experts: int, said: Said) -> tuple[Pl
 
 
 def _pipeline(said: Said, pipe: int, layers: int) -> tuple[str, int, str]:
-    names = {name.lower(): own for own, name in SCHEDULES.items()} | {"schedule" + name.lower(): own for own, name in SCHEDULES.items()}
+    names = {name.lower(): own for own, name in SCHEDULES.items()} | {
+        "schedule" + name.lower(): own for own, name in SCHEDULES.items()
+    }
     named = str(said.take("parallelism.pipeline_parallel_schedule", "1F1B"))
     keys = ("module_fqns_per_model_part", "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers",
             "pipeline_parallel_layers_per_stage")  # fmt: skip
@@ -358,7 +412,9 @@ def _optimizer(said: Said) -> str:
     if "muon" in name.lower():
         return "muon"
     pure = str(said.take("training.dtype", "float32")) == "bfloat16"
-    return "adam-bf16" if pure or str(said.values.get("optimizer.implementation")) == "fused_opt_states_bf16" else "adam"
+    return (
+        "adam-bf16" if pure or str(said.values.get("optimizer.implementation")) == "fused_opt_states_bf16" else "adam"
+    )
 
 
 def _stack(source: Source, said: Said) -> str:

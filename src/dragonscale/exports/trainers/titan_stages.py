@@ -25,7 +25,10 @@ SCHEDULES = {
 """The schedules of torch.distributed.pipelining by our names."""
 SINGLE = ("1f1b", "gpipe")
 """Those with a stage on each rank."""
-_LESS = ("--parallelism.pipeline_parallel_first_stage_less_layers", "--parallelism.pipeline_parallel_last_stage_less_layers")
+_LESS = (
+    "--parallelism.pipeline_parallel_first_stage_less_layers",
+    "--parallelism.pipeline_parallel_last_stage_less_layers",
+)
 _PER_STAGE, _MODULES = "--parallelism.pipeline_parallel_layers_per_stage", "--parallelism.module_fqns_per_model_part"
 
 
@@ -59,7 +62,7 @@ def stage_flags(plan: Plan, layers: int) -> dict[str, Any]:
         per_stage = math.ceil((layers + first + last) / stages)
         named = single or math.ceil((layers + first + last) / per_stage) == stages
         if sizes == dealt(layers, stages, first, last) and named and (single or stages > plan.pipe):
-            flags = dict(zip(_LESS, (first, last), strict=True))
+            flags: dict[str, Any] = {_LESS[0]: first, _LESS[1]: last}
             return flags if single else flags | {_PER_STAGE: per_stage}
     return {_MODULES: [",".join(part) for part in _parts(sizes)]}
 

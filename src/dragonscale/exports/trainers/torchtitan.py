@@ -42,9 +42,15 @@ def write(run: TrainingRun) -> Written:
     check(run, plan)
     files, chosen = model_words(run, plan, differences)
     flags = {**chosen, **parallel_flags(run, plan), **training_flags(run, plan), **other_flags(run)}
-    words = ("torchtitan.train", *flag_words(load_keys("torchtitan"), flags), f"activation-checkpoint:{REMAT[plan.remat]}")
+    words = (
+        "torchtitan.train",
+        *flag_words(load_keys("torchtitan"), flags),
+        f"activation-checkpoint:{REMAT[plan.remat]}",
+    )
     hosts, chips = hosts_of(run.slice)
-    program = Program("train", words, hosts, chips, per="chip", module=True, env={"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
+    program = Program(
+        "train", words, hosts, chips, per="chip", module=True, env={"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    )
     return Written(files, (program,), tuple(differences), None if plan == run.plan else plan, notes(run))
 
 
@@ -72,7 +78,9 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[Difference]]:
         plan = replace(plan, fold="context", expert=plan.expert // plan.context, fsdp=plan.fsdp * plan.context)
     if plan.dtype == "fp8" and stacks()[run.file.stack].state.narrow_gathers:
         why = "torchtitan 0.3 has rowwise recipes alone; stack torchtitan-rowwise judges them"
-        found.append(Difference("fp8 with a scale for each tensor", "rows have scales, and weights are gathered in bf16", why))
+        found.append(
+            Difference("fp8 with a scale for each tensor", "rows have scales, and weights are gathered in bf16", why)
+        )
     return plan, found
 
 
@@ -88,15 +96,21 @@ def check(run: TrainingRun, plan: Plan) -> None:
     experts, degree = experts_of(run), expert_degree(plan, experts_of(run))
     even = (plan.tensor if plan.sequence else 1) * (2 * plan.context if plan.context > 1 else 1)
     if run.file.seq % even:
-        raise Infeasible(f"torchtitan needs sequences in multiples of {even} for {short_plan(plan)}, and {run.file.seq} is none.")
+        raise Infeasible(
+            f"torchtitan needs sequences in multiples of {even} for {short_plan(plan)}, and {run.file.seq} is none."
+        )
     if run.file.batch % (plan.replicas * plan.microbatch):
-        raise Infeasible(f"torchtitan needs a batch in multiples of {plan.replicas * plan.microbatch} sequences, and {run.file.batch} is none.")
+        raise Infeasible(
+            f"torchtitan needs a batch in multiples of {plan.replicas * plan.microbatch} sequences, and {run.file.batch} is none."
+        )
     if experts and experts % degree:
         raise Infeasible(f"torchtitan needs as many experts on every rank, and {experts} do not divide over {degree}.")
     if plan.pipe > 1 and run.fields.get("tie_word_embeddings"):
         raise Infeasible(f"torchtitan has no pipeline for tied embeddings, which {run.model.name} has; take pipe=1.")
     if plan.optimizer == "muon":
-        raise Infeasible("torchtitan's DistMuon needs a layout for each weight, which only its Kimi config has; take optimizer=adam.")
+        raise Infeasible(
+            "torchtitan's DistMuon needs a layout for each weight, which only its Kimi config has; take optimizer=adam."
+        )
 
 
 def model_words(run: TrainingRun, plan: Plan, differences: list[Difference]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -107,7 +121,9 @@ def model_words(run: TrainingRun, plan: Plan, differences: list[Difference]) -> 
     if flavor:
         longest = titan_models.flavors()[flavor]["max_position_embeddings"]
         if run.file.seq > longest:
-            raise Infeasible(f"torchtitan's {flavor} has positions up to {longest}, and sequences are {run.file.seq} tokens.")
+            raise Infeasible(
+                f"torchtitan's {flavor} has positions up to {longest}, and sequences are {run.file.seq} tokens."
+            )
         if function := titan_models.function_for(flavor, dtype, plan.context > 1):
             return {}, {"--module": flavor.partition("/")[0], "--config": function}
     module = flavor.partition("/")[0] or titan_models.MODULES.get(str(run.fields.get("model_type")), "")
@@ -183,5 +199,11 @@ def other_flags(run: TrainingRun) -> dict[str, Any]:
 def notes(run: TrainingRun) -> tuple[str, ...]:
     """What a user still has to see to."""
     data = "The data is torchtitan's c4 and the tokenizer lies under hf_assets_path: set --dataloader.dataset and --hf_assets_path for others."
-    steps = () if run.steps else ("The plan does not say its tokens, so the steps are those of the config: give --tokens, or set --training.steps.",)
+    steps = (
+        ()
+        if run.steps
+        else (
+            "The plan does not say its tokens, so the steps are those of the config: give --tokens, or set --training.steps.",
+        )
+    )
     return (data, *steps)
