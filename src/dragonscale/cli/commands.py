@@ -27,6 +27,8 @@ class Command:
     charts: tuple[str, ...] = ()
     page: str = ""
     """The page of the docs."""
+    tool: bool = True
+    """Whether agents may call it (`dscale mcp`): not what runs for long, or is there for its files."""
 
     def asked_by(self) -> type:
         return _named(self.question)
@@ -125,6 +127,7 @@ COMMANDS: dict[str, Command] = {
             ("explain", "plot", "chart", "theme", "html"),
             ("compiled",),
             "verify",
+            tool=False,
         ),
         Command(
             "sweep",
@@ -140,6 +143,7 @@ COMMANDS: dict[str, Command] = {
             ("explain", "plot", "chart", "theme", "table"),
             ("auto", "lines", "heat", "bars"),
             "training",
+            tool=False,
         ),
         *(
             Command(
@@ -156,6 +160,7 @@ COMMANDS: dict[str, Command] = {
                 ("explain", "plot", "chart", "theme", "out"),
                 ("scatter",),
                 f"validation-{kind}" if kind != "memory" else "validation-training",
+                tool=kind in _LOGS,
             )
             for kind, about in KINDS.items()
         ),
@@ -170,6 +175,7 @@ COMMANDS: dict[str, Command] = {
                 "dscale run train fsdp=8 --model llama3.2-1b --data corpus.bin --steps 20 --batch 8 --seq 512 --cpu 8",
             ),
             page="run",
+            tool=False,
         ),
         Command(
             "export",
@@ -365,6 +371,16 @@ COMMANDS: dict[str, Command] = {
             "chips",
         ),
         Command(
+            "mcp",
+            "The planner as tools for agents: a server of the Model Context Protocol on stdin and stdout.",
+            "dragonscale.questions.mcp:McpQuestion",
+            "dragonscale.cli.mcp.ask:ask",
+            FACTS,
+            ("dscale mcp", "claude mcp add dragonscale -- dscale mcp"),
+            page="agents",
+            tool=False,
+        ),
+        Command(
             "completion",
             "A static script that completes commands, flags and names in your shell; make it anew after an update.",
             "dragonscale.questions.completion:CompletionQuestion",
@@ -376,6 +392,7 @@ COMMANDS: dict[str, Command] = {
                 "dscale completion fish",
             ),
             page="terminal",
+            tool=False,
         ),
     )
 }

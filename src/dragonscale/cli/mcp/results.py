@@ -1,0 +1,64 @@
+"""Answers as tool results: the text that a terminal shows, and the record without what would flood a conversation.
+
+>>> shortened({"plans": [{"step_s": 1.0}] * 9, "notes": ["a"]}, 2)
+{'plans': [{'step_s': 1.0}, {'step_s': 1.0}], 'plans_left_out': 7, 'notes': ['a']}
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dragonscale.sheets.sheet import Prose, Sheet
+from dragonscale.sheets.terminal import text_of
+
+WIDTH = 110
+LISTS = (8, 3, 1)
+"""Entries that a list keeps, the most that lets the record be short enough."""
+LARGEST = 40_000
+"""Characters of a record that is not asked for in full."""
+
+
+def text_result(report: Any, detail: bool) -> str:
+    """The answer in words, with how the question was read."""
+    sheet = report.sheet(detail)
+    notes = [text for text in report.notes_beside if text not in getattr(report, "notes", ())]
+    blocks = (*sheet.blocks, Prose(" ".join(notes))) if notes else sheet.blocks
+    return text_of(Sheet(blocks), WIDTH, False)
+
+
+def structured_result(report: Any, whole: bool) -> dict[str, Any]:
+    """The record, with the command's exit code; lists are cut until it is short enough, or not at all."""
+    found = report.to_dict()
+    record = plain(found if isinstance(found, dict) else {"answers": found})
+    record["exit_code"] = report.exit_code
+    if whole:
+        return record
+    for most in LISTS:
+        short = shortened(record, most)
+        if len(json.dumps(short)) <= LARGEST:
+            return short
+    return shortened(record, LISTS[-1])
+
+
+def plain(value: Any) -> Any:
+    """Numbers that JSON does not have are null."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def shortened(value: Any, most: int) -> Any:
+    """A record whose lists of records keep so many entries, with how many were left out beside them."""
+    if isinstance(value, list):
+        return [shortened(one, most) for one in value[:most]]
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, Any] = {}
+    for name, one in value.items():
+        found[name] = shortened(one, most)
+        if isinstance(one, list) and len(one) > most:
+            found[f"{name}_left_out"] = len(one) - most
+    return found
