@@ -25,8 +25,8 @@ class Example:
 
 
 def pages() -> list[Path]:
-    """The README and every page of the docs."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """The README, the skill for agents and every page of the docs."""
+    return [ROOT / "README.md", ROOT / "SKILL.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def examples(text: str) -> list[Example]:
