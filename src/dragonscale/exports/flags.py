@@ -56,7 +56,7 @@ def shell_lines(words: Sequence[str], indent: str = "    ") -> str:
     """A command over several lines, a flag with its values on each. Words that hold `$` are quoted so that the shell expands them."""
     lines: list[str] = []
     for place, word in enumerate(words):
-        quoted = f'"{word}"' if "$" in word and '"' not in word else shlex.quote(word)
+        quoted = _expanded(word) if "$" in word else shlex.quote(word)
         if lines and (place == 1 or not _begins(word, lines[-1])):
             lines[-1] += f" {quoted}"
         else:
@@ -68,6 +68,15 @@ def _begins(word: str, line: str) -> bool:
     """Whether a word begins a line: a flag, or the script that a launcher's own flags end at."""
     script = word.endswith((".py", ".yml", ".yaml")) and line.startswith("-") and " " in line
     return script or (word.startswith("-") and not _number(word))
+
+
+def _expanded(word: str) -> str:
+    """A word in quotes that let the shell fill in its variables.
+
+    >>> print(_expanded('{"ip": "$LEADER"}'))
+    "{\\"ip\\": \\"$LEADER\\"}"
+    """
+    return '"' + re.sub(r'([\\"`])', r"\\\1", word) + '"'
 
 
 def _number(word: str) -> bool:
