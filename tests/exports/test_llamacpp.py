@@ -1,0 +1,81 @@
+"""llama.cpp: slots and their share of the context, GGUF names, what it splits, and what it refuses."""
+
+import pytest
+
+import dragonscale as ds
+from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.engines.gguf_names import read_gguf
+from dragonscale.exports.imported import Given, Imported
+from dragonscale.exports.reading import read_plan
+from dragonscale.exports.shell import read_commands
+
+
+def _words(plan: str, model: str, on: str, **more: str) -> tuple[list[str], list[str]]:
+    made = ds.export(plan, to="llamacpp", model=model, on=on, batch="8", prompt="1000", output="200", **more)
+    words = next(one.words for one in read_commands(made.files["llamacpp.sh"]) if one.words[0] == "llama-server")
+    return words, [str(one) for one in made.differences]
+
+
+def _after(words: list[str], flag: str) -> str:
+    return words[words.index(flag) + 1]
+
+
+def _read(text: str, on: str = "h100:2", model: str = "") -> Imported:
+    return read_plan(text, Given(model, on))
+
+
+def test_slots_share_the_context() -> None:
+    words, said = _words("pipe=2,weights=int4", "llama3-70b", "h100:2")
+    assert (_after(words, "--parallel"), _after(words, "--ctx-size")) == ("8", str(8 * 1280))
+    assert (_after(words, "--split-mode"), _after(words, "--tensor-split")) == ("layer", "1,1")
+    assert _after(words, "--model") == "Meta-Llama-3-70B-Q4_K_M.gguf"
+    assert any("slots" in one and "generic" in one for one in said)
+    assert any("one after the other" in one for one in said)
+
+
+def test_an_fp8_cache_is_one_of_eight_bits() -> None:
+    words, said = _words("tensor=1,kv=fp8", "llama3-8b", "h100:1")
+    assert _after(words, "--cache-type-v") == "q8_0"
+    assert any("q8_0" in one for one in said)
+
+
+@pytest.mark.parametrize(
+    ("plan", "model", "on", "why"),
+    [
+        ("tensor=2,weights=fp8,compute=fp8", "llama3-70b", "h100:2", "--weights int8"),
+        ("tensor=8,pipe=2", "llama3-70b", "h100:16", "one host"),
+        ("tensor=4,expert=4", "mixtral-8x7b", "h100:4", "expert=4"),
+        ("tensor=2,kv=int8", "llama3-8b", "h100:2", "quantised cache"),
+        ("tensor=8,weights=int4", "deepseek-v3", "h200:8", "only its layers"),
+    ],
+)
+def test_what_it_cannot_run_is_refused(plan: str, model: str, on: str, why: str) -> None:
+    with pytest.raises(Infeasible, match=why):
+        _words(plan, model, on)
+
+
+def test_names_of_files_and_repositories() -> None:
+    assert read_gguf("bartowski/meta-llama_Llama-3.3-70B-Instruct-GGUF:Q5_K_M") == ("llama3.3-70b", "Q5_K_M")
+    assert read_gguf("C/models/gemma-3-27b-it-UD-Q4_K_XL.gguf") == ("gemma3-27b", "Q4_K_XL")
+
+
+def test_defaults_and_kinds_that_the_planner_lacks_are_said() -> None:
+    found = _read("./build/bin/llama-server -m /m/Meta-Llama-3-8B-Q6_K.gguf -ngl 20 -ctk q4_0 -ctv q4_0 --n-cpu-moe 4")
+    assert (found.file.plan.pipe, found.file.launch.max_seqs, found.file.launch.token_budget) == (2, 4, 512)
+    assert len(found.notes) == 3
+    assert found.unplanned == ("--n-cpu-moe",)
+    assert _read("llama-server -m Meta-Llama-3-8B-Q8_0.gguf -sm tensor -np 16").file.plan.tensor == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("llama-server -m Meta-Llama-3-8B-Q8_0.gguf -np none", "whole number"),
+        ("llama-server -m Meta-Llama-3-8B-Q8_0.gguf -sm rows", "none, layer, row or tensor"),
+        ("llama-server -m Meta-Llama-3-8B-Q8_0.gguf -ctk fp8", "q8_0"),
+        ("llama-server --port 8080", "--model"),
+    ],
+)
+def test_bad_words_are_one_sentence(text: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        _read(text)
