@@ -10,8 +10,8 @@ from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
 
 
-def _words(plan: str, model: str, on: str, **more: str) -> tuple[list[str], list[str]]:
-    made = ds.export(plan, to="llamacpp", model=model, on=on, batch="8", prompt="1000", output="200", **more)
+def _words(plan: str, model: str, on: str) -> tuple[list[str], list[str]]:
+    made = ds.export(plan, to="llamacpp", model=model, on=on, batch="8", prompt="1000", output="200")
     words = next(one.words for one in read_commands(made.files["llamacpp.sh"]) if one.words[0] == "llama-server")
     return words, [str(one) for one in made.differences]
 

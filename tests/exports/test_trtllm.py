@@ -13,8 +13,8 @@ from dragonscale.exports.reading import read_plan
 from dragonscale.serving.plan_file import SavedPlan
 
 
-def _export(plan: str, model: str, on: str, **more: object) -> tuple[dict, str]:
-    made = ds.export(plan, to="trtllm", model=model, on=on, batch="64", prompt="1024", output="256", **more)
+def _export(plan: str, model: str, on: str) -> tuple[dict, str]:
+    made = ds.export(plan, to="trtllm", model=model, on=on, batch="64", prompt="1024", output="256")
     return yaml.safe_load(made.files["trtllm.yaml"]), made.files["trtllm.sh"]
 
 
