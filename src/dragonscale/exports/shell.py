@@ -222,7 +222,7 @@ def _filled(text: str, names: dict[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         name, default = match[1] or match[4], match[3]
-        return names.get(name) or (default if default is not None else match[0])
+        return names.get(name) or (default if default is not None else names.get(name, match[0]))
 
     text = re.sub(r'"(\$\{\w+\[@\]\})"', r"\1", text)  # an array is as many words as it has
     for _ in range(4):  # variables of variables
@@ -354,6 +354,14 @@ def _launch_flags(words: list[str], into: dict[str, str]) -> list[str]:
     return words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
 
 
+_PROGRAMS = ("bash", "sh", "vllm", "sglang", "llama-server", "torchrun", "mpirun", "env", "trtllm-serve", "trtllm-bench")
+
+
+def _is_engines_own(word: str) -> bool:
+    """Whether what follows an image is a flag or a model, and not a program of its own."""
+    return word.startswith("-") or not (word in _PROGRAMS or word.startswith(("python", "/")))
+
+
 _CONTAINER_SWITCHES = ("-it", "-i", "-t", "-d", "--rm", "--privileged", "--init", "-ti", "--detach")
 
 
@@ -363,7 +371,7 @@ def _in_container(words: list[str]) -> list[str]:
     while at < len(words) and words[at].startswith("-"):
         at += 1 if "=" in words[at] or words[at] in _CONTAINER_SWITCHES else 2
     image, rest = words[at : at + 1], words[at + 1 :]
-    if image and rest and rest[0].startswith("-"):  # the image's entry point is the engine
+    if image and rest and _is_engines_own(rest[0]):  # the image's entry point is the engine
         name = image[0].lower()
         known = {
             "vllm": ["vllm", "serve"],

@@ -1,0 +1,182 @@
+"""Which checkpoint serves a model in a plan's formats, and what an engine is told about it.
+
+Three ways lead to narrow weights: the checkpoint has them already, and the engine reads how from its config; the engine
+quantises a 16-bit checkpoint while it loads it; or somebody has quantised it before, and that checkpoint is needed. Names of such
+checkpoints end in their scheme, in the words of llm-compressor (`W4A16`, `W8A8`, `FP8`, `NVFP4`), as on the Hub.
+
+>>> scheme_of("RedHatAI/Meta-Llama-3.1-70B-Instruct-quantized.w4a16"), scheme_of("nvidia/Llama-3.3-70B-Instruct-FP4")
+('W4A16', 'NVFP4')
+>>> scheme_of("Qwen/Qwen3-32B-AWQ"), scheme_of("meta-llama/Llama-3.1-8B"), plain_name("Qwen/Qwen3-32B-AWQ")
+('W4A16', '', 'qwen3-32b')
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.written import Difference
+from dragonscale.hardware import Chip
+from dragonscale.models.transformer import Transformer
+from dragonscale.serving.checkpoint import multiplied_in, own_formats, stored_in, wide_format
+from dragonscale.serving.formats import part_format
+from dragonscale.serving.legality import WIDE, pairs
+from dragonscale.serving.plan import ServingPlan
+
+SCHEMES: Mapping[str, tuple[str, str]] = {
+    "W4A16": ("int4", "bf16"), "W4AFP8": ("int4", "fp8"), "W8A16": ("int8", "bf16"), "W8A8": ("int8", "int8"),
+    "FP8-DYNAMIC": ("fp8", "fp8"), "FP8": ("fp8", "fp8"), "FP8-BLOCK": ("fp8", "fp8_block"), "FP8A16": ("fp8", "bf16"), "MXFP8": ("mxfp8", "mxfp8"),
+    "NVFP4": ("nvfp4", "nvfp4"), "NVFP4A16": ("nvfp4", "bf16"), "MXFP4": ("mxfp4", "mxfp4"), "MXFP4A8": ("mxfp4", "mxfp8"),
+    "MXFP4A16": ("mxfp4", "bf16"), "BF16": ("bf16", "bf16"), "FP16": ("fp16", "fp16"),
+}  # fmt: skip
+_SPELT = {
+    "AWQ": "W4A16", "GPTQ": "W4A16", "INT4": "W4A16", "4BIT": "W4A16", "GPTQ-INT4": "W4A16", "GPTQ-INT8": "W8A16", "INT8": "W8A8", "FP4": "NVFP4",
+    "FP8_DYNAMIC": "FP8-DYNAMIC", "QUANTIZED.W4A16": "W4A16", "QUANTIZED.W8A8": "W8A8", "QUANTIZED.W8A16": "W8A16",
+    "W4A16-G128": "W4A16", "AWQ-INT4": "W4A16", "FP8-KV": "FP8", "FP8_BLOCK": "FP8-BLOCK", "AUTOAWQ": "W4A16",
+}  # fmt: skip
+_ENDING = re.compile(
+    r"-(?P<scheme>"
+    + "|".join(sorted(map(re.escape, (*SCHEMES, *_SPELT)), key=len, reverse=True))
+    + r")(?:-ATTN-(?P<attention>\w+))?$",
+    re.IGNORECASE,
+)
+
+
+def scheme_of(name: str) -> str:
+    """The scheme that a checkpoint's name ends in; empty where it names none."""
+    found = _ENDING.search(name.rstrip("/"))
+    if found is None:
+        return ""
+    word = found["scheme"].upper()
+    return _SPELT.get(word, word)
+
+
+def plain_name(name: str) -> str:
+    """The preset that a checkpoint is of, whatever it was quantised to; the name itself where there is none."""
+    preset = preset_named(name)
+    if preset != name:
+        return preset
+    bare = _ENDING.sub("", name.rstrip("/"))
+    return preset_named(bare) if preset_named(bare) != bare else name
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What an engine is given for a model: the word for it, the name that clients use, the word for quantising it on loading (empty:
+    the checkpoint says itself), the plan with the formats that come of it, and what is to be said about that."""
+
+    word: str
+    served: str = ""
+    online: str = ""
+    wide_attention: bool = False
+    """Whether the attention is left out of what is quantised on loading."""
+    dtype: str = "bf16"
+    plan: ServingPlan = field(default_factory=ServingPlan)
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def checkpoint_for(
+    engine: str, chip: Chip, model: Transformer, name: str, plan: ServingPlan, online: Mapping[tuple[str, str], str]
+) -> Checkpoint:
+    """The checkpoint for a plan. `online` says which pairs of formats the engine can make of 16 bits, and its words for them."""
+    repo, stored = hub_id(name), stored_in(model)
+    plan, dtype, differences = _settled(engine, chip, model, plan)
+    own = own_formats(engine, chip, model)
+    if plan.weights == stored and (stored not in WIDE or plan.weights == plan.compute):
+        if own is None or own.weights != stored:  # the engine widens it
+            return Checkpoint(repo, dtype=dtype, plan=plan, differences=differences)
+        same = replace(plan, compute=own.compute, attention=own.attention) if stored not in WIDE else plan
+        return Checkpoint(repo, dtype=dtype, plan=same, differences=(*differences, *_checkpoints_own(plan, same)))
+    if plan.weights in WIDE and (stored in WIDE or (own is not None and own.weights in WIDE)):
+        return Checkpoint(repo, dtype=dtype, plan=plan, differences=differences)  # `dtype` casts it
+    wide_attention = plan.attention in WIDE and plan.attention != plan.compute
+    if stored in WIDE and (plan.weights, plan.compute) in online and (not plan.attention or wide_attention):
+        word = online[plan.weights, plan.compute]
+        return Checkpoint(repo, "", word, wide_attention, dtype, plan, differences)
+    return _quantised_before(repo, dtype, plan, differences)
+
+
+def _quantised_before(repo: str, dtype: str, plan: ServingPlan, differences: tuple[Difference, ...]) -> Checkpoint:
+    scheme = _scheme(plan.weights, plan.compute)
+    ending = f"{scheme}-ATTN-{plan.attention.upper()}" if plan.attention else scheme
+    word = f"./{repo.rstrip('/').rsplit('/', 1)[-1]}-{ending}"
+    kept = f", its attention in {plan.attention}" if plan.attention else ""
+    note = (
+        f"{word} stands for a checkpoint of {repo} with weights in {plan.weights} for matmuls in {plan.compute}{kept} (scheme {scheme} of "
+        "llm-compressor, or one from the Hub): put its path or repository there."
+    )
+    return Checkpoint(word, repo, dtype=dtype, plan=plan, differences=differences, notes=(note,))
+
+
+def _scheme(weights: str, compute: str) -> str:
+    pair = (weights, "bf16" if compute == "fp16" and weights != "fp16" else compute)
+    return next((name for name, own in SCHEMES.items() if own == pair), f"{weights}-{compute}".upper())
+
+
+def _settled(
+    engine: str, chip: Chip, model: Transformer, plan: ServingPlan
+) -> tuple[ServingPlan, str, tuple[Difference, ...]]:
+    """A plan whose 16-bit formats agree, as engines have one dtype for activations and a cache that is not quantised; and which dtype."""
+    said: list[Difference] = []
+    wide = plan.compute if plan.compute in WIDE else plan.kv if plan.kv in WIDE else wide_format(engine, chip, model)
+    if plan.kv in WIDE and plan.kv != wide:
+        said.append(
+            Difference(f"a cache in {plan.kv}", f"it is in {wide}", "it has the dtype of the activations", "kv")
+        )
+        plan = replace(plan, kv=wide)
+    if plan.wire != "bf16":
+        said.append(
+            Difference(f"activations in {plan.wire} between chips", f"they are sent in {wide}", "", "wire")
+        )
+        plan = replace(plan, wire="bf16")
+    if plan.attention and plan.attention == part_format(replace(plan, attention=""), "attention"):
+        plan = replace(plan, attention="")
+    return plan, wide, tuple(said)
+
+
+def _checkpoints_own(plan: ServingPlan, own: ServingPlan) -> list[Difference]:
+    """That kernels for a checkpoint's own formats are the engine's choice."""
+    found: list[Difference] = []
+    for name in ("compute", "attention"):
+        asked, runs = getattr(plan, name), getattr(own, name)
+        if asked != runs:
+            what = "matmuls" if name == "compute" else "attention"
+            found.append(
+                Difference(
+                    f"{what} in {asked or plan.weights}", f"they are in {runs or plan.weights}", "the checkpoint is so", name
+                )
+            )
+    return found
+
+
+def formats_read(
+    engine: str, chip: Chip | None, model: Transformer, name: str, online: str, words: Mapping[tuple[str, str], str], wide_attention: bool
+) -> dict[str, Any]:
+    """Weights, compute, attention and the cache's format of a checkpoint by its name and what it is quantised to on loading."""
+    scheme, stored = scheme_of(name), stored_in(model)
+    if chip is None:
+        from dragonscale.hardware import load_chip
+
+        chip = load_chip("h100")
+    own = own_formats(engine, chip, model)
+    wide, said = wide_format(engine, chip, model), _ENDING.search(name)
+    kv = own.kv if own is not None else wide
+    if online:
+        # Of several pairs by one word the one that the chip has kernels for; an engine's first where it has several.
+        made = [pair for pair, word in words.items() if word == online]
+        here = [pair for pair in made if pair in pairs(engine, chip)] or made
+        weights, compute = here[0]
+        return {"weights": weights, "compute": compute, "attention": wide if wide_attention else "", "kv": kv}
+    if scheme and SCHEMES[scheme][0] != stored:
+        weights, compute = SCHEMES[scheme]
+        if compute in WIDE:
+            compute = next((one for one in (compute, wide, *WIDE) if (weights, one) in pairs(engine, chip)), compute)
+        elif scheme == "FP8" or (weights, compute) not in pairs(engine, chip):  # "FP8" alone may be scaled by blocks
+            compute = (multiplied_in(engine, chip, model, weights) or (weights, compute))[1]
+        attention = said["attention"].lower() if said is not None and said["attention"] else ""
+        return {"weights": weights, "compute": compute, "attention": attention, "kv": kv}
+    if own is None or own.weights in WIDE:
+        return {"weights": wide, "compute": wide, "attention": "", "kv": kv}
+    return {"weights": own.weights, "compute": own.compute, "attention": own.attention, "kv": kv}

@@ -1,0 +1,219 @@
+"""A serving plan as flags of `vllm serve`: what the engine itself is told, without addresses and hosts.
+
+`engine_flags` is the same for whoever starts vLLM (`vllm serve`, Dynamo's worker, llm-d's pods). The rest here is what one of its parts
+needs: drafts, experts dealt over all ranks, a cache split along sequences.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonscale.errors import Infeasible
+from dragonscale.exports.engines.schemes import Checkpoint, checkpoint_for
+from dragonscale.exports.model_names import hub_id
+from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.written import Difference
+from dragonscale.serving.graphs import filled
+from dragonscale.serving.legal import divisible
+from dragonscale.serving.legality import architecture
+from dragonscale.serving.plan import ServingPlan
+
+ONLINE: Mapping[tuple[str, str], str] = {
+    ("fp8", "fp8"): "fp8_per_tensor",
+    ("fp8", "fp8_block"): "fp8_per_block",
+    ("mxfp8", "mxfp8"): "mxfp8",
+}
+"""What vLLM quantises a 16-bit checkpoint to while it loads it, linear layers and experts (config/quantization.py)."""
+WEIGHT_ONLY = frozenset({"turing", "ampere"})
+"""Chips without fp8 units: what is quantised to fp8 there has its weights in fp8 and is multiplied in 16 bits (Marlin)."""
+DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+CACHES = {"fp8": "fp8", "int8": "int8_per_token_head", "nvfp4": "nvfp4"}
+ATTENTION_LAYERS = "*.self_attn.*"
+ROOM = 64
+"""Tokens of a chat template and of a tokeniser that does not cut as the planned lengths do."""
+
+
+@dataclass
+class EngineFlags:
+    """Flags by name, the checkpoint that they are for, variables of the environment, and what is said about them."""
+
+    flags: dict[str, Any]
+    checkpoint: Checkpoint
+    env: dict[str, str] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    plan: ServingPlan = field(default_factory=ServingPlan)
+
+
+def engine_name(run: ServingRun) -> str:
+    """The engine without settings of its own."""
+    return run.file.engine.partition(",")[0].strip()
+
+
+def engine_flags(run: ServingRun) -> EngineFlags:
+    """Everything that a plan says to vLLM on GPUs."""
+    engine, plan = engine_name(run), run.file.plan
+    words = online_words(architecture(run.slice.chip))
+    checkpoint = checkpoint_for(engine, run.slice.chip, run.model, run.file.model, plan, words)
+    said = EngineFlags({}, checkpoint, notes=list(checkpoint.notes), differences=list(checkpoint.differences))
+    said.plan = checkpoint.plan
+    said.flags |= {"--tensor-parallel-size": plan.tensor, "--pipeline-parallel-size": _more(plan.pipe)}
+    said.flags |= {"--data-parallel-size": _more(plan.data), **_context(run, said)}
+    said.flags |= _experts(run, said)
+    said.flags |= format_flags(run, checkpoint)
+    said.flags |= limit_flags(run)
+    said.flags |= {"--max-cudagraph-capture-size": largest_graph(run)}
+    said.flags |= {"--enable-prefix-caching": True if run.file.traffic.cached else None}
+    said.flags |= {"--speculative-config": drafts(run, said)}
+    said.flags |= {"--kv-transfer-config": transfer(run.role)}
+    return said
+
+
+def online_words(kind: str) -> dict[tuple[str, str], str]:
+    """What vLLM makes of a 16-bit checkpoint on a kind of chip."""
+    if kind in WEIGHT_ONLY:
+        return {("fp8", "bf16"): "fp8_per_tensor", ("fp8", "fp16"): "fp8_per_tensor"}
+    return dict(ONLINE)
+
+
+def _more(size: int) -> int | None:
+    return size if size > 1 else None
+
+
+def _context(run: ServingRun, said: EngineFlags) -> dict[str, int]:
+    """Ranks of `tensor` beyond the KV heads that split the cache along sequences instead of copying it.
+
+    vLLM's rule for grouped heads: query heads of a KV head are a multiple of those ranks."""
+    plan, sizes = run.file.plan, divisible(run.model)
+    if plan.spread != "sequence" or plan.tensor == 1:
+        return {}
+    heads = 1 if sizes.latent and not sizes.kv_heads else min(sizes.kv_heads, default=0)
+    ranks = plan.tensor // heads if heads else 0
+    if ranks <= 1:
+        why = f"the {heads} KV heads are split over tensor={plan.tensor} as they are" if heads else "it has no KV heads"
+        said.differences.append(Difference("spread=sequence", "nothing is left to split along sequences", why, "spread"))
+        said.plan = replace(said.plan, spread="copy")
+        return {}
+    if not sizes.latent and (sizes.heads // heads) % ranks:
+        raise Infeasible(
+            f"vLLM splits a cache along sequences over {plan.tensor} / {heads} = {ranks} ranks only where these divide the "
+            f"{sizes.heads // heads} query heads of a KV head; take spread=copy."
+        )
+    return {"--decode-context-parallel-size": ranks}
+
+
+def _experts(run: ServingRun, said: EngineFlags) -> dict[str, Any]:
+    plan, engine = run.file.plan, engine_name(run)
+    if plan.expert == 1:
+        return {}
+    flags: dict[str, Any] = {"--enable-expert-parallel": True}
+    if engine != "vllm-ep":
+        return flags
+    count = divisible(run.model).experts
+    spare = run.engine.experts.redundant
+    redundant = -(-(count + spare) // plan.expert) * plan.expert - count  # vLLM: every rank has as many
+    amd = architecture(run.slice.chip).startswith("cdna")
+    how = "high_throughput" if run.role == "prefill" else "low_latency"
+    flags["--all2all-backend"] = f"mori_{how}" if amd else f"deepep_{how}"
+    flags |= {"--enable-eplb": True, "--eplb-config": {"num_redundant_experts": redundant}}
+    if not amd:  # two half-batches run with DeepEP only
+        flags["--enable-dbo"] = True
+        said.notes.append("The all-to-all needs DeepEP's and DeepGEMM's kernels (tools/ep_kernels of vLLM installs them).")
+    return flags
+
+
+def format_flags(run: ServingRun, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Dtypes and quantisation."""
+    plan = checkpoint.plan
+    flags: dict[str, Any] = {"--dtype": DTYPES[checkpoint.dtype], "--quantization": checkpoint.online or None}
+    if checkpoint.wide_attention:
+        flags["--quantization-config"] = {"ignore": [ATTENTION_LAYERS]}
+    auto = not run.model.quantization.kv
+    flags["--kv-cache-dtype"] = CACHES.get(plan.kv) or ("auto" if auto else DTYPES[plan.kv])
+    flags["--served-model-name"] = checkpoint.served or None
+    assumed = run.file.model.partition("?")[2]
+    if assumed:
+        pairs = (one.partition("=")[::2] for one in assumed.split("&"))
+        flags["--hf-overrides"] = {name: _value(text) for name, text in pairs}
+    return flags
+
+
+def _value(text: str) -> Any:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def limit_flags(run: ServingRun) -> dict[str, Any]:
+    """How long requests are, how many run at once, how many tokens an iteration has, how much memory it takes."""
+    seqs, tokens = sequences(run), run.engine.scheduling.max_tokens
+    if tokens < seqs:
+        raise Infeasible(
+            f"vLLM takes no fewer tokens in an iteration than sequences: {tokens:,} tokens and {seqs:,} sequences; take --token-budget {seqs} "
+            f"or --max-seqs {tokens}."
+        )
+    return {
+        "--max-model-len": model_length(run), "--max-num-seqs": seqs, "--max-num-batched-tokens": tokens,
+        "--gpu-memory-utilization": run.engine.memory.share,
+    }  # fmt: skip
+
+
+def sequences(run: ServingRun) -> int:
+    """Sequences at once; an engine that prefills alone takes as many as it would of itself."""
+    if run.role == "prefill" and not run.file.launch.max_seqs:
+        return min(run.engine.scheduling.max_sequences, run.engine.scheduling.max_tokens)
+    return run.seqs
+
+
+def model_length(run: ServingRun) -> int | None:
+    """The longest request: that of the traffic, with a little room, no longer than the model was made for."""
+    if not run.longest:
+        return None
+    wanted = -(-(run.longest + ROOM) // 256) * 256
+    return min(wanted, run.model.context) if run.model.context else wanted
+
+
+def largest_graph(run: ServingRun) -> int | None:
+    """The largest batch that is captured: that of all sequences with their drafts, as far as the engine has graphs."""
+    sizes = run.engine.host.graph_sizes
+    if not sizes or run.role == "prefill":
+        return None
+    rows = sequences(run) * (1 + run.file.speculation.drafts)
+    return min(int(filled(min(rows, sizes[-1][0]), sizes)), sizes[-1][0], run.engine.scheduling.max_tokens)
+
+
+def has_heads(run: ServingRun) -> bool:
+    """Whether the checkpoint has multi-token heads of its own."""
+    return any(section.name.startswith("mtp.") for section in run.model.extras)
+
+
+def drafts(run: ServingRun, said: EngineFlags) -> dict[str, Any] | None:
+    """Who drafts: a small model, the checkpoint's own multi-token heads, or an EAGLE head that somebody has trained for it."""
+    own = run.file.speculation
+    if not own.drafts or run.role == "prefill":
+        return None
+    if own.draft:
+        sizes = divisible(_model(own.draft))
+        ranks = run.file.plan.tensor
+        fits = sizes.heads % ranks == 0 and all(heads % ranks == 0 or ranks % heads == 0 for heads in sizes.kv_heads)
+        return {
+            "method": "draft_model", "model": hub_id(own.draft), "num_speculative_tokens": own.drafts,
+            "draft_tensor_parallel_size": ranks if fits else 1,
+        }  # fmt: skip
+    if has_heads(run):
+        return {"method": "mtp", "num_speculative_tokens": own.drafts}
+    repo = hub_id(run.file.model)
+    head = f"./{repo.rsplit('/', 1)[-1]}-EAGLE3"
+    said.notes.append(f"{head} stands for an EAGLE-3 head for {repo}: put its path or repository there.")
+    return {"method": "eagle3", "model": head, "num_speculative_tokens": own.drafts}
+
+
+def _model(name: str) -> Any:
+    from dragonscale.models import load_model
+
+    return load_model(name)
+
+
+def transfer(role: str) -> dict[str, str] | None:
+    """How a pool hands caches over."""
+    if not role:
+        return None
+    return {"kv_connector": "NixlConnector", "kv_role": "kv_producer" if role == "prefill" else "kv_consumer"}

@@ -1,0 +1,315 @@
+"""The plan that a `vllm serve` command says: pasted, in a script, in a `docker run`, or as the YAML of its `--config`.
+
+Of several commands the one that decodes is the plan's, and one that prefills its pool. Options that change nothing that is planned
+(ports, logging, parsers of tool calls) are listed as ignored; those that would change something as unplanned.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.exports.engines.schemes import formats_read, plain_name
+from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.vllm_flags import ATTENTION_LAYERS, online_words
+from dragonscale.exports.flags import ReadFlags, read_flags
+from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
+from dragonscale.exports.keys import KeyTable, load_keys
+from dragonscale.exports.shell import ShellCommand
+from dragonscale.exports.source import Source
+from dragonscale.hardware import Slice
+from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer
+from dragonscale.serving.legal import divisible
+from dragonscale.serving.legality import architecture
+from dragonscale.serving.plan import ServingPlan
+
+CACHES = {
+    "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_inc": "fp8", "fp8_ds_mla": "fp8", "fp8_per_token_head": "fp8", "nvfp4": "nvfp4",
+    "nvfp4_4over6": "nvfp4", "nvfp4_ds_mla": "nvfp4", "int8_per_token_head": "int8", "bfloat16": "bf16", "float16": "fp16",
+}  # fmt: skip
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+ONLINE = {
+    "fp8": "fp8_per_tensor", "fp8_per_tensor": "fp8_per_tensor", "fp8_per_channel": "fp8_per_tensor", "fp8_per_block": "fp8_per_block",
+    "mxfp8": "mxfp8",
+}  # fmt: skip
+"""Words of `--quantization` that quantise a 16-bit checkpoint, as those that are written."""
+EP_BACKENDS = ("deepep", "mori", "nixl_ep", "flashinfer", "moonep", "pplx")
+HARMLESS = (
+    "--port", "--host", "--uvicorn-log-level", "--api-key", "--served-model-name", "--trust-remote-code", "--download-dir", "--seed",
+    "--disable-log-requests", "--enable-log-requests", "--disable-log-stats", "--tool-call-parser", "--reasoning-parser", "--enable-auto-tool-choice",
+    "--chat-template", "--root-path", "--headless", "--node-rank", "--nnodes", "--master-addr", "--master-port", "--data-parallel-size-local",
+    "--data-parallel-address", "--data-parallel-rpc-port", "--data-parallel-start-rank", "--data-parallel-rank", "--data-parallel-hybrid-lb",
+    "--data-parallel-external-lb", "--data-parallel-backend", "--api-server-count", "--distributed-executor-backend", "--tokenizer", "--tokenizer-mode",
+    "--load-format", "--max-model-len", "--config", "--async-scheduling", "--enable-chunked-prefill", "--block-size", "--language-model-only",
+    "--limit-mm-per-prompt", "--generation-config", "--enable-prefix-caching", "--max-cudagraph-capture-size", "--cudagraph-capture-sizes",
+    "--all2all-backend", "--enable-eplb", "--eplb-config", "--enable-dbo", "--kv-transfer-config", "--model", "--revision", "--allowed-origins",
+    "--shutdown-timeout", "--numa-bind", "--mm-processor-cache-gb", "--swap-space", "--disable-uvicorn-access-log", "--response-role",
+    "--compilation-config", "--attention-backend", "--moe-backend", "--stream-interval", "--default-chat-template-kwargs",
+)  # fmt: skip
+
+
+def recognises(source: Source) -> bool:
+    return bool(serve_commands(source)) or _is_config(source)
+
+
+def serve_commands(source: Source) -> list[ShellCommand]:
+    """The commands of a text that start vLLM's server, words from the model on."""
+    found: list[ShellCommand] = []
+    for command in source.commands:
+        at = _after_program(command.words)
+        if at is not None:
+            found.append(replace(command, words=command.words[at:]))
+    return found
+
+
+def _after_program(words: Sequence[str]) -> int | None:
+    """Where the words of the server begin; None where a command is not one."""
+    for place, word in enumerate(words):
+        if word.endswith(("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")):
+            return place + 1
+        if word.rsplit("/", 1)[-1] == "vllm" and words[place + 1 : place + 2] == ["serve"]:
+            return place + 2
+    return None
+
+
+def _is_config(source: Source) -> bool:
+    """Whether a table is the YAML of `--config`: names of vLLM alone, a model or a size among them."""
+    if not source.table:
+        return False
+    table = load_keys("vllm")
+    names = [f"--{str(name).replace('_', '-')}" for name in source.table]
+    return all(table.known(name) for name in names) and bool({"--model", "--tensor-parallel-size", "--max-num-seqs"} & {*names})
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of a command."""
+    found = [read_words(command.words, source) for command in serve_commands(source)]
+    if not found:
+        assert source.table is not None
+        found = [read_words(_table_words(source.table), source)]
+    decodes = next((one for one in found if _role(one) != "kv_producer"), found[0])
+    prefills = next((one for one in found if _role(one) == "kv_producer" and one is not decodes), None)
+    return _imported(source, given, decodes, prefills)
+
+
+def _role(read: ReadFlags) -> str:
+    said = read.values.get("--kv-transfer-config")
+    return str(said.get("kv_role", "")) if isinstance(said, Mapping) else ""
+
+
+def read_words(words: Sequence[str], source: Source) -> ReadFlags:
+    """The flags of a command, those of its `--config` file under its own, JSON read and dotted keys joined."""
+    table = load_keys("vllm")
+    plain, dotted = _dotted(words)
+    read = read_flags(table, plain)
+    if name := read.values.get("--config"):
+        beside = source.beside(str(name))
+        if beside is None or beside.table is None:
+            raise needs(f"what --config {shorten(str(name))} holds", "the folder that has it, or the flags themselves", source)
+        under = read_flags(table, _table_words(beside.table))
+        read.values = {**under.values, **read.values}
+        read.words = read.words or under.words
+    for name, key in ((name, table.known(name)) for name in list(read.values)):
+        if key is not None and key.type == "json" and isinstance(read.values[name], str):
+            read.values[name] = _json(name, read.values[name])
+    for name, inner in dotted.items():
+        base = read.values.get(name)
+        read.values[name] = {**(base if isinstance(base, Mapping) else {}), **inner}
+    return read
+
+
+def _dotted(words: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """`--speculative-config.method ngram` as keys of that option's JSON; the other words as they are."""
+    rest: list[str] = []
+    found: dict[str, dict[str, Any]] = {}
+    at = 0
+    while at < len(words):
+        word, at = words[at], at + 1
+        dotted = re.fullmatch(r"(--[a-zA-Z0-9_-]+)\.([\w.]+?)\+?(?:=(.*))?", word, re.DOTALL)
+        if dotted is None:
+            rest.append(word)
+            continue
+        text = dotted[3]
+        if text is None and at < len(words):
+            text, at = words[at], at + 1
+        try:
+            value = json.loads(text or "")
+        except ValueError:
+            value = text
+        found.setdefault(dotted[1].replace("_", "-"), {})[dotted[2]] = value
+    return rest, found
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise InputError(f"{name} is {shorten(text)}, which is no JSON.") from None
+
+
+def _table_words(table: Mapping[str, Any]) -> list[str]:
+    """A config's table as the words that it stands for."""
+    words: list[str] = []
+    for name, value in table.items():
+        flag = f"--{str(name).replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        elif isinstance(value, list):
+            words += [flag, *map(str, value)]
+        elif value is not None:
+            words += [flag, json.dumps(value) if isinstance(value, Mapping) else str(value)]
+    return words
+
+
+def whole(read: ReadFlags, name: str, default: int = 1) -> int:
+    """A flag's whole number; vLLM takes 8k (1000) and 8K (1024) too."""
+    value = read.values.pop(name, None)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG]?)", str(value).strip()) if value is not None else None
+    if value is None:
+        return default
+    if found is None or not 0 < float(found[1]) < 1e9:
+        raise InputError(f"{name} is {shorten(str(value))}; it is a whole number of at least 1.")
+    scale = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
+    return int(float(found[1]) * scale)
+
+
+def model_read(read: ReadFlags, source: Source, given: Given) -> tuple[str, str]:
+    """The model, and the checkpoint as the command names it."""
+    words = [word for word in read.words if not word.startswith("$")]
+    named = str(words[0] if words else read.values.pop("--model", ""))
+    read.values.pop("--model", None)
+    served = read.values.get("--served-model-name")
+    known = plain_name(named)
+    if known == named and isinstance(served, list) and served:
+        known = plain_name(served[0]) if plain_name(served[0]) != served[0] else known
+    kept = str(source.kept.get("model", ""))
+    changed = read.values.pop("--hf-overrides", None)
+    if isinstance(changed, Mapping) and known != named:
+        known += "?" + "&".join(f"{key}={value}" for key, value in changed.items())
+    if kept and (kept == named or plain_name(kept.partition("?")[0]) == known.partition("?")[0]):
+        known = kept if "?" not in known else known
+    model = given.model or known
+    if not model or model.startswith("$"):
+        raise needs("the model", "--model", source)
+    return model, named
+
+
+def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags | None) -> Imported:
+    table = load_keys("vllm")
+    name, checkpoint = model_read(read, source, given)
+    model = load_model(name)
+    plan, replicas = plan_read(read, model, source, given, checkpoint)
+    piece = slice_given(source, given, plan.chips)
+    engine = "vllm-ep" if plan.is_wide and _is_ep(read) else "vllm"
+    engine = engine if not str(source.kept.get("engine", "")).startswith("vllm") else str(source.kept["engine"])
+    limits = limits_read(read)
+    said: dict[str, Any] = {"launch": launch_read(source, given, engine, plan, name, **limits)}
+    said["replicas"] = replicas if replicas > 1 else 0
+    drafted, notes = drafts_read(read, source)
+    if drafted:
+        said["speculation"] = drafted
+    if prefills is not None:
+        said["prefill"] = _pool_read(prefills, source, given, model, piece)
+    if piece is None and not source.kept:
+        notes.append(f"The plan is for {plan.chips} chips; say which by --on.")
+    if length := read.values.get("--max-model-len"):
+        notes.append(f"A request has at most {length} tokens.")
+    file = serving_file(source, given, plan, name, engine, **said)
+    ignored, unplanned = left_over(read.values, HARMLESS)
+    found = Imported("vllm", table.version, file, tuple(notes), ignored, unplanned, tuple(read.unknown))
+    return with_slice(found, piece)
+
+
+def _is_ep(read: ReadFlags) -> bool:
+    return str(read.values.get("--all2all-backend", "")).startswith(EP_BACKENDS) or bool(read.values.get("--enable-eplb"))
+
+
+def plan_read(
+    read: ReadFlags, model: Transformer, source: Source, given: Given, checkpoint: str, engine: str = "vllm"
+) -> tuple[ServingPlan, int]:
+    """Degrees and formats; and replicas, which is what data parallelism of a model without experts is."""
+    tensor, pipe = whole(read, "--tensor-parallel-size"), whole(read, "--pipeline-parallel-size")
+    data, experts = whole(read, "--data-parallel-size"), bool(divisible(model).experts)
+    dealt = bool(read.values.pop("--enable-expert-parallel", False)) and experts
+    spread = "sequence" if whole(read, "--decode-context-parallel-size") > 1 else "copy"
+    replicas, data = (1, data) if experts else (data, 1)
+    plan = ServingPlan(tensor, data, data * tensor if dealt else 1, pipe=pipe, spread=spread)
+    return replace(plan, **formats(read, model, source, given, checkpoint, engine, plan.chips)), replicas
+
+
+def formats(
+    read: ReadFlags, model: Transformer, source: Source, given: Given, checkpoint: str, engine: str, chips: int
+) -> dict[str, str]:
+    """Formats by the checkpoint's name, `--dtype`, `--quantization` and `--kv-cache-dtype`."""
+    piece = slice_given(source, given, chips)
+    chip = piece.chip if piece is not None else None
+    words = online_words(architecture(chip) if chip is not None else "hopper")
+    online = ONLINE.get(str(read.values.pop("--quantization", "")), "")
+    said = read.values.pop("--quantization-config", None)
+    wide = isinstance(said, Mapping) and ATTENTION_LAYERS in said.get("ignore", ())
+    found = formats_read(engine, chip, model, checkpoint, online if online in words.values() else "", words, wide)
+    dtype = DTYPES.get(str(read.values.pop("--dtype", "auto")), "")
+    return {**cast(found, dtype), **cache(read, found, dtype)}
+
+
+def cast(found: Mapping[str, str], dtype: str) -> dict[str, str]:
+    """Formats with their 16-bit ones as `--dtype` says."""
+    return {name: dtype if dtype and value in DTYPES.values() else value for name, value in found.items()}
+
+
+def cache(read: ReadFlags, found: Mapping[str, str], dtype: str) -> dict[str, str]:
+    word = str(read.values.pop("--kv-cache-dtype", "auto"))
+    if word == "auto":
+        return {"kv": cast(found, dtype)["kv"]}
+    if word not in CACHES:
+        raise InputError(f"--kv-cache-dtype is {shorten(word)}; the planner has caches in {', '.join(dict.fromkeys(CACHES.values()))}.")
+    return {"kv": CACHES[word]}
+
+
+def limits_read(read: ReadFlags) -> dict[str, float | None]:
+    """The limits that a command says."""
+    share = read.values.pop("--gpu-memory-utilization", None)
+    try:
+        part = float(share) if share is not None else None
+    except ValueError:
+        raise InputError(f"--gpu-memory-utilization is {shorten(str(share))}; it is a part of 1.") from None
+    return {
+        "max_seqs": whole(read, "--max-num-seqs", 0) or None, "token_budget": whole(read, "--max-num-batched-tokens", 0) or None,
+        "memory_fraction": part,
+    }  # fmt: skip
+
+
+def drafts_read(read: ReadFlags, source: Source) -> tuple[dict[str, Any], list[str]]:
+    """What is drafted; how often drafts are accepted is nothing that an engine is told."""
+    said = read.values.pop("--speculative-config", None) or {
+        key: read.values.pop(flag)
+        for flag, key in (("--spec-method", "method"), ("--spec-model", "model"), ("--spec-tokens", "num_speculative_tokens"))
+        if flag in read.values
+    }
+    if not isinstance(said, Mapping) or not said:
+        return {}, []
+    count, method = int(said.get("num_speculative_tokens") or 1), str(said.get("method", ""))
+    heads = method in ("mtp", "eagle", "eagle3", "medusa", "ngram", "suffix") or method.endswith("_mtp")
+    draft = "" if heads else plain_name(str(said.get("model", "")))
+    kept = source.kept.get("speculation", {})
+    if not kept.get("acceptance"):
+        return {}, [f"Drafts {count} tokens{f' by {draft}' if draft else ''}: say how often they are accepted by --drafts {count} --accept."]
+    return {**kept, "drafts": count, "draft": kept.get("draft", "") if plain_name(kept.get("draft", "")) == draft else draft}, []
+
+
+def _pool_read(read: ReadFlags, source: Source, given: Given, model: Transformer, piece: Slice | None) -> dict[str, Any]:
+    """The pool that prefills."""
+    kept = source.kept.get("prefill", {})
+    named = next((word for word in read.words if not word.startswith("$")), "")
+    plan, _ = plan_read(read, model, source, given, named)
+    chip = str(piece).partition(":")[0] if piece is not None else ""
+    same = kept.get("slice") if str(kept.get("plan", "")) == str(plan) else ""
+    return {"plan": str(plan), "slice": same or (f"{chip}:{plan.chips}" if chip else ""), "replicas": kept.get("replicas", 1)}
+
+
+def table_of() -> KeyTable:
+    """The names of `vllm serve`."""
+    return load_keys("vllm")
