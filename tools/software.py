@@ -49,6 +49,8 @@ def python_for(version: str) -> str | None:
 def set_up(name: str) -> Path:
     """The interpreter of a software's environment, made where it is not there yet."""
     spec = tomllib.loads((SPECS / f"{name}.toml").read_text(encoding="utf-8"))
+    if "environment" in spec:  # that of another software
+        return set_up(spec["environment"])
     place = PLACE / name
     python, stamp = place / "bin" / "python", place / "ready"
     told = json.dumps(spec, sort_keys=True)

@@ -150,7 +150,7 @@ def exports_of(target: Target, folder: Path) -> Iterator[tuple[Path, Any]]:
     """Every plan that a target takes, exported; those that its software refuses are left out."""
     for path in plan_files(target, folder):
         try:
-            made = ds.export(str(path), to=target.name)
+            made = ds.export(str(path), to=target.name if target.kind != "load" else f"vllm,{target.name}")
         except InputError:
             continue
         yield path, made
@@ -162,13 +162,12 @@ def cases_for(name: str) -> list[dict[str, Any]]:
 
     from dragonscale.exports.flags import load_keys
     from dragonscale.exports.shell import read_commands
+    from dragonscale.models.load import model_fields
 
     load_keys(name)
     cases = []
     targets = [
-        target
-        for target in TARGETS.values()
-        if (target.keys or target.name) == name and target.kind in ("training", "serving")
+        target for target in TARGETS.values() if (target.keys or target.name) == name and target.kind != "launcher"
     ]
     with tempfile.TemporaryDirectory() as place:
         for target in targets:
@@ -182,6 +181,8 @@ def cases_for(name: str) -> list[dict[str, Any]]:
                                 "words": command.words,
                                 "files": made.files,
                             }
+                            if target.kind != "training":
+                                case |= {"config": model_fields(made.model), "chip": made.slice.partition(":")[0]}
                             cases.append({**case, "env": command.env, "parameters": _parameters(path, target)})
     return cases
 

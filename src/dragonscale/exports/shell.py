@@ -354,7 +354,18 @@ def _launch_flags(words: list[str], into: dict[str, str]) -> list[str]:
     return words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
 
 
-_PROGRAMS = ("bash", "sh", "vllm", "sglang", "llama-server", "torchrun", "mpirun", "env", "trtllm-serve", "trtllm-bench")
+_PROGRAMS = (
+    "bash",
+    "sh",
+    "vllm",
+    "sglang",
+    "llama-server",
+    "torchrun",
+    "mpirun",
+    "env",
+    "trtllm-serve",
+    "trtllm-bench",
+)
 
 
 def _is_engines_own(word: str) -> bool:

@@ -60,7 +60,7 @@ TARGETS: Mapping[str, Target] = {
         Target("deepspeed", "training", "DeepSpeed", "trainers.deepspeed", ("deepspeed", "megatron-deepspeed")),
         Target("accelerate", "training", "Hugging Face accelerate", "trainers.accelerate", ("hf-fsdp", "hf"), also=("fsdp2", "hf", "trainer")),
         Target("vllm", "serving", "vLLM", "engines.vllm", ("vllm", "vllm-ep")),
-        Target("vllm-tpu", "serving", "vLLM on TPUs", "engines.vllm_tpu", ("vllm-tpu",), also=("tpu-inference",)),
+        Target("vllm-tpu", "serving", "vLLM on TPUs", "engines.vllm_tpu", ("vllm-tpu",), keys="vllm", also=("tpu-inference",)),
         Target("sglang", "serving", "SGLang", "engines.sglang", ("sglang", "sglang-ep")),
         Target("sgl-jax", "serving", "SGLang on TPUs", "engines.sgl_jax", ("sgl-jax",), also=("sglang-jax",)),
         Target("trtllm", "serving", "TensorRT-LLM", "engines.trtllm", ("trtllm", "trtllm-ep"), also=("tensorrt-llm", "trtllm-serve")),

@@ -42,8 +42,6 @@ class Program:
     module: bool = False
     copies: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
-    others: tuple[str, ...] = ()
-    """Words that hosts other than the first add: `--headless` of an engine whose first host answers requests."""
     image: str = ""
     """A container image that has the software."""
     port: int = 0

@@ -23,7 +23,7 @@ class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     NAMES = ("xgrammar", "llguidance", "vllm._C_stable_libtorch", "vllm._moe_C_stable_libtorch", "vllm.vllm_flash_attn")
 
-    def find_spec(self, name, path, target=None):
+    def find_spec(self, name, *_):
         found = any(name == one or name.startswith(f"{one}.") for one in self.NAMES)
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if found else None
 
@@ -56,24 +56,24 @@ def platform_of(chip):
 
     class Absent(cuda.NonNvmlCudaPlatform):
         @classmethod
-        def get_device_capability(cls, device_id=0):
+        def get_device_capability(cls, *_, **__):
             return DeviceCapability(major, minor)
 
         @classmethod
-        def has_device_capability(cls, capability, device_id=0):
+        def has_device_capability(cls, capability, *_, **__):
             wanted = capability if isinstance(capability, tuple) else divmod(capability, 10)
             return (major, minor) >= tuple(wanted)
 
         @classmethod
-        def get_device_name(cls, device_id=0):
+        def get_device_name(cls, *_, **__):
             return f"NVIDIA {chip.upper()}"
 
         @classmethod
-        def get_device_total_memory(cls, device_id=0):
+        def get_device_total_memory(cls, *_, **__):
             return gib << 30
 
         @classmethod
-        def is_fully_connected(cls, physical_device_ids):
+        def is_fully_connected(cls, *_):
             return True
 
         @classmethod
@@ -81,7 +81,7 @@ def platform_of(chip):
             return 8
 
         @classmethod
-        def num_compute_units(cls, device_id=0):
+        def num_compute_units(cls, *_, **__):
             return 132
 
     return Absent
@@ -96,7 +96,12 @@ def start(chip):
 
     torch.cuda.device_count = lambda: 8
     torch.accelerator.device_count = lambda: 8
-    for name in ("cutlass_scaled_mm_supports_fp8", "cutlass_scaled_mm_supports_block_fp8", "cutlass_scaled_mm_supports_fp4", "cutlass_group_gemm_supported"):
+    for name in (
+        "cutlass_scaled_mm_supports_fp8",
+        "cutlass_scaled_mm_supports_block_fp8",
+        "cutlass_scaled_mm_supports_fp4",
+        "cutlass_group_gemm_supported",
+    ):
         setattr(torch.ops._C, name, lambda *_: True)
 
 
@@ -121,7 +126,9 @@ def router_parser():
     from argparse import ArgumentParser
 
     sys.modules["vllm_router_rs"] = types.ModuleType("vllm_router_rs")
-    sys.modules["vllm_router_rs"].__getattr__ = lambda name: type(name, (), {}) if not name.startswith("__") else _missing(name)
+    sys.modules["vllm_router_rs"].__getattr__ = lambda name: (
+        type(name, (), {}) if not name.startswith("__") else _missing(name)
+    )
     from vllm_router.router_args import RouterArgs
 
     parser = ArgumentParser()
@@ -143,7 +150,7 @@ def key_of(action):
         key["also"] = also
     if off and isinstance(action, BooleanOptionalAction):
         key["off"] = off[0]
-    if isinstance(action.default, (bool, int, float, str)):
+    if isinstance(action.default, (bool, int, float, str)) and action.default != float("inf"):
         key["default"] = action.default
     return long, key
 
@@ -155,7 +162,7 @@ def type_of(action):
         return "list"
     name = getattr(action.type, "__name__", str(action.type))
     told = repr(action.type)
-    if action.type is int or "human_readable_int" in name or "int" == name:
+    if action.type is int or "human_readable_int" in name or name == "int":
         return "int"
     if action.type is float:
         return "float"
@@ -175,14 +182,13 @@ def table(parser, software, source):
 def check(case, parser):
     """What vLLM says of a command; None where it takes it."""
     words = case["words"]
-    while words and words[0] != "vllm":
-        words = words[1:]
+    if words[:1] == ["vllm-router"]:
+        return parsed(router_parser(), words[1:])[1]
     if words[:2] == ["vllm", "bench"]:
         return parsed(bench_parser(), words[3:])[1]
     if words[:2] != ["vllm", "serve"]:
         return None
     filled = [word.replace("$NODE_RANK", "0").replace("$MASTER_ADDR", "127.0.0.1") for word in words[2:]]
-    filled = [word for word in filled if not word.startswith("$")]
     arguments, wrong = parsed(parser, filled)
     if wrong:
         return wrong
@@ -194,14 +200,14 @@ def check(case, parser):
     with tempfile.TemporaryDirectory() as place:
         try:
             validate_parsed_serve_args(arguments)
+            arguments.model = arguments.tokenizer = saved(case["config"], Path(place, "model"))
+            arguments.skip_tokenizer_init = True
+            drafts = arguments.speculative_config
+            if drafts and drafts.get("model"):
+                drafts["model"] = saved(case["config"], Path(place, "draft"))
             engine = AsyncEngineArgs.from_cli_args(arguments)
-            if not case.get("config"):
-                return None
-            engine.model = engine.tokenizer = saved(case["config"], Path(place, "model"))
-            engine.skip_tokenizer_init = True
-            if engine.speculative_config and engine.speculative_config.get("model"):
-                engine.speculative_config["model"] = saved(case.get("draft") or case["config"], Path(place, "draft"))
-            engine.create_engine_config(UsageContext.OPENAI_API_SERVER)
+            if case["chip"] in GPUS:
+                engine.create_engine_config(UsageContext.OPENAI_API_SERVER)
         except (Exception, SystemExit) as error:
             return f"{type(error).__name__}: {str(error)[:600]}"
     return None
@@ -229,11 +235,22 @@ def main():
     sys.meta_path.insert(0, Stubs())
     start("h100")
     if sys.argv[1] == "keys":
-        made = table(serve_parser(), "vLLM", "parser of `vllm serve` (vllm.entrypoints.launchers.cli_args.make_arg_parser), wheel vllm 0.32.0")
+        made = table(
+            serve_parser(),
+            "vLLM",
+            "parser of `vllm serve` (vllm.entrypoints.launchers.cli_args.make_arg_parser), wheel vllm 0.32.0",
+        )
     elif sys.argv[1] == "bench-keys":
-        made = table(bench_parser(), "vllm bench serve", "parser of `vllm bench serve` (vllm.benchmarks.serve.add_cli_args), wheel vllm 0.32.0")
+        made = table(
+            bench_parser(),
+            "vllm bench serve",
+            "parser of `vllm bench serve` (vllm.benchmarks.serve.add_cli_args), wheel vllm 0.32.0",
+        )
     elif sys.argv[1] == "router-keys":
-        made = {**table(router_parser(), "vllm-router", "RouterArgs.add_cli_args, wheel vllm-router 0.1.16"), "version": "0.1.16"}
+        made = {
+            **table(router_parser(), "vllm-router", "RouterArgs.add_cli_args, wheel vllm-router 0.1.16"),
+            "version": "0.1.16",
+        }
     else:
         parser = serve_parser()
         made = [check(case, parser) for case in json.load(sys.stdin)]

@@ -62,7 +62,7 @@ def plain_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class ServedCheckpoint:
     """What an engine is given for a model: the word for it, the name that clients use, the word for quantising it on loading (empty:
     the checkpoint says itself), the plan with the formats that come of it, and what is to be said about that."""
 
@@ -79,26 +79,28 @@ class Checkpoint:
 
 def checkpoint_for(
     engine: str, chip: Chip, model: Transformer, name: str, plan: ServingPlan, online: Mapping[tuple[str, str], str]
-) -> Checkpoint:
+) -> ServedCheckpoint:
     """The checkpoint for a plan. `online` says which pairs of formats the engine can make of 16 bits, and its words for them."""
     repo, stored = hub_id(name), stored_in(model)
     plan, dtype, differences = _settled(engine, chip, model, plan)
     own = own_formats(engine, chip, model)
     if plan.weights == stored and (stored not in WIDE or plan.weights == plan.compute):
         if own is None or own.weights != stored:  # the engine widens it
-            return Checkpoint(repo, dtype=dtype, plan=plan, differences=differences)
+            return ServedCheckpoint(repo, dtype=dtype, plan=plan, differences=differences)
         same = replace(plan, compute=own.compute, attention=own.attention) if stored not in WIDE else plan
-        return Checkpoint(repo, dtype=dtype, plan=same, differences=(*differences, *_checkpoints_own(plan, same)))
+        return ServedCheckpoint(repo, dtype=dtype, plan=same, differences=(*differences, *_checkpoints_own(plan, same)))
     if plan.weights in WIDE and (stored in WIDE or (own is not None and own.weights in WIDE)):
-        return Checkpoint(repo, dtype=dtype, plan=plan, differences=differences)  # `dtype` casts it
+        return ServedCheckpoint(repo, dtype=dtype, plan=plan, differences=differences)  # `dtype` casts it
     wide_attention = plan.attention in WIDE and plan.attention != plan.compute
     if stored in WIDE and (plan.weights, plan.compute) in online and (not plan.attention or wide_attention):
         word = online[plan.weights, plan.compute]
-        return Checkpoint(repo, "", word, wide_attention, dtype, plan, differences)
+        return ServedCheckpoint(repo, "", word, wide_attention, dtype, plan, differences)
     return _quantised_before(repo, dtype, plan, differences)
 
 
-def _quantised_before(repo: str, dtype: str, plan: ServingPlan, differences: tuple[Difference, ...]) -> Checkpoint:
+def _quantised_before(
+    repo: str, dtype: str, plan: ServingPlan, differences: tuple[Difference, ...]
+) -> ServedCheckpoint:
     scheme = _scheme(plan.weights, plan.compute)
     ending = f"{scheme}-ATTN-{plan.attention.upper()}" if plan.attention else scheme
     word = f"./{repo.rstrip('/').rsplit('/', 1)[-1]}-{ending}"
@@ -107,7 +109,7 @@ def _quantised_before(repo: str, dtype: str, plan: ServingPlan, differences: tup
         f"{word} stands for a checkpoint of {repo} with weights in {plan.weights} for matmuls in {plan.compute}{kept} (scheme {scheme} of "
         "llm-compressor, or one from the Hub): put its path or repository there."
     )
-    return Checkpoint(word, repo, dtype=dtype, plan=plan, differences=differences, notes=(note,))
+    return ServedCheckpoint(word, repo, dtype=dtype, plan=plan, differences=differences, notes=(note,))
 
 
 def _scheme(weights: str, compute: str) -> str:
@@ -127,9 +129,7 @@ def _settled(
         )
         plan = replace(plan, kv=wide)
     if plan.wire != "bf16":
-        said.append(
-            Difference(f"activations in {plan.wire} between chips", f"they are sent in {wide}", "", "wire")
-        )
+        said.append(Difference(f"activations in {plan.wire} between chips", f"they are sent in {wide}", "", "wire"))
         plan = replace(plan, wire="bf16")
     if plan.attention and plan.attention == part_format(replace(plan, attention=""), "attention"):
         plan = replace(plan, attention="")
@@ -145,14 +145,23 @@ def _checkpoints_own(plan: ServingPlan, own: ServingPlan) -> list[Difference]:
             what = "matmuls" if name == "compute" else "attention"
             found.append(
                 Difference(
-                    f"{what} in {asked or plan.weights}", f"they are in {runs or plan.weights}", "the checkpoint is so", name
+                    f"{what} in {asked or plan.weights}",
+                    f"they are in {runs or plan.weights}",
+                    "the checkpoint is so",
+                    name,
                 )
             )
     return found
 
 
 def formats_read(
-    engine: str, chip: Chip | None, model: Transformer, name: str, online: str, words: Mapping[tuple[str, str], str], wide_attention: bool
+    engine: str,
+    chip: Chip | None,
+    model: Transformer,
+    name: str,
+    online: str,
+    words: Mapping[tuple[str, str], str],
+    wide_attention: bool,
 ) -> dict[str, Any]:
     """Weights, compute, attention and the cache's format of a checkpoint by its name and what it is quantised to on loading."""
     scheme, stored = scheme_of(name), stored_in(model)

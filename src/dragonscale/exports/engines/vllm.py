@@ -65,4 +65,6 @@ def router(run: ServingRun) -> Program:
         for number in range(pool.file.replicas or 1):
             words += flag_words(load_keys("vllm-router"), {f"--{role}": f"http://{role}-{number}:{PORTS[role]}"})
     words += flag_words(load_keys("vllm-router"), {"--host": "0.0.0.0", "--port": ROUTER_PORT})
-    return Program("router", tuple(words), 1, 0, image="vllm/vllm-router:v" + load_keys("vllm-router").version, port=ROUTER_PORT)
+    return Program(
+        "router", tuple(words), 1, 0, image="vllm/vllm-router:v" + load_keys("vllm-router").version, port=ROUTER_PORT
+    )

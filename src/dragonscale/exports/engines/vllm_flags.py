@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.schemes import Checkpoint, checkpoint_for
+from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.written import Difference
@@ -38,7 +38,7 @@ class EngineFlags:
     """Flags by name, the checkpoint that they are for, variables of the environment, and what is said about them."""
 
     flags: dict[str, Any]
-    checkpoint: Checkpoint
+    checkpoint: ServedCheckpoint
     env: dict[str, str] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -91,7 +91,9 @@ def _context(run: ServingRun, said: EngineFlags) -> dict[str, int]:
     ranks = plan.tensor // heads if heads else 0
     if ranks <= 1:
         why = f"the {heads} KV heads are split over tensor={plan.tensor} as they are" if heads else "it has no KV heads"
-        said.differences.append(Difference("spread=sequence", "nothing is left to split along sequences", why, "spread"))
+        said.differences.append(
+            Difference("spread=sequence", "nothing is left to split along sequences", why, "spread")
+        )
         said.plan = replace(said.plan, spread="copy")
         return {}
     if not sizes.latent and (sizes.heads // heads) % ranks:
@@ -118,11 +120,13 @@ def _experts(run: ServingRun, said: EngineFlags) -> dict[str, Any]:
     flags |= {"--enable-eplb": True, "--eplb-config": {"num_redundant_experts": redundant}}
     if not amd:  # two half-batches run with DeepEP only
         flags["--enable-dbo"] = True
-        said.notes.append("The all-to-all needs DeepEP's and DeepGEMM's kernels (tools/ep_kernels of vLLM installs them).")
+        said.notes.append(
+            "The all-to-all needs DeepEP's and DeepGEMM's kernels (tools/ep_kernels of vLLM installs them)."
+        )
     return flags
 
 
-def format_flags(run: ServingRun, checkpoint: Checkpoint) -> dict[str, Any]:
+def format_flags(run: ServingRun, checkpoint: ServedCheckpoint) -> dict[str, Any]:
     """Dtypes and quantisation."""
     plan = checkpoint.plan
     flags: dict[str, Any] = {"--dtype": DTYPES[checkpoint.dtype], "--quantization": checkpoint.online or None}

@@ -11,20 +11,22 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.schemes import formats_read, plain_name
 from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.schemes import formats_read, plain_name
 from dragonscale.exports.engines.vllm_flags import ATTENTION_LAYERS, online_words
 from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
-from dragonscale.exports.keys import KeyTable, load_keys
+from dragonscale.exports.keys import load_keys
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
+from dragonscale.exports.tpu_marks import is_tpu
 from dragonscale.hardware import Slice
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import architecture
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.training.legality import family
 
 CACHES = {
     "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_inc": "fp8", "fp8_ds_mla": "fp8", "fp8_per_token_head": "fp8", "nvfp4": "nvfp4",
@@ -52,7 +54,7 @@ HARMLESS = (
 
 
 def recognises(source: Source) -> bool:
-    return bool(serve_commands(source)) or _is_config(source)
+    return (bool(serve_commands(source)) or _is_config(source)) and not is_tpu(source)
 
 
 def serve_commands(source: Source) -> list[ShellCommand]:
@@ -81,11 +83,17 @@ def _is_config(source: Source) -> bool:
         return False
     table = load_keys("vllm")
     names = [f"--{str(name).replace('_', '-')}" for name in source.table]
-    return all(table.known(name) for name in names) and bool({"--model", "--tensor-parallel-size", "--max-num-seqs"} & {*names})
+    return all(table.known(name) for name in names) and bool(
+        {"--model", "--tensor-parallel-size", "--max-num-seqs"} & {*names}
+    )
 
 
 def read(source: Source, given: Given) -> Imported:
-    """The plan of a command."""
+    """The plan of a command; one that is said to run on TPUs is tpu-inference's."""
+    if given.slice and (piece := slice_given(source, given, 1)) is not None and family(piece.chip) == "tpu":
+        from dragonscale.exports.engines import vllm_tpu
+
+        return vllm_tpu.read(source, given)
     found = [read_words(command.words, source) for command in serve_commands(source)]
     if not found:
         assert source.table is not None
@@ -108,7 +116,9 @@ def read_words(words: Sequence[str], source: Source) -> ReadFlags:
     if name := read.values.get("--config"):
         beside = source.beside(str(name))
         if beside is None or beside.table is None:
-            raise needs(f"what --config {shorten(str(name))} holds", "the folder that has it, or the flags themselves", source)
+            raise needs(
+                f"what --config {shorten(str(name))} holds", "the folder that has it, or the flags themselves", source
+            )
         under = read_flags(table, _table_words(beside.table))
         read.values = {**under.values, **read.values}
         read.words = read.words or under.words
@@ -224,7 +234,9 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
 
 
 def _is_ep(read: ReadFlags) -> bool:
-    return str(read.values.get("--all2all-backend", "")).startswith(EP_BACKENDS) or bool(read.values.get("--enable-eplb"))
+    return str(read.values.get("--all2all-backend", "")).startswith(EP_BACKENDS) or bool(
+        read.values.get("--enable-eplb")
+    )
 
 
 def plan_read(
@@ -265,7 +277,9 @@ def cache(read: ReadFlags, found: Mapping[str, str], dtype: str) -> dict[str, st
     if word == "auto":
         return {"kv": cast(found, dtype)["kv"]}
     if word not in CACHES:
-        raise InputError(f"--kv-cache-dtype is {shorten(word)}; the planner has caches in {', '.join(dict.fromkeys(CACHES.values()))}.")
+        raise InputError(
+            f"--kv-cache-dtype is {shorten(word)}; the planner has caches in {', '.join(dict.fromkeys(CACHES.values()))}."
+        )
     return {"kv": CACHES[word]}
 
 
@@ -286,7 +300,11 @@ def drafts_read(read: ReadFlags, source: Source) -> tuple[dict[str, Any], list[s
     """What is drafted; how often drafts are accepted is nothing that an engine is told."""
     said = read.values.pop("--speculative-config", None) or {
         key: read.values.pop(flag)
-        for flag, key in (("--spec-method", "method"), ("--spec-model", "model"), ("--spec-tokens", "num_speculative_tokens"))
+        for flag, key in (
+            ("--spec-method", "method"),
+            ("--spec-model", "model"),
+            ("--spec-tokens", "num_speculative_tokens"),
+        )
         if flag in read.values
     }
     if not isinstance(said, Mapping) or not said:
@@ -296,20 +314,27 @@ def drafts_read(read: ReadFlags, source: Source) -> tuple[dict[str, Any], list[s
     draft = "" if heads else plain_name(str(said.get("model", "")))
     kept = source.kept.get("speculation", {})
     if not kept.get("acceptance"):
-        return {}, [f"Drafts {count} tokens{f' by {draft}' if draft else ''}: say how often they are accepted by --drafts {count} --accept."]
-    return {**kept, "drafts": count, "draft": kept.get("draft", "") if plain_name(kept.get("draft", "")) == draft else draft}, []
+        return {}, [
+            f"Drafts {count} tokens{f' by {draft}' if draft else ''}: say how often they are accepted by --drafts {count} --accept."
+        ]
+    return {
+        **kept,
+        "drafts": count,
+        "draft": kept.get("draft", "") if plain_name(kept.get("draft", "")) == draft else draft,
+    }, []
 
 
-def _pool_read(read: ReadFlags, source: Source, given: Given, model: Transformer, piece: Slice | None) -> dict[str, Any]:
+def _pool_read(
+    read: ReadFlags, source: Source, given: Given, model: Transformer, piece: Slice | None
+) -> dict[str, Any]:
     """The pool that prefills."""
     kept = source.kept.get("prefill", {})
     named = next((word for word in read.words if not word.startswith("$")), "")
     plan, _ = plan_read(read, model, source, given, named)
     chip = str(piece).partition(":")[0] if piece is not None else ""
     same = kept.get("slice") if str(kept.get("plan", "")) == str(plan) else ""
-    return {"plan": str(plan), "slice": same or (f"{chip}:{plan.chips}" if chip else ""), "replicas": kept.get("replicas", 1)}
-
-
-def table_of() -> KeyTable:
-    """The names of `vllm serve`."""
-    return load_keys("vllm")
+    return {
+        "plan": str(plan),
+        "slice": same or (f"{chip}:{plan.chips}" if chip else ""),
+        "replicas": kept.get("replicas", 1),
+    }

@@ -1,0 +1,268 @@
+"""vLLM on TPUs (tpu-inference): the same `vllm serve`, with its mesh in `--additional-config` and its switches in the environment.
+
+Sizes count devices, and a TPU7x chip is two of them. Attention data parallelism is no `--data-parallel-size` (that is copies of the
+whole model): `--tensor-parallel-size` is all devices, of which `attn_dp_size` ways split the batch in attention. Experts are dealt over
+all devices or sliced. A 16-bit checkpoint of a model that tpu-inference has in JAX is quantised on loading by rules for Qwix. Over
+several hosts Ray starts the workers; the first host's script starts Ray's head and serves, the others join.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
+from dragonscale.exports.engines.vllm_flags import DTYPES, EngineFlags, drafts, format_flags, has_heads, limit_flags
+from dragonscale.exports.engines.vllm_read import (
+    HARMLESS,
+    cache,
+    cast,
+    drafts_read,
+    limits_read,
+    model_read,
+    read_words,
+    serve_commands,
+    whole,
+)
+from dragonscale.exports.flags import ReadFlags, flag_words, shell_lines
+from dragonscale.exports.header import header
+from dragonscale.exports.hosts import hosts_of
+from dragonscale.exports.imported import Given, Imported, left_over, serving_file, slice_given, with_slice
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.source import Source
+from dragonscale.exports.tpu_marks import is_tpu
+from dragonscale.exports.written import LEADER, RANK, Program, Written
+from dragonscale.hardware import Slice
+from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer
+from dragonscale.serving.legal import divisible
+from dragonscale.serving.plan import ServingPlan
+
+ENGINE = "vllm-tpu"
+ONLINE: Mapping[tuple[str, str], str] = {
+    ("fp8", "fp8"): "float8_e4m3fn float8_e4m3fn", ("fp8", "bf16"): "float8_e4m3fn", ("int8", "int8"): "int8 int8",
+}  # fmt: skip
+"""What Qwix makes of 16 bits: the types of weights and of activations."""
+IN_JAX = frozenset({"llama", "llama4", "llama4_text", "qwen3", "gemma4", "gemma4_text"})
+"""Types of models that tpu-inference has in JAX and quantises on loading (tpu_inference/models/common/model_loader.py)."""
+EVERYWHERE, NOT_ATTENTION = ".*", ".*mlp.*"
+"""Modules that a rule is for."""
+CONNECTOR = {"kv_connector": "TPUConnector", "kv_connector_module_path": "tpu_inference.distributed.tpu_connector"}
+PORTS = {"": 8000, "prefill": 8400, "decode": 9400}
+IMAGE = "vllm/vllm-tpu:v{}"
+HOST_SCRIPT = "vllm-tpu-host.sh"
+RAY_PORT = 6379
+
+
+def write(run: ServingRun) -> Written:
+    """The command of a replica; over several hosts in a script that starts Ray before it."""
+    own = _flags(run)
+    made = [_program(run, own)]
+    files, notes = dict(made[0][1]), list(own.notes)
+    if run.prefill is not None:
+        first = _flags(run.prefill)
+        made.append(_program(run.prefill, first))
+        files |= made[1][1]
+        notes += [
+            *first.notes,
+            "Requests go through a proxy that sends a prompt to a prefill host first (examples/disagg of tpu-inference).",
+        ]
+    elif (run.file.replicas or 1) > 1:
+        notes.append(f"Start {run.file.replicas} such replicas behind a router.")
+    as_run = own.plan if own.plan != run.file.plan else None
+    return Written(files, tuple(one for one, _ in made), tuple(own.differences), as_run, tuple(notes))
+
+
+def _flags(run: ServingRun) -> EngineFlags:
+    plan, devices = run.file.plan, run.slice.chip.devices
+    in_jax = str(run.fields.get("model_type", "")) in IN_JAX
+    checkpoint = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, ONLINE if in_jax else {})
+    own = EngineFlags({}, checkpoint, {"MODEL_IMPL_TYPE": "auto"}, list(checkpoint.differences), list(checkpoint.notes))
+    own.plan = checkpoint.plan
+    ranks = _ranks(plan, devices)
+    more: dict[str, Any] = {}
+    own.flags["--tensor-parallel-size"] = plan.tensor * plan.data * devices
+    own.flags["--pipeline-parallel-size"] = plan.pipe if plan.pipe > 1 else None
+    own.flags["--enable-expert-parallel"] = True if plan.expert > 1 else None
+    if plan.data > 1:
+        more["sharding"] = {"sharding_strategy": {"enable_dp_attention": True, "attn_dp_size": ranks}}
+        own.env["NEW_MODEL_DESIGN"] = "1"
+    if context := _context(run, own):
+        own.flags["--decode-context-parallel-size"] = context
+        own.env["NEW_MODEL_DESIGN"] = "1"
+    if checkpoint.online:
+        more["quantization"] = _rules(checkpoint.online, checkpoint.wide_attention)
+        own.env["MODEL_IMPL_TYPE"] = "flax_nnx"
+    own.flags |= {**format_flags(run, replace(checkpoint, online="", wide_attention=False)), **limit_flags(run)}
+    own.flags["--max-num-seqs"] = -(-int(own.flags["--max-num-seqs"]) // (ranks // plan.data))
+    own.flags["--enable-prefix-caching"] = True if run.file.traffic.cached else None
+    own.flags["--speculative-config"] = _drafts(run, own)
+    own.flags["--additional-config"] = more or None
+    if run.role:
+        own.flags["--kv-transfer-config"] = {
+            **CONNECTOR,
+            "kv_role": "kv_producer" if run.role == "prefill" else "kv_consumer",
+        }
+    return own
+
+
+def _ranks(plan: ServingPlan, devices: int) -> int:
+    """Ways that attention splits the batch over devices: a chip's devices split heads, or the batch where a chip has all of them."""
+    return plan.data * devices if plan.data > 1 and plan.tensor == 1 else plan.data
+
+
+def _context(run: ServingRun, own: EngineFlags) -> int:
+    """Ranks that split the cache along sequences; tpu-inference takes them from those of `tensor`."""
+    plan, heads = run.file.plan, min(divisible(run.model).kv_heads, default=1)
+    ways = plan.tensor * run.slice.chip.devices // heads
+    if plan.spread != "sequence" or plan.tensor == 1:
+        return 0
+    if ways <= 1:
+        own.plan = replace(own.plan, spread="copy")
+        return 0
+    return ways
+
+
+def _rules(word: str, wide_attention: bool) -> dict[str, Any]:
+    weight, _, act = word.partition(" ")
+    rule = {
+        "module_path": NOT_ATTENTION if wide_attention else EVERYWHERE,
+        "weight_qtype": weight,
+        **({"act_qtype": act} if act else {}),
+    }
+    return {"qwix": {"rules": [rule]}}
+
+
+def _drafts(run: ServingRun, own: EngineFlags) -> dict[str, Any] | None:
+    if run.file.speculation.drafts and run.file.speculation.draft:
+        heads = "the checkpoint's own heads" if has_heads(run) else "an EAGLE-3 head"
+        raise Infeasible(
+            f"tpu-inference drafts by n-grams and heads, not by a model of its own: leave the draft out for {heads}."
+        )
+    return drafts(run, own)
+
+
+def _program(run: ServingRun, own: EngineFlags) -> tuple[Program, dict[str, str]]:
+    table = load_keys("vllm")
+    hosts, chips = hosts_of(run.slice)
+    words = ("vllm", "serve", own.checkpoint.word, *flag_words(table, {**own.flags, "--port": PORTS[run.role]}))
+    shown = {"copies": run.file.replicas or 1, "image": IMAGE.format(table.version), "port": PORTS[run.role]}
+    if hosts == 1:
+        return Program(run.role or "serve", words, 1, chips, env=own.env, **shown), {}
+    env = {**own.env, "TPU_MULTIHOST_BACKEND": "ray"}
+    name = HOST_SCRIPT.replace("host", f"{run.role}-host") if run.role else HOST_SCRIPT
+    script = [
+        "#!/usr/bin/env bash",
+        header(run, f"vLLM on TPUs {table.version}", own.differences)
+        + "# On each host: bash this script, the host's number, the first host's address.",
+        "set -euo pipefail", *(f"export {key}={value}" for key, value in env.items()),
+        'if [ "$1" != 0 ]; then',
+        f'    exec ray start --address="$2:{RAY_PORT}" --block',
+        "fi", f"ray start --head --port={RAY_PORT}", shell_lines(words),
+    ]  # fmt: skip
+    return Program(run.role or "serve", ("bash", name, RANK, LEADER), hosts, chips, env=env, **shown), {
+        name: "\n".join(script) + "\n"
+    }
+
+
+def recognises(source: Source) -> bool:
+    return bool(serve_commands(source)) and is_tpu(source)
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of a `vllm serve` command on TPUs."""
+    found = [read_words(command.words, source) for command in serve_commands(source)]
+    producers = [one for one in found if _is_producer(one)]
+    flags = next((one for one in found if one not in producers), found[0])
+    name, checkpoint = model_read(flags, source, given)
+    model, table = load_model(name), load_keys("vllm")
+    piece = slice_given(source, given)
+    plan, replicas, ratio = _plan(flags, model, checkpoint, piece)
+    if piece is None and given.slice:
+        piece = slice_given(source, given, plan.chips)
+    limits = limits_read(flags)
+    limits["max_seqs"] = _each(limits["max_seqs"], ratio, source, plan)
+    drafted, notes = drafts_read(flags, source)
+    said: dict[str, Any] = {
+        "launch": launch_read(source, given, ENGINE, plan, name, **limits),
+        "replicas": replicas if replicas > 1 else 0,
+    }
+    if drafted:
+        said["speculation"] = drafted
+    ignored, unplanned = left_over(flags.values, HARMLESS)
+    file = serving_file(source, given, plan, name, ENGINE, **said)
+    return with_slice(
+        Imported(ENGINE, table.version, file, tuple(notes), ignored, unplanned, tuple(flags.unknown)), piece
+    )
+
+
+def _is_producer(read: ReadFlags) -> bool:
+    said = read.values.get("--kv-transfer-config")
+    return isinstance(said, Mapping) and said.get("kv_role") == "kv_producer"
+
+
+def _each(seqs: float | None, ratio: int, source: Source, plan: ServingPlan) -> float | None:
+    """Sequences of a chip's devices together, as many as were planned where that is a rounding."""
+    if seqs is None or ratio == 1:
+        return seqs
+    planned = source.kept.get("launch", {}).get("max_seqs") or -(-int(source.kept.get("batch", 0)) // plan.data)
+    return planned if -(-planned // ratio) == seqs else seqs * ratio
+
+
+def _plan(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None) -> tuple[ServingPlan, int, int]:
+    """Degrees in chips, replicas, and devices of a chip that have attention ranks of their own."""
+    devices = piece.chip.devices if piece is not None else 1
+    total, pipe, replicas = (whole(read, f"--{name}-parallel-size") for name in ("tensor", "pipeline", "data"))
+    more = read.values.pop("--additional-config", None)
+    said = more if isinstance(more, Mapping) else {}
+    found = _formats(read, model, checkpoint, piece, said)
+    ranks = _attention_ranks(said.get("sharding", {}).get("sharding_strategy", {}), total, model, found["kv"])
+    if total % devices or total % ranks:
+        raise InputError(
+            f"--tensor-parallel-size is {total}; with {devices} devices a chip and {ranks} ranks of attention it is a multiple of both."
+        )
+    each = total // ranks
+    tensor, data = (each // devices, ranks) if each % devices == 0 else (1, max(ranks * each // devices, 1))
+    dealt = bool(read.values.pop("--enable-expert-parallel", False)) and bool(divisible(model).experts)
+    spread = "sequence" if whole(read, "--decode-context-parallel-size") > 1 else "copy"
+    plan = replace(ServingPlan(tensor, data, data * tensor if dealt else 1, pipe=pipe, spread=spread), **found)
+    return plan, replicas, max(ranks // data, 1) if data > 1 else 1
+
+
+def _attention_ranks(strategy: Mapping[str, Any], total: int, model: Transformer, kv: str) -> int:
+    """Ranks of attention data parallelism: as said, or as tpu-inference takes them so that no KV head is copied
+    (layers/common/sharding.py)."""
+    if not strategy.get("enable_dp_attention"):
+        return 1
+    if size := strategy.get("attn_dp_size"):
+        return int(size)
+    sizes = divisible(model)
+    packing = {"fp8": 4}.get(kv, 2) * (2 if any(head == 64 for *_, head in sizes.projected) else 1)
+    heads = max(1, 2 * min(sizes.kv_heads, default=1) // packing)
+    dealt = int(strategy.get("expert_parallelism", 1))
+    ranks = max(int(strategy.get("tensor_parallelism", total)) // heads, 1)
+    return min(ranks * dealt, total)
+
+
+def _formats(
+    read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None, said: Mapping[str, Any]
+) -> dict[str, str]:
+    rules = said.get("quantization", {})
+    rules = rules.get("qwix", {}).get("rules", []) if isinstance(rules, Mapping) else []
+    first = rules[0] if rules else {}
+    word = " ".join(filter(None, (first.get("weight_qtype", ""), first.get("act_qtype", ""))))
+    chip = piece.chip if piece is not None else None
+    read.values.pop("--quantization", None)
+    found = formats_read(
+        ENGINE,
+        chip,
+        model,
+        checkpoint,
+        word if word in ONLINE.values() else "",
+        ONLINE,
+        first.get("module_path") == NOT_ATTENTION,
+    )
+    dtype = {long: short for short, long in DTYPES.items()}.get(str(read.values.pop("--dtype", "")), "")
+    return {**cast(found, dtype), **cache(read, found, dtype)}
