@@ -8,6 +8,7 @@ from dragonscale.exports.engines.gguf_names import read_gguf
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
+from dragonscale.serving.plan_file import SavedPlan
 
 
 def _words(plan: str, model: str, on: str) -> tuple[list[str], list[str]]:
@@ -61,6 +62,7 @@ def test_names_of_files_and_repositories() -> None:
 
 def test_defaults_and_kinds_that_the_planner_lacks_are_said() -> None:
     found = _read("./build/bin/llama-server -m /m/Meta-Llama-3-8B-Q6_K.gguf -ngl 20 -ctk q4_0 -ctv q4_0 --n-cpu-moe 4")
+    assert isinstance(found.file, SavedPlan)
     assert (found.file.plan.pipe, found.file.launch.max_seqs, found.file.launch.token_budget) == (2, 4, 512)
     assert len(found.notes) == 3
     assert found.unplanned == ("--n-cpu-moe",)

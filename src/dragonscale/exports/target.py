@@ -73,7 +73,7 @@ TARGETS: Mapping[str, Target] = {
         Target("skypilot", "launcher", "SkyPilot", "launchers.skypilot", also=("sky",)),
         Target("vllm-bench", "load", "vllm bench serve", "loads.vllm_bench"),
         Target("sglang-bench", "load", "sglang.bench_serving", "loads.sglang_bench"),
-        Target("genai-perf", "load", "GenAI-Perf", "loads.genai_perf", also=("aiperf",)),
+        Target("genai-perf", "load", "AIPerf", "loads.genai_perf", keys="aiperf", also=("aiperf",)),
     )
 }  # fmt: skip
 _SPELT = {spelling: target for target in TARGETS.values() for spelling in (target.name, *target.also)}
