@@ -150,10 +150,15 @@ def exports_of(target: Target, folder: Path) -> Iterator[tuple[Path, Any]]:
     """Every plan that a target takes, exported; those that its software refuses are left out."""
     for path in plan_files(target, folder):
         try:
-            made = ds.export(str(path), to=target.name if target.kind != "load" else f"vllm,{target.name}")
+            made = ds.export(str(path), to=target.name if target.kind != "load" else f"{_against(target)},{target.name}")
         except InputError:
             continue
         yield path, made
+
+
+def _against(load: Target) -> str:
+    """The engine that a load generator comes with, or the first."""
+    return "sglang" if load.name.startswith("sglang") else "vllm"
 
 
 def cases_for(name: str) -> list[dict[str, Any]]:
@@ -163,11 +168,14 @@ def cases_for(name: str) -> list[dict[str, Any]]:
     from dragonscale.exports.flags import load_keys
     from dragonscale.exports.shell import read_commands
     from dragonscale.models.load import model_fields
+    from tools.software import specs
 
     load_keys(name)
     cases = []
     targets = [
-        target for target in TARGETS.values() if (target.keys or target.name) == name and target.kind != "launcher"
+        target
+        for target in TARGETS.values()
+        if (target.keys or target.name) in (name, name.removesuffix("-router")) and target.kind != "launcher"
     ]
     with tempfile.TemporaryDirectory() as place:
         for target in targets:
@@ -175,7 +183,8 @@ def cases_for(name: str) -> list[dict[str, Any]]:
                 scripts = [text for file, text in made.files.items() if file.endswith(".sh")]
                 for text in scripts:
                     for command in read_commands(text):
-                        if command.words[0] not in ("set", "cd", "export"):
+                        routes = any("router" in word for word in command.words[:3]) and f"{target.name}-router" in specs()
+                        if command.words[0] not in ("set", "cd", "export") and routes == name.endswith("-router"):
                             case = {
                                 "name": f"{target.name} {path.name}: {made.model} {made.plan}",
                                 "words": command.words,

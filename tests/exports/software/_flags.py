@@ -42,6 +42,7 @@ def _key(action, name, also_types):
 
 def parsed(parser, words):
     """What a parser says of words: a namespace, or the error that it would exit with."""
+
     def fail(message):
         raise ValueError(message)
 

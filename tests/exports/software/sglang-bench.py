@@ -55,7 +55,14 @@ def main():
         from importlib.metadata import version
 
         source = "sglang.benchmark.serving of SGLang's own wheel"
-        told({"software": "sglang.bench_serving", "version": version("sglang"), "source": source, "keys": names_of(parser_of())})
+        told(
+            {
+                "software": "sglang.bench_serving",
+                "version": version("sglang"),
+                "source": source,
+                "keys": names_of(parser_of()),
+            }
+        )
         return
     told([checked(case["words"]) for case in json.load(sys.stdin)])
 

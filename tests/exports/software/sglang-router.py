@@ -34,7 +34,14 @@ def main():
         from importlib.metadata import version
 
         source = "sglang_router.router_args.RouterArgs.add_cli_args of the package's own wheel"
-        told({"software": "sglang-router", "version": version("sglang-router"), "source": source, "keys": names_of(parser_of())})
+        told(
+            {
+                "software": "sglang-router",
+                "version": version("sglang-router"),
+                "source": source,
+                "keys": names_of(parser_of()),
+            }
+        )
         return
     told([checked(case["words"]) for case in json.load(sys.stdin)])
 
