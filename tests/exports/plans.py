@@ -150,7 +150,9 @@ def exports_of(target: Target, folder: Path) -> Iterator[tuple[Path, Any]]:
     """Every plan that a target takes, exported; those that its software refuses are left out."""
     for path in plan_files(target, folder):
         try:
-            made = ds.export(str(path), to=target.name if target.kind != "load" else f"{_against(target)},{target.name}")
+            made = ds.export(
+                str(path), to=target.name if target.kind != "load" else f"{_against(target)},{target.name}"
+            )
         except InputError:
             continue
         yield path, made

@@ -104,6 +104,16 @@ def placed(chip):
     return facts
 
 
+def with_class(fields):
+    """A model's config with the class that transformers has for its type, as a checkpoint's has it."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as known
+
+    inner = fields.get("text_config", {})
+    kind = fields.get("model_type", "")
+    named = known.get(kind) or known.get(inner.get("model_type", "")) or "LlamaForCausalLM"
+    return {"architectures": [named if isinstance(named, str) else named[0]], **fields}
+
+
 def parser_of(server):
     parser = argparse.ArgumentParser(prog="sglang", allow_abbrev=False)
     server.add_cli_args(parser)
@@ -133,7 +143,7 @@ def checked(server, case):
             if flag in words:
                 folder = Path(place, flag.strip("-"))
                 folder.mkdir()
-                (folder / "config.json").write_text(json.dumps(fields), encoding="utf-8")
+                (folder / "config.json").write_text(json.dumps(with_class(fields)), encoding="utf-8")
                 words[words.index(flag) + 1] = str(folder)
         try:
             made = server.from_cli_args(parsed(parser_of(server), words))
