@@ -3,7 +3,7 @@ or such a YAML alone; two commands of which one prefills and one decodes are two
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,6 +91,23 @@ def _flags_of(table: Mapping[str, Any], keys: KeyTable) -> list[str] | None:
     return words
 
 
+def spelt_out(keys: KeyTable, words: list[str]) -> list[str]:
+    """Words with flags in full: Python's parser takes any beginning that only one flag has (`--tp 8`).
+
+    >>> spelt_out(load_keys("sglang"), ["--tp", "8", "--mem-fraction=0.8", "--enable-dp-attention", "--e", "1"])
+    ['--tp-size', '8', '--mem-fraction-static=0.8', '--enable-dp-attention', '--e', '1']
+    """
+    found: list[str] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        name = name if not name.startswith("--") or keys.known(name) else name.replace("_", "-")
+        if name.startswith("--") and keys.known(name) is None:
+            longer = [one for one in keys.keys if one.startswith(name)]
+            name = longer[0] if len(longer) == 1 else f"{name}-size" if f"{name}-size" in longer else name
+        found.append(f"{name}{equals}{value}")
+    return found
+
+
 def _said(source: Source) -> list[ReadFlags]:
     """The flags of each server; a YAML that `--config` names is read before them."""
     keys = _table()
@@ -98,7 +115,7 @@ def _said(source: Source) -> list[ReadFlags]:
         return [read_flags(keys, _flags_of(source.table or {}, keys) or [])]
     found: list[ReadFlags] = []
     for words in _commands(source):
-        read = read_flags(keys, words)
+        read = read_flags(keys, spelt_out(keys, words))
         if named := read.take("--config"):
             beside = source.beside(str(named))
             if beside is None or beside.table is None:
@@ -136,7 +153,8 @@ def read(source: Source, given: Given) -> Imported:
     if drafts := _drafts(main, source, notes):
         said["speculation"] = drafts
     if pool is not None:
-        said["prefill"] = _pool(pool, source, engine, model, piece)
+        said["prefill"] = _pool(pool, source, engine, model, piece, _copies(servers, roles, "prefill"))
+        replicas = int(source.kept.get("replicas", 0) or _copies(servers, roles, "decode"))
     if replicas > 1:
         said["replicas"] = replicas
     file = serving_file(source, given, plan, name, engine, **said)
@@ -254,7 +272,17 @@ def _drafts(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, Any]
     return {**kept, "drafts": count, "draft": kept.get("draft", "") if same else draft}
 
 
-def _pool(read: ReadFlags, source: Source, engine: str, model: Transformer, piece: Slice | None) -> dict[str, Any]:
+def _copies(servers: Sequence[ReadFlags], roles: Sequence[str], role: str) -> int:
+    """Servers of a role: a command for a host other than the first is part of one."""
+    first = [
+        one.values.get("--node-rank", "0") in ("0", "") or "$" in str(one.values.get("--node-rank")) for one in servers
+    ]
+    return sum(own == role and leads for own, leads in zip(roles, first, strict=True)) or 1
+
+
+def _pool(
+    read: ReadFlags, source: Source, engine: str, model: Transformer, piece: Slice | None, copies: int
+) -> dict[str, Any]:
     """The servers that prefill."""
     word = str(read.take("--model-path", ""))
     exchanged = str(read.take("--moe-a2a-backend", "none")) != "none"
@@ -264,4 +292,4 @@ def _pool(read: ReadFlags, source: Source, engine: str, model: Transformer, piec
     chip = str(piece).partition(":")[0] if piece is not None else ""
     same = kept.get("slice") if str(kept.get("plan", "")) == str(plan) else ""
     where = same or (f"{chip}:{plan.chips}" if chip else "")
-    return {"plan": str(plan), "slice": where, "replicas": kept.get("replicas", 1)}
+    return {"plan": str(plan), "slice": where, "replicas": kept.get("replicas", copies)}
