@@ -185,7 +185,9 @@ def cases_for(name: str) -> list[dict[str, Any]]:
                 scripts = [text for file, text in made.files.items() if file.endswith(".sh")]
                 for text in scripts:
                     for command in read_commands(text):
-                        routes = any("router" in word for word in command.words[:3]) and f"{target.name}-router" in specs()
+                        routes = (
+                            any("router" in word for word in command.words[:3]) and f"{target.name}-router" in specs()
+                        )
                         if command.words[0] not in ("set", "cd", "export") and routes == name.endswith("-router"):
                             case = {
                                 "name": f"{target.name} {path.name}: {made.model} {made.plan}",
