@@ -1,11 +1,13 @@
 """The files of a fuzzer: good ones of every kind that a command reads, and copies with something wrong."""
 
+import json
 import os
 import random
 import shutil
 from importlib import resources
 from pathlib import Path
 
+from tests.evidence.logs import samples
 from tests.evidence.measured import DATA, rows_of, write_rows
 
 CONFIG = (
@@ -23,6 +25,10 @@ TEXTS = {
     "grid": ("grid.toml", '[[train]]\nmodel = "gpt2"\nslice = ["h100:1", "h100:2"]\nbatch = "8seq"\nseq = 128\ntop = 2\n\n[[serve]]\nmodel = "gpt2"\non = "h100:1"\n'),
     "trace": ("trace.csv", "arrival_s,input_tokens,output_tokens\n0,50,5\n0.5,20,3\n1,700,30\n"),
     "mooncake": ("trace.jsonl", '{"timestamp": 0, "input_length": 60, "output_length": 5, "hash_ids": [1]}\n{"timestamp": 900, "input_length": 6, "output_length": 5}\n'),
+    "log": ("run.log", samples.titan_log()),
+    "megatron": ("megatron.log", samples.megatron_log(*[16000.0] * 8)),
+    "load": ("result.json", json.dumps(samples.vllm_result(model_id="gpt2", completed=40), indent=1)),
+    "loads": ("results.jsonl", json.dumps(samples.sglang_result(completed=30)) + "\n"),
 }  # fmt: skip
 _SPOILS = [
     "nan",

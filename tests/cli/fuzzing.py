@@ -35,6 +35,7 @@ STOPS = {
     "dragonscale.evidence.verify.quiet": "verify_quietly",
     "dragonscale.reports.run.ask": "_prepare",
     "dragonscale.reports.sweep.ask": "sweep",
+    "dragonscale.cli.mcp.ask": "serve",
     "dragonscale.web": "serve",
 }
 """What runs compilers, devices, other processes or servers: reached, a command line is well formed."""
@@ -97,7 +98,8 @@ class Fuzzer:
         weights = [runs / seconds if self.even else 1.0 for runs, seconds in self.spent.values()]
         path = dice.choices(list(self.commands), weights)[0]
         flags = self.commands[path]
-        usual = [flag for flag in flags if flag.position is not None or flag.name in USUAL]
+        # a table of runs says its own model and chips
+        usual = [flag for flag in flags if flag.position is not None or (flag.name in USUAL and path[0] != "validate")]
         needed = [flag for flag in flags if flag.required or (flag in usual and dice.random() < 0.95)]
         others = [flag for flag in flags if flag not in needed and flag.name not in SLOW]
         chosen = needed + dice.sample(others, min(len(others), dice.choice([0, 1, 1, 2, 3])))

@@ -376,7 +376,7 @@ COMMANDS: dict[str, Command] = {
             "dragonscale.questions.mcp:McpQuestion",
             "dragonscale.cli.mcp.ask:ask",
             FACTS,
-            ("dscale mcp", "claude mcp add dragonscale -- dscale mcp"),
+            ("dscale mcp",),
             page="agents",
             tool=False,
         ),

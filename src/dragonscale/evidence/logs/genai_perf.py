@@ -10,7 +10,7 @@ came is in `input_config`, at places that differ by release, so its keys are loo
 from collections.abc import Iterator
 from typing import Any
 
-from dragonscale.evidence.logs.load_test import LoadTest, MeasuredTimes
+from dragonscale.evidence.logs.load_test import LoadTest, MeasuredTimes, in_seconds
 from dragonscale.evidence.logs.text import LogText, number
 
 NAME, KIND = "AIPerf", "serving"
@@ -34,7 +34,7 @@ def read(log: LogText) -> LoadTest:
         _times(table, "time_to_first_token"), _times(table, "inter_token_latency"),
         _average(table, "output_token_throughput"), _average(table, "request_throughput"),
         failed=int(_average(table, "error_request_count") or 0),
-        rate=_first(config, "request_rate"), clients=int(_first(config, "concurrency") or 0),
+        rate=_first(config, "request_rate"), clients=max(int(_first(config, "concurrency") or 0), 0),
         spread=max((one for metric in lengths if (one := _variation(metric)) is not None), default=None),
         model=_name(names),
     )  # fmt: skip
@@ -57,8 +57,7 @@ def _variation(metric: dict[str, Any]) -> float | None:
 def _times(table: dict[str, Any], name: str) -> MeasuredTimes:
     metric = _metric(table, name)
     unit = _UNITS.get(str(metric.get("unit", "ms")), 1e-3)
-    found = (number(metric.get(part)) for part in ("avg", "p50", "p99"))
-    return MeasuredTimes(*(None if one is None else one * unit for one in found))
+    return in_seconds([metric.get(part) for part in ("avg", "p50", "p99")], unit)
 
 
 def _values(config: Any, name: str, depth: int = 0) -> Iterator[Any]:

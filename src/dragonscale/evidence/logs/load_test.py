@@ -55,16 +55,23 @@ def millis(table: Mapping[str, Any], name: str) -> MeasuredTimes:
     >>> millis({"mean_ttft_ms": 250.0}, "ttft")
     MeasuredTimes(mean=0.25, p50=None, p99=None)
     """
-    found = (number(table.get(f"{part}_{name}_ms")) for part in ("mean", "median", "p99"))
-    return MeasuredTimes(*(None if one is None else one / 1e3 for one in found))
+    return in_seconds([table.get(f"{part}_{name}_ms") for part in ("mean", "median", "p99")], 1e-3)
 
 
-def variation(several: Sequence[Any]) -> float | None:
-    """The coefficient of variation of some numbers.
+def in_seconds(values: Sequence[Any], unit: float) -> MeasuredTimes:
+    """The mean, the median and the 99th percentile, where they are times."""
+    found = (number(value) for value in values)
+    return MeasuredTimes(*(one * unit if one is not None and one > 0 else None for one in found))
 
-    >>> variation([2, 4]), variation([])
-    (0.3333333333333333, None)
+
+def variation(several: Any) -> float | None:
+    """The coefficient of variation of a list of numbers.
+
+    >>> variation([2, 4]), variation([]), variation(None)
+    (0.3333333333333333, None, None)
     """
+    if not isinstance(several, list):
+        return None
     values = [one for value in several if (one := number(value)) is not None]
     if not values or not sum(values):
         return None

@@ -36,7 +36,7 @@ def read(log: LogText) -> LoadTest:
         (number(table.get("total_output_tokens")) or 0.0) / max(done, 1),
         millis(table, "ttft"), millis(table, "tpot"),
         number(table.get("output_throughput")), number(table.get("request_throughput")),
-        rate=rate, clients=int(number(table.get("max_concurrency")) or 0), spread=_spread(table),
+        rate=rate, clients=max(int(number(table.get("max_concurrency")) or 0), 0), spread=_spread(table),
         model=str(said.get("model_path") or ""), plan=_plan(said), engine=next((name for name in ("sglang", "vllm", "trt") if backend.startswith(name)), ""),
         notes=tuple(notes),
     )  # fmt: skip
@@ -50,7 +50,7 @@ def _plan(said: dict[str, Any]) -> str:
 
 def _spread(table: dict[str, Any]) -> float | None:
     """How much lengths vary: as they were, or as they are drawn."""
-    found = [variation(table.get(name) or []) for name in ("input_lens", "output_lens")]
+    found = [variation(table.get(name)) for name in ("input_lens", "output_lens")]
     known = [one for one in found if one is not None]
     if known:
         return max(known)

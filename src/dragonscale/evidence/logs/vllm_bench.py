@@ -29,7 +29,7 @@ def read(log: LogText) -> LoadTest:
     shape = number(table.get("burstiness")) or 1.0
     rate = number(table.get("request_rate"))
     notes = [f"The file holds {len(every)} results, and the last is taken."] if len(every) > 1 else []
-    spreads = [variation(table.get(name) or []) for name in ("input_lens", "output_lens")]
+    spreads = [variation(table.get(name)) for name in ("input_lens", "output_lens")]
     return LoadTest(
         NAME, done,
         (number(table["total_input_tokens"]) or 0.0) / max(done, 1),
@@ -37,7 +37,7 @@ def read(log: LogText) -> LoadTest:
         millis(table, "ttft"), millis(table, "tpot"),
         number(table.get("output_throughput")), number(table.get("request_throughput")),
         failed=max(int(number(table.get("num_prompts")) or done) - done, 0),
-        rate=rate, clients=int(number(table.get("max_concurrency")) or 0),
+        rate=rate, clients=max(int(number(table.get("max_concurrency")) or 0), 0),
         burst=1 / math.sqrt(shape) if shape > 0 else 1.0,
         spread=max((one for one in spreads if one is not None), default=None),
         model=str(table["model_id"]), engine=_engine(table), notes=tuple(notes),
