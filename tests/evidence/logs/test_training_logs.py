@@ -163,3 +163,27 @@ def test_a_table_of_runs_takes_no_plan(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("id\n")
     with pytest.raises(InputError, match="is a table of runs"):
         ds.validate("training", str(tmp_path / "runs.csv"), plan="tp8")
+
+
+ARGUMENTS = {
+    "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 2, "context_parallel_size": 1, "world_size": 64,
+    "virtual_pipeline_model_parallel_size": 2, "num_layers": 32, "hidden_size": 4096, "ffn_hidden_size": 14336,
+    "num_attention_heads": 32, "group_query_attention": True, "num_query_groups": 8, "kv_channels": 128, "seq_length": 4096,
+    "max_position_embeddings": 32768, "micro_batch_size": 1, "global_batch_size": 128, "vocab_size": None,
+    "padded_vocab_size": 32000, "num_experts": 8, "moe_router_topk": 2, "expert_model_parallel_size": 8,
+    "expert_tensor_parallel_size": 1, "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
+    "recompute_modules": ["core_attn"], "bf16": True, "use_distributed_optimizer": True, "swiglu": True, "fp8": None,
+    "fp8_recipe": "delayed", "multi_latent_attention": False, "kv_lora_rank": 32, "v_head_dim": 128, "add_bias_linear": False,
+    "normalization": "RMSNorm", "position_embedding_type": "rope", "untie_embeddings_and_output_weights": True,
+    "optimizer": "adam", "sequence_parallel": False, "data_parallel_sharding_strategy": "no_shard",
+}  # fmt: skip
+
+
+def test_megatron_s_own_arguments_say_the_plan(tmp_path: Path) -> None:
+    """Every argument is printed, with defaults of parts that are off: those say nothing."""
+    printed = "".join(samples.megatron_argument(name, value) + "\n" for name, value in sorted(ARGUMENTS.items()))
+    (tmp_path / "run.log").write_text(printed + samples.megatron_log(*[16000.0] * 8))
+    found = ds.validate("training", str(tmp_path / "run.log"), on="h100")
+    assert (found.model, found.slice) == ("mixtral-8x7b", "h100:64")
+    assert found.plan == "pp2 fsdp4 ep8 v2 z1 block"
+    assert found.workload == "128 sequences of 4,096 tokens a step"

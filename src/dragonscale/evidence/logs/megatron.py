@@ -12,6 +12,7 @@ Memory is printed once, after the first steps, by every rank that heads a replic
 
 import re
 
+from dragonscale.evidence.logs.megatron_arguments import arguments, plan_words, whole
 from dragonscale.evidence.logs.text import LogText, number
 from dragonscale.evidence.logs.training_log import LoggedStep, TrainingLog
 
@@ -24,7 +25,6 @@ _FLOPS = re.compile(rf"(?:throughput per GPU \(TFLOP/s/GPU\)|TFLOPs|TFLOPS_per_G
 _BATCH = re.compile(r"global[ _]batch[ _]size:\s+(\d+)(?=[\s|])")
 _MEMORY = re.compile(rf"memory \((MB|GB)\) \|.*?max allocated: {_NUMBER}")
 _BYTES = re.compile(r"max_memory_allocated: (\d+)(?=[\s|])")
-_ARGUMENT = re.compile(r"^(?:\[?\w+\]?:\s*)?\s*([a-z][a-z0-9_]*) \.{3,} (.+?)\s*$")
 _UNITS = {"MB": 2.0**20, "GB": 2.0**30}
 
 
@@ -39,7 +39,7 @@ def read(log: LogText) -> TrainingLog:
     said = arguments(log)
     return TrainingLog(
         NAME, tuple(steps), max(peaks, default=None), "max_allocated" if peaks else "",
-        batch=_count(said, "global_batch_size"), seq=_count(said, "seq_length"), chips=_count(said, "world_size"),
+        batch=whole(said, "global_batch_size"), seq=whole(said, "seq_length"), chips=whole(said, "world_size"),
         plan=plan_words(said),
     )  # fmt: skip
 
@@ -59,43 +59,3 @@ def _peaks(line: str) -> list[float]:
     """Peaks of a line in bytes; ranks that print at once may share one."""
     own = [(number(size) or 0.0) * _UNITS[unit] for unit, size in _MEMORY.findall(line)]
     return own + [float(size) for size in _BYTES.findall(line)]
-
-
-def arguments(log: LogText) -> dict[str, str]:
-    """The arguments that were printed at the start, of the last start."""
-    return {found[1]: found[2] for line in log.lines if (found := _ARGUMENT.match(line))}
-
-
-def _count(said: dict[str, str], name: str) -> int:
-    text = said.get(name, "")
-    return int(text) if text.isdigit() else 0
-
-
-VALUES = (
-    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "expert_model_parallel_size",
-    "expert_tensor_parallel_size", "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups",
-    "kv_channels", "seq_length", "max_position_embeddings", "micro_batch_size", "global_batch_size", "vocab_size",
-    "num_experts", "moe_router_topk", "moe_ffn_hidden_size", "recompute_granularity", "recompute_method",
-    "recompute_num_layers", "optimizer", "num_layers_per_virtual_pipeline_stage", "position_embedding_type",
-    "normalization", "train_iters",
-)  # fmt: skip
-SWITCHES = (
-    "bf16", "fp16", "sequence_parallel", "use_distributed_optimizer", "swiglu", "group_query_attention",
-    "untie_embeddings_and_output_weights", "overlap_grad_reduce", "overlap_param_gather",
-)  # fmt: skip
-
-
-def plan_words(said: dict[str, str]) -> str:
-    """The arguments that say the plan, as the command that gives them; empty where none were printed."""
-    if "tensor_model_parallel_size" not in said:
-        return ""
-    chips = _count(said, "world_size")
-    words = ["torchrun", "--nproc-per-node", str(min(chips, 8)), "--nnodes", str(-(-chips // 8))] if chips else []
-    words.append("pretrain_gpt.py")
-    for name in VALUES:
-        if (value := said.get(name, "None")) not in ("None", "[]"):
-            words += [f"--{name.replace('_', '-')}", value]
-    if said.get("fp8", "None") not in ("None", "False"):
-        words += ["--fp8-format", said["fp8"]]
-    words += [f"--{name.replace('_', '-')}" for name in SWITCHES if said.get(name) == "True"]
-    return " ".join(words)
