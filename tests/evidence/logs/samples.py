@@ -35,7 +35,7 @@ TITAN_START = """\
 [rank0]:[titan] 2025-06-04 08:51:40,074 - root - INFO - Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=8, cp=1, tp=1, ep=1
 [rank0]:[titan] 2025-06-04 08:51:41,074 - root - INFO - CUDA capacity: NVIDIA H100 with 95.00GiB memory
 [rank0]:[titan] 2025-06-04 08:51:41,074 - root - INFO - Model llama3 8B size: 8,030,261,248 total parameters
-[rank0]:[titan] 2025-06-04 08:51:42,074 - root - INFO - Applied selective activation checkpointing to the model
+[rank0]:[titan] 2025-06-04 08:51:42,074 - root - INFO - Applied SelectiveAC activation checkpointing to the model
 [rank0]:[titan] 2025-06-04 08:51:42,838 - root - INFO - Trainer is initialized with local batch size 1, global batch size 8, gradient accumulation steps 1, sequence length 8192, total steps 1000 (warmup 200)
 """
 
@@ -121,6 +121,17 @@ def sglang_result(**changed: Any) -> dict[str, Any]:
         "sharegpt_output_len": None, "random_input_len": 1024, "random_output_len": 256, "random_range_ratio": 1.0,
         "duration": 31.0, **kept, **changed,
     }  # fmt: skip
+
+
+AIPERF_PHASES = {
+    "models": {"items": [{"name": "meta-llama/Meta-Llama-3-8B"}]},
+    "endpoint": {"urls": ["http://localhost:8000"], "streaming": True},
+    "phases": [
+        {"name": "warmup", "kind": "warmup", "type": "concurrency", "requests": 8, "concurrency": 4},
+        {"name": "profiling", "kind": "profiling", "type": "gamma", "requests": 320, "concurrency": 64, "rate": 4.0, "smoothness": 0.25},
+    ],
+}  # fmt: skip
+"""How AIPerf 0.13 writes down what was run."""
 
 
 def aiperf_result() -> dict[str, Any]:

@@ -20,6 +20,7 @@ def read(*results: dict[str, Any]) -> LoadTest:
 
 
 def test_vllm() -> None:
+    assert read(samples.vllm_result(failed=3)).failed == 3
     test = read(samples.vllm_result())
     assert (test.requests, test.failed, test.prompt, test.output) == (320, 10, 1024, 256)
     assert (test.rate, test.clients, test.engine) == (None, 32, "vllm")
@@ -45,6 +46,11 @@ def test_aiperf() -> None:
     test = read(samples.aiperf_result())
     assert (test.software, test.model, test.clients, test.rate) == ("AIPerf", "meta-llama/Meta-Llama-3-8B", 32, None)
     assert (test.ttft.mean, test.tpot.mean, test.spread) == (0.52, pytest.approx(0.0099), 0.5)
+
+
+def test_the_phase_of_aiperf_that_is_measured() -> None:
+    test = read(samples.aiperf_result() | {"input_config": samples.AIPERF_PHASES})
+    assert (test.model, test.clients, test.rate, test.burst) == ("meta-llama/Meta-Llama-3-8B", 64, 4.0, 2.0)
 
 
 def scored(tmp_path: Path, result: dict[str, Any], **given: Any) -> Any:

@@ -4,9 +4,11 @@
      "output_token_throughput": {"avg": 2048.5, …}, "input_sequence_length": {…}, "input_config": {…}}
 
 `inter_token_latency` is a request's time after its first token over its other tokens, which others call TPOT. How requests
-came is in `input_config`, at places that differ by release, so its keys are looked for wherever they stand.
+came is in `input_config`: in newer releases of AIPerf in the phase of it that is measured, in older ones and in GenAI-Perf at places
+that differ by release, so that keys are looked for wherever they stand.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +27,8 @@ def recognises(log: LogText) -> bool:
 def read(log: LogText) -> LoadTest:
     table = log.table or {}
     config: Any = table.get("input_config") or {}
+    phase = _phase(config)
+    shape = _first(phase, "smoothness") or _first(phase, "arrival_smoothness") or 1.0
     lengths = [_metric(table, f"{side}_sequence_length") for side in ("input", "output")]
     names = next((one for key in ("model", "model_names", "models") for one in _values(config, key)), "")
     return LoadTest(
@@ -34,10 +38,19 @@ def read(log: LogText) -> LoadTest:
         _times(table, "time_to_first_token"), _times(table, "inter_token_latency"),
         _average(table, "output_token_throughput"), _average(table, "request_throughput"),
         failed=int(_average(table, "error_request_count") or 0),
-        rate=_first(config, "request_rate"), clients=max(int(_first(config, "concurrency") or 0), 0),
+        rate=_first(phase, "request_rate") or _first(phase, "rate"), clients=max(int(_first(phase, "concurrency") or 0), 0),
+        burst=1 / math.sqrt(shape) if shape > 0 else 1.0,
         spread=max((one for metric in lengths if (one := _variation(metric)) is not None), default=None),
         model=_name(names),
     )  # fmt: skip
+
+
+def _phase(config: Any) -> Any:
+    """The phase that was measured, which a warm-up may come before; the whole config where it has none."""
+    phases = config.get("phases") if isinstance(config, dict) else None
+    named = [one for one in phases if isinstance(one, dict)] if isinstance(phases, list) else []
+    measured = [one for one in named if one.get("kind", one.get("name")) != "warmup"]
+    return measured[-1] if measured else config
 
 
 def _metric(table: dict[str, Any], name: str) -> dict[str, Any]:
@@ -81,5 +94,5 @@ def _name(value: Any) -> str:
     while isinstance(value, list) and value:
         value = value[0]
     if isinstance(value, dict):
-        value = value.get("name", "")
+        return _name(value.get("items") or value.get("name", ""))
     return value if isinstance(value, str) else ""

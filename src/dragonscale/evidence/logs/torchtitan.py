@@ -25,7 +25,8 @@ _MESH = re.compile(
 _DEVICE = re.compile(r"\b\w+ capacity: (.+?) with [\d.]+GiB memory")
 _MODEL = re.compile(r"\bModel (\S+) (\S+) size: [\d,]+ total parameters")
 _RECOMPUTE = re.compile(r"Applied (\w+) activation checkpointing")
-_POLICIES = {"full": "block", "selective": "selective"}
+_POLICIES = {"full": "block", "fullac": "block", "selective": "selective", "selectiveac": "selective"}
+"""Policies by the words of releases before and after they became classes."""
 _DEGREES = {"pp": "pipe", "dp_replicate": "data", "dp_shard": "fsdp", "cp": "context", "tp": "tensor", "ep": "expert"}
 
 

@@ -36,7 +36,7 @@ def read(log: LogText) -> LoadTest:
         (number(table.get("total_output_tokens")) or 0.0) / max(done, 1),
         millis(table, "ttft"), millis(table, "tpot"),
         number(table.get("output_throughput")), number(table.get("request_throughput")),
-        failed=max(int(number(table.get("num_prompts")) or done) - done, 0),
+        failed=max(int(number(table.get("failed", (number(table.get("num_prompts")) or done) - done)) or 0), 0),
         rate=rate, clients=max(int(number(table.get("max_concurrency")) or 0), 0),
         burst=1 / math.sqrt(shape) if shape > 0 else 1.0,
         spread=max((one for one in spreads if one is not None), default=None),
