@@ -16,7 +16,7 @@ NVIDIA's repositories call it, to be made before.
 ('llama3-70b', 'FP8', True)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.hardware import Chip
@@ -24,6 +24,7 @@ from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.checkpoint import own_formats, stored_in
+from dragonscale.serving.legality import WIDE
 from dragonscale.serving.plan import ServingPlan
 
 _PAIRS = {
@@ -50,11 +51,20 @@ class NamedFormats:
     """The cache that the checkpoint asks for; empty where it says nothing."""
 
 
+def own_or(engine: str, chip: Chip, model: Transformer, plan: ServingPlan) -> ServingPlan:
+    """The plan as a checkpoint of its weights runs: in the model's own format, matmuls and attention are what that checkpoint and the
+    engine have; nobody makes it again for others."""
+    own = own_formats(engine, chip, model)
+    if own is None or own.weights != plan.weights or plan.weights in WIDE:
+        return plan
+    return replace(plan, compute=own.compute, attention=own.attention)
+
+
 def checkpoint_word(engine: str, chip: Chip, model: Transformer, name: str, plan: ServingPlan) -> str:
     """What an engine is given for a model in a plan's formats: its repository, or the folder of a quantised one."""
     own = own_formats(engine, chip, model)
     repo = hub_id(name)
-    if own is not None and (own.weights, own.compute, own.attention) == (plan.weights, plan.compute, plan.attention):
+    if own is not None and (own.weights == plan.weights or (own.weights in WIDE and plan.weights in WIDE)):
         return repo
     pair = (plan.weights, plan.compute)
     ending = next((word for word, one in _PAIRS.items() if one == pair), f"{plan.weights}-{plan.compute}".upper())

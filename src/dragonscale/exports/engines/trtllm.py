@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.checkpoints import checkpoint_word, how_made
+from dragonscale.exports.engines.checkpoints import checkpoint_word, how_made, own_or
 from dragonscale.exports.engines.trtllm_read import read, recognises
 from dragonscale.exports.engines.trtllm_words import moe_backend, slots, spoken_drafts
 from dragonscale.exports.flags import flag_words
@@ -128,7 +128,7 @@ def _args(run: ServingRun) -> dict[str, Any]:
     if hosts_of(run.slice)[0] > 1:
         table["gpus_per_node"] = hosts_of(run.slice)[1]
     table["dtype"] = "float16" if "fp16" in (plan.compute, plan.weights) else "auto"
-    table |= {"max_batch_size": run.seqs, "max_num_tokens": engine.scheduling.max_tokens}
+    table |= {"max_batch_size": _at_once(run), "max_num_tokens": engine.scheduling.max_tokens}
     if run.longest:
         table["max_seq_len"] = -(-run.longest // PAGE) * PAGE
     table["enable_chunked_prefill"] = _chunked(run)
@@ -146,6 +146,13 @@ def _args(run: ServingRun) -> dict[str, Any]:
         table["speculative_config"] = spoken_drafts(run)
     table["stream_interval"] = engine.host.stream_interval
     return table
+
+
+def _at_once(run: ServingRun) -> int:
+    """Requests of an iteration of a rank; where prompts alone run, as many as its tokens hold."""
+    if run.role != "prefill":
+        return run.seqs
+    return max(run.seqs, run.engine.scheduling.max_tokens // max(run.file.traffic.prompt, 1))
 
 
 def _chunked(run: ServingRun) -> bool:
@@ -179,7 +186,13 @@ def _differences(run: ServingRun) -> tuple[tuple[Difference, ...], ServingPlan |
 
     plan, found = run.file.plan, []
     _refuse(run)
-    changed = plan
+    changed = own_or(run.engine.name, run.slice.chip, run.model, plan)
+    for name in ("compute", "attention"):
+        if getattr(changed, name) != getattr(plan, name):
+            said, runs = getattr(plan, name) or plan.weights, getattr(changed, name) or plan.weights
+            found.append(
+                Difference(f"{said} for {name}", f"it runs in {runs}", "the checkpoint's own format says so", name)
+            )
     if plan.kv in ("bf16", "fp16") and plan.kv != (
         wide := "fp16" if "fp16" in (plan.compute, plan.weights) else "bf16"
     ):

@@ -60,7 +60,7 @@ def _pool(question: ExportQuestion, file: SavedPlan, engine: str) -> tuple[Servi
     pool = file.prefill
     plan = read_serving_plan(pool.plan)
     own = replace(
-        plan, model=file.model, slice=pool.slice, engine=engine, batch=1, replicas=pool.replicas, launch=file.launch,
+        plan, model=file.model, slice=pool.slice, engine=engine, batch=plan.plan.data, replicas=pool.replicas, launch=file.launch,
         traffic=SavedTraffic(file.traffic.prompt, 1, file.traffic.cached), prefill=SavedPrefill(),
     )  # fmt: skip
     asked, best = _judged(question, own, engine, apart=False)
