@@ -42,6 +42,15 @@ def test_sglang_takes_the_last_line() -> None:
     assert "2 results" in test.notes[0]
 
 
+def test_rates_that_change_are_taken_at_their_mean() -> None:
+    for test in (
+        read(samples.sglang_result(request_rate="trace", max_concurrency=None)),
+        read(samples.vllm_result(ramp_up_strategy="linear", ramp_up_start_rps=1, ramp_up_end_rps=20)),
+    ):
+        assert test.rate == 10.3
+        assert "mean rate" in test.notes[0]
+
+
 def test_aiperf() -> None:
     test = read(samples.aiperf_result())
     assert (test.software, test.model, test.clients, test.rate) == ("AIPerf", "meta-llama/Meta-Llama-3-8B", 32, None)

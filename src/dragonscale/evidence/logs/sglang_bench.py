@@ -27,6 +27,9 @@ def read(log: LogText) -> LoadTest:
     table = every[-1]
     done, rate = int(number(table["completed"]) or 0), number(table.get("request_rate"))
     notes = [f"The file holds {len(every)} results, and the last is taken."] if len(every) > 1 else []
+    if table.get("request_rate") == "trace":
+        rate = number(table.get("request_throughput"))
+        notes.append("Requests came as a trace has them; they are simulated at the same mean rate.")
     server = table.get("server_info")
     said: dict[str, Any] = server if isinstance(server, dict) else {}
     backend = str(table["backend"])

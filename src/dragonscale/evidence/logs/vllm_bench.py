@@ -29,6 +29,9 @@ def read(log: LogText) -> LoadTest:
     shape = number(table.get("burstiness")) or 1.0
     rate = number(table.get("request_rate"))
     notes = [f"The file holds {len(every)} results, and the last is taken."] if len(every) > 1 else []
+    if table.get("ramp_up_strategy"):
+        rate = number(table.get("request_throughput"))
+        notes.append("The rate of requests was raised during the test; they are simulated at the same mean rate.")
     spreads = [variation(table.get(name)) for name in ("input_lens", "output_lens")]
     return LoadTest(
         NAME, done,
