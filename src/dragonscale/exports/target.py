@@ -57,7 +57,7 @@ TARGETS: Mapping[str, Target] = {
         Target("megatron-bridge", "training", "Megatron-Bridge", "trainers.megatron_bridge", ("megatron-bridge", *_MEGATRON), also=("nemo", "bridge")),
         Target("torchtitan", "training", "torchtitan", "trainers.torchtitan", ("torchtitan", "torch-fsdp")),
         Target("maxtext", "training", "MaxText", "trainers.maxtext", ("maxtext", "xla-gpu")),
-        Target("deepspeed", "training", "DeepSpeed", "trainers.deepspeed", ("deepspeed", "megatron-deepspeed")),
+        Target("deepspeed", "training", "DeepSpeed", "trainers.deepspeed", ("deepspeed",)),
         Target("accelerate", "training", "Hugging Face accelerate", "trainers.accelerate", ("hf-fsdp", "hf"), also=("fsdp2", "hf", "trainer")),
         Target("vllm", "serving", "vLLM", "engines.vllm", ("vllm", "vllm-ep")),
         Target("vllm-tpu", "serving", "vLLM on TPUs", "engines.vllm_tpu", ("vllm-tpu",), keys="vllm", also=("tpu-inference",)),

@@ -19,7 +19,7 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers.maxtext_mesh import devices_per_chip, mesh_keys, slices_of
-from dragonscale.exports.trainers.maxtext_model import experts_of, merged_layers, model_keys, pipelines
+from dragonscale.exports.trainers.maxtext_model import alike, experts_of, merged_layers, model_keys, pipelines
 from dragonscale.exports.trainers.maxtext_read import read, recognises
 from dragonscale.exports.trainers.maxtext_words import (
     MUON,
@@ -77,10 +77,10 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[Difference, ...]]:
         found.append(Difference("adam-bf16", "the first moment is in bf16 and the second in fp32, 2 more bytes a weight", "it has mu_dtype alone", "optimizer"))  # fmt: skip
     two = devices_per_chip(run.slice.chip)
     if plan.microbatch % two:
-        if run.file.batch % (plan.replicas * plan.microbatch * two):
+        if run.file.batch % (plan.replicas * plan.microbatch * two * plan.pipe):
             raise Infeasible(
                 f"A {run.slice.chip.title} chip is {two} devices to JAX, each with sequences of its own, and {plan} gives a chip "
-                f"{plan.microbatch} of {run.file.batch} at a time; take a batch that is a multiple of {plan.replicas * plan.microbatch * two} sequences."
+                f"{plan.microbatch} of {run.file.batch} at a time; take a batch that is a multiple of {plan.replicas * plan.microbatch * two * plan.pipe} sequences."
             )
         found.append(Difference(f"microbatch={plan.microbatch}", f"a chip runs {plan.microbatch * two} sequences at a time", f"it is {two} devices to JAX, each with sequences of its own", "microbatch"))  # fmt: skip
         plan = replace(plan, microbatch=plan.microbatch * two)
@@ -152,9 +152,9 @@ def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
         raise Infeasible(f"MaxText's Muon has no layout for the weights of {name}; take optimizer=adam.")
     if plan.pipe > 1 and not pipelines(own):
         raise Infeasible(
-            f"MaxText scans blocks of several unlike layers of {name} and does not deal them to stages; take pipe=1."
+            f"MaxText deals layers that are all alike to stages, and those of {name} are not; take pipe=1."
         )
-    latent, cyclic = bool(run.fields.get("kv_lora_rank")), not pipelines(own)
+    latent, cyclic = bool(run.fields.get("kv_lora_rank")), not alike(own)
     if plan.context > 1 and plan.context_by == "ulysses" and (latent or heads % (plan.context * plan.tensor)):
         why = "latent attention" if latent else f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"  # fmt: skip
         raise Infeasible(f"MaxText's Ulysses attention is for global attention by whole KV heads, and {name} has {why}; take context_by=gather.")  # fmt: skip

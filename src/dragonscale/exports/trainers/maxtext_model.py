@@ -53,6 +53,8 @@ SIZES = {
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _CYCLES = ("gemma3", "gemma4", "gpt-oss", "llama4", "qwen3-next", "qwen3.5", "deepseek4", "deepseek3.2")
 """Names of models whose scanned block is several layers, or whose layers differ in more than being dense or not."""
+_DENSE_FIRST = ("deepseek", "kimi")
+"""Names of models whose first layers are dense: MaxText runs those before its pipeline."""
 
 
 def experts_of(fields: Mapping[str, Any]) -> int:
@@ -103,9 +105,14 @@ def _sizes(decoder: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     return table
 
 
-def pipelines(own: Mapping[str, Any]) -> bool:
-    """Whether the layers of a model can be dealt to stages: they are one block each, and alike."""
+def alike(own: Mapping[str, Any]) -> bool:
+    """Whether the layers of a model are one block each, and attend alike."""
     return not str(own["model_name"]).startswith(_CYCLES)
+
+
+def pipelines(own: Mapping[str, Any]) -> bool:
+    """Whether all layers of a model can be dealt to stages."""
+    return alike(own) and not str(own["model_name"]).startswith(_DENSE_FIRST)
 
 
 def merged_layers(own: Mapping[str, Any]) -> int:

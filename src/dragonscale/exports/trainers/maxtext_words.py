@@ -119,7 +119,7 @@ def dtype_of(table: Mapping[str, Any]) -> str:
 
 
 OPTIMIZERS = {"adam": "adamw", "adam-bf16": "adamw", "muon": "muon", "sgd": "sgd"}
-MUON = ("llama2", "llama3", "deepseek", "qwen3", "gpt-oss", "gemma3", "kimi")
+MUON = ("llama2", "llama3", "deepseek", "qwen3-", "gpt-oss", "gemma3", "kimi")
 """Models whose weights MaxText's Muon knows how to see as matrices (of `llama2`, `deepseek`, `qwen3…`, `gpt_oss` and `gemma3` decoders)."""
 MUON_DECODERS = ("llama2", "qwen3", "qwen3_moe")
 
