@@ -9,6 +9,7 @@ import msgspec
 from dragonscale.errors import InputError
 from dragonscale.exports.source import Source
 from dragonscale.hardware import Slice, parse_slice
+from dragonscale.hardware.catalogue import is_chip
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import TABLES, SavedPlan
 from dragonscale.training.plan import Plan
@@ -44,7 +45,7 @@ def slice_given(source: Source, given: Given, chips: int = 0) -> Slice | None:
     text = given.slice or str(source.kept.get("slice", ""))
     if not text:
         return None
-    if ":" not in text.rpartition(".toml")[2] and chips and not text[-1:].isdigit():
+    if chips and is_chip(text):
         return parse_slice(f"{text}:{chips}")
     return parse_slice(text)
 

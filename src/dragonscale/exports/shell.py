@@ -47,6 +47,7 @@ _LAUNCHERS = (
 _SWITCHES = frozenset({
     "no-python", "standalone", "m", "module", "overlap", "exclusive", "mpi-none", "allow-run-as-root", "oversubscribe", "use_fsdp", "use-env",
     "kill-on-bad-exit", "label", "l", "it", "rm", "ti", "i", "t", "u", "privileged", "run-as-root", "multi_gpu", "tpu",
+    "no_local_rank", "no_ssh", "force_multi", "save_pid", "bind_cores_to_rank",
 })  # fmt: skip
 """Flags of launchers that take no value."""
 
@@ -68,6 +69,7 @@ class ShellCommand:
             or self.launch.get("nodes")
             or self.launch.get("N")
             or self.launch.get("num_machines")
+            or self.launch.get("num_nodes")
             or "1"
         )
         each = next(

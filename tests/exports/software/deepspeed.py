@@ -94,9 +94,10 @@ def keys() -> dict[str, Any]:
     }  # fmt: skip
     for path, model in models.items():
         found |= {path: {"type": "json"}, **of_model(model, path)}
-    found |= dict.fromkeys(
-        ("expert_parallel", "activation_checkpointing", "optimizer", "data_types", "torch_autocast"), {"type": "json"}
-    )
+    found |= {
+        name: {"type": "json"}
+        for name in ("expert_parallel", "activation_checkpointing", "optimizer", "data_types", "torch_autocast")
+    }
     found |= {
         f"expert_parallel.{one.name}": {"type": kind(one.type)}
         for one in fields(AutoEPConfig)

@@ -1,0 +1,147 @@
+"""What a DeepSpeed config says of a plan: its ranks, its batch, its formats. `"auto"` is the Trainer's argument of that meaning.
+
+>>> plan_of({"train_batch_size": 64, "zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}, {}, {}, 8)[
+...     0
+... ].microbatch
+8
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dragonscale.errors import InputError
+from dragonscale.training.plan import Plan
+
+
+def plan_of(
+    config: Mapping[str, Any], flags: Mapping[str, str], env: Mapping[str, str], chips: int
+) -> tuple[Plan, int]:
+    """The plan, and the batch in sequences."""
+    zero = zero_part(config)
+    stage = _whole(zero.get("stage", 0), "zero_optimization.stage")
+    if stage > 3:
+        raise InputError(f"zero_optimization.stage is {stage}; DeepSpeed has 0, 1, 2 and 3.")
+    tensor = max(_whole(part(config, "tensor_parallel").get("autotp_size", 1), "tensor_parallel.autotp_size"), 1)
+    context = _whole(
+        env.get("PARALLELISM_CONFIG_SP_SIZE") or config.get("sequence_parallel_size", 1), "sequence_parallel_size"
+    )
+    own = part(config, "expert_parallel")
+    spread = _whole(own.get("autoep_size", 1), "expert_parallel.autoep_size") if own.get("enabled") else 1
+    expert = spread // math.gcd(spread, tensor)
+    ranks, rest = divmod(chips, tensor * context)
+    if rest or ranks % expert:
+        raise InputError(
+            f"{chips} chips do not divide into tensor={tensor} x sequence={context} with experts over {spread}; give the slice by --on."
+        )
+    batch, micro = _batch(config, flags, ranks)
+    group = (
+        _whole(zero.get("mics_shard_size", 0), "mics_shard_size")
+        if number_or_zero(zero.get("mics_shard_size", 0)) > 0
+        else 0
+    )
+    shards = group if group and ranks % group == 0 else ranks // expert
+    offloaded = str(part(zero, "offload_optimizer").get("device", "none")) in ("cpu", "nvme") or is_on(
+        zero.get("cpu_offload")
+    )
+    plan = Plan(
+        data=ranks // expert // shards if stage else ranks // expert, fsdp=shards if stage else 1, tensor=tensor, context=context,
+        expert=expert, microbatch=micro, remat=_remat(config, flags), zero=stage, dtype=_dtype(config, flags), sequence=tensor == 1,
+        context_by="ulysses" if context > 1 else "gather", optimizer=_optimizer(config, flags),
+        offload="optimizer" if offloaded else "none",
+    )  # fmt: skip
+    return plan, batch
+
+
+def _batch(config: Mapping[str, Any], flags: Mapping[str, str], ranks: int) -> tuple[int, int]:
+    """Sequences of a step and of a rank's pass, worked out as DeepSpeed does where one of three is not said."""
+
+    def said(name: str, flag: str) -> int:
+        value = config.get(name, "auto")
+        if value == "auto":
+            return count_of(flags[flag], f"--{flag}") if flag in flags else 0
+        return count_of(value, name)
+
+    whole = said("train_batch_size", "train_batch_size")
+    micro = said("train_micro_batch_size_per_gpu", "per_device_train_batch_size")
+    passes = said("gradient_accumulation_steps", "gradient_accumulation_steps")
+    if not whole and not micro:
+        raise InputError(
+            "The config says neither train_batch_size nor train_micro_batch_size_per_gpu, which DeepSpeed needs one of."
+        )
+    if not micro:
+        micro = whole // (ranks * (passes or 1))
+    if not whole:
+        whole = micro * (passes or 1) * ranks
+    if micro < 1 or whole % (micro * ranks) or (passes and whole != micro * passes * ranks):
+        raise InputError(
+            f"train_batch_size {whole} is not train_micro_batch_size_per_gpu {micro} x gradient_accumulation_steps {passes or 1} x {ranks} ranks."
+        )
+    return whole, micro
+
+
+def _dtype(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
+    for dtype in ("bf16", "fp16"):
+        on = part(config, dtype).get("enabled", False)
+        if is_on(flags.get(dtype) if on == "auto" else on):
+            return dtype
+    cast = part(config, "torch_autocast")
+    if is_on(cast.get("enabled")):
+        return "fp16" if "16" in str(cast.get("dtype", "")) and "bf" not in str(cast.get("dtype", "")) else "bf16"
+    return "fp32"
+
+
+def _remat(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
+    own = part(config, "activation_checkpointing")
+    if is_on(own.get("cpu_checkpointing")):
+        return "offload"
+    on = any(is_on(flags.get(name)) for name in ("gradient_checkpointing", "activation_checkpointing"))
+    return "block" if on or is_on(own.get("partition_activations")) else "none"
+
+
+def _optimizer(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
+    kind = str(part(config, "optimizer").get("type") or flags.get("optim", "adamw")).lower()
+    for word, name in (("8bit", "adam8"), ("muon", "muon"), ("sgd", "sgd"), ("adafactor", "adafactor")):
+        if word in kind:
+            return name
+    return "adam"
+
+
+def zero_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = config.get("zero_optimization")
+    return found if isinstance(found, Mapping) else {}
+
+
+def part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = config.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def is_on(value: Any) -> bool:
+    return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
+
+
+def number_or_zero(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _whole(value: Any, name: str) -> int:
+    number = math.nan if isinstance(value, bool) else number_or_zero(value) if value not in ("", None) else math.nan
+    if (
+        not math.isfinite(number)
+        or number != int(number)
+        or not 0 <= number <= 1e9
+        or (number == 0 and str(value) not in ("0", "0.0"))
+    ):
+        raise InputError(f"{name} is {value}; write a whole number.")
+    return int(number)
+
+
+def count_of(value: Any, name: str) -> int:
+    number = _whole(value, name)
+    if number < 1:
+        raise InputError(f"{name} is {value}; write a number of at least 1.")
+    return number
