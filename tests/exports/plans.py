@@ -76,6 +76,18 @@ TRAINING: tuple[tuple[str, str, int, int, str], ...] = (
     ("qwen3-30b-a3b", "h100:64", 64, 16384, "fsdp=4,expert=4,context=4,zero=3,remat=block"),
     ("deepseek-v3", "h200:1024", 4096, 4096, "fsdp=2,expert=32,pipe=16,zero=2,remat=block,schedule=1f1b"),
     ("gpt-oss-120b", "h200:64", 128, 16384, "fsdp=2,expert=8,context=4,zero=3,remat=block,fold=context"),
+    # what the Trainer runs: replicas alone, tensor ranks under FSDP, optimizers of eight bits, Ulysses
+    ("llama3.2-1b", "h100:8", 64, 4096, "data=8,remat=block"),
+    ("llama3-8b", "h100:16", 64, 4096, "data=2,fsdp=4,tensor=2,zero=3,remat=block,sequence=false"),
+    ("llama3-8b", "h100:16", 64, 4096, "fsdp=16,zero=2,remat=block,optimizer=adam8"),
+    ("llama3-8b", "h100:16", 64, 16384, "fsdp=8,context=2,zero=3,remat=block,context_by=ulysses"),
+    (
+        "llama3-8b?num_hidden_layers=16",
+        "h100:8",
+        64,
+        4096,
+        "fsdp=8,zero=3,remat=block,optimizer=adafactor,microbatch=2",
+    ),
 )
 # (model, slice of a replica, plan, further words of a plan file)
 SERVING: tuple[tuple[str, str, str, dict[str, Any]], ...] = (

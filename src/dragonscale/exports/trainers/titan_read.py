@@ -6,35 +6,21 @@ that differs; what the config function sets is in the table of keys. Before, it 
 read as today's.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.errors import InputError, unknown
 from dragonscale.exports.imported import Given, Imported, needs, slice_given, training_file
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import model_of_sizes
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.trainers import titan_models
-from dragonscale.exports.trainers.titan_config import read_config
 from dragonscale.exports.trainers.titan_stages import SCHEDULES, layout_read
+from dragonscale.exports.trainers.titan_words import TitanSaid, of_command, of_table
 from dragonscale.models.catalogue import is_preset, model_names, preset
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
 
-OLD = {
-    "training.batch_size": "training.local_batch_size", "training.compile": "compile.enable", "optimizer.name": "optimizer.name",
-    "training.data_parallel_degree": "parallelism.data_parallel_shard_degree", "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
-    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
-    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
-    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
-    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
-    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
-    "parallelism.enable_async_tensor_parallel": "compile.enable_async_tensor_parallel",
-    "experimental.enable_async_tensor_parallel": "compile.enable_async_tensor_parallel",
-    "activation_checkpoint.mode": "activation_checkpoint", "checkpoint.enable_checkpoint": "checkpoint.enable",
-}  # fmt: skip
-"""Names of older releases, as today's."""
 HARMLESS = ("profiler", "profiling", "metrics", "debug", "comm", "validator", "validation", "dataloader", "lr_scheduler", "checkpoint", "job",
             "hf_assets_path", "dump_folder", "tokenizer", "experimental", "memory_estimation", "fault_tolerance", "override")  # fmt: skip
 """Sections that change nothing of a plan."""
@@ -52,35 +38,6 @@ _REMAT = {
     "memory-budget": "selective",
     "memory_budget": "selective",
 }
-_CONVERTERS = (("mx", "mxfp8"), ("float8", "fp8"), ("fp8", "fp8"))
-
-
-@dataclass
-class Said:
-    """What a config says: settings by section and name, its module and flavor, the sizes of its own model, the release it is for."""
-
-    values: dict[str, Any] = field(default_factory=dict)
-    module: str = ""
-    flavor: str = ""
-    dtype: str = ""
-    sizes: dict[str, Any] = field(default_factory=dict)
-    old: bool = False
-    unknown: list[str] = field(default_factory=list)
-    used: set[str] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
-
-    def take(self, name: str, default: Any) -> Any:
-        """A setting, of the kind of its default."""
-        self.used.add(name)
-        value = self.values.get(name, default)
-        if isinstance(default, bool):
-            return str(value).lower() in ("true", "1")
-        if isinstance(default, int):
-            try:
-                return int(str(value))
-            except ValueError:
-                raise InputError(f"torchtitan's {name} is {shorten(value)}; write a whole number.") from None
-        return value
 
 
 def recognises(source: Source) -> bool:
@@ -105,7 +62,7 @@ def _command(source: Source) -> ShellCommand | None:
 def read(source: Source, given: Given) -> Imported:
     """The plan of a command or a file."""
     command = _command(source)
-    said = _of_command(source, command) if command is not None else _of_table(source.table or {})
+    said = of_command(source, command) if command is not None else of_table(source.table or {})
     processes = (command.processes or _count(command.env.get("NGPU", ""))) if command is not None else 0
     file, notes = _file(source, given, said, processes)
     left = [name for name in said.values if name not in said.used]
@@ -125,128 +82,7 @@ def _count(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _of_command(source: Source, command: ShellCommand) -> Said:
-    flags, remat = _dotted(command.words)
-    config = str(flags.pop("job.config_file", "") or command.env.get("CONFIG_FILE", ""))
-    module, function = (str(flags.pop(name, "") or command.env.get(name.upper(), "")) for name in ("module", "config"))
-    if config or not (module or function):
-        inner = source.beside(config)
-        usual = _usual(config) if inner is None else {}
-        said = _of_table((inner.table if inner is not None else None) or {}, {**usual, **flags})
-        if usual:
-            said.notes.append(
-                f"{config.rsplit('/', 1)[-1]} is not here: what the config of that name sets in {load_keys('torchtitan').version} is assumed."
-            )
-            said.used |= {name for name in usual if name not in flags}
-    else:
-        said = _of_function(source, module or "llama3", function, flags)
-    if remat:
-        said.values["activation_checkpoint"] = remat
-    return said
-
-
-def _usual(path: str) -> dict[str, Any]:
-    """What today's config function sets that has the name of a file: `llama3_8b` of `llama3_8b.toml`."""
-    name = path.rsplit("/", 1)[-1].removesuffix(".toml").lower().replace("-", "_")
-    for own, sets in titan_models.functions().items():
-        module, _, function = own.partition("/")
-        if function == name:
-            found = {key: value for key, value in sets.items() if "." in key or key == "activation_checkpoint"}
-            return {**found, "model.name": module, "model.flavor": sets["model"]}
-    return {}
-
-
-def _dotted(words: list[str]) -> tuple[dict[str, Any], str]:
-    """Flags `--section.key value`, `--section.key=value`, `--section.key` and `--section.no-key`; and the kind of checkpointing."""
-    found: dict[str, Any] = {}
-    remat, at = "", 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        if word.startswith("activation-checkpoint:"):
-            remat = word.partition(":")[2]
-        if not word.startswith("--"):
-            continue
-        name, equals, value = word[2:].partition("=")
-        values = [value] if equals else []
-        while (
-            not equals
-            and at < len(words)
-            and not words[at].startswith("--")
-            and not words[at].startswith("activation-checkpoint:")
-        ):
-            values.append(words[at])
-            at += 1
-        name = name.replace("-", "_")
-        section, _, last = name.rpartition(".")
-        if not values and last.startswith("no_"):
-            found[f"{section}.{last[3:]}"] = False
-        else:
-            found[name] = values[0] if len(values) == 1 else values or True
-    return found, remat
-
-
-def _of_function(source: Source, module: str, function: str, flags: dict[str, Any]) -> Said:
-    """A command of today's release: what its config function sets, then its flags."""
-    table = load_keys("torchtitan")
-    flags = {OLD.get(name, name) if table.known(f"--{name}") is None else name: value for name, value in flags.items()}
-    said = Said(
-        unknown=[
-            name for name in flags if table.known(f"--{name}") is None and not name.startswith("activation_checkpoint")
-        ]
-    )
-    own = source.beside(f"{module.rpartition('.')[2]}.py")
-    if own is not None:
-        found = read_config(own.text)
-        said.module, said.flavor = found.get("module", ""), found.get("flavor", "")
-        said.dtype, said.sizes = found.get("dtype", ""), found.get("sizes", {})
-    else:
-        said.module = module.removesuffix(".config_registry").rpartition(".")[2]
-        every = {name: sets for name, sets in titan_models.functions().items() if name.startswith(f"{said.module}/")}
-        if every and f"{said.module}/{function}" not in every and "debug" not in function:
-            raise unknown(
-                f"config of torchtitan's {said.module} called", function, [name.partition("/")[2] for name in every]
-            )
-        sets = every.get(f"{said.module}/{function}", {})
-        said.flavor, said.dtype = sets.get("model", ""), sets.get("dtype", "")
-        said.values |= {name: value for name, value in sets.items() if "." in name or name == "activation_checkpoint"}
-    inherited = set(said.values)
-    said.values |= {name: value for name, value in flags.items() if name not in said.unknown}
-    said.used |= {
-        name for name in inherited if name not in flags
-    }  # what a config function sets is not the user's to hear of
-    return said
-
-
-def _of_table(table: dict[str, Any], flags: dict[str, Any] | None = None) -> Said:
-    """A TOML file of an older release, and the flags beside it."""
-    values: dict[str, Any] = {}
-    _flatten(table, "", values)
-    values |= flags or {}
-    said = Said({OLD.get(name, name): value for name, value in values.items()}, old=True)
-    said.module, said.flavor = str(said.take("model.name", "")), str(said.take("model.flavor", ""))
-    marks = " ".join(map(str, _list(said.take("model.converters", []))))
-    for name in [name for name in said.values if name.startswith(("float8.", "quantize.", "mx."))]:
-        said.used.add(name)
-    if said.take("float8.enable_float8_linear", False):
-        marks += " float8"
-    said.dtype = next((dtype for mark, dtype in _CONVERTERS if mark in marks), "")
-    return said
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else str(value).split(",")
-
-
-def _flatten(table: dict[str, Any], prefix: str, into: dict[str, Any]) -> None:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            _flatten(value, f"{prefix}{name}.", into)
-        else:
-            into[prefix + name] = value
-
-
-def _file(source: Source, given: Given, said: Said, processes: int) -> tuple[TrainingFile, list[str]]:
+def _file(source: Source, given: Given, said: TitanSaid, processes: int) -> tuple[TrainingFile, list[str]]:
     model, layers, experts = _model(source, given, said)
     plan, notes = _plan(source, given, said, processes, layers, experts)
     local, seq = said.take("training.local_batch_size", 8), said.take("training.seq_len", 2048)
@@ -267,7 +103,7 @@ def _file(source: Source, given: Given, said: Said, processes: int) -> tuple[Tra
     return _with_tokens(file, said), notes
 
 
-def _with_tokens(file: TrainingFile, said: Said) -> TrainingFile:
+def _with_tokens(file: TrainingFile, said: TitanSaid) -> TrainingFile:
     """The tokens of the run: those of the header where they come to the steps that are said, else the steps' own."""
     from dragonscale.units import parse
 
@@ -280,7 +116,7 @@ def _with_tokens(file: TrainingFile, said: Said) -> TrainingFile:
     return replace(file, tokens=str(steps * step))
 
 
-def _model(source: Source, given: Given, said: Said) -> tuple[str, int, int]:
+def _model(source: Source, given: Given, said: TitanSaid) -> tuple[str, int, int]:
     """The model, its layers and its experts; nothing where the config does not say."""
     kept = (given.model or str(source.kept.get("model", ""))).partition("?")[0]
     if said.sizes:
@@ -315,7 +151,7 @@ def _preset(flavor: str, kept: str) -> str:
 
 
 def _plan(
-    source: Source, given: Given, said: Said, processes: int, layers: int, experts: int
+    source: Source, given: Given, said: TitanSaid, processes: int, layers: int, experts: int
 ) -> tuple[Plan, list[str]]:
     degrees = {name: said.take(f"parallelism.{key}", 1) for name, key in _DEGREES.items()}
     for name, value in degrees.items():
@@ -356,7 +192,7 @@ _DEGREES = {
 }  # fmt: skip
 
 
-def _with_experts(plan: Plan, degree: int, experts: int, said: Said) -> tuple[Plan, list[str]]:
+def _with_experts(plan: Plan, degree: int, experts: int, said: TitanSaid) -> tuple[Plan, list[str]]:
     """Experts over `degree` ranks: those of tensor first, then of context, then data-parallel ones."""
     sliced = said.take("parallelism.expert_tensor_parallel_degree", 1)
     if not experts or (degree == 1 and plan.tensor == 1):
@@ -382,7 +218,7 @@ def _with_experts(plan: Plan, degree: int, experts: int, said: Said) -> tuple[Pl
     return plan, [note]
 
 
-def _pipeline(said: Said, pipe: int, layers: int) -> tuple[str, int, str]:
+def _pipeline(said: TitanSaid, pipe: int, layers: int) -> tuple[str, int, str]:
     names = {name.lower(): own for own, name in SCHEDULES.items()} | {
         "schedule" + name.lower(): own for own, name in SCHEDULES.items()
     }
@@ -402,12 +238,12 @@ def _pipeline(said: Said, pipe: int, layers: int) -> tuple[str, int, str]:
     return schedule, virtual if schedule == "interleaved" else 1, layout
 
 
-def _dtype(said: Said) -> str:
+def _dtype(said: TitanSaid) -> str:
     plain = "fp32" if str(said.take("training.mixed_precision_param", "bfloat16")) == "float32" else "bf16"
     return said.dtype or plain
 
 
-def _optimizer(said: Said) -> str:
+def _optimizer(said: TitanSaid) -> str:
     name = str(said.take("optimizer.name", said.values.get("optimizer.param_groups.0.optimizer_name", "AdamW")))
     if "muon" in name.lower():
         return "muon"
@@ -417,7 +253,7 @@ def _optimizer(said: Said) -> str:
     )
 
 
-def _stack(source: Source, said: Said) -> str:
+def _stack(source: Source, said: TitanSaid) -> str:
     """The stack whose expectation fits: the header's where the flags agree with it."""
     compiles, overlapped = said.take("compile.enable", False), said.take("compile.enable_async_tensor_parallel", False)
     kept = str(source.kept.get("stack", ""))
