@@ -62,7 +62,7 @@ def schedule_flags(run: TrainingRun) -> dict[str, Any]:
     said = run.file.run
     rate = float(said.get("learning_rate", 3e-4))
     return {
-        "--train-iters": steps_of(run), "--lr": rate, "--min-lr": rate * float(said.get("final", 0.1)), "--lr-decay-style": "cosine",
+        "--train-iters": steps_of(run), "--lr": rate, "--min-lr": float(f"{rate * float(said.get('final', 0.1)):.6g}"), "--lr-decay-style": "cosine",
         "--lr-warmup-fraction": 0.01, "--weight-decay": float(said.get("weight_decay", 0.1)), "--clip-grad": float(said.get("clip", 1.0)),
         "--init-method-std": 0.02, "--seed": int(said.get("seed", 1234)),
     }  # fmt: skip
@@ -125,8 +125,11 @@ def read(source: Source, given: Given) -> Imported:
     return read_run(source, given, read, command.processes, "megatron", table.version)
 
 
-def read_run(source: Source, given: Given, read: ReadFlags, processes: int, target: str, version: str) -> Imported:
-    """The plan that arguments say, on so many processes; the chips are the user's word, the header's, or those processes."""
+def read_run(
+    source: Source, given: Given, read: ReadFlags, processes: int, target: str, version: str, named: str = ""
+) -> Imported:
+    """The plan that arguments say, on so many processes; the chips are the user's word, the header's, or those processes. `named` is the
+    model that is said by name."""
     piece = slice_given(source, given, processes)
     if piece is None:
         how = f"--on CHIP (its {processes} processes are counted)" if processes else "--on SLICE"
@@ -134,17 +137,20 @@ def read_run(source: Source, given: Given, read: ReadFlags, processes: int, targ
     told = (
         [f"It starts {processes} processes; it is read for {piece}."] if processes and processes != piece.chips else []
     )
-    model = model_read(read, str(source.kept.get("model", "")))
+    model = model_read(read, str(source.kept.get("model", ""))) or named
     if not model and not given.model and not source.kept.get("model"):
         raise needs("the model's sizes", "--model", source)
     from dragonscale.models import load_model
 
-    layers = load_model(given.model or model or str(source.kept["model"])).n_layers
+    built = load_model(given.model or model or str(source.kept["model"]))
+    experts = any("e" in section.dims for section in built.program().sections)
     seq = whole(read, "--seq-length", whole(read, "--encoder-seq-length", 0))
     if not seq:
         raise InputError(f"{source.shown} does not say its --seq-length.")
     stack = stack_read(read)
-    plan, batch, notes = plan_read(read, piece.chips, layers)
+    if target == "megatron-bridge" and stack in ("megatron-core", "megatron-overlap"):
+        stack = target
+    plan, batch, notes = plan_read(read, piece.chips, built.n_layers, experts)
     file = training_file(source, given, plan, batch, seq, model, stack)
     if tokens := said_tokens(read, batch, seq, file):
         file = replace(file, tokens=tokens)

@@ -50,7 +50,11 @@ class MegatronRun:
 
     @property
     def experts(self) -> int:
-        return int(self.fields["experts"])
+        return experts_of(self.run)
+
+    @property
+    def layers(self) -> int:
+        return self.run.model.n_layers
 
     @property
     def sharded(self) -> bool:
@@ -80,10 +84,15 @@ class MegatronRun:
         return chip.architecture if family(chip) == "nvidia" else family(chip)
 
 
+def experts_of(run: TrainingRun) -> int:
+    """Experts of a layer; 0 of a dense model."""
+    return max((section.dims.get("e", 0) for section in run.model.program().sections), default=0)
+
+
 def settle(run: TrainingRun) -> MegatronRun:
     """A run as the flags can say it; what Megatron-LM refuses is refused."""
     plan, found = run.plan, list[Difference]()
-    experts = int(plain_fields(run.fields)["experts"])
+    experts = experts_of(run)
     if experts:
         plan, found = _experts(plan, experts)
     if plan.remat == "selective":
@@ -135,7 +144,7 @@ def _refuse(settled: MegatronRun) -> None:
     if settled.fsdp and plan.pipe > 1:
         _no(plan, "Megatron-FSDP (zero=2 and 3) does not go with a pipeline", "zero=1")
     if plan.pipe > 1:
-        stages = chunk_sizes(int(own["num_hidden_layers"]), plan.pipe * plan.virtual, plan.layout)
+        stages = chunk_sizes(settled.layers, plan.pipe * plan.virtual, plan.layout)
         if min(stages) < 0 or 0 in stages[1:-1]:
             _no(plan, f"{len(stages)} chunks are more than its layers", f"virtual={max(plan.virtual // 2, 1)}")
     if plan.context > 1 and settled.run.file.seq % (2 * plan.context):
@@ -154,8 +163,8 @@ def _refuse(settled: MegatronRun) -> None:
 
 def _whole_heads(settled: MegatronRun) -> None:
     own, plan = settled.fields, settled.plan
-    heads = int(own["num_attention_heads"])
-    kv = heads if own.get("kv_lora_rank") else int(own.get("num_key_value_heads") or heads)
+    split = [section.dims["k"] for section in settled.run.model.program().sections if section.dims.get("k")]
+    kv = int(own["num_attention_heads"]) if own.get("kv_lora_rank") else min(split, default=1)
     if max(kv // plan.tensor, 1) % plan.context:
         _no(
             plan,
@@ -215,7 +224,7 @@ def parallel_flags(settled: MegatronRun) -> dict[str, Any]:
 
 def pipeline_flags(settled: MegatronRun) -> dict[str, Any]:
     """Layers dealt to stages: by counts that divide, by those with the ends counted, or stage by stage."""
-    plan, layers = settled.plan, int(settled.fields["num_hidden_layers"])
+    plan, layers = settled.plan, settled.layers
     chunks = plan.pipe * plan.virtual
     virtual = {"--num-virtual-stages-per-pipeline-rank": plan.virtual} if plan.virtual > 1 else {}
     if plan.layout == "even" and layers % chunks == 0:

@@ -37,7 +37,7 @@ def whole(read: ReadFlags, name: str, default: int = 1) -> int:
     return int(value)
 
 
-def plan_read(read: ReadFlags, chips: int, layers: int) -> tuple[Plan, int, list[str]]:
+def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[Plan, int, list[str]]:
     """The plan that flags say on so many chips, the batch, and how it was read."""
     tensor, pipe, context = (
         max(whole(read, f"--{name}-parallel-size"), 1) for name in ("tensor-model", "pipeline-model", "context")
@@ -47,7 +47,7 @@ def plan_read(read: ReadFlags, chips: int, layers: int) -> tuple[Plan, int, list
         raise InputError(f"{chips} chips do not divide by tensor={tensor} x pipe={pipe} x context={context} = {ranks}.")
     replicas, notes = chips // ranks, list[str]()
     zero = _zero(read)
-    split = _split(read, replicas, tensor, context, zero, notes)
+    split = _split(read, replicas, (tensor if experts else 1), context, zero, notes)
     microbatch = max(whole(read, "--micro-batch-size"), 1)
     batch = whole(read, "--global-batch-size", microbatch * replicas)
     if batch % (microbatch * replicas):
