@@ -48,7 +48,7 @@ class Stub(types.ModuleType):
 
 
 class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name, *_):
         if name.startswith(STUBBED) or name.split(".")[0] in MISSING:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
@@ -87,10 +87,12 @@ class FromHub:
         assert isinstance(name, str)
         return FromHub()
 
-    def to_megatron_provider(self, load_weights):
+    def to_megatron_provider(self, **_):
         from megatron.bridge.models import GPTModelProvider
 
-        made = GPTModelProvider(num_layers=2, hidden_size=65536, num_attention_heads=1024, add_bias_linear=False, vocab_size=1 << 20)
+        made = GPTModelProvider(
+            num_layers=2, hidden_size=65536, num_attention_heads=1024, add_bias_linear=False, vocab_size=1 << 20
+        )
         made.bias_activation_fusion = made.apply_rope_fusion = False
         made.from_hub = True
         return made
@@ -114,7 +116,12 @@ def keys() -> dict:
         for field in dataclasses.fields(kind):
             if not field.name.startswith("_"):
                 found[f"{section}.{field.name}"] = key(field)
-    return {"software": "Megatron-Bridge", "version": __version__, "source": "the dataclasses of ConfigContainer", "keys": found}
+    return {
+        "software": "Megatron-Bridge",
+        "version": __version__,
+        "source": "the dataclasses of ConfigContainer",
+        "keys": found,
+    }
 
 
 def key(field) -> dict:

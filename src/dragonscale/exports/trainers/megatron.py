@@ -11,7 +11,6 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.source import Source
 from dragonscale.exports.trainers.megatron_flags import (
-    MegatronRun,
     batch_flags,
     expert_flags,
     hides_exchanges,
@@ -20,10 +19,11 @@ from dragonscale.exports.trainers.megatron_flags import (
     parallel_flags,
     precision_flags,
     recompute_flags,
-    settle,
 )
-from dragonscale.exports.trainers.megatron_model import check_type, model_flags, model_read
+from dragonscale.exports.trainers.megatron_model import check_type, model_flags
+from dragonscale.exports.trainers.megatron_model_read import model_read
 from dragonscale.exports.trainers.megatron_read import HARMLESS, plan_read, said_tokens, stack_read, whole
+from dragonscale.exports.trainers.megatron_settle import MegatronRun, settle
 from dragonscale.exports.written import Program, Written
 
 SCRIPT = "pretrain_gpt.py"

@@ -23,7 +23,6 @@ from dragonscale.exports.trainers.megatron import checkpoint_flags, environment,
 from dragonscale.exports.trainers.megatron_bridge_names import PRECISION, Code, fields_of, flags_of
 from dragonscale.exports.trainers.megatron_bridge_read import COMMON, library_model, recipe_fields
 from dragonscale.exports.trainers.megatron_flags import (
-    MegatronRun,
     batch_flags,
     expert_flags,
     optimizer_flags,
@@ -31,9 +30,9 @@ from dragonscale.exports.trainers.megatron_flags import (
     parallel_flags,
     precision_flags,
     recompute_flags,
-    settle,
 )
 from dragonscale.exports.trainers.megatron_model import TYPES, model_flags
+from dragonscale.exports.trainers.megatron_settle import MegatronRun, settle
 from dragonscale.exports.written import Program, Written
 
 FILE = "recipe.py"
@@ -81,7 +80,10 @@ def write(run: TrainingRun) -> Written:
     hosts, chips = hosts_of(run.slice)
     program = Program("train", (FILE,), hosts, chips, per="chip", env=environment(settled))
     as_run = settled.plan if settled.plan != run.plan else None
-    told = tuple(note.replace("--mock-data", "MockGPTDatasetConfig").replace("--data-path", "a GPTDatasetConfig") for note in notes(settled))
+    told = tuple(
+        note.replace("--mock-data", "MockGPTDatasetConfig").replace("--data-path", "a GPTDatasetConfig")
+        for note in notes(settled)
+    )
     return Written({FILE: text}, (program,), settled.differences, as_run, told)
 
 
@@ -103,17 +105,24 @@ def recipe(settled: MegatronRun) -> str:
     body += [f"    cfg.model.{name} = {value!r}" for name, value in sections["model"].items()]
     body += _precision(settled, table)
     title = header(run, f"Megatron-Bridge {table.version}", settled.differences)
-    made = textwrap.dedent('''
+    made = textwrap.dedent("""
         if __name__ == "__main__":
             pretrain(config(), forward_step)
-        ''')
-    return f"{title}{_imports(body)}\n\ndef config() -> ConfigContainer:\n" + "\n".join([*body, "    return cfg", ""]) + f"\n{made}"
+        """)
+    return (
+        f"{title}{_imports(body)}\n\ndef config() -> ConfigContainer:\n"
+        + "\n".join([*body, "    return cfg", ""])
+        + f"\n{made}"
+    )
 
 
 def _imports(body: list[str]) -> str:
     """The imports that a recipe uses."""
     text = "\n".join(body)
-    lines = _IMPORTS.replace("import GPTModelProvider, MLAModelProvider", f"import {'MLAModelProvider' if 'MLAModel' in text else 'GPTModelProvider'}")
+    lines = _IMPORTS.replace(
+        "import GPTModelProvider, MLAModelProvider",
+        f"import {'MLAModelProvider' if 'MLAModel' in text else 'GPTModelProvider'}",
+    )
     unused = {
         "import torch\n": "torch." not in text, "import torch.nn.functional as F\n": "F.silu" not in text,
         "from megatron.bridge import AutoBridge\n": "AutoBridge" not in text,
@@ -137,7 +146,9 @@ def _model(run: TrainingRun) -> tuple[str, dict[str, Any]]:
     fields = fields_of(model_flags(run.fields, run.file.model, run.file.seq))
     words = ", ".join(f"{name.partition('.')[2]}={value!r}" for name, value in fields.items())
     provider = "MLAModelProvider" if run.fields.get("kv_lora_rank") else "GPTModelProvider"
-    inner = textwrap.fill(words, 110, initial_indent=" " * 8, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+    inner = textwrap.fill(
+        words, 110, initial_indent=" " * 8, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False
+    )
     return f"{provider}(\n{inner},\n    )", fields
 
 
@@ -153,7 +164,7 @@ def _further(settled: MegatronRun) -> dict[str, Any]:
         "dataset.seq_length": run.file.seq, "dataset.random_seed": 1234, "dataset.split": "99,1,0", "dataset.dataloader_type": "single",
         "dataset.reset_position_ids": False, "dataset.reset_attention_mask": False, "dataset.eod_mask_loss": False,
         "tokenizer.tokenizer_type": "NullTokenizer",
-        "tokenizer.vocab_size": run.fields["vocab_size"] if "vocab_size" in run.fields else run.model.vocab,
+        "tokenizer.vocab_size": run.fields.get("vocab_size", run.model.vocab),
     }  # fmt: skip
     found |= {f"{part}.use_distributed_optimizer": settled.sharded for part in ("ddp", "optimizer")}
     if settled.plan.pipe > 1 and settled.plan.virtual > 1:
@@ -223,12 +234,22 @@ def read(source: Source, given: Given) -> Imported:
         overrides, library = _overrides(command)
         fields, named = ({} if file else COMMON) | fields | overrides, named or library
     table, kept = load_keys("megatron-bridge"), source if source.kept or file is None else file
-    unknown = [name for name in fields if "." in name and name.split(".")[0] in (*_CONFIGS, "model") and table.known(name) is None]
+    unknown = [
+        name
+        for name in fields
+        if "." in name and name.split(".")[0] in (*_CONFIGS, "model") and table.known(name) is None
+    ]
     flags = flags_of({name: value for name, value in fields.items() if name not in unknown})
     values = {flag: _text(value) for flag, value in flags.items() if flag.startswith("--")}
     other = [name for name in flags if not name.startswith("--")]
     imported = read_run(
-        kept, given, ReadFlags(values, [], unknown), command.processes if command else 0, "megatron-bridge", table.version, _known(named, str(kept.kept.get("model", "")))
+        kept,
+        given,
+        ReadFlags(values, [], unknown),
+        command.processes if command else 0,
+        "megatron-bridge",
+        table.version,
+        _known(named, str(kept.kept.get("model", ""))),
     )
     return _with_ignored(imported, other)
 

@@ -108,7 +108,9 @@ def flags_of(fields: Mapping[str, Any]) -> dict[str, Any]:
             found[opposite[field]] = not value
         elif field == "model.activation_func":
             name = str(value).rsplit(".", 1)[-1]
-            found |= {"--swiglu": True} if name == "silu" else {"--squared-relu": True} if name == "squared_relu" else {}
+            found |= (
+                {"--swiglu": True} if name == "silu" else {"--squared-relu": True} if name == "squared_relu" else {}
+            )
         elif field == "model.gated_linear_unit":
             continue
         elif field in ("optimizer.use_distributed_optimizer", "dist.use_megatron_fsdp"):

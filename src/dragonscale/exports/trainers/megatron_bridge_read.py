@@ -80,15 +80,27 @@ class _Recipe:
             called = ast.unparse(value.func).rsplit(".", 1)[-1]
             if called == "MixedPrecisionConfig":
                 said = {one.arg: str(_value(one.value)) for one in value.keywords}
-                dtype = "nvfp4" if "fp4" in said else "mxfp8" if said.get("fp8_recipe") == "mxfp8" else "fp8" if "fp8" in said else ""
+                dtype = (
+                    "nvfp4"
+                    if "fp4" in said
+                    else "mxfp8"
+                    if said.get("fp8_recipe") == "mxfp8"
+                    else "fp8"
+                    if "fp8" in said
+                    else ""
+                )
                 self.fields |= _precision_flags(dtype or ("fp16" if said.get("fp16") == "True" else "bf16"))
-                self.fields |= {"mixed_precision.grad_reduce_in_fp32": False} if said.get("grad_reduce_in_fp32") == "False" else {}
+                self.fields |= (
+                    {"mixed_precision.grad_reduce_in_fp32": False} if said.get("grad_reduce_in_fp32") == "False" else {}
+                )
                 return
             named = value.args[0] if called == "get_mixed_precision_config" and value.args else None
             value = named if named is not None else ast.Constant(called)
         text = str(_value(value)).replace("-", "_")
         kinds = {name: dtype for dtype, name in PRECISION.items()}
-        dtype = kinds.get(text) or ("mxfp8" if "mxfp8" in text else "fp8" if "fp8" in text else "nvfp4" if "nvfp4" in text else "bf16")
+        dtype = kinds.get(text) or (
+            "mxfp8" if "mxfp8" in text else "fp8" if "fp8" in text else "nvfp4" if "nvfp4" in text else "bf16"
+        )
         if text != "None":
             self.fields |= _precision_flags(dtype)
 
@@ -133,7 +145,11 @@ def _value(node: ast.expr) -> Any:
 def library_model(recipe: str) -> str:
     """The model of a recipe of the library, by the recipe's name; empty where none is like it.
 
-    >>> library_model("llama31_405b_pretrain_config"), library_model("qwen3_30b_a3b_pretrain_config"), library_model("my_config")
+    >>> (
+    ...     library_model("llama31_405b_pretrain_config"),
+    ...     library_model("qwen3_30b_a3b_pretrain_config"),
+    ...     library_model("my_config"),
+    ... )
     ('llama3.1-405b', 'qwen3-30b-a3b', '')
     """
     stem = re.split(r"_(?:pretrain|sft|peft|finetune|low_precision|\d+k_)", recipe)[0].removesuffix("_config")
