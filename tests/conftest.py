@@ -11,6 +11,9 @@ from hypothesis import settings
 # No test reads the user's own models or asks the network for one.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.path.join(os.path.dirname(__file__), "no-such-cache")}
 
+# These run inside the environments of other software (tools/software.py).
+collect_ignore_glob = ["exports/software/*"]
+
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))

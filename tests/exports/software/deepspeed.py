@@ -183,4 +183,5 @@ def main() -> None:
     print("\x02" + json.dumps(answer))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -174,4 +174,5 @@ def main() -> None:
     print("\x02" + json.dumps(answer))
 
 
-main()
+if __name__ == "__main__":
+    main()
