@@ -139,6 +139,19 @@ def test_a_wrong_value_is_one_sentence(words: str, sentence: str) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("words", "chip", "piece"),
+    [
+        ("ici_fsdp_parallelism=64 ici_tensor_parallelism=4 dcn_data_parallelism=2", "v6e", "v6e:16x16*2"),
+        ("ici_fsdp_parallelism=128", "tpu7x", "tpu7x:4x4x4"),
+        ("hardware=gpu ici_fsdp_parallelism=8 dcn_fsdp_parallelism=4", "h100", "h100:32"),
+    ],
+)
+def test_a_whole_mesh_says_the_slice_of_a_chip(words: str, chip: str, piece: str) -> None:
+    text = f"python3 -m MaxText.train MaxText/configs/base.yml model_name=llama3-8b per_device_batch_size=1 {words}"
+    assert read_plan(text, Given(slice=chip)).file.slice == piece
+
+
 def test_an_open_mesh_needs_a_slice() -> None:
     with pytest.raises(InputError, match="--on"):
         ds.import_plan("python3 -m MaxText.train MaxText/configs/base.yml model_name=llama3-8b")

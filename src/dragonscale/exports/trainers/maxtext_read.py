@@ -17,7 +17,8 @@ from dragonscale.exports.source import Source
 from dragonscale.exports.trainers.maxtext_mesh import degrees, devices_per_chip
 from dragonscale.exports.trainers.maxtext_model import SIZES, experts_of, model_of
 from dragonscale.exports.trainers.maxtext_words import TENSORS, dtype_of, remat_of
-from dragonscale.hardware import Slice
+from dragonscale.hardware import Slice, load_chip, parse_slice
+from dragonscale.hardware.catalogue import is_chip
 from dragonscale.models.load import model_fields
 from dragonscale.training.plan import Plan
 
@@ -112,8 +113,9 @@ def read(source: Source, given: Given) -> Imported:
     """The plan of a YAML file or a command."""
     config, table = _config(source), load_keys("maxtext")
     every = config.all
-    given = Given(given.model, given.slice or str(source.kept.get("slice", "")) or config.slice)
-    piece = slice_given(source, given, _chips(every))
+    named = given.slice or str(source.kept.get("slice", "")) or config.slice
+    given = Given(given.model, _whole(named, every))
+    piece = slice_given(source, given)
     axes = degrees(every, piece, source.shown)
     model = given.model or model_of(config.file, config.words, str(source.kept.get("model", "")))
     if not model:
@@ -138,12 +140,23 @@ def read(source: Source, given: Given) -> Imported:
     )  # fmt: skip
 
 
-def _chips(every: Mapping[str, Any]) -> int:
-    """Chips of a mesh that says every axis; 0 of one that leaves an axis open."""
-    sizes = [value for name, value in every.items() if name[:4] in ("ici_", "dcn_") and name.endswith("_parallelism")]
-    if every.get("ici_fsdp_parallelism", -1) == -1 or not all(isinstance(size, int) and size > 0 for size in sizes):
-        return 0
-    return math.prod(sizes)
+def _whole(text: str, every: Mapping[str, Any]) -> str:
+    """The slice of a chip that is named alone, where the mesh says every axis."""
+    sizes: dict[str, list[Any]] = {"ici_": [], "dcn_": []}
+    for name, value in every.items():
+        if name[:4] in sizes and name.endswith("_parallelism"):
+            sizes[name[:4]].append(value)
+    said = [size for own in sizes.values() for size in own]
+    if (
+        not is_chip(text)
+        or "ici_fsdp_parallelism" not in every
+        or not all(isinstance(one, int) and one > 0 for one in said)
+    ):
+        return text
+    chip, inside, slices = load_chip(text), math.prod(sizes["ici_"]), math.prod(sizes["dcn_"])
+    if chip.kind != "tpu":
+        return f"{text}:{inside * slices}"
+    return f"{parse_slice(f'{max(inside // devices_per_chip(chip), 1)}x{text}')}" + (f"*{slices}" if slices > 1 else "")
 
 
 def _plan(
