@@ -128,6 +128,32 @@ SERVING: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("llama3-70b", "v6e:4x4", "tensor=16,weights=int8,compute=int8", {"batch": 64}),
     ("qwen3-30b-a3b", "tpu7x:2x2x1", "tensor=4,expert=4", {"batch": 64}),
     ("llama3-8b", "rtx4090:1", "tensor=1,weights=int4", {"batch": 4}),
+    ("qwen3-30b-a3b", "v6e:2x4", "tensor=2,data=4,expert=8", {"batch": 64}),
+    (
+        "llama3-8b",
+        "v6e:2x2",
+        "tensor=4",
+        {"batch": 32, "replicas": 2, "prefill": {"slice": "v6e:2x2", "plan": "tensor=4", "replicas": 1}},
+    ),
+    ("llama3-70b", "h100:16", "tensor=16,spread=sequence", {"batch": 64}),
+    ("qwen3-235b-a22b", "h200:8", "tensor=2,data=4,expert=8,kv=fp8", {"batch": 256}),
+    (
+        "deepseek-v3",
+        "h200:8",
+        "data=8,expert=8,weights=fp8,compute=fp8_block",
+        {"batch": 128, "speculation": {"drafts": 2, "acceptance": "0.8"}},
+    ),
+    (
+        "deepseek-v3",
+        "h200:16",
+        "data=16,expert=16,weights=fp8,compute=fp8_block",
+        {
+            "batch": 1024,
+            "prefill": {"slice": "h200:16", "plan": "data=16,expert=16,weights=fp8,compute=fp8_block", "replicas": 2},
+        },
+    ),
+    ("qwen3-235b-a22b", "b200:8", "data=8,expert=8", {"batch": 256}),
+    ("deepseek-v3", "mi300x:8", "data=8,expert=8,weights=fp8,compute=fp8_block", {"batch": 128}),
 )
 TRAFFIC = {"prompt": 1024, "output": 256}
 

@@ -134,6 +134,7 @@ def checked(server, case):
     words = [
         word.replace("$NODE_RANK", "0").replace("$MASTER_ADDR", "10.0.0.1") for word in server_words(case["words"])
     ]
+    os.environ.update({name: value for name, value in case.get("env", {}).items() if name.startswith("SGLANG_")})
     facts = placed(case.get("chip", "h100"))
     with tempfile.TemporaryDirectory() as place, override_platform(**facts):
         for flag, fields in (

@@ -149,15 +149,20 @@ def _several(hosts: int) -> dict[str, Any]:
 
 
 def _env(run: ServingRun, whole: ServingRun) -> dict[str, str]:
-    """DeepEP's low-latency buffers are made for so many tokens of a rank: every sequence with its drafts."""
-    if (
-        run.engine.experts.exchange != "all_to_all"
-        or run.role == "prefill"
-        or architecture(run.slice.chip) not in NVIDIA
-    ):
+    """Buffers of the exchange are made for so many tokens of a rank: DeepEP's in low latency for every sequence with its drafts, MoRI's for
+    a chunk of prompts too."""
+    if run.engine.experts.exchange != "all_to_all":
         return {}
     tokens = run.seqs * (1 + whole.file.speculation.drafts)
-    return {"SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK": str(-(-tokens // 128) * 128)}
+    if architecture(run.slice.chip) not in NVIDIA:
+        return {
+            "SGLANG_MORI_NUM_MAX_DISPATCH_TOKENS_PER_RANK": str(max(run.engine.scheduling.max_tokens, tokens, 4096))
+        }
+    return (
+        {"SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK": str(-(-tokens // 128) * 128)}
+        if run.role != "prefill"
+        else {}
+    )
 
 
 def check(run: ServingRun, whole: ServingRun, plan: ServingPlan) -> None:

@@ -102,8 +102,10 @@ def spelt_out(keys: KeyTable, words: list[str]) -> list[str]:
         name, equals, value = word.partition("=")
         name = name if not name.startswith("--") or keys.known(name) else name.replace("_", "-")
         if name.startswith("--") and keys.known(name) is None:
-            longer = [one for one in keys.keys if one.startswith(name)]
-            name = longer[0] if len(longer) == 1 else f"{name}-size" if f"{name}-size" in longer else name
+            longer = {
+                first for first, key in keys.keys.items() if any(one.startswith(name) for one in (first, *key.also))
+            }
+            name = longer.pop() if len(longer) == 1 else f"{name}-size" if keys.known(f"{name}-size") else name
         found.append(f"{name}{equals}{value}")
     return found
 
@@ -150,11 +152,11 @@ def read(source: Source, given: Given) -> Imported:
     plan = replace(plan, **_formats(main, engine, piece.chip if piece else None, model, word))
     said: dict[str, Any] = {"launch": launch_read(source, given, engine, plan, name, **_limits(main, plan))}
     notes: list[str] = []
-    if drafts := _drafts(main, source, notes):
+    if drafts := drafts_read(main, source, notes):
         said["speculation"] = drafts
     if pool is not None:
-        said["prefill"] = _pool(pool, source, engine, model, piece, _copies(servers, roles, "prefill"))
-        replicas = int(source.kept.get("replicas", 0) or _copies(servers, roles, "decode"))
+        said["prefill"] = _pool(pool, source, engine, model, piece, copies_of(servers, roles, "prefill"))
+        replicas = int(source.kept.get("replicas", 0) or copies_of(servers, roles, "decode"))
     if replicas > 1:
         said["replicas"] = replicas
     file = serving_file(source, given, plan, name, engine, **said)
@@ -252,7 +254,7 @@ def _limits(read: ReadFlags, plan: ServingPlan) -> dict[str, float | None]:
     }
 
 
-def _drafts(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, Any]:
+def drafts_read(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, Any]:
     """What is drafted; how often drafts are accepted is nothing that an engine is told."""
     algorithm = str(read.take("--speculative-algorithm", "")).upper()
     steps, tokens = whole(read, "--speculative-num-steps", 0, 0), whole(read, "--speculative-num-draft-tokens", 0, 0)
@@ -272,7 +274,7 @@ def _drafts(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, Any]
     return {**kept, "drafts": count, "draft": kept.get("draft", "") if same else draft}
 
 
-def _copies(servers: Sequence[ReadFlags], roles: Sequence[str], role: str) -> int:
+def copies_of(servers: Sequence[ReadFlags], roles: Sequence[str], role: str) -> int:
     """Servers of a role: a command for a host other than the first is part of one."""
     first = [
         one.values.get("--node-rank", "0") in ("0", "") or "$" in str(one.values.get("--node-rank")) for one in servers
