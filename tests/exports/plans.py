@@ -201,6 +201,16 @@ def _against(load: Target) -> str:
     return "sglang" if load.name.startswith("sglang") else "vllm"
 
 
+def _worker_scripts(files: dict[str, str]) -> list[str]:
+    """The commands of the containers of a deployment."""
+    import yaml
+
+    from dragonscale.exports.engines.dynamo_read import workers
+
+    tables = [one for text in files.values() for one in yaml.safe_load_all(text) if isinstance(one, dict)]
+    return [worker.inside.script for table in tables for worker in workers(table)]
+
+
 def cases_for(name: str) -> list[dict[str, Any]]:
     """What a software's own parser is shown: the words of each program and the files of each export."""
     import tempfile
@@ -221,6 +231,7 @@ def cases_for(name: str) -> list[dict[str, Any]]:
         for target in targets:
             for path, made in exports_of(target, Path(place)):
                 scripts = [text for file, text in made.files.items() if file.endswith(".sh")]
+                scripts += _worker_scripts(made.files) if target.name == "dynamo" else []
                 for text in scripts:
                     for command in read_commands(text):
                         routes = (

@@ -45,7 +45,7 @@ def serving(on: str, replicas: int = 1, prefill: str = "") -> ServingRun:
 
 RECORD = """#!/usr/bin/env python3
 import json, os, sys
-kept = {k: v for k, v in os.environ.items() if k in ("HOST", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES", "NCCL_X", "NODE_RANK")}
+kept = {k: v for k, v in os.environ.items() if k in ("HOST", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES", "NCCL_X", "NODE_RANK", "VLLM_NIXL_SIDE_CHANNEL_HOST")}
 with open(os.environ["RECORD"], "a") as out:
     out.write(json.dumps({"words": [os.path.basename(sys.argv[0]), *sys.argv[1:]], **kept}) + "\\n")
 """
@@ -59,7 +59,7 @@ own = options["nodelist"].split(",") if "nodelist" in options else hosts[: int(o
 each = int(options["ntasks-per-node"])
 assert len(own) == int(options["nodes"]) and len(own) * each == int(options["ntasks"]) and set(own) <= set(hosts), (options, own)
 for rank, host in enumerate(host for host in own for _ in range(each)):
-    subprocess.run(words, env={**os.environ, "SLURM_PROCID": str(rank), "HOST": host}, check=True)
+    subprocess.run(words, env={**os.environ, "SLURM_PROCID": str(rank), "SLURMD_NODENAME": host, "HOST": host}, check=True)
 """
 
 
@@ -128,18 +128,21 @@ def test_slurm_gives_each_replica_its_hosts_ranks_and_leader(tmp_path: Path) -> 
 
 
 def test_slurm_lays_pools_on_their_own_hosts_and_small_replicas_on_shared_ones(tmp_path: Path) -> None:
-    prefill = Program("prefill", ("vllm", "prefill"), hosts=1, chips=8, copies=2)
+    env = {"VLLM_NIXL_SIDE_CHANNEL_PORT": "5600"}
+    prefill = Program("prefill", ("vllm", "prefill"), hosts=1, chips=8, copies=2, env=env)
     decode = Program("decode", ("vllm", "decode", "--port", "8000"), hosts=1, chips=4, copies=3, port=8000)
     text = script_of(slurm, serving("h100:4", 3), prefill, decode)
-    assert "#SBATCH --nodes=4\n" in text
-    calls = run_script(text, tmp_path, 4)
-    found = sorted((one["HOST"], *one["words"][1:], one.get("CUDA_VISIBLE_DEVICES", "")) for one in calls)
+    assert "#SBATCH --nodes=5\n" in text
+    calls = run_script(text, tmp_path, 5)
+    found = sorted((one["HOST"], one["words"][1], one.get("VLLM_NIXL_SIDE_CHANNEL_HOST", "")) for one in calls)
+    pools = [("node0", "prefill", "node0"), ("node1", "prefill", "node1")]
+    assert found == [*pools, *((f"node{place}", "decode", "") for place in (2, 3, 4))]
+    calls = run_script(script_of(slurm, serving("h100:4", 3), decode), tmp_path, 2)
+    found = sorted((one["HOST"], *one["words"][1:], one["CUDA_VISIBLE_DEVICES"]) for one in calls)
     assert found == [
-        ("node0", "prefill", ""),
-        ("node1", "prefill", ""),
-        ("node2", "decode", "--port", "8000", "0,1,2,3"),
-        ("node2", "decode", "--port", "8001", "4,5,6,7"),
-        ("node3", "decode", "--port", "8000", "0,1,2,3"),
+        ("node0", "decode", "--port", "8000", "0,1,2,3"),
+        ("node0", "decode", "--port", "8001", "4,5,6,7"),
+        ("node1", "decode", "--port", "8000", "0,1,2,3"),
     ]
     with pytest.raises(Infeasible, match="one kind"):
         script_of(slurm, serving("h100:4", prefill="h200:8"), prefill, decode)
@@ -154,11 +157,11 @@ def test_programs_that_name_others_are_given_their_hosts(tmp_path: Path) -> None
     )
     pools = "urls: [prefill-1:8001, decode-1:8002, gpt-2:3]\n"
     text = script_of(slurm, serving("h100:16"), decode, prefill, front, files={"pools.yaml": pools})
-    assert "#SBATCH --nodes=5\n" in text
+    assert "#SBATCH --nodes=6\n" in text
     assert "--ntasks=16 --ntasks-per-node=8 --cpu-bind=none --mpi=pmix" in text
     (tmp_path / "pools.yaml").write_text(pools)
-    calls = run_script(f"cd {tmp_path}\n{text}", tmp_path, 5)
-    assert (tmp_path / "7-pools.yaml").read_text() == "urls: [node4:8002, node2:8002, gpt-2:3]\n"
+    calls = run_script(f"cd {tmp_path}\n{text}", tmp_path, 6)
+    assert (tmp_path / "7-pools.yaml").read_text() == "urls: [node5:8001, node2:8002, gpt-2:3]\n"
     (started,) = [one for one in calls if one["words"][1] == "front"]
     assert started == {
         "words": ["vllm", "front", "--file", "7-pools.yaml", "--first", "http://node2:8002"],

@@ -65,7 +65,7 @@ TARGETS: Mapping[str, Target] = {
         Target("sgl-jax", "serving", "SGLang on TPUs", "engines.sgl_jax", ("sgl-jax",), also=("sglang-jax",)),
         Target("trtllm", "serving", "TensorRT-LLM", "engines.trtllm", ("trtllm", "trtllm-ep"), also=("tensorrt-llm", "trtllm-serve")),
         Target("dynamo", "serving", "NVIDIA Dynamo", "engines.dynamo", ("vllm", "vllm-ep", "sglang", "sglang-ep", "trtllm", "trtllm-ep")),
-        Target("llm-d", "serving", "llm-d", "engines.llm_d", ("vllm", "vllm-ep"), also=("llmd",)),
+        Target("llm-d", "serving", "llm-d", "engines.llm_d", ("vllm", "vllm-ep"), keys="vllm", also=("llmd",)),
         Target("llamacpp", "serving", "llama.cpp", "engines.llamacpp", ("generic",), also=("llama.cpp", "llama-server", "llama-cpp")),
         Target("shell", "launcher", "a shell script", "launchers.shell", also=("torchrun", "bash")),
         Target("slurm", "launcher", "Slurm", "launchers.slurm", also=("sbatch",)),

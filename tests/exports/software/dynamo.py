@@ -85,12 +85,21 @@ def keys() -> dict[str, Any]:
             names = [name for name in action.option_strings if name.startswith("--")]
             if not names or names[0] in ("--help", "--version"):
                 continue
-            kind = "flag" if action.nargs == 0 or isinstance(action, argparse.BooleanOptionalAction) else "list" if action.nargs in ("*", "+") else "str"
+            kind = (
+                "flag"
+                if action.nargs == 0 or isinstance(action, argparse.BooleanOptionalAction)
+                else "list"
+                if action.nargs in ("*", "+")
+                else "str"
+            )
             kind = {int: "int", float: "float"}.get(action.type, kind) if kind == "str" else kind  # pyright: ignore[reportArgumentType]
             own = table.setdefault(names[0], {"type": kind})
             off = [name for name in names[1:] if name.startswith("--no-")]
             also = [name for name in action.option_strings if name != names[0] and name not in off]
-            choices = [*own.get("choices", []), *(one for one in map(_plain, action.choices or []) if one not in own.get("choices", []))]
+            choices = [
+                *own.get("choices", []),
+                *(one for one in map(_plain, action.choices or []) if one not in own.get("choices", [])),
+            ]
             own |= {"also": sorted({*own.get("also", []), *also})} if also else {}
             own |= {"off": off[0]} if off else {}
             own |= {"choices": choices} if choices else {}

@@ -92,8 +92,8 @@ def _trained(run: Run, target: Target, program: Program, name: str, config: str)
         rank = f"$((JOB_INDEX * {hosts} + JOB_COMPLETION_INDEX))"
         place = {"fieldRef": {"fieldPath": "metadata.annotations['jobset.sigs.k8s.io/job-index']"}}
         env = [{"name": "JOB_INDEX", "valueFrom": place}]
-    script = _script(program, rank, f"{name}-{job}-0-0.{name}")
-    spec = {"restartPolicy": "Never", **pod(run, target, program, script, config, env=env)}
+    inside = script(program, rank, f"{name}-{job}-0-0.{name}")
+    spec = {"restartPolicy": "Never", **pod(run, target, program, inside, config, env=env)}
     metadata: dict[str, Any] = {"name": name}
     if run.slice.chip.kind == "tpu":  # a slice is a node pool, and a Job its own
         metadata["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": NODEPOOL}
@@ -104,7 +104,8 @@ def _trained(run: Run, target: Target, program: Program, name: str, config: str)
     }  # fmt: skip
 
 
-def _script(program: Program, rank: str, leader: str) -> str:
+def script(program: Program, rank: str, leader: str) -> str:
+    """What a pod's shell runs."""
     lines = host_lines(program, rank, leader)
     return f"exec {lines[0]}" if len(lines) == 1 else "\n".join(lines)
 
@@ -115,7 +116,7 @@ def _served(run: Run, target: Target, program: Program, name: str, config: str) 
     if program.hosts > 1:
         return _groups(run, target, program, name, config)
     labels = {"app": name}
-    spec = pod(run, target, program, _script(program, "0", "127.0.0.1"), config, **probes(program.port))
+    spec = pod(run, target, program, script(program, "0", "127.0.0.1"), config, **probes(program.port))
     # Chips are taken: a new pod cannot start before an old one has gone.
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     template = {"metadata": {"labels": labels}, "spec": spec}
@@ -134,8 +135,8 @@ def reachable(program: Program) -> Program:
 
 def _groups(run: Run, target: Target, program: Program, name: str, config: str) -> list[dict[str, Any]]:
     """A LeaderWorkerSet: replicas of several hosts, of which the first answers."""
-    script = _script(program, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS")
-    leader, worker = (pod(run, target, program, script, config, **more) for more in (probes(program.port), {}))
+    inside = script(program, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS")
+    leader, worker = (pod(run, target, program, inside, config, **more) for more in (probes(program.port), {}))
     metadata: dict[str, Any] = {"name": name}
     if run.slice.chip.kind == "tpu":
         metadata["annotations"] = {"leaderworkerset.sigs.k8s.io/exclusive-topology": NODEPOOL}

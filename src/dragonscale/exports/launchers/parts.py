@@ -48,11 +48,12 @@ class OnHosts:
 
 def placed(programs: Sequence[Program], host_chips: int) -> list[OnHosts]:
     """Programs one after the other on hosts; copies that need only a part of a host share one, and a program without
-    chips (a router) is on the first."""
+    chips (a router) is on the first. Pools that hand caches over have more ports than one, so their copies do not share."""
+    several = sum(1 for program in programs if program.chips) > 1
     found: list[OnHosts] = []
     first = 0
     for program in programs:
-        fits = max(host_chips // program.chips, 1) if program.chips and program.hosts == 1 else 1
+        fits = max(host_chips // program.chips, 1) if program.chips and program.hosts == 1 and not several else 1
         one = OnHosts(program, first if program.chips else 0, min(fits, max(program.copies, 1)))
         found.append(one)
         first += one.hosts
@@ -116,6 +117,11 @@ def host_lines(program: Program, rank: str, leader: str, port: str = "", meet: S
         return [first]
     rest = shell_lines(started(program, rank, leader, port, worker=True, meet=meet))
     return [f'if [ "{rank}" = 0 ]; then', first, "else", rest, "fi"]
+
+
+def own_address(program: Program, host: str) -> list[str]:
+    """The line that tells vLLM's NIXL connector the host it is on; it hands out this address to the other pool."""
+    return [f"export VLLM_NIXL_SIDE_CHANNEL_HOST={host}"] if "VLLM_NIXL_SIDE_CHANNEL_PORT" in program.env else []
 
 
 def env_lines(env: Mapping[str, str]) -> list[str]:

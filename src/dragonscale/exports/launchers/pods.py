@@ -21,11 +21,14 @@ NODEPOOL = "cloud.google.com/gke-nodepool"
 _TOKEN = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}}}
 """A token for gated models, from a secret that may be there."""
 
+POD_IP = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+"""The address that vLLM's NIXL connector hands out to the other pool."""
+
 
 def pod(run: Run, target: Target, program: Program, script: str, config: str = "", **container: Any) -> dict[str, Any]:
     """The spec of a pod that runs a script; `config` names the ConfigMap of its files, `container` has further entries (env, ports, probes)."""
     env = [{"name": name, "value": value} for name, value in program.env.items()]
-    more = container.pop("env", [])
+    more = [*container.pop("env", []), *([POD_IP] if "VLLM_NIXL_SIDE_CHANNEL_PORT" in program.env else [])]
     one: dict[str, Any] = {
         "name": program.name, "image": image_of(program, run, target), "command": ["bash", "-c", script], "env": [*env, *more, _TOKEN],
         **container,

@@ -6,7 +6,7 @@ its own chips and its own port.
 """
 
 from dragonscale.exports.header import header
-from dragonscale.exports.launchers.parts import OnHosts, env_lines, host_lines, placed, visible_chips
+from dragonscale.exports.launchers.parts import OnHosts, env_lines, host_lines, own_address, placed, visible_chips
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import Written
@@ -30,7 +30,7 @@ def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
 
 def _body(one: OnHosts, chip: Chip) -> list[str]:
     program = one.program
-    lines = env_lines(program.env)
+    lines = [*env_lines(program.env), *own_address(program, "$(hostname -i)")]
     if program.per == "rank":
         lines.append(f"# Start this on the first of {program.hosts} hosts; MPI has to know the others (--hostfile).")
     elif program.hosts > 1:

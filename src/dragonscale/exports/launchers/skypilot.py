@@ -11,7 +11,15 @@ from dragonscale.exports.flags import shell_lines
 from dragonscale.exports.header import comments, header
 from dragonscale.exports.launchers.chips import SKY
 from dragonscale.exports.launchers.kubernetes import reachable
-from dragonscale.exports.launchers.parts import host_lines, image_of, job_name, needs_image, run_of, started
+from dragonscale.exports.launchers.parts import (
+    host_lines,
+    image_of,
+    job_name,
+    needs_image,
+    own_address,
+    run_of,
+    started,
+)
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
 from dragonscale.exports.written import Program, Written
@@ -63,6 +71,7 @@ def _task(run: Run, target: Target, program: Program) -> dict[str, Any]:
         start = shell_lines(["mpirun", "--host", "$hosts", *started(program, "", "")[1:]])
         return {**task, "run": "\n".join([names, 'if [ "$SKYPILOT_NODE_RANK" = 0 ]; then', start, "fi"]) + "\n"}
     lead = ['MASTER_ADDR=$(echo "$SKYPILOT_NODE_IPS" | head -n1)'] if program.hosts > 1 else []
+    lead += own_address(program, "$(hostname -i)")
     return {**task, "run": "\n".join([*lead, *lines]) + "\n"}
 
 

@@ -21,6 +21,7 @@ from dragonscale.exports.launchers.parts import (
     env_lines,
     host_lines,
     job_name,
+    own_address,
     placed,
     run_of,
     uses_words,
@@ -157,6 +158,7 @@ def _step(program: Program, options: list[str], port: str = "") -> str:
     meet = ["--rdzv-id", "$SLURM_JOB_ID", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"$MASTER_ADDR:{PORT}"]
     if program.per == "rank":
         program = replace(program, per="host")  # Slurm itself starts the ranks
-    text = "\n".join(host_lines(program, "$SLURM_PROCID", "$MASTER_ADDR", port, meet))
-    inside = program.hosts > 1 and (uses_words(program, RANK) or program.others)
+    address = own_address(program, "$SLURMD_NODENAME")
+    text = "\n".join([*address, *host_lines(program, "$SLURM_PROCID", "$MASTER_ADDR", port, meet)])
+    inside = address or (program.hosts > 1 and (uses_words(program, RANK) or program.others))
     return f"{lead} bash -c {shlex.quote(text)}" if inside else f"{lead} \\\n    {text}"

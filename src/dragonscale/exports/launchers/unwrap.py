@@ -65,7 +65,7 @@ def _task(source: Source, task: Mapping[str, Any]) -> Source:
     service = task.get("service")
     if isinstance(service, Mapping) and (replicas := _replicas(service)):
         launch["replicas"] = replicas
-    return replace(source, text=_told(source, names, str(task["run"])), launch=launch)
+    return replace(source, text=told(source, names, str(task["run"])), launch=launch)
 
 
 def _accelerators(said: Any) -> tuple[str, int]:
@@ -90,7 +90,7 @@ def _envs(task: Mapping[str, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in envs.items() if value is not None} if isinstance(envs, Mapping) else {}
 
 
-def _told(source: Source, names: Mapping[str, Any], script: str) -> str:
+def told(source: Source, names: Mapping[str, Any], script: str) -> str:
     """A script after the comments of the file it was in and the variables that are set for it."""
     comments = [line for line in source.text.splitlines() if line.startswith("#")]
     return "\n".join([*comments, *(f"{name}='{value}'" for name, value in names.items()), script]) + "\n"
@@ -103,20 +103,23 @@ def _manifests(source: Source) -> Source:
         return source
     found.sort(key=lambda one: (not one.chips, "prefill" in one.name))
     first = found[0]
-    script = "\n".join(_told(source if one is first else Source(""), one.names, one.script) for one in found)
+    script = "\n".join(told(source if one is first else Source(""), one.names, one.script) for one in found)
     return replace(source, text=script, files=files_of(source.tables), launch=_pods(source, first))
+
+
+def labelled(source: Source, labels: Mapping[str, str], chips: int, jobs: int = 1) -> dict[str, Any]:
+    """The slice that the labels of nodes say, where `chips` is how many a copy has."""
+    if tpu := chip_called(labels.get("cloud.google.com/gke-tpu-accelerator", "")):
+        shape = labels.get("cloud.google.com/gke-tpu-topology", "")
+        return _tpus(source, f"{tpu}:{shape}", jobs) if shape else {}
+    chip = next(filter(None, (chip_called(labels.get(name, "")) for name in _LABELS)), "")
+    return _slice(source, chip, chips) if chip and chips else {}
 
 
 def _pods(source: Source, one: Contained) -> dict[str, Any]:
     """What manifests say of a program's chips and replicas."""
-    labels, launch = one.labels, {}
     pods, jobs = pods_of(one)
-    if tpu := chip_called(labels.get("cloud.google.com/gke-tpu-accelerator", "")):
-        shape = labels.get("cloud.google.com/gke-tpu-topology", "")
-        launch = _tpus(source, f"{tpu}:{shape}", jobs) if shape else {}
-    elif one.chips:
-        chip = next(filter(None, (chip_called(labels.get(name, "")) for name in _LABELS)), "")
-        launch = _slice(source, chip, one.chips * pods * jobs) if chip else {}
+    launch = labelled(source, one.labels, one.chips * pods * jobs, jobs)
     if one.kind in ("Deployment", "StatefulSet", "LeaderWorkerSet"):
         launch["replicas"] = one.copies
     return {

@@ -1,0 +1,114 @@
+"""llm-d: pods of plain `vllm serve` that its router finds by their labels, on Kubernetes.
+
+As in llm-d's guides, a pool that prefills answers on port 8000; one that decodes answers on 8200 behind a sidecar on 8000, which fetches the
+prompt's cache from the pod that prefilled it (NIXL, the same role on both sides). A replica of one host is a pod of a Deployment, one of several
+is a group of a LeaderWorkerSet. The router itself (gateway, endpoint picker, its InferencePool) is installed once by llm-d's own chart.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import Infeasible
+from dragonscale.exports.engines import vllm
+from dragonscale.exports.engines.vllm_read import read as read_vllm
+from dragonscale.exports.header import comments, header
+from dragonscale.exports.imported import Given, Imported
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.launchers.containers import Contained, containers
+from dragonscale.exports.launchers.kubernetes import script
+from dragonscale.exports.launchers.parts import job_name, run_of, with_port
+from dragonscale.exports.launchers.pods import pod
+from dragonscale.exports.launchers.pools import pools_read
+from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.source import Source
+from dragonscale.exports.target import target_named
+from dragonscale.exports.written import Program, Written
+from dragonscale.exports.yaml_text import yaml_text
+
+ROLE = "llm-d.ai/role"
+SERVES = {"llm-d.ai/inference-serving": "true"}
+PORTS = {"decode": 8200}
+"""Behind the sidecar; other pods answer on 8000 themselves."""
+SIDECAR = "ghcr.io/llm-d/llm-d-routing-sidecar:v0.8.0"
+
+
+def write(run: ServingRun) -> Written:
+    """The manifests of the pools."""
+    if run.slice.chip.kind != "gpu":
+        raise Infeasible(
+            f"Exports for llm-d are of vLLM on GPUs; for {run.slice.chip.title} export vllm-tpu,kubernetes."
+        )
+    made = vllm.write(run)
+    name = job_name(run, target_named("llm-d"))
+    pools = [program for program in made.programs if program.chips]
+    title = f"llm-d with vLLM {load_keys('vllm').version}"
+    where = comments([f"Install llm-d's router with an InferencePool that selects app={name} and llm-d.ai/inference-serving=true."])  # fmt: skip
+    text = (
+        header(run, title, made.differences) + where + "---\n".join(yaml_text(_pool(run, one, name)) for one in pools)
+    )
+    notes = tuple(note for note in made.notes if "router" not in note.lower())
+    return Written({"llm-d.k8s.yaml": text}, (), made.differences, made.as_run, notes)
+
+
+def _pool(run: ServingRun, program: Program, name: str) -> dict[str, Any]:
+    role = program.name if program.name in ("prefill", "decode") else "both"
+    port = PORTS.get(role, 8000)
+    labels = {"app": name, **SERVES, ROLE: role}
+    program = replace(program, port=port, words=tuple(with_port(_one_role(program.words), str(port))))
+    ports = [{"name": "modelserver", "containerPort": port}, *([{"name": "nixl", "containerPort": 5600}] if role != "both" else [])]  # fmt: skip
+    check = {"httpGet": {"path": "/v1/models", "port": "modelserver"}}
+    probes: dict[str, Any] = {"startupProbe": {**check, "periodSeconds": 30, "failureThreshold": 120}, "readinessProbe": {**check, "periodSeconds": 5}}  # fmt: skip
+    own, several = run_of(program, run), program.hosts > 1
+    ranks = ("$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS") if several else ("0", "127.0.0.1")
+    spec = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports, **probes)
+    spec["containers"][0]["name"] = "modelserver"
+    if role == "decode":
+        spec = {"initContainers": [_sidecar()], **spec}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    if not several:
+        body: dict[str, Any] = {"replicas": program.copies, "selector": {"matchLabels": labels}, "template": template}
+        return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": f"{name}-{role}", "labels": labels}, "spec": body}  # fmt: skip
+    worker = pod(own, target_named("vllm"), program, script(program, *ranks), ports=ports)
+    worker["containers"][0]["name"] = "modelserver"
+    group = {
+        "size": program.hosts, "restartPolicy": "RecreateGroupOnPodRestart", "leaderTemplate": template, "workerTemplate": {"spec": worker},
+    }  # fmt: skip
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": f"{name}-{role}", "labels": labels},
+        "spec": {"replicas": program.copies, "leaderWorkerTemplate": group},
+    }  # fmt: skip
+
+
+def _one_role(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The connector with the role that both pools have in llm-d."""
+    return tuple(word.replace('"kv_producer"', '"kv_both"').replace('"kv_consumer"', '"kv_both"') for word in words)
+
+
+def _sidecar() -> dict[str, Any]:
+    """What stands before a pod that decodes, and asks for the prompt's cache first."""
+    args = ["--port=8000", "--kv-connector=nixlv2", "--secure-serving=false"]
+    return {"name": "routing-proxy", "image": SIDECAR, "args": args, "restartPolicy": "Always", "ports": [{"name": "sidecar", "containerPort": 8000}]}  # fmt: skip
+
+
+def recognises(source: Source) -> bool:
+    return any(ROLE in str(table.get("spec", "")) for table in source.tables)
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of the pods; those that decode, or do both, are the plan's."""
+    found = [(str(table), one) for table in source.tables for one in containers(table) if "vllm" in one.script]
+    if not found:
+        return read_vllm(source, given)  # says what is missing
+    found.sort(key=lambda one: _prefills(one[0]))
+    pools = [(_command(one, _prefills(text)), one.labels, one.chips * one.pods, one.copies) for text, one in found[:2]]
+    back = pools_read(source, given, pools, read_vllm)
+    return replace(back, target="llm-d")
+
+
+def _prefills(manifest: str) -> bool:
+    return f"'{ROLE}': 'prefill'" in manifest
+
+
+def _command(one: Contained, prefills: bool) -> str:
+    names = "".join(f"{name}='{value}'\n" for name, value in one.names.items())
+    return names + one.script.replace("kv_both", "kv_producer" if prefills else "kv_consumer")
