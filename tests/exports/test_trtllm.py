@@ -7,7 +7,6 @@ import yaml
 
 import dragonscale as ds
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.exports.engines.checkpoints import read_name
 from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
 from dragonscale.serving.plan_file import SavedPlan
@@ -39,14 +38,16 @@ def test_attention_data_parallelism_counts_all_ranks() -> None:
 
 def test_a_format_that_is_not_the_checkpoints_is_another_checkpoint() -> None:
     args, script = _export("tensor=4,weights=fp8,compute=fp8,kv=fp8", "llama3-70b", "h100:4")
-    assert "trtllm-serve Meta-Llama-3-70B-FP8 " in script
+    assert "trtllm-serve ./Meta-Llama-3-70B-FP8" in script
     assert args["kv_cache_config"]["dtype"] == "fp8"
     assert (
         "trtllm-serve deepseek-ai/DeepSeek-V3 "
         in _export("tensor=8,weights=fp8,compute=fp8_block", "deepseek-v3", "h200:8")[1]
     )
-    assert read_name("nvidia/Llama-3.3-70B-Instruct-FP8") == ("llama3.3-70b", "FP8", True)
-    assert read_name("/models/Llama-3.3-70B-Instruct-NVFP4")[:2] == ("llama3.3-70b", "NVFP4")
+    theirs = _read("trtllm-serve nvidia/Llama-3.3-70B-Instruct-FP8", "h100:1")
+    assert (theirs.model, theirs.plan.weights, theirs.plan.kv) == ("llama3.3-70b", "fp8", "fp8")
+    mine = _read("trtllm-serve /models/Llama-3.3-70B-Instruct-NVFP4 --tp_size 2", "b200:2")
+    assert (mine.model, mine.plan.compute, mine.plan.kv) == ("llama3.3-70b", "nvfp4", "bf16")
 
 
 def test_several_hosts_are_started_by_mpi() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.checkpoints import checkpoint_word, how_made, own_or
+from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.engines.trtllm_read import read, recognises
 from dragonscale.exports.engines.trtllm_words import moe_backend, slots, spoken_drafts
 from dragonscale.exports.flags import flag_words
@@ -92,7 +92,7 @@ def _check(keys: KeyTable, table: Mapping[str, Any], lead: str = "") -> None:
 def _program(run: ServingRun, file: str) -> Program:
     hosts, chips = hosts_of(run.slice)
     flags = flag_words(load_keys("trtllm"), {"--host": "0.0.0.0", "--port": PORTS[run.role], "--config": file})
-    words = ("trtllm-serve", _checkpoint(run), *flags)
+    words = ("trtllm-serve", _checkpoint(run).word, *flags)
     if hosts > 1:
         words = ("trtllm-llmapi-launch", *words)
     return Program(
@@ -100,18 +100,19 @@ def _program(run: ServingRun, file: str) -> Program:
     )  # fmt: skip
 
 
-def _checkpoint(run: ServingRun) -> str:
-    return checkpoint_word(run.engine.name, run.slice.chip, run.model, run.file.model, run.file.plan)
+def _checkpoint(run: ServingRun) -> ServedCheckpoint:
+    """Its formats are those of the checkpoint: nothing is quantised when one is loaded."""
+    return checkpoint_for(run.engine.name, run.slice.chip, run.model, run.file.model, run.file.plan, {})
 
 
 def _notes(run: ServingRun) -> tuple[str, ...]:
-    said = [how_made(_checkpoint(run))]
+    said = [*_checkpoint(run).notes]
     drafts = run.file.speculation
     if drafts.drafts and spoken_drafts(run)["decoding_type"] == "Eagle":
         said.append(
             "speculative_config.speculative_model is a trained EAGLE-3 head of the model: name the one you have."
         )
-    return tuple(one for one in said if one)
+    return tuple(said)
 
 
 def _args(run: ServingRun) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def _args(run: ServingRun) -> dict[str, Any]:
         table["attention_dp_config"] = {"enable_balance": True}
     if hosts_of(run.slice)[0] > 1:
         table["gpus_per_node"] = hosts_of(run.slice)[1]
-    table["dtype"] = "float16" if "fp16" in (plan.compute, plan.weights) else "auto"
+    table["dtype"] = "float16" if _checkpoint(run).dtype == "fp16" else "auto"
     table |= {"max_batch_size": _at_once(run), "max_num_tokens": engine.scheduling.max_tokens}
     if run.longest:
         table["max_seq_len"] = -(-run.longest // PAGE) * PAGE
@@ -140,8 +141,6 @@ def _args(run: ServingRun) -> dict[str, Any]:
     table |= _graphs(run)
     if experts:
         table["moe_config"] = _experts(run, experts)
-    if plan.wire == "fp8":
-        table["allreduce_strategy"] = "LOWPRECISION"
     if run.file.speculation.drafts and run.role != "prefill":
         table["speculative_config"] = spoken_drafts(run)
     table["stream_interval"] = engine.host.stream_interval
@@ -186,20 +185,9 @@ def _differences(run: ServingRun) -> tuple[tuple[Difference, ...], ServingPlan |
 
     plan, found = run.file.plan, []
     _refuse(run)
-    changed = own_or(run.engine.name, run.slice.chip, run.model, plan)
-    for name in ("compute", "attention"):
-        if getattr(changed, name) != getattr(plan, name):
-            said, runs = getattr(plan, name) or plan.weights, getattr(changed, name) or plan.weights
-            found.append(
-                Difference(f"{said} for {name}", f"it runs in {runs}", "the checkpoint's own format says so", name)
-            )
-    if plan.kv in ("bf16", "fp16") and plan.kv != (
-        wide := "fp16" if "fp16" in (plan.compute, plan.weights) else "bf16"
-    ):
-        found.append(
-            Difference(f"kv={plan.kv}", f"the cache is in {wide}", "a 16-bit cache has the model's dtype", "kv")
-        )
-        changed = replace(changed, kv=wide)
+    checkpoint = _checkpoint(run)
+    changed = checkpoint.plan
+    found += checkpoint.differences
     if plan.spread != "copy" and plan.tensor > 1:
         found.append(
             Difference(
@@ -210,9 +198,6 @@ def _differences(run: ServingRun) -> tuple[tuple[Difference, ...], ServingPlan |
             )
         )
         changed = replace(changed, spread="copy")
-    if plan.wire not in ("bf16", "fp16", "fp8"):
-        found.append(Difference(f"wire={plan.wire}", "activations are sent in bf16", "", "wire"))
-        changed = replace(changed, wire="bf16")
     if run.file.traffic.prompt > run.engine.scheduling.max_tokens and run.engine.scheduling.scheduler != "chunked":
         prompt, most = run.file.traffic.prompt, run.engine.scheduling.max_tokens
         why = f"prompts of {prompt:,} tokens do not fit an iteration of {most:,}"

@@ -4,17 +4,22 @@ alone, or the file of `trtllm-serve disaggregated` with both kinds of servers in
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.checkpoints import NamedFormats, formats_named
 from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
 from dragonscale.exports.flags import read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.source import Source
+from dragonscale.hardware import Chip
+from dragonscale.models import load_model
+from dragonscale.models.catalogue import is_preset
+from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 
 OWN = frozenset({
@@ -64,11 +69,9 @@ def read(source: Source, given: Given) -> Imported:
     server = Server(_renamed(both), unknown)
     engine = "trtllm-ep" if _wide(server) else "trtllm"
     piece = slice_given(source, given, server.ranks)
-    formats = formats_named(
-        str(source.kept.get("engine", "")).partition(",")[0] or engine,
-        piece.chip if piece else None,
-        word or name,
-        given.model,
+    judged = str(source.kept.get("engine", "")).partition(",")[0] or engine
+    formats = _formats(
+        judged, piece.chip if piece else None, word, given.model or _model(word, str(source.kept.get("model", "")))
     )
     plan = server.plan(formats)
     said: dict[str, Any] = {"launch": launch_read(source, given, engine, plan, formats.model, **server.limits())}
@@ -82,6 +85,34 @@ def read(source: Source, given: Given) -> Imported:
     return Imported(
         "trtllm", load_keys("trtllm").version, file, ignored=ignored, unplanned=unplanned, unknown=tuple(unknown)
     )
+
+
+@dataclass(frozen=True)
+class NamedFormats:
+    """The model of a checkpoint and the formats that its name stands for; `kv` is empty where the cache is in 16 bits."""
+
+    model: str
+    weights: str
+    compute: str
+    attention: str = ""
+    kv: str = ""
+
+
+def _formats(engine: str, chip: Chip | None, word: str, model: str) -> NamedFormats:
+    """The formats of a checkpoint by its name. NVIDIA's own repositories in fp8 and NVFP4 ask for an fp8 cache."""
+    found = formats_read(engine, chip, load_model(model), word, "", {}, wide_attention=False)
+    theirs = word.lower().startswith("nvidia/") and scheme_of(word) in ("FP8", "NVFP4")
+    return NamedFormats(model, found["weights"], found["compute"], found["attention"], "fp8" if theirs else "")
+
+
+def _model(word: str, kept: str) -> str:
+    """The model of a checkpoint by its name; the header's where that is the same, and says more."""
+    names = [one for one in (word, word.rstrip("/").rpartition("/")[2]) if one]
+    last = names[-1].removeprefix("models--").replace("--", "/") if names else ""
+    found = next((plain_name(one) for one in (*names, last) if one and is_preset(plain_name(one))), "")
+    if kept and (not found or preset_named(kept.partition("?")[0]) == found):
+        return kept
+    return found or plain_name(word)
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -175,17 +206,13 @@ class Server:
                 f"moe_expert_parallel_size is {dealt} and tensor_parallel_size {world}; experts are dealt over a divisor of those ranks, and "
                 "moe_tensor_parallel_size takes the rest."
             )
-        from dragonscale.models import load_model
-        from dragonscale.serving.legal import divisible
-
         mixed = bool(divisible(load_model(formats.model)).experts)
         half = str(self.args.get("dtype", "auto")) in ("float16", "half")
         wide = {"bf16": "fp16"} if half else {}
-        wire = "fp8" if self.args.get("allreduce_strategy") == "LOWPRECISION" else "bf16"
         return ServingPlan(
             tensor=1 if spread else world, data=world if spread else 1, expert=dealt if mixed else 1, pipe=pipe,
             weights=wide.get(formats.weights, formats.weights), compute=wide.get(formats.compute, formats.compute),
-            attention=formats.attention, kv=self._cache(formats, half), wire=wire,
+            attention=formats.attention, kv=self._cache(formats, half),
         )  # fmt: skip
 
     def _cache(self, formats: NamedFormats, half: bool) -> str:
@@ -224,7 +251,7 @@ class Server:
         """Names that were not read."""
         read = {
             "tensor_parallel_size", "pipeline_parallel_size", "moe_expert_parallel_size", "moe_tensor_parallel_size", "enable_attention_dp",
-            "kv_cache_config", "speculative_config", "max_batch_size", "max_num_tokens", "dtype", "allreduce_strategy", *self.unknown,
+            "kv_cache_config", "speculative_config", "max_batch_size", "max_num_tokens", "dtype", *self.unknown,
         }  # fmt: skip
         inner = [
             f"kv_cache_config.{name}"
