@@ -56,7 +56,20 @@ def hub_id(model: str) -> str:
 def preset_named(name: str) -> str:
     """The preset that a repository or a name stands for; the name itself where there is none."""
     text = name.strip()
+    if text.lower() in _own_names():  # a preset that starts from another has its name in its fields
+        return _own_names()[text.lower()]
     return str(preset(text)["name"]) if is_preset(text) else text
+
+
+@cache
+def _own_names() -> dict[str, str]:
+    """Presets by their names, their repositories and the last parts of those."""
+    found = {name.lower(): name for name in model_names()}
+    for name in model_names():
+        repo = hub_id(name).lower()
+        found.setdefault(repo, name)
+        found.setdefault(repo.rpartition("/")[2], name)
+    return found
 
 
 @cache

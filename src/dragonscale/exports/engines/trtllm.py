@@ -21,6 +21,7 @@ from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.written import Difference, Program, Written
 from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.serving.checkpoint import own_formats, stored_in
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 
@@ -128,7 +129,7 @@ def _args(run: ServingRun) -> dict[str, Any]:
         table["attention_dp_config"] = {"enable_balance": True}
     if hosts_of(run.slice)[0] > 1:
         table["gpus_per_node"] = hosts_of(run.slice)[1]
-    table["dtype"] = "float16" if _checkpoint(run).dtype == "fp16" else "auto"
+    table["dtype"] = "float16" if _checkpoint(run).dtype == "fp16" else "bfloat16"
     table |= {"max_batch_size": _at_once(run), "max_num_tokens": engine.scheduling.max_tokens}
     if run.longest:
         table["max_seq_len"] = -(-run.longest // PAGE) * PAGE
@@ -218,6 +219,11 @@ def _refuse(run: ServingRun) -> None:
         raise Infeasible(
             f"TensorRT-LLM drafts nothing ahead in a pipeline (docs/source/features/feature-combination-matrix.md: MTP and EAGLE-3 with pipeline "
             f"parallelism, no), and the plan has pipe={plan.pipe}; take pipe=1, or no drafts."
+        )
+    if own_formats(run.engine.name, run.slice.chip, run.model) is None and stored_in(run.model) == plan.weights:
+        raise Infeasible(
+            f"TensorRT-LLM has no kernels on {run.slice.chip.title} for the {plan.weights} that {run.model.name} is stored in; take "
+            "--weights int4, or other chips."
         )
     split = plan.spread == "sequence" and plan.tensor > min(divisible(run.model).kv_heads, default=1)
     if plan.context > 1 or split:

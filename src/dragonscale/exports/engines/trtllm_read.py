@@ -14,7 +14,7 @@ from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme
 from dragonscale.exports.flags import read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.model_names import preset_named
+from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.source import Source
 from dragonscale.hardware import Chip
 from dragonscale.models import load_model
@@ -110,7 +110,9 @@ def _model(word: str, kept: str) -> str:
     names = [one for one in (word, word.rstrip("/").rpartition("/")[2]) if one]
     last = names[-1].removeprefix("models--").replace("--", "/") if names else ""
     found = next((plain_name(one) for one in (*names, last) if one and is_preset(plain_name(one))), "")
-    if kept and (not found or preset_named(kept.partition("?")[0]) == found):
+    own = hub_id(kept).rpartition("/")[2] if kept else ""
+    same = own and names and f"{names[-1]}-".startswith(f"{own}-")
+    if kept and (not found or same or preset_named(kept.partition("?")[0]) == found):
         return kept
     return found or plain_name(word)
 
@@ -207,19 +209,21 @@ class Server:
                 "moe_tensor_parallel_size takes the rest."
             )
         mixed = bool(divisible(load_model(formats.model)).experts)
-        half = str(self.args.get("dtype", "auto")) in ("float16", "half")
-        wide = {"bf16": "fp16"} if half else {}
+        said = str(self.args.get("dtype", "auto"))
+        half = said in ("float16", "half")
+        wide = {"bf16": "fp16"} if half else {"fp16": "bf16"} if said == "bfloat16" else {}
         return ServingPlan(
             tensor=1 if spread else world, data=world if spread else 1, expert=dealt if mixed else 1, pipe=pipe,
             weights=wide.get(formats.weights, formats.weights), compute=wide.get(formats.compute, formats.compute),
-            attention=formats.attention, kv=self._cache(formats, half),
+            attention=formats.attention, kv=self._cache(formats, wide.get(formats.compute, formats.compute)),
         )  # fmt: skip
 
-    def _cache(self, formats: NamedFormats, half: bool) -> str:
+    def _cache(self, formats: NamedFormats, compute: str) -> str:
         said = str(self.tables["kv_cache_config"].get("dtype", "auto"))
         known = {"fp8": "fp8", "nvfp4": "nvfp4", "bfloat16": "bf16", "float16": "fp16"}
         if said == "auto":
-            return formats.kv or ("fp16" if half or formats.compute == "fp16" else "bf16")
+            half = str(self.args.get("dtype", "auto")) in ("float16", "half")
+            return formats.kv or ("fp16" if half or compute == "fp16" else "bf16")
         if said not in known:
             raise InputError(f"kv_cache_config.dtype is {shorten(said)}; TensorRT-LLM takes auto, fp8 or nvfp4.")
         return known[said]
