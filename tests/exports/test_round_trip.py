@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,13 @@ from tests.exports.plans import exports_of, plan_files
 SOFTWARE = [*of_kind("training"), *of_kind("serving")]
 
 
-def _judged(target: Target, config: Path) -> tuple[float | None, ...]:
+def _judged(target: Target, back: Any, saved: Path) -> tuple[float | None, ...]:
     if target.kind == "training":
-        found = ds.train(plan=str(config), alone=True).plans[0]
+        back.save(str(saved))
+        found = ds.train(plan=str(saved), alone=True).plans[0]
         return found.step_s, found.hbm_bytes
-    best = ds.serve(plan=str(config)).configs[0]
+    back.save(str(saved))  # as it is: a foreign plan is held against the best, which takes a search
+    best = ds.serve(plan=str(saved)).configs[0]
     return best.tpot_s, best.hbm_bytes
 
 
@@ -32,13 +35,13 @@ def _check(target: Target, tmp_path: Path, most: int | None) -> int:
         if "prefill" in back.workload:  # pools are judged by `dscale simulate`
             continue
         numbers = (export.step_s if target.kind == "training" else export.tpot_s, export.hbm_bytes)
-        assert _judged(target, folder) == pytest.approx(numbers, rel=1e-9), (path.name, export.plan, back.plan)
+        assert _judged(target, back, tmp_path / f"{path.stem}-back.toml") == pytest.approx(numbers, rel=1e-9), (path.name, export.plan, back.plan)
     return seen
 
 
 @pytest.mark.parametrize("target", SOFTWARE, ids=lambda one: one.name)
 def test_an_export_is_judged_as_its_plan_was(target: Target, tmp_path: Path) -> None:
-    assert _check(target, tmp_path, 3) >= 2
+    assert _check(target, tmp_path, 2) >= 2
 
 
 @pytest.mark.slow

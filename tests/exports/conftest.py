@@ -1,0 +1,3 @@
+"""Checkers run inside the environments of other software; here they are data."""
+
+collect_ignore_glob = ["software/*.py"]
