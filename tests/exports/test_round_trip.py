@@ -35,7 +35,11 @@ def _check(target: Target, tmp_path: Path, most: int | None) -> int:
         if "prefill" in back.workload:  # pools are judged by `dscale simulate`
             continue
         numbers = (export.step_s if target.kind == "training" else export.tpot_s, export.hbm_bytes)
-        assert _judged(target, back, tmp_path / f"{path.stem}-back.toml") == pytest.approx(numbers, rel=1e-9), (path.name, export.plan, back.plan)
+        assert _judged(target, back, tmp_path / f"{path.stem}-back.toml") == pytest.approx(numbers, rel=1e-9), (
+            path.name,
+            export.plan,
+            back.plan,
+        )
     return seen
 
 
