@@ -30,11 +30,15 @@ class Stubs(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec):
         module = types.ModuleType(spec.name)
         module.__path__ = []
-        module.__getattr__ = lambda name: type(name, (), {}) if not name.startswith("__") else _missing(name)
+        module.__getattr__ = lambda name: _stub(name) if not name.startswith("__") else _missing(name)
         return module
 
     def exec_module(self, module):
         pass
+
+
+def _stub(name):
+    return type(name, (), {"__init__": lambda *_, **__: None})
 
 
 def _missing(name):
@@ -105,6 +109,49 @@ def start(chip):
         setattr(torch.ops._C, name, lambda *_: True)
 
 
+def told_models():
+    """vLLM looks at a model's class in a process of its own, which imports kernels; what it would find of these is said instead."""
+    from dataclasses import fields
+
+    from vllm.model_executor.models import registry
+
+    def inspect(self, *_):
+        hybrid = any(
+            word in self.class_name for word in ("Jamba", "Next", "Qwen3_5", "KimiLinear", "NemotronH", "MiniMaxText01")
+        )
+        said = {
+            "architecture": self.class_name,
+            "is_text_generation_model": True,
+            "attn_type": "decoder",
+            "supports_pp": True,
+        }
+        said |= {
+            "is_hybrid": hybrid,
+            "has_inner_state": hybrid,
+            "default_seq_pooling_type": "LAST",
+            "default_tok_pooling_type": "ALL",
+        }
+        said |= {"score_type": "bi-encoder", "supported_video_pruning_methods": ()}
+        return registry._ModelInfo(**{one.name: said.get(one.name, False) for one in fields(registry._ModelInfo)})
+
+    registry._LazyRegisteredModel.inspect_model_cls = inspect
+    import vllm.triton_utils
+
+    vllm.triton_utils.triton.Config = lambda *_, **__: types.SimpleNamespace(
+        num_stages=1, num_warps=4
+    )  # Triton is not installed
+
+
+def with_class(config):
+    """A config that names its model's class, as checkpoints do."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as names
+
+    made = {"architectures": [names.get(config.get("model_type"), "LlamaForCausalLM")], **config}
+    if made.get("quantization_config", {}).get("quant_method") == "fp8":
+        made["quantization_config"] = {"activation_scheme": "dynamic", **made["quantization_config"]}
+    return made
+
+
 def serve_parser():
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -166,7 +213,9 @@ def type_of(action):
         return "int"
     if action.type is float:
         return "float"
-    if name in ("loads", "parse_dataclass") or "json" in told.lower() or isinstance(action.default, dict):
+    inner = [cell.cell_contents for cell in getattr(action.type, "__closure__", None) or ()]
+    names = {name, *(getattr(one, "__name__", "") for one in inner)}
+    if {"loads", "parse_dataclass"} & names or "json" in told.lower() or isinstance(action.default, dict):
         return "json"
     return "str"
 
@@ -204,13 +253,36 @@ def check(case, parser):
             arguments.skip_tokenizer_init = True
             drafts = arguments.speculative_config
             if drafts and drafts.get("model"):
-                drafts["model"] = saved(case["config"], Path(place, "draft"))
+                drafts["model"] = saved(
+                    eagle(case["config"]) if drafts["method"] == "eagle3" else case["config"], Path(place, "draft")
+                )
             engine = AsyncEngineArgs.from_cli_args(arguments)
-            if case["chip"] in GPUS:
+            if case["chip"] in GPUS and not arguments.trust_remote_code:
                 engine.create_engine_config(UsageContext.OPENAI_API_SERVER)
         except (Exception, SystemExit) as error:
             return f"{type(error).__name__}: {str(error)[:600]}"
     return None
+
+
+def eagle(config):
+    """An EAGLE-3 head: one layer of a Llama of the model's width and vocabulary."""
+    plain = {**config, **config.get("text_config", {})}
+    sizes = {"hidden_size": plain.get("hidden_size", 4096), "vocab_size": plain.get("vocab_size", 32000)}
+    heads = {
+        "num_attention_heads": 64,
+        "num_key_value_heads": 64,
+        "head_dim": 128,
+        "num_hidden_layers": 1,
+        "intermediate_size": 8192,
+    }
+    limit = plain.get("max_position_embeddings", 131072)
+    return {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLMEagle3"],
+        **sizes,
+        **heads,
+        "max_position_embeddings": limit,
+    }
 
 
 def parsed(parser, words):
@@ -227,7 +299,7 @@ def parsed(parser, words):
 
 def saved(config, place):
     place.mkdir()
-    (place / "config.json").write_text(json.dumps(config))
+    (place / "config.json").write_text(json.dumps(with_class(config)))
     return str(place)
 
 
@@ -253,6 +325,7 @@ def main():
         }
     else:
         parser = serve_parser()
+        told_models()
         made = [check(case, parser) for case in json.load(sys.stdin)]
     print("\x02" + json.dumps(made))
 

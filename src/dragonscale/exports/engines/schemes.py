@@ -78,11 +78,12 @@ class ServedCheckpoint:
 
 
 def checkpoint_for(
-    engine: str, chip: Chip, model: Transformer, name: str, plan: ServingPlan, online: Mapping[tuple[str, str], str]
-) -> ServedCheckpoint:
-    """The checkpoint for a plan. `online` says which pairs of formats the engine can make of 16 bits, and its words for them."""
+    engine: str, chip: Chip, model: Transformer, name: str, plan: ServingPlan, online: Mapping[tuple[str, str], str], only: str = ""
+) -> ServedCheckpoint:  # fmt: skip
+    """The checkpoint for a plan. `online` says which pairs of formats the engine can make of 16 bits, and its words for them; `only` is
+    the one 16-bit format that it runs the model in, where there is one."""
     repo, stored = hub_id(name), stored_in(model)
-    plan, dtype, differences = _settled(engine, chip, model, plan)
+    plan, dtype, differences = _settled(engine, chip, model, plan, only)
     own = own_formats(engine, chip, model)
     if plan.weights == stored and (stored not in WIDE or plan.weights == plan.compute):
         if own is None or own.weights != stored:  # the engine widens it
@@ -118,11 +119,12 @@ def _scheme(weights: str, compute: str) -> str:
 
 
 def _settled(
-    engine: str, chip: Chip, model: Transformer, plan: ServingPlan
+    engine: str, chip: Chip, model: Transformer, plan: ServingPlan, only: str
 ) -> tuple[ServingPlan, str, tuple[Difference, ...]]:
     """A plan whose 16-bit formats agree, as engines have one dtype for activations and a cache that is not quantised; and which dtype."""
     said: list[Difference] = []
-    wide = plan.compute if plan.compute in WIDE else plan.kv if plan.kv in WIDE else wide_format(engine, chip, model)
+    chosen = plan.compute if plan.compute in WIDE else plan.kv if plan.kv in WIDE else wide_format(engine, chip, model)
+    wide = only or chosen
     if plan.kv in WIDE and plan.kv != wide:
         said.append(
             Difference(f"a cache in {plan.kv}", f"it is in {wide}", "it has the dtype of the activations", "kv")

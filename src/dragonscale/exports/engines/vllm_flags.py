@@ -29,6 +29,15 @@ WEIGHT_ONLY = frozenset({"turing", "ampere"})
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 CACHES = {"fp8": "fp8", "int8": "int8_per_token_head", "nvfp4": "nvfp4"}
 ATTENTION_LAYERS = "*.self_attn.*"
+ONLY_BF16 = frozenset({"gemma2", "gemma3", "gemma3_text", "glm4", "gpt_oss"})
+"""Types of models that vLLM refuses in float16 (config/model.py; gpt-oss by its quantisation)."""
+UNCOUNTED = frozenset({"dbrx"})
+"""Types whose number of experts is nested in their config, where vLLM does not look for it."""
+WITHOUT = frozenset({"palm"})
+"""Types of models that were never published, and that vLLM has no class for."""
+REMOTE = frozenset({"mimo", "minimax_text_01", "deepseek", "grok-1", "kimi_k2", "kimi_k25", "kimi_linear"})
+"""Types whose config comes with their repository's own code."""
+SMALL_BUDGET = 1024
 ROOM = 64
 """Tokens of a chat template and of a tokeniser that does not cut as the planned lengths do."""
 
@@ -53,8 +62,8 @@ def engine_name(run: ServingRun) -> str:
 def engine_flags(run: ServingRun) -> EngineFlags:
     """Everything that a plan says to vLLM on GPUs."""
     engine, plan = engine_name(run), run.file.plan
-    words = online_words(architecture(run.slice.chip))
-    checkpoint = checkpoint_for(engine, run.slice.chip, run.model, run.file.model, plan, words)
+    words, only = online_words(architecture(run.slice.chip)), only_wide(run)
+    checkpoint = checkpoint_for(engine, run.slice.chip, run.model, run.file.model, plan, words, only)
     said = EngineFlags({}, checkpoint, notes=list(checkpoint.notes), differences=list(checkpoint.differences))
     said.plan = checkpoint.plan
     said.flags |= {"--tensor-parallel-size": plan.tensor, "--pipeline-parallel-size": _more(plan.pipe)}
@@ -67,6 +76,22 @@ def engine_flags(run: ServingRun) -> EngineFlags:
     said.flags |= {"--speculative-config": drafts(run, said)}
     said.flags |= {"--kv-transfer-config": transfer(run.role)}
     return said
+
+
+def only_wide(run: ServingRun) -> str:
+    """The one 16-bit format that vLLM runs a model in; empty where it takes both. A model or a plan that it refuses is refused."""
+    kind, plan = str(run.fields.get("model_type", "")), run.file.plan
+    if kind in WITHOUT:
+        raise Infeasible(f"vLLM has no class for models of type {kind}, which {run.model.name} is.")
+    if plan.expert > 1 and kind in UNCOUNTED:
+        raise Infeasible(
+            f"vLLM does not find the experts in {run.model.name}'s config and refuses --enable-expert-parallel; take expert=1."
+        )
+    if kind not in ONLY_BF16:
+        return ""
+    if "fp16" in (plan.weights, plan.compute):
+        raise Infeasible(f"vLLM does not run models of type {kind} in float16; take bf16.")
+    return "bf16"
 
 
 def online_words(kind: str) -> dict[tuple[str, str], str]:
@@ -87,7 +112,7 @@ def _context(run: ServingRun, said: EngineFlags) -> dict[str, int]:
     plan, sizes = run.file.plan, divisible(run.model)
     if plan.spread != "sequence" or plan.tensor == 1:
         return {}
-    heads = 1 if sizes.latent and not sizes.kv_heads else min(sizes.kv_heads, default=0)
+    heads = 1 if sizes.latent and not sizes.kv_heads else max(sizes.kv_heads, default=0)
     ranks = plan.tensor // heads if heads else 0
     if ranks <= 1:
         why = f"the {heads} KV heads are split over tensor={plan.tensor} as they are" if heads else "it has no KV heads"
@@ -115,8 +140,15 @@ def _experts(run: ServingRun, said: EngineFlags) -> dict[str, Any]:
     spare = run.engine.experts.redundant
     redundant = -(-(count + spare) // plan.expert) * plan.expert - count  # vLLM: every rank has as many
     amd = architecture(run.slice.chip).startswith("cdna")
-    how = "high_throughput" if run.role == "prefill" else "low_latency"
+    how = "low_latency" if is_low_latency(run) else "high_throughput"
     flags["--all2all-backend"] = f"mori_{how}" if amd else f"deepep_{how}"
+    if not run.role:
+        said.differences.append(
+            Difference(
+                "low-latency exchanges of tokens while decoding and high-throughput ones in prefill", f"both are {how.replace('_', '-')} ones",
+                "an engine has one --all2all-backend; pools that prefill and decode apart have each their own",
+            )
+        )  # fmt: skip
     flags |= {"--enable-eplb": True, "--eplb-config": {"num_redundant_experts": redundant}}
     if not amd:  # two half-batches run with DeepEP only
         flags["--enable-dbo"] = True
@@ -124,6 +156,19 @@ def _experts(run: ServingRun, said: EngineFlags) -> dict[str, Any]:
             "The all-to-all needs DeepEP's and DeepGEMM's kernels (tools/ep_kernels of vLLM installs them)."
         )
     return flags
+
+
+def is_low_latency(run: ServingRun) -> bool:
+    """Whether tokens go to experts by kernels for few tokens: their buffers hold a whole iteration of every rank, so that prompts of a
+    usual token budget do not go through them."""
+    if engine_name(run) != "vllm-ep" or run.role == "prefill":
+        return False
+    return run.role == "decode" or run.engine.scheduling.max_tokens <= SMALL_BUDGET
+
+
+def decode_budget(seqs: int, drafts: int) -> int:
+    """Tokens of an iteration of a pool that only decodes by low-latency kernels: vLLM's own default for these, or all its sequences."""
+    return max(256, seqs * (1 + drafts))
 
 
 def format_flags(run: ServingRun, checkpoint: ServedCheckpoint) -> dict[str, Any]:
@@ -135,6 +180,7 @@ def format_flags(run: ServingRun, checkpoint: ServedCheckpoint) -> dict[str, Any
     auto = not run.model.quantization.kv
     flags["--kv-cache-dtype"] = CACHES.get(plan.kv) or ("auto" if auto else DTYPES[plan.kv])
     flags["--served-model-name"] = checkpoint.served or None
+    flags["--trust-remote-code"] = True if run.fields.get("model_type") in REMOTE else None
     assumed = run.file.model.partition("?")[2]
     if assumed:
         pairs = (one.partition("=")[::2] for one in assumed.split("&"))
@@ -149,6 +195,8 @@ def _value(text: str) -> Any:
 def limit_flags(run: ServingRun) -> dict[str, Any]:
     """How long requests are, how many run at once, how many tokens an iteration has, how much memory it takes."""
     seqs, tokens = sequences(run), run.engine.scheduling.max_tokens
+    if is_low_latency(run) and run.role and not run.file.launch.token_budget:
+        tokens = decode_budget(seqs, run.file.speculation.drafts)
     if tokens < seqs:
         raise Infeasible(
             f"vLLM takes no fewer tokens in an iteration than sequences: {tokens:,} tokens and {seqs:,} sequences; take --token-budget {seqs} "

@@ -4,23 +4,21 @@ Of several commands the one that decodes is the plan's, and one that prefills it
 (ports, logging, parsers of tool calls) are listed as ignored; those that would change something as unplanned.
 """
 
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.common import launch_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name
-from dragonscale.exports.engines.vllm_flags import ATTENTION_LAYERS, online_words
-from dragonscale.exports.flags import ReadFlags, read_flags
+from dragonscale.exports.engines.vllm_flags import ATTENTION_LAYERS, decode_budget, online_words
+from dragonscale.exports.engines.vllm_words import is_config, read_words, serve_commands, table_words, whole
+from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.tpu_marks import is_tpu
-from dragonscale.hardware import Slice
+from dragonscale.hardware import Slice, load_chip
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.legal import divisible
@@ -54,50 +52,19 @@ HARMLESS = (
 
 
 def recognises(source: Source) -> bool:
-    return (bool(serve_commands(source)) or _is_config(source)) and not is_tpu(source)
-
-
-def serve_commands(source: Source) -> list[ShellCommand]:
-    """The commands of a text that start vLLM's server, words from the model on."""
-    found: list[ShellCommand] = []
-    for command in source.commands:
-        at = _after_program(command.words)
-        if at is not None:
-            found.append(replace(command, words=command.words[at:]))
-    return found
-
-
-def _after_program(words: Sequence[str]) -> int | None:
-    """Where the words of the server begin; None where a command is not one."""
-    for place, word in enumerate(words):
-        if word.endswith(("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")):
-            return place + 1
-        if word.rsplit("/", 1)[-1] == "vllm" and words[place + 1 : place + 2] == ["serve"]:
-            return place + 2
-    return None
-
-
-def _is_config(source: Source) -> bool:
-    """Whether a table is the YAML of `--config`: names of vLLM alone, a model or a size among them."""
-    if not source.table:
-        return False
-    table = load_keys("vllm")
-    names = [f"--{str(name).replace('_', '-')}" for name in source.table]
-    return all(table.known(name) for name in names) and bool(
-        {"--model", "--tensor-parallel-size", "--max-num-seqs"} & {*names}
-    )
+    return (bool(serve_commands(source)) or is_config(source)) and not is_tpu(source)
 
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of a command; one that is said to run on TPUs is tpu-inference's."""
-    if given.slice and (piece := slice_given(source, given, 1)) is not None and family(piece.chip) == "tpu":
+    if given.slice and family(load_chip(given.slice.partition(":")[0])) == "tpu":
         from dragonscale.exports.engines import vllm_tpu
 
         return vllm_tpu.read(source, given)
     found = [read_words(command.words, source) for command in serve_commands(source)]
     if not found:
         assert source.table is not None
-        found = [read_words(_table_words(source.table), source)]
+        found = [read_words(table_words(source.table), source)]
     decodes = next((one for one in found if _role(one) != "kv_producer"), found[0])
     prefills = next((one for one in found if _role(one) == "kv_producer" and one is not decodes), None)
     return _imported(source, given, decodes, prefills)
@@ -106,84 +73,6 @@ def read(source: Source, given: Given) -> Imported:
 def _role(read: ReadFlags) -> str:
     said = read.values.get("--kv-transfer-config")
     return str(said.get("kv_role", "")) if isinstance(said, Mapping) else ""
-
-
-def read_words(words: Sequence[str], source: Source) -> ReadFlags:
-    """The flags of a command, those of its `--config` file under its own, JSON read and dotted keys joined."""
-    table = load_keys("vllm")
-    plain, dotted = _dotted(words)
-    read = read_flags(table, plain)
-    if name := read.values.get("--config"):
-        beside = source.beside(str(name))
-        if beside is None or beside.table is None:
-            raise needs(
-                f"what --config {shorten(str(name))} holds", "the folder that has it, or the flags themselves", source
-            )
-        under = read_flags(table, _table_words(beside.table))
-        read.values = {**under.values, **read.values}
-        read.words = read.words or under.words
-    for name, key in ((name, table.known(name)) for name in list(read.values)):
-        if key is not None and key.type == "json" and isinstance(read.values[name], str):
-            read.values[name] = _json(name, read.values[name])
-    for name, inner in dotted.items():
-        base = read.values.get(name)
-        read.values[name] = {**(base if isinstance(base, Mapping) else {}), **inner}
-    return read
-
-
-def _dotted(words: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """`--speculative-config.method ngram` as keys of that option's JSON; the other words as they are."""
-    rest: list[str] = []
-    found: dict[str, dict[str, Any]] = {}
-    at = 0
-    while at < len(words):
-        word, at = words[at], at + 1
-        dotted = re.fullmatch(r"(--[a-zA-Z0-9_-]+)\.([\w.]+?)\+?(?:=(.*))?", word, re.DOTALL)
-        if dotted is None:
-            rest.append(word)
-            continue
-        text = dotted[3]
-        if text is None and at < len(words):
-            text, at = words[at], at + 1
-        try:
-            value = json.loads(text or "")
-        except ValueError:
-            value = text
-        found.setdefault(dotted[1].replace("_", "-"), {})[dotted[2]] = value
-    return rest, found
-
-
-def _json(name: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise InputError(f"{name} is {shorten(text)}, which is no JSON.") from None
-
-
-def _table_words(table: Mapping[str, Any]) -> list[str]:
-    """A config's table as the words that it stands for."""
-    words: list[str] = []
-    for name, value in table.items():
-        flag = f"--{str(name).replace('_', '-')}"
-        if isinstance(value, bool):
-            words.append(flag if value else f"--no-{flag[2:]}")
-        elif isinstance(value, list):
-            words += [flag, *map(str, value)]
-        elif value is not None:
-            words += [flag, json.dumps(value) if isinstance(value, Mapping) else str(value)]
-    return words
-
-
-def whole(read: ReadFlags, name: str, default: int = 1) -> int:
-    """A flag's whole number; vLLM takes 8k (1000) and 8K (1024) too."""
-    value = read.values.pop(name, None)
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG]?)", str(value).strip()) if value is not None else None
-    if value is None:
-        return default
-    if found is None or not 0 < float(found[1]) < 1e9:
-        raise InputError(f"{name} is {shorten(str(value))}; it is a whole number of at least 1.")
-    scale = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
-    return int(float(found[1]) * scale)
 
 
 def model_read(read: ReadFlags, source: Source, given: Given) -> tuple[str, str]:
@@ -216,9 +105,11 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
     engine = "vllm-ep" if plan.is_wide and _is_ep(read) else "vllm"
     engine = engine if not str(source.kept.get("engine", "")).startswith("vllm") else str(source.kept["engine"])
     limits = limits_read(read)
+    drafted, notes = drafts_read(read, source)
+    if _is_decode_budget(read, limits, drafted):
+        limits["token_budget"] = None
     said: dict[str, Any] = {"launch": launch_read(source, given, engine, plan, name, **limits)}
     said["replicas"] = replicas if replicas > 1 else 0
-    drafted, notes = drafts_read(read, source)
     if drafted:
         said["speculation"] = drafted
     if prefills is not None:
@@ -231,6 +122,15 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
     ignored, unplanned = left_over(read.values, HARMLESS)
     found = Imported("vllm", table.version, file, tuple(notes), ignored, unplanned, tuple(read.unknown))
     return with_slice(found, piece)
+
+
+def _is_decode_budget(read: ReadFlags, limits: Mapping[str, float | None], drafted: Mapping[str, Any]) -> bool:
+    """Whether a token budget is that of a pool that only decodes, which goes with its sequences."""
+    seqs, backend = limits["max_seqs"], str(read.values.get("--all2all-backend", ""))
+    small = _role(read) == "kv_consumer" and backend.endswith("low_latency")
+    return (
+        small and seqs is not None and limits["token_budget"] == decode_budget(int(seqs), int(drafted.get("drafts", 0)))
+    )
 
 
 def _is_ep(read: ReadFlags) -> bool:

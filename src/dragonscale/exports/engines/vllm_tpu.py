@@ -13,7 +13,15 @@ from typing import Any
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.engines.common import launch_read
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
-from dragonscale.exports.engines.vllm_flags import DTYPES, EngineFlags, drafts, format_flags, has_heads, limit_flags
+from dragonscale.exports.engines.vllm_flags import (
+    DTYPES,
+    EngineFlags,
+    drafts,
+    format_flags,
+    has_heads,
+    limit_flags,
+    only_wide,
+)
 from dragonscale.exports.engines.vllm_read import (
     HARMLESS,
     cache,
@@ -21,10 +29,8 @@ from dragonscale.exports.engines.vllm_read import (
     drafts_read,
     limits_read,
     model_read,
-    read_words,
-    serve_commands,
-    whole,
 )
+from dragonscale.exports.engines.vllm_words import read_words, serve_commands, whole
 from dragonscale.exports.flags import ReadFlags, flag_words, shell_lines
 from dragonscale.exports.header import header
 from dragonscale.exports.hosts import hosts_of
@@ -78,7 +84,9 @@ def write(run: ServingRun) -> Written:
 def _flags(run: ServingRun) -> EngineFlags:
     plan, devices = run.file.plan, run.slice.chip.devices
     in_jax = str(run.fields.get("model_type", "")) in IN_JAX
-    checkpoint = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, ONLINE if in_jax else {})
+    checkpoint = checkpoint_for(
+        ENGINE, run.slice.chip, run.model, run.file.model, plan, ONLINE if in_jax else {}, only_wide(run)
+    )
     own = EngineFlags({}, checkpoint, {"MODEL_IMPL_TYPE": "auto"}, list(checkpoint.differences), list(checkpoint.notes))
     own.plan = checkpoint.plan
     ranks = _ranks(plan, devices)
@@ -115,7 +123,7 @@ def _ranks(plan: ServingPlan, devices: int) -> int:
 
 def _context(run: ServingRun, own: EngineFlags) -> int:
     """Ranks that split the cache along sequences; tpu-inference takes them from those of `tensor`."""
-    plan, heads = run.file.plan, min(divisible(run.model).kv_heads, default=1)
+    plan, heads = run.file.plan, max(divisible(run.model).kv_heads, default=1)
     ways = plan.tensor * run.slice.chip.devices // heads
     if plan.spread != "sequence" or plan.tensor == 1:
         return 0
@@ -191,11 +199,22 @@ def read(source: Source, given: Given) -> Imported:
     }
     if drafted:
         said["speculation"] = drafted
+    if producers and producers[0] is not flags:
+        said["prefill"] = _pool(producers[0], model, checkpoint, piece, source)
     ignored, unplanned = left_over(flags.values, HARMLESS)
     file = serving_file(source, given, plan, name, ENGINE, **said)
     return with_slice(
         Imported(ENGINE, table.version, file, tuple(notes), ignored, unplanned, tuple(flags.unknown)), piece
     )
+
+
+def _pool(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None, source: Source) -> dict[str, Any]:
+    """The pool that prefills; the shape of its slice is in the header of an export alone."""
+    plan, replicas, _ = _plan(read, model, checkpoint, piece)
+    kept = source.kept.get("prefill", {})
+    same = kept.get("slice", "") if str(kept.get("plan", "")) == str(plan) or not kept else ""
+    place = same or (str(piece) if piece is not None and piece.chips == plan.chips else "")
+    return {"plan": str(plan), "slice": place, "replicas": kept.get("replicas") or replicas}
 
 
 def _is_producer(read: ReadFlags) -> bool:
@@ -219,7 +238,7 @@ def _plan(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | N
     said = more if isinstance(more, Mapping) else {}
     found = _formats(read, model, checkpoint, piece, said)
     ranks = _attention_ranks(said.get("sharding", {}).get("sharding_strategy", {}), total, model, found["kv"])
-    if total % devices or total % ranks:
+    if (total > 1 and total % devices) or total % ranks:
         raise InputError(
             f"--tensor-parallel-size is {total}; with {devices} devices a chip and {ranks} ranks of attention it is a multiple of both."
         )

@@ -1,0 +1,124 @@
+"""The words of `vllm serve` as people write them: its commands in a text, JSON in options, dotted keys, sizes such as 8k, `--config` files."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.exports.flags import ReadFlags, read_flags
+from dragonscale.exports.imported import needs
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.shell import ShellCommand
+from dragonscale.exports.source import Source
+
+
+def serve_commands(source: Source) -> list[ShellCommand]:
+    """The commands of a text that start vLLM's server, words from the model on."""
+    found: list[ShellCommand] = []
+    for command in source.commands:
+        at = _after_program(command.words)
+        if at is not None:
+            found.append(replace(command, words=command.words[at:]))
+    return found
+
+
+def _after_program(words: Sequence[str]) -> int | None:
+    """Where the words of the server begin; None where a command is not one."""
+    for place, word in enumerate(words):
+        if word.endswith(("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")):
+            return place + 1
+        if word.rsplit("/", 1)[-1] == "vllm" and words[place + 1 : place + 2] == ["serve"]:
+            return place + 2
+    return None
+
+
+def is_config(source: Source) -> bool:
+    """Whether a table is the YAML of `--config`: names of vLLM alone, a model or a size among them."""
+    if not source.table:
+        return False
+    table = load_keys("vllm")
+    names = [f"--{str(name).replace('_', '-')}" for name in source.table]
+    return all(table.known(name) for name in names) and bool(
+        {"--model", "--tensor-parallel-size", "--max-num-seqs"} & {*names}
+    )
+
+
+def read_words(words: Sequence[str], source: Source) -> ReadFlags:
+    """The flags of a command, those of its `--config` file under its own, JSON read and dotted keys joined."""
+    table = load_keys("vllm")
+    plain, dotted = _dotted(words)
+    read = read_flags(table, plain)
+    if name := read.values.get("--config"):
+        beside = source.beside(str(name))
+        if beside is None or beside.table is None:
+            raise needs(
+                f"what --config {shorten(str(name))} holds", "the folder that has it, or the flags themselves", source
+            )
+        under = read_flags(table, table_words(beside.table))
+        read.values = {**under.values, **read.values}
+        read.words = read.words or under.words
+    for name, key in ((name, table.known(name)) for name in list(read.values)):
+        if key is not None and key.type == "json" and isinstance(read.values[name], str):
+            read.values[name] = _json(name, read.values[name])
+    for name, inner in dotted.items():
+        base = read.values.get(name)
+        read.values[name] = {**(base if isinstance(base, Mapping) else {}), **inner}
+    return read
+
+
+def _dotted(words: Sequence[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """`--speculative-config.method ngram` as keys of that option's JSON; the other words as they are."""
+    rest: list[str] = []
+    found: dict[str, dict[str, Any]] = {}
+    at = 0
+    while at < len(words):
+        word, at = words[at], at + 1
+        dotted = re.fullmatch(r"(--?[a-zA-Z][\w-]*)\.([\w.]+?)\+?(?:=(.*))?", word, re.DOTALL)
+        if dotted is None:
+            rest.append(word)
+            continue
+        key = load_keys("vllm").known(dotted[1]) or load_keys("vllm").known(dotted[1].replace("_", "-"))
+        text = dotted[3]
+        if text is None and at < len(words):
+            text, at = words[at], at + 1
+        try:
+            value = json.loads(text or "")
+        except ValueError:
+            value = text
+        found.setdefault(key.name if key is not None else dotted[1], {})[dotted[2]] = value
+    return rest, found
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise InputError(f"{name} is {shorten(text)}, which is no JSON.") from None
+
+
+def table_words(table: Mapping[str, Any]) -> list[str]:
+    """A config's table as the words that it stands for."""
+    words: list[str] = []
+    for name, value in table.items():
+        flag = f"--{str(name).replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        elif isinstance(value, list):
+            words += [flag, *map(str, value)]
+        elif value is not None:
+            words += [flag, json.dumps(value) if isinstance(value, Mapping) else str(value)]
+    return words
+
+
+def whole(read: ReadFlags, name: str, default: int = 1) -> int:
+    """A flag's whole number; vLLM takes 8k (1000) and 8K (1024) too."""
+    value = read.values.pop(name, None)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG]?)", str(value).strip()) if value is not None else None
+    if value is None:
+        return default
+    if found is None or not 0 < float(found[1]) < 1e9:
+        raise InputError(f"{name} is {shorten(str(value))}; it is a whole number of at least 1.")
+    scale = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
+    return int(float(found[1]) * scale)
