@@ -88,6 +88,15 @@ TRAINING: tuple[tuple[str, str, int, int, str], ...] = (
         4096,
         "fsdp=8,zero=3,remat=block,optimizer=adafactor,microbatch=2",
     ),
+    ("llama3-70b", "h100:64", 128, 8192, "fsdp=8,tensor=8,zero=1,remat=block,optimizer=adam-bf16,offload=optimizer"),
+    (
+        "qwen3-30b-a3b",
+        "h100:64",
+        256,
+        4096,
+        "fsdp=4,expert=4,tensor=4,zero=1,remat=layernorm+moe_act,optimizer=adam-bf16",
+    ),
+    ("gpt-oss-20b", "b200:16", 128, 4096, "fsdp=2,expert=8,zero=1,remat=none,dtype=mxfp8"),
 )
 # (model, slice of a replica, plan, further words of a plan file)
 SERVING: tuple[tuple[str, str, str, dict[str, Any]], ...] = (

@@ -97,6 +97,7 @@ def test_connections_are_those_that_its_own_check_asks_for() -> None:
         ("llama3-8b", "data=8,zero=0,offload=optimizer", "distributed optimizer"),
         ("mixtral-8x7b", "fsdp=4,tensor=2,zero=1,sequence=false", "sequence=true"),
         ("llama3-8b", "fsdp=2,tensor=2,pipe=2,zero=2", "pipeline"),
+        ("gpt-oss-20b", "fsdp=4,tensor=2,zero=1,etp=true", "etp=false"),
         ("mistral-7b", "fsdp=2,context=4,zero=1,context_by=ring", "window"),
     ],
 )
@@ -197,3 +198,9 @@ def test_a_recipe_that_was_edited_counts_as_it_is() -> None:
 def test_python_that_is_none_is_one_sentence() -> None:
     with pytest.raises(InputError, match="not Python"):
         read_plan("from megatron.bridge import AutoBridge\ncfg.model. = 3", Given(slice="h100:8"))
+
+
+def test_steps_that_stand_in_for_unknown_tokens_are_no_tokens() -> None:
+    text = megatron_bridge.write(_run("llama3-8b", "h100:8", "fsdp=8,zero=1", tokens="")).files[megatron_bridge.FILE]
+    assert read_plan(text).file.tokens == ""
+    assert read_plan(text.replace("train_iters=100", "train_iters=10")).file.tokens == str(10 * 512 * 4096)

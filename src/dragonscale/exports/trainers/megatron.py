@@ -152,7 +152,7 @@ def read_run(
         stack = target
     plan, batch, notes = plan_read(read, piece.chips, built.n_layers, experts)
     file = training_file(source, given, plan, batch, seq, model, stack)
-    if tokens := said_tokens(read, batch, seq, file):
+    if tokens := said_tokens(read, batch, seq, file, STEPS if source.kept else 0):
         file = replace(file, tokens=tokens)
     if capacity := read.take("--moe-expert-capacity-factor"):
         file = replace(file, capacity=max(float(capacity), 0.0))

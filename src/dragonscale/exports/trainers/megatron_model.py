@@ -24,7 +24,7 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 
-_LLAMA = ("llama", "mistral", "phi3", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek", "glm4_moe")
+_LLAMA = ("llama", "mistral", "phi3", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek", "glm4_moe", "gpt_oss")
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 TYPES = (*_LLAMA, *_LATENT, "gpt2", "nemotron")
 """The types of model that `pretrain_gpt.py` can be told, as `config.json` names them."""
@@ -33,7 +33,7 @@ _WHY = {
     "gemma3": "norms after each half of a block", "gemma": "scaled embeddings and GeGLU", "olmo2": "norms after each half of a block",
     "falcon": "attention beside the feed-forward half", "gpt_neox": "attention beside the feed-forward half",
     "gptj": "attention beside the feed-forward half", "cohere": "attention beside the feed-forward half", "bloom": "ALiBi",
-    "opt": "ReLU", "llama4": "attention in chunks", "deepseek_v32": "sparse attention by an indexer", "gpt_oss": "attention sinks",
+    "opt": "ReLU", "llama4": "attention in chunks", "deepseek_v32": "sparse attention by an indexer",
 }  # fmt: skip
 _ROTARY = {
     "llama3": 500_000,
@@ -120,6 +120,14 @@ def _blocks(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
     flags: dict[str, Any] = {"--attention-dropout": 0.0, "--hidden-dropout": 0.0}
     if kind == "gpt2":
         return flags | {"--normalization": "LayerNorm"}
+    if kind == "gpt_oss":  # sinks, a window in every other layer, a gate that is clamped; biases everywhere
+        sinks = {
+            "--softmax-type": "learnable",
+            "--window-size": f"{own['sliding_window'] - 1},0",
+            "--window-attn-skip-freq": 2,
+        }
+        gate = {"--quick-geglu": True, "--glu-linear-offset": 1.0, "--activation-func-clamp-value": 7.0}
+        return flags | {"--normalization": "RMSNorm", "--norm-epsilon": 1e-5, **gate, **sinks}
     flags["--disable-bias-linear"] = True
     if kind == "nemotron":
         return flags | {"--normalization": "LayerNorm", "--apply-layernorm-1p": True, "--squared-relu": True}
@@ -140,6 +148,9 @@ def _blocks(kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
 def _positions(kind: str, own: Mapping[str, Any], name: str) -> dict[str, Any]:
     if kind == "gpt2":
         return {"--position-embedding-type": "learned_absolute"}
+    if kind == "gpt_oss":
+        yarn = {"--yarn-original-max-position-embeddings": 4096, "--yarn-beta-fast": 32.0, "--yarn-beta-slow": 1.0}
+        return {"--position-embedding-type": "yarn", "--rotary-base": 150_000, "--rotary-scaling-factor": 32.0, **yarn}
     short = name.rsplit("/", 1)[-1].lower()
     base = own.get("rope_theta") or next((value for start, value in _ROTARY.items() if short.startswith(start)), 10_000)
     flags: dict[str, Any] = {"--position-embedding-type": "rope", "--rotary-base": int(base)}

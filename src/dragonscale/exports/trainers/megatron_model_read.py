@@ -18,6 +18,7 @@ _SIZES = {
     "--q-lora-rank": "q_lora_rank", "--kv-lora-rank": "kv_lora_rank", "--vocab-size": "vocab_size",
 }  # fmt: skip
 _SAID = (
+    "--quick-geglu", "--yarn-original-max-position-embeddings", "--yarn-beta-fast", "--yarn-beta-slow", "--glu-linear-offset", "--softmax-type", "--window-attn-skip-freq", "--activation-func-clamp-value",
     "--multi-latent-attention", "--group-query-attention", "--swiglu", "--squared-relu", "--normalization", "--qk-layernorm",
     "--add-qkv-bias", "--window-size", "--mtp-num-layers", "--moe-layer-freq", "--moe-shared-expert-intermediate-size",
     "--moe-router-score-function", "--position-embedding-type", "--padded-vocab-size", "--untie-embeddings-and-output-weights",
@@ -81,7 +82,9 @@ def _nearest(said: Mapping[str, Any]) -> str:
         sizes = _fields(said)
         if kind == "gpt2":
             return _gpt(sizes)
-        if kind == "mixtral":
+        if kind == "gpt_oss":
+            sizes.pop("sliding_window", None)
+        if kind in ("mixtral", "gpt_oss"):
             sizes["intermediate_size"] = sizes.pop("moe_intermediate_size", sizes["intermediate_size"])
         elif kind == "qwen3_moe":
             sizes["moe_intermediate_size"] = sizes.get("moe_intermediate_size", sizes.pop("intermediate_size"))
@@ -148,6 +151,8 @@ def _kinds(said: Mapping[str, Any]) -> tuple[str, ...]:
         )
     if said.get("--squared-relu"):
         return ("nemotron",)
+    if said.get("--quick-geglu"):
+        return ("gpt_oss",)
     if not said.get("--swiglu"):
         return ("gpt2",)
     if said.get("--num-experts"):

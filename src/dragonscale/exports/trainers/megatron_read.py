@@ -244,11 +244,11 @@ def stack_read(read: ReadFlags) -> str:
     return "megatron-core" if narrow else "megatron-fp32"
 
 
-def said_tokens(read: ReadFlags, batch: int, seq: int, file: TrainingFile) -> str:
-    """The tokens of the run that flags say; empty where they say none, or those of the header."""
+def said_tokens(read: ReadFlags, batch: int, seq: int, file: TrainingFile, stand_in: int = 0) -> str:
+    """The tokens of the run that flags say; empty where they say none, those of the header, or the `stand_in` steps of an export that knows none."""
     steps, samples = whole(read, "--train-iters", 0), whole(read, "--train-samples", 0)
     steps = steps or samples // batch
-    if not steps:
+    if not steps or (steps == stand_in and not file.tokens):
         return ""
     if (
         file.tokens

@@ -142,6 +142,11 @@ def _refuse(settled: MegatronRun) -> None:
         and own.get("model_type") in ("mistral", "phi3")
     ):
         _no(plan, "Transformer Engine has no ring attention with a window", "context_by=gather")
+    if own.get("model_type") == "gpt_oss":
+        if settled.etp > 1:
+            _no(plan, "experts with biases are not sliced (ETP 1 alone)", "etp=false")
+        if plan.context > 1 and plan.context_by != "ulysses":
+            _no(plan, "Transformer Engine has attention sinks over context by a2a alone", "context_by=ulysses")
     if plan.context > 1 and plan.context_by == "ulysses":
         _whole_heads(settled)
     _refuse_optimizer(settled)
