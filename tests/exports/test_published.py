@@ -45,3 +45,16 @@ def test_a_published_run_is_read(target: str, run: dict[str, Any]) -> None:
 def test_every_target_has_two_published_runs() -> None:
     counted = [target for target, _ in runs()]
     assert {name: counted.count(name) for name in counted if counted.count(name) < 2} == {}
+
+
+def test_the_page_lists_every_target() -> None:
+    from tools.list_targets import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page(PAGE.read_text(encoding="utf-8"))
+
+
+def test_the_page_of_published_runs_has_each() -> None:
+    from tools.judge_published import PAGE
+
+    text = PAGE.read_text(encoding="utf-8")
+    assert [run["name"] for _, run in runs() if run["name"] not in text] == []

@@ -11,7 +11,7 @@ can be judged. Targets are in the table of `target.py`:
 
 Names of flags and keys are never just typed: `keys/` holds, for one released version of each software, every name that
 its own parser takes, and a writer refuses a name that is not there (`keys.py`). The tables are made from the software
-itself by `python -m tools.write_keys`.
+itself by `python -m tools.software NAME --keys`.
 
 What a software cannot say is a `Difference`: the plan as it would run instead, so that its time and memory can be told.
 A plan that a software refuses is refused here (`Infeasible`), with the nearest that it takes.

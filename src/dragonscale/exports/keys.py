@@ -1,6 +1,6 @@
 """The names that a software's own parser takes: one table for one released version of it.
 
-A table is a JSON file with a line for each name, made by `python -m tools.write_keys` from the software as it is installed
+A table is a JSON file with a line for each name, made by `python -m tools.software NAME --keys` from the software as it is installed
 from the package index. Writers look every name up, so a misspelt flag is an error here and not on a cluster; readers learn
 from it which flags take a value.
 
