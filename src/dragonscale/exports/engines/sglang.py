@@ -19,6 +19,7 @@ from dragonscale.exports.engines.sglang_words import (
     engine_word,
     expert_flags,
     model_flags,
+    model_type,
     sequence_ways,
     served,
 )
@@ -40,6 +41,9 @@ PAGE = 64
 """Tokens of the largest page that its attention backends take by themselves (FlashMLA, TensorRT-LLM's kernels)."""
 SLACK = 1024
 """What the longest request may be longer than the traffic's: chat templates, and whole pages."""
+
+WIDE_CACHES = ("deepseek_v4", "kimi_linear")
+"""Types of models whose attention backends have no cache of four bits (srt/arg_groups/kv_cache_hook.py)."""
 
 
 def write(run: ServingRun) -> Written:
@@ -176,6 +180,13 @@ def check(run: ServingRun, whole: ServingRun, plan: ServingPlan) -> None:
         raise Infeasible(
             f"SGLang has no draft model beside data-parallel attention, and the plan has data={plan.data}; take data=1, or heads of the "
             "model's own."
+        )
+    kind, world = model_type(run.fields), plan.data * plan.tensor
+    if plan.kv == "nvfp4" and kind.startswith(WIDE_CACHES):
+        raise Infeasible(f"SGLang has no cache in nvfp4 for {run.model.name}; take kv=fp8.")
+    if kind.startswith("nemotron_h") and plan.expert not in (1, world):
+        raise Infeasible(
+            f"SGLang deals the experts of {run.model.name} over all ranks or none, and the plan has expert={plan.expert}; take expert={world}."
         )
     slices = max(plan.data * plan.tensor // plan.expert, 1)
     for size in sizes.expert_hidden:
