@@ -135,8 +135,8 @@ def _checked(case):
     arguments = training_args.TrainingArguments(
         **{name: value for name, value in made.items() if name in own}, use_cpu=False
     )
-    if os.environ["ACCELERATE_MIXED_PRECISION"] != args.mixed_precision:
-        return f"the arguments turn mixed precision to {os.environ['ACCELERATE_MIXED_PRECISION']}"
+    if arguments.mixed_precision != args.mixed_precision:
+        return f"the arguments turn mixed precision from {args.mixed_precision} to {arguments.mixed_precision}"
     training_args.OptimizerNames(arguments.optim)
     return None
 
