@@ -353,3 +353,25 @@ def test_manifests_of_others_are_read() -> None:
 ])  # fmt: skip
 def test_a_strange_manifest_breaks_nothing(text: str) -> None:
     unwrapped(Source(text))
+
+
+GPUS = ("h100:16", "fsdp=16,zero=3,remat=block")
+TRAINERS = {
+    "megatron": ("h100:16", "fsdp=8,tensor=2,zero=1,remat=block"), "megatron-bridge": ("h100:16", "fsdp=8,tensor=2,zero=1,remat=block"),
+    "torchtitan": GPUS, "accelerate": GPUS, "deepspeed": GPUS, "maxtext": ("v5p:4x4x4*2", "data=2,fsdp=64,zero=3,remat=block"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["slurm", "kubernetes", "skypilot"])
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_every_trainer_is_launched_and_read_back(trainer: str, launcher: str, tmp_path: Path) -> None:
+    on, plan = TRAINERS[trainer]
+    made = ds.export(plan, to=f"{trainer},{launcher}", model="llama3-8b", on=on, batch="256seq", seq="8192", tokens="100B", out=str(tmp_path / "out"))  # fmt: skip
+    first = next(iter(made.files.values()))
+    if launcher == "slurm":
+        subprocess.run(["bash", "-n"], input=first, text=True, check=True)
+    else:
+        (manifests if launcher == "kubernetes" else sky_task)(first)
+    back = ds.import_plan(str(tmp_path / "out"))
+    assert (back.model, back.slice, back.plan, back.workload["batch"]) == (made.model, made.slice, made.plan, 256)
