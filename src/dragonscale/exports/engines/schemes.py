@@ -18,6 +18,7 @@ from typing import Any
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.written import Difference
 from dragonscale.hardware import Chip
+from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.checkpoint import multiplied_in, own_formats, stored_in, wide_format
 from dragonscale.serving.formats import part_format
@@ -57,8 +58,8 @@ def plain_name(name: str) -> str:
     preset = preset_named(name)
     if preset != name:
         return preset
-    bare = _ENDING.sub("", name.rstrip("/"))
-    return preset_named(bare) if preset_named(bare) != bare else name
+    bare = _ENDING.sub("", name.rstrip("/")).removeprefix("./")
+    return preset_named(bare) if is_preset(bare) else name
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ from dragonscale.exports.engines.vllm_words import is_config, read_words, serve_
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import load_keys
+from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.source import Source
 from dragonscale.exports.tpu_marks import is_tpu
 from dragonscale.hardware import Slice, load_chip
 from dragonscale.models import load_model
+from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import architecture
@@ -82,8 +84,8 @@ def model_read(read: ReadFlags, source: Source, given: Given) -> tuple[str, str]
     read.values.pop("--model", None)
     served = read.values.get("--served-model-name")
     known = plain_name(named)
-    if known == named and isinstance(served, list) and served:
-        known = plain_name(served[0]) if plain_name(served[0]) != served[0] else known
+    if (known == named or named.startswith("./")) and isinstance(served, list) and served:
+        known = preset_named(served[0]) if is_preset(served[0]) else known
     kept = str(source.kept.get("model", ""))
     changed = read.values.pop("--hf-overrides", None)
     if isinstance(changed, Mapping) and known != named:
