@@ -9,6 +9,7 @@ would change. Searches are bounded as `dscale train --plan` bounds them; the who
 import sys
 import tempfile
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ def _row(title: str, run: dict[str, Any]) -> str:
         path = Path(place, "run.toml")
         file = read.file
         try:
+            if isinstance(file, TrainingFile):  # what a config leaves to its script
+                file = replace(file, batch=file.batch or run.get("batch", 0), seq=file.seq or run.get("seq", 0))
             expected, better = _training(file, path) if isinstance(file, TrainingFile) else _serving(run, path)
         except InputError as error:
             expected, better = str(error).replace("|", "/"), ""

@@ -29,6 +29,9 @@ def told(found: Imported) -> list[str]:
     report = report_of(found)
     notes = [f"Read as a plan of {report.software} {report.version}: {report.plan_text}.", *found.notes]
     notes += [f"Not planned: {', '.join(found.unplanned)}."] if found.unplanned else []
+    drafts = found.file.speculation if isinstance(found.file, SavedPlan) else None
+    if drafts is not None and drafts.drafts and not drafts.acceptance:
+        notes.append(f"It drafts {drafts.drafts} tokens, and not how many are accepted: --accept 0.7 counts them.")
     return notes + (
         [f"Unknown to {report.software} {report.version}: {', '.join(found.unknown)}."] if found.unknown else []
     )

@@ -30,7 +30,8 @@ def is_foreign(text: str) -> bool:
     path = as_path(text)
     if path is None:
         words = text.split()
-        return len(words) > 2 and any(word.startswith("--") or word.startswith("-") for word in words)
+        flagged = len(words) > 2 and any(word.startswith("-") for word in words)
+        return flagged or ("\n" in text.strip() and recognised(unwrapped(Source(text))) is not None)
     return path.is_dir() or not _is_ours(path)
 
 

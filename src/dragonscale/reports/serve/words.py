@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dragonscale.questions.serve import ServeQuestion
-from dragonscale.serving.plan_file import SavedPlan
+from dragonscale.serving.plan_file import SavedDrafts, SavedPlan
 
 
 def as_saved(question: ServeQuestion, saved: SavedPlan | None) -> ServeQuestion:
@@ -11,6 +11,8 @@ def as_saved(question: ServeQuestion, saved: SavedPlan | None) -> ServeQuestion:
     if saved is None:
         return question
     traffic, drafts = saved.traffic, saved.speculation
+    if not drafts.acceptance:  # how many drafts are accepted is for whoever runs it to say; without it none are counted
+        drafts = SavedDrafts()
     words = {
         "prompt": str(traffic.prompt or ""), "output": str(traffic.output or ""), "cached": traffic.cached, "rate": traffic.rate,
         "ttft": saved.targets.ttft, "tpot": saved.targets.tpot, "max_seqs": saved.launch.max_seqs,
