@@ -10,7 +10,7 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.engines import vllm
-from dragonscale.exports.engines.vllm_read import read as read_vllm
+from dragonscale.exports.engines.vllm.reader import read as read_vllm
 from dragonscale.exports.header import comments, header
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import load_keys

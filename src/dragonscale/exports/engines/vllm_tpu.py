@@ -13,7 +13,7 @@ from typing import Any
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.engines.common import launch_read
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
-from dragonscale.exports.engines.vllm_flags import (
+from dragonscale.exports.engines.vllm.flags import (
     DTYPES,
     EngineFlags,
     drafts,
@@ -22,7 +22,7 @@ from dragonscale.exports.engines.vllm_flags import (
     limit_flags,
     only_wide,
 )
-from dragonscale.exports.engines.vllm_read import (
+from dragonscale.exports.engines.vllm.reader import (
     HARMLESS,
     cache,
     cast,
@@ -30,7 +30,7 @@ from dragonscale.exports.engines.vllm_read import (
     limits_read,
     model_read,
 )
-from dragonscale.exports.engines.vllm_words import read_words, serve_commands, whole
+from dragonscale.exports.engines.vllm.words import read_words, serve_commands, whole
 from dragonscale.exports.flags import ReadFlags, flag_words, shell_lines
 from dragonscale.exports.header import header
 from dragonscale.exports.hosts import hosts_of

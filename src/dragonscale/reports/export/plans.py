@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.imported import Given
+from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.reading import read_plan, recognised
 from dragonscale.exports.source import Source, as_path
 from dragonscale.questions.export import ExportQuestion

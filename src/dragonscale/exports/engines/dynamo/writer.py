@@ -1,0 +1,135 @@
+"""NVIDIA Dynamo: a `DynamoGraphDeployment`, whose operator starts a frontend and the workers of each pool.
+
+A worker is one of the engines inside Dynamo's runtime (`dynamo.vllm`, `dynamo.sglang`, `dynamo.trtllm`) and takes the engine's own options, so
+a plan is written by the engine's module and only what belongs to a server of its own (address, port, ranks of hosts) is left out: the
+operator adds the ranks of a worker over several hosts itself. Caches are handed over by NIXL, for which workers have one role (`kv_both`).
+"""
+
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from dragonscale.errors import Infeasible
+from dragonscale.exports.engines.dynamo.reader import ENGINES
+from dragonscale.exports.flags import flag_words
+from dragonscale.exports.header import header
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.launchers.parts import job_name, run_of, with_files
+from dragonscale.exports.launchers.pods import CONFIG, config_map, pod
+from dragonscale.exports.runs import ServingRun
+from dragonscale.exports.target import target_named
+from dragonscale.exports.written import Program, Written
+from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.serving.legality import NVIDIA, architecture
+
+LEFT_OUT = (
+    "--host", "--port", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--headless", "--dist-init-addr", "--data-parallel-address",
+    "--data-parallel-rpc-port", "--data-parallel-size-local", "--data-parallel-start-rank", "--data-parallel-hybrid-lb", "--api-server-count",
+    "--distributed-executor-backend",
+)  # fmt: skip
+"""Options of a server that answers by itself, and of ranks that the operator numbers."""
+IMAGES = {"vllm": "vllm-runtime", "sglang": "sglang-runtime", "trtllm": "tensorrtllm-runtime"}
+SHARED = "80Gi"
+"""Shared memory of a worker, as Dynamo's recipes have it."""
+
+
+def engine_of(run: ServingRun) -> str:
+    """The engine inside: `vllm` of `vllm-ep` too."""
+    name = run.engine.name.partition(",")[0].removesuffix("-ep")
+    if name not in ENGINES:
+        raise Infeasible(f"Dynamo runs {', '.join(ENGINES)}, not {run.engine.name}.")
+    return name
+
+
+def write(run: ServingRun) -> Written:
+    """The deployment, and the config files of its workers."""
+    if architecture(run.slice.chip) not in NVIDIA:
+        raise Infeasible(f"Dynamo runs on NVIDIA's GPUs, not on {run.slice.chip.title}.")
+    engine = engine_of(run)
+    module: ModuleType = import_module(f"dragonscale.exports.engines.{engine}")
+    made: Written = module.write(run)
+    version, name = load_keys("dynamo").version, job_name(run, target_named("dynamo"))
+    workers = [program for program in made.programs if program.chips]
+    named = {file: text for file, text in made.files.items() if any(file in program.words for program in workers)}
+    config = f"{name}-config" if named else ""
+    components = [_frontend(run, engine, version)]
+    components += [_worker(run, engine, version, with_files(one, list(named), CONFIG), config) for one in workers]
+    graph = {
+        "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment", "metadata": {"name": name},
+        "spec": {"backendFramework": engine, "components": components},
+    }  # fmt: skip
+    title = f"NVIDIA Dynamo {version} with {target_named(engine).title}"
+    documents = [config_map(config, named)] if config else []
+    text = header(run, title, made.differences) + "---\n".join(map(yaml_text, [*documents, graph]))
+    pinned = f"Options of the engine are those of {target_named(engine).title} {load_keys(engine).version}; the runtime image of Dynamo {version} has its own version."  # fmt: skip
+    notes = tuple(note for note in made.notes if "router" not in note.lower() and "disaggregated.yaml" not in note)
+    return Written({"dynamo.k8s.yaml": text}, (), made.differences, made.as_run, (*notes, pinned))
+
+
+def _image(engine: str, version: str) -> str:
+    return f"nvcr.io/nvidia/ai-dynamo/{IMAGES[engine]}:{version}"
+
+
+def _frontend(run: ServingRun, engine: str, version: str) -> dict[str, Any]:
+    """What takes requests. Where prompts share a beginning, requests go to the replica that has it."""
+    routed = run.file.traffic.cached > 0 and (run.file.replicas or 1) > 1
+    flags = flag_words(load_keys("dynamo"), {"--router-mode": "kv" if routed else None})
+    one = {"name": "main", "image": _image(engine, version), "command": ["python3", "-m", "dynamo.frontend"]}
+    return {
+        "name": "Frontend", "type": "frontend", "replicas": 1,
+        "podTemplate": {"spec": {"containers": [{**one, **({"args": flags} if flags else {})}]}},
+    }  # fmt: skip
+
+
+def _worker(run: ServingRun, engine: str, version: str, program: Program, config: str) -> dict[str, Any]:
+    role = program.name if program.name in ("prefill", "decode") else ""
+    spec = pod(run_of(program, run), target_named("dynamo"), program, "", config)
+    spec["volumes"] = [one for one in spec["volumes"] if one["name"] != "shm"]
+    container = spec["containers"][0]
+    container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "shm"]
+    container |= {
+        "name": "main", "image": _image(engine, version), "command": ["python3", "-m", f"dynamo.{engine}"],
+        "args": worker_words(engine, program.words, role),
+    }  # fmt: skip
+    spec["containers"] = [{key: value for key, value in container.items() if value != []}]
+    found: dict[str, Any] = {"name": role or "Worker", "type": role or "worker", "replicas": program.copies, "sharedMemorySize": SHARED}  # fmt: skip
+    if program.hosts > 1:
+        found["multinode"] = {"nodeCount": program.hosts}
+    return {**found, "podTemplate": {"spec": {key: value for key, value in spec.items() if value != []}}}
+
+
+_OLDER = {"mooncake": ["nixl"], "--attn-dp-size": ["--enable-dp-attention", "--dp-size"]}
+"""Words of SGLang as Dynamo has them: its images carry NIXL, and SGLang 0.5.21, which had two options for replicas of the attention."""
+
+
+def worker_words(engine: str, words: Sequence[str], role: str) -> list[str]:
+    """A server's command as a worker's options.
+
+    >>> worker_words("vllm", ["vllm", "serve", "m", "-tp", "2", "--port", "8100"], "prefill")
+    ['--model', 'm', '-tp', '2', '--disaggregation-mode', 'prefill']
+    """
+    table = load_keys("dynamo")
+    mode = flag_words(table, {"--disaggregation-mode": role or None})
+    if engine == "trtllm":
+        at = words.index("trtllm-serve")
+        file = words[words.index("--config") + 1]
+        return flag_words(table, {"--model": words[at + 1], "--extra-engine-args": file}) + mode
+    if engine == "sglang":
+        kept = without(words[words.index("sglang.launch_server") + 1 :], LEFT_OUT)
+        return [new for word in kept for new in _OLDER.get(word, [word])]
+    kept = without(words[words.index("serve") + 2 :], LEFT_OUT)
+    kept = [word.replace('"kv_producer"', '"kv_both"').replace('"kv_consumer"', '"kv_both"') for word in kept]
+    return flag_words(table, {"--model": words[words.index("serve") + 1]}) + kept + mode
+
+
+def without(words: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Words without some options and their values."""
+    found: list[str] = []
+    skipping = False
+    for word in words:
+        if word.startswith("-"):
+            skipping = word.partition("=")[0] in names
+        if not skipping:
+            found.append(word)
+    return found

@@ -1,0 +1,165 @@
+"""Reading llama.cpp: a `llama-server` command, its model by `-hf user/name:type` or by the name of a file."""
+
+import re
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.llamacpp.gguf_names import kept_in, multiplied, read_gguf
+from dragonscale.exports.flags import ReadFlags, read_flags
+from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.source import Source
+from dragonscale.models import load_model
+from dragonscale.serving.plan import ServingPlan
+
+SLOTS, UBATCH = 4, 512
+"""Slots and tokens of an iteration that it takes where nothing is said."""
+_CACHES = {
+    "f16": "fp16",
+    "bf16": "bf16",
+    "q8_0": "int8",
+    "f32": "fp16",
+    "q4_0": "int8",
+    "q4_1": "int8",
+    "iq4_nl": "int8",
+    "q5_0": "int8",
+    "q5_1": "int8",
+}
+_HARMLESS = (
+    "--host", "--port", "--flash-attn", "--cont-batching", "--cache-prompt", "--metrics", "--jinja", "--alias", "--threads", "--threads-batch",
+    "--temperature", "--top-p", "--top-k", "--min-p", "--api-key", "--batch-size", "--ctx-size", "--tensor-split", "--main-gpu", "--mlock", "--mmap",
+    "--seed", "--chat-template", "--chat-template-file", "--chat-template-kwargs", "--reasoning-format", "--reasoning-budget", "--n-gpu-layers-draft",
+    "--log-disable", "--verbose", "--timeout", "--slots", "--mmproj", "--presence-penalty", "--repeat-penalty", "--no-mmproj", "--predict", "--n-predict",
+    "--cache-reuse", "--cache-ram", "--warmup", "--props", "--fit", "--fit-target", "--kv-unified", "--slot-save-path", "--webui", "--reasoning",
+)  # fmt: skip
+_PRESETS = re.compile(r"--(gpt-oss-\w+)-default")
+
+
+def recognises(source: Source) -> bool:
+    return source.command("llama-server") is not None
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of a `llama-server` command."""
+    command = source.command("llama-server")
+    assert command is not None
+    table = load_keys("llamacpp")
+    start = next(place for place, one in enumerate(command.words) if one.endswith("llama-server"))
+    flags = read_flags(table, _with_values(command.words[start + 1 :]))
+    model, quant = _model(flags, source, given)
+    cache = str(flags.take("--cache-type-k", "f16"))
+    plan = _plan(flags, source, given, model, quant, cache)
+    limits: dict[str, float | None] = {
+        "max_seqs": _number(flags, "--parallel", SLOTS), "token_budget": _number(flags, "--ubatch-size", UBATCH),
+    }  # fmt: skip
+    said: dict[str, Any] = {"launch": launch_read(source, given, "generic", plan, model, **limits)}
+    if drafts := _drafts(flags):
+        said["speculation"] = drafts
+    file = serving_file(source, given, plan, model, "generic", **said)
+    notes = (*_notes(flags, quant), *_cache_notes(cache))
+    ignored, unplanned = left_over(flags.values, _HARMLESS)
+    return Imported("llamacpp", table.version, file, notes, ignored, unplanned, tuple(flags.unknown))
+
+
+def _with_values(words: list[str]) -> list[str]:
+    """Words in which `-fa` has a value: it was a switch until 2025, and its own pages still show it as one."""
+    found: list[str] = []
+    for place, word in enumerate(words):
+        found.append(word)
+        if word in ("-fa", "--flash-attn") and words[place + 1 : place + 2] not in (
+            ["on"],
+            ["off"],
+            ["auto"],
+            ["1"],
+            ["0"],
+        ):
+            found.append("on")
+    return found
+
+
+def _model(flags: ReadFlags, source: Source, given: Given) -> tuple[str, str]:
+    """The model, and the GGUF type of its weights."""
+    repo, file, named = (flags.take(name) or "" for name in ("--hf-repo", "--hf-file", "--model"))
+    flags.take("--model-url")
+    known = [(name, _PRESETS.fullmatch(name)) for name in flags.values]
+    short = next((found[1] for _, found in known if found), "")
+    model, quant = read_gguf(file or repo or named or short)
+    if repo and file:
+        model = read_gguf(repo)[0]
+    if repo and not quant:
+        quant = "MXFP4" if "gpt-oss" in model else "Q4_K_M"
+    name = given.model or model or str(source.kept.get("model", ""))
+    if not name:
+        raise needs("a model", "it by --model", source)
+    return name, quant
+
+
+def _plan(flags: ReadFlags, source: Source, given: Given, model: str, quant: str, cache: str) -> ServingPlan:
+    mode, parts = flags.take("--split-mode", "layer"), str(flags.values.get("--tensor-split", ""))
+    if mode not in ("none", "layer", "row", "tensor"):
+        raise InputError(f"--split-mode is {shorten(mode)}; llama.cpp takes none, layer, row or tensor.")
+    counted = len([one for one in parts.split(",") if one.strip() not in ("", "0")])
+    piece = slice_given(source, given, 1 if mode == "none" else counted or 1)
+    chips = 1 if mode == "none" else counted or (piece.chips if piece else 1)
+    loaded = load_model(model)
+    weights = kept_in(quant) or _near(quant)
+    chip = piece.chip if piece else None
+    compute, attention = multiplied(chip, loaded, weights) if chip is not None else ("bf16", "")
+    flags.take("--cache-type-v")
+    if cache not in _CACHES:
+        raise InputError(f"--cache-type-k is {shorten(cache)}; llama.cpp takes {', '.join(_CACHES)}.")
+    split = mode in ("row", "tensor")
+    return ServingPlan(
+        tensor=chips if split else 1,
+        pipe=1 if split else chips,
+        weights=weights,
+        compute=compute,
+        attention=attention,
+        kv=_CACHES[cache],
+    )
+
+
+def _near(quant: str) -> str:
+    """The planner's format nearest to a GGUF type that it does not have."""
+    bits = re.search(r"Q(\d)", quant)
+    return "int4" if bits and int(bits[1]) < 6 else "int8" if bits else "bf16"
+
+
+def _notes(flags: ReadFlags, quant: str) -> tuple[str, ...]:
+    found = []
+    if quant and not kept_in(quant):
+        found.append(f"{quant} is read as {_near(quant)}, the nearest format that the planner has.")
+    layers = str(flags.take("--n-gpu-layers", "all"))
+    if layers.isdigit() and int(layers) < 99:
+        found.append(
+            f"--n-gpu-layers {layers} may leave layers in the host's memory; all of them are read as on the GPU."
+        )
+    return tuple(found)
+
+
+def _cache_notes(cache: str) -> tuple[str, ...]:
+    if cache in ("f16", "bf16", "q8_0"):
+        return ()
+    return (f"A cache in {cache} is read as {_CACHES[cache]}, the nearest format that the planner has.",)
+
+
+def _number(flags: ReadFlags, name: str, default: int) -> int:
+    text = str(flags.take(name, default))
+    if text in ("-1", "auto"):
+        return default
+    if not re.fullmatch(r"\d{1,7}", text) or int(text) < 1:
+        raise InputError(f"{name} is {shorten(text)}; llama.cpp takes a whole number of at least 1.")
+    return int(text)
+
+
+def _drafts(flags: ReadFlags) -> dict[str, Any]:
+    kind, model = (
+        str(flags.take("--spec-type", "")),
+        flags.take("--spec-draft-model") or flags.take("--spec-draft-hf") or "",
+    )
+    count = _number(flags, "--spec-draft-n-max", 3)
+    if kind in ("", "none") and not model:
+        return {}
+    draft = read_gguf(str(model))[0] if model and kind in ("", "draft-simple") else ""
+    return {"drafts": count, "draft": draft}

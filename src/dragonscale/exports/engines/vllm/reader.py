@@ -1,0 +1,242 @@
+"""The plan that a `vllm serve` command says: pasted, in a script, in a `docker run`, or as the YAML of its `--config`.
+
+Of several commands the one that decodes is the plan's, and one that prefills its pool. Options that change nothing that is planned
+(ports, logging, parsers of tool calls) are listed as ignored; those that would change something as unplanned.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.schemes import formats_read, plain_name
+from dragonscale.exports.engines.vllm.flags import ATTENTION_LAYERS, decode_budget, online_words
+from dragonscale.exports.engines.vllm.words import is_config, read_words, serve_commands, table_words, whole
+from dragonscale.exports.flags import ReadFlags
+from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.model_names import preset_named
+from dragonscale.exports.source import Source
+from dragonscale.exports.tpu_marks import is_tpu
+from dragonscale.hardware import Slice, load_chip
+from dragonscale.models import load_model
+from dragonscale.models.catalogue import is_preset
+from dragonscale.models.transformer import Transformer
+from dragonscale.serving.legal import divisible
+from dragonscale.serving.legality import architecture
+from dragonscale.serving.plan import ServingPlan
+from dragonscale.training.legality import family
+
+CACHES = {
+    "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_inc": "fp8", "fp8_ds_mla": "fp8", "fp8_per_token_head": "fp8", "nvfp4": "nvfp4",
+    "nvfp4_4over6": "nvfp4", "nvfp4_ds_mla": "nvfp4", "int8_per_token_head": "int8", "bfloat16": "bf16", "float16": "fp16",
+}  # fmt: skip
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+ONLINE = {
+    "fp8": "fp8_per_tensor", "fp8_per_tensor": "fp8_per_tensor", "fp8_per_channel": "fp8_per_tensor", "fp8_per_block": "fp8_per_block",
+    "mxfp8": "mxfp8",
+}  # fmt: skip
+"""Words of `--quantization` that quantise a 16-bit checkpoint, as those that are written."""
+EP_BACKENDS = ("deepep", "mori", "nixl_ep", "flashinfer", "moonep", "pplx")
+HARMLESS = (
+    "--port", "--host", "--uvicorn-log-level", "--api-key", "--served-model-name", "--trust-remote-code", "--download-dir", "--seed",
+    "--disable-log-requests", "--enable-log-requests", "--disable-log-stats", "--tool-call-parser", "--reasoning-parser", "--enable-auto-tool-choice",
+    "--chat-template", "--root-path", "--headless", "--node-rank", "--nnodes", "--master-addr", "--master-port", "--data-parallel-size-local",
+    "--data-parallel-address", "--data-parallel-rpc-port", "--data-parallel-start-rank", "--data-parallel-rank", "--data-parallel-hybrid-lb",
+    "--data-parallel-external-lb", "--data-parallel-backend", "--api-server-count", "--distributed-executor-backend", "--tokenizer", "--tokenizer-mode",
+    "--load-format", "--max-model-len", "--config", "--async-scheduling", "--enable-chunked-prefill", "--block-size", "--language-model-only",
+    "--limit-mm-per-prompt", "--generation-config", "--enable-prefix-caching", "--max-cudagraph-capture-size", "--cudagraph-capture-sizes",
+    "--all2all-backend", "--enable-eplb", "--eplb-config", "--enable-dbo", "--kv-transfer-config", "--model", "--revision", "--allowed-origins",
+    "--shutdown-timeout", "--numa-bind", "--mm-processor-cache-gb", "--swap-space", "--disable-uvicorn-access-log", "--response-role",
+    "--compilation-config", "--attention-backend", "--moe-backend", "--stream-interval", "--default-chat-template-kwargs",
+)  # fmt: skip
+
+
+def recognises(source: Source) -> bool:
+    return (bool(serve_commands(source)) or is_config(source)) and not is_tpu(source)
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of a command; one that is said to run on TPUs is tpu-inference's."""
+    if given.slice and family(load_chip(given.slice.partition(":")[0])) == "tpu":
+        from dragonscale.exports.engines import vllm_tpu
+
+        return vllm_tpu.read(source, given)
+    found = [read_words(command.words, source) for command in serve_commands(source)]
+    if not found:
+        assert source.table is not None
+        found = [read_words(table_words(source.table), source)]
+    decodes = next((one for one in found if _role(one) != "kv_producer"), found[0])
+    prefills = next((one for one in found if _role(one) == "kv_producer" and one is not decodes), None)
+    return _imported(source, given, decodes, prefills)
+
+
+def _role(read: ReadFlags) -> str:
+    said = read.values.get("--kv-transfer-config")
+    return str(said.get("kv_role", "")) if isinstance(said, Mapping) else ""
+
+
+def model_read(read: ReadFlags, source: Source, given: Given) -> tuple[str, str]:
+    """The model, and the checkpoint as the command names it."""
+    words = [word for word in read.words if not word.startswith("$")]
+    named = str(words[0] if words else read.values.pop("--model", ""))
+    read.values.pop("--model", None)
+    served = read.values.get("--served-model-name")
+    known = plain_name(named)
+    if (known == named or named.startswith("./")) and isinstance(served, list) and served:
+        known = preset_named(served[0]) if is_preset(served[0]) else known
+    kept = str(source.kept.get("model", ""))
+    changed = read.values.pop("--hf-overrides", None)
+    if isinstance(changed, Mapping) and known != named:
+        known += "?" + "&".join(f"{key}={value}" for key, value in changed.items())
+    if kept and (kept == named or plain_name(kept.partition("?")[0]) == known.partition("?")[0]):
+        known = kept if "?" not in known else known
+    model = given.model or known
+    if not model or model.startswith("$"):
+        raise needs("the model", "--model", source)
+    return model, named
+
+
+def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags | None) -> Imported:
+    table = load_keys("vllm")
+    name, checkpoint = model_read(read, source, given)
+    model = load_model(name)
+    plan, replicas = plan_read(read, model, source, given, checkpoint)
+    piece = slice_given(source, given, plan.chips)
+    engine = "vllm-ep" if plan.is_wide and _is_ep(read) else "vllm"
+    engine = engine if not str(source.kept.get("engine", "")).startswith("vllm") else str(source.kept["engine"])
+    limits = limits_read(read)
+    drafted, notes = drafts_read(read, source)
+    if _is_decode_budget(read, limits, drafted):
+        limits["token_budget"] = None
+    said: dict[str, Any] = {"launch": launch_read(source, given, engine, plan, name, **limits)}
+    said["replicas"] = replicas if replicas > 1 else 0
+    if drafted:
+        said["speculation"] = drafted
+    if prefills is not None:
+        said["prefill"] = _pool_read(prefills, source, given, model, piece)
+    if piece is None and not source.kept:
+        notes.append(f"The plan is for {plan.chips} chips; say which by --on.")
+    if length := read.values.get("--max-model-len"):
+        notes.append(f"A request has at most {length} tokens.")
+    file = serving_file(source, given, plan, name, engine, **said)
+    ignored, unplanned = left_over(read.values, HARMLESS)
+    found = Imported("vllm", table.version, file, tuple(notes), ignored, unplanned, tuple(read.unknown))
+    return with_slice(found, piece)
+
+
+def _is_decode_budget(read: ReadFlags, limits: Mapping[str, float | None], drafted: Mapping[str, Any]) -> bool:
+    """Whether a token budget is that of a pool that only decodes, which goes with its sequences."""
+    seqs, backend = limits["max_seqs"], str(read.values.get("--all2all-backend", ""))
+    small = _role(read) == "kv_consumer" and backend.endswith("low_latency")
+    return (
+        small and seqs is not None and limits["token_budget"] == decode_budget(int(seqs), int(drafted.get("drafts", 0)))
+    )
+
+
+def _is_ep(read: ReadFlags) -> bool:
+    return str(read.values.get("--all2all-backend", "")).startswith(EP_BACKENDS) or bool(
+        read.values.get("--enable-eplb")
+    )
+
+
+def plan_read(
+    read: ReadFlags, model: Transformer, source: Source, given: Given, checkpoint: str, engine: str = "vllm"
+) -> tuple[ServingPlan, int]:
+    """Degrees and formats; and replicas, which is what data parallelism of a model without experts is."""
+    tensor, pipe = whole(read, "--tensor-parallel-size"), whole(read, "--pipeline-parallel-size")
+    data, experts = whole(read, "--data-parallel-size"), bool(divisible(model).experts)
+    dealt = bool(read.values.pop("--enable-expert-parallel", False)) and experts
+    spread = "sequence" if whole(read, "--decode-context-parallel-size") > 1 else "copy"
+    replicas, data = (1, data) if experts else (data, 1)
+    plan = ServingPlan(tensor, data, data * tensor if dealt else 1, pipe=pipe, spread=spread)
+    return replace(plan, **formats(read, model, source, given, checkpoint, engine, plan.chips)), replicas
+
+
+def formats(
+    read: ReadFlags, model: Transformer, source: Source, given: Given, checkpoint: str, engine: str, chips: int
+) -> dict[str, str]:
+    """Formats by the checkpoint's name, `--dtype`, `--quantization` and `--kv-cache-dtype`."""
+    piece = slice_given(source, given, chips)
+    chip = piece.chip if piece is not None else None
+    words = online_words(architecture(chip) if chip is not None else "hopper")
+    online = ONLINE.get(str(read.values.pop("--quantization", "")), "")
+    said = read.values.pop("--quantization-config", None)
+    wide = isinstance(said, Mapping) and ATTENTION_LAYERS in said.get("ignore", ())
+    found = formats_read(engine, chip, model, checkpoint, online if online in words.values() else "", words, wide)
+    dtype = DTYPES.get(str(read.values.pop("--dtype", "auto")), "")
+    return {**cast(found, dtype), **cache(read, found, dtype)}
+
+
+def cast(found: Mapping[str, str], dtype: str) -> dict[str, str]:
+    """Formats with their 16-bit ones as `--dtype` says."""
+    return {name: dtype if dtype and value in DTYPES.values() else value for name, value in found.items()}
+
+
+def cache(read: ReadFlags, found: Mapping[str, str], dtype: str) -> dict[str, str]:
+    word = str(read.values.pop("--kv-cache-dtype", "auto"))
+    if word == "auto":
+        return {"kv": cast(found, dtype)["kv"]}
+    if word not in CACHES:
+        raise InputError(
+            f"--kv-cache-dtype is {shorten(word)}; the planner has caches in {', '.join(dict.fromkeys(CACHES.values()))}."
+        )
+    return {"kv": CACHES[word]}
+
+
+def limits_read(read: ReadFlags) -> dict[str, float | None]:
+    """The limits that a command says."""
+    share = read.values.pop("--gpu-memory-utilization", None)
+    try:
+        part = float(share) if share is not None else None
+    except ValueError:
+        raise InputError(f"--gpu-memory-utilization is {shorten(str(share))}; it is a part of 1.") from None
+    return {
+        "max_seqs": whole(read, "--max-num-seqs", 0) or None, "token_budget": whole(read, "--max-num-batched-tokens", 0) or None,
+        "memory_fraction": part,
+    }  # fmt: skip
+
+
+def drafts_read(read: ReadFlags, source: Source) -> tuple[dict[str, Any], list[str]]:
+    """What is drafted; how often drafts are accepted is nothing that an engine is told."""
+    said = read.values.pop("--speculative-config", None) or {
+        key: read.values.pop(flag)
+        for flag, key in (
+            ("--spec-method", "method"),
+            ("--spec-model", "model"),
+            ("--spec-tokens", "num_speculative_tokens"),
+        )
+        if flag in read.values
+    }
+    if not isinstance(said, Mapping) or not said:
+        return {}, []
+    count, method = int(said.get("num_speculative_tokens") or 1), str(said.get("method", ""))
+    heads = method in ("mtp", "eagle", "eagle3", "medusa", "ngram", "suffix") or method.endswith("_mtp")
+    draft = "" if heads else plain_name(str(said.get("model", "")))
+    kept = source.kept.get("speculation", {})
+    if not kept.get("acceptance"):
+        return {}, [
+            f"Drafts {count} tokens{f' by {draft}' if draft else ''}: say how often they are accepted by --drafts {count} --accept."
+        ]
+    return {
+        **kept,
+        "drafts": count,
+        "draft": kept.get("draft", "") if plain_name(kept.get("draft", "")) == draft else draft,
+    }, []
+
+
+def _pool_read(
+    read: ReadFlags, source: Source, given: Given, model: Transformer, piece: Slice | None
+) -> dict[str, Any]:
+    """The pool that prefills."""
+    kept = source.kept.get("prefill", {})
+    named = next((word for word in read.words if not word.startswith("$")), "")
+    plan, _ = plan_read(read, model, source, given, named)
+    chip = str(piece).partition(":")[0] if piece is not None else ""
+    same = kept.get("slice") if str(kept.get("plan", "")) == str(plan) else ""
+    return {
+        "plan": str(plan),
+        "slice": same or (f"{chip}:{plan.chips}" if chip else ""),
+        "replicas": kept.get("replicas", 1),
+    }

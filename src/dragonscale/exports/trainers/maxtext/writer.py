@@ -1,0 +1,279 @@
+"""MaxText: a YAML file over its `base.yml`, and one process on each host that trains by it.
+
+A plan's axes lie on MaxText's mesh axes (`maxtext_mesh`), its recomputation is a policy of named tensors (`maxtext_words`), and the
+model is one of MaxText's configs or a decoder with sizes (`maxtext_model`). What remains is arithmetic: MaxText counts the batch by
+device and forward pass (`per_device_batch_size`, a fraction where several devices share a sequence). Without a pipeline the
+microbatches of a step are `gradient_accumulation_steps`; with one they are `num_pipeline_microbatches` of a single pass.
+
+ZeRO in MaxText: on the `fsdp` axis weights are split too (3); ZeRO-1 is `shard_optimizer_over_data` over the `data` axis, which does not
+go with an `fsdp` axis. Dense weights always lie on the `expert` and `context` axes too, as its rules of sharding say.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dragonscale.errors import Infeasible
+from dragonscale.exports.header import comments, header
+from dragonscale.exports.hosts import hosts_of
+from dragonscale.exports.keys import load_keys
+from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.trainers.maxtext.mesh import devices_per_chip, mesh_keys, slices_of
+from dragonscale.exports.trainers.maxtext.model import alike, experts_of, merged_layers, model_keys, pipelines
+from dragonscale.exports.trainers.maxtext.words import (
+    MUON,
+    MUON_DECODERS,
+    OPTIMIZERS,
+    compiler_flags,
+    quantization_keys,
+    remat_keys,
+)
+from dragonscale.exports.written import HOSTS, LEADER, RANK, Difference, Program, Written
+from dragonscale.exports.yaml_text import yaml_text
+from dragonscale.training.legality import family
+from dragonscale.training.plan import Plan
+
+FILE = "maxtext.yml"
+MODULE = "maxtext.trainers.pre_train.train"
+
+
+def write(run: TrainingRun) -> Written:
+    """The YAML file, and the command of a host."""
+    plan, differences = as_run(run)
+    ran = replace(run, file=replace(run.file, plan=plan))
+    sections = _sections(ran)
+    table = load_keys("maxtext")
+    for keys in sections.values():
+        for name, value in keys.items():
+            table.check(name, value)
+    hosts, chips = hosts_of(run.slice)
+    kind = family(run.slice.chip)
+    env = compiler_flags(
+        kind, run.slice.chip.name, slices_of(run.slice) > 1, experts_of(run.fields) > 0,
+        plan.remat == "offload" or plan.offload != "none",
+    )  # fmt: skip
+    words = ("python3", "-m", MODULE, FILE)
+    if kind != "tpu" and hosts > 1:  # on TPUs JAX finds the other hosts by itself
+        words = ("env", f"JAX_COORDINATOR_IP={LEADER}", "JAX_COORDINATOR_PORT=6002", f"NNODES={HOSTS}", f"NODE_RANK={RANK}", *words)  # fmt: skip
+    text = _text(run, sections, differences)
+    program = Program("train", words, hosts, chips, env=env)
+    return Written({FILE: text}, (program,), differences, plan if plan != run.plan else None, _notes(run))
+
+
+def as_run(run: TrainingRun) -> tuple[Plan, tuple[Difference, ...]]:
+    """The plan that MaxText runs, and in what it differs from the one given."""
+    plan, found = run.plan, []
+    if plan.tensor > 1 and not plan.sequence:
+        found.append(Difference("sequence=false", "activations between blocks are split over tensor too", "its tensor axes scatter what they sum", "sequence"))  # fmt: skip
+        plan = replace(plan, sequence=True)
+    if plan.pipe > 1 and plan.schedule == "interleaved" and plan.virtual == 1:
+        plan = replace(plan, schedule="gpipe")  # a circular pipeline of one repeat
+    plan, more = _sharding(plan)
+    found += more
+    if plan.optimizer == "adam-bf16":
+        found.append(Difference("adam-bf16", "the first moment is in bf16 and the second in fp32, 2 more bytes a weight", "it has mu_dtype alone", "optimizer"))  # fmt: skip
+    two = devices_per_chip(run.slice.chip)
+    if plan.microbatch % two:
+        if run.file.batch % (plan.replicas * plan.microbatch * two * plan.pipe):
+            raise Infeasible(
+                f"A {run.slice.chip.title} chip is {two} devices to JAX, each with sequences of its own, and {plan} gives a chip "
+                f"{plan.microbatch} of {run.file.batch} at a time; take a batch that is a multiple of {plan.replicas * plan.microbatch * two * plan.pipe} sequences."
+            )
+        found.append(Difference(f"microbatch={plan.microbatch}", f"a chip runs {plan.microbatch * two} sequences at a time", f"it is {two} devices to JAX, each with sequences of its own", "microbatch"))  # fmt: skip
+        plan = replace(plan, microbatch=plan.microbatch * two)
+    return plan, tuple(found)
+
+
+def _sharding(plan: Plan) -> tuple[Plan, list[Difference]]:
+    inner = [axis for axis in ("expert", "context") if getattr(plan, axis) > 1]
+    apart = plan.data * plan.fsdp
+    if inner and (plan.zero == 0 or (plan.zero < 3 and plan.fsdp == 1)):
+        instead = f"dense weights are split over {' and '.join(inner)}"
+        found = [Difference(f"zero={plan.zero}", instead, "its rules of sharding put them there", "zero")]
+        return replace(plan, zero=3, data=apart, fsdp=1), found
+    if plan.zero == 0:
+        return replace(plan, data=apart, fsdp=1), []
+    found = []
+    if plan.zero == 1 and plan.fsdp > 1:
+        if plan.data > 1:
+            found.append(Difference(f"data={plan.data}", f"the optimizer's state is split over all {apart} replicas", "shard_optimizer_over_data does not go with an fsdp axis", "data"))  # fmt: skip
+        plan = replace(plan, data=1, fsdp=apart)
+    if plan.zero == 1 and inner:
+        found.append(Difference("zero=1", f"dense weights and their gradients are split over {' and '.join(inner)}", "its rules of sharding put them there", "zero"))  # fmt: skip
+    return plan, found
+
+
+def _sections(run: TrainingRun) -> dict[str, dict[str, Any]]:
+    """The keys, by what they are about."""
+    plan, kind = run.plan, family(run.slice.chip)
+    own = model_keys(run.file.model, run.fields)
+    experts, latent = experts_of(run.fields) > 0, bool(run.fields.get("kv_lora_rank"))
+    _check(run, own)
+    names = _on_axes(plan)
+    return {
+        "Model": {"base_config": "base.yml", **own, "max_target_length": run.file.seq},
+        "Hardware and mesh: the ici_ axes are inside a slice, the dcn_ axes between slices": {
+            "hardware": "tpu" if kind == "tpu" else "gpu", **mesh_keys(names, run.slice),
+            **({"allow_split_physical_axes": True} if kind == "tpu" else {}),
+            **({"shard_optimizer_over_data": True} if plan.zero == 1 and plan.fsdp > 1 else {}),
+        },
+        "Batch": _batch(run),
+        **({"Pipeline": _pipeline(run, own)} if plan.pipe > 1 else {}),
+        "Attention": _attention(run, own, kind),
+        **({"Experts": _experts(run)} if experts else {}),
+        "Numbers": {
+            "dtype": "float32" if plan.dtype == "fp32" else "bfloat16", "weight_dtype": "float32", "grad_dtype": "float32",
+            **quantization_keys(plan.dtype, kind, run.accumulation if plan.pipe == 1 else 1),
+        },
+        "What is recomputed": remat_keys(plan.remat, experts, latent),
+        "Optimizer": {
+            "opt_type": OPTIMIZERS[plan.optimizer], "mu_dtype": "bfloat16" if plan.optimizer == "adam-bf16" else "float32",
+            **({"optimizer_memory_host_offload": True} if plan.offload == "optimizer" else {}), **_schedule(run),
+        },
+        "Run": _run(run),
+    }  # fmt: skip
+
+
+def _on_axes(plan: Plan) -> Plan:
+    """The plan on MaxText's axes: replicas whose weights are whole lie on data."""
+    return replace(plan, data=plan.data * plan.fsdp, fsdp=1) if plan.zero < 3 else plan
+
+
+def _check(run: TrainingRun, own: Mapping[str, Any]) -> None:
+    """What MaxText's own check of a config refuses, beyond what its stack's rules say."""
+    plan, name = run.plan, run.model.name
+    heads = int(run.fields.get("num_key_value_heads") or run.fields.get("num_attention_heads") or 1)
+    if plan.optimizer == "muon" and not (
+        str(own["model_name"]).startswith(MUON) or own.get("decoder_block") in MUON_DECODERS
+    ):
+        raise Infeasible(f"MaxText's Muon has no layout for the weights of {name}; take optimizer=adam.")
+    if plan.pipe > 1 and not pipelines(own):
+        raise Infeasible(
+            f"MaxText deals layers that are all alike to stages, and those of {name} are not; take pipe=1."
+        )
+    latent, cyclic = bool(run.fields.get("kv_lora_rank")), not alike(own)
+    if plan.context > 1 and plan.context_by == "ulysses" and (latent or heads % (plan.context * plan.tensor)):
+        why = "latent attention" if latent else f"{heads} KV heads, which context x tensor = {plan.context * plan.tensor} does not divide"  # fmt: skip
+        raise Infeasible(f"MaxText's Ulysses attention is for global attention by whole KV heads, and {name} has {why}; take context_by=gather.")  # fmt: skip
+    tpu = family(run.slice.chip) == "tpu"
+    if plan.context > 1 and plan.context_by != "gather" and tpu and cyclic:
+        raise Infeasible(f"On TPUs MaxText's {plan.context_by} attention is for layers that all see the whole sequence, and {name} has others; take context_by=gather.")  # fmt: skip
+    if plan.context > 1 and str(own["model_name"]).startswith("deepseek4"):
+        raise Infeasible(
+            f"MaxText does not split the sequence of compressed attention, which {name} has; take context=1."
+        )
+    if not tpu and str(own["model_name"]).startswith(("deepseek3.2", "deepseek4")):
+        raise Infeasible(f"MaxText runs the sparse attention of {name} by a TPU kernel; take a TPU slice.")
+
+
+def _batch(run: TrainingRun) -> dict[str, Any]:
+    plan = run.plan
+    passes = 1 if plan.pipe > 1 else run.accumulation
+    devices = run.slice.chips * devices_per_chip(run.slice.chip)
+    each = run.file.batch / passes / devices
+    return {"per_device_batch_size": int(each) if each == int(each) else each, "gradient_accumulation_steps": passes}
+
+
+def _pipeline(run: TrainingRun, own: Mapping[str, Any]) -> dict[str, Any]:
+    plan, layers = run.plan, run.model.n_layers
+    merged = merged_layers(own)
+    each, rest = divmod(layers, plan.pipe * plan.virtual * merged)
+    if rest:
+        raise Infeasible(
+            f"MaxText's stages x repeats x layers of a stage are the layers, {merged} of {run.model.name}'s a block, and {layers} do not "
+            f"divide by {plan.pipe} x {plan.virtual} x {merged}; take pipe=1."
+        )
+    table: dict[str, Any] = {
+        "num_layers_per_pipeline_stage": each, "num_pipeline_repeats": plan.virtual, "num_pipeline_microbatches": run.accumulation,
+    }  # fmt: skip
+    if plan.remat == "none":  # the scan over the pipeline's iterations recomputes its stages otherwise
+        table["set_remat_policy_on_pipeline_iterations"] = False
+    return table
+
+
+def _attention(run: TrainingRun, own: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    plan = run.plan
+    table: dict[str, Any] = {"attention": "flash" if kind == "tpu" else "cudnn_flash_te"}
+    sparse = str(own["model_name"]).startswith(("deepseek3.2", "deepseek4"))
+    if plan.context > 1:
+        by = {"gather": "all_gather", "ring": "ring", "ulysses": "ulysses"}[plan.context_by]
+        recurrent = str(own["model_name"]).startswith(("qwen3-next", "qwen3.5"))
+        odd = plan.context_by == "ring" and plan.context % 2 == 1
+        balanced = plan.context_by != "ulysses" and not recurrent and not odd
+        table |= {"context_parallel_strategy": by, "context_parallel_load_balance": balanced}
+        if kind != "tpu" or run.fields.get("kv_lora_rank"):
+            table["packing"] = False  # documents of a packed sequence are not told apart over context
+    if (plan.context > 1 and plan.context_by != "gather" and kind == "tpu") or sparse:
+        table["use_tokamax_splash"] = True
+    if kind != "tpu" and table.get("packing", True):
+        table["max_segments_per_seq"] = 32
+    return table
+
+
+def _experts(run: TrainingRun) -> dict[str, Any]:
+    if run.file.capacity:
+        return {"sparse_matmul": False, "megablox": False, "capacity_factor": run.file.capacity}
+    return {"sparse_matmul": True, "megablox": True}
+
+
+def _schedule(run: TrainingRun) -> dict[str, Any]:
+    """What the plan file's `[run]` says of the optimizer."""
+    said, steps = run.file.run, run.steps or int(run.file.run.get("steps", 0) or 0)
+    names = {
+        "learning_rate": "learning_rate",
+        "final": "learning_rate_final_fraction",
+        "weight_decay": "adam_weight_decay",
+        "clip": "gradient_clipping_threshold",
+    }
+    table: dict[str, Any] = {theirs: said[ours] for ours, theirs in names.items() if ours in said}
+    if "warmup" in said and steps:
+        table["warmup_steps_fraction"] = min(said["warmup"] / steps, 1.0)
+    return table
+
+
+def _run(run: TrainingRun) -> dict[str, Any]:
+    said, steps = run.file.run, run.steps or int(run.file.run.get("steps", 0) or 0)
+    table: dict[str, Any] = {
+        "run_name": f"{run.model.name.replace('/', '-')}-{str(run.slice).replace(':', '-').replace('*', 'x')}",
+        "base_output_directory": str(said.get("checkpoints") or "maxtext_output"),
+        **({"steps": steps} if steps else {}), "dataset_type": "synthetic", "enable_checkpointing": True, "async_checkpointing": True,
+        "checkpoint_period": int(said.get("every") or 1000),
+    }  # fmt: skip
+    if "keep" in said:
+        table["max_num_checkpoints_to_keep"] = said["keep"]
+    if "seed" in said:
+        table |= {"init_weights_seed": said["seed"], "data_shuffle_seed": said["seed"]}
+    return table
+
+
+def topology(run: TrainingRun) -> str:
+    """MaxText's name of a TPU slice, for a compile without the chips; empty where it has none."""
+    piece = run.slice
+    if family(piece.chip) != "tpu":
+        return ""
+    count = piece.chips // piece.pods * (1 if piece.chip.name in ("v5e", "v6e") else 2)
+    name = f"{piece.chip.name}-{count}"
+    return name if name in load_keys("maxtext").keys["compile_topology"].choices else ""
+
+
+def _text(run: TrainingRun, sections: Mapping[str, Mapping[str, Any]], differences: tuple[Difference, ...]) -> str:
+    title = f"MaxText {load_keys('maxtext').version}"
+    lines = [f"Global batch: {run.file.batch} sequences of {run.file.seq} tokens a step."]
+    if name := topology(run):
+        lines += [
+            "To see whether it compiles and fits, without the chips:",
+            f"  python3 -m {MODULE}_compile {FILE} compile_topology={name} compile_topology_num_slices={run.slice.pods}",
+        ]
+    text = header(run, title, differences) + comments(lines)
+    for about, keys in sections.items():
+        text += f"\n# {about}\n" + yaml_text(keys)
+    return text
+
+
+def _notes(run: TrainingRun) -> tuple[str, ...]:
+    found = [
+        "dataset_type is synthetic: name your data (grain, hf) and base_output_directory, a folder that all hosts see."
+    ]
+    if not run.steps and not run.file.run.get("steps"):
+        found.append("The plan does not say how long the run is (--tokens); MaxText's own 150001 steps stay.")
+    return tuple(found)

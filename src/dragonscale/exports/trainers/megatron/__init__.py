@@ -1,0 +1,5 @@
+"""Megatron-LM: the arguments of its `pretrain_gpt.py`, one process for each chip."""
+
+from dragonscale.exports.trainers.megatron.writer import read, recognises, write
+
+__all__ = ["read", "recognises", "write"]

@@ -1,0 +1,287 @@
+"""Megatron-Bridge: a Python file that makes its `ConfigContainer` and trains.
+
+What is set is what Megatron-LM's flags would say (`megatron_flags`), by the container's own names (`megatron_bridge_names`). A model
+that the Hub has is built from its config there by `AutoBridge`, as the library's recipes do it; any other is written out by its sizes. A recipe
+is read without running it: its assignments to fields, the keywords of its configs, and overrides on a command line.
+"""
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.flags import ReadFlags
+from dragonscale.exports.header import header
+from dragonscale.exports.hosts import hosts_of
+from dragonscale.exports.imported import Given, Imported
+from dragonscale.exports.keys import KeyTable, load_keys
+from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.shell import ShellCommand
+from dragonscale.exports.source import Source
+from dragonscale.exports.trainers.megatron.flags import (
+    batch_flags,
+    expert_flags,
+    optimizer_flags,
+    overlap_flags,
+    parallel_flags,
+    precision_flags,
+    recompute_flags,
+)
+from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
+from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
+from dragonscale.exports.trainers.megatron.writer import checkpoint_flags, environment, notes, read_run, schedule_flags
+from dragonscale.exports.trainers.megatron_bridge.names import PRECISION, Code, fields_of, flags_of
+from dragonscale.exports.trainers.megatron_bridge.reader import COMMON, library_model, recipe_fields
+from dragonscale.exports.written import Program, Written
+
+FILE = "recipe.py"
+_BRIDGED = (
+    "llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3", "kimi_k2", "gpt_oss", "glm4_moe", "gemma",
+    "gemma2", "gemma3_text", "gemma4_text", "minimax_m2", "mimo", "nemotron", "nemotron_h", "glm_moe_dsa", "deepseek_v4",
+)  # fmt: skip
+"""Types of model that the library builds from a config of the Hub."""
+_CONFIGS = {
+    "train": "TrainingConfig", "validation": "ValidationConfig", "optimizer": "OptimizerConfig", "scheduler": "SchedulerConfig",
+    "ddp": "DistributedDataParallelConfig", "dataset": "MockGPTDatasetConfig", "logger": "LoggerConfig", "tokenizer": "TokenizerConfig",
+    "checkpoint": "CheckpointConfig", "rng": "RNGConfig", "comm_overlap": "CommOverlapConfig",
+}  # fmt: skip
+_IMPORTS = """\
+import torch
+import torch.nn.functional as F
+from megatron.bridge import AutoBridge
+from megatron.bridge.models import GPTModelProvider, MLAModelProvider
+from megatron.bridge.training.comm_overlap import CommOverlapConfig
+from megatron.bridge.training.config import (
+    CheckpointConfig,
+    ConfigContainer,
+    DistributedDataParallelConfig,
+    LoggerConfig,
+    MockGPTDatasetConfig,
+    OptimizerConfig,
+    RNGConfig,
+    SchedulerConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
+from megatron.bridge.training.gpt_step import forward_step
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config
+from megatron.bridge.training.pretrain import pretrain
+from megatron.core.activations import squared_relu
+"""
+
+
+def write(run: TrainingRun) -> Written:
+    """The recipe, and the command that starts it."""
+    _model(run)  # a model that it does not build is the first thing to say
+    settled = settle(run)
+    text = recipe(settled)
+    hosts, chips = hosts_of(run.slice)
+    program = Program("train", (FILE,), hosts, chips, per="chip", env=environment(settled))
+    as_run = settled.plan if settled.plan != run.plan else None
+    told = tuple(
+        note.replace("--mock-data", "MockGPTDatasetConfig").replace("--data-path", "a GPTDatasetConfig")
+        for note in notes(settled)
+    )
+    return Written({FILE: text}, (program,), settled.differences, as_run, told)
+
+
+def recipe(settled: MegatronRun) -> str:
+    """The Python file."""
+    run, table = settled.run, load_keys("megatron-bridge")
+    model, sized = _model(run)
+    flags = {
+        **parallel_flags(settled), **expert_flags(settled), **batch_flags(settled), **recompute_flags(settled), **optimizer_flags(settled),
+        **schedule_flags(run), **overlap_flags(settled), **checkpoint_flags(settled), **_router_fusion(settled),
+    }  # fmt: skip
+    fields = fields_of(flags) | _further(settled)
+    for name, value in {**sized, **fields}.items():
+        table.check(name, value if isinstance(value, str | int) and not isinstance(value, Code) else None)
+    sections = _by_section(fields)
+    body = [f"    model = {model}", "    cfg = ConfigContainer(", "        model=model,"]
+    body += [_config(name, sections[name]) for name in _CONFIGS if name in sections]
+    body += ["        mixed_precision=None,", "    )"]
+    body += [f"    cfg.model.{name} = {value!r}" for name, value in sections["model"].items()]
+    body += _precision(settled, table)
+    title = header(run, f"Megatron-Bridge {table.version}", settled.differences)
+    made = textwrap.dedent("""
+        if __name__ == "__main__":
+            pretrain(config(), forward_step)
+        """)
+    return (
+        f"{title}{_imports(body)}\n\ndef config() -> ConfigContainer:\n"
+        + "\n".join([*body, "    return cfg", ""])
+        + f"\n{made}"
+    )
+
+
+def _imports(body: list[str]) -> str:
+    """The imports that a recipe uses."""
+    text = "\n".join(body)
+    lines = _IMPORTS.replace(
+        "import GPTModelProvider, MLAModelProvider",
+        f"import {'MLAModelProvider' if 'MLAModel' in text else 'GPTModelProvider'}",
+    )
+    unused = {
+        "import torch\n": "torch." not in text, "import torch.nn.functional as F\n": "F.silu" not in text,
+        "from megatron.bridge import AutoBridge\n": "AutoBridge" not in text,
+        "from megatron.core.activations import squared_relu\n": "squared_relu" not in text,
+        "from megatron.bridge.training.comm_overlap import CommOverlapConfig\n": "CommOverlapConfig" not in text,
+        "from megatron.bridge.training.mixed_precision import get_mixed_precision_config\n": "get_mixed" not in text,
+        "from megatron.bridge.models import GPTModelProvider\n": "GPTModelProvider" not in text,
+    }  # fmt: skip
+    for line, drop in unused.items():
+        lines = lines.replace(line, "") if drop else lines
+    return lines
+
+
+def _model(run: TrainingRun) -> tuple[str, dict[str, Any]]:
+    """The expression that makes the model, and the fields that say its sizes."""
+    kind, repo = str(run.fields.get("model_type", "")), hub_id(run.file.model)
+    if kind in _BRIDGED and "/" in repo and "?" not in run.file.model:
+        return f'AutoBridge.from_hf_pretrained("{repo}").to_megatron_provider(load_weights=False)', {}
+    if kind not in TYPES:
+        raise Infeasible(f"Megatron-Bridge does not build models of type {kind}.")
+    fields = fields_of(model_flags(run.fields, run.file.model, run.file.seq))
+    words = ", ".join(f"{name.partition('.')[2]}={value!r}" for name, value in fields.items())
+    provider = "MLAModelProvider" if run.fields.get("kv_lora_rank") else "GPTModelProvider"
+    inner = textwrap.fill(
+        words, 110, initial_indent=" " * 8, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False
+    )
+    return f"{provider}(\n{inner},\n    )", fields
+
+
+def _router_fusion(settled: MegatronRun) -> dict[str, Any]:
+    """What stack megatron-bridge has fused beyond Megatron-Core's."""
+    return {"--moe-router-fusion": True} if settled.experts and settled.stack.name == "megatron-bridge" else {}
+
+
+def _further(settled: MegatronRun) -> dict[str, Any]:
+    """What the container wants beside what flags say."""
+    run = settled.run
+    found: dict[str, Any] = {
+        "dataset.seq_length": run.file.seq, "dataset.random_seed": 1234, "dataset.split": "99,1,0", "dataset.dataloader_type": "single",
+        "dataset.reset_position_ids": False, "dataset.reset_attention_mask": False, "dataset.eod_mask_loss": False,
+        "tokenizer.tokenizer_type": "NullTokenizer",
+        "tokenizer.vocab_size": run.fields.get("vocab_size", run.model.vocab),
+    }  # fmt: skip
+    found |= {f"{part}.use_distributed_optimizer": settled.sharded for part in ("ddp", "optimizer")}
+    if settled.plan.pipe > 1 and settled.plan.virtual > 1:
+        found["model.virtual_pipeline_model_parallel_size"] = settled.plan.virtual  # said beside a layout too
+    if settled.plan.dtype == "fp32" and settled.plan.pipe > 1:
+        found["model.pipeline_dtype"] = Code("torch.float32")
+    return found
+
+
+def _by_section(fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {"model": {}}
+    for name, value in fields.items():
+        section, _, own = name.partition(".")
+        found.setdefault(section, {})[own] = value
+    if "comm_overlap" in found:
+        found["comm_overlap"].setdefault("tp_comm_overlap", False)
+    return found
+
+
+def _config(name: str, values: Mapping[str, Any]) -> str:
+    inner = "".join(f"            {key}={value!r},\n" for key, value in values.items())
+    return f"        {name}={_CONFIGS[name]}(\n{inner}        ),"
+
+
+def _precision(settled: MegatronRun, table: KeyTable) -> list[str]:
+    """The library's recipe of mixed precision, and what differs from it."""
+    dtype, flags = settled.plan.dtype, precision_flags(settled)
+    if dtype == "fp32":
+        return []
+    lines = [f'    cfg.mixed_precision = get_mixed_precision_config("{PRECISION[dtype]}")']
+    said: dict[str, Any] = {"grad_reduce_in_fp32": False} if "--grad-reduce-in-bf16" in flags else {}
+    if dtype in ("fp8", "mxfp8") and "--fp8-param-gather" not in flags:
+        said["fp8_param_gather"] = False
+    if dtype == "mxfp8" and "--reuse-grad-buf-for-mxfp8-param-ag" not in flags:
+        said["reuse_grad_buf_for_mxfp8_param_ag"] = False
+    for name, value in said.items():
+        table.check(f"mixed_precision.{name}", value)
+        lines.append(f"    cfg.mixed_precision.{name} = {value!r}")
+    return lines
+
+
+def recognises(source: Source) -> bool:
+    return _found(source) is not None
+
+
+def _found(source: Source) -> tuple[Source | None, ShellCommand | None] | None:
+    """The recipe and the command that starts it, one of which may not be there."""
+    if "megatron.bridge" in source.text and "import" in source.text and not source.text.startswith("#!"):
+        return source, None
+    for command in source.commands:
+        script = next((word for word in command.words if word.endswith(".py")), "")
+        beside = source.beside(script) if script else None
+        if beside is not None and "megatron.bridge" in beside.text:
+            return beside, command
+        if script.endswith("run_recipe.py") and any(word.startswith("--recipe") for word in command.words):
+            return None, command
+    return None
+
+
+def read(source: Source, given: Given) -> Imported:
+    """The plan of a recipe, of a script that starts one, or of a command with overrides."""
+    found = _found(source)
+    assert found is not None
+    file, command = found
+    fields, named = recipe_fields(file) if file is not None else ({}, "")
+    if command is not None:
+        overrides, library = _overrides(command)
+        fields, named = ({} if file else COMMON) | fields | overrides, named or library
+    table, kept = load_keys("megatron-bridge"), source if source.kept or file is None else file
+    unknown = [
+        name
+        for name in fields
+        if "." in name and name.split(".")[0] in (*_CONFIGS, "model") and table.known(name) is None
+    ]
+    flags = flags_of({name: value for name, value in fields.items() if name not in unknown})
+    values = {flag: _text(value) for flag, value in flags.items() if flag.startswith("--")}
+    other = [name for name in flags if not name.startswith("--")]
+    imported = read_run(
+        kept,
+        given,
+        ReadFlags(values, [], unknown),
+        command.processes if command else 0,
+        "megatron-bridge",
+        table.version,
+        _known(named, str(kept.kept.get("model", ""))),
+    )
+    return _with_ignored(imported, other)
+
+
+def _with_ignored(imported: Imported, names: list[str]) -> Imported:
+    from dataclasses import replace
+
+    return replace(imported, ignored=(*imported.ignored, *names))
+
+
+def _known(named: str, kept: str) -> str:
+    """The model of a repository: that of an export's header where it is of the same repository."""
+    return kept if named and kept and hub_id(kept) == named else preset_named(named)
+
+
+def _text(value: Any) -> Any:
+    return value if isinstance(value, bool | list) else str(value)
+
+
+def _overrides(command: ShellCommand) -> tuple[dict[str, Any], str]:
+    """The fields and the library's recipe that a command names."""
+    found: dict[str, Any] = {}
+    recipe_name = ""
+    for place, word in enumerate(command.words):
+        name, equals, value = word.lstrip("+").partition("=")
+        if name == "--recipe":
+            recipe_name = value or next(iter(command.words[place + 1 :]), "")
+        elif equals and "." in name and not name.startswith("-"):
+            found[name] = {"true": True, "false": False, "null": None}.get(value.lower(), value)
+    if not recipe_name:
+        return found, ""
+    model = library_model(recipe_name)
+    if not model:
+        raise InputError(f"The model of recipe {recipe_name!r} is not known; give --model.")
+    return found, model
