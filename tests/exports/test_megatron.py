@@ -190,7 +190,9 @@ def test_a_recipe_is_python_that_says_the_plan() -> None:
 
 
 def test_a_recipe_that_was_edited_counts_as_it_is() -> None:
-    text = megatron_bridge.write(_run("llama3-70b", "h100:64", "tensor=8,fsdp=8,zero=1")).files[megatron_bridge.writer.FILE]
+    text = megatron_bridge.write(_run("llama3-70b", "h100:64", "tensor=8,fsdp=8,zero=1")).files[
+        megatron_bridge.writer.FILE
+    ]
     edited = text.replace("cfg.model.tensor_model_parallel_size = 8", "cfg.model.tensor_model_parallel_size = 4")
     assert read_plan(edited).file.plan.tensor == 4
 
@@ -201,6 +203,8 @@ def test_python_that_is_none_is_one_sentence() -> None:
 
 
 def test_steps_that_stand_in_for_unknown_tokens_are_no_tokens() -> None:
-    text = megatron_bridge.write(_run("llama3-8b", "h100:8", "fsdp=8,zero=1", tokens="")).files[megatron_bridge.writer.FILE]
+    text = megatron_bridge.write(_run("llama3-8b", "h100:8", "fsdp=8,zero=1", tokens="")).files[
+        megatron_bridge.writer.FILE
+    ]
     assert read_plan(text).file.tokens == ""
     assert read_plan(text.replace("train_iters=100", "train_iters=10")).file.tokens == str(10 * 512 * 4096)
