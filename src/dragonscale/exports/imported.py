@@ -86,8 +86,10 @@ def serving_file(
         values = {**kept.get(name, {}), **(own if isinstance(own, Mapping) else {})}
         tables[name] = msgspec.convert({key: value for key, value in values.items() if value is not None}, record)
     counts = {name: int(said.get(name) or kept.get(name, 0) or 0) for name in ("batch", "replicas")}  # pyright: ignore[reportArgumentType]
+    piece = given.slice or str(kept.get("slice", ""))
+    piece = str(slice_given(source, given, plan.chips)) if is_chip(piece) else piece
     return SavedPlan(
-        plan, model=given.model or model or str(kept.get("model", "")), slice=given.slice or str(kept.get("slice", "")),
+        plan, model=given.model or model or str(kept.get("model", "")), slice=piece,
         engine=str(kept.get("engine", "")) or engine, named=frozenset(SERVING_FIELDS), **counts, **tables,
     )  # fmt: skip
 

@@ -75,6 +75,13 @@ def _spellings(software: str, version: str, table: KeyTable) -> dict[str, Key]:
 
 
 @functools.cache
+def key_tables() -> frozenset[str]:
+    """The names of all tables."""
+    folder = resources.files("dragonscale.exports") / "keys"
+    return frozenset(one.name.removesuffix(".json") for one in folder.iterdir() if one.name.endswith(".json"))
+
+
+@functools.cache
 def load_keys(target: str) -> KeyTable:
     """The table of a target by name."""
     text = (resources.files("dragonscale.exports") / "keys" / f"{target}.json").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@
 """
 
 from dragonscale.errors import InputError
+from dragonscale.exports.edited import as_edited
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.source import Source
@@ -36,4 +37,5 @@ def read_plan(given: str, beside: Given | None = None) -> Imported:
             )
         names = ", ".join(one.title for kind in SOFTWARE for one in of_kind(kind))
         raise InputError(f"{source.shown} is neither a config nor a command of {names}.")
-    return target.load().read(source, beside or Given())
+    said = beside or Given()
+    return as_edited(target.load().read(source, said), source, said)

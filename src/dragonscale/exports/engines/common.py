@@ -1,12 +1,16 @@
 """What the modules of engines share."""
 
+from dataclasses import replace
+
 from dragonscale.exports.imported import Given, slice_given
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.source import Source
 from dragonscale.models import load_model
+from dragonscale.models.transformer import Transformer
 from dragonscale.serving.launch import engine_on
 from dragonscale.serving.plan import ServingPlan
+from dragonscale.serving.plan_file import SavedPlan
 
 
 def model_word(run: ServingRun) -> str:
@@ -32,3 +36,50 @@ def launch_read(
         usual["max_seqs"] = max(-(-int(batch) // plan.data), 1)
     said = {name: value for name, value in limits.items() if value is not None}
     return {name: value for name, value in said.items() if value == kept.get(name) or value != usual.get(name)}
+
+
+ROOM = 64
+"""Tokens of a chat template, at least."""
+PAGE = 256
+
+
+def request_length(run: ServingRun) -> int | None:
+    """Tokens of the longest request that an engine is to take: those of the traffic and a tenth more, for chat templates and for a tokeniser
+    that does not cut as the planned lengths do; no more than the model was made for. None where the traffic is not said."""
+    if not run.longest:
+        return None
+    wanted = -(-(run.longest + max(run.longest // 10, ROOM)) // PAGE) * PAGE
+    return min(wanted, run.model.context) if run.model.context else wanted
+
+
+def beyond_context(flag: str, length: object, model: Transformer, refuses: str) -> list[str]:
+    """A note on requests that are longer than a model was made for; `refuses` says what the engine does then."""
+    text = str(length).strip()
+    if not text.isdigit() or not model.context or int(text) <= model.context:
+        return []
+    return [f"{flag} is {int(text):,}, and {model.name} was made for {model.context:,} tokens: {refuses}."]
+
+
+def with_graphs(file: SavedPlan, eager: bool) -> SavedPlan:
+    """A plan's engine with or without graphs of its kernels, as the command says."""
+    parts = [one for one in file.engine.split(",") if one.strip() and one.strip() != NO_GRAPHS]
+    return replace(file, engine=",".join([*parts, NO_GRAPHS] if eager else parts))
+
+
+NO_GRAPHS = "host.graphs=false"
+"""The setting of an engine whose host issues kernels one by one."""
+
+
+def half_of_pair(role: str, source: Source) -> list[str]:
+    """A note on a command that is one of two pools, where the other is not there."""
+    if role not in ("prefill", "decode") or source.kept.get("prefill"):
+        return []
+    other = "decode" if role == "prefill" else "prefill"
+    judged = "it is judged alone, with one token of output" if role == "prefill" else "it is judged alone"
+    return [f"This is the {role} half of a pair: give the {other} command too; {judged}."]
+
+
+def drafted_note(count: int, draft: str) -> str:
+    """That a command drafts, and that it cannot say how well."""
+    by = f" by {draft}" if draft else ""
+    return f"Drafts {count} token{'s' if count != 1 else ''}{by}: say how often they are accepted by --drafts {count} --accept."

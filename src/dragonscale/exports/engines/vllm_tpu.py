@@ -168,7 +168,7 @@ def _program(run: ServingRun, own: EngineFlags) -> tuple[Program, dict[str, str]
         "set -euo pipefail", *(f"export {key}={value}" for key, value in env.items()),
         'if [ "$1" != 0 ]; then',
         f'    exec ray start --address="$2:{RAY_PORT}" --block',
-        "fi", f"ray start --head --port={RAY_PORT}", shell_lines(words),
+        "fi", f"ray start --head --port={RAY_PORT}", f"exec {shell_lines(words)}",
     ]  # fmt: skip
     return Program(run.role or "serve", ("bash", name, RANK, LEADER), hosts, chips, env=env, **shown), {
         name: "\n".join(script) + "\n"

@@ -105,9 +105,10 @@ def _trained(run: Run, target: Target, program: Program, name: str, config: str)
 
 
 def script(program: Program, rank: str, leader: str) -> str:
-    """What a pod's shell runs."""
+    """What a pod's shell runs; the command takes the shell's place, so that it gets the signal to end."""
+    words = ("else", "fi")
     lines = host_lines(program, rank, leader)
-    return f"exec {lines[0]}" if len(lines) == 1 else "\n".join(lines)
+    return "\n".join(line if line in words or line.startswith("if [") else f"exec {line}" for line in lines)
 
 
 def _served(run: Run, target: Target, program: Program, name: str, config: str) -> list[dict[str, Any]]:

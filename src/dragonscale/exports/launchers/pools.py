@@ -25,7 +25,8 @@ def pools_read(
     if len(pools) < 2 or not isinstance(back.file, SavedPlan):
         return back
     pool = _prefill(source, given, pools[1], read, back.file)
-    return replace(back, file=replace(back.file, prefill=pool))
+    notes = tuple(note for note in back.notes if "half of a pair" not in note)  # here is the other one
+    return replace(back, file=replace(back.file, prefill=pool), notes=notes)
 
 
 def _prefill(

@@ -38,19 +38,20 @@ def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
         name = f"{target.name}-{program.name}" if many else target.name
         top = header(run, f"{target.title} {target.version}", written.differences)
         files[f"{name}.sky.yaml"] = (
-            top + comments(_remarks(run, target, program)) + yaml_text(_task(run, target, program))
+            top + comments(_remarks(run, target, program)) + yaml_text(_task(run, target, program, bool(written.files)))
         )
     return files
 
 
 def _remarks(run: Run, target: Target, program: Program) -> list[str]:
     start = "sky serve up" if isinstance(run, ServingRun) and program.copies > 1 else "sky launch"
+    token = ", with --secret HF_TOKEN for a gated model" if isinstance(run, ServingRun) and program.chips else ""
     if needs_image(program, run, target):
-        return [f"{start} starts it; add a setup that installs {target.title} {target.version}."]
-    return [f"{start} starts it."]
+        return [f"{start} starts it{token}; add a setup that installs {target.title} {target.version}."]
+    return [f"{start} starts it{token}."]
 
 
-def _task(run: Run, target: Target, program: Program) -> dict[str, Any]:
+def _task(run: Run, target: Target, program: Program, files: bool) -> dict[str, Any]:
     piece = run_of(program, run).slice
     serves = isinstance(run, ServingRun)
     program = reachable(program) if serves else program
@@ -59,7 +60,11 @@ def _task(run: Run, target: Target, program: Program) -> dict[str, Any]:
         resources["image_id"] = f"docker:{image_of(program, run, target)}"
     if serves:
         resources["ports"] = program.port
-    task: dict[str, Any] = {"name": f"{job_name(run, target)}", "resources": resources, "num_nodes": nodes(piece, program), "workdir": "."}  # fmt: skip
+    task: dict[str, Any] = {"name": f"{job_name(run, target)}", "resources": resources, "num_nodes": nodes(piece, program)}  # fmt: skip
+    if files or not serves:  # a trainer's own scripts lie there too
+        task["workdir"] = "."
+    if serves and program.chips:
+        task["secrets"] = {"HF_TOKEN": ""}
     if program.env:
         task["envs"] = dict(program.env)
     if serves and program.copies > 1:

@@ -16,6 +16,7 @@ from dragonscale.reports.export.training import command
 from dragonscale.reports.serve.question import ServeAsked, read_question
 from dragonscale.reports.serve.records import ConfigReport, ServeReport
 from dragonscale.reports.serve.report import answer
+from dragonscale.serving.auto import NODE
 from dragonscale.serving.launch import LaunchLimits, engine_on
 from dragonscale.serving.legal import refusal
 from dragonscale.serving.plan import ServingPlan
@@ -155,12 +156,14 @@ def _with_flags(file: SavedPlan, question: ExportQuestion) -> SavedPlan:
 
 
 def engine_for(target: Target, named: str, plan: ServingPlan) -> str:
-    """The engine that judges: the plan's own where the target runs it, the target's otherwise."""
+    """The engine that judges: the plan's own where the target runs it, the target's otherwise. That of wide expert parallelism is one
+    for plans that go beyond a server, as `--engine auto` has it, or that were made for such an engine."""
     first = named.partition(",")[0].strip()
     if first in target.runs:
         return named
     wide = next((one for one in target.runs if one.endswith("-ep")), "")
-    return wide if wide and plan.is_wide else target.runs[0]
+    spread = plan.chips > NODE or first.endswith("-ep")
+    return wide if wide and plan.is_wide and spread else target.runs[0]
 
 
 def expectation(best: ConfigReport, role: str) -> str:

@@ -105,7 +105,8 @@ def _alone(engine: str, words: list[str], role: str) -> str:
         return shlex.join(
             ["trtllm-serve", model, *(["--config", str(file)] if file else []), *_trtllm_flags(read.values)]
         )
-    mode = "kv_producer" if role == "prefill" or "prefill" in rest else "kv_consumer"
+    prefills, decodes = role == "prefill" or "prefill" in rest, role == "decode" or "decode" in rest
+    mode = "kv_producer" if prefills else "kv_consumer" if decodes else "kv_both"
     rest = [word.replace("kv_both", mode) for word in _without_mode(rest)]
     return shlex.join(["vllm", "serve", model, *rest])
 

@@ -13,7 +13,7 @@ from dragonscale.exports.source import Source
 from dragonscale.models import load_model
 from dragonscale.serving.plan import ServingPlan
 
-SLOTS, UBATCH = 4, 512
+SLOTS, BATCH = 4, 2048
 """Slots and tokens of an iteration that it takes where nothing is said."""
 _CACHES = {
     "f16": "fp16",
@@ -28,7 +28,7 @@ _CACHES = {
 }
 _HARMLESS = (
     "--host", "--port", "--flash-attn", "--cont-batching", "--cache-prompt", "--metrics", "--jinja", "--alias", "--threads", "--threads-batch",
-    "--temperature", "--top-p", "--top-k", "--min-p", "--api-key", "--batch-size", "--ctx-size", "--tensor-split", "--main-gpu", "--mlock", "--mmap",
+    "--temperature", "--top-p", "--top-k", "--min-p", "--api-key", "--ubatch-size", "--ctx-size", "--tensor-split", "--main-gpu", "--mlock", "--mmap",
     "--seed", "--chat-template", "--chat-template-file", "--chat-template-kwargs", "--reasoning-format", "--reasoning-budget", "--n-gpu-layers-draft",
     "--log-disable", "--verbose", "--timeout", "--slots", "--mmproj", "--presence-penalty", "--repeat-penalty", "--no-mmproj", "--predict", "--n-predict",
     "--cache-reuse", "--cache-ram", "--warmup", "--props", "--fit", "--fit-target", "--kv-unified", "--slot-save-path", "--webui", "--reasoning",
@@ -51,7 +51,7 @@ def read(source: Source, given: Given) -> Imported:
     cache = str(flags.take("--cache-type-k", "f16"))
     plan = _plan(flags, source, given, model, quant, cache)
     limits: dict[str, float | None] = {
-        "max_seqs": _number(flags, "--parallel", SLOTS), "token_budget": _number(flags, "--ubatch-size", UBATCH),
+        "max_seqs": _number(flags, "--parallel", SLOTS), "token_budget": _number(flags, "--batch-size", BATCH),
     }  # fmt: skip
     said: dict[str, Any] = {"launch": launch_read(source, given, "generic", plan, model, **limits)}
     if drafts := _drafts(flags):
@@ -149,7 +149,7 @@ def _number(flags: ReadFlags, name: str, default: int) -> int:
     if text in ("-1", "auto"):
         return default
     if not re.fullmatch(r"\d{1,7}", text) or int(text) < 1:
-        raise InputError(f"{name} is {shorten(text)}; llama.cpp takes a whole number of at least 1.")
+        raise InputError(f"{name} is {shorten(text)}; llama.cpp takes a whole number from 1 to 9,999,999.")
     return int(text)
 
 

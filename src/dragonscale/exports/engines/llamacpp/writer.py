@@ -3,13 +3,14 @@
 Its formats are those of a GGUF file. Several GPUs share a model by layers (`--split-mode layer`, a pipeline) or by weights and heads
 (`--split-mode tensor`, still experimental); there is no data or expert parallelism, and no second host. It batches requests as others
 do, but into slots: `--parallel` of them, each with its share of `--ctx-size`, kept from the start; an iteration has at most
-`--ubatch-size` tokens. The planner has no constants of it (its engine here is `generic`), and says so in a difference.
+`--batch-size` tokens, which run in parts of `--ubatch-size`. The planner has no constants of it (its engine here is `generic`), and says so in a difference.
 """
 
 from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
+from dragonscale.exports.engines.common import request_length
 from dragonscale.exports.engines.llamacpp.gguf_names import TYPES, multiplied
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.hosts import hosts_of
@@ -26,8 +27,8 @@ LAYERS_ALONE = (
 )  # fmt: skip
 """What the names of architectures begin with for which `--split-mode tensor` is not there (docs/multi-gpu.md, b11434)."""
 CACHES = {"bf16": "bf16", "fp16": "f16", "int8": "q8_0"}
-PAGE = 256
-"""Its contexts are rounded up to so many tokens."""
+UBATCH = 2048
+"""Tokens that it computes at once, at most (512 where nothing is said): buffers of every GPU grow with them."""
 
 
 def write(run: ServingRun) -> Written:
@@ -47,12 +48,12 @@ def file_name(model: str, weights: str) -> str:
 
 def _flags(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
     budget = run.engine.scheduling.max_tokens
-    slot = -(-max(run.longest, 1) // PAGE) * PAGE if run.longest else 0
+    slot = request_length(run) or 0
     flags: dict[str, Any] = {
         "--model": file_name(run.file.model, plan.weights), "--host": "0.0.0.0", "--port": 8000, "--n-gpu-layers": "all",
         "--split-mode": "none" if plan.chips == 1 else "tensor" if plan.tensor > 1 else "layer",
         "--tensor-split": ",".join(["1"] * plan.chips) if plan.chips > 1 else None,
-        "--parallel": run.seqs, "--ctx-size": run.seqs * slot or None, "--batch-size": budget, "--ubatch-size": budget,
+        "--parallel": run.seqs, "--ctx-size": run.seqs * slot or None, "--batch-size": budget, "--ubatch-size": min(budget, UBATCH),
         "--cache-type-k": CACHES[plan.kv], "--cache-type-v": CACHES[plan.kv], "--flash-attn": "on", "--cont-batching": True,
         "--cache-prompt": True, "--metrics": True,
     }  # fmt: skip
@@ -101,11 +102,15 @@ def _differences(run: ServingRun, plan: ServingPlan) -> tuple[Difference, ...]:
     ]  # fmt: skip
     found.append(
         Difference(
-            "a cache of pages that requests share, graphs and a host that is hidden",
-            f"{run.seqs} slots have equal parts of the cache from the start, and the host's loop runs between steps",
-            "the expectation is that of the engine generic: nothing of llama.cpp has been fitted, so expect it slower",
+            "the times of an idealised engine",
+            f"llama-server gives each of its {run.seqs} slots an equal part of the cache at the start, and the GPU waits for the CPU between steps",
+            "no measured runs of llama.cpp went into the expectation; expect it to be slower",
         )
     )
+    if run.engine.scheduling.max_tokens > UBATCH:
+        most = run.engine.scheduling.max_tokens
+        why = "its buffers grow with --ubatch-size on every GPU"
+        found.append(Difference(f"{most:,} tokens computed at once", f"they run in parts of {UBATCH:,}", why))
     if plan.pipe > 1:
         why = "with --split-mode layer only prompts are cut into parts that follow each other"
         found.append(

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.common import beyond_context, half_of_pair, launch_read
 from dragonscale.exports.engines.schemes import formats_read
 from dragonscale.exports.engines.sglang.reader import HARMLESS, copies_of, drafts_read, model_named, spelt_out, whole
 from dragonscale.exports.flags import ReadFlags, read_flags
@@ -63,6 +63,11 @@ def read(source: Source, given: Given) -> Imported:
     if pool is not None:
         said["prefill"] = _pool(pool, source, model, piece, copies_of(servers, roles, "prefill"))
         said["replicas"] = int(source.kept.get("replicas", 0) or copies_of(servers, roles, "decode"))
+    if pool is None and (half := half_of_pair(roles[servers.index(main)], source)):
+        notes += half
+        said |= {"traffic": {"output": 1}} if "prefill" in roles else {}
+    length = main.values.get("--context-length")
+    notes += beyond_context("--context-length", length, model, "what it answers beyond that is not to be relied on")
     file = serving_file(source, given, plan, name, "sgl-jax", **said)
     ignored, unplanned = left_over(main.values, QUIET)
     return with_slice(

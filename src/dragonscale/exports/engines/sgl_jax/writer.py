@@ -10,6 +10,7 @@ Pools that prefill and decode find each other through a bootstrap server, behind
 from typing import Any
 
 from dragonscale.errors import Infeasible
+from dragonscale.exports.engines.common import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.engines.sgl_jax.reader import ONLINE
 from dragonscale.exports.engines.sglang.words import has_own_heads
@@ -29,7 +30,6 @@ MEETING = 5000
 """The port at which hosts meet."""
 CACHE = "/tmp/jit_cache"
 """Where compiled programs are kept: without it every start compiles them for minutes."""
-ROOM = 1024
 
 
 def write(run: ServingRun) -> Written:
@@ -105,7 +105,7 @@ def _limits(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
     limits, memory = run.engine.scheduling, run.engine.memory
     flags: dict[str, Any] = {
         "--mem-fraction-static": memory.share, "--page-size": memory.page, "--chunked-prefill-size": limits.max_tokens,
-        "--max-prefill-tokens": limits.max_tokens, "--context-length": _context(run),
+        "--max-prefill-tokens": limits.max_tokens, "--context-length": request_length(run),
     }  # fmt: skip
     if run.role != "prefill":
         flags |= {"--max-running-requests": run.seqs * plan.data, "--precompile-bs-paddings": _sizes(run, plan)}
@@ -118,13 +118,6 @@ def _sizes(run: ServingRun, plan: ServingPlan) -> list[int]:
     """Batches that programs are compiled for: the engine's sizes below the most sequences, and those."""
     sizes = [size for size, _ in run.engine.host.graph_sizes if size < run.seqs]
     return [size * plan.data for size in (*sizes, run.seqs)]
-
-
-def _context(run: ServingRun) -> int | None:
-    if not run.longest:
-        return None
-    asked = -(-(run.longest + ROOM // 4) // ROOM) * ROOM
-    return min(asked, run.model.context) if run.model.context else asked
 
 
 def _role(run: ServingRun) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.common import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
 from dragonscale.exports.engines.sglang.words import CACHES, DTYPES, online_words
 from dragonscale.exports.flags import ReadFlags, read_flags
@@ -159,7 +159,13 @@ def read(source: Source, given: Given) -> Imported:
         replicas = int(source.kept.get("replicas", 0) or copies_of(servers, roles, "decode"))
     if replicas > 1:
         said["replicas"] = replicas
-    file = serving_file(source, given, plan, name, engine, **said)
+    if pool is None and (half := half_of_pair(roles[servers.index(main)], source)):
+        notes += half
+        said |= {"traffic": {"output": 1}} if "prefill" in roles else {}
+    refuses = "SGLang refuses that unless SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 is set"
+    notes += beyond_context("--context-length", main.values.get("--context-length"), model, refuses)
+    eager = bool(main.take("--disable-cuda-graph", False))
+    file = with_graphs(serving_file(source, given, plan, name, engine, **said), eager)
     ignored, unplanned = left_over(main.values, HARMLESS)
     unknown = tuple(one for one in main.unknown if one != "--model-type")
     found = Imported("sglang", _table().version, file, tuple(notes), ignored, unplanned, unknown)
@@ -186,7 +192,7 @@ def whole(read: ReadFlags, name: str, default: int = 1, least: int = 1) -> int:
     """A flag's whole number."""
     value = str(read.take(name, default)).strip()
     if not re.fullmatch(r"-?\d{1,9}", value) or int(value) < least:
-        raise InputError(f"{name} is {shorten(value)}; SGLang takes a whole number of at least {least}.")
+        raise InputError(f"{name} is {shorten(value)}; SGLang takes a whole number from {least} to 999,999,999.")
     return int(value)
 
 
@@ -267,8 +273,7 @@ def drafts_read(read: ReadFlags, source: Source, notes: list[str]) -> dict[str, 
         notes.append(f"Drafts are a tree of {tokens} tokens; the planner counts the {count} steps of one branch.")
     kept = source.kept.get("speculation", {})
     if not kept.get("acceptance"):
-        by = f" by {draft}" if draft else ""
-        notes.append(f"Drafts {count} tokens{by}: say how often they are accepted by --drafts {count} --accept.")
+        notes.append(drafted_note(count, draft))
         return {}
     same = preset_named(str(kept.get("draft", ""))) == draft
     return {**kept, "drafts": count, "draft": kept.get("draft", "") if same else draft}

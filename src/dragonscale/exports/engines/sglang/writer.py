@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
+from dragonscale.exports.engines.common import request_length
 from dragonscale.exports.engines.sglang.words import (
     draft_flags,
     engine_word,
@@ -37,8 +38,6 @@ MEETING = 20000
 """The port at which ranks of several hosts meet."""
 PAGE = 64
 """Tokens of the largest page that its attention backends take by themselves (FlashMLA, TensorRT-LLM's kernels)."""
-SLACK = 1024
-"""What the longest request may be longer than the traffic's: chat templates, and whole pages."""
 
 WIDE_CACHES = ("deepseek_v4", "kimi_linear")
 """Types of models whose attention backends have no cache of four bits (srt/arg_groups/kv_cache_hook.py)."""
@@ -115,23 +114,17 @@ def _limits(run: ServingRun, plan: ServingPlan) -> dict[str, Any]:
     drafts = run.file.speculation.drafts
     flags: dict[str, Any] = {
         "--mem-fraction-static": run.file.launch.memory_fraction, "--chunked-prefill-size": limits.max_tokens * plan.data,
-        "--max-prefill-tokens": limits.max_tokens, "--context-length": _context(run),
+        "--max-prefill-tokens": limits.max_tokens, "--context-length": request_length(run),
     }  # fmt: skip
     if run.role != "prefill":
         largest = sizes[-1][0] if sizes else run.seqs
         flags["--max-running-requests"] = run.seqs * plan.data
-        flags["--cuda-graph-max-bs-decode"] = max(min(run.seqs, largest // (1 + drafts)), 1)
+        graphs = run.engine.host.graphs
+        flags["--cuda-graph-max-bs-decode"] = max(min(run.seqs, largest // (1 + drafts)), 1) if graphs else None
+        flags["--disable-cuda-graph"] = None if graphs else True
     if limits.mixed and limits.scheduler == "chunked" and not drafts and not run.role:
         flags["--enable-mixed-chunk"] = True
     return flags
-
-
-def _context(run: ServingRun) -> int | None:
-    """Tokens of the longest request, with room for templates, no more than the model takes."""
-    if not run.longest:
-        return None
-    asked = -(-(run.longest + SLACK // 4) // SLACK) * SLACK
-    return min(asked, run.model.context) if run.model.context else asked
 
 
 def _role(run: ServingRun) -> dict[str, Any]:

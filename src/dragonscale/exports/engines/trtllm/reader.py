@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.common import beyond_context, half_of_pair, launch_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
 from dragonscale.exports.flags import read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given
@@ -80,11 +80,15 @@ def read(source: Source, given: Given) -> Imported:
     if pools["context_servers"]:
         said |= _prefill(args, _table(pools["context_servers"]), formats, piece.chip.name if piece else "", unknown)
         said["replicas"] = int(_table(pools["generation_servers"]).get("num_instances", 1))
+    notes: list[str] = []
+    if not pools["context_servers"] and (half := half_of_pair(server.role, source)):
+        notes += half
+        said |= {"traffic": {"output": 1}} if server.role == "prefill" else {}
+    beyond = "what it answers beyond that is not to be relied on"
+    notes += beyond_context("max_seq_len", server.args.get("max_seq_len"), load_model(formats.model), beyond)
     file = serving_file(source, given, plan, formats.model, engine, **said)
     ignored, unplanned = left_over(server.rest(), _HARMLESS)
-    return Imported(
-        "trtllm", load_keys("trtllm").version, file, ignored=ignored, unplanned=unplanned, unknown=tuple(unknown)
-    )
+    return Imported("trtllm", load_keys("trtllm").version, file, tuple(notes), ignored, unplanned, tuple(unknown))
 
 
 @dataclass(frozen=True)
@@ -192,8 +196,19 @@ class Server:
     def _number(self, name: str, default: int = 1) -> int:
         value = self.args.get(name, default)
         if isinstance(value, bool) or not re.fullmatch(r"\d{1,6}", str(value).strip()) or int(value) < 1:
-            raise InputError(f"{name} is {shorten(value)}; TensorRT-LLM takes a whole number of at least 1.")
+            raise InputError(f"{name} is {shorten(value)}; TensorRT-LLM takes a whole number from 1 to 999,999.")
         return int(value)
+
+    @property
+    def role(self) -> str:
+        """The pool that a server says it belongs to, or that its settings are for: one that hands caches over and schedules nothing ahead
+        prefills."""
+        said = str(self.args.get("server_role", "")).lower()
+        if said:
+            return {"context": "prefill", "generation": "decode"}.get(said, "")
+        if not self.args.get("cache_transceiver_config"):
+            return ""
+        return "prefill" if _on(self.args.get("disable_overlap_scheduler", False)) else "decode"
 
     def plan(self, formats: NamedFormats) -> ServingPlan:
         """Degrees and formats."""

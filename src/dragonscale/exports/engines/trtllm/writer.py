@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import Infeasible
+from dragonscale.exports.engines.common import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.engines.trtllm.words import moe_backend, slots, spoken_drafts
 from dragonscale.exports.flags import flag_words
@@ -106,6 +107,11 @@ def _checkpoint(run: ServingRun) -> ServedCheckpoint:
 
 def _notes(run: ServingRun) -> tuple[str, ...]:
     said = [*_checkpoint(run).notes]
+    if (tokens := run.engine.host.stream_interval) > 1 and run.role != "prefill":
+        said.append(
+            f"stream_interval {tokens} sends a stream's tokens {tokens} at a time, which the throughput here rests on; 1 sends each as it comes, at "
+            "more work for the host."
+        )
     drafts = run.file.speculation
     if drafts.drafts and spoken_drafts(run)["decoding_type"] == "Eagle":
         said.append(
@@ -129,8 +135,8 @@ def _args(run: ServingRun) -> dict[str, Any]:
         table["gpus_per_node"] = hosts_of(run.slice)[1]
     table["dtype"] = "float16" if _checkpoint(run).dtype == "fp16" else "bfloat16"
     table |= {"max_batch_size": _at_once(run), "max_num_tokens": engine.scheduling.max_tokens}
-    if run.longest:
-        table["max_seq_len"] = -(-run.longest // PAGE) * PAGE
+    if length := request_length(run):
+        table["max_seq_len"] = length
     table["enable_chunked_prefill"] = _chunked(run)
     table["kv_cache_config"] = {
         "dtype": plan.kv if plan.kv in ("fp8", "nvfp4") else "auto", "free_gpu_memory_fraction": engine.memory.share,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
+from dragonscale.exports.engines.common import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
@@ -38,8 +39,6 @@ WITHOUT = frozenset({"palm"})
 REMOTE = frozenset({"mimo", "minimax_text_01", "deepseek", "grok-1", "kimi_k2", "kimi_k25", "kimi_linear"})
 """Types whose config comes with their repository's own code."""
 SMALL_BUDGET = 1024
-ROOM = 64
-"""Tokens of a chat template and of a tokeniser that does not cut as the planned lengths do."""
 
 
 @dataclass
@@ -71,7 +70,10 @@ def engine_flags(run: ServingRun) -> EngineFlags:
     said.flags |= _experts(run, said)
     said.flags |= format_flags(run, checkpoint)
     said.flags |= limit_flags(run)
-    said.flags |= {"--max-cudagraph-capture-size": largest_graph(run)}
+    said.flags |= {
+        "--max-cudagraph-capture-size": largest_graph(run),
+        "--enforce-eager": None if run.engine.host.graphs else True,
+    }
     said.flags |= {"--enable-prefix-caching": True if run.file.traffic.cached else None}
     said.flags |= {"--speculative-config": drafts(run, said)}
     said.flags |= {"--kv-transfer-config": transfer(run.role)}
@@ -143,12 +145,7 @@ def _experts(run: ServingRun, said: EngineFlags) -> dict[str, Any]:
     how = "low_latency" if is_low_latency(run) else "high_throughput"
     flags["--all2all-backend"] = f"mori_{how}" if amd else f"deepep_{how}"
     if not run.role:
-        said.differences.append(
-            Difference(
-                "low-latency exchanges of tokens while decoding and high-throughput ones in prefill", f"both are {how.replace('_', '-')} ones",
-                "an engine has one --all2all-backend; pools that prefill and decode apart have each their own",
-            )
-        )  # fmt: skip
+        said.differences.append(_one_exchange(run, how))
     flags |= {"--enable-eplb": True, "--eplb-config": {"num_redundant_experts": redundant}}
     if not amd:  # two half-batches run with DeepEP only
         flags["--enable-dbo"] = True
@@ -158,12 +155,33 @@ def _experts(run: ServingRun, said: EngineFlags) -> dict[str, Any]:
     return flags
 
 
+def _one_exchange(run: ServingRun, how: str) -> Difference:
+    """That prompts and answers are exchanged by the same kernels."""
+    small = f", and an iteration has {limit_flags(run)['--max-num-batched-tokens']:,} tokens, so that prompts take more of them"
+    return Difference(
+        "low-latency exchanges of tokens while decoding and high-throughput ones in prefill",
+        f"both are {how.replace('_', '-')} ones{small if is_decode_heavy(run) else ''}",
+        "an engine has one --all2all-backend; pools that prefill and decode apart have each their own",
+    )
+
+
 def is_low_latency(run: ServingRun) -> bool:
     """Whether tokens go to experts by kernels for few tokens: their buffers hold a whole iteration of every rank, so that prompts of a
     usual token budget do not go through them."""
     if engine_name(run) != "vllm-ep" or run.role == "prefill":
         return False
-    return run.role == "decode" or run.engine.scheduling.max_tokens <= SMALL_BUDGET
+    return run.role == "decode" or run.engine.scheduling.max_tokens <= SMALL_BUDGET or is_decode_heavy(run)
+
+
+def is_decode_heavy(run: ServingRun) -> bool:
+    """Whether answers are as long as prompts and longer, so that an engine that does both does best by kernels for few tokens."""
+    traffic, budget = run.file.traffic, run.file.launch.token_budget
+    return not run.role and not budget and 0 < traffic.prompt <= traffic.output
+
+
+def mixed_budget(seqs: int, drafts: int) -> int:
+    """Tokens of an iteration with low-latency kernels where prompts run in it too: room for as many of theirs as of all sequences."""
+    return max(SMALL_BUDGET, 2 * seqs * (1 + drafts))
 
 
 def decode_budget(seqs: int, drafts: int) -> int:
@@ -195,15 +213,15 @@ def _value(text: str) -> Any:
 def limit_flags(run: ServingRun) -> dict[str, Any]:
     """How long requests are, how many run at once, how many tokens an iteration has, how much memory it takes."""
     seqs, tokens = sequences(run), run.engine.scheduling.max_tokens
-    if is_low_latency(run) and run.role and not run.file.launch.token_budget:
-        tokens = decode_budget(seqs, run.file.speculation.drafts)
+    if is_low_latency(run) and (run.role or is_decode_heavy(run)) and not run.file.launch.token_budget:
+        tokens = (decode_budget if run.role else mixed_budget)(seqs, run.file.speculation.drafts)
     if tokens < seqs:
         raise Infeasible(
             f"vLLM takes no fewer tokens in an iteration than sequences: {tokens:,} tokens and {seqs:,} sequences; take --token-budget {seqs} "
             f"or --max-seqs {tokens}."
         )
     return {
-        "--max-model-len": model_length(run), "--max-num-seqs": seqs, "--max-num-batched-tokens": tokens,
+        "--max-model-len": request_length(run), "--max-num-seqs": seqs, "--max-num-batched-tokens": tokens,
         "--gpu-memory-utilization": run.engine.memory.share,
     }  # fmt: skip
 
@@ -215,18 +233,10 @@ def sequences(run: ServingRun) -> int:
     return run.seqs
 
 
-def model_length(run: ServingRun) -> int | None:
-    """The longest request: that of the traffic, with a little room, no longer than the model was made for."""
-    if not run.longest:
-        return None
-    wanted = -(-(run.longest + ROOM) // 256) * 256
-    return min(wanted, run.model.context) if run.model.context else wanted
-
-
 def largest_graph(run: ServingRun) -> int | None:
     """The largest batch that is captured: that of all sequences with their drafts, as far as the engine has graphs."""
     sizes = run.engine.host.graph_sizes
-    if not sizes or run.role == "prefill":
+    if not sizes or not run.engine.host.graphs or run.role == "prefill":
         return None
     rows = sequences(run) * (1 + run.file.speculation.drafts)
     return min(int(filled(min(rows, sizes[-1][0]), sizes)), sizes[-1][0], run.engine.scheduling.max_tokens)

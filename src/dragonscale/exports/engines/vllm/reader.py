@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.common import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
 from dragonscale.exports.engines.schemes import formats_read, plain_name
-from dragonscale.exports.engines.vllm.flags import ATTENTION_LAYERS, decode_budget, online_words
+from dragonscale.exports.engines.vllm.flags import ATTENTION_LAYERS, decode_budget, mixed_budget, online_words
 from dragonscale.exports.engines.vllm.words import is_config, read_words, serve_commands, table_words, whole
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
@@ -120,19 +120,27 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
         notes.append(f"The plan is for {plan.chips} chips; say which by --on.")
     if length := read.values.get("--max-model-len"):
         notes.append(f"A request has at most {length} tokens.")
-    file = serving_file(source, given, plan, name, engine, **said)
+        notes += beyond_context(
+            "--max-model-len", length, model, "vLLM refuses that without rope scaling in its config"
+        )
+    role = {"kv_producer": "prefill", "kv_consumer": "decode"}.get(_role(read), "")
+    if prefills is None and (half := half_of_pair(role, source)):
+        notes += half
+        said |= {"traffic": {"output": 1}} if role == "prefill" else {}
+    eager = bool(read.values.pop("--enforce-eager", False))
+    file = with_graphs(serving_file(source, given, plan, name, engine, **said), eager)
     ignored, unplanned = left_over(read.values, HARMLESS)
     found = Imported("vllm", table.version, file, tuple(notes), ignored, unplanned, tuple(read.unknown))
     return with_slice(found, piece)
 
 
 def _is_decode_budget(read: ReadFlags, limits: Mapping[str, float | None], drafted: Mapping[str, Any]) -> bool:
-    """Whether a token budget is that of a pool that only decodes, which goes with its sequences."""
+    """Whether a token budget is that of low-latency kernels, which goes with the sequences."""
     seqs, backend = limits["max_seqs"], str(read.values.get("--all2all-backend", ""))
-    small = _role(read) == "kv_consumer" and backend.endswith("low_latency")
-    return (
-        small and seqs is not None and limits["token_budget"] == decode_budget(int(seqs), int(drafted.get("drafts", 0)))
-    )
+    if seqs is None or not backend.endswith("low_latency") or _role(read) == "kv_producer":
+        return False
+    budget = decode_budget if _role(read) == "kv_consumer" else mixed_budget
+    return limits["token_budget"] == budget(int(seqs), int(drafted.get("drafts", 0)))
 
 
 def _is_ep(read: ReadFlags) -> bool:
@@ -216,9 +224,7 @@ def drafts_read(read: ReadFlags, source: Source) -> tuple[dict[str, Any], list[s
     draft = "" if heads else plain_name(str(said.get("model", "")))
     kept = source.kept.get("speculation", {})
     if not kept.get("acceptance"):
-        return {}, [
-            f"Drafts {count} tokens{f' by {draft}' if draft else ''}: say how often they are accepted by --drafts {count} --accept."
-        ]
+        return {}, [drafted_note(count, draft)]
     return {
         **kept,
         "drafts": count,

@@ -119,6 +119,6 @@ def whole(read: ReadFlags, name: str, default: int = 1) -> int:
     if value is None:
         return default
     if found is None or not 0 < float(found[1]) < 1e9:
-        raise InputError(f"{name} is {shorten(str(value))}; it is a whole number of at least 1.")
+        raise InputError(f"{name} is {shorten(str(value))}; it is a whole number from 1 to 999,999,999.")
     scale = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
     return int(float(found[1]) * scale)
