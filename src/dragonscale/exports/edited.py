@@ -57,7 +57,7 @@ def _slice(file: SavedPlan, given: Given, notes: list[str]) -> SavedPlan:
         return file
     own = f"{piece.chip.name}:{chips}"
     notes.append(
-        f"The config is for {chips:,} chips, so a replica is {own}, and not {file.slice} as its comment has it."
+        f"The config is for {chips:,} chips, so a replica is {own} and not {file.slice}, which is said beside it."
     )
     return replace(file, slice=own)
 

@@ -128,6 +128,10 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
         notes += half
         said |= {"traffic": {"output": 1}} if role == "prefill" else {}
     eager = bool(read.values.pop("--enforce-eager", False))
+    if eager:
+        notes.append(
+            "--enforce-eager turns torch.compile off too; the estimate issues kernels one by one and still has its fused kernels."
+        )
     file = with_graphs(serving_file(source, given, plan, name, engine, **said), eager)
     ignored, unplanned = left_over(read.values, HARMLESS)
     found = Imported("vllm", table.version, file, tuple(notes), ignored, unplanned, tuple(read.unknown))
