@@ -33,6 +33,9 @@ def offered(job: Job, space: Space) -> Space:
         legal = tuple(one for one in asked if entry(word, one) in has)
         usual = tuple(dict.fromkeys(one for one in has if one != "modules"))
         changed[word] = legal or (usual if asked == getattr(Space(), word) else asked)
+    if alone.selective and space.remat == Space().remat:
+        own = _own_modules(job, alone.selective)
+        changed["remat"] = tuple(own if one == "selective" else one for one in changed["remat"])
     if space.remat == Space().remat and len(changed["remat"]) > 1:
         # Activations in the host's memory are for what does not fit otherwise: a search falls back on them.
         changed["remat"] = tuple(one for one in changed["remat"] if one != "offload")
@@ -40,6 +43,12 @@ def offered(job: Job, space: Space) -> Space:
         # GPipe has the bubble of 1F1B and holds more.
         changed["schedule"] = tuple(one for one in changed["schedule"] if one != "gpipe")
     return replace(space, **changed, words=_settled(job, alone, space.words))
+
+
+def _own_modules(job: Job, modules: str) -> str:
+    """Modules without those of experts, for a model that has none."""
+    mixed = any("e" in section.dims for section in job.model.program().sections)
+    return "+".join(one for one in modules.split("+") if mixed or not one.startswith("moe"))
 
 
 def fallback(job: Job, asked: Space, tried: Space) -> Space | None:
