@@ -31,14 +31,21 @@ WIDTH = 96
 def header(run: Run, title: str, differences: Sequence[Difference] = (), comment: str = "#") -> str:
     """The comment, each line after the mark of a comment in the target's language. `title` names the software and version."""
     plan = run.file.plan
-    lines = [f"{title}: {run.model.name} on {run.slice}, plan {plan}."]
+    lines = [f"{title}: {run.model.name} on {run.slice}{_replicas(run)}, plan {plan}."]
     lines += [f"Expected: {text}" for text in run.expected]
     lines += [f"Differs: {one}." for one in differences]
+    lines += [f"To do: {text}" for text in run.notes]
     lines += [f"Made by: {run.command}"] if run.command else []
     wrapped = [
         piece for line in lines for piece in textwrap.wrap(line, WIDTH, break_long_words=False, subsequent_indent="  ")
     ]
     return "".join(f"{comment} {line}\n" for line in (*wrapped, kept_line(kept_of(run))))
+
+
+def _replicas(run: Run) -> str:
+    """How many replicas there are, where there are several, and their chips."""
+    many = 1 if isinstance(run, TrainingRun) else run.file.replicas
+    return f" x {many} replicas ({many * run.slice.chips} chips)" if many > 1 else ""
 
 
 def kept_of(run: Run) -> dict[str, Any]:

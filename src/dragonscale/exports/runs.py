@@ -4,7 +4,7 @@ The expectation is worked out by whoever asks for an export (`reports.export`); 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.hardware import Slice
@@ -28,6 +28,8 @@ class TrainingRun:
     command: str = ""
     step_s: float = 0.0
     """Seconds of a step that are expected; 0 where that is not known."""
+    notes: tuple[str, ...] = ()
+    """What whoever runs it has still to set."""
 
     @property
     def plan(self) -> Plan:
@@ -64,7 +66,8 @@ class ServingRun:
     prefill: "ServingRun | None" = None
     role: str = ""
     """`prefill` or `decode` for a pool of a disaggregated deployment; empty for an engine that does both."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    """What whoever runs it has still to set."""
 
     @property
     def seqs(self) -> int:

@@ -64,9 +64,9 @@ TARGETS: Mapping[str, Target] = {
         Target("slurm", "launcher", "Slurm", "launchers.slurm", also=("sbatch",)),
         Target("kubernetes", "launcher", "Kubernetes", "launchers.kubernetes", also=("k8s", "gke", "jobset", "lws")),
         Target("skypilot", "launcher", "SkyPilot", "launchers.skypilot", also=("sky",)),
-        Target("vllm-bench", "load", "vllm bench serve", "loads.vllm_bench"),
-        Target("sglang-bench", "load", "sglang.bench_serving", "loads.sglang_bench"),
-        Target("genai-perf", "load", "AIPerf", "loads.genai_perf", keys="aiperf", also=("aiperf",)),
+        Target("vllm-bench", "load", "vllm bench serve", "loads.vllm_bench", ("vllm",)),
+        Target("sglang-bench", "load", "sglang.bench_serving", "loads.sglang_bench", ("sglang",)),
+        Target("genai-perf", "load", "AIPerf", "loads.genai_perf", ("vllm",), keys="aiperf", also=("aiperf",)),
     )
 }  # fmt: skip
 _SPELT = {spelling: target for target in TARGETS.values() for spelling in (target.name, *target.also)}

@@ -30,7 +30,7 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     plan = given_plan(question, _kind(software, load))
     for text in plan.notes:
         listener.note(text)
-    software = software or _own_software(plan)
+    software = software or _own_software(plan, load)
     judge = judged_training if plan.kind == "training" else judged_serving
     judged = judge(question, plan, software, None)
     if load is not None:
@@ -40,11 +40,15 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
         if made.as_run is not None and made.as_run != judged.run.file.plan:
             # what runs is another plan: its time and memory are told in the files too
             judged = judge(question, plan, software, made.as_run)
+        if made.notes or made.as_run is not None:
+            judged = replace(judged, run=replace(judged.run, notes=made.notes))
             made = software.load().write(judged.run)
         made = launched(judged.run, software, launcher, made)
     report = _report(judged, software, launcher, load, made)
     for row in made.differences:
         listener.note(f"{row}.")
+    for text in judged.run.expected[1:]:
+        listener.note(f"{text[:1].upper()}{text[1:]}")
     for text in made.notes:
         listener.note(text)
     if question.out.strip():
@@ -103,14 +107,14 @@ def _kind(software: Target | None, load: Target | None) -> str:
     return "serving" if load is not None else software.kind if software is not None else ""
 
 
-def _own_software(plan: GivenPlan) -> Target:
-    """The software that a plan is for, where only a launcher was named."""
+def _own_software(plan: GivenPlan, load: Target | None) -> Target:
+    """The software that a plan is for, where only a launcher or a load test was named; a load test of an engine means that engine."""
     name = plan.file.stack if plan.kind == "training" else plan.file.engine  # pyright: ignore[reportAttributeAccessIssue]
     found = software_for(name, plan.kind) if name else None
+    if found is None and load is not None and not name:
+        found = target_named(load.runs[0])
     if found is None:
         options = ", ".join(target.name for target in of_kind(plan.kind))
         said = f"is made for {name}, which no target runs" if name else "does not say its software"
-        raise InputError(
-            f"The plan {shorten(written(plan.shown))} {said}; name one before the launcher: --to {options}."
-        )
+        raise InputError(f"The plan {shorten(written(plan.shown))} {said}; name one: --to {options}.")
     return found

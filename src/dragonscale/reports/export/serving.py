@@ -1,7 +1,11 @@
 """A serving plan judged as the target's engine runs it."""
 
+import math
+import re
 from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import ServingRun
@@ -40,12 +44,10 @@ def judged_serving(question: ExportQuestion, given: GivenPlan, target: Target, a
     pool = file.prefill if file.prefill.slice else None
     role = "decode" if pool else ""
     asked, best = _judged(question, file, engine, apart=bool(pool))
-    expected, numbers = [expectation(best, role)], _numbers(best)
+    expected, numbers = [expectation(best, role), *overload(best, file, asked.ask.rate)], _numbers(best)
     if as_run is not None and as_run != file.plan:
         _, other = _judged(question, replace(file, plan=as_run), engine, apart=bool(pool))
-        expected.append(
-            f"As it runs here: TPOT {render(other.tpot_s, 's')} ({other.tpot_s / best.tpot_s - 1:+.1%}), {render(other.hbm_bytes, 'bytes')} of HBM."
-        )
+        expected += _instead(best, other)
         numbers = {**_numbers(other), "planned_s": best.tpot_s}
     prefill = None
     if pool is not None:
@@ -105,15 +107,44 @@ def _judged(question: ExportQuestion, file: SavedPlan, engine: str, apart: bool)
     chip, piece = asked.targets[0]
     tokens, name = asked.ask.prompt + asked.ask.output, engine.partition(",")[0]
     if not question.force and (why := refusal(name, piece or chip, asked.model, asked.saved.plan, tokens)):
-        raise Infeasible(f"{name} cannot run {asked.saved.plan}: {why}.")
+        raise Infeasible(re.sub(r"--engine (?=\w)", "--to ", f"{name} cannot run {asked.saved.plan}: {why}."))
     report = answer(asked, Listener().step)
     if not report.configs:
         raise _refused(report, file)
-    return asked, report.configs[0]
+    best = report.configs[0]
+    if apart:  # a pool that only decodes: no step waits for prompts
+        slower = best.decode_step_s / best.tpot_s if best.tpot_s and not best.drafts else 1.0
+        scaled = {
+            name: value * slower for name in ("tpot_s", "tpot_low_s", "tpot_high_s") if (value := getattr(best, name))
+        }
+        rate = best.output_tokens_per_s_per_chip / slower
+        best = msgspec.structs.replace(best, **scaled, output_tokens_per_s_per_chip=rate)
+    return asked, best
+
+
+def overload(best: ConfigReport, file: SavedPlan, rate: float | None) -> list[str]:
+    """That more requests come than the replicas serve: then they queue without end."""
+    replicas = file.replicas or 1
+    if rate is None or file.prefill.slice or rate <= best.requests_per_s * replicas:
+        return []
+    needed = math.ceil(rate / best.requests_per_s)
+    served = f"{replicas} replica{'s' if replicas > 1 else ''} of it serve{'' if replicas > 1 else 's'} {best.requests_per_s * replicas:.3g}/s"
+    return [f"{rate:g} requests/s come and {served}: the queue grows without end; {needed} replicas hold."]
+
+
+def _instead(best: ConfigReport, other: ConfigReport) -> list[str]:
+    """What differs in time and memory, where the engine runs another plan; nothing where nothing does."""
+    change = other.tpot_s / best.tpot_s - 1 if best.tpot_s else 0.0
+    if abs(change) < 5e-4 and abs(other.hbm_bytes - best.hbm_bytes) < 1e8:
+        return []
+    return [
+        f"as it runs here, TPOT {render(other.tpot_s, 's')} ({change:+.1%}), {render(other.hbm_bytes, 'bytes')} of HBM."
+    ]
 
 
 def _refused(report: ServeReport, file: SavedPlan) -> Infeasible:
-    return Infeasible(f"The plan {file.plan} cannot be served: {' '.join(report.notes)} {report.advice}".strip())
+    said = f"The plan {file.plan} cannot be served: {' '.join(report.notes)} {report.advice}".strip()
+    return Infeasible(re.sub(r"--engine (?=\w)", "--to ", said))
 
 
 def _question(question: ExportQuestion, file: SavedPlan, engine: str) -> ServeQuestion:
@@ -174,7 +205,7 @@ def expectation(best: ConfigReport, role: str) -> str:
     pool = "decode pool: " if role else ""
     return (
         f"{pool}{first}TPOT {_band(best.tpot_s, best.tpot_low_s, best.tpot_high_s)}, {best.output_tokens_per_s_per_chip:,.0f} output tokens/s a chip "
-        f"with {best.batch} requests in flight, {render(best.hbm_bytes, 'bytes')} of {render(best.hbm_limit_bytes, 'bytes')} of HBM, with engine {best.engine}."
+        f"with {best.batch} requests in flight, {render(best.hbm_bytes, 'bytes')} of {render(best.hbm_limit_bytes, 'bytes')} of HBM needed, with engine {best.engine}."
     )
 
 

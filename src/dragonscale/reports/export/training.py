@@ -1,5 +1,6 @@
 """A training plan judged as the target's stack runs it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from dragonscale.reports.train.ask import ask as ask_train
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import PlanReport
 from dragonscale.reports.train.report import single_report
+from dragonscale.training.legality import family, rules
 from dragonscale.training.offer import settled
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile
@@ -52,8 +54,11 @@ def judged_training(question: ExportQuestion, given: GivenPlan, target: Target, 
     )
     expected, numbers = [expectation(found)], _numbers(found)
     if as_run is not None and as_run != plan:
-        other = ask_train(_question(question, replace(file, plan=as_run), stack), Listener()).plans[0]
-        expected.append(instead(found, other))
+        changed = _question(question, replace(file, plan=as_run), stack)
+        other = ask_train(changed, Listener()).plans[0]
+        if not other.feasible and not question.force:
+            raise _refused(asked, as_run, target, other, changed)
+        expected += instead(found, other)
         numbers = {**_numbers(other), "planned_s": found.step_s}
     run = TrainingRun(
         file, asked.model, model_fields(asked.question.model), asked.piece, tuple(expected), command(question), numbers["step_s"] or 0.0
@@ -94,15 +99,37 @@ def runs_stack(target: Target, name: str) -> bool:
 
 
 def _refused(asked: TrainAsked, plan: Plan, target: Target, found: PlanReport, question: TrainQuestion) -> Infeasible:
-    """Why a plan does not run, with the nearest that does: the plan with the words that the stack has, or what is recommended."""
+    """Why a plan does not run, with the nearest that does: another batch, one change of the plan, or what is recommended."""
     who = f"{target.title} cannot run" if found.illegal else f"{asked.piece} does not run"
-    why = "; ".join(found.illegal or found.problems)
-    near = settled(asked.job(), plan, frozenset())
-    if near == plan or not _runs(asked, near):
-        best = ask_train(replace(question, plan="", alone=False, top=1), Listener()).best
-        near = None if best is None else Plan(**best.plan)
-    rest = f" The nearest that runs: {short_plan(near)}." if near is not None else " Nothing there does."
-    return Infeasible(f"{who} {short_plan(plan)}: {why}.{rest}")
+    why = "; ".join(found.illegal or found.problems).removesuffix("; take --stack auto")
+    ways = plan.replicas * plan.microbatch
+    if asked.sequences % ways:
+        rest = f"take a batch of {max(round(asked.sequences / ways), 1) * ways} sequences"
+    else:
+        near = next((one for one in _neighbours(asked, plan) if _runs(asked, one)), None) or _best(question)
+        rest = f"the nearest that runs is {short_plan(near)}" if near is not None else "nothing there does"
+    return Infeasible(f"{who} {short_plan(plan)}: {why}; {rest}.")
+
+
+def _neighbours(asked: TrainAsked, plan: Plan) -> Iterator[Plan]:
+    """Plans one change away, the least of them first: the stack's own words, smaller microbatches, more recomputation."""
+    job = asked.job()
+    near = settled(job, plan, frozenset())
+    row = rules(job.stack.name, family(job.slice.chip), plan.pipe > 1)
+    if near != plan:
+        yield near
+    if plan.microbatch > 1:
+        yield replace(near, microbatch=1)
+    for remat in ("selective", "matmuls", "block"):
+        if remat in row.remat and not (remat == "selective" and row.selective):
+            yield replace(near, remat=remat)
+            yield replace(near, remat=remat, microbatch=1)
+
+
+def _best(question: TrainQuestion) -> Plan | None:
+    """What is recommended there."""
+    best = ask_train(replace(question, plan="", alone=False, top=1), Listener()).best
+    return None if best is None else Plan(**best.plan)
 
 
 def _runs(asked: TrainAsked, plan: Plan) -> bool:
@@ -119,11 +146,13 @@ def expectation(found: PlanReport) -> str:
     )
 
 
-def instead(found: PlanReport, other: PlanReport) -> str:
-    """What differs in time and memory, where the target runs another plan."""
+def instead(found: PlanReport, other: PlanReport) -> list[str]:
+    """What differs in time and memory, where the target runs another plan; nothing where nothing does."""
     longer, more = other.step_s / found.step_s - 1, other.hbm_bytes - found.hbm_bytes
-    memory = f"{render(abs(more), 'bytes')} {'more' if more > 0 else 'less'} HBM" if abs(more) > 1e6 else "the same HBM"
-    return f"As it runs here: {render(other.step_s, 's')} a step ({longer:+.1%}), {memory}."
+    if abs(longer) < 5e-4 and abs(more) < 1e8:
+        return []
+    held = f"{render(other.hbm_bytes, 'bytes')} of {render(other.hbm_limit_bytes, 'bytes')} of HBM"
+    return [f"as it runs here, {render(other.step_s, 's')} a step ({longer:+.1%}), {held}."]
 
 
 def _numbers(found: PlanReport) -> dict[str, float | None]:

@@ -27,8 +27,32 @@ def ask(question: ImportQuestion, listener: Listener) -> ImportReport:
         raise InputError(f"There is no file {text!r}; give the path of a config or a script, or a command in quotes.")
     found = read_plan(text, Given(written(question.model), written(question.on)))
     report = report_of(found)
-    vars(report)["given"] = shlex.quote(text) if len(text) < 200 else "CONFIG"
+    vars(report)["judge"] = _judging(question, text, report)
     return report.came_from(question, listener.notes)
+
+
+SHORT = 160
+"""Characters of a command that is worth typing again; a longer one is saved first."""
+
+
+def _judging(question: ImportQuestion, text: str, report: ImportReport) -> str:
+    """The command that judges what was read: with the flags that were given, and those that are still to give."""
+    verb = "train" if report.kind == "training" else "serve"
+    plan = shlex.quote(text) if len(text) < SHORT and "\n" not in text else "plan.toml"
+    words = [
+        f"dscale {verb}",
+        *([shlex.quote(written(question.model))] if written(question.model) else []),
+        "--plan",
+        plan,
+    ]
+    words += ["--on", shlex.quote(report.slice)] if written(question.on) else []
+    if not report.slice:
+        words += ["--on SLICE"]
+    if report.kind == "training":
+        words += [f"--{name} {name.upper()}" for name in ("batch", "seq") if not report.workload.get(name)]
+    if plan == "plan.toml":  # which --save writes
+        words = [f"dscale {verb} --plan plan.toml  # after --save plan.toml"]
+    return " ".join(words)
 
 
 def report_of(found: Imported) -> ImportReport:

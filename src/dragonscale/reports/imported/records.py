@@ -55,9 +55,8 @@ class ImportReport(Record):
             blocks.append(Prose(f"Unknown to {self.software} {self.version}: {', '.join(self.unknown)}.", "warn"))
         if self.ignored and detail:
             blocks.append(Prose(f"Changes nothing that is planned: {', '.join(self.ignored)}.", "dim"))
-        if self.slice and self.model:
-            verb = "train" if self.kind == "training" else "serve"
-            blocks.append(NextStep(f"dscale {verb} --plan {vars(self).get('given', 'CONFIG')}", "judges it"))
+        command = vars(self).get("judge", "")
+        blocks += [NextStep(command, "judges it")] if command else []
         return Sheet(tuple(blocks))
 
     def save(self, path: str) -> str | None:
