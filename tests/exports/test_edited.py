@@ -13,10 +13,10 @@ from dragonscale.reports.export.serving import engine_for
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan
 
-RUN = {"model": "llama3-70b", "on": "h100:8", "batch": "64", "prompt": "1024", "output": "256"}
+RUN: dict[str, Any] = {"model": "llama3-70b", "on": "h100:8", "batch": "64", "prompt": "1024", "output": "256"}
 
 
-def exported(target: str, plan: str = "tp8", **words: str) -> str:
+def exported(target: str, plan: str = "tp8", **words: Any) -> str:
     return next(iter(ds.export(plan, to=target, **{**RUN, **words}).files.values()))
 
 

@@ -51,7 +51,14 @@ def test_wide_expert_parallelism_is_told_what_its_expectation_rests_on() -> None
 
 def test_a_model_whose_layers_are_not_cut_waits_for_the_exchange() -> None:
     made = ds.export(
-        "data=8,expert=8", model="mixtral-8x7b", on="h100:8", to="sglang", prompt="1024", output="256", batch="64"
+        "data=8,expert=8",
+        model="mixtral-8x7b",
+        on="h100:8",
+        to="sglang",
+        prompt="1024",
+        output="256",
+        batch="64",
+        engine="sglang-ep",
     )
     assert "two half-batches" in made.differences[0].planned
     assert "--enable-two-batch-overlap" not in made.files["sglang.sh"]

@@ -12,8 +12,8 @@ from dragonscale.exports.reading import read_plan
 from dragonscale.serving.plan_file import SavedPlan
 
 
-def _export(plan: str, model: str, on: str) -> tuple[dict, str]:
-    made = ds.export(plan, to="trtllm", model=model, on=on, batch="64", prompt="1024", output="256")
+def _export(plan: str, model: str, on: str, engine: str = "") -> tuple[dict, str]:
+    made = ds.export(plan, to="trtllm", model=model, on=on, batch="64", prompt="1024", output="256", engine=engine)
     return yaml.safe_load(made.files["trtllm.yaml"]), made.files["trtllm.sh"]
 
 
@@ -24,7 +24,7 @@ def _read(text: str, on: str = "h100:8", model: str = "") -> SavedPlan:
 
 
 def test_attention_data_parallelism_counts_all_ranks() -> None:
-    args, _ = _export("data=8,expert=8,weights=fp8,compute=fp8_block", "deepseek-v3", "h200:8")
+    args, _ = _export("data=8,expert=8,weights=fp8,compute=fp8_block", "deepseek-v3", "h200:8", "trtllm-ep")
     assert (args["tensor_parallel_size"], args["moe_expert_parallel_size"], args["moe_tensor_parallel_size"]) == (
         8,
         8,
