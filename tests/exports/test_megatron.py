@@ -207,4 +207,4 @@ def test_steps_that_stand_in_for_unknown_tokens_are_no_tokens() -> None:
         megatron_bridge.writer.FILE
     ]
     assert read_plan(text).file.tokens == ""
-    assert read_plan(text.replace("train_iters=100", "train_iters=10")).file.tokens == str(10 * 512 * 4096)
+    assert read_plan(text.replace("train_iters=100", "train_iters=10")).file.tokens == "20.97152M"

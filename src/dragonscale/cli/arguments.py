@@ -24,6 +24,8 @@ def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> di
     """
     spelled = {spelling: field for field in fields if not field.place for spelling in field.spellings}
     places = [field for field in fields if field.place]
+    # `--model llama3-8b` is what other commands are used to
+    spelled |= {field.flag: field for field in places if field.flag not in spelled and not field.gathers}
     given: dict[str, Any] = {}
     words = list(arguments)
     ended = False
@@ -43,6 +45,10 @@ def read_arguments(fields: Fields, arguments: Sequence[str], command: str) -> di
                 if not words or (words[0].startswith("--") and len(words[0]) > 2):
                     raise InputError(f"{name} needs a value: {field.about}")
                 value = words.pop(0)
+            if field.place and field.name in given:
+                raise InputError(
+                    f"{field.value} is given twice, {shorten(given[field.name])} and {shorten(value)}; give it once."
+                )
             _keep(given, field, value)
         else:
             _place(given, places, word, command)

@@ -14,6 +14,7 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import TABLES, SavedPlan
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
+from dragonscale.units import parse
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,24 @@ def training_file(
         plan, model=given.model or model or str(kept.get("model", "")), stack=str(kept.get("stack", "")) or stack,
         batch=batch, seq=seq, named=frozenset(PLAN_FIELDS), **words, **numbers,
     )  # fmt: skip
+
+
+def run_tokens(kept: str, steps: int, step: int) -> str:
+    """The tokens of a run of so many steps, as a plan file writes them: those of the header where they come to these steps.
+
+    >>> run_tokens("15T", 3_576_279, 4_194_304), run_tokens("", 375_000, 4_194_304), run_tokens("15T", 7, 1001)
+    ('15T', '1.572864T', '7007')
+    """
+    text = kept.strip()
+    if not steps or not step:
+        return kept
+    if text and text != "chinchilla" and max(round(parse(text, "count", "the tokens") / step), 1) == steps:
+        return kept
+    for mark, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
+        short = f"{steps * step / size:.12g}{mark}"
+        if steps * step >= size and len(short) < 12 and parse(short, "count", "the tokens") == steps * step:
+            return short
+    return str(steps * step)
 
 
 PLAN_FIELDS = tuple(Plan.__dataclass_fields__)

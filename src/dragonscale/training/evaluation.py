@@ -292,11 +292,21 @@ def judge_one(job: Job, plan: Plan) -> Verdict:
     return Verdict(Ledger(present(book.lines, axes), held, book.hosted), verdict.possible, axes)
 
 
+def _own_axis(job: Job, plan: Plan) -> str:
+    """What is meant where experts were counted inside data-parallel ranks, as trainers do."""
+    ranks = {axis: getattr(plan, axis) for axis in ("fsdp", "data")}
+    if plan.expert > 1 and plan.chips == job.slice.chips * plan.expert:
+        for axis, size in ranks.items():
+            if size % plan.expert == 0 and size > 1:
+                return f" (expert is an axis of its own here, beside {axis}: {axis}={size // plan.expert},expert={plan.expert})"
+    return ""
+
+
 def problems(job: Job, plan: Plan, verdict: Verdict) -> list[str]:
     """Why a plan cannot be run, each with the limit and by how much it is missed; empty if it can."""
     found: list[str] = []
     if plan.chips != job.slice.chips:
-        found.append(f"the plan is for {plan.chips} chips and {job.slice} has {job.slice.chips}")
+        found.append(f"the plan is for {plan.chips} chips and {job.slice} has {job.slice.chips}{_own_axis(job, plan)}")
     share = plan.replicas * plan.microbatch
     if job.batch % share:
         found.append(

@@ -142,10 +142,17 @@ def undivided_by(job: "Job", name: str, row: Legality, plan: Plan) -> list[str]:
         if kv > plan.tensor:
             why = f"tensor={plan.tensor} does not divide {kv}"
         found.append(f"stack {name} gives a tensor rank whole KV heads, and {why}")
-    if _experts(job) and not row.slices_experts and plan.expert * plan.tensor > _experts(job):
+    alone = row.whole_spread and plan.etp and plan.expert == 1
+    if _experts(job) and not row.slices_experts and not alone and plan.expert * plan.tensor > _experts(job):
         ways = f"expert={plan.expert} x tensor={plan.tensor}"
         found.append(
             f"stack {name} does not slice experts, and {_experts(job)} are fewer than {ways}{_because(row, 'etp')}"
+        )
+    spread = plan.expert * (plan.context if plan.fold == "context" else 1)
+    if _experts(job) and row.whole_spread and plan.etp and plan.tensor > 1 and spread > 1:
+        found.append(
+            f"stack {name} slices experts over tensor only where no other ranks hold different ones, and {spread} do"
+            f"{_because(row, 'etp')}; take etp=false"
         )
     layers = job.model.n_layers
     if plan.pipe > 1 and not row.uneven and not deals(row, layers, plan.pipe, plan.virtual, plan.layout):

@@ -51,6 +51,8 @@ class Legality(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The modules that a search offers where it would offer selective recomputation, of a stack that has no such policy."""
     slices_experts: bool = True
     """Whether experts are sliced over `tensor` where there are fewer of them than chips."""
+    whole_spread: bool = False
+    """Whether experts that are spread over `expert` stay whole: `etp=true` goes with expert=1 alone."""
     ring_square: bool = False
     """Whether a ring needs sequences that its size divides twice."""
     unreleased_zero: tuple[int, ...] = ()

@@ -18,7 +18,7 @@ from dragonscale.training.evaluation import Job, experts_of
 from dragonscale.training.legal import deals, shares_kv
 from dragonscale.training.legality import family, rules
 from dragonscale.training.plan import AXES, FOLDS, POLICIES, SCHEDULES, Plan, read_field, read_setting, settings_of
-from dragonscale.training.stages import layout_for
+from dragonscale.training.stages import layout_for, layout_problem
 
 SETTINGS = (*AXES, "microbatch", "virtual")
 CHOICES = ("remat", "zero", "schedule", "context_by", "fold")
@@ -121,6 +121,8 @@ def misfits(job: Job, plan: Plan) -> list[str]:
             f"Ulysses deals heads to {ways} chips, and the model's {heads[0]} query heads do not divide by that"
         )
     found += _unspread(job, plan)
+    if misdealt := layout_problem(job.model.n_layers, plan.pipe, plan.virtual, plan.layout):
+        found.append(misdealt)
     if plan.virtual > 1 and (plan.schedule != "interleaved" or plan.pipe == 1):
         found.append(f"virtual={plan.virtual} needs a pipeline with schedule=interleaved")
     if plan.schedule == "interleaved" and plan.virtual > 1 and rounds % plan.pipe:

@@ -113,7 +113,8 @@ def layout_problem(layers: int, pipe: int, virtual: int, layout: str) -> str:
     slots = layers + 2 * (layout == "ends")
     if chunks > slots:
         hint = "; layout=ends counts the embedding and the head as two more" if layout == "even" else ""
-        return f"{pipe} stages x {virtual} chunks need more than the model's {slots} layers{hint}"
+        held = f"{layers} layers" + (", its embedding and its head" if layout == "ends" else "")
+        return f"{pipe} stages x {virtual} chunks need more than the model's {held}{hint}"
     return ""
 
 

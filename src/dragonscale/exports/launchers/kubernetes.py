@@ -16,8 +16,8 @@ from dragonscale.exports.header import comments, header
 from dragonscale.exports.launchers.parts import (
     ADDRESS,
     host_lines,
+    image_remark,
     job_name,
-    needs_image,
     uses_words,
     with_files,
     with_port,
@@ -73,9 +73,8 @@ def _addressed(written: Written, name: str) -> Written:
 
 def _remarks(run: Run, target: Target, programs: Sequence[Program]) -> list[str]:
     """What someone still has to fill in."""
-    lines = []
-    if any(needs_image(program, run, target) for program in programs):
-        lines.append(f"Put an image that has {target.title} {target.version} in place of registry.example/….")
+    remarks = [image_remark(program, run, target) for program in programs]
+    lines = [*dict.fromkeys(one for one in remarks if one)]
     if run.slice.chip.kind == "gpu":
         lines.append("Node labels are those of GKE; elsewhere use nvidia.com/gpu.product or leave nodeSelector out.")
     if run.slice.chip.kind == "gpu" and any(program.hosts > 1 for program in programs):

@@ -175,10 +175,14 @@ def visible_chips(chip: Chip) -> str:
     return "HIP_VISIBLE_DEVICES" if is_amd(chip) else "CUDA_VISIBLE_DEVICES"
 
 
+PYTORCH = "nvcr.io/nvidia/pytorch:26.06-py3"
+"""NVIDIA's image of PyTorch, the base that Megatron-LM's own images are built on; trainers are installed in it."""
 _IMAGES = {
     "vllm": ("vllm/vllm-openai:v{version}", "vllm/vllm-openai-rocm:v{version}"),
     "sglang": ("lmsysorg/sglang:v{version}", "lmsysorg/sglang:v{version}-rocm700-mi30x"),
     "trtllm": ("nvcr.io/nvidia/tensorrt-llm/release:{version}", ""),
+    "megatron-bridge": ("nvcr.io/nvidia/nemo:26.08", ""),
+    **dict.fromkeys(("megatron", "torchtitan", "deepspeed", "accelerate"), (PYTORCH, "")),
 }
 """Images that the projects publish: of NVIDIA's GPUs, of AMD's."""
 
@@ -195,3 +199,17 @@ def image_of(program: Program, run: Run, target: Target) -> str:
 
 def needs_image(program: Program, run: Run, target: Target) -> bool:
     return image_of(program, run, target).startswith("registry.example/")
+
+
+def image_remark(program: Program, run: Run, target: Target) -> str:
+    """What someone has to see to before an image runs the program; empty where it has the very version."""
+    image, software = image_of(program, run, target), f"{target.title} {target.version}"
+    if needs_image(program, run, target):
+        return f"Put an image that has {software} in place of registry.example/…."
+    if image == PYTORCH:
+        return f"{image} has PyTorch alone: put an image in its place that has {software} in it, or install it before the command."
+    return (
+        f"{image} has its own {target.title}; the settings are those of {target.version}."
+        if image.startswith("nvcr.io/nvidia/nemo")
+        else ""
+    )

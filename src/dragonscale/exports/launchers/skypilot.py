@@ -14,6 +14,7 @@ from dragonscale.exports.launchers.kubernetes import reachable
 from dragonscale.exports.launchers.parts import (
     host_lines,
     image_of,
+    image_remark,
     job_name,
     needs_image,
     own_address,
@@ -48,7 +49,7 @@ def _remarks(run: Run, target: Target, program: Program) -> list[str]:
     token = ", with --secret HF_TOKEN for a gated model" if isinstance(run, ServingRun) and program.chips else ""
     if needs_image(program, run, target):
         return [f"{start} starts it{token}; add a setup that installs {target.title} {target.version}."]
-    return [f"{start} starts it{token}."]
+    return [f"{start} starts it{token}.", *filter(None, [image_remark(program, run, target)])]
 
 
 def _task(run: Run, target: Target, program: Program, files: bool) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.hardware import load_chip, parse_slice
+from dragonscale.hardware.catalogue import is_chip
 from dragonscale.questions.flag import written
 from dragonscale.reports.foreign import as_training, foreign_plan, told
 from dragonscale.training.plan import Plan, given_settings, parse_plan, read_field
@@ -36,6 +38,7 @@ def filled(question: Any) -> tuple[Any, list[str]]:
     elif is_plan_path(written(question.plan)):
         saved = load_training_file(written(question.plan))
     if saved is not None:
+        question = _with_count(question, saved)
         words: dict[str, Any] = {}
         for name, value in said_by(saved).items():
             given = getattr(question, name)
@@ -49,6 +52,14 @@ def filled(question: Any) -> tuple[Any, list[str]]:
         if not written(getattr(question, name)):
             raise InputError(f"The question lacks {what}; give it, or a --plan file that says it.")
     return question, notes
+
+
+def _with_count(question: Any, saved: TrainingFile) -> Any:
+    """The question with the file's own slice where `--on` is only its chip."""
+    on = written(question.on)
+    if not saved.slice or not is_chip(on) or parse_slice(saved.slice).chip.name != load_chip(on).name:
+        return question
+    return replace(question, on=saved.slice)
 
 
 def _told(given: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.exports.hosts import hosts_of
-from dragonscale.exports.imported import Given, Imported, needs, slice_given, training_file
+from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_given, training_file
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import model_of_sizes, preset_named
 from dragonscale.exports.shell import ShellCommand
@@ -111,15 +111,10 @@ def _file(source: Source, given: Given, run: HubRun) -> TrainingFile:
 
 
 def _with_steps(file: TrainingFile, run: HubRun) -> TrainingFile:
-    from dragonscale.units import parse
-
     steps, step = run.number("max_steps", -1), file.batch * file.seq
     if steps < 1 or not step:
         return file
-    kept = file.tokens.strip()
-    if kept and kept != "chinchilla" and max(round(parse(kept, "count", "the tokens") / step), 1) == steps:
-        return file
-    return replace(file, tokens=str(steps * step))
+    return replace(file, tokens=run_tokens(file.tokens, steps, step))
 
 
 def _mesh(source: Source, run: HubRun, chips: int, hosts: int) -> Plan:

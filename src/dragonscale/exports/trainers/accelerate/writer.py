@@ -19,6 +19,7 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import SIZES, hub_id
 from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.trainers.hub_words import USUAL
 from dragonscale.exports.written import LEADER, RANK, Difference, Program, Written
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.training.plan import Plan, short_plan
@@ -154,7 +155,7 @@ def config(run: TrainingRun, plan: Plan) -> dict[str, Any]:
 
 def arguments(run: TrainingRun, plan: Plan) -> dict[str, Any]:
     """The arguments of the script, every one of them TrainingArguments' or the script's."""
-    said = run.file.run
+    said = {**USUAL, **run.file.run}
     made: dict[str, Any] = {
         **model_arguments(run), "dtype": "bfloat16" if pure(run) else "float32",
         "dataset_name": "allenai/c4", "dataset_config_name": "en", "streaming": True, "block_size": run.file.seq,
@@ -164,10 +165,11 @@ def arguments(run: TrainingRun, plan: Plan) -> dict[str, Any]:
         "bf16": True if plan.dtype == "bf16" and not pure(run) else None, "fp16": True if plan.dtype == "fp16" else None,
         "tf32": True if plan.dtype == "tf32" else None,
         "gradient_checkpointing": True if plan.remat == "block" and (not sharding(plan) or (plan.context_by == "ulysses" and plan.context > 1)) else None,
-        "optim": OPTIMIZERS[plan.optimizer], "learning_rate": said.get("learning_rate"), "warmup_steps": said.get("warmup"),
-        "weight_decay": said.get("weight_decay"), "max_grad_norm": said.get("clip"), "seed": said.get("seed"),
+        "optim": OPTIMIZERS[plan.optimizer], "learning_rate": said["learning_rate"], "lr_scheduler_type": "cosine", "warmup_steps": said["warmup"],
+        **({"adam_beta1": 0.9, "adam_beta2": 0.95, "adam_epsilon": 1e-8} if plan.optimizer.startswith("adam") else {}),
+        "weight_decay": said["weight_decay"], "max_grad_norm": said["clip"], "seed": said["seed"],
         "use_liger_kernel": True if "liger" in run.file.stack else None,
-        "logging_steps": 10, "save_strategy": "steps", "save_steps": said.get("every", 500), "save_total_limit": said.get("keep"),
+        "logging_steps": 10, "save_strategy": "steps", "save_steps": said["every"], "save_total_limit": said["keep"],
     }  # fmt: skip
     made = {name: value for name, value in made.items() if value is not None}
     for name, value in made.items():
@@ -176,10 +178,10 @@ def arguments(run: TrainingRun, plan: Plan) -> dict[str, Any]:
 
 
 def model_arguments(run: TrainingRun) -> dict[str, Any]:
-    """The model: its repository on the Hub, or its type and the sizes that differ from those that the type has."""
+    """The model, whose weights start random: its repository on the Hub, or its type and the sizes that differ from those that the type has."""
     name = hub_id(run.file.model)
     if "?" not in run.file.model:
-        return {"model_name_or_path": name}
+        return {"config_name": name, "tokenizer_name": name}
     keys = [
         *SIZES,
         "num_local_experts",
@@ -200,6 +202,9 @@ def notes(run: TrainingRun, plan: Plan) -> tuple[str, ...]:
     found = [
         f"{SCRIPT} is examples/pytorch/language-modeling/{SCRIPT} of transformers; put it beside {ARGUMENTS}, or name your own script."
     ]
+    found.append(f"The data is C4; weights start random, and the tokenizer is that of {hub_id(run.file.model)}.")
+    if hosts_of(run.slice)[0] > 1:
+        found.append("output_dir must be a folder that all hosts see.")
     if plan.tensor > 1:
         found.append(
             'For tensor ranks the script has to load the model over accelerate\'s mesh (tp_plan="auto"), which run_clm.py does not.'

@@ -46,7 +46,7 @@ def plan_of(
     )
     plan = Plan(
         data=ranks // expert // shards if stage else ranks // expert, fsdp=shards if stage else 1, tensor=tensor, context=context,
-        expert=expert, microbatch=micro, remat=_remat(config, flags), zero=stage, dtype=_dtype(config, flags), sequence=tensor == 1,
+        expert=expert, microbatch=micro, remat=_remat(config, flags), zero=stage, dtype=dtype_of(config, flags)[0], sequence=tensor == 1,
         context_by="ulysses" if context > 1 else "gather", optimizer=_optimizer(config, flags),
         offload="optimizer" if offloaded else "none",
     )  # fmt: skip
@@ -60,6 +60,16 @@ def _batch(config: Mapping[str, Any], flags: Mapping[str, str], ranks: int) -> t
         value = config.get(name, "auto")
         if value == "auto":
             return count_of(flags[flag], f"--{flag}") if flag in flags else 0
+        # A config that the Trainer itself loads must agree with its arguments; other programs pass theirs in.
+        if (
+            flags.get("deepspeed", "true") != "true"
+            and flag in flags
+            and number_or_zero(flags[flag]) != count_of(value, name)
+        ):
+            raise InputError(
+                f"The DeepSpeed config says {name} {value}, and the command --{flag} {flags[flag]}, which the Trainer refuses; let "
+                'them agree, or write "auto" in the config.'
+            )
         return count_of(value, name)
 
     whole = said("train_batch_size", "train_batch_size")
@@ -80,15 +90,27 @@ def _batch(config: Mapping[str, Any], flags: Mapping[str, str], ranks: int) -> t
     return whole, micro
 
 
-def _dtype(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:
+def dtype_of(config: Mapping[str, Any], flags: Mapping[str, str]) -> tuple[str, str]:
+    """The format of matmuls, and what to say of it where it is not said outright. `"auto"` is what the program's arguments say; a config
+    that is read without a program leaves it open.
+
+    >>> dtype_of({"bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}, {})[0]
+    'bf16'
+    >>> dtype_of({"bf16": {"enabled": "auto"}}, {"max_steps": "10"})[0]
+    'fp32'
+    """
+    left = [dtype for dtype in ("bf16", "fp16") if part(config, dtype).get("enabled") == "auto"]
     for dtype in ("bf16", "fp16"):
-        on = part(config, dtype).get("enabled", False)
-        if is_on(flags.get(dtype) if on == "auto" else on):
-            return dtype
+        on = flags.get(dtype) if dtype in left else part(config, dtype).get("enabled", False)
+        if is_on(on):
+            return dtype, ""
     cast = part(config, "torch_autocast")
     if is_on(cast.get("enabled")):
-        return "fp16" if "16" in str(cast.get("dtype", "")) and "bf" not in str(cast.get("dtype", "")) else "bf16"
-    return "fp32"
+        half = "16" in str(cast.get("dtype", "")) and "bf" not in str(cast.get("dtype", ""))
+        return "fp16" if half else "bf16", ""
+    if left and not flags:
+        return left[0], f'{left[0]}.enabled is "auto", for the program to say; {left[0]} is assumed.'
+    return "fp32", "Neither bf16 nor fp16 is turned on: matmuls are read as fp32."
 
 
 def _remat(config: Mapping[str, Any], flags: Mapping[str, str]) -> str:

@@ -14,12 +14,20 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.exports.imported import Given, Imported, needs, slice_given, training_file
+from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_given, training_file
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
-from dragonscale.exports.trainers.deepspeed.plan import count_of, is_on, number_or_zero, part, plan_of, zero_part
+from dragonscale.exports.trainers.deepspeed.plan import (
+    count_of,
+    dtype_of,
+    is_on,
+    number_or_zero,
+    part,
+    plan_of,
+    zero_part,
+)  # fmt: skip
 from dragonscale.models.catalogue import is_preset
 
 _CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed-config", "ds_config", "deepspeed_config_file", "ds_config_path")
@@ -38,6 +46,8 @@ _OWN = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_
 _UNPLANNED = (
     "offload_param", "zenflow", "zero_quantized_weights", "zero_quantized_gradients", "zero_hpz_partition_size", "cpu_offload",
 )  # fmt: skip
+_CHAT = "DeepSpeed-Chat"
+"""Marks a config that its scripts make of their own flags (`--zero_stage`, `--dtype`)."""
 _HERE = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n(.*?)^\s*\1\s*$", re.DOTALL | re.MULTILINE)
 
 
@@ -96,10 +106,19 @@ def read(source: Source, given: Given) -> Imported:
     given = Given(given.model, str(piece) if piece is not None else given.slice)
     file = training_file(source, given, plan, batch, seq, model, "deepspeed")
     file = replace(file, tokens=_tokens(flags, batch * seq, file.tokens))
+    chat = bool(config.pop(_CHAT, False))
     unplanned = _unplanned(config, flags)
     unknown = [name for name in _dotted(config) if not _known(table, name)]
     ignored = [f"--{name}" for name in flags if name not in (*_CONFIGS, *_LENGTHS, *_NAMES, *_READ)]
     notes = [] if model else ["The config does not say the model; give it by --model."]
+    said = dtype_of(config, flags)[1]
+    if chat:
+        said = (
+            f"DeepSpeed-Chat's scripts take --dtype fp16 where none is said: {plan.dtype} is read."
+            if "dtype" not in flags
+            else ""
+        )
+    notes += [said] if said else []
     notes += (
         ["mics_shard_size was removed in DeepSpeed 0.19; its groups are read as fsdp."]
         if "mics_shard_size" in zero_part(config)
@@ -110,7 +129,7 @@ def read(source: Source, given: Given) -> Imported:
 
 _READ = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "bf16", "fp16", "gradient_checkpointing", "activation_checkpointing",
-    "optim", "max_steps", "zero_stage", "offload",
+    "optim", "max_steps", "zero_stage", "offload", "dtype",
 )  # fmt: skip
 
 
@@ -132,11 +151,11 @@ def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) 
         raise InputError(
             f"{source.shown} names the DeepSpeed config {name}, which is not there; import it from the folder that has it."
         )
-    return {
-        "zero_optimization": {"stage": int(flags.get("zero_stage", "0") or 0)},
-        "bf16": {"enabled": "auto"},
-        "fp16": {"enabled": "auto"},
-    }
+    stage = {"stage": int(flags.get("zero_stage", "0") or 0)}
+    if "zero_stage" in flags and not {"bf16", "fp16"} & set(flags):
+        kind = {"bfloat16": "bf16", "bf16": "bf16"}.get(flags.get("dtype", "fp16"), "fp16")
+        return {_CHAT: True, "zero_optimization": stage, kind: {"enabled": True}}
+    return {"zero_optimization": stage, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
 
 
 def _model(source: Source, flags: Mapping[str, str]) -> str:
@@ -218,11 +237,7 @@ def _known(table: KeyTable, name: str) -> bool:
 
 
 def _tokens(flags: Mapping[str, str], step: int, kept: str) -> str:
-    from dragonscale.units import parse
-
     steps = count_of(flags["max_steps"], "--max_steps") if number_or_zero(flags.get("max_steps", 0)) > 0 else 0
     if steps < 1000 or not step:
         return kept
-    if kept and kept != "chinchilla" and max(round(parse(kept, "count", "the tokens") / step), 1) == steps:
-        return kept
-    return str(steps * step)
+    return run_tokens(kept, steps, step)

@@ -18,6 +18,7 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun
+from dragonscale.exports.trainers.hub_words import USUAL
 from dragonscale.exports.written import Difference, Program, Written
 from dragonscale.training.plan import Plan
 
@@ -26,8 +27,6 @@ OPTIMIZERS = {"adam": "AdamW", "muon": "Muon", "sgd": "SGD"}
 AUTO_EP = ("mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v2", "deepseek_v3")
 """Types of models whose experts AutoEP finds by itself."""
 _OURS = ("name", "source", "parameters", "aliases", "checkpoint", "text_config")
-USUAL = {"learning_rate": 3e-4, "weight_decay": 0.1, "clip": 1.0, "warmup": 2000, "every": 1000, "keep": 3, "seed": 0}
-"""What a run that does not say it takes, in the words of a plan file's `[run]`."""
 
 
 def write(run: TrainingRun) -> Written:
@@ -55,8 +54,20 @@ def write(run: TrainingRun) -> Written:
             "PARALLELISM_CONFIG_SP_BACKEND": "deepspeed", "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION": "flash_attention_2",
         }  # fmt: skip
     program = Program("train", (SCRIPT, *flag_words(table, flags)), hosts, chips, per="chip", env=env)
-    note = f"{SCRIPT} is in examples/pytorch/language-modeling of transformers; name your data by --train_file or --dataset_name."
-    return Written(files, (program,), differences, plan if plan != run.plan else None, (note,))
+    return Written(files, (program,), differences, plan if plan != run.plan else None, _notes(run))
+
+
+def _notes(run: TrainingRun) -> tuple[str, ...]:
+    """What a user still has to see to."""
+    found = [f"{SCRIPT} is examples/pytorch/language-modeling/{SCRIPT} of transformers: put it beside {FILE}."]
+    if not run.file.run.get("data"):
+        found.append("The data is --train_file data.txt, which is yours to bring; --dataset_name names one of the Hub.")
+    found.append(f"Weights start random (--config_name); the tokenizer is that of {hub_id(run.file.model)}.")
+    if hosts_of(run.slice)[0] > 1:
+        found.append("The folder of --output_dir must be one that all hosts see.")
+    if not run.steps and not run.file.run.get("steps"):
+        found.append("The plan does not say its tokens, so --max_steps is left out: give --tokens, or set it.")
+    return tuple(found)
 
 
 def as_run(run: TrainingRun) -> tuple[Plan, tuple[Difference, ...]]:

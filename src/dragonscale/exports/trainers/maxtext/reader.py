@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.exports.imported import Given, Imported, needs, slice_given, training_file
+from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_given, training_file
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
@@ -248,14 +248,8 @@ def _capacity(every: Mapping[str, Any], kept: float) -> float:
 
 def _tokens(every: Mapping[str, Any], step: int, kept: str) -> str:
     """Tokens of the run: what the header keeps where the steps are those, the steps' own otherwise. Runs of a few steps are benchmarks."""
-    from dragonscale.units import parse
-
     steps = _count(every, "steps", -1)
-    if steps < 1000:
-        return kept
-    if kept and kept != "chinchilla" and max(round(parse(kept, "count", "the tokens") / step), 1) == steps:
-        return kept
-    return str(steps * step)
+    return kept if steps < 1000 else run_tokens(kept, steps, step)
 
 
 def _truth(value: Any) -> bool:

@@ -267,6 +267,14 @@ def _text(run: TrainingRun, sections: Mapping[str, Mapping[str, Any]], differenc
     text = header(run, title, differences) + comments(lines)
     for about, keys in sections.items():
         text += f"\n# {about}\n" + yaml_text(keys)
+    if not run.file.run.get("checkpoints") and hosts_of(run.slice)[0] > 1:
+        # orbax writes a checkpoint's parts from every host into one folder
+        key = "base_output_directory: "
+        text = text.replace(
+            f"\n{key}",
+            f"\n# A folder that all hosts see (gs://bucket/path): change it, or checkpoints are lost.\n{key}",
+            1,
+        )
     return text
 
 
@@ -274,6 +282,7 @@ def _notes(run: TrainingRun) -> tuple[str, ...]:
     found = [
         "dataset_type is synthetic: name your data (grain, hf) and base_output_directory, a folder that all hosts see."
     ]
+    found.append(f"{MODULE} is of the package maxtext; tokenizer_path names the tokenizer of your data.")
     if not run.steps and not run.file.run.get("steps"):
         found.append("The plan does not say how long the run is (--tokens); MaxText's own 150001 steps stay.")
     return tuple(found)

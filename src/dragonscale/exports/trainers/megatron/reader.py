@@ -5,12 +5,12 @@ from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.flags import ReadFlags
+from dragonscale.exports.imported import run_tokens
 from dragonscale.exports.trainers.megatron.flags import CONTEXTS
 from dragonscale.models.recompute_modules import MODULES, read_modules
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
 from dragonscale.training.stages import chunk_sizes
-from dragonscale.units import parse
 
 HARMLESS = re.compile(
     r"--(no-)?(log|tensorboard|wandb|save|load|ckpt|async|use-persistent|eval|seed|data-path|data-args|data-cache|split|tokenizer|lr|min-lr|"
@@ -20,10 +20,23 @@ HARMLESS = re.compile(
     r"reuse-grad|bf16|fp16|fp4-|init-model|start-weight|end-weight|non-persistent|dist-ckpt|auto-detect|dataloader|train-|optimizer-offload|"
     r"outer-dp|override|finetune|apply-query|attention-softmax|bias-|masked-softmax|gradient-accumulation-fusion|persist-layer|profile|"
     r"use-pytorch|nccl|high-priority|enable-|disable-msc|delay-wgrad|result|rerun|te-rng|group-query|num-dataset|mmap|make-vocab|muon|"
-    r"initial-loss|hysteresis|loss-scale|decoupled|ddp|accumulate-allreduce|grad-reduce|main-|exp-avg|use-precision|local-rank|cuda-graph|"
-    r"rampup|recompute-activations|deterministic|strict|retro|test-mode|reset|eod|rope-fusion|use-dist-ckpt|check-for|logging)"
+    r"initial-loss|hysteresis|loss-scale|decoupled|ddp|accumulate-allreduce|grad-reduce|main-|exp-avg|use-precision|local-rank|"
+    r"recompute-activations|strict|test-mode|reset|eod|rope-fusion|use-dist-ckpt|check-for|logging)"
 )
 """Options that change nothing of a plan beyond what was read of them."""
+_HEAVY: dict[str, tuple[str, tuple[str, ...]]] = {
+    "--rampup-batch-size": ("the full batch is judged", ()),
+    "--cuda-graph-impl": ("launches are counted without graphs", ("none",)),
+    "--enable-cuda-graph": ("launches are counted without graphs", ()),
+    "--external-cuda-graph": ("launches are counted without graphs", ()),
+    "--optimizer-offload-fraction": ("all of the optimizer's state is counted in the host's memory", ("1", "1.0")),
+    "--transformer-impl": ("kernels are counted as Transformer Engine's", ("transformer_engine",)),
+    "--attention-backend": ("attention is counted as the flash kernel", ("auto", "flash", "fused", "AttnBackend.auto")),
+    "--deterministic-mode": ("kernels are counted at their usual speed", ()),
+    "--outer-dp-sharding-strategy": ("state is counted whole on every replica", ("no_shard",)),
+    "--main-params-dtype": ("weights of the optimizer are counted in fp32", ("fp32",)),
+}
+"""Options that change time or memory without a word of a plan: how the plan is judged instead, and values that change nothing."""
 _ZERO = {"no_shard": 0, "0": 0, "optim": 1, "1": 1, "optim_grads": 2, "2": 2, "optim_grads_params": 3, "3": 3}
 
 
@@ -232,6 +245,16 @@ def _offload(read: ReadFlags) -> str:
     return "optimizer" if read.take("--optimizer-cpu-offload") else "none"
 
 
+def heavy(read: ReadFlags) -> list[str]:
+    """Options that would change time or memory and that a plan has no word for, each with what is judged; they count as read."""
+    found: list[str] = []
+    for name, (judged, plain) in _HEAVY.items():
+        value = read.take(name)
+        if value not in (None, False) and str(value) not in plain:
+            found.append(f"{name} ({judged})")
+    return found
+
+
 def stack_read(read: ReadFlags) -> str:
     """The stack whose switches the flags are: how tokens go to experts, and in what gradients are summed."""
     said = read.values
@@ -250,10 +273,4 @@ def said_tokens(read: ReadFlags, batch: int, seq: int, file: TrainingFile, stand
     steps = steps or samples // batch
     if not steps or (steps == stand_in and not file.tokens):
         return ""
-    if (
-        file.tokens
-        and file.tokens != "chinchilla"
-        and max(round(parse(file.tokens, "count", "the tokens") / (batch * seq)), 1) == steps
-    ):
-        return ""
-    return str(steps * batch * seq)
+    return run_tokens(file.tokens, steps, batch * seq)

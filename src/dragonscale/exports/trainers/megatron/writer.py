@@ -22,7 +22,7 @@ from dragonscale.exports.trainers.megatron.flags import (
 )
 from dragonscale.exports.trainers.megatron.model import check_type, model_flags
 from dragonscale.exports.trainers.megatron.model_read import model_read
-from dragonscale.exports.trainers.megatron.reader import HARMLESS, plan_read, said_tokens, stack_read, whole
+from dragonscale.exports.trainers.megatron.reader import HARMLESS, heavy, plan_read, said_tokens, stack_read, whole
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
 from dragonscale.exports.written import Program, Written
 
@@ -98,6 +98,8 @@ def environment(settled: MegatronRun) -> dict[str, str]:
 def notes(settled: MegatronRun) -> tuple[str, ...]:
     """What to change before a real run."""
     found = ["Tokens are random (--mock-data): give --data-path and a tokenizer, and a learning rate of your own."]
+    if hosts_of(settled.run.slice)[0] > 1:
+        found.append("The folder of --save must be one that all hosts see.")
     if settled.stack.overlap.expert and settled.ep > 1 and not hides_exchanges(settled):
         why = (
             "a block that is recomputed whole" if settled.plan.remat == "block" else "a pipeline with one chunk a rank"
@@ -156,6 +158,7 @@ def read_run(
         file = replace(file, tokens=tokens)
     if capacity := read.take("--moe-expert-capacity-factor"):
         file = replace(file, capacity=max(float(capacity), 0.0))
+    weighty = () if target == "megatron-bridge" else heavy(read)
     ignored, unplanned = left_over(read.values, [name for name in read.values if HARMLESS.match(name)])
-    found = Imported(target, version, file, (*told, *notes), ignored, unplanned, tuple(read.unknown))
+    found = Imported(target, version, file, (*told, *notes), ignored, (*weighty, *unplanned), tuple(read.unknown))
     return with_slice(found, piece)

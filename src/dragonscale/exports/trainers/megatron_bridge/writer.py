@@ -7,6 +7,7 @@ is read without running it: its assignments to fields, the keywords of its confi
 
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
@@ -31,6 +32,7 @@ from dragonscale.exports.trainers.megatron.flags import (
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
 from dragonscale.exports.trainers.megatron.writer import checkpoint_flags, environment, notes, read_run, schedule_flags
+from dragonscale.exports.trainers.megatron_bridge.graphs import ENVIRONMENT, graph_differences, graph_fields
 from dragonscale.exports.trainers.megatron_bridge.names import PRECISION, Code, fields_of, flags_of
 from dragonscale.exports.trainers.megatron_bridge.reader import COMMON, library_model, recipe_fields
 from dragonscale.exports.written import Program, Written
@@ -76,12 +78,17 @@ def write(run: TrainingRun) -> Written:
     """The recipe, and the command that starts it."""
     _model(run)  # a model that it does not build is the first thing to say
     settled = settle(run)
+    settled = replace(settled, differences=(*settled.differences, *graph_differences(settled)))
     text = recipe(settled)
     hosts, chips = hosts_of(run.slice)
-    program = Program("train", (FILE,), hosts, chips, per="chip", env=environment(settled))
+    env = environment(settled) | (ENVIRONMENT if graph_fields(settled) else {})
+    program = Program("train", (FILE,), hosts, chips, per="chip", env=env)
     as_run = settled.plan if settled.plan != run.plan else None
     told = tuple(
-        note.replace("--mock-data", "MockGPTDatasetConfig").replace("--data-path", "a GPTDatasetConfig")
+        note.replace("--mock-data", "MockGPTDatasetConfig")
+        .replace("--data-path", "a GPTDatasetConfig")
+        .replace("--save", "checkpoint.save")
+        .replace("--train-iters", "train.train_iters")
         for note in notes(settled)
     )
     return Written({FILE: text}, (program,), settled.differences, as_run, told)
@@ -95,7 +102,7 @@ def recipe(settled: MegatronRun) -> str:
         **parallel_flags(settled), **expert_flags(settled), **batch_flags(settled), **recompute_flags(settled), **optimizer_flags(settled),
         **schedule_flags(run), **overlap_flags(settled), **checkpoint_flags(settled), **_router_fusion(settled),
     }  # fmt: skip
-    fields = fields_of(flags) | _further(settled)
+    fields = fields_of(flags) | _further(settled) | graph_fields(settled)
     for name, value in {**sized, **fields}.items():
         table.check(name, value if isinstance(value, str | int) and not isinstance(value, Code) else None)
     sections = _by_section(fields)
@@ -255,8 +262,6 @@ def read(source: Source, given: Given) -> Imported:
 
 
 def _with_ignored(imported: Imported, names: list[str]) -> Imported:
-    from dataclasses import replace
-
     return replace(imported, ignored=(*imported.ignored, *names))
 
 

@@ -9,7 +9,7 @@ read as today's.
 from dataclasses import replace
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.exports.imported import Given, Imported, needs, slice_given, training_file
+from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_given, training_file
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import model_of_sizes
 from dragonscale.exports.shell import ShellCommand
@@ -105,15 +105,8 @@ def _file(source: Source, given: Given, said: TitanSaid, processes: int) -> tupl
 
 def _with_tokens(file: TrainingFile, said: TitanSaid) -> TrainingFile:
     """The tokens of the run: those of the header where they come to the steps that are said, else the steps' own."""
-    from dragonscale.units import parse
-
     steps, step = said.take("training.steps", 0), file.batch * file.seq
-    if not steps:
-        return file
-    kept = file.tokens.strip()
-    if kept and kept != "chinchilla" and max(round(parse(kept, "count", "the tokens") / step), 1) == steps:
-        return file
-    return replace(file, tokens=str(steps * step))
+    return replace(file, tokens=run_tokens(file.tokens, steps, step))
 
 
 def _model(source: Source, given: Given, said: TitanSaid) -> tuple[str, int, int]:

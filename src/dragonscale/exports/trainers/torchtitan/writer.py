@@ -84,7 +84,7 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[Difference]]:
 
 def expert_degree(plan: Plan, experts: int) -> int:
     """Ranks that experts are spread over."""
-    if not experts:
+    if not experts or (plan.etp and plan.tensor > 1):  # without expert parallelism tensor ranks slice every expert
         return 1
     return plan.expert * plan.tensor * (plan.context if plan.fold == "context" else 1)
 
