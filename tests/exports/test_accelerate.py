@@ -137,3 +137,14 @@ def test_the_plugin_of_deepspeed_is_read() -> None:
 def test_a_wrong_value_is_one_sentence(text: str, why: str) -> None:
     with pytest.raises(InputError, match=why):
         _read(text)
+
+
+def test_it_trains_from_scratch_by_the_same_numbers_as_deepspeed() -> None:
+    run = {"batch": "64seq", "seq": 4096, "tokens": "15T", "model": "llama3-8b", "on": "h100:8"}
+    own = json.loads(ds.export("fsdp8", to="accelerate", **run).files["training_args.json"])
+    other = ds.export("fsdp8", to="deepspeed", **run).files
+    words = " ".join(next(text for name, text in other.items() if name.endswith(".sh")).replace("\\\n", " ").split())
+    assert "model_name_or_path" not in own
+    names = ("config_name", "tokenizer_name", "learning_rate", "adam_beta1", "adam_beta2", "weight_decay", "warmup_steps", "lr_scheduler_type",
+             "save_steps", "save_total_limit", "seed", "max_steps")  # fmt: skip
+    assert [name for name in names if f"--{name} {own.get(name)}" not in words] == []

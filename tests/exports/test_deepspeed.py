@@ -125,3 +125,51 @@ def test_a_wrong_value_is_one_sentence(config: dict, sentence: str) -> None:
 def test_a_config_alone_needs_a_slice() -> None:
     with pytest.raises(InputError, match="--on"):
         read_plan(json.dumps({"train_batch_size": 8, "zero_optimization": {"stage": 1}}))
+
+
+@pytest.mark.parametrize(
+    ("formats", "dtype", "note"),
+    [
+        ({"bf16": {"enabled": "auto"}}, "bf16", "bf16 is assumed"),
+        ({"fp16": {"enabled": "auto"}}, "fp16", "fp16 is assumed"),
+        ({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}, "bf16", "bf16 is assumed"),
+        ({"fp16": {"enabled": True}, "bf16": {"enabled": "auto"}}, "fp16", ""),
+        ({}, "fp32", "read as fp32"),
+    ],
+)
+def test_a_format_that_is_not_said_is_told(formats: dict, dtype: str, note: str) -> None:
+    found = _read({"train_batch_size": 8, "zero_optimization": {"stage": 3}, **formats})
+    assert isinstance(found.file, TrainingFile)
+    assert found.file.plan.dtype == dtype
+    assert any(note in one for one in found.notes) if note else not any("fp" in one for one in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype", "note"),
+    [
+        ("--zero_stage 3", "fp16", "DeepSpeed-Chat"),
+        ("--zero_stage 2 --dtype bf16", "bf16", ""),
+        ("--bf16", "bf16", ""),
+        ("", "fp32", "as fp32"),
+    ],
+)
+def test_the_format_of_a_program_is_its_own_default(flags: str, dtype: str, note: str) -> None:
+    words = f"deepspeed --num_gpus 8 main.py --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 4 --max_seq_len 512 {flags}"
+    found = read_plan(words + " --deepspeed", Given(slice="a100"))
+    assert isinstance(found.file, TrainingFile)
+    assert found.file.plan.dtype == dtype
+    assert any(note in one for one in found.notes) == bool(note)
+
+
+def test_arguments_that_the_trainer_would_refuse_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}}))
+    command = "deepspeed --num_gpus 8 run_clm.py --deepspeed ds.json --bf16 --per_device_train_batch_size {} --block_size 4096"
+    for said, agrees in ((2, True), (4, False)):
+        (tmp_path / "go.sh").write_text(command.format(said))
+        if agrees:
+            assert read_plan(str(tmp_path / "go.sh"), Given("llama3-8b", "h100")).file.batch == 16
+            continue
+        with pytest.raises(
+            InputError, match="train_micro_batch_size_per_gpu 2, and the command --per_device_train_batch_size 4"
+        ):
+            read_plan(str(tmp_path / "go.sh"), Given("llama3-8b", "h100"))

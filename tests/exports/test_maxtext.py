@@ -155,3 +155,9 @@ def test_a_whole_mesh_says_the_slice_of_a_chip(words: str, chip: str, piece: str
 def test_an_open_mesh_needs_a_slice() -> None:
     with pytest.raises(InputError, match="--on"):
         ds.import_plan("python3 -m MaxText.train MaxText/configs/base.yml model_name=llama3-8b")
+
+
+def test_a_folder_that_hosts_must_share_is_said_beside_its_key() -> None:
+    text = next(iter(maxtext.write(_run("fsdp=64", "llama3-8b", "v5p:4x4x4", 128)).files.values()))
+    before, _ = text.split("\nbase_output_directory: maxtext_output")
+    assert "all hosts see" in before.splitlines()[-1]

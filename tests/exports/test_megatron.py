@@ -208,3 +208,36 @@ def test_steps_that_stand_in_for_unknown_tokens_are_no_tokens() -> None:
     ]
     assert read_plan(text).file.tokens == ""
     assert read_plan(text.replace("train_iters=100", "train_iters=10")).file.tokens == "20.97152M"
+
+
+def test_what_changes_time_or_memory_is_told_with_what_is_judged() -> None:
+    size = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --vocab-size 128256 --swiglu"
+    run = f"{size} --group-query-attention --num-query-groups 8 --seq-length 8192 --global-batch-size 128 --bf16"
+    found = _read(
+        f"{run} --rampup-batch-size 32 32 1000 --transformer-impl local --cuda-graph-impl none --attention-backend flash"
+    )
+    assert found.unplanned[:2] == (
+        "--rampup-batch-size (the full batch is judged)",
+        "--transformer-impl (kernels are counted as Transformer Engine's)",
+    )
+    assert not any("graph" in one or "attention" in one for one in found.unplanned)
+
+
+@pytest.mark.parametrize(
+    ("model", "plan", "expected"),
+    [
+        ("llama3-8b", "fsdp=8,zero=1", "cuda_graph_modules = []"),
+        ("qwen3-30b-a3b", "expert=8,zero=1", "cuda_graph_modules = ['attn', 'moe_router', 'moe_preprocess']"),
+        ("qwen3-30b-a3b", "expert=8,zero=1,remat=moe", "cuda_graph_modules = ['attn']"),
+        ("llama3-8b", "fsdp=8,zero=1,remat=block", ""),
+        ("llama3-8b", "fsdp=8,zero=3", ""),
+    ],
+)
+def test_bridge_records_the_graphs_that_its_stack_is_timed_with(model: str, plan: str, expected: str) -> None:
+    run = _run(model, "h100:8", plan)
+    written = megatron_bridge.write(replace(run, file=replace(run.file, stack="megatron-bridge")))
+    text = written.files[megatron_bridge.writer.FILE]
+    assert expected in text
+    assert ("cuda_graph_impl" in text) == bool(expected)
+    assert any("CUDA graphs" in one.planned for one in written.differences) != bool(expected)
+    assert ("NCCL_GRAPH_REGISTER" in written.programs[0].env) == bool(expected)

@@ -131,3 +131,21 @@ def test_a_wrong_value_is_one_sentence(text: str, why: str) -> None:
 def test_a_flag_that_the_release_lacks_is_told() -> None:
     found = _read(f"{START} llama3 --config llama3_8b --training.no_such 3")
     assert found.unknown == ("training.no_such",)
+
+
+def test_experts_are_sliced_over_tensor_without_expert_parallelism() -> None:
+    made = ds.export(
+        "fsdp=4,tensor=2,etp=true", to="torchtitan", model="qwen3-30b-a3b", on="h100:8", batch="64seq", seq=4096
+    )
+    text = "\n".join(made.files.values())
+    assert "--parallelism.expert_parallel_degree 1" in text
+    assert read_plan(text).file.plan.etp
+    with pytest.raises(Infeasible, match="take etp=false"):
+        ds.export(
+            "fsdp=2,expert=2,tensor=2,etp=true",
+            to="torchtitan",
+            model="qwen3-30b-a3b",
+            on="h100:8",
+            batch="64seq",
+            seq=4096,
+        )

@@ -207,6 +207,7 @@ def test_progress_is_told(small: Job) -> None:
         ("pipe=2,virtual=2,schedule=1f1b", "schedule=interleaved"),
         ("pipe=4,microbatch=4,virtual=2,schedule=interleaved", "in rounds of pipe=4, and there are 2"),
         ("pipe=8,schedule=dualpipe", "at least 2 x 8"),
+        ("pipe=8,virtual=8,schedule=interleaved,layout=ends", "need more than the model's"),
     ],
 )
 def test_a_plan_outside_the_space_says_why(small: Job, text: str, expected: str) -> None:
