@@ -102,7 +102,7 @@ def _differences(run: ServingRun, plan: ServingPlan) -> tuple[Difference, ...]:
     ]  # fmt: skip
     found.append(
         Difference(
-            "the times of an idealised engine",
+            "the times of an idealised engine (generic)",
             f"llama-server gives each of its {run.seqs} slots an equal part of the cache at the start, and the GPU waits for the CPU between steps",
             "no measured runs of llama.cpp went into the expectation; expect it to be slower",
         )
