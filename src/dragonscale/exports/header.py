@@ -11,6 +11,7 @@ edited count, not the comment.
 'h100:8'
 """
 
+import contextlib
 import json
 import re
 import textwrap
@@ -21,10 +22,10 @@ import msgspec
 
 from dragonscale.exports.runs import Run, TrainingRun
 from dragonscale.exports.written import Difference
-from dragonscale.serving.plan_file import SavedTraffic
+from dragonscale.serving.plan_file import TABLES
 
 MARK = "dscale: "
-_KEPT = re.compile(rf"^\W*{re.escape(MARK)}(\{{.*\}})\s*$", re.MULTILINE)
+_KEPT = re.compile(rf"^[^\w\n]*{re.escape(MARK)}(\{{.*\}})\s*$", re.MULTILINE)
 WIDTH = 96
 
 
@@ -54,10 +55,7 @@ def kept_of(run: Run) -> dict[str, Any]:
     if isinstance(run, TrainingRun):
         names = ("model", "slice", "stack", "tokens", "price", "documents", "skew", "capacity")
         return {name: getattr(file, name) for name in names}
-    tables = {
-        name: msgspec.to_builtins(getattr(file, name))
-        for name in ("traffic", "targets", "launch", "speculation", "prefill")
-    }
+    tables = {name: msgspec.to_builtins(getattr(file, name)) for name in TABLES}
     said = {name: {key: value for key, value in own.items() if value} for name, own in tables.items()}
     words = {name: getattr(file, name) for name in ("model", "slice", "engine", "batch", "replicas")}
     return {**words, **said}
@@ -75,14 +73,30 @@ def read_kept(text: str) -> dict[str, Any]:
         return {}
     try:
         kept = json.loads(found[1])
-    except ValueError:
+        return _checked(kept) if isinstance(kept, dict) else {}
+    except (ValueError, RecursionError):
         return {}
-    return kept if isinstance(kept, dict) else {}
+
+
+def _checked(kept: dict[str, Any]) -> dict[str, Any]:
+    """What a header may hold, each of its kind; anything else was not written by an export and is left out."""
+    found: dict[str, Any] = {}
+    for name, value in kept.items():
+        with contextlib.suppress(msgspec.ValidationError):
+            if name in TABLES:
+                record = msgspec.convert(value, TABLES[name])
+                found[name] = {key: one for key, one in msgspec.to_builtins(record).items() if key in value}
+            elif name in _KINDS:
+                found[name] = msgspec.convert(value, _KINDS[name])
+    return found
+
+
+_WORDS = ("model", "slice", "stack", "engine", "tokens", "price", "documents")
+_KINDS: dict[str, Any] = (
+    dict.fromkeys(_WORDS, str) | dict.fromkeys(("batch", "replicas"), int) | dict.fromkeys(("skew", "capacity"), float)
+)
 
 
 def comments(lines: Iterable[str], comment: str = "#") -> str:
     """Lines as a comment."""
     return "".join(f"{comment} {line}\n" for line in lines)
-
-
-NO_TRAFFIC = SavedTraffic()

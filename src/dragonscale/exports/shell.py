@@ -113,7 +113,21 @@ def read_commands(text: str) -> list[ShellCommand]:
             command.launch = {**batch, **command.launch}
             command.env = {**{k: v for k, v in names.items() if k.isupper()}, **command.env}
             if command.words:
-                found.append(command)
+                found += [command, *_inside(command)]
+    return found
+
+
+def _inside(command: ShellCommand) -> list[ShellCommand]:
+    """The commands of the script that a command is given as one word: `bash -c "…"`, `xpk workload create --command="…"`."""
+    words, script = command.words, ""
+    if words[0].rsplit("/", 1)[-1] in ("bash", "sh") and words[1:2] in (["-c"], ["-lc"], ["-ec"]) and len(words) > 2:
+        script = words[2]
+    elif words[0] == "xpk":
+        script = next((word.partition("=")[2] for word in words if word.startswith("--command=")), "")
+    found = read_commands(script) if script else []
+    for one in found:
+        one.launch, one.env = {**command.launch, **one.launch}, {**command.env, **one.env}
+        one.launcher = one.launcher or command.launcher
     return found
 
 
@@ -169,16 +183,52 @@ def _batch_names(text: str) -> dict[str, str]:
 
 
 def _lines(text: str) -> list[str]:
-    """Logical lines: comments and here-documents gone, continued lines and brackets joined, `;` and `&&` split."""
+    """Logical lines: comments and here-documents gone, continued lines and brackets joined, split at `;`, `&&`, `||` and `|`."""
     text = re.sub(r"(?:\\\n[ \t]*)+", " ", text)
-    kept = "\n".join(_uncommented(line) for line in _without_documents(text.splitlines()))
-    kept = re.sub(r"\(\s*\n([^()]*)\n?\s*\)", lambda match: f"({' '.join(match[1].split())})", kept)
-    return [
-        part
-        for line in kept.splitlines()
-        for part in re.split(r"\s*(?:;|&&|\|\|)\s+|\s+\|\s+|\s+&\s*$", line)
-        if part.strip()
-    ]
+    kept = "\n".join(_without_documents(text.splitlines()))
+    return [part for part in _split(kept) if part.strip()]
+
+
+def _split(text: str) -> list[str]:
+    """The parts of a text between line ends and operators that stand outside of quotes, without comments, in one pass. Line ends inside of
+    an array's brackets are blanks."""
+    parts, part, quote, depth, at = [], list[str](), "", 0, 0
+    while at < len(text):
+        sign = text[at]
+        before = part[-1] if part else " "
+        if quote:
+            quote = "" if sign == quote and before != "\\" else quote
+        elif sign in "\"'" and before != "\\":
+            quote = sign
+        elif sign == "#" and before in " \t" and not text.startswith("#{", at):
+            at = _line_end(text, at)
+            continue
+        elif sign == "(" and (before == "=" or depth):
+            depth += 1
+        elif sign == ")" and depth:
+            depth -= 1
+        elif sign == "\n" and depth:
+            sign = " "
+        elif (sign in "\n;" or text.startswith(("&&", "||"), at) or _pipes(text, at, before)) and not depth:
+            parts.append("".join(part))
+            part = []
+            at += 2 if text.startswith(("&&", "||"), at) else 1
+            continue
+        part.append(sign)
+        at += 1
+    return [*parts, "".join(part)]
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def _pipes(text: str, at: int, before: str) -> bool:
+    """Whether a pipe or a command sent into the background ends here; `2>&1` and `&>` are redirections."""
+    if text[at] == "|":
+        return True
+    return text[at] == "&" and before not in "><&" and not text.startswith("&>", at)
 
 
 def _without_documents(lines: list[str]) -> Iterator[str]:
@@ -191,10 +241,6 @@ def _without_documents(lines: list[str]) -> Iterator[str]:
         document = _HERE.search(line)
         end = document[1] if document else ""
         yield re.sub(r"^\s*[$>] ", "", line)
-
-
-def _uncommented(line: str) -> str:
-    return re.sub(r"(^|\s)#(?!\{).*$", "", line) if not re.search(r"""["'][^"']*#[^"']*["']""", line) else line
 
 
 def _is_assignment(value: str) -> bool:
@@ -302,8 +348,6 @@ def _unwrapped(words: list[str]) -> ShellCommand:
         ):
             command.launcher = "torchrun"
             words = _launch_flags(words[3:], command.launch)
-        elif program in ("bash", "sh") and words[1:2] in (["-c"], ["-lc"]) and len(words) > 2:
-            words = _words(words[2])
         else:
             break
     command.words = words

@@ -92,24 +92,29 @@ class Source:
         return self.tables[0] if self.tables else None
 
     def beside(self, name: str) -> "Source | None":
-        """A file that it names, next to it (or where the name says); None where there is none."""
+        """A file that it names, from the folder it lies in; None where there is none. Text that was pasted, which may be anyone's, reaches
+        only what lies below the current folder."""
         if not name or len(name) > 4000 or "\0" in name:
             return None
         folder, last = self.path.parent if self.path else Path(), name.rpartition("/")[2]
         if last in self.files:
             return replace(self, text=self.files[last])
-        path = folder / name
-        return Source.at(path) if path.is_file() else None
+        try:
+            path = (folder / name).resolve()
+            reached = self.path is not None or path.is_relative_to(Path().resolve())
+            return Source.at(path) if reached and path.is_file() else None
+        except (OSError, RuntimeError):  # a name too long, links in a circle
+            return None
 
 
 def as_path(given: str) -> Path | None:
     """The file or folder that a text names; None where it names none."""
     if len(given) > 4000 or "\n" in given or "\0" in given:
         return None
-    path = Path(given.strip()).expanduser()
     try:
+        path = Path(given.strip()).expanduser()
         return path if given.strip() and path.exists() else None
-    except OSError:
+    except (OSError, RuntimeError, ValueError):  # a name too long, a home that nobody has
         return None
 
 
@@ -136,17 +141,34 @@ def _json(text: str) -> list[dict[str, Any]]:
 
 def _toml(text: str) -> list[dict[str, Any]]:
     try:
-        return [tomllib.loads(text)] if re.search(r"^\s*(\[|[\w.-]+\s*=)", text, re.MULTILINE) else []
+        return [tomllib.loads(text)] if re.search(r"^[ \t]*(\[|[\w.-]+[ \t]*=)", text, re.MULTILINE) else []
     except (ValueError, RecursionError):
         return []
 
 
 def _yaml(text: str) -> list[dict[str, Any]]:
+    if not re.search(r"^[\w./\"'-]+[ \t]*:([ \t]|$)", text, re.MULTILINE):
+        return []
+    return [one for one in safe_yaml(text) if isinstance(one, dict)]
+
+
+def safe_yaml(text: str) -> list[Any]:
+    """The documents of a YAML text with keys as text; none where it is not YAML, or uses aliases: a few lines of them stand for
+    more than fits into memory."""
     import yaml
 
-    if not re.search(r"^[\w./\"'-]+\s*:(\s|$)", text, re.MULTILINE):
-        return []
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times as fast, where it is built
     try:
-        return [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
-    except (yaml.YAMLError, ValueError, RecursionError):
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=loader)):
+            return []
+        return [_text_keys(one) for one in yaml.load_all(text, Loader=loader)]
+    except (
+        Exception
+    ):  # its constructors raise whatever a malformed tag makes them stumble over (KeyError, IndexError …)
         return []
+
+
+def _text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _text_keys(one) for key, one in value.items()}
+    return [_text_keys(one) for one in value] if isinstance(value, list) else value
