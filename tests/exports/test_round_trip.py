@@ -54,10 +54,9 @@ def test_every_export_is_judged_as_its_plan_was(target: Target, tmp_path: Path) 
     assert _check(target, tmp_path, None) >= 2
 
 
-@pytest.mark.parametrize("target", SOFTWARE, ids=lambda one: one.name)
-def test_a_flag_that_the_software_lacks_cannot_be_written(target: Target) -> None:
+def test_a_flag_that_the_software_lacks_cannot_be_written() -> None:
     with pytest.raises(LookupError, match="no-such"):
-        flag_words(target.key_table(), {"--no-such-flag": 1})
+        flag_words(SOFTWARE[-1].key_table(), {"--no-such-flag": 1})
 
 
 def test_there_are_plans_to_export(tmp_path: Path) -> None:

@@ -139,10 +139,10 @@ def test_dotted_keys_and_names_that_vllm_lacks() -> None:
 @pytest.mark.parametrize(
     ("flag", "expected"),
     [
-        ("--tensor-parallel-size eight", "--tensor-parallel-size is 'eight'; it is a whole number"),
+        ("--tensor-parallel-size eight", "--tensor-parallel-size is 'eight'; it takes a whole number"),
         ("--speculative-config '{oops'", "which is no JSON"),
         ("--kv-cache-dtype turboquant_4bit_nc", "the planner has caches in"),
-        ("--gpu-memory-utilization lots", "it is a part of 1"),
+        ("--gpu-memory-utilization lots", "it is above 0 and at most 1"),
         ("--config nowhere.yaml", "does not say what --config 'nowhere.yaml' holds"),
     ],
 )

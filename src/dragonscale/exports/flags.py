@@ -80,7 +80,7 @@ def _expanded(word: str) -> str:
 
 
 def _number(word: str) -> bool:
-    return word.lstrip("-").replace(".", "", 1).isdigit()
+    return word.lstrip("-").replace(".", "", 1).isdecimal()
 
 
 @dataclass

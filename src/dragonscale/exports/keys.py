@@ -16,8 +16,6 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.errors import InputError, unknown
-
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A flag or a key of a config. `type` is `int`, `float`, `str`, `bool` (a value true or false), `flag` (no value), `json` or
@@ -53,10 +51,6 @@ class KeyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 if one not in key.choices and str(one) not in map(str, key.choices):
                     raise LookupError(f"{self.software} {self.version} has no {name} {one}, only {key.choices}")
         return key
-
-    def refused(self, name: str) -> InputError:
-        """The sentence for a name that a user's file has and the software does not."""
-        return unknown(f"option of {self.software} {self.version} called", name, list(self.keys))
 
 
 _SPELT: dict[tuple[str, str], dict[str, Key]] = {}

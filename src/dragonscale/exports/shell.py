@@ -87,7 +87,7 @@ class ShellCommand:
 
 def _number(text: str) -> int:
     first = text.split(":")[0]  # torchrun takes a range of nodes
-    return int(first) if first.isdigit() else 0
+    return int(first) if first.isdecimal() else 0
 
 
 def read_commands(text: str) -> list[ShellCommand]:
@@ -261,7 +261,7 @@ def _array(value: str) -> str:
     if text.startswith("(") and text.endswith(")"):
         return text[1:-1].strip()
     if text[:1] in ("'", '"') and text[-1:] == text[:1]:
-        return text[1:-1]
+        return text[1:-1].replace("'\"'\"'", "'")  # how a quote is written inside of such quotes
     return text
 
 

@@ -9,6 +9,7 @@ those are taken that say the plan or the model, and those of a part (experts, la
 """
 
 import ast
+import math
 import re
 
 from dragonscale.evidence.logs.text import LogText
@@ -55,7 +56,7 @@ def arguments(log: LogText) -> dict[str, str]:
 def whole(said: dict[str, str], name: str) -> int:
     """An argument's number; 0 where it says none."""
     text = said.get(name, "")
-    return int(text) if text.isdigit() and len(text) <= 12 else 0
+    return int(text) if text.isdecimal() and len(text) <= 12 else 0
 
 
 def plan_words(said: dict[str, str]) -> str:
@@ -67,7 +68,8 @@ def plan_words(said: dict[str, str]) -> str:
     if "tensor_model_parallel_size" not in said:
         return ""
     chips = whole(said, "world_size")
-    words = ["torchrun", "--nproc-per-node", str(min(chips, 8)), "--nnodes", str(-(-chips // 8))] if chips else []
+    each = math.gcd(chips, 8) if chips > 8 else chips  # hosts are alike, so that the processes come to the world
+    words = ["torchrun", "--nproc-per-node", str(each), "--nnodes", str(chips // each)] if chips else []
     words.append("pretrain_gpt.py")
     vocabulary = "vocab_size" if said.get("vocab_size", "None") not in UNSAID else "padded_vocab_size"
     parts = [name for part, names in PARTS.items() if _is_on(said.get(part, "None")) for name in names]

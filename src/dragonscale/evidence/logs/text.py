@@ -4,7 +4,6 @@ A log is not a document. It may be cut in the middle of a line, hold the colours
 over each other, and bytes that are no text; what cannot be read of it is left out, and the rest counts.
 """
 
-import gzip
 import json
 import re
 import zlib
@@ -32,17 +31,17 @@ class LogText:
     @staticmethod
     def at(given: str) -> "LogText":
         """A file, plain or gzipped."""
-        path = Path(given.strip()).expanduser()
+        try:
+            path = Path(given.strip()).expanduser()
+        except RuntimeError:
+            raise InputError(f"Log {shorten(given.strip())} begins with a home folder that there is not.") from None
         shown = f"Log {shorten(str(path))}"
         try:
             content = read_regular(path, "Log", LONGEST)
         except OSError as error:
             raise InputError(f"{shown} cannot be read: {error.strerror}.") from None
         if content[:2] == b"\x1f\x8b":
-            try:
-                content = zlib.decompressobj(wbits=31).decompress(content, LONGEST)
-            except (zlib.error, gzip.BadGzipFile):
-                raise InputError(f"{shown} is not a whole gzip file.") from None
+            content = _unpacked(content, shown)
         return LogText(content.decode("utf-8", "replace"), path)
 
     @property
@@ -73,6 +72,25 @@ class LogText:
     def tables(self) -> list[dict[str, Any]]:
         """Its one object, or those of its lines."""
         return self.rows if self.table is None else [self.table]
+
+
+def _unpacked(content: bytes, shown: str) -> bytes:
+    """A gzip file's text; one may be several, joined."""
+    parts: list[bytes] = []
+    room = LONGEST
+    while content.startswith(b"\x1f\x8b"):
+        packed = zlib.decompressobj(wbits=31)
+        try:
+            parts.append(packed.decompress(content, room))
+        except zlib.error:
+            raise InputError(f"{shown} is no gzip file that can be unpacked.") from None
+        room -= len(parts[-1])
+        if packed.unconsumed_tail or room <= 0:
+            raise InputError(f"{shown} has more than {LONGEST:,} bytes of text; give the part of it that matters.")
+        if not packed.eof:
+            raise InputError(f"{shown} is a gzip file that is cut off; give it whole, or what `zcat` makes of it.")
+        content = packed.unused_data
+    return b"".join(parts)
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -89,4 +89,4 @@ def _mesh(log: LogText) -> dict[str, int]:
         names = [name.strip(" '\"") for name in found[3].split(",")]
         pairs = [list(pair) for pair in zip(names, found[4].split(","), strict=False)]
     read = {_DEGREES.get(name.strip(), ""): value.strip() for name, value in pairs}
-    return {name: int(value) for name, value in read.items() if name and value.isdigit()}
+    return {name: int(value) for name, value in read.items() if name and value.isdecimal() and len(value) <= 9}

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from dragonscale.exports.imported import Given, slice_given
-from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.source import Source
+from dragonscale.hardware import parse_slice, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.launch import engine_on
@@ -13,9 +13,10 @@ from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import SavedPlan
 
 
-def model_word(run: ServingRun) -> str:
-    """The model as an engine is given it."""
-    return hub_id(run.file.model)
+def of_chips(given: Given, chips: int) -> Given:
+    """A TPU that is given alone (`v6e`) as the slice of so many chips that the cloud has."""
+    alone = bool(given.slice) and parse_target(given.slice)[1] is None
+    return replace(given, slice=str(parse_slice(f"{chips}x{given.slice}"))) if alone else given
 
 
 def launch_read(
@@ -55,7 +56,7 @@ def request_length(run: ServingRun) -> int | None:
 def beyond_context(flag: str, length: object, model: Transformer, refuses: str) -> list[str]:
     """A note on requests that are longer than a model was made for; `refuses` says what the engine does then."""
     text = str(length).strip()
-    if not text.isdigit() or not model.context or int(text) <= model.context:
+    if not text.isdecimal() or not model.context or int(text) <= model.context:
         return []
     return [f"{flag} is {int(text):,}, and {model.name} was made for {model.context:,} tokens: {refuses}."]
 

@@ -14,7 +14,7 @@ from dragonscale.exports.engines.vllm.reader import read as read_vllm
 from dragonscale.exports.header import comments, header
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.launchers.containers import Contained, containers
+from dragonscale.exports.launchers.containers import Contained, assigned, containers, marks
 from dragonscale.exports.launchers.kubernetes import script
 from dragonscale.exports.launchers.parts import job_name, run_of, with_port
 from dragonscale.exports.launchers.pods import pod
@@ -91,24 +91,26 @@ def _sidecar() -> dict[str, Any]:
 
 
 def recognises(source: Source) -> bool:
-    return any(ROLE in str(table.get("spec", "")) for table in source.tables)
+    return any(marks(table.get("spec"), ROLE) for table in source.tables)
 
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of the pods; those that decode, or do both, are the plan's."""
-    found = [(str(table), one) for table in source.tables for one in containers(table) if "vllm" in one.script]
+    found = [
+        ("prefill" in marks(table, ROLE), one)
+        for table in source.tables
+        for one in containers(table)
+        if "vllm" in one.script
+    ]
     if not found:
         return read_vllm(source, given)  # says what is missing
-    found.sort(key=lambda one: _prefills(one[0]))
-    pools = [(_command(one, _prefills(text)), one.labels, one.chips * one.pods, one.copies) for text, one in found[:2]]
+    found.sort(key=lambda one: one[0])
+    pools = [(_command(one, prefills), one.labels, one.chips * one.pods, one.copies) for prefills, one in found[:2]]
     back = pools_read(source, given, pools, read_vllm)
     return replace(back, target="llm-d")
 
 
-def _prefills(manifest: str) -> bool:
-    return f"'{ROLE}': 'prefill'" in manifest
-
-
 def _command(one: Contained, prefills: bool) -> str:
-    names = "".join(f"{name}='{value}'\n" for name, value in one.names.items())
-    return names + one.script.replace("kv_both", "kv_producer" if prefills else "kv_consumer")
+    return "".join(f"{line}\n" for line in assigned(one.names)) + one.script.replace(
+        "kv_both", "kv_producer" if prefills else "kv_consumer"
+    )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.common import launch_read, of_chips
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
 from dragonscale.exports.engines.vllm.flags import (
     DTYPES,
@@ -39,8 +39,10 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.source import Source
 from dragonscale.exports.tpu_marks import is_tpu
+from dragonscale.exports.values import truth
+from dragonscale.exports.values import whole as plain_whole
 from dragonscale.exports.written import LEADER, RANK, Program, Written
-from dragonscale.hardware import Slice
+from dragonscale.hardware import Chip, Slice, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.legal import divisible
@@ -186,10 +188,11 @@ def read(source: Source, given: Given) -> Imported:
     flags = next((one for one in found if one not in producers), found[0])
     name, checkpoint = model_read(flags, source, given)
     model, table = load_model(name), load_keys("vllm")
-    piece = slice_given(source, given)
-    plan, replicas, ratio = _plan(flags, model, checkpoint, piece)
-    if piece is None and given.slice:
-        piece = slice_given(source, given, plan.chips)
+    text = given.slice or str(source.kept.get("slice", ""))
+    chip = parse_target(text)[0] if text else None
+    plan, replicas, ratio = _plan(flags, model, checkpoint, chip)
+    given = of_chips(given, plan.chips)
+    piece = slice_given(source, given, plan.chips)
     limits = limits_read(flags)
     limits["max_seqs"] = _each(limits["max_seqs"], ratio, source, plan)
     drafted, notes = drafts_read(flags, source)
@@ -210,7 +213,7 @@ def read(source: Source, given: Given) -> Imported:
 
 def _pool(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None, source: Source) -> dict[str, Any]:
     """The pool that prefills; the shape of its slice is in the header of an export alone."""
-    plan, replicas, _ = _plan(read, model, checkpoint, piece)
+    plan, replicas, _ = _plan(read, model, checkpoint, piece.chip if piece is not None else None)
     kept = source.kept.get("prefill", {})
     same = kept.get("slice", "") if str(kept.get("plan", "")) == str(plan) or not kept else ""
     place = same or (str(piece) if piece is not None and piece.chips == plan.chips else "")
@@ -230,14 +233,14 @@ def _each(seqs: float | None, ratio: int, source: Source, plan: ServingPlan) -> 
     return planned if -(-planned // ratio) == seqs else seqs * ratio
 
 
-def _plan(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None) -> tuple[ServingPlan, int, int]:
+def _plan(read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | None) -> tuple[ServingPlan, int, int]:
     """Degrees in chips, replicas, and devices of a chip that have attention ranks of their own."""
-    devices = piece.chip.devices if piece is not None else 1
+    devices = chip.devices if chip is not None else 1
     total, pipe, replicas = (whole(read, f"--{name}-parallel-size") for name in ("tensor", "pipeline", "data"))
     more = read.values.pop("--additional-config", None)
     said = more if isinstance(more, Mapping) else {}
-    found = _formats(read, model, checkpoint, piece, said)
-    ranks = _attention_ranks(said.get("sharding", {}).get("sharding_strategy", {}), total, model, found["kv"])
+    found = _formats(read, model, checkpoint, chip, said)
+    ranks = _attention_ranks(_table(_table(said.get("sharding")).get("sharding_strategy")), total, model, found["kv"])
     if (total > 1 and total % devices) or total % ranks:
         raise InputError(
             f"--tensor-parallel-size is {total}; with {devices} devices a chip and {ranks} ranks of attention it is a multiple of both."
@@ -253,26 +256,24 @@ def _plan(read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | N
 def _attention_ranks(strategy: Mapping[str, Any], total: int, model: Transformer, kv: str) -> int:
     """Ranks of attention data parallelism: as said, or as tpu-inference takes them so that no KV head is copied
     (layers/common/sharding.py)."""
-    if not strategy.get("enable_dp_attention"):
+    if not truth(strategy.get("enable_dp_attention", False), "enable_dp_attention"):
         return 1
     if size := strategy.get("attn_dp_size"):
-        return int(size)
+        return plain_whole(size, "attn_dp_size", most=total)
     sizes = divisible(model)
     packing = {"fp8": 4}.get(kv, 2) * (2 if any(head == 64 for *_, head in sizes.projected) else 1)
     heads = max(1, 2 * min(sizes.kv_heads, default=1) // packing)
-    dealt = int(strategy.get("expert_parallelism", 1))
-    ranks = max(int(strategy.get("tensor_parallelism", total)) // heads, 1)
+    dealt = plain_whole(strategy.get("expert_parallelism", 1), "expert_parallelism")
+    ranks = max(plain_whole(strategy.get("tensor_parallelism", total), "tensor_parallelism") // heads, 1)
     return min(ranks * dealt, total)
 
 
 def _formats(
-    read: ReadFlags, model: Transformer, checkpoint: str, piece: Slice | None, said: Mapping[str, Any]
+    read: ReadFlags, model: Transformer, checkpoint: str, chip: Chip | None, said: Mapping[str, Any]
 ) -> dict[str, str]:
-    rules = said.get("quantization", {})
-    rules = rules.get("qwix", {}).get("rules", []) if isinstance(rules, Mapping) else []
-    first = rules[0] if rules else {}
-    word = " ".join(filter(None, (first.get("weight_qtype", ""), first.get("act_qtype", ""))))
-    chip = piece.chip if piece is not None else None
+    rules = _table(_table(said.get("quantization")).get("qwix")).get("rules")
+    first = _table(rules[0]) if isinstance(rules, list) and rules else {}
+    word = " ".join(str(one) for one in (first.get("weight_qtype"), first.get("act_qtype")) if one)
     read.values.pop("--quantization", None)
     found = formats_read(
         ENGINE,
@@ -285,3 +286,7 @@ def _formats(
     )
     dtype = {long: short for short, long in DTYPES.items()}.get(str(read.values.pop("--dtype", "")), "")
     return {**cast(found, dtype), **cache(read, found, dtype)}
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

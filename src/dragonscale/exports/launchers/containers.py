@@ -8,6 +8,8 @@ from typing import Any
 
 from dragonscale.exports.launchers.chips import RESOURCES
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 
 @dataclass(frozen=True)
 class Contained:
@@ -25,7 +27,31 @@ class Contained:
 
 def is_own(table: Mapping[str, Any]) -> bool:
     """Whether a manifest is one that a target reads itself: Dynamo's, or pods that llm-d routes to."""
-    return table.get("kind") == "DynamoGraphDeployment" or "llm-d.ai/role" in str(table.get("spec", ""))
+    return table.get("kind") == "DynamoGraphDeployment" or bool(marks(table.get("spec"), "llm-d.ai/role"))
+
+
+def marks(value: Any, label: str) -> list[str]:
+    """The values that a label has anywhere in a manifest: on objects, on the pods of their templates, in selectors."""
+    found: list[str] = []
+    inside = [value]
+    while inside:
+        one = inside.pop()
+        if isinstance(one, Mapping):
+            found += [str(one[label])] if isinstance(one.get(label), str) else []
+            inside += one.values()
+        elif isinstance(one, list):
+            inside += one
+    return found
+
+
+def assigned(names: Mapping[str, Any]) -> list[str]:
+    """Variables as lines of a shell script, their values quoted; what a shell has no name for is left out.
+
+    >>> assigned({"MODEL": "my model", "a b": 1, "TP": 8})
+    ["MODEL='my model'", 'TP=8']
+    """
+    named = {str(name): str(value) for name, value in names.items()}
+    return [f"{name}={shlex.quote(value)}" for name, value in named.items() if _NAME.fullmatch(name)]
 
 
 def pods_of(one: Contained) -> tuple[int, int]:
@@ -72,7 +98,7 @@ def _job(spec: Mapping[str, Any], kind: str, copies: int) -> list[Contained]:
 
 def _operator(spec: Mapping[str, Any], kind: str) -> list[Contained]:
     """Kubeflow's jobs: roles with replicas, which all run one program."""
-    roles = next((_table(value) for name, value in spec.items() if name.endswith("ReplicaSpecs")), {})
+    roles = next((_table(value) for name, value in spec.items() if str(name).endswith("ReplicaSpecs")), {})
     total = sum(_count(_table(role).get("replicas")) for role in roles.values())
     pods = [_table(_table(_table(role).get("template")).get("spec")) for role in roles.values()]
     found = [one for spec in pods for one in pod_containers(spec, kind)]
@@ -94,7 +120,7 @@ def chips_of(container: Mapping[str, Any]) -> int:
     for part in ("limits", "requests"):
         for name in RESOURCES:
             found = str(_table(resources.get(part)).get(name, ""))
-            if found.isdigit():
+            if found.isdecimal() and len(found) <= 6:
                 return int(found)
     return 0
 

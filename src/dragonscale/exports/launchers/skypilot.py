@@ -101,8 +101,7 @@ def accelerators(piece: Slice, chips: int) -> str:
     if chip.kind == "tpu":
         if chip.name not in _TPUS:
             raise Infeasible(f"SkyPilot has no {chip.title}; it has {', '.join(_TPUS)}.")
-        each = 1 if chip.name in ("v5e", "v6e") else cores(chip)
-        return f"tpu-{_TPUS[chip.name]}-{piece.chips // piece.pods * each}"
+        return f"tpu-{_TPUS[chip.name]}-{piece.chips // piece.pods * cores(chip)}"
     if chip.name not in SKY:
         raise Infeasible(f"SkyPilot has no {chip.title}; it has {', '.join(SKY)}.")
     return f"{SKY[chip.name]}:{chips}"

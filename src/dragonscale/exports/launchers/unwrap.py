@@ -20,7 +20,7 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.exports.header import read_kept
 from dragonscale.exports.launchers.chips import chip_called
-from dragonscale.exports.launchers.containers import Contained, containers, files_of, is_own, pods_of
+from dragonscale.exports.launchers.containers import Contained, assigned, containers, files_of, is_own, pods_of
 from dragonscale.exports.shell import batch_flags
 from dragonscale.exports.source import Source
 from dragonscale.hardware import parse_slice
@@ -45,7 +45,7 @@ def _batch(source: Source) -> dict[str, Any]:
     name, _, count = each.rpartition(":")
     chip = chip_called(name) or chip_called(flags.get("constraint", ""))
     nodes = flags.get("nodes", "1").partition("-")[0]
-    if not count.isdigit() or not nodes.isdigit():
+    if not count.isdecimal() or not nodes.isdecimal():
         return {}
     return _slice(source, chip, int(count) * int(nodes)) if chip else {}
 
@@ -72,7 +72,7 @@ def _accelerators(said: Any) -> tuple[str, int]:
     """One accelerator and how many; nothing of a choice of several."""
     if isinstance(said, str):
         name, _, count = said.strip("{} ").partition(":")
-        return ("", 0) if "," in said else (name.strip(), int(count) if count.strip().isdigit() else 1)
+        return ("", 0) if "," in said else (name.strip(), int(count) if count.strip().isdecimal() else 1)
     if isinstance(said, Mapping) and len(said) == 1:
         name, count = next(iter(said.items()))
         return str(name), count if isinstance(count, int) else 1
@@ -93,7 +93,7 @@ def _envs(task: Mapping[str, Any]) -> dict[str, Any]:
 def told(source: Source, names: Mapping[str, Any], script: str) -> str:
     """A script after the comments of the file it was in and the variables that are set for it."""
     comments = [line for line in source.text.splitlines() if line.startswith("#")]
-    return "\n".join([*comments, *(f"{name}='{value}'" for name, value in names.items()), script]) + "\n"
+    return "\n".join([*comments, *assigned(names), script]) + "\n"
 
 
 def _manifests(source: Source) -> Source:

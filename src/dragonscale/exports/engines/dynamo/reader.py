@@ -14,7 +14,7 @@ from dragonscale.errors import InputError
 from dragonscale.exports.flags import read_flags
 from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import load_keys
-from dragonscale.exports.launchers.containers import Contained, files_of, pod_containers
+from dragonscale.exports.launchers.containers import Contained, assigned, files_of, pod_containers
 from dragonscale.exports.launchers.pools import pools_read
 from dragonscale.exports.shell import read_commands
 from dragonscale.exports.source import Source
@@ -63,7 +63,7 @@ def workers(table: Mapping[str, Any]) -> list[Worker]:
         found += _pool(_table(one), str(_table(one).get("type", "")), pods)
     for name, one in _table(spec.get("services")).items():
         said = str(_table(one).get("subComponentType") or _table(one).get("componentType") or "")
-        role = "prefill" if "prefill" in name.lower() else said
+        role = "prefill" if "prefill" in str(name).lower() else said
         found += _pool(_table(one), role, _old_pods(_table(one)))
     return found
 
@@ -86,8 +86,7 @@ def _old_pods(one: Mapping[str, Any]) -> dict[str, Any]:
 
 def engine_command(worker: Worker) -> tuple[str, str] | None:
     """The engine of a worker, and the command that would start it alone; None of a frontend."""
-    names = [f"{name}='{value}'" for name, value in worker.inside.names.items()]
-    for command in read_commands("\n".join([*names, worker.inside.script])):
+    for command in read_commands("\n".join([*assigned(worker.inside.names), worker.inside.script])):
         for engine in ENGINES:
             if f"dynamo.{engine}" in command.words:
                 return engine, _alone(engine, command.words[command.words.index(f"dynamo.{engine}") + 1 :], worker.role)

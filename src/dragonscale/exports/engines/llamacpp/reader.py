@@ -10,6 +10,7 @@ from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.source import Source
+from dragonscale.exports.values import whole
 from dragonscale.models import load_model
 from dragonscale.serving.plan import ServingPlan
 
@@ -33,6 +34,7 @@ _HARMLESS = (
     "--log-disable", "--verbose", "--timeout", "--slots", "--mmproj", "--presence-penalty", "--repeat-penalty", "--no-mmproj", "--predict", "--n-predict",
     "--cache-reuse", "--cache-ram", "--warmup", "--props", "--fit", "--fit-target", "--kv-unified", "--slot-save-path", "--webui", "--reasoning",
 )  # fmt: skip
+MOST_GPUS, LONGEST_SPLIT = 128, 4096
 _PRESETS = re.compile(r"--(gpt-oss-\w+)-default")
 
 
@@ -99,7 +101,7 @@ def _plan(flags: ReadFlags, source: Source, given: Given, model: str, quant: str
     mode, parts = flags.take("--split-mode", "layer"), str(flags.values.get("--tensor-split", ""))
     if mode not in ("none", "layer", "row", "tensor"):
         raise InputError(f"--split-mode is {shorten(mode)}; llama.cpp takes none, layer, row or tensor.")
-    counted = len([one for one in parts.split(",") if one.strip() not in ("", "0")])
+    counted = _shares(parts)
     piece = slice_given(source, given, 1 if mode == "none" else counted or 1)
     chips = 1 if mode == "none" else counted or (piece.chips if piece else 1)
     loaded = load_model(model)
@@ -120,6 +122,16 @@ def _plan(flags: ReadFlags, source: Source, given: Given, model: str, quant: str
     )
 
 
+def _shares(text: str) -> int:
+    """GPUs with a share of the model by `--tensor-split 3,1`."""
+    shares = [one.strip() for one in re.split(r"[,/]", text[:LONGEST_SPLIT]) if one.strip()]
+    if len(text) >= LONGEST_SPLIT or len(shares) > MOST_GPUS:
+        raise InputError(f"--tensor-split is {shorten(text)}; it has a share for each of at most {MOST_GPUS} GPUs.")
+    if not all(re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9}", one) for one in shares):
+        raise InputError(f"--tensor-split is {shorten(text)}; it is numbers such as 3,1, a share for each GPU.")
+    return sum(float(one) > 0 for one in shares)
+
+
 def _near(quant: str) -> str:
     """The planner's format nearest to a GGUF type that it does not have."""
     bits = re.search(r"Q(\d)", quant)
@@ -131,7 +143,7 @@ def _notes(flags: ReadFlags, quant: str) -> tuple[str, ...]:
     if quant and not kept_in(quant):
         found.append(f"{quant} is read as {_near(quant)}, the nearest format that the planner has.")
     layers = str(flags.take("--n-gpu-layers", "all"))
-    if layers.isdigit() and int(layers) < 99:
+    if layers.isdecimal() and int(layers) < 99:
         found.append(
             f"--n-gpu-layers {layers} may leave layers in the host's memory; all of them are read as on the GPU."
         )
@@ -148,9 +160,7 @@ def _number(flags: ReadFlags, name: str, default: int) -> int:
     text = str(flags.take(name, default))
     if text in ("-1", "auto"):
         return default
-    if not re.fullmatch(r"\d{1,7}", text) or int(text) < 1:
-        raise InputError(f"{name} is {shorten(text)}; llama.cpp takes a whole number from 1 to 9,999,999.")
-    return int(text)
+    return whole(text, name, most=9_999_999)
 
 
 def _drafts(flags: ReadFlags) -> dict[str, Any]:

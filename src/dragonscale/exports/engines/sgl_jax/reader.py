@@ -4,14 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.common import beyond_context, half_of_pair, launch_read
+from dragonscale.exports.engines.common import beyond_context, half_of_pair, launch_read, of_chips
 from dragonscale.exports.engines.schemes import formats_read
 from dragonscale.exports.engines.sglang.reader import HARMLESS, copies_of, drafts_read, model_named, spelt_out, whole
 from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.source import Source
-from dragonscale.hardware import Chip, Slice, load_chip
+from dragonscale.exports.values import fraction
+from dragonscale.hardware import Chip, Slice, load_chip, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.legal import divisible
@@ -56,6 +57,7 @@ def read(source: Source, given: Given) -> Imported:
     model, notes = load_model(name), list[str]()
     chip = _chip(source, given)
     plan = replace(_degrees(main, model, chip), **_formats(main, chip, model, word))
+    given = of_chips(given, plan.chips)
     said: dict[str, Any] = {"launch": launch_read(source, given, "sgl-jax", plan, name, **_limits(main, plan))}
     if drafts := drafts_read(main, source, notes):
         said["speculation"] = drafts
@@ -77,8 +79,8 @@ def read(source: Source, given: Given) -> Imported:
 
 def _chip(source: Source, given: Given) -> Chip:
     """The chip, whose devices `--tp-size` counts; the one of its quick start where none is said."""
-    piece = slice_given(source, given, 1)
-    return piece.chip if piece is not None else load_chip("v6e")
+    text = given.slice or str(source.kept.get("slice", ""))
+    return parse_target(text)[0] if text else load_chip("v6e")
 
 
 def _degrees(read: ReadFlags, model: Transformer, chip: Chip) -> ServingPlan:
@@ -121,14 +123,10 @@ def _limits(read: ReadFlags, plan: ServingPlan) -> dict[str, float | None]:
     chunk, most = whole(read, "--chunked-prefill-size", 0, -1), whole(read, "--max-prefill-tokens", 0, 0)
     share = read.take("--mem-fraction-static")
     budget = chunk if chunk > 0 else (most or 16384) if chunk == -1 else 0
-    try:
-        part = float(share) if share is not None else None
-    except ValueError:
-        raise InputError(f"--mem-fraction-static is {shorten(str(share))}; it is above 0 and at most 1.") from None
     return {
         "max_seqs": max(seqs // plan.data, 1) if seqs else None,
         "token_budget": budget or None,
-        "memory_fraction": part,
+        "memory_fraction": None if share is None else fraction(share, "--mem-fraction-static"),
     }
 
 

@@ -2,7 +2,6 @@
 or such a YAML alone; two commands of which one prefills and one decodes are two pools.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,11 +10,14 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.common import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
 from dragonscale.exports.engines.sglang.words import CACHES, DTYPES, online_words
+from dragonscale.exports.engines.vllm.words import mostly_known
 from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.source import Source
+from dragonscale.exports.values import fraction, truth
+from dragonscale.exports.values import whole as plain_whole
 from dragonscale.hardware import Chip, Slice, load_chip, parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
@@ -55,7 +57,7 @@ def recognises(source: Source) -> bool:
     return (
         table is not None
         and any(name in table for name in ("model-path", "model_path"))
-        and _flags_of(table, _table()) is not None
+        and mostly_known(_table(), [f"--{str(name).replace('_', '-')}" for name in table])
     )
 
 
@@ -77,15 +79,16 @@ def _commands(source: Source) -> list[list[str]]:
     return found
 
 
-def _flags_of(table: Mapping[str, Any], keys: KeyTable) -> list[str] | None:
-    """A YAML of `--config` as the flags that SGLang makes of it; None where a name of it is none."""
+def _flags_of(table: Mapping[str, Any], keys: KeyTable) -> list[str]:
+    """A YAML of `--config` as the flags that SGLang makes of it."""
     words: list[str] = []
     for name, value in table.items():
         flag = f"--{str(name).replace('_', '-')}"
-        if keys.known(flag) is None:
-            return None
-        if isinstance(value, bool):
-            words += [flag] if value else []
+        key = keys.known(flag)
+        if key is None:
+            words.append(f"{flag}=")  # listed as unknown
+        elif isinstance(value, bool) or key.type == "flag":
+            words += [flag] if truth(value, str(name)) else []
         else:
             words += [flag, *map(str, value if isinstance(value, list) else [value])]
     return words
@@ -114,7 +117,7 @@ def _said(source: Source) -> list[ReadFlags]:
     """The flags of each server; a YAML that `--config` names is read before them."""
     keys = _table()
     if not _commands(source):
-        return [read_flags(keys, _flags_of(source.table or {}, keys) or [])]
+        return [read_flags(keys, _flags_of(source.table or {}, keys))]
     found: list[ReadFlags] = []
     for words in _commands(source):
         read = read_flags(keys, spelt_out(keys, words))
@@ -124,7 +127,8 @@ def _said(source: Source) -> list[ReadFlags]:
                 raise InputError(
                     f"The command reads its arguments from {shorten(str(named))}, which is not beside it; import the folder that holds both."
                 )
-            own = read_flags(keys, _flags_of(beside.table, keys) or [])
+            own = read_flags(keys, _flags_of(beside.table, keys))
+            read.unknown += [one for one in own.unknown if one not in read.unknown]
             read.values = {**own.values, **read.values}
         found.append(read)
     return found
@@ -190,10 +194,7 @@ def _of_one(piece: Slice | None, chips: int, replicas: int) -> Slice | None:
 
 def whole(read: ReadFlags, name: str, default: int = 1, least: int = 1) -> int:
     """A flag's whole number."""
-    value = str(read.take(name, default)).strip()
-    if not re.fullmatch(r"-?\d{1,9}", value) or int(value) < least:
-        raise InputError(f"{name} is {shorten(value)}; SGLang takes a whole number from {least} to 999,999,999.")
-    return int(value)
+    return plain_whole(read.take(name, default), name, least, 999_999_999)
 
 
 def _degrees(read: ReadFlags, model: Transformer, exchanged: bool) -> tuple[ServingPlan, int]:
@@ -249,14 +250,10 @@ def _limits(read: ReadFlags, plan: ServingPlan) -> dict[str, float | None]:
     chunk, most = whole(read, "--chunked-prefill-size", 0, -1), whole(read, "--max-prefill-tokens", 0, 0)
     share = read.take("--mem-fraction-static")
     budget = chunk // plan.data if chunk > 0 else (most or 16384) if chunk == -1 else 0
-    try:
-        part = float(share) if share is not None else None
-    except ValueError:
-        raise InputError(f"--mem-fraction-static is {shorten(str(share))}; it is above 0 and at most 1.") from None
     return {
         "max_seqs": max(seqs // plan.data, 1) if seqs else None,
         "token_budget": budget or None,
-        "memory_fraction": part,
+        "memory_fraction": None if share is None else fraction(share, "--mem-fraction-static"),
     }
 
 

@@ -16,6 +16,7 @@ from dragonscale.exports.imported import Given, Imported, left_over, needs, serv
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id, preset_named
 from dragonscale.exports.source import Source
+from dragonscale.exports.values import fraction, truth, whole
 from dragonscale.hardware import Chip
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
@@ -79,7 +80,7 @@ def read(source: Source, given: Given) -> Imported:
         said["speculation"] = drafts
     if pools["context_servers"]:
         said |= _prefill(args, _table(pools["context_servers"]), formats, piece.chip.name if piece else "", unknown)
-        said["replicas"] = int(_table(pools["generation_servers"]).get("num_instances", 1))
+        said["replicas"] = whole(_table(pools["generation_servers"]).get("num_instances", 1), "num_instances")
     notes: list[str] = []
     if not pools["context_servers"] and (half := half_of_pair(server.role, source)):
         notes += half
@@ -181,7 +182,7 @@ def _prefill(
     server = Server(_renamed({**shared, **own}), unknown)
     plan = server.plan(formats)
     where = {"slice": f"{chip}:{plan.chips}"} if chip else {}
-    return {"prefill": {**where, "plan": str(plan), "replicas": int(own.get("num_instances", 1))}}
+    return {"prefill": {**where, "plan": str(plan), "replicas": whole(own.get("num_instances", 1), "num_instances")}}
 
 
 class Server:
@@ -194,10 +195,7 @@ class Server:
         self.ranks = self._number("tensor_parallel_size") * self._number("pipeline_parallel_size")
 
     def _number(self, name: str, default: int = 1) -> int:
-        value = self.args.get(name, default)
-        if isinstance(value, bool) or not re.fullmatch(r"\d{1,6}", str(value).strip()) or int(value) < 1:
-            raise InputError(f"{name} is {shorten(value)}; TensorRT-LLM takes a whole number from 1 to 999,999.")
-        return int(value)
+        return whole(self.args.get(name, default), name, most=999_999)
 
     @property
     def role(self) -> str:
@@ -208,17 +206,21 @@ class Server:
             return {"context": "prefill", "generation": "decode"}.get(said, "")
         if not self.args.get("cache_transceiver_config"):
             return ""
-        return "prefill" if _on(self.args.get("disable_overlap_scheduler", False)) else "decode"
+        return (
+            "prefill"
+            if truth(self.args.get("disable_overlap_scheduler", False), "disable_overlap_scheduler")
+            else "decode"
+        )
 
     def plan(self, formats: NamedFormats) -> ServingPlan:
         """Degrees and formats."""
         world, pipe = self._number("tensor_parallel_size"), self._number("pipeline_parallel_size")
-        spread = _on(self.args.get("enable_attention_dp", False))
+        spread = truth(self.args.get("enable_attention_dp", False), "enable_attention_dp")
         sliced = self.args.get("moe_tensor_parallel_size")
         dealt = self._number(
             "moe_expert_parallel_size", world // self._number("moe_tensor_parallel_size") if sliced else 1
         )
-        if world % dealt or (sliced and dealt * int(sliced) != world):
+        if world % dealt or (sliced and dealt * self._number("moe_tensor_parallel_size") != world):
             raise InputError(
                 f"moe_expert_parallel_size is {dealt} and tensor_parallel_size {world}; experts are dealt over a divisor of those ranks, and "
                 "moe_tensor_parallel_size takes the rest."
@@ -246,14 +248,11 @@ class Server:
     def limits(self) -> dict[str, float | None]:
         """What a plan file calls its launch."""
         share = self.tables["kv_cache_config"].get("free_gpu_memory_fraction")
-        whole = {
+        counts = {
             name: self._number(key) if key in self.args else None
             for name, key in (("max_seqs", "max_batch_size"), ("token_budget", "max_num_tokens"))
         }
-        try:
-            return {**whole, "memory_fraction": None if share is None else float(share)}
-        except (TypeError, ValueError):
-            raise InputError(f"free_gpu_memory_fraction is {shorten(share)}; it is above 0 and at most 1.") from None
+        return {**counts, "memory_fraction": None if share is None else fraction(share, "free_gpu_memory_fraction")}
 
     def drafts(self) -> dict[str, Any]:
         """What is drafted, and by whom."""
@@ -264,7 +263,7 @@ class Server:
         kind = str(table.get("decoding_type", ""))
         model = str(table.get("speculative_model") or table.get("speculative_model_dir") or "")
         draft = preset_named(model) if kind.lower() in ("drafttarget", "draft_target") and model else ""
-        return {"drafts": int(count), "draft": draft}
+        return {"drafts": whole(count, "the drafts of speculative_config", most=10_000), "draft": draft}
 
     def rest(self) -> list[str]:
         """Names that were not read."""
@@ -278,7 +277,3 @@ class Server:
             if name not in ("dtype", "free_gpu_memory_fraction")
         ]
         return [*(name for name in self.args if name not in read), *inner]
-
-
-def _on(value: Any) -> bool:
-    return value is True or str(value).lower() in ("true", "1", "yes", "on")

@@ -207,7 +207,7 @@ def format_flags(run: ServingRun, checkpoint: ServedCheckpoint) -> dict[str, Any
 
 
 def _value(text: str) -> Any:
-    return int(text) if text.lstrip("-").isdigit() else text
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def limit_flags(run: ServingRun) -> dict[str, Any]:

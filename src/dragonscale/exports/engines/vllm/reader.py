@@ -12,14 +12,16 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.common import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
 from dragonscale.exports.engines.schemes import formats_read, plain_name
 from dragonscale.exports.engines.vllm.flags import ATTENTION_LAYERS, decode_budget, mixed_budget, online_words
-from dragonscale.exports.engines.vllm.words import is_config, read_words, serve_commands, table_words, whole
+from dragonscale.exports.engines.vllm.words import is_config, read_words, serve_commands, table_words, tokens, whole
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import preset_named
 from dragonscale.exports.source import Source
 from dragonscale.exports.tpu_marks import is_tpu
-from dragonscale.hardware import Slice, load_chip
+from dragonscale.exports.values import fraction
+from dragonscale.exports.values import whole as plain_whole
+from dragonscale.hardware import Slice, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
@@ -38,6 +40,7 @@ ONLINE = {
     "mxfp8": "mxfp8",
 }  # fmt: skip
 """Words of `--quantization` that quantise a 16-bit checkpoint, as those that are written."""
+MOST_DRAFTS = 10_000
 EP_BACKENDS = ("deepep", "mori", "nixl_ep", "flashinfer", "moonep", "pplx")
 HARMLESS = (
     "--port", "--host", "--uvicorn-log-level", "--api-key", "--served-model-name", "--trust-remote-code", "--download-dir", "--seed",
@@ -59,7 +62,7 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source, given: Given) -> Imported:
     """The plan of a command; one that is said to run on TPUs is tpu-inference's."""
-    if given.slice and family(load_chip(given.slice.partition(":")[0])) == "tpu":
+    if given.slice and family(parse_target(given.slice)[0]) == "tpu":
         from dragonscale.exports.engines import vllm_tpu
 
         return vllm_tpu.read(source, given)
@@ -200,13 +203,9 @@ def cache(read: ReadFlags, found: Mapping[str, str], dtype: str) -> dict[str, st
 def limits_read(read: ReadFlags) -> dict[str, float | None]:
     """The limits that a command says."""
     share = read.values.pop("--gpu-memory-utilization", None)
-    try:
-        part = float(share) if share is not None else None
-    except ValueError:
-        raise InputError(f"--gpu-memory-utilization is {shorten(str(share))}; it is a part of 1.") from None
     return {
-        "max_seqs": whole(read, "--max-num-seqs", 0) or None, "token_budget": whole(read, "--max-num-batched-tokens", 0) or None,
-        "memory_fraction": part,
+        "max_seqs": whole(read, "--max-num-seqs", 0) or None, "token_budget": tokens(read, "--max-num-batched-tokens") or None,
+        "memory_fraction": None if share is None else fraction(share, "--gpu-memory-utilization"),
     }  # fmt: skip
 
 
@@ -223,7 +222,8 @@ def drafts_read(read: ReadFlags, source: Source) -> tuple[dict[str, Any], list[s
     }
     if not isinstance(said, Mapping) or not said:
         return {}, []
-    count, method = int(said.get("num_speculative_tokens") or 1), str(said.get("method", ""))
+    count = plain_whole(said.get("num_speculative_tokens") or 1, "num_speculative_tokens", most=MOST_DRAFTS)
+    method = str(said.get("method", ""))
     heads = method in ("mtp", "eagle", "eagle3", "medusa", "ngram", "suffix") or method.endswith("_mtp")
     draft = "" if heads else plain_name(str(said.get("model", "")))
     kept = source.kept.get("speculation", {})

@@ -4,14 +4,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import needs
-from dragonscale.exports.keys import load_keys
+from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
+from dragonscale.exports.values import truth
+from dragonscale.exports.values import whole as plain_whole
+
+MOST_COUNT = 999_999_999
 
 
 def serve_commands(source: Source) -> list[ShellCommand]:
@@ -35,14 +40,21 @@ def _after_program(words: Sequence[str]) -> int | None:
 
 
 def is_config(source: Source) -> bool:
-    """Whether a table is the YAML of `--config`: names of vLLM alone, a model or a size among them."""
+    """Whether a table is the YAML of `--config`: mostly names of vLLM, a model or a size among them."""
     if not source.table:
         return False
     table = load_keys("vllm")
     names = [f"--{str(name).replace('_', '-')}" for name in source.table]
-    return all(table.known(name) for name in names) and bool(
-        {"--model", "--tensor-parallel-size", "--max-num-seqs"} & {*names}
-    )
+    others = [name for name in source.table if load_keys("trtllm").known(str(name))]
+    if any(table.known(f"--{str(name).replace('_', '-')}") is None for name in others):
+        return False  # TensorRT-LLM's YAML, which has many names in common
+    return mostly_known(table, names) and bool({"--model", "--tensor-parallel-size", "--max-num-seqs"} & {*names})
+
+
+def mostly_known(table: KeyTable, names: Sequence[str]) -> bool:
+    """Whether a software has the names of a config, but for a few that may be misspelt or of another release."""
+    known = sum(table.known(name) is not None for name in names)
+    return known >= 2 * (len(names) - known)
 
 
 def read_words(words: Sequence[str], source: Source) -> ReadFlags:
@@ -59,6 +71,7 @@ def read_words(words: Sequence[str], source: Source) -> ReadFlags:
         under = read_flags(table, table_words(beside.table))
         read.values = {**under.values, **read.values}
         read.words = read.words or under.words
+        read.unknown += [one for one in under.unknown if one not in read.unknown]
     for name, key in ((name, table.known(name)) for name in list(read.values)):
         if key is not None and key.type == "json" and isinstance(read.values[name], str):
             read.values[name] = _json(name, read.values[name])
@@ -103,8 +116,9 @@ def table_words(table: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in table.items():
         flag = f"--{str(name).replace('_', '-')}"
-        if isinstance(value, bool):
-            words.append(flag if value else f"--no-{flag[2:]}")
+        key = load_keys("vllm").known(flag)
+        if isinstance(value, bool) or (key is not None and key.type == "flag"):
+            words.append(flag if truth(value, str(name)) else f"--no-{flag[2:]}")
         elif isinstance(value, list):
             words += [flag, *map(str, value)]
         elif value is not None:
@@ -113,12 +127,24 @@ def table_words(table: Mapping[str, Any]) -> list[str]:
 
 
 def whole(read: ReadFlags, name: str, default: int = 1) -> int:
-    """A flag's whole number; vLLM takes 8k (1000) and 8K (1024) too."""
+    """A flag's whole number: degrees and counts."""
     value = read.values.pop(name, None)
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG]?)", str(value).strip()) if value is not None else None
-    if value is None:
-        return default
-    if found is None or not 0 < float(found[1]) < 1e9:
-        raise InputError(f"{name} is {shorten(str(value))}; it is a whole number from 1 to 999,999,999.")
-    scale = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
-    return int(float(found[1]) * scale)
+    return default if value is None else plain_whole(value, name, most=MOST_COUNT)
+
+
+def tokens(read: ReadFlags, name: str, default: int = 0) -> int:
+    """A flag's number of tokens, which vLLM takes as 8k (1000) and 8K (1024) too.
+
+    >>> tokens(ReadFlags({"--max-num-batched-tokens": "2.5k"}), "--max-num-batched-tokens")
+    2500
+    """
+    value = read.values.get(name)
+    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)([kmgKMG])", str(value).strip())
+    if found is None:
+        return whole(read, name, default)
+    scale = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}[found[2]]
+    size = Fraction(found[1]) * scale
+    if not 1 <= size <= MOST_COUNT:
+        raise InputError(f"{name} is {shorten(str(value))}; it is from 1 to {MOST_COUNT:,} tokens.")
+    read.values.pop(name)
+    return int(size)
