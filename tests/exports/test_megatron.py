@@ -142,7 +142,7 @@ def test_what_people_write(words: str, plan: str) -> None:
         ("--global-batch-size 100", "does not divide"),
         ("--cp-comm-type ring --context-parallel-size 2", "p2p, all_gather, a2a"),
         ("--optimizer lion", "adam, sgd and muon"),
-        ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|xL", "E, t, m, L"),
+        ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et|xL'", "E, t, m, L"),
         ("--expert-model-parallel-size 48", "does not fit"),
     ],
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.exports.source import Source
-from dragonscale.hardware import Slice, parse_slice
+from dragonscale.hardware import Slice, load_chip, parse_slice
 from dragonscale.hardware.catalogue import is_chip
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.serving.plan_file import TABLES, SavedPlan
@@ -42,13 +42,22 @@ class Imported:
 
 def slice_given(source: Source, given: Given, chips: int = 0) -> Slice | None:
     """The slice that is said: by the user, or by the header of an export. A chip alone takes the number of chips that the
-    config is for."""
+    config is for; of TPUs, the smallest torus of so many."""
     text = given.slice or str(source.kept.get("slice", ""))
     if not text:
         return None
     if chips and is_chip(text):
-        return parse_slice(f"{text}:{chips}")
+        return parse_slice(f"{chips}x{text}" if load_chip(text).kind == "tpu" else f"{text}:{chips}")
     return parse_slice(text)
+
+
+def slice_counted(source: Source, given: Given, chips: int) -> Slice | None:
+    """`slice_given` for software that runs on as many chips as it is started on: a chip alone says nothing of their number, where
+    the config does not say it either."""
+    text = given.slice or str(source.kept.get("slice", ""))
+    if text and not chips and is_chip(text):
+        raise needs("how many chips it is for", f"them by --on, such as {text}:8", source)
+    return slice_given(source, given, chips)
 
 
 def needs(what: str, how: str, source: Source) -> InputError:

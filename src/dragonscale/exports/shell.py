@@ -52,6 +52,11 @@ _SWITCHES = frozenset({
 """Flags of launchers that take no value."""
 
 
+_NODES = ("nnodes", "nodes", "N", "num_machines", "num_nodes")
+_TASKS = ("ntasks", "n", "np")
+"""The processes of Slurm and of MPI, on all hosts together."""
+
+
 @dataclass
 class ShellCommand:
     """A command: its words, the variables set for it, and the flags of what launches it, without dashes."""
@@ -64,30 +69,21 @@ class ShellCommand:
     @property
     def processes(self) -> int:
         """Processes that the launcher starts in all; 0 where it does not say."""
-        nodes = _number(
-            self.launch.get("nnodes")
-            or self.launch.get("nodes")
-            or self.launch.get("N")
-            or self.launch.get("num_machines")
-            or self.launch.get("num_nodes")
-            or "1"
-        )
-        each = next(
-            (
-                _number(self.launch[name])
-                for name in ("nproc-per-node", "ntasks-per-node", "num_gpus", "gpus-per-node", "gpus-per-task")
-                if name in self.launch
-            ),
-            0,
-        )
-        if "num_processes" in self.launch:
-            return _number(self.launch["num_processes"])
-        return nodes * each
+        said = self.launch
+        nodes = next((said[name] for name in _NODES if said.get(name)), "1")
+        own = next((said[name] for name in ("nproc-per-node", "num_gpus") if name in said), "")
+        if "num_processes" in said or own:  # of torchrun and its like, which srun may start once for each host
+            return _number(said["num_processes"]) if "num_processes" in said else _number(nodes) * _number(own)
+        each = next((said[name] for name in ("ntasks-per-node", "gpus-per-node", "gpus-per-task") if name in said), "")
+        tasks = _number(next((said[name] for name in _TASKS if name in said), ""))
+        if self.launcher in ("torchrun", "accelerate", "deepspeed") or tasks == _number(nodes) > 1:
+            tasks = 0  # one for each host, which starts those of its chips
+        return tasks or _number(nodes) * _number(each)
 
 
 def _number(text: str) -> int:
     first = text.split(":")[0]  # torchrun takes a range of nodes
-    return int(first) if first.isdecimal() else 0
+    return int(first) if first.isdecimal() and len(first) < 10 else 0
 
 
 def read_commands(text: str) -> list[ShellCommand]:

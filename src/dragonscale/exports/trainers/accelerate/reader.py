@@ -11,7 +11,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.exports.hosts import hosts_of
-from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_given, training_file
+from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_counted, training_file
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import model_of_sizes, preset_named
 from dragonscale.exports.shell import ShellCommand
@@ -92,7 +92,7 @@ def _is_config(name: str) -> bool:
 
 def _file(source: Source, given: Given, run: HubRun) -> TrainingFile:
     chips = run.processes or run.number("num_processes")
-    piece = slice_given(source, given, max(chips, 0))
+    piece = slice_counted(source, given, max(chips, 0))
     chips = piece.chips if piece is not None else chips
     if chips < 1:
         raise needs("how many chips it is for", "them by --on, such as h100:8", source)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.exports.values import whole
 from dragonscale.training.plan import Plan
 
 
@@ -19,15 +20,14 @@ def plan_of(
 ) -> tuple[Plan, int]:
     """The plan, and the batch in sequences."""
     zero = zero_part(config)
-    stage = _whole(zero.get("stage", 0), "zero_optimization.stage")
-    if stage > 3:
-        raise InputError(f"zero_optimization.stage is {stage}; DeepSpeed has 0, 1, 2 and 3.")
-    tensor = max(_whole(part(config, "tensor_parallel").get("autotp_size", 1), "tensor_parallel.autotp_size"), 1)
-    context = _whole(
+    stage = stage_of(zero.get("stage", 0))
+    # 0 is DeepSpeed's word for no tensor parallelism
+    tensor = max(whole(part(config, "tensor_parallel").get("autotp_size", 1), "tensor_parallel.autotp_size", 0), 1)
+    context = whole(
         env.get("PARALLELISM_CONFIG_SP_SIZE") or config.get("sequence_parallel_size", 1), "sequence_parallel_size"
     )
     own = part(config, "expert_parallel")
-    spread = _whole(own.get("autoep_size", 1), "expert_parallel.autoep_size") if own.get("enabled") else 1
+    spread = whole(own.get("autoep_size", 1), "expert_parallel.autoep_size") if own.get("enabled") else 1
     expert = spread // math.gcd(spread, tensor)
     ranks, rest = divmod(chips, tensor * context)
     if rest or ranks % expert:
@@ -35,12 +35,7 @@ def plan_of(
             f"{chips} chips do not divide into tensor={tensor} x sequence={context} with experts over {spread}; give the slice by --on."
         )
     batch, micro = _batch(config, flags, ranks)
-    group = (
-        _whole(zero.get("mics_shard_size", 0), "mics_shard_size")
-        if number_or_zero(zero.get("mics_shard_size", 0)) > 0
-        else 0
-    )
-    shards = group if group and ranks % group == 0 else ranks // expert
+    shards = _shards(zero, ranks, expert)
     offloaded = str(part(zero, "offload_optimizer").get("device", "none")) in ("cpu", "nvme") or is_on(
         zero.get("cpu_offload")
     )
@@ -53,41 +48,57 @@ def plan_of(
     return plan, batch
 
 
+def stage_of(value: Any) -> int:
+    """The stage of ZeRO."""
+    return whole(value, "zero_optimization.stage", 0, 3)
+
+
+def _shards(zero: Mapping[str, Any], ranks: int, expert: int) -> int:
+    """Ranks that weights are sharded over, among those that hold the same experts: all, or MiCS's groups (-1 is none)."""
+    group, alike = whole(zero.get("mics_shard_size", -1), "mics_shard_size", -1), ranks // expert
+    if group < 1:
+        return alike
+    if alike % group:
+        over = f" ({ranks} with experts over {expert})" if expert > 1 else ""
+        raise InputError(f"mics_shard_size {group} does not divide {alike} data-parallel ranks{over}.")
+    return group
+
+
 def _batch(config: Mapping[str, Any], flags: Mapping[str, str], ranks: int) -> tuple[int, int]:
     """Sequences of a step and of a rank's pass, worked out as DeepSpeed does where one of three is not said."""
 
     def said(name: str, flag: str) -> int:
         value = config.get(name, "auto")
         if value == "auto":
-            return count_of(flags[flag], f"--{flag}") if flag in flags else 0
+            return whole(flags[flag], f"--{flag}") if flag in flags else 0
         # A config that the Trainer itself loads must agree with its arguments; other programs pass theirs in.
         if (
             flags.get("deepspeed", "true") != "true"
             and flag in flags
-            and number_or_zero(flags[flag]) != count_of(value, name)
+            and number_or_zero(flags[flag]) != whole(value, name)
         ):
             raise InputError(
                 f"The DeepSpeed config says {name} {value}, and the command --{flag} {flags[flag]}, which the Trainer refuses; let "
                 'them agree, or write "auto" in the config.'
             )
-        return count_of(value, name)
+        return whole(value, name)
 
-    whole = said("train_batch_size", "train_batch_size")
+    every = said("train_batch_size", "train_batch_size")
     micro = said("train_micro_batch_size_per_gpu", "per_device_train_batch_size")
     passes = said("gradient_accumulation_steps", "gradient_accumulation_steps")
-    if not whole and not micro:
+    if not every and not micro:
         raise InputError(
             "The config says neither train_batch_size nor train_micro_batch_size_per_gpu, which DeepSpeed needs one of."
         )
     if not micro:
-        micro = whole // (ranks * (passes or 1))
-    if not whole:
-        whole = micro * (passes or 1) * ranks
-    if micro < 1 or whole % (micro * ranks) or (passes and whole != micro * passes * ranks):
+        micro = every // (ranks * (passes or 1))
+    if not every:
+        every = micro * (passes or 1) * ranks
+    if micro < 1 or every % (micro * ranks) or (passes and every != micro * passes * ranks):
         raise InputError(
-            f"train_batch_size {whole} is not train_micro_batch_size_per_gpu {micro} x gradient_accumulation_steps {passes or 1} x {ranks} ranks."
+            f"train_batch_size {every} is not train_micro_batch_size_per_gpu {micro} x gradient_accumulation_steps {passes or 1} x {ranks} ranks."
         )
-    return whole, micro
+    return every, micro
 
 
 def dtype_of(config: Mapping[str, Any], flags: Mapping[str, str]) -> tuple[str, str]:
@@ -146,24 +157,5 @@ def is_on(value: Any) -> bool:
 def number_or_zero(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return 0.0
-
-
-def _whole(value: Any, name: str) -> int:
-    number = math.nan if isinstance(value, bool) else number_or_zero(value) if value not in ("", None) else math.nan
-    if (
-        not math.isfinite(number)
-        or number != int(number)
-        or not 0 <= number <= 1e9
-        or (number == 0 and str(value) not in ("0", "0.0"))
-    ):
-        raise InputError(f"{name} is {value}; write a whole number.")
-    return int(number)
-
-
-def count_of(value: Any, name: str) -> int:
-    number = _whole(value, name)
-    if number < 1:
-        raise InputError(f"{name} is {value}; write a number of at least 1.")
-    return number

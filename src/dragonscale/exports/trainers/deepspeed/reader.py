@@ -14,20 +14,21 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError
-from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_given, training_file
+from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_counted, training_file
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.trainers.deepspeed.plan import (
-    count_of,
     dtype_of,
     is_on,
     number_or_zero,
     part,
     plan_of,
+    stage_of,
     zero_part,
 )  # fmt: skip
+from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import is_preset
 
 _CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed-config", "ds_config", "deepspeed_config_file", "ds_config_path")
@@ -91,7 +92,7 @@ def read(source: Source, given: Given) -> Imported:
     flags = flags_of(command.words) if command is not None else {}
     config = dict(source.table or {}) if command is None else _config_of(source, command, flags)
     world = command.processes if command is not None else 0
-    piece = slice_given(source, given, world)
+    piece = slice_counted(source, given, world)
     chips = piece.chips if piece is not None else world
     if not chips:
         raise needs("how many GPUs there are", "the slice by --on h100:8", source)
@@ -102,7 +103,7 @@ def read(source: Source, given: Given) -> Imported:
     model = given.model or _model(source, flags)
     env = command.env if command is not None else {}
     plan, batch = plan_of(config, flags, env, chips)
-    seq = next((count_of(flags[name], name) for name in _LENGTHS if name in flags), 0)
+    seq = next((whole(flags[name], name) for name in _LENGTHS if name in flags), 0)
     given = Given(given.model, str(piece) if piece is not None else given.slice)
     file = training_file(source, given, plan, batch, seq, model, "deepspeed")
     file = replace(file, tokens=_tokens(flags, batch * seq, file.tokens))
@@ -151,7 +152,7 @@ def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) 
         raise InputError(
             f"{source.shown} names the DeepSpeed config {name}, which is not there; import it from the folder that has it."
         )
-    stage = {"stage": int(flags.get("zero_stage", "0") or 0)}
+    stage = {"stage": stage_of(flags.get("zero_stage", "0") or 0)}
     if "zero_stage" in flags and not {"bf16", "fp16"} & set(flags):
         kind = {"bfloat16": "bf16", "bf16": "bf16"}.get(flags.get("dtype", "fp16"), "fp16")
         return {_CHAT: True, "zero_optimization": stage, kind: {"enabled": True}}
@@ -237,7 +238,7 @@ def _known(table: KeyTable, name: str) -> bool:
 
 
 def _tokens(flags: Mapping[str, str], step: int, kept: str) -> str:
-    steps = count_of(flags["max_steps"], "--max_steps") if number_or_zero(flags.get("max_steps", 0)) > 0 else 0
+    steps = whole(flags["max_steps"], "--max_steps") if number_or_zero(flags.get("max_steps", 0)) > 0 else 0
     if steps < 1000 or not step:
         return kept
     return run_tokens(kept, steps, step)

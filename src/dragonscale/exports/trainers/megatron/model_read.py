@@ -8,6 +8,7 @@ from dragonscale.errors import Infeasible, InputError
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.model_names import model_of_sizes
 from dragonscale.exports.trainers.megatron.model import model_flags
+from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import model_names, preset
 from dragonscale.models.load import model_fields
 
@@ -17,6 +18,7 @@ _SIZES = {
     "--num-experts": "num_experts", "--moe-router-topk": "num_experts_per_tok", "--moe-ffn-hidden-size": "moe_intermediate_size",
     "--q-lora-rank": "q_lora_rank", "--kv-lora-rank": "kv_lora_rank", "--vocab-size": "vocab_size",
 }  # fmt: skip
+_MAY_BE_NONE = ("--num-experts", "--moe-router-topk", "--moe-ffn-hidden-size", "--q-lora-rank", "--kv-lora-rank")
 _SAID = (
     "--quick-geglu", "--yarn-original-max-position-embeddings", "--yarn-beta-fast", "--yarn-beta-slow", "--glu-linear-offset", "--softmax-type", "--window-attn-skip-freq", "--activation-func-clamp-value",
     "--multi-latent-attention", "--group-query-attention", "--swiglu", "--squared-relu", "--normalization", "--qk-layernorm",
@@ -115,17 +117,10 @@ def _agrees(kept: str, said: Mapping[str, Any]) -> bool:
     return all(str(own.get(name)) == str(value) for name, value in said.items() if name in _SIZES)
 
 
-def _whole(name: str, value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is {value!r}; Megatron-LM takes a whole number.") from None
-
-
 def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a `config.json` that flags say. What Megatron-LM takes without a word is filled in."""
     own: dict[str, Any] = {
-        field: _whole(name, said[name]) for name, field in _SIZES.items() if said.get(name) is not None
+        field: whole(said[name], name, 0 if name in _MAY_BE_NONE else 1) for name, field in _SIZES.items() if said.get(name) is not None
     }
     hidden = own["hidden_size"]
     if "--ffn-hidden-size" not in said:
@@ -137,7 +132,8 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
     if own.get("num_experts"):
         own.setdefault("num_experts_per_tok", 2)
     if said.get("--window-size"):
-        own["sliding_window"] = _whole("--window-size", str(said["--window-size"]).strip("()").split(",")[0])
+        width = whole(str(said["--window-size"]).strip("()").split(",")[0], "--window-size", -1)
+        own |= {"sliding_window": width} if width > 0 else {}
     return own
 
 

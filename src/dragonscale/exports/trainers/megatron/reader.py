@@ -1,4 +1,8 @@
-"""Arguments of Megatron-LM as a plan: `megatron_flags` backwards, for commands that people wrote."""
+"""Arguments of Megatron-LM as a plan: what `flags` writes, read back, for commands that people wrote too.
+
+A number that Megatron-LM would refuse (0 ranks, layers that do not divide over the stages) is refused here as well: a plan of it would
+have lost ranks or layers.
+"""
 
 import re
 from typing import Any
@@ -7,6 +11,7 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.flags import ReadFlags
 from dragonscale.exports.imported import run_tokens
 from dragonscale.exports.trainers.megatron.flags import CONTEXTS
+from dragonscale.exports.values import whole
 from dragonscale.models.recompute_modules import MODULES, read_modules
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
@@ -40,20 +45,16 @@ _HEAVY: dict[str, tuple[str, tuple[str, ...]]] = {
 _ZERO = {"no_shard": 0, "0": 0, "optim": 1, "1": 1, "optim_grads": 2, "2": 2, "optim_grads_params": 3, "3": 3}
 
 
-def whole(read: ReadFlags, name: str, default: int = 1) -> int:
+def number(read: ReadFlags, name: str, default: int = 1, least: int = 1) -> int:
     """A flag's number."""
     value = read.take(name)
-    if value is None:
-        return default
-    if not re.fullmatch(r"\d{1,12}", str(value).replace("_", "")):
-        raise InputError(f"{name} is {shorten(value)}; Megatron-LM takes a whole number.")
-    return int(value)
+    return default if value is None else whole(value, name, least)
 
 
 def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[Plan, int, list[str]]:
     """The plan that flags say on so many chips, the batch, and how it was read."""
     tensor, pipe, context = (
-        max(whole(read, f"--{name}-parallel-size"), 1) for name in ("tensor-model", "pipeline-model", "context")
+        number(read, f"--{name}-parallel-size") for name in ("tensor-model", "pipeline-model", "context")
     )
     ranks = tensor * pipe * context
     if chips % ranks:
@@ -61,8 +62,8 @@ def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[
     replicas, notes = chips // ranks, list[str]()
     zero = _zero(read)
     split = _split(read, replicas, (tensor if experts else 1), context, zero, notes)
-    microbatch = max(whole(read, "--micro-batch-size"), 1)
-    batch = whole(read, "--global-batch-size", microbatch * replicas)
+    microbatch = number(read, "--micro-batch-size")
+    batch = number(read, "--global-batch-size", microbatch * replicas)
     if batch % (microbatch * replicas):
         raise InputError(
             f"--global-batch-size {batch} does not divide by {microbatch} sequences of a microbatch x {replicas} data-parallel ranks."
@@ -96,7 +97,7 @@ def _zero(read: ReadFlags) -> int:
 
 def _split(read: ReadFlags, replicas: int, tensor: int, context: int, zero: int, notes: list[str]) -> dict[str, Any]:
     """Data-parallel ranks as the plan's axes: replicas, shards, and those that hold different experts."""
-    ep, etp = whole(read, "--expert-model-parallel-size"), whole(read, "--expert-tensor-parallel-size", tensor)
+    ep, etp = number(read, "--expert-model-parallel-size"), number(read, "--expert-tensor-parallel-size", tensor)
     sliced = etp > 1
     ways, fold = (ep, "tensor") if sliced or ep % tensor else (ep // tensor, "tensor")
     if not sliced and tensor > 1 and ep % tensor:
@@ -110,7 +111,7 @@ def _split(read: ReadFlags, replicas: int, tensor: int, context: int, zero: int,
         raise InputError(
             f"--expert-model-parallel-size {ep} does not fit {replicas} data-parallel ranks with tensor={tensor}."
         )
-    data, rest = whole(read, "--num-distributed-optimizer-instances"), replicas // ways
+    data, rest = number(read, "--num-distributed-optimizer-instances"), replicas // ways
     if rest % data:
         raise InputError(f"--num-distributed-optimizer-instances {data} does not divide {rest} data-parallel ranks.")
     if not zero:
@@ -127,12 +128,12 @@ def _split(read: ReadFlags, replicas: int, tensor: int, context: int, zero: int,
 def _pipeline(read: ReadFlags, pipe: int, layers: int) -> tuple[int, str]:
     """Chunks of a rank, and how layers are dealt to them."""
     each, virtual = (
-        whole(read, "--num-layers-per-virtual-pipeline-stage", 0),
-        whole(read, "--num-virtual-stages-per-pipeline-rank", 1),
+        number(read, "--num-layers-per-virtual-pipeline-stage", 0),
+        number(read, "--num-virtual-stages-per-pipeline-rank"),
     )
     first, last = (
-        whole(read, "--decoder-first-pipeline-num-layers", 0),
-        whole(read, "--decoder-last-pipeline-num-layers", 0),
+        number(read, "--decoder-first-pipeline-num-layers", 0, least=0),
+        number(read, "--decoder-last-pipeline-num-layers", 0, least=0),
     )
     embedding, loss = (
         bool(read.take(f"--account-for-{end}-in-pipeline-split", False)) for end in ("embedding", "loss")
@@ -147,21 +148,43 @@ def _pipeline(read: ReadFlags, pipe: int, layers: int) -> tuple[int, str]:
                 f"--pipeline-model-parallel-layout deals {sum(sizes)} layers to {len(sizes)} stages; there are {layers} and {pipe} ranks."
             )
         return len(sizes) // pipe, _named(sizes, layers)
-    if each:
-        virtual = max((layers + embedding + loss) // (pipe * each), 1)
-    if embedding and loss:
-        return virtual, "ends"
     if first or last:
-        middle = pipe - bool(first) - bool(last)
-        share = (layers - first - last) // middle if middle else 0
-        ranks = [*([first] if first else []), *[share] * middle, *([last] if last else [])]
-        return virtual, _named([size // virtual for _ in range(virtual) for size in ranks], layers)
-    if embedding or loss:
-        share = (layers + 1) // (pipe * virtual)
-        sizes = [share] * (pipe * virtual)
-        sizes[0 if embedding else -1] -= 1
-        return virtual, _named(sizes, layers)
-    return virtual, "even"
+        if each or embedding or loss:
+            raise InputError(
+                "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers go with --num-virtual-stages-per-pipeline-rank "
+                "alone, and not with --num-layers-per-virtual-pipeline-stage or --account-for-…-in-pipeline-split."
+            )
+        return virtual, _named(_uneven(layers, pipe, virtual, first, last), layers)
+    slots = layers + embedding + loss
+    if each:
+        virtual = max(slots // (pipe * each), 1)
+    share, rest = divmod(slots, pipe * virtual)
+    if rest or (each and share != each):
+        counted = f"{layers} layers" + (f" and {embedding + loss} more for the ends" if embedding or loss else "")
+        chunks = f" x {virtual} chunks" if virtual > 1 else ""
+        raise InputError(f"{counted} do not divide over {pipe} pipeline stages{chunks}, as Megatron-LM needs.")
+    if embedding == loss:
+        return virtual, "ends" if embedding else "even"
+    sizes = [share] * (pipe * virtual)
+    sizes[0 if embedding else -1] -= 1
+    return virtual, _named(sizes, layers)
+
+
+def _uneven(layers: int, pipe: int, virtual: int, first: int, last: int) -> list[int]:
+    """Layers of every chunk where the first or the last stage has its own number: the stages between them share what is left, and a
+    stage deals its layers evenly to its chunks.
+
+    >>> _uneven(32, 4, 1, 5, 0), _uneven(32, 4, 2, 6, 6)
+    ([5, 9, 9, 9], [3, 5, 5, 3, 3, 5, 5, 3])
+    """
+    middle, left = pipe - bool(first) - bool(last), layers - first - last
+    share = left // middle if middle else 0
+    ranks = [*([first] if first else []), *[share] * middle, *([last] if last else [])]
+    if left < 0 or sum(ranks) != layers or any(size % virtual for size in ranks):
+        said = " and ".join(f"{size} in the {name} stage" for size, name in ((first, "first"), (last, "last")) if size)
+        over = f"{middle} other stages" + (f" of {virtual} chunks" if virtual > 1 else "")
+        raise InputError(f"{layers} layers with {said} leave {left}, which do not divide over {over}, as Megatron-LM needs.")
+    return [size // virtual for _ in range(virtual) for size in ranks]
 
 
 def layout_sizes(text: str) -> list[int]:
@@ -188,7 +211,7 @@ def _named(sizes: list[int], layers: int) -> str:
 
 def _remat(read: ReadFlags, notes: list[str]) -> str:
     kind, method = read.take("--recompute-granularity"), read.take("--recompute-method")
-    layers, modules = whole(read, "--recompute-num-layers"), read.take("--recompute-modules")
+    layers, modules = number(read, "--recompute-num-layers"), read.take("--recompute-modules")
     if read.take("--recompute-activations"):
         kind = "selective"
     if read.take("--moe-layer-recompute"):
@@ -269,7 +292,7 @@ def stack_read(read: ReadFlags) -> str:
 
 def said_tokens(read: ReadFlags, batch: int, seq: int, file: TrainingFile, stand_in: int = 0) -> str:
     """The tokens of the run that flags say; empty where they say none, those of the header, or the `stand_in` steps of an export that knows none."""
-    steps, samples = whole(read, "--train-iters", 0), whole(read, "--train-samples", 0)
+    steps, samples = (number(read, f"--train-{unit}", 0, least=0) for unit in ("iters", "samples"))
     steps = steps or samples // batch
     if not steps or (steps == stand_in and not file.tokens):
         return ""

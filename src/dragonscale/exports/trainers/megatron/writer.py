@@ -1,12 +1,13 @@
 """Megatron-LM: the arguments of its `pretrain_gpt.py`, one process for each chip."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import InputError
+from dragonscale.errors import InputError, shorten
 from dragonscale.exports.flags import ReadFlags, flag_words, read_flags
 from dragonscale.exports.hosts import hosts_of
-from dragonscale.exports.imported import Given, Imported, left_over, needs, slice_given, training_file, with_slice
+from dragonscale.exports.imported import Given, Imported, left_over, needs, slice_counted, training_file, with_slice
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.source import Source
@@ -22,7 +23,7 @@ from dragonscale.exports.trainers.megatron.flags import (
 )
 from dragonscale.exports.trainers.megatron.model import check_type, model_flags
 from dragonscale.exports.trainers.megatron.model_read import model_read
-from dragonscale.exports.trainers.megatron.reader import HARMLESS, heavy, plan_read, said_tokens, stack_read, whole
+from dragonscale.exports.trainers.megatron.reader import HARMLESS, heavy, number, plan_read, said_tokens, stack_read
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
 from dragonscale.exports.written import Program, Written
 
@@ -132,7 +133,7 @@ def read_run(
 ) -> Imported:
     """The plan that arguments say, on so many processes; the chips are the user's word, the header's, or those processes. `named` is the
     model that is said by name."""
-    piece = slice_given(source, given, processes)
+    piece = slice_counted(source, given, processes)
     if piece is None:
         how = f"--on CHIP (its {processes} processes are counted)" if processes else "--on SLICE"
         raise needs("its chips", how, source)
@@ -146,7 +147,7 @@ def read_run(
 
     built = load_model(given.model or model or str(source.kept["model"]))
     experts = any("e" in section.dims for section in built.program().sections)
-    seq = whole(read, "--seq-length", whole(read, "--encoder-seq-length", 0))
+    seq = number(read, "--seq-length", number(read, "--encoder-seq-length", 0))
     if not seq:
         raise InputError(f"{source.shown} does not say its --seq-length.")
     stack = stack_read(read)
@@ -157,8 +158,18 @@ def read_run(
     if tokens := said_tokens(read, batch, seq, file, STEPS if source.kept else 0):
         file = replace(file, tokens=tokens)
     if capacity := read.take("--moe-expert-capacity-factor"):
-        file = replace(file, capacity=max(float(capacity), 0.0))
+        file = replace(file, capacity=_capacity(capacity))
     weighty = () if target == "megatron-bridge" else heavy(read)
     ignored, unplanned = left_over(read.values, [name for name in read.values if HARMLESS.match(name)])
     found = Imported(target, version, file, (*told, *notes), ignored, (*weighty, *unplanned), tuple(read.unknown))
     return with_slice(found, piece)
+
+
+def _capacity(value: Any) -> float:
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"--moe-expert-capacity-factor is {shorten(value)}; write a number.")
+    return max(number, 0.0)

@@ -9,7 +9,7 @@ read as today's.
 from dataclasses import replace
 
 from dragonscale.errors import InputError, unknown
-from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_given, training_file
+from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_counted, training_file
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import model_of_sizes
 from dragonscale.exports.shell import ShellCommand
@@ -96,7 +96,7 @@ def _file(source: Source, given: Given, said: TitanSaid, processes: int) -> tupl
             f"The pipeline is emptied {batch // (local * plan.replicas)} times in a step; the plan fills it once."
         )
     file = training_file(source, given, plan, batch, seq, model, "torchtitan")
-    piece = slice_given(source, given, plan.chips)
+    piece = slice_counted(source, given, plan.chips)
     if piece is not None and piece.chips != plan.chips:
         raise InputError(f"{source.shown} is for {plan.chips} chips, and {piece} has {piece.chips}.")
     file = replace(file, slice=str(piece) if piece is not None else file.slice, stack=_stack(source, said))
@@ -154,7 +154,7 @@ def _plan(
             )
     shard = said.take("parallelism.data_parallel_shard_degree", -1)
     if shard < 1:
-        piece = slice_given(source, given, processes)
+        piece = slice_counted(source, given, processes)
         world = piece.chips if piece is not None else processes
         if not world:
             raise needs("how many chips it is for", "them by --on, such as h100:8", source)
