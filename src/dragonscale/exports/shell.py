@@ -227,6 +227,25 @@ def _pipes(text: str, at: int, before: str) -> bool:
     return text[at] == "&" and before not in "><&" and not text.startswith("&>", at)
 
 
+def documents(text: str) -> list[tuple[str, str]]:
+    """The here-documents of a script, each after the line that begins it; one without an end is none.
+
+    >>> documents("cat > ds.json <<'EOF'\\n{}\\nEOF\\nrun ds.json")
+    [("cat > ds.json <<'EOF'", '{}')]
+    """
+    found: list[tuple[str, str]] = []
+    begins, end, body = "", "", list[str]()
+    for line in text.splitlines():
+        if end and line.strip() == end:
+            found.append((begins, "\n".join(body)))
+            end = ""
+        elif end:
+            body.append(line)
+        elif document := _HERE.search(line):
+            begins, end, body = line, document[1], []
+    return found
+
+
 def _without_documents(lines: list[str]) -> Iterator[str]:
     """Lines without here-documents, and without the prompt that a pasted line begins with."""
     end = ""

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragonscale.errors import InputError, shorten
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
+from dragonscale.exports.values import truth, whole
 
 USUAL = {"learning_rate": 3e-4, "weight_decay": 0.1, "clip": 1.0, "warmup": 2000, "every": 1000, "keep": 3, "seed": 0}
 """What the Trainer's arguments say of a run that does not say it, in the words of a plan file's `[run]`."""
@@ -21,17 +21,19 @@ class HubRun:
     hosts: int = 0
     notes: list[str] = field(default_factory=list)
 
-    def number(self, name: str, default: int = 0) -> int:
-        """A whole number of the config or the arguments."""
-        value = self.config.get(name, self.arguments.get(name, default))
-        try:
-            return int(str(value))
-        except ValueError:
-            raise InputError(f"Hugging Face's {name} is {shorten(value)}; write a whole number.") from None
+    def number(self, name: str, default: int = 0, least: int = 1) -> int:
+        """A whole number of the config or the arguments; nothing and "auto" leave it unsaid. The Trainer takes its own steps of
+        accumulation before those of the config."""
+        places = (
+            (self.arguments, self.config) if name == "gradient_accumulation_steps" else (self.config, self.arguments)
+        )
+        value = next((table[name] for table in places if table.get(name) not in (None, "auto")), None)
+        return default if value is None else whole(value, f"Hugging Face's {name}", least)
 
     def truth(self, name: str) -> bool:
-        """A switch of the config or the arguments."""
-        return str(self.config.get(name, self.arguments.get(name, False))).lower() in ("true", "1", "yes")
+        """A switch of the config or the arguments; "auto" leaves it off."""
+        value = self.config.get(name, self.arguments.get(name, False))
+        return value != "auto" and truth(value, f"Hugging Face's {name}")
 
 
 def flat_config(table: dict[str, Any]) -> dict[str, Any]:
@@ -66,13 +68,15 @@ def of_command(source: Source, command: ShellCommand) -> HubRun:
         elif launch.get("use_deepspeed"):
             run.config["distributed_type"] = "DEEPSPEED"
     run.hosts = run.number("num_machines") or _count(launch.get("nnodes", ""))
-    run.processes = run.number("num_processes") or command.processes
+    run.processes = (
+        max(run.number("num_processes", least=-1), 0) or command.processes
+    )  # -1 is accelerate's word for not said
     run.arguments = _arguments(source, command.words)
     return run
 
 
 def _count(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return whole(text, "nnodes") if text.isdecimal() else 0  # torchrun takes a range too
 
 
 def _arguments(source: Source, words: list[str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from dragonscale.exports.flags import read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.shell import documents
 from dragonscale.exports.source import Source
 from dragonscale.exports.values import fraction, truth, whole
 from dragonscale.hardware import Chip
@@ -43,7 +44,6 @@ _HARMLESS = (
     "nvfp4_gemm_config", "kv_cache_config.enable_partial_reuse", "kv_cache_config.event_buffer_max_size",
 )  # fmt: skip
 """What changes nothing that is planned, or what the engine's own constants already count."""
-_HERE = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?([^\n]*)\n(.*?)\n\s*\1\s*$", re.DOTALL | re.MULTILINE)
 
 
 def recognises(source: Source) -> bool:
@@ -147,7 +147,7 @@ def _config(source: Source, name: str) -> dict[str, Any]:
     beside = source.beside(name) or source.beside(PurePosixPath(name).name)
     if beside is not None and beside.table is not None:
         return dict(beside.table)
-    written = [(found[2], found[3]) for found in _HERE.finditer(source.text)]
+    written = documents(source.text)
     own = [body for place, body in written if PurePosixPath(name).name in place] or [body for _, body in written]
     table = Source(own[0]).table if own else None
     if table is None:

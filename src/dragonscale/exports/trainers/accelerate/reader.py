@@ -17,6 +17,7 @@ from dragonscale.exports.model_names import model_of_sizes, preset_named
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.trainers.hub_words import HubRun, flat_config, of_command
+from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import is_preset
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
@@ -91,7 +92,7 @@ def _is_config(name: str) -> bool:
 
 
 def _file(source: Source, given: Given, run: HubRun) -> TrainingFile:
-    chips = run.processes or run.number("num_processes")
+    chips = run.processes or run.number("num_processes", least=-1)
     piece = slice_counted(source, given, max(chips, 0))
     chips = piece.chips if piece is not None else chips
     if chips < 1:
@@ -100,10 +101,11 @@ def _file(source: Source, given: Given, run: HubRun) -> TrainingFile:
     plan = _precision(run, _mesh(source, run, chips, hosts))
     microbatch = run.number("per_device_train_batch_size", run.number("per_gpu_train_batch_size", 0))
     inside = _deepspeed(source, run)
-    microbatch = microbatch or _whole(inside.get("train_micro_batch_size_per_gpu"))
+    said = inside.get("train_micro_batch_size_per_gpu")
+    microbatch = microbatch or (0 if said in (None, "auto") else whole(said, "train_micro_batch_size_per_gpu"))
     rounds = run.number("gradient_accumulation_steps", 1)
     plan = replace(plan, microbatch=max(microbatch, 1))
-    batch = plan.replicas * plan.microbatch * max(rounds, 1) if microbatch else 0
+    batch = plan.replicas * plan.microbatch * rounds if microbatch else 0
     seq = next((run.number(name) for name in SIZES if name in run.arguments), 0)
     file = training_file(source, given, plan, batch, seq, _model(source, run), "hf-fsdp")
     file = replace(file, slice=str(piece) if piece is not None else file.slice, stack=_stack(source, run))
@@ -111,7 +113,7 @@ def _file(source: Source, given: Given, run: HubRun) -> TrainingFile:
 
 
 def _with_steps(file: TrainingFile, run: HubRun) -> TrainingFile:
-    steps, step = run.number("max_steps", -1), file.batch * file.seq
+    steps, step = run.number("max_steps", -1, least=-1), file.batch * file.seq
     if steps < 1 or not step:
         return file
     return replace(file, tokens=run_tokens(file.tokens, steps, step))
@@ -120,8 +122,6 @@ def _with_steps(file: TrainingFile, run: HubRun) -> TrainingFile:
 def _mesh(source: Source, run: HubRun, chips: int, hosts: int) -> Plan:
     names = {"data": "dp_replicate", "fsdp": "dp_shard", "tensor": "tp", "context": "cp", "ulysses": "sp"}
     sizes = {name: run.number(f"parallelism_config_{own}_size", 1) for name, own in names.items()}
-    if (small := min(sizes.values())) < 1:
-        raise InputError(f"A size of accelerate's parallelism_config is {small}; write a whole number of at least 1.")
     ulysses, context_by = sizes.pop("ulysses"), "gather"
     if ulysses > 1:
         sizes["context"], context_by = ulysses, "ulysses"
@@ -133,7 +133,9 @@ def _mesh(source: Source, run: HubRun, chips: int, hosts: int) -> Plan:
     shards = kind == "FSDP" or legacy not in ("", "false")
     if kind == "DEEPSPEED" or run.arguments.get("deepspeed"):
         stage = _stage(source, run)
-        rest = chips // (plan.tensor * plan.context)
+        rest, over = divmod(chips, plan.tensor * plan.context)
+        if over:
+            raise InputError(f"{chips} chips do not divide by tensor={plan.tensor} x context={plan.context}.")
         return replace(plan, fsdp=rest if stage else 1, data=1 if stage else rest, zero=stage or plan.zero)
     rest = math.prod((plan.data, plan.fsdp, plan.tensor, plan.context))
     if rest > 1 and rest != chips:
@@ -146,7 +148,9 @@ def _mesh(source: Source, run: HubRun, chips: int, hosts: int) -> Plan:
     if not shards:
         return replace(plan, data=chips)
     zero, hybrid = _strategy(run, legacy)
-    inside = max(chips // hosts, 1) if hybrid else chips
+    if hybrid and chips % hosts:
+        raise InputError(f"{source.shown} shards inside each of {hosts} hosts, which do not divide {chips} chips.")
+    inside = chips // hosts if hybrid else chips
     return replace(plan, data=chips // inside, fsdp=inside, zero=zero) if zero else replace(plan, data=chips)
 
 
@@ -190,11 +194,7 @@ def _stage(source: Source, run: HubRun) -> int:
     )
     if stage is None and "zero_stage" not in run.config and named:
         run.notes.append(f"{named} is not here; ZeRO-{guess} is assumed from its name.")
-    return _whole(stage if stage is not None else run.config.get("zero_stage", guess))
-
-
-def _whole(value: Any) -> int:
-    return int(value) if str(value).isdigit() else 0
+    return whole(stage if stage is not None else run.config.get("zero_stage", guess), "zero_stage", 0, 3)
 
 
 def _precision(run: HubRun, plan: Plan) -> Plan:
@@ -223,7 +223,7 @@ def _model(source: Source, run: HubRun) -> str:
     kept = str(source.kept.get("model", ""))
     if overrides := run.arguments.get("config_overrides"):
         parts = [part.partition("=") for part in str(overrides).split(",")]
-        fields: dict[str, Any] = {key: int(value) for key, _, value in parts if value.isdigit()}
+        fields: dict[str, Any] = {key: whole(value, key, 0) for key, _, value in parts if value.isdecimal()}
         return model_of_sizes({"model_type": run.arguments.get("model_type"), **fields}, kept.partition("?")[0])
     name = str(run.arguments.get("model_name_or_path") or run.arguments.get("config_name") or "")
     found = preset_named(name) if name else ""

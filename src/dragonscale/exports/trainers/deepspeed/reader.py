@@ -17,7 +17,7 @@ from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_counted, training_file
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id, model_of_sizes, preset_named
-from dragonscale.exports.shell import ShellCommand
+from dragonscale.exports.shell import ShellCommand, documents
 from dragonscale.exports.source import Source
 from dragonscale.exports.trainers.deepspeed.plan import (
     dtype_of,
@@ -49,7 +49,6 @@ _UNPLANNED = (
 )  # fmt: skip
 _CHAT = "DeepSpeed-Chat"
 """Marks a config that its scripts make of their own flags (`--zero_stage`, `--dtype`)."""
-_HERE = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n(.*?)^\s*\1\s*$", re.DOTALL | re.MULTILINE)
 
 
 def flags_of(words: Sequence[str]) -> dict[str, str]:
@@ -140,7 +139,7 @@ def _config_of(source: Source, command: ShellCommand, flags: Mapping[str, str]) 
     found = source.beside(name)
     if found is not None and found.table is not None:
         return dict(found.table)
-    for _, body in _HERE.findall(source.text):
+    for _, body in documents(source.text):
         text = re.sub(r"\$\{?(\w+)\}?", lambda match: command.env.get(match[1], '"auto"'), body)
         try:
             table = json.loads(text)

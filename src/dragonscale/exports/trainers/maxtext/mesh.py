@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
+from dragonscale.exports.values import whole
 from dragonscale.hardware import Chip, Slice
 from dragonscale.hardware.chip import Tree
 from dragonscale.training.legality import family
@@ -102,12 +103,9 @@ def _devices(way: str, piece: Slice | None, two: int) -> int:
 def _size(table: Mapping[str, Any], way: str, name: str, shown: str) -> int:
     key = f"{way}_{name}_parallelism"
     usual = -1 if key in ("ici_fsdp_parallelism", "dcn_data_parallelism") else 1
-    try:
-        size = int(table.get(key, usual))
-    except (TypeError, ValueError):
-        size = 0
-    if size < 1 and size != -1:
-        raise InputError(f"In {shown} {key} is {table[key]}; write a whole number, or -1 for what is left.")
+    size = whole(table.get(key, usual), key, -1)
+    if not size:
+        raise InputError(f"In {shown} {key} is 0; write a whole number, or -1 for what is left.")
     return size
 
 

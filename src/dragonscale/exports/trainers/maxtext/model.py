@@ -17,6 +17,7 @@ from typing import Any
 
 from dragonscale.errors import Infeasible
 from dragonscale.exports.model_names import model_of_sizes
+from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import is_preset, preset
 
 _SAME = (
@@ -134,7 +135,7 @@ def model_of(own: Mapping[str, Any], words: Mapping[str, Any], kept: str = "") -
     if "base_emb_dim" not in every:
         return kept
     types = {decoder: kind for kind, decoder in DECODERS.items()}
-    sizes = {ours: int(every[theirs]) for ours, theirs in SIZES.items() if every.get(theirs) is not None}
+    sizes = {ours: whole(every[theirs], theirs, 0) for ours, theirs in SIZES.items() if every.get(theirs) is not None}
     if sizes.get("experts", 1) > 1:
         sizes.pop("moe_intermediate_size" if every.get("decoder_block") == "mixtral" else "intermediate_size", None)
     else:

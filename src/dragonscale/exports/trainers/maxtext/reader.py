@@ -13,10 +13,11 @@ from dragonscale.errors import InputError
 from dragonscale.exports.imported import Given, Imported, needs, run_tokens, slice_given, training_file
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.shell import ShellCommand
-from dragonscale.exports.source import Source
+from dragonscale.exports.source import Source, safe_yaml
 from dragonscale.exports.trainers.maxtext.mesh import degrees, devices_per_chip
 from dragonscale.exports.trainers.maxtext.model import SIZES, experts_of, model_of
 from dragonscale.exports.trainers.maxtext.words import TENSORS, dtype_of, remat_of
+from dragonscale.exports.values import truth, whole
 from dragonscale.hardware import Slice, load_chip, parse_slice
 from dragonscale.hardware.catalogue import is_chip
 from dragonscale.models.load import model_fields
@@ -84,12 +85,9 @@ def _config(source: Source) -> MaxTextConfig:
 
 
 def _value(text: str) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
+    """A word's value, as YAML reads it; what is no YAML (a glob, a date that is none) is text."""
+    found = safe_yaml(text)
+    return found[0] if found else text or None
 
 
 def _launched(source: Source) -> str:
@@ -114,7 +112,7 @@ def read(source: Source, given: Given) -> Imported:
     config, table = _config(source), load_keys("maxtext")
     every = config.all
     named = given.slice or str(source.kept.get("slice", "")) or config.slice
-    given = Given(given.model, _whole(named, every))
+    given = Given(given.model, _sized(named, every))
     piece = slice_given(source, given)
     axes = degrees(every, piece, source.shown)
     model = given.model or model_of(config.file, config.words, str(source.kept.get("model", "")))
@@ -140,7 +138,7 @@ def read(source: Source, given: Given) -> Imported:
     )  # fmt: skip
 
 
-def _whole(text: str, every: Mapping[str, Any]) -> str:
+def _sized(text: str, every: Mapping[str, Any]) -> str:
     """The slice of a chip that is named alone, where the mesh says every axis."""
     sizes: dict[str, list[Any]] = {"ici_": [], "dcn_": []}
     for name, value in every.items():
@@ -215,8 +213,8 @@ def _repeats(every: Mapping[str, Any], stages: int) -> int:
     said = _count(every, "num_pipeline_repeats", -1)
     if said != -1:
         return said
-    layers = every.get("base_num_decoder_layers") or _layers(str(every.get("model_name", "")))
-    return max(int(layers) // (stages * _count(every, "num_layers_per_pipeline_stage", 1)), 1) if layers else 1
+    layers = _count(every, "base_num_decoder_layers", 0) or _layers(str(every.get("model_name", "")))
+    return max(layers // (stages * _count(every, "num_layers_per_pipeline_stage", 1)), 1) if layers else 1
 
 
 def _layers(name: str) -> int:
@@ -242,7 +240,7 @@ def _optimizer(every: Mapping[str, Any], notes: list[str]) -> str:
 def _capacity(every: Mapping[str, Any], kept: float) -> float:
     if "capacity_factor" not in every and "sparse_matmul" not in every:
         return kept
-    said = float(every.get("capacity_factor", -1))
+    said = _number(every, "capacity_factor", -1)
     return said if said > 0 and not _truth(every.get("sparse_matmul", True)) else 0.0
 
 
@@ -253,14 +251,17 @@ def _tokens(every: Mapping[str, Any], step: int, kept: str) -> str:
 
 
 def _truth(value: Any) -> bool:
-    return value if isinstance(value, bool) else str(value).lower() in ("true", "1")
+    return value is not None and truth(value, "A switch of MaxText")
+
+
+_OPEN = ("steps", "num_pipeline_repeats", "num_pipeline_microbatches")
 
 
 def _count(every: Mapping[str, Any], name: str, usual: int) -> int:
-    number = _number(every, name, usual)
-    if number != int(number) or (number < 1 and number != -1):
-        raise InputError(f"{name} is {every[name]}; write a whole number.")
-    return int(number)
+    """A whole number, at least 1; -1 leaves some open."""
+    if every.get(name) is None or (name in _OPEN and str(every[name]) == "-1"):
+        return usual
+    return whole(every[name], name)
 
 
 def _number(every: Mapping[str, Any], name: str, usual: float) -> float:

@@ -120,7 +120,9 @@ def _agrees(kept: str, said: Mapping[str, Any]) -> bool:
 def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a `config.json` that flags say. What Megatron-LM takes without a word is filled in."""
     own: dict[str, Any] = {
-        field: whole(said[name], name, 0 if name in _MAY_BE_NONE else 1) for name, field in _SIZES.items() if said.get(name) is not None
+        field: whole(said[name], name, 0 if name in _MAY_BE_NONE else 1)
+        for name, field in _SIZES.items()
+        if said.get(name) is not None
     }
     hidden = own["hidden_size"]
     if "--ffn-hidden-size" not in said:

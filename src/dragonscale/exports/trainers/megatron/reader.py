@@ -183,7 +183,9 @@ def _uneven(layers: int, pipe: int, virtual: int, first: int, last: int) -> list
     if left < 0 or sum(ranks) != layers or any(size % virtual for size in ranks):
         said = " and ".join(f"{size} in the {name} stage" for size, name in ((first, "first"), (last, "last")) if size)
         over = f"{middle} other stages" + (f" of {virtual} chunks" if virtual > 1 else "")
-        raise InputError(f"{layers} layers with {said} leave {left}, which do not divide over {over}, as Megatron-LM needs.")
+        raise InputError(
+            f"{layers} layers with {said} leave {left}, which do not divide over {over}, as Megatron-LM needs."
+        )
     return [size // virtual for _ in range(virtual) for size in ranks]
 
 

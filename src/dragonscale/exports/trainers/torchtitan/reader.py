@@ -17,6 +17,7 @@ from dragonscale.exports.source import Source
 from dragonscale.exports.trainers.torchtitan import models as titan_models
 from dragonscale.exports.trainers.torchtitan.stages import SCHEDULES, layout_read
 from dragonscale.exports.trainers.torchtitan.words import TitanSaid, of_command, of_table
+from dragonscale.exports.values import whole
 from dragonscale.models.catalogue import is_preset, model_names, preset
 from dragonscale.training.plan import Plan
 from dragonscale.training.plan_file import TrainingFile
@@ -79,22 +80,27 @@ def read(source: Source, given: Given) -> Imported:
 
 
 def _count(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return whole(text, "NGPU") if text.isdecimal() else 0
 
 
 def _file(source: Source, given: Given, said: TitanSaid, processes: int) -> tuple[TrainingFile, list[str]]:
     model, layers, experts = _model(source, given, said)
     plan, notes = _plan(source, given, said, processes, layers, experts)
     local, seq = said.take("training.local_batch_size", 8), said.take("training.seq_len", 2048)
-    whole = said.take("training.global_batch_size", -1)
-    batch = whole if whole > 0 else local * plan.replicas
-    plan = replace(
-        plan, microbatch=said.take("parallelism.pipeline_parallel_microbatch_size", 1) if plan.pipe > 1 else local
-    )
-    if plan.pipe > 1 and batch > local * plan.replicas:
-        notes.append(
-            f"The pipeline is emptied {batch // (local * plan.replicas)} times in a step; the plan fills it once."
+    every, once = said.take("training.global_batch_size", -1), local * plan.replicas
+    batch = every if every > 0 else once
+    if batch % once:
+        raise InputError(
+            f"training.global_batch_size {batch} is no multiple of local_batch_size {local} x {plan.replicas} data-parallel ranks."
         )
+    micro = said.take("parallelism.pipeline_parallel_microbatch_size", 1) if plan.pipe > 1 else local
+    if local % micro:
+        raise InputError(
+            f"training.local_batch_size {local} is no multiple of pipeline_parallel_microbatch_size {micro}."
+        )
+    plan = replace(plan, microbatch=micro)
+    if plan.pipe > 1 and batch > once:
+        notes.append(f"The pipeline is emptied {batch // once} times in a step; the plan fills it once.")
     file = training_file(source, given, plan, batch, seq, model, "torchtitan")
     piece = slice_counted(source, given, plan.chips)
     if piece is not None and piece.chips != plan.chips:
@@ -147,11 +153,6 @@ def _plan(
     source: Source, given: Given, said: TitanSaid, processes: int, layers: int, experts: int
 ) -> tuple[Plan, list[str]]:
     degrees = {name: said.take(f"parallelism.{key}", 1) for name, key in _DEGREES.items()}
-    for name, value in degrees.items():
-        if value < 1:
-            raise InputError(
-                f"torchtitan's parallelism.{_DEGREES[name]} is {value}; write a whole number of at least 1."
-            )
     shard = said.take("parallelism.data_parallel_shard_degree", -1)
     if shard < 1:
         piece = slice_counted(source, given, processes)

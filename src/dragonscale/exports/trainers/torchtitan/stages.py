@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dragonscale.exports.values import whole
 from dragonscale.training.plan import Plan, parse_plan
 from dragonscale.training.stages import FOLDED, chunk_sizes
 
@@ -81,14 +82,17 @@ def _parts(sizes: Sequence[int]) -> list[list[str]]:
 def layout_read(said: Mapping[str, Any], pipe: int, schedule: str, layers: int) -> tuple[int, str]:
     """The chunks of a rank and the layout that flags say; `said` has the values by the flags' last names."""
     parts = said.get("module_fqns_per_model_part")
-    first, last = (int(said.get(f"pipeline_parallel_{end}_stage_less_layers", 1)) for end in ("first", "last"))
+    first, last = (
+        whole(said.get(name, 1), name, 0)
+        for name in (f"pipeline_parallel_{end}_stage_less_layers" for end in ("first", "last"))
+    )
     per_stage = said.get("pipeline_parallel_layers_per_stage")
     if parts:
         sizes = [sum(name.startswith("layers.") for name in _names(part)) for part in parts]
     elif layers:
         stages = pipe * (1 if schedule in SINGLE else 2)
         if per_stage and str(per_stage) != "None":
-            stages = math.ceil((layers + first + last) / int(per_stage))
+            stages = math.ceil((layers + first + last) / whole(per_stage, "pipeline_parallel_layers_per_stage"))
         sizes = dealt(layers, max(stages, 1), first, last)
     else:
         return (1 if schedule in SINGLE or schedule in FOLDED else 2), "even"

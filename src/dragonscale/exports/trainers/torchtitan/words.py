@@ -6,12 +6,13 @@ Names that changed over the years are read as today's; what a config function se
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.errors import unknown
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.trainers.torchtitan import models as titan_models
 from dragonscale.exports.trainers.torchtitan.config import read_config
+from dragonscale.exports.values import truth, whole
 
 OLD = {
     "training.batch_size": "training.local_batch_size", "training.compile": "compile.enable", "optimizer.name": "optimizer.name",
@@ -44,16 +45,13 @@ class TitanSaid:
     notes: list[str] = field(default_factory=list)
 
     def take(self, name: str, default: Any) -> Any:
-        """A setting, of the kind of its default."""
+        """A setting, of the kind of its default; a number is at least 1, or what stands for none by default (0, -1)."""
         self.used.add(name)
         value = self.values.get(name, default)
         if isinstance(default, bool):
-            return str(value).lower() in ("true", "1")
+            return truth(value, f"torchtitan's {name}")
         if isinstance(default, int):
-            try:
-                return int(str(value))
-            except ValueError:
-                raise InputError(f"torchtitan's {name} is {shorten(value)}; write a whole number.") from None
+            return whole(value, f"torchtitan's {name}", min(default, 1))
         return value
 
 
