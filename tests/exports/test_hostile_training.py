@@ -29,7 +29,6 @@ RUN = "accelerate launch --use_fsdp --num_processes 8 run_clm.py --per_device_tr
         (f"{PIPE} 2 --decoder-first-pipeline-num-layers 20 --decoder-last-pipeline-num-layers 10", "leave 2"),
         (f"{PIPE} 4 --decoder-first-pipeline-num-layers 5 --num-virtual-stages-per-pipeline-rank 2", "2 chunks"),
         (f"{PIPE} 4 --account-for-embedding-in-pipeline-split", "32 layers and 1 more for the ends do not divide over 4"),
-        (f"{PIPE} 8 --num-virtual-stages-per-pipeline-rank 3", "do not divide over 8 pipeline stages x 3 chunks"),
         (f"{PIPE} 2 --num-layers-per-virtual-pipeline-stage 5", "do not divide"),
         (f"{PIPE} 0", "pipeline-model-parallel-size is"),
         (f"{MEGATRON} --tensor-model-parallel-size 0", "from 1 to"),

@@ -68,7 +68,7 @@ def plan_read(read: ReadFlags, chips: int, layers: int, experts: bool) -> tuple[
         raise InputError(
             f"--global-batch-size {batch} does not divide by {microbatch} sequences of a microbatch x {replicas} data-parallel ranks."
         )
-    virtual, layout = _pipeline(read, pipe, layers)
+    virtual, layout = _pipeline(read, pipe, layers, notes)
     plan = Plan(
         **split, tensor=tensor, context=context, pipe=pipe, microbatch=microbatch, virtual=virtual, remat=_remat(read, notes), zero=zero,
         dtype=_dtype(read), schedule="interleaved" if virtual > 1 else "1f1b", sequence=_sequence(read, tensor),
@@ -125,7 +125,7 @@ def _split(read: ReadFlags, replicas: int, tensor: int, context: int, zero: int,
     }
 
 
-def _pipeline(read: ReadFlags, pipe: int, layers: int) -> tuple[int, str]:
+def _pipeline(read: ReadFlags, pipe: int, layers: int, notes: list[str]) -> tuple[int, str]:
     """Chunks of a rank, and how layers are dealt to them."""
     each, virtual = (
         number(read, "--num-layers-per-virtual-pipeline-stage", 0),
@@ -162,7 +162,11 @@ def _pipeline(read: ReadFlags, pipe: int, layers: int) -> tuple[int, str]:
     if rest or (each and share != each):
         counted = f"{layers} layers" + (f" and {embedding + loss} more for the ends" if embedding or loss else "")
         chunks = f" x {virtual} chunks" if virtual > 1 else ""
-        raise InputError(f"{counted} do not divide over {pipe} pipeline stages{chunks}, as Megatron-LM needs.")
+        told = f"{counted} do not divide over {pipe} pipeline stages{chunks}, as Megatron-LM needs"
+        if each or embedding or loss:
+            raise InputError(f"{told}.")
+        # recipes of Megatron-Bridge set the layout by a function of their own
+        notes.append(f"{told} where no layout is said: the first stages are given the layers that are left over.")
     if embedding == loss:
         return virtual, "ends" if embedding else "even"
     sizes = [share] * (pipe * virtual)
