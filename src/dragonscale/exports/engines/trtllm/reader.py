@@ -2,7 +2,6 @@
 alone, or the file of `trtllm-serve disaggregated` with both kinds of servers in it. The YAML wins over flags, as it does there.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
