@@ -3,8 +3,10 @@
 import gzip
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import dragonscale as ds
 from dragonscale.errors import InputError
 from dragonscale.evidence.logs.megatron_arguments import plan_words
 from dragonscale.evidence.logs.text import LogText
@@ -13,6 +15,7 @@ from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.launchers.containers import assigned, containers, is_own
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.shell import read_commands
+from dragonscale.reports.serve import judged
 from dragonscale.serving.plan_file import SavedPlan
 
 VLLM = "vllm serve meta-llama/Llama-3.1-8B-Instruct"
@@ -135,3 +138,13 @@ def test_a_log_that_is_cut_or_nowhere_is_told(tmp_path: Path) -> None:
         LogText.at(str(path))
     with pytest.raises(InputError, match="home folder"):
         LogText.at("~no-such-user-at-all/log.txt")
+
+
+def test_a_target_that_is_not_said_is_the_plans_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(judged, "search", lambda free, _: asked.append(free.ask) or [])
+    given = ds.serve("llama3-8b", on="h100:1", plan="tp1", batch=16, ttft="2s", better=True).configs[0]
+    (ask,) = asked
+    assert (ask.ttft, ask.tpot) == (2, pytest.approx(given.tpot_s, rel=0.01))
+    none = msgspec.structs.replace(given, output_tokens_per_s_per_chip=0.0)
+    assert "gives the first output tokens/s" in judged.comparison(none, given, 3)

@@ -1,5 +1,7 @@
 """Legal plans of all presets, drawn at random: what a target writes it reads back, with the header of an export and without."""
 
+from dataclasses import replace
+
 import pytest
 
 from dragonscale.exports.target import Target, of_kind
@@ -37,8 +39,8 @@ def _check_serving(target: Target, seed: int, tries: int) -> int:
             continue
         seen += 1
         said = f"{run.model.name} on {run.slice} by {run.file.engine}: {run.file.plan} {run.file.launch} {run.file.speculation}"
-        if made.as_run is None:
-            assert same_serving(back.file, run.file) == [], said
+        expected = run.file if made.as_run is None else replace(run.file, plan=made.as_run)
+        assert same_serving(back.file, expected) == [], said
         bare, _ = read_back(target, run, header=False)
         degrees = ("tensor", "data", "expert", "pipe")
         plan = made.as_run or run.file.plan
@@ -55,7 +57,8 @@ def test_training_plans_come_back(target: Target) -> None:
 
 @pytest.mark.parametrize("target", of_kind("serving"), ids=lambda one: one.name)
 def test_serving_plans_come_back(target: Target) -> None:
-    assert _check_serving(target, 1, 300) >= 5
+    tries = 100 if target.name in ("dynamo", "llm-d") else 300  # these are vLLM's words again, inside manifests
+    assert _check_serving(target, 1, tries) >= 5
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.exports.engines.common import launch_read, of_chips
+from dragonscale.exports.engines.limits import launch_read, of_chips
 from dragonscale.exports.engines.schemes import checkpoint_for, formats_read
 from dragonscale.exports.engines.vllm.flags import (
     DTYPES,

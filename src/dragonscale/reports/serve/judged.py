@@ -25,7 +25,7 @@ def against_best(asked: ServeAsked, report: ServeReport, progress: Progress | No
     # a target that is not said is what users have now; a little room, so that rounding refuses no neighbour
     targets = {
         "ttft": given.ttft_s * 1.005 if ask.ttft is None else ask.ttft,
-        "tpot": given.tpot_s * 1.005 if ask.tpot is None else ask.tpot,
+        "tpot": given.tpot_s * 1.005 or None if ask.tpot is None else ask.tpot,  # one token has none
     }
     plan = asked.saved.plan if asked.saved is not None else None
     assert plan is not None

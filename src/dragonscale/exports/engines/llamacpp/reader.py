@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.common import launch_read
+from dragonscale.exports.engines.limits import launch_read
 from dragonscale.exports.engines.llamacpp.gguf_names import kept_in, multiplied, read_gguf
 from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given

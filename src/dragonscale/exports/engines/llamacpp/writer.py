@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.common import request_length
+from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.llamacpp.gguf_names import TYPES, multiplied
 from dragonscale.exports.flags import flag_words
 from dragonscale.exports.hosts import hosts_of

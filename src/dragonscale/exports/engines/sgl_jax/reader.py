@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.common import beyond_context, half_of_pair, launch_read, of_chips
+from dragonscale.exports.engines.limits import beyond_context, half_of_pair, launch_read, of_chips
 from dragonscale.exports.engines.schemes import formats_read
 from dragonscale.exports.engines.sglang.reader import HARMLESS, copies_of, drafts_read, model_named, spelt_out, whole
 from dragonscale.exports.flags import ReadFlags, read_flags

@@ -10,7 +10,7 @@ Pools that prefill and decode find each other through a bootstrap server, behind
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.common import request_length
+from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.engines.sgl_jax.reader import ONLINE
 from dragonscale.exports.engines.sglang.words import has_own_heads

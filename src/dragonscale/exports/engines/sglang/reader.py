@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.common import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
+from dragonscale.exports.engines.limits import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
 from dragonscale.exports.engines.sglang.words import CACHES, DTYPES, online_words
 from dragonscale.exports.engines.vllm.words import mostly_known

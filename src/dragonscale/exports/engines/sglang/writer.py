@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.common import request_length
+from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.sglang.words import (
     draft_flags,
     engine_word,

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.common import beyond_context, half_of_pair, launch_read
+from dragonscale.exports.engines.limits import beyond_context, half_of_pair, launch_read
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
 from dragonscale.exports.flags import read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragonscale.errors import Infeasible
-from dragonscale.exports.engines.common import request_length
+from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.engines.trtllm.words import moe_backend, slots, spoken_drafts
 from dragonscale.exports.flags import flag_words

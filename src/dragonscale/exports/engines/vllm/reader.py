@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.exports.engines.common import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
+from dragonscale.exports.engines.limits import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
 from dragonscale.exports.engines.schemes import formats_read, plain_name
 from dragonscale.exports.engines.vllm.flags import ATTENTION_LAYERS, decode_budget, mixed_budget, online_words
 from dragonscale.exports.engines.vllm.words import is_config, read_words, serve_commands, table_words, tokens, whole

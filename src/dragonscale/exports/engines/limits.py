@@ -1,4 +1,4 @@
-"""What the modules of engines share."""
+"""Limits that commands of engines say (sequences, tokens, lengths, shares of memory), and the notes that all engines have in common."""
 
 from dataclasses import replace
 
