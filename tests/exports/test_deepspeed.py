@@ -110,7 +110,7 @@ def test_a_batch_is_worked_out_as_deepspeed_does() -> None:
     ("config", "sentence"),
     [
         ({"zero_optimization": {"stage": 4}, "train_batch_size": 8}, "stage is 4"),
-        ({"zero_optimization": {"stage": "three"}, "train_batch_size": 8}, "stage is three"),
+        ({"zero_optimization": {"stage": "three"}, "train_batch_size": 8}, "stage is 'three'"),
         ({"zero_optimization": {"stage": 3}}, "neither train_batch_size"),
         ({"train_batch_size": 9, "train_micro_batch_size_per_gpu": 1}, "train_batch_size 9"),
         ({"train_batch_size": 8, "tensor_parallel": {"autotp_size": 3}}, "do not divide"),

@@ -123,7 +123,7 @@ def test_words_of_the_command_line_win() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("ici_fsdp_parallelism=two", "ici_fsdp_parallelism is two"),
+        ("ici_fsdp_parallelism=two", "ici_fsdp_parallelism is 'two'"),
         ("ici_fsdp_parallelism=-1 ici_tensor_parallelism=-1", "both -1"),
         ("ici_tensor_parallelism=3", "does not divide the 64"),
         ("per_device_batch_size=0.01", "0.64 sequences"),

@@ -238,6 +238,4 @@ def _known(table: KeyTable, name: str) -> bool:
 
 def _tokens(flags: Mapping[str, str], step: int, kept: str) -> str:
     steps = whole(flags["max_steps"], "--max_steps") if number_or_zero(flags.get("max_steps", 0)) > 0 else 0
-    if steps < 1000 or not step:
-        return kept
     return run_tokens(kept, steps, step)

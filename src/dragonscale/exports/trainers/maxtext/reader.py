@@ -245,9 +245,7 @@ def _capacity(every: Mapping[str, Any], kept: float) -> float:
 
 
 def _tokens(every: Mapping[str, Any], step: int, kept: str) -> str:
-    """Tokens of the run: what the header keeps where the steps are those, the steps' own otherwise. Runs of a few steps are benchmarks."""
-    steps = _count(every, "steps", -1)
-    return kept if steps < 1000 else run_tokens(kept, steps, step)
+    return run_tokens(kept, max(_count(every, "steps", -1), 0), step)
 
 
 def _truth(value: Any) -> bool:

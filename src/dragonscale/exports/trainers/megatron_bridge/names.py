@@ -9,6 +9,13 @@ True
 from collections.abc import Mapping
 from typing import Any
 
+CONFIGS = {
+    "train": "TrainingConfig", "validation": "ValidationConfig", "optimizer": "OptimizerConfig", "scheduler": "SchedulerConfig",
+    "ddp": "DistributedDataParallelConfig", "dataset": "MockGPTDatasetConfig", "logger": "LoggerConfig", "tokenizer": "TokenizerConfig",
+    "checkpoint": "CheckpointConfig", "rng": "RNGConfig", "comm_overlap": "CommOverlapConfig",
+}  # fmt: skip
+"""The classes of the container's parts."""
+
 
 class Code(str):
     """An expression of Python that is no plain value: a dtype, a function."""

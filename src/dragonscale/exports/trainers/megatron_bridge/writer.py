@@ -1,8 +1,7 @@
 """Megatron-Bridge: a Python file that makes its `ConfigContainer` and trains.
 
-What is set is what Megatron-LM's flags would say (`megatron_flags`), by the container's own names (`megatron_bridge_names`). A model
-that the Hub has is built from its config there by `AutoBridge`, as the library's recipes do it; any other is written out by its sizes. A recipe
-is read without running it: its assignments to fields, the keywords of its configs, and overrides on a command line.
+What is set is what Megatron-LM's flags would say (`megatron.flags`), by the container's own names (`names`). A model that the Hub has is
+built from its config there by `AutoBridge`, as the library's recipes do it; any other is written out by its sizes.
 """
 
 import textwrap
@@ -10,16 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import Infeasible, InputError
-from dragonscale.exports.flags import ReadFlags
+from dragonscale.errors import Infeasible
 from dragonscale.exports.header import header
 from dragonscale.exports.hosts import hosts_of
-from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.keys import KeyTable, load_keys
-from dragonscale.exports.model_names import hub_id, preset_named
+from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun
-from dragonscale.exports.shell import ShellCommand
-from dragonscale.exports.source import Source
 from dragonscale.exports.trainers.megatron.flags import (
     batch_flags,
     expert_flags,
@@ -31,10 +26,9 @@ from dragonscale.exports.trainers.megatron.flags import (
 )
 from dragonscale.exports.trainers.megatron.model import TYPES, model_flags
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
-from dragonscale.exports.trainers.megatron.writer import checkpoint_flags, environment, notes, read_run, schedule_flags
+from dragonscale.exports.trainers.megatron.writer import checkpoint_flags, environment, notes, schedule_flags
 from dragonscale.exports.trainers.megatron_bridge.graphs import ENVIRONMENT, graph_differences, graph_fields
-from dragonscale.exports.trainers.megatron_bridge.names import PRECISION, Code, fields_of, flags_of
-from dragonscale.exports.trainers.megatron_bridge.reader import COMMON, library_model, recipe_fields
+from dragonscale.exports.trainers.megatron_bridge.names import CONFIGS, PRECISION, Code, fields_of
 from dragonscale.exports.written import Program, Written
 
 FILE = "recipe.py"
@@ -43,11 +37,6 @@ _BRIDGED = (
     "gemma2", "gemma3_text", "gemma4_text", "minimax_m2", "mimo", "nemotron", "nemotron_h", "glm_moe_dsa", "deepseek_v4",
 )  # fmt: skip
 """Types of model that the library builds from a config of the Hub."""
-_CONFIGS = {
-    "train": "TrainingConfig", "validation": "ValidationConfig", "optimizer": "OptimizerConfig", "scheduler": "SchedulerConfig",
-    "ddp": "DistributedDataParallelConfig", "dataset": "MockGPTDatasetConfig", "logger": "LoggerConfig", "tokenizer": "TokenizerConfig",
-    "checkpoint": "CheckpointConfig", "rng": "RNGConfig", "comm_overlap": "CommOverlapConfig",
-}  # fmt: skip
 _IMPORTS = """\
 import torch
 import torch.nn.functional as F
@@ -107,7 +96,7 @@ def recipe(settled: MegatronRun) -> str:
         table.check(name, value if isinstance(value, str | int) and not isinstance(value, Code) else None)
     sections = _by_section(fields)
     body = [f"    model = {model}", "    cfg = ConfigContainer(", "        model=model,"]
-    body += [_config(name, sections[name]) for name in _CONFIGS if name in sections]
+    body += [_config(name, sections[name]) for name in CONFIGS if name in sections]
     body += ["        mixed_precision=None,", "    )"]
     body += [f"    cfg.model.{name} = {value!r}" for name, value in sections["model"].items()]
     body += _precision(settled, table)
@@ -193,7 +182,7 @@ def _by_section(fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _config(name: str, values: Mapping[str, Any]) -> str:
     inner = "".join(f"            {key}={value!r},\n" for key, value in values.items())
-    return f"        {name}={_CONFIGS[name]}(\n{inner}        ),"
+    return f"        {name}={CONFIGS[name]}(\n{inner}        ),"
 
 
 def _precision(settled: MegatronRun, table: KeyTable) -> list[str]:
@@ -211,82 +200,3 @@ def _precision(settled: MegatronRun, table: KeyTable) -> list[str]:
         table.check(f"mixed_precision.{name}", value)
         lines.append(f"    cfg.mixed_precision.{name} = {value!r}")
     return lines
-
-
-def recognises(source: Source) -> bool:
-    return _found(source) is not None
-
-
-def _found(source: Source) -> tuple[Source | None, ShellCommand | None] | None:
-    """The recipe and the command that starts it, one of which may not be there."""
-    if "megatron.bridge" in source.text and "import" in source.text and not source.text.startswith("#!"):
-        return source, None
-    for command in source.commands:
-        script = next((word for word in command.words if word.endswith(".py")), "")
-        beside = source.beside(script) if script else None
-        if beside is not None and "megatron.bridge" in beside.text:
-            return beside, command
-        if script.endswith("run_recipe.py") and any(word.startswith("--recipe") for word in command.words):
-            return None, command
-    return None
-
-
-def read(source: Source, given: Given) -> Imported:
-    """The plan of a recipe, of a script that starts one, or of a command with overrides."""
-    found = _found(source)
-    assert found is not None
-    file, command = found
-    fields, named = recipe_fields(file) if file is not None else ({}, "")
-    if command is not None:
-        overrides, library = _overrides(command)
-        fields, named = ({} if file else COMMON) | fields | overrides, named or library
-    table, kept = load_keys("megatron-bridge"), source if source.kept or file is None else file
-    unknown = [
-        name
-        for name in fields
-        if "." in name and name.split(".")[0] in (*_CONFIGS, "model") and table.known(name) is None
-    ]
-    flags = flags_of({name: value for name, value in fields.items() if name not in unknown})
-    values = {flag: _text(value) for flag, value in flags.items() if flag.startswith("--")}
-    other = [name for name in flags if not name.startswith("--")]
-    imported = read_run(
-        kept,
-        given,
-        ReadFlags(values, [], unknown),
-        command.processes if command else 0,
-        "megatron-bridge",
-        table.version,
-        _known(named, str(kept.kept.get("model", ""))),
-    )
-    return _with_ignored(imported, other)
-
-
-def _with_ignored(imported: Imported, names: list[str]) -> Imported:
-    return replace(imported, ignored=(*imported.ignored, *names))
-
-
-def _known(named: str, kept: str) -> str:
-    """The model of a repository: that of an export's header where it is of the same repository."""
-    return kept if named and kept and hub_id(kept) == named else preset_named(named)
-
-
-def _text(value: Any) -> Any:
-    return value if isinstance(value, bool | list) else str(value)
-
-
-def _overrides(command: ShellCommand) -> tuple[dict[str, Any], str]:
-    """The fields and the library's recipe that a command names."""
-    found: dict[str, Any] = {}
-    recipe_name = ""
-    for place, word in enumerate(command.words):
-        name, equals, value = word.lstrip("+").partition("=")
-        if name == "--recipe":
-            recipe_name = value or next(iter(command.words[place + 1 :]), "")
-        elif equals and "." in name and not name.startswith("-"):
-            found[name] = {"true": True, "false": False, "null": None}.get(value.lower(), value)
-    if not recipe_name:
-        return found, ""
-    model = library_model(recipe_name)
-    if not model:
-        raise InputError(f"The model of recipe {recipe_name!r} is not known; give --model.")
-    return found, model
