@@ -88,6 +88,8 @@ def test_token_counts_have_thousands() -> None:
     found = _read(f"{VLLM} --max-num-batched-tokens 3k --max-num-seqs 77", "h100")
     assert isinstance(found.file, SavedPlan)
     assert (found.file.launch.token_budget, found.file.launch.max_seqs) == (3000, 77)
+    notes = _read(f"{VLLM} --max-model-len 1m --quantization-config '{{\"ignore\": 3}}'", "h100").notes
+    assert any("--max-model-len is 1,000,000, and" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from it which flags take a value.
 
 import functools
 import json
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -40,6 +41,11 @@ class KeyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def known(self, name: str) -> Key | None:
         """The key of a name, by any of its spellings; None where the software has none."""
         return _spellings(self.software, self.version, self).get(name)
+
+    def mostly(self, names: Sequence[str]) -> bool:
+        """Whether the names of a config are the software's, but for a few that may be misspelt or of another release."""
+        known = sum(self.known(name) is not None for name in names)
+        return known >= 2 * (len(names) - known)
 
     def check(self, name: str, value: Any = None) -> Key:
         """The key of a name that a writer uses; a name or a choice that the software lacks is a mistake in the writer."""

@@ -10,7 +10,6 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.exports.engines.limits import beyond_context, drafted_note, half_of_pair, launch_read, with_graphs
 from dragonscale.exports.engines.schemes import formats_read, plain_name, scheme_of
 from dragonscale.exports.engines.sglang.words import CACHES, DTYPES, online_words
-from dragonscale.exports.engines.vllm.words import mostly_known
 from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import Given, Imported, left_over, needs, serving_file, slice_given, with_slice
 from dragonscale.exports.keys import KeyTable, load_keys
@@ -57,7 +56,7 @@ def recognises(source: Source) -> bool:
     return (
         table is not None
         and any(name in table for name in ("model-path", "model_path"))
-        and mostly_known(_table(), [f"--{str(name).replace('_', '-')}" for name in table])
+        and _table().mostly([f"--{str(name).replace('_', '-')}" for name in table])
     )
 
 

@@ -4,6 +4,7 @@ Of several commands the one that decodes is the plan's, and one that prefills it
 (ports, logging, parsers of tool calls) are listed as ignored; those that would change something as unplanned.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -122,6 +123,8 @@ def _imported(source: Source, given: Given, read: ReadFlags, prefills: ReadFlags
     if piece is None and not source.kept:
         notes.append(f"The plan is for {plan.chips} chips; say which by --on.")
     if length := read.values.get("--max-model-len"):
+        if re.fullmatch(r"[0-9.]+[kmgKMG]", str(length)):
+            length = tokens(ReadFlags({"--max-model-len": length}), "--max-model-len")
         notes.append(f"A request has at most {length} tokens.")
         notes += beyond_context(
             "--max-model-len", length, model, "vLLM refuses that without rope scaling in its config"
@@ -178,7 +181,7 @@ def formats(
     words = online_words(architecture(chip) if chip is not None else "hopper")
     online = ONLINE.get(str(read.values.pop("--quantization", "")), "")
     said = read.values.pop("--quantization-config", None)
-    wide = isinstance(said, Mapping) and ATTENTION_LAYERS in said.get("ignore", ())
+    wide = isinstance(said, Mapping) and ATTENTION_LAYERS in str(said.get("ignore", ""))
     found = formats_read(engine, chip, model, checkpoint, online if online in words.values() else "", words, wide)
     dtype = DTYPES.get(str(read.values.pop("--dtype", "auto")), "")
     return {**cast(found, dtype), **cache(read, found, dtype)}

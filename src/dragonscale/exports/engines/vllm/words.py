@@ -10,7 +10,7 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.flags import ReadFlags, read_flags
 from dragonscale.exports.imported import needs
-from dragonscale.exports.keys import KeyTable, load_keys
+from dragonscale.exports.keys import load_keys
 from dragonscale.exports.shell import ShellCommand
 from dragonscale.exports.source import Source
 from dragonscale.exports.values import truth
@@ -48,13 +48,7 @@ def is_config(source: Source) -> bool:
     others = [name for name in source.table if load_keys("trtllm").known(str(name))]
     if any(table.known(f"--{str(name).replace('_', '-')}") is None for name in others):
         return False  # TensorRT-LLM's YAML, which has many names in common
-    return mostly_known(table, names) and bool({"--model", "--tensor-parallel-size", "--max-num-seqs"} & {*names})
-
-
-def mostly_known(table: KeyTable, names: Sequence[str]) -> bool:
-    """Whether a software has the names of a config, but for a few that may be misspelt or of another release."""
-    known = sum(table.known(name) is not None for name in names)
-    return known >= 2 * (len(names) - known)
+    return table.mostly(names) and bool({"--model", "--tensor-parallel-size", "--max-num-seqs"} & {*names})
 
 
 def read_words(words: Sequence[str], source: Source) -> ReadFlags:
