@@ -217,12 +217,17 @@ def _degrees(read: ReadFlags, model: Transformer, exchanged: bool) -> tuple[Serv
     return ServingPlan(world // data, data, dealt if mixed else 1, pipe=pipe, spread=spread), replicas
 
 
+def _narrow(word: str) -> bool:
+    """Whether a checkpoint's name says a narrow format; `-BF16` at its end is not one."""
+    return scheme_of(word).upper() not in ("", "BF16", "FP16")
+
+
 def _formats(read: ReadFlags, engine: str, chip: Chip | None, model: Transformer, word: str) -> dict[str, str]:
     """Formats by the checkpoint's name, `--dtype`, `--quantization` and `--kv-cache-dtype`."""
     method = str(read.take("--quantization", "")).lower()
     words = online_words(chip or load_chip("h100"))
-    online = method if method in words.values() and stored_in(model) in WIDE and not scheme_of(word) else ""
-    if not online and method in CALLED and not scheme_of(word) and stored_in(model) in WIDE:
+    online = method if method in words.values() and stored_in(model) in WIDE and not _narrow(word) else ""
+    if not online and method in CALLED and not _narrow(word) and stored_in(model) in WIDE:
         word = f"{word}-{CALLED[method]}"
     found = formats_read(engine, chip, model, word, online, words, False)
     said = str(read.take("--dtype", "auto"))
