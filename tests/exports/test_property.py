@@ -52,7 +52,7 @@ def _check_serving(target: Target, seed: int, tries: int) -> int:
 
 @pytest.mark.parametrize("target", of_kind("training"), ids=lambda one: one.name)
 def test_training_plans_come_back(target: Target) -> None:
-    assert _check_training(target, 1, 1500) >= 5
+    assert _check_training(target, 1, 800) >= 5
 
 
 @pytest.mark.parametrize("target", of_kind("serving"), ids=lambda one: one.name)

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dragonscale.errors import InputError
 from dragonscale.exports.keys import Key, KeyTable, load_keys
 
 __all__ = ["ReadFlags", "flag_words", "load_keys", "read_flags", "shell_lines"]
@@ -124,6 +125,8 @@ def read_flags(table: KeyTable, words: Sequence[str]) -> ReadFlags:
         elif at < len(words):
             read.values[key.name] = words[at]
             at += 1
+        else:
+            raise InputError(f"{name} stands at the end of the command without its value.")
     return read
 
 
