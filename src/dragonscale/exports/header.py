@@ -92,9 +92,9 @@ def _checked(kept: dict[str, Any]) -> dict[str, Any]:
 
 
 _WORDS = ("model", "slice", "stack", "engine", "tokens", "price", "documents")
-_KINDS: dict[str, Any] = (
-    dict.fromkeys(_WORDS, str) | dict.fromkeys(("batch", "replicas"), int) | dict.fromkeys(("skew", "capacity"), float)
-)
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(_WORDS, str), **dict.fromkeys(("batch", "replicas"), int), **dict.fromkeys(("skew", "capacity"), float)
+}
 
 
 def comments(lines: Iterable[str], comment: str = "#") -> str:

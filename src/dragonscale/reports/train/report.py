@@ -49,7 +49,8 @@ def plan_report(
     """One plan in full; in brief, without what would help, for which more plans have to be judged. What its stack cannot run is not
     feasible, unless it is forced."""
     verdict, refused = judge_one(job, plan), illegal(job, plan)
-    broken = [*dict.fromkeys((*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)))]
+    every = [*problems(job, plan, verdict), *misfits(job, plan), *([] if force else refused)]
+    broken = list(dict.fromkeys(every))
     chip, step = job.slice.chip, first(verdict.seconds)
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)

@@ -1,0 +1,193 @@
+"""A profile as every reader hands it on: devices, tracks, what ran on them and when.
+
+An op is described once (`OpText`) however often it ran; its events are columns of numbers, so that a file of millions of events
+stays small. Times are nanoseconds from the first event of the recording.
+
+>>> record = Recorder("a trace")
+>>> gpu = record.device("NVIDIA H200", "gpu")
+>>> stream = record.track(gpu, "stream 7", "ops")
+>>> record.event(stream, record.op(OpText("nvjet_tst_128x256", caller="aten::mm")), 1000, 500)
+>>> record.event(stream, record.op(OpText("nvjet_tst_128x256", caller="aten::mm")), 2000, 500)
+>>> made = record.made()
+>>> len(made.ops), made.events.start.tolist(), made.events.duration.tolist(), made.seconds
+(1, [0, 1000], [500, 500], 1.5e-06)
+"""
+
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+import numpy as np
+
+if TYPE_CHECKING:
+    from dragonscale.evidence.xla.hlo_text import Module
+
+TrackKind = Literal["ops", "async", "copies", "modules", "steps", "scopes", "host"]
+"""`ops`: kernels, one after the other (a TPU core's ops, a CUDA stream); `async`: transfers that run beside them (a TPU's asynchronous ops,
+a stream that only communicates); `copies`: memory copies and sets; `modules`: whole programs; `steps`: the profiler's own steps;
+`scopes`: names that a user or framework laid over stretches of device time; `host`: a thread of the host."""
+MOST_EVENTS = 8_000_000
+"""Events kept of one recording; what comes after is counted, and said."""
+
+
+class OpText(msgspec.Struct, frozen=True):
+    """What is known about an op, the same each time it runs. Everything but the name may be missing."""
+
+    name: str
+    """`fusion.12`, or the kernel's name."""
+    text: str = ""
+    """Its HLO instruction as text, with or without operands' shapes."""
+    category: str = ""
+    """The profiler's own word for its kind (`convolution fusion`, `gpu_memset`, `cpu_op`)."""
+    scope: str = ""
+    """Where in the user's program it comes from: JAX's `op_name`, PyTorch's modules, NVTX ranges; outermost first, joined by `/`."""
+    source: str = ""
+    """File and line."""
+    module: str = ""
+    """The program it belongs to (`jit_train_step`)."""
+    caller: str = ""
+    """The operator of the framework that launched it (`aten::mm`, `autograd::engine::…: MmBackward0`), outermost first, joined by `/`."""
+    shapes: tuple[str, ...] = ()
+    """Shapes of its operands in HLO's words (`bf16[8,128]`), where the profile has them apart from `text`."""
+    flops: float | None = None
+    """As the profiler counted them."""
+    bytes: float | None = None
+    """Bytes that it reads and writes, as the profiler counted them."""
+    group: tuple[int, ...] = ()
+    """The ranks of a collective's group, where they are known."""
+    wire_bytes: float | None = None
+    """Bytes of a collective's input on one rank, or of a copy."""
+    launch: str = ""
+    """What is known of the launch: grid, block, registers, shared memory."""
+
+
+class DeviceText(msgspec.Struct, frozen=True):
+    """An accelerator (or the CPU as one), as the profile names it; rates only where the profile has them."""
+
+    name: str
+    kind: Literal["tpu", "gpu", "cpu", ""]
+    index: int = 0
+    flops: float | None = None
+    bandwidth: float | None = None
+    memory_bytes: float | None = None
+
+
+class Track(msgspec.Struct, frozen=True):
+    """A line of events: `device` is an index into `Recording.devices`, -1 for the host."""
+
+    device: int
+    name: str
+    kind: TrackKind
+
+
+class MemorySample(msgspec.Struct, frozen=True):
+    """Bytes in use on a device at a moment."""
+
+    device: int
+    at: int
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Events:
+    """Columns of equal length, sorted by start. `launched` is when the host asked for it, -1 where that is not known; `run` is the number of
+    the step or launch of a program that the profiler says it belongs to, -1 where it does not."""
+
+    start: np.ndarray
+    duration: np.ndarray
+    op: np.ndarray
+    track: np.ndarray
+    launched: np.ndarray
+    run: np.ndarray
+
+    @property
+    def end(self) -> np.ndarray:
+        """When each was over."""
+        return self.start + self.duration
+
+    def chosen(self, which: np.ndarray) -> "Events":
+        """Those of a mask or of an index."""
+        return Events(*(getattr(self, name)[which] for name in ("start", "duration", "op", "track", "launched", "run")))
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A profile. `programs` are the compiled modules by name, where the file holds them. `dropped` are events beyond `MOST_EVENTS`."""
+
+    source: str
+    devices: tuple[DeviceText, ...]
+    tracks: tuple[Track, ...]
+    ops: tuple[OpText, ...]
+    events: Events
+    memory: tuple[MemorySample, ...] = ()
+    programs: "dict[str, Module]" = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    dropped: int = 0
+    software: str = ""
+    """What wrote the file: `JAX/XProf`, `PyTorch/Kineto`, `Nsight Systems`, `XLA HLO`."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first event to the end of the last."""
+        return float(self.events.end.max() - self.events.start.min()) / 1e9 if len(self.events.start) else 0.0
+
+    def on(self, kind: TrackKind, device: int | None = None) -> np.ndarray:
+        """Which events lie on tracks of a kind (and of one device), as a mask."""
+        wanted = [one.kind == kind and device in (None, one.device) for one in self.tracks]
+        return np.array([*wanted, False])[self.events.track]
+
+
+class Recorder:
+    """Collects a recording, event by event."""
+
+    def __init__(self, source: str, software: str = "") -> None:
+        self.source, self.software = source, software
+        self.devices: list[DeviceText] = []
+        self.tracks: list[Track] = []
+        self.ops: dict[OpText, int] = {}
+        self.memory: list[MemorySample] = []
+        self.programs: dict[str, Module] = {}
+        self.notes: list[str] = []
+        self.dropped = 0
+        self._columns = [array("q") for _ in range(6)]
+
+    def device(self, name: str, kind: Literal["tpu", "gpu", "cpu", ""], index: int = 0, **rates: float | None) -> int:
+        """Add a device; its number."""
+        self.devices.append(DeviceText(name, kind, index, **rates))
+        return len(self.devices) - 1
+
+    def track(self, device: int, name: str, kind: TrackKind) -> int:
+        """Add a track; its number."""
+        self.tracks.append(Track(device, name, kind))
+        return len(self.tracks) - 1
+
+    def op(self, text: OpText) -> int:
+        """The number of an op."""
+        return self.ops.setdefault(text, len(self.ops))
+
+    def event(self, track: int, op: int, start: int, duration: int, launched: int = -1, run: int = -1) -> None:
+        """Add an event; times in nanoseconds of any clock, the same for all."""
+        if len(self._columns[0]) >= MOST_EVENTS:
+            self.dropped += 1
+            return
+        for column, value in zip(self._columns, (start, duration, op, track, launched, run), strict=True):
+            column.append(value)
+
+    def sample(self, device: int, at: int, size: float) -> None:
+        """Add a sample of memory in use, on the clock of the events."""
+        self.memory.append(MemorySample(device, at, size))
+
+    def made(self) -> Recording:
+        """The recording, its events in order and on a clock of its own."""
+        columns = [np.frombuffer(each, dtype=np.int64) if len(each) else np.zeros(0, np.int64) for each in self._columns]
+        order = np.argsort(columns[0], kind="stable")
+        start, duration, op, track, launched, run = (each[order] for each in columns)
+        zero = int(start[0]) if len(start) else 0
+        launched = np.where(launched >= 0, launched - zero, -1)
+        events = Events(start - zero, duration, op.astype(np.int32), track.astype(np.int32), launched, run.astype(np.int32))
+        samples = tuple(msgspec.structs.replace(each, at=each.at - zero) for each in sorted(self.memory, key=lambda one: one.at))
+        return Recording(
+            self.source, tuple(self.devices), tuple(self.tracks), tuple(self.ops), events, samples, self.programs, tuple(self.notes),
+            self.dropped, self.software,
+        )  # fmt: skip
