@@ -93,7 +93,9 @@ def _checked(kept: dict[str, Any]) -> dict[str, Any]:
 
 _WORDS = ("model", "slice", "stack", "engine", "tokens", "price", "documents")
 _KINDS: dict[str, type] = {
-    **dict.fromkeys(_WORDS, str), **dict.fromkeys(("batch", "replicas"), int), **dict.fromkeys(("skew", "capacity"), float)
+    **dict.fromkeys(_WORDS, str),
+    **dict.fromkeys(("batch", "replicas"), int),
+    **dict.fromkeys(("skew", "capacity"), float),
 }
 
 

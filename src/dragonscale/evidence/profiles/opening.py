@@ -20,7 +20,9 @@ def read_recording(path: str, listener: Listener) -> "Recording":
     found = newest(Path(path))
     head = first_bytes(found)
     if not head.strip():
-        raise InputError(f"{shorten(path)} is empty; give a profile: xplane.pb, trace.json(.gz), an Nsight SQLite export or HLO text.")
+        raise InputError(
+            f"{shorten(path)} is empty; give a profile: xplane.pb, trace.json(.gz), an Nsight SQLite export or HLO text."
+        )
     if head.startswith(_SQLITE):
         from dragonscale.evidence.profiles.nsight import read
     elif head.lstrip()[:1] in (b"{", b"["):
@@ -43,7 +45,15 @@ def newest(path: Path) -> Path:
         raise InputError(f"There is no file {shorten(str(path))}; give a profile or a folder of profiles.")
     if path.is_file():
         return path
-    for pattern in ("*.xplane.pb", "*.xplane.pb.gz", "*.trace.json.gz", "*.json.gz", "*.json", "*.sqlite", "*after_optimizations*.txt"):
+    for pattern in (
+        "*.xplane.pb",
+        "*.xplane.pb.gz",
+        "*.trace.json.gz",
+        "*.json.gz",
+        "*.json",
+        "*.sqlite",
+        "*after_optimizations*.txt",
+    ):
         found = sorted(path.rglob(pattern), key=lambda one: one.stat().st_mtime)
         if found:
             return found[-1]

@@ -180,13 +180,19 @@ class Recorder:
 
     def made(self) -> Recording:
         """The recording, its events in order and on a clock of its own."""
-        columns = [np.frombuffer(each, dtype=np.int64) if len(each) else np.zeros(0, np.int64) for each in self._columns]
+        columns = [
+            np.frombuffer(each, dtype=np.int64) if len(each) else np.zeros(0, np.int64) for each in self._columns
+        ]
         order = np.argsort(columns[0], kind="stable")
         start, duration, op, track, launched, run = (each[order] for each in columns)
         zero = int(start[0]) if len(start) else 0
         launched = np.where(launched >= 0, launched - zero, -1)
-        events = Events(start - zero, duration, op.astype(np.int32), track.astype(np.int32), launched, run.astype(np.int32))
-        samples = tuple(msgspec.structs.replace(each, at=each.at - zero) for each in sorted(self.memory, key=lambda one: one.at))
+        events = Events(
+            start - zero, duration, op.astype(np.int32), track.astype(np.int32), launched, run.astype(np.int32)
+        )
+        samples = tuple(
+            msgspec.structs.replace(each, at=each.at - zero) for each in sorted(self.memory, key=lambda one: one.at)
+        )
         return Recording(
             self.source, tuple(self.devices), tuple(self.tracks), tuple(self.ops), events, samples, self.programs, tuple(self.notes),
             self.dropped, self.software,

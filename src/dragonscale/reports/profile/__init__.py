@@ -1,0 +1,1 @@
+"""What `dscale profile` answers, as records."""
