@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragonscale.evidence.profiles.records import ProfileReading
 from dragonscale.evidence.profiles.recording import Recording
+from dragonscale.evidence.profiles.records import ProfileReading
 
 if TYPE_CHECKING:
     from dragonscale.hardware import Chip
