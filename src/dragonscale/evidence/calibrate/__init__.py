@@ -1,0 +1,1 @@
+"""Constants of kernels and of software stacks, measured on the accelerator at hand."""
