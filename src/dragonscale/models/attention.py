@@ -18,7 +18,8 @@ class Attention(Written):
 
     `qk_norm` normalises queries and keys: `head` with one weight of the head's size for all heads, `all` with a weight
     of its own for every head, `plain` without any. `gate` multiplies the output by a sigmoid of a projection as large
-    as the queries (`full`, with a bias where they have one) or of one number per head (`head`). `sinks` adds one learnt logit per head. `window` keeps
+    as the queries (`full`, with a bias where they have one) or of one number per head (`head`). `sinks` adds one learnt logit per head, `soft_cap` bends scores
+    by a tanh. `window` keeps
     only the last so many keys; `chunk` cuts the sequence into independent chunks. `kv` says where keys and values come
     from: their own projections, one projection for both (`tied`), or an earlier layer's cache (`borrowed`). `v_norm`
     normalises the values without a weight; `out_norm` normalises all heads' results together before they are projected.
@@ -40,6 +41,7 @@ class Attention(Written):
     qk_norm_bias: bool = False
     gate: Literal["", "full", "head"] = ""
     sinks: bool = False
+    soft_cap: bool = False
     kv: Literal["own", "tied", "borrowed"] = "own"
     v_norm: bool = False
     out_norm: bool = False

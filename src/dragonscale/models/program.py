@@ -86,7 +86,7 @@ class Section:
 
     `span` caps the keys a query sees (a sliding window); `chunk` cuts the sequence into chunks that only see
     themselves; `top` is how many keys an indexer keeps; `compress` is how many tokens each key of dim `m` stands for.
-    `shared` names weights that belong to the whole program: other sections, and every repeat, use the same ones.
+    `soft_cap` says whether attention's scores are bent by a tanh. `shared` names weights that belong to the whole program: other sections, and every repeat, use the same ones.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Section:
     top: int | None = None
     compress: int | None = None
     shared: tuple[str, ...] = ()
+    soft_cap: bool = False
 
     def __str__(self) -> str:
         times = f" x{self.repeat}" if self.repeat != 1 else ""

@@ -94,6 +94,7 @@ def layer_section(layer: Layer, d_model: int, name: str, repeat: int, more: dict
         top=getattr(mixer, "index_top", None),
         compress=getattr(mixer, "ratio", None),
         shared=getattr(mixer, "shared", ()),
+        soft_cap=getattr(mixer, "soft_cap", False),
     )
 
 

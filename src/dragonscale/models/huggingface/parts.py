@@ -36,7 +36,7 @@ def heads(f: Fields) -> dict[str, Any]:
 
 def attention(f: Fields, **options: Any) -> Attention:
     """Grouped-query attention with the family's own options."""
-    return Attention(**(heads(f) | options))
+    return Attention(**(heads(f) | {"soft_cap": bool(f.value("attn_logit_softcapping"))} | options))
 
 
 def full_heads(f: Fields, **options: Any) -> Attention:
