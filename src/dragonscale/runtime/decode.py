@@ -76,10 +76,12 @@ def _layers(
         (residual, stacks), (weights, place) = carry, both
         written: list[Tensors] = []
         for name, own, stack in zip(pattern, weights, stacks, strict=True):
-            there = jax.tree.map(lambda each: jax.lax.dynamic_index_in_dim(each, place, keepdims=False), stack)
+            with jax.named_scope("attention/cache"):
+                there = jax.tree.map(lambda each: jax.lax.dynamic_index_in_dim(each, place, keepdims=False), stack)
             residual, kept = one(name, residual, own, there)
             put = partial(jax.lax.dynamic_update_index_in_dim, index=place, axis=0)
-            written.append(jax.tree.map(put, stack, kept))
+            with jax.named_scope("attention/cache"):
+                written.append(jax.tree.map(put, stack, kept))
         return (residual, written), None
 
     for stretch, stored in zip(stretches(program.order), cache, strict=True):
@@ -94,6 +96,7 @@ def _layers(
     return residual, new
 
 
+@jax.named_scope("attention/cache")
 def _put(stored: jax.Array, value: jax.Array) -> jax.Array:
     """A prompt's cache at the beginning of its room."""
     return jax.lax.dynamic_update_slice(stored, value.astype(stored.dtype), (0,) * stored.ndim)
@@ -106,7 +109,8 @@ def prefill(
     positions = jnp.arange(tokens.shape[1])[None]
     residual = embed(params, program, tokens, positions, setting)
     residual, cache = _layers(params, program, residual, positions, cache, setting, decoding=False)
-    last = jnp.take_along_axis(residual, (lengths - 1)[:, None, None], 1)
+    with jax.named_scope("head/last"):
+        last = jnp.take_along_axis(residual, (lengths - 1)[:, None, None], 1)
     return head(params, program, last, setting)[:, 0], cache
 
 

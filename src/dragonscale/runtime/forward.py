@@ -97,9 +97,10 @@ def head(params: Tree, program: Program, residual: jax.Array, setting: PassSetti
     positions = jnp.zeros((1, residual.shape[1]), jnp.int32)
     shared = {**params["embed"], **params["head"]}
     made = run_section(SectionPass(section, setting, positions, shared, tensors={"R": residual}))
-    logits = made["Y"].astype(jnp.float32)
     cap = setting.numerics.logits_cap
-    return cap * jnp.tanh(logits / cap) if cap else logits
+    with jax.named_scope("head/cap"):
+        logits = made["Y"].astype(jnp.float32)
+        return cap * jnp.tanh(logits / cap) if cap else logits
 
 
 def through(program: Program, stretch: Stretch, setting: PassSetting, positions: jax.Array, remat: Any = None) -> Any:
@@ -134,6 +135,7 @@ def forward(
     return head(params, program, residual, setting)
 
 
+@jax.named_scope("loss")
 def losses(logits: jax.Array, targets: jax.Array, place: Place = WHOLE, split: tuple[str, ...] = ()) -> jax.Array:
     """The cross-entropy of each next token, of logits [b, t, v] whose vocabulary may be split over mesh axes."""
     most = jax.lax.stop_gradient(logits.max(-1))
@@ -147,6 +149,7 @@ def losses(logits: jax.Array, targets: jax.Array, place: Place = WHOLE, split: t
     return most + jnp.log(total) - chosen
 
 
+@jax.named_scope("loss")
 def loss(logits: jax.Array, targets: jax.Array, weights: jax.Array | None = None) -> jax.Array:
     """The mean cross-entropy of the next tokens."""
     found = losses(logits.astype(jnp.float32), targets)

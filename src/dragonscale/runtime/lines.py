@@ -17,6 +17,7 @@ from dragonscale.runtime import experts
 from dragonscale.runtime.attention_lines import attend, cache
 from dragonscale.runtime.expert_lines import combine, dispatch, expert_matmul, route
 from dragonscale.runtime.one_pass import PassSetting, SectionPass, Tensors
+from dragonscale.runtime.scopes import scope_of
 from dragonscale.sharding.step import layout_of
 
 __all__ = ["ACTS", "COMPUTED", "PassSetting", "SectionPass", "Tensors", "run_section", "subscripts"]
@@ -36,11 +37,13 @@ def run_section(run: SectionPass) -> Tensors:
         maker = COMPUTED.get(op.function)
         if maker is None:
             raise InputError(f"There is no JAX yet for {op.function!r}, which the line '{op}' calls.")
-        maker(op, run)
+        with jax.named_scope(scope_of(op, run.section)):
+            maker(op, run)
     last = run.section.ops[-1].output
     if last is not None and run.layouts[last.name].partial:  # what leaves a section is whole
         rest = run.at_rest(last)
-        run.tensors[last.name] = run.place.bring(run.tensors[last.name], run.held(last), rest)
+        with jax.named_scope(scope_of(run.section.ops[-1], run.section)):
+            run.tensors[last.name] = run.place.bring(run.tensors[last.name], run.held(last), rest)
     return run.tensors
 
 

@@ -77,7 +77,9 @@ def pipelined_sum(
     def last(params: Any, residual: jax.Array, targets: jax.Array) -> jax.Array:
         for stretch, weights in zip(parts.after, params["after"], strict=True):
             residual = scanned(stretch, weights, residual)
-        return losses(head(params, program, residual, setting), targets, setting.place, split).sum()
+        found = losses(head(params, program, residual, setting), targets, setting.place, split)
+        with jax.named_scope("loss"):
+            return found.sum()
 
     run = pipelined_loss(pipeline, partial(scanned, parts.inside), last)
 

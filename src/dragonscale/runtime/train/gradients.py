@@ -31,6 +31,7 @@ from dragonscale.runtime.pipeline import Pipeline
 from dragonscale.runtime.pipeline_program import arranged, pipelined_layers, pipelined_sum
 from dragonscale.runtime.place import Place
 from dragonscale.runtime.placed_experts import Mixing
+from dragonscale.runtime.scopes import weight_scope
 from dragonscale.runtime.train.remat import remat_of
 from dragonscale.runtime.train.settings import Order
 from dragonscale.sharding.partition_spec import to_partition_spec
@@ -41,11 +42,12 @@ DTYPES = {"bf16": jnp.bfloat16, "fp32": jnp.float32}
 @dataclass(frozen=True)
 class Leaf:
     """A weight's layouts on one chip: its `state`, as it lies between uses (`rest`), and its gradient before it is reduced.
-    Stacks of layers have leading dims; a pipeline's are split over its axis."""
+    Stacks of layers have leading dims; a pipeline's are split over its axis. `scope` is where profiles have the work on it."""
 
     state: Array
     rest: Array
     raw: Array
+    scope: str
 
 
 def step_gradients(
@@ -92,7 +94,7 @@ def _leaves(program: Program, place: Place, pipeline: Pipeline | None) -> Any:
         laid = (place.fit(each, dims) for each in (rules.optimizer_state(array), rules.weight(array)))
         state, rest = (replace(each, dims=(*front, *each.dims)) for each in laid)
         partial = tuple(axis for axis in place.sizes if axis not in rest.axes)
-        return Leaf(state, rest, replace(rest, partial=partial))
+        return Leaf(state, rest, replace(rest, partial=partial), weight_scope(sections[name], array.name))
 
     found = weights_of(program)
 
@@ -125,13 +127,17 @@ def _cost(order: Order, program: Program, setting: PassSetting, pipeline: Pipeli
 
         def piped(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
             own = {**weights, "inside": jax.tree.map(lambda leaf: leaf[:, 0], weights["inside"])}
-            return total(own, tokens, targets) / share
+            found = total(own, tokens, targets)
+            with jax.named_scope("loss"):
+                return found / share
 
         return piped
 
     def cost(weights: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
         logits = forward(weights, program, tokens, setting, run.seq, remat)
-        return losses(logits, targets, place, split).sum() / share
+        found = losses(logits, targets, place, split)
+        with jax.named_scope("loss"):
+            return found.sum() / share
 
     return cost
 
@@ -145,10 +151,20 @@ def _summed(
     sharded, early = order.plan.zero == 3, order.plan.zero >= 2
 
     def ready(leaf: Leaf, value: jax.Array) -> jax.Array:
-        return value if sharded else place.bring(value.astype(dtype), leaf.state, leaf.rest)
+        with jax.named_scope(leaf.scope):
+            return value if sharded else place.bring(value.astype(dtype), leaf.state, leaf.rest)
 
     def reduced(leaf: Leaf, slope: jax.Array) -> jax.Array:
-        return place.bring(slope.astype(jnp.float32), leaf.raw, leaf.state)
+        with jax.named_scope(f"{leaf.scope}/gradient"):
+            return place.bring(slope.astype(jnp.float32), leaf.raw, leaf.state)
+
+    def wide(leaf: Leaf, slope: jax.Array) -> jax.Array:
+        with jax.named_scope(f"{leaf.scope}/gradient"):
+            return slope.astype(jnp.float32)
+
+    def added(leaf: Leaf, total: jax.Array, more: jax.Array) -> jax.Array:
+        with jax.named_scope(f"{leaf.scope}/gradient"):
+            return jnp.add(total, more)
 
     def over(function: Any, *trees: Any) -> Any:
         return jax.tree.map(function, leaves, *trees, is_leaf=_is_leaf)
@@ -157,7 +173,7 @@ def _summed(
 
     def gradients(tokens: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
         found, slopes = jax.value_and_grad(cost)(weights, tokens, targets)
-        slopes = jax.tree.map(lambda one: one.astype(jnp.float32), slopes)
+        slopes = over(wide, slopes)
         return found, over(reduced, slopes) if early and not sharded else slopes
 
     if len(tokens) == 1:
@@ -165,12 +181,14 @@ def _summed(
     else:
 
         def more(total: Any, pair: Any) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, gradients(*pair)), None
+            found, slopes = gradients(*pair)
+            return (jnp.add(total[0], found), over(added, total[1], slopes)), None
 
         shapes = jax.eval_shape(gradients, tokens[0], targets[0])
         zeros = jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
         total, _ = jax.lax.scan(more, zeros, (tokens, targets))
-        found, slopes = jax.tree.map(lambda one: one / len(tokens), total)
+        with jax.named_scope("optimizer/gradient"):
+            found, slopes = jax.tree.map(lambda one: one / len(tokens), total)
     slopes = slopes if early and not sharded else over(reduced, slopes)
     axes = tuple(place.sizes)
     return jax.lax.psum(found, axes) if axes else found, slopes

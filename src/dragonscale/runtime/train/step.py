@@ -89,10 +89,11 @@ def _step(
     ) -> tuple[State, dict[str, jax.Array]]:
         params = state["params"]
         found, slopes = gradients(params, tokens, targets)
-        updates, after = transform.update(slopes, state["optimizer"], params)
-        updates = jax.tree.map(lambda one: rate * one, updates)
-        metrics = {"loss": found, "grad_norm": optax.tree.norm(slopes), "stop": stop.max()}
-        new = {"step": state["step"] + 1, "params": optax.apply_updates(params, updates), "optimizer": after}
+        with jax.named_scope("optimizer"):
+            updates, after = transform.update(slopes, state["optimizer"], params)
+            updates = jax.tree.map(lambda one: rate * one, updates)
+            metrics = {"loss": found, "grad_norm": optax.tree.norm(slopes), "stop": stop.max()}
+            new = {"step": state["step"] + 1, "params": optax.apply_updates(params, updates), "optimizer": after}
         return new, metrics
 
     return step
