@@ -42,7 +42,9 @@ def _part(op: Op, section: Section) -> str:
     place = next(at for at, one in enumerate(section.ops) if one is op)
     before = [one.part for one in section.ops[:place] if one.part not in _BETWEEN]
     found = _reader(op, section.ops[place + 1 :]) if op.part == "norm" else None
-    found = found or (before[-1] if before else next((one.part for one in section.ops if one.part not in _BETWEEN), op.part))
+    found = found or (
+        before[-1] if before else next((one.part for one in section.ops if one.part not in _BETWEEN), op.part)
+    )
     return WORDS.get(found, found)
 
 
