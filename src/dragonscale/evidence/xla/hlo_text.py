@@ -27,24 +27,27 @@ from typing import Any
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.xla.shapes import Shape, read_shapes
 
-_INSTRUCTION = re.compile(r"\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)", re.DOTALL)
-_HEAD = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) \(.*\) -> .*\{\s*")
+_INSTRUCTION = re.compile(r"\s*(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>(?:\(|[a-z]\w*\[).*)", re.DOTALL)
+_TYPE = re.compile(r"[a-z]\w*\[[^\]]*\]")
+_HEAD = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[A-Za-z_][\w.\-]*) (?:\(.*)?\{\s*")
+"""A computation's first line. Compilers write its parameters and result, JAX's `lowered.as_text("hlo")` only a brace."""
 _TAIL = re.compile(r"\}(?:, execution_thread=\"\w+\")?\s*")
 _ATTRIBUTE = re.compile(r"([\w.\-]+)=(.*)", re.DOTALL)
 _TABLES = re.compile(r"(?:FileNames|FunctionNames|FileLocations|StackFrames|\d+ .*)\s*")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\{\{[\d,{}]*\}\}|[()\[\]{},]', re.DOTALL)
-"""What a walk over brackets has to stop at; the rest, long lists of devices too, is skipped at the regex engine's speed."""
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|\{\{\d+(?:,\d+)*(?:\},\{\d+(?:,\d+)*)*\}\}|[()\[\]{},]', re.DOTALL)
+"""What a walk over brackets has to stop at; the rest, long lists of devices too, is skipped at the regex engine's speed. No text makes
+it look at the same characters more than a few times: a quote that never closes goes to the end."""
 _CALL = re.compile(r"\s*([\w\-]+)\(")
 _PLAIN = re.compile(r"[^()\[\]{}\"]*\)")
 _CALLED = re.compile(
     r"\b(calls|called_computations|to_apply|body|condition|true_computation|false_computation|branch_computations)="
-    r"(\{[^}]*\}|%?[\w.\-]+)"
+    r"(\{[^{}]*\}|%?[\w.\-]+)"
 )
 _CALLING = ("calls=", "to_apply=", "body=", "computation")
 _SHADOW = re.compile(r"[\w\-]+-(?:done|update)")
 """The matching end of an asynchronous start names the same computation and runs nothing."""
 _END = re.compile(r"\b(?:metadata|backend_config|frontend_attributes)=")
-_COMMENT = re.compile(r"/\*.*?\*/")
+_COMMENT = re.compile(r"/\*[^*]*\*/")
 _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 
 
@@ -197,14 +200,25 @@ def _balanced(text: str, start: int) -> int:
     raise InputError(f"The HLO text {shorten(text)} has a bracket that never closes.")
 
 
+def _end_of_shape(text: str) -> int:
+    """Where the shape that the text begins with ends, or 0."""
+    end = text.find(" ")
+    if text.startswith("("):
+        return _balanced(text, 0)
+    if end > 0 and text[end - 1] in "]}":
+        return end
+    shape = _TYPE.match(text)
+    end = shape.end() if shape else 0
+    return _balanced(text, end) if shape and text[end : end + 1] == "{" else end
+
+
 def _read_instruction(line: str) -> tuple[Instruction, bool]:
     """One instruction, and whether it is its computation's root."""
     match = _INSTRUCTION.fullmatch(line)
-    assert match is not None
-    rest = match["rest"]
-    end = _balanced(rest, 0) if rest.startswith("(") else rest.find(" ")
-    call = _CALL.match(rest, end) if end > 0 else None
-    if call is None:
+    rest = match["rest"] if match else ""
+    end = _end_of_shape(rest)
+    call = _CALL.match(rest, end) if end else None
+    if match is None or call is None:
         raise InputError(f"The HLO line {shorten(line.strip(), 200)} is not an instruction this reader knows.")
     plain = _PLAIN.match(rest, call.end())
     closed = plain.end() if plain else _balanced(rest, call.end() - 1)
@@ -212,39 +226,62 @@ def _read_instruction(line: str) -> tuple[Instruction, bool]:
     return Instruction(match["name"], call[1], rest[:end], arguments, text), bool(match["root"])
 
 
-def _read_computation(head: re.Match[str], lines: list[str]) -> Computation:
-    read = [_read_instruction(line) for line in lines]
+def read_instruction(text: str) -> Instruction:
+    """One instruction on its own, as profiles and papers show them; its operands may carry their shapes.
+
+    >>> read_instruction("%fusion.3 = bf16[32,4096]{1,0:T(8,128)(2,1)} fusion(bf16[32,8192]{1,0} %fusion.32), kind=kLoop").operands
+    ('fusion.32',)
+    """
+    return _read_instruction(text.strip().rstrip(","))[0]
+
+
+def _read_computation(head: re.Match[str], lines: list[list[str]]) -> Computation:
+    read = [_read_instruction("\n".join(line)) for line in lines]
     root = next((each.name for each, is_root in read if is_root), read[-1][0].name if read else "")
     return Computation(head["name"], tuple(each for each, _ in read), bool(head["entry"]), root)
 
 
-def read_module(text: str) -> Module:
-    """Read the text of a compiled module (`compiled.as_text()`)."""
+def read_module(text: str, whole: bool = True) -> Module:
+    """Read the text of a module, compiled (`compiled.as_text()`) or not yet (`lowered.as_text("hlo")`).
+
+    Of a text that is not `whole`, computations may be missing: those that are called and not there are empty.
+    """
     computations: dict[str, Computation] = {}
     head: re.Match[str] | None = None
     header = ""
-    lines: list[str] = []
+    lines: list[list[str]] = []
     tables: list[str] = []
     for line in text.splitlines():
         if head is None:
-            head = _HEAD.fullmatch(line)
-            if head is not None:
-                continue
             if line.startswith("HloModule"):
                 header = line
+            elif found := _HEAD.fullmatch(line):
+                head = found
             elif _TABLES.fullmatch(line):
                 tables.append(line)
-            elif line.strip():
+            elif line.strip() and not line.lstrip().startswith(("//", "#")):
                 raise InputError(f"The HLO line {shorten(line, 200)} stands outside a computation.")
         elif _TAIL.fullmatch(line):
             computations[head["name"]] = _read_computation(head, lines)
             head, lines = None, []
         elif _INSTRUCTION.match(line):
-            lines.append(line)
+            lines.append([line])
         elif lines:
-            lines[-1] += "\n" + line  # some attributes span lines
+            lines[-1].append(line)  # some attributes span lines
         elif line.strip():
             raise InputError(f"The HLO line {shorten(line, 200)} is not an instruction.")
     if head is not None or not any(computation.is_entry for computation in computations.values()):
         raise InputError("The HLO text has no complete entry computation; give the whole text of one module.")
+    _fill_missing(computations, whole)
     return Module(computations, header, "\n".join(tables))
+
+
+def _fill_missing(computations: dict[str, Computation], whole: bool) -> None:
+    """Every computation that is called must be there, or be known to be empty."""
+    for computation in tuple(computations.values()):
+        for each in computation.instructions:
+            for _, name in each.callees:
+                if name not in computations:
+                    if whole:
+                        raise InputError(f"The instruction {each.name} runs {shorten(name)}, which the HLO text does not have.")
+                    computations[name] = Computation(name, (), False)

@@ -21,7 +21,8 @@ from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.xla.shapes import BITS, Shape, read_shapes
 
 HBM, VMEM, HOST = 0, 1, 5
-"""Memory spaces of XLA's TPU compiler that readers of its layouts meet (2 and 3 are flags and other small memories)."""
+MEMORIES = {0: "HBM", 1: "VMEM", 2: "sync flags", 5: "host", 6: "SMEM"}
+"""Memory spaces by the number in `S(…)`. None is written for the first."""
 MOST_PART = 10**9
 _ARRAY = re.compile(r"(?P<dtype>[a-z]\w*)\[[^\]]*\](?:\{(?P<order>[\d,]*)(?::(?P<rest>[^{}]*))?\})?")
 _TILES = re.compile(r"(?<![A-Z])T((?:\([\d,*]*\))+)")
@@ -79,3 +80,14 @@ def read_arrays(text: str) -> tuple[Placed, ...]:
 def padded_bytes(text: str) -> int:
     """Bytes that a shape, or every array of a tuple of shapes, takes in memory."""
     return sum(each.padded_bytes for each in read_arrays(text))
+
+
+def memory_name(space: int, on: str = "") -> str:
+    """What a memory space is called. On a GPU 1 is still main memory (buffers that are registered for collectives).
+
+    >>> memory_name(0), memory_name(1), memory_name(1, "gpu"), memory_name(3)
+    ('HBM', 'VMEM', 'HBM', 'memory space 3')
+    """
+    if on in ("gpu", "cpu") and space == VMEM:
+        space = HBM
+    return MEMORIES.get(space, f"memory space {space}")

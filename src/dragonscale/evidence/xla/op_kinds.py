@@ -1,0 +1,207 @@
+"""What kind of work an instruction is: matmul, attention, elementwise, reduce, copy, gather, a collective, a host transfer, control.
+
+A fusion is what its body does that is dearest. Where the body is not at hand (one line of a profile), its names are what is
+left: compilers name a fusion, and the computation it calls, after what they fused, and keep the name of the user's operation.
+
+>>> from dragonscale.evidence.xla.hlo_text import read_instruction
+>>> kind_of(None, None, read_instruction("%fusion.3 = bf16[8] fusion(bf16[64] %x), kind=kCustom, calls=%all-reduce-scatter.3"))
+('reduce_scatter', 'from its name')
+>>> kind_of(None, None, read_instruction("%copy.7 = f32[8,4]{0,1} copy(f32[8,4]{1,0} %x)"))
+('copy', 'layout change')
+"""
+
+import math
+import re
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
+from dragonscale.evidence.xla.layouts import read_arrays
+from dragonscale.evidence.xla.library_calls import HARMLESS
+from dragonscale.evidence.xla.op_flops import ELEMENTWISE
+from dragonscale.evidence.xla.operand_types import operand_arrays, operand_types
+from dragonscale.evidence.xla.transfers import read_transfer
+
+COLLECTIVE_KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "broadcast")
+KINDS = ("matmul", "attention", "elementwise", "reduce", "sort", "copy", "gather", "scatter", *COLLECTIVE_KINDS, "host", "control",
+         "nothing", "unknown")  # fmt: skip
+"""`copy` moves data and computes nothing, `control` runs other instructions, `nothing` is only a name for a value."""
+
+_OPCODES = {
+    "dot": "matmul", "convolution": "matmul", "ragged-dot": "matmul", "scaled-dot": "matmul", "triangular-solve": "matmul",
+    "cholesky": "matmul", "fft": "elementwise",
+    "all-gather": "all_gather", "all-reduce": "all_reduce", "reduce-scatter": "reduce_scatter", "all-to-all": "all_to_all",
+    "ragged-all-to-all": "all_to_all", "collective-permute": "permute", "collective-broadcast": "broadcast",
+    "infeed": "host", "outfeed": "host", "send": "permute", "recv": "permute",
+    "while": "control", "conditional": "control", "call": "control",
+    "reduce": "reduce", "reduce-window": "reduce", "select-and-scatter": "reduce", "topk": "sort", "sort": "sort",
+    "gather": "gather", "scatter": "scatter", "batch-norm-training": "reduce", "batch-norm-inference": "elementwise",
+    "map": "elementwise", "iota": "elementwise", "rng-bit-generator": "elementwise", "rng-get-and-update-state": "elementwise",
+}  # fmt: skip
+_COPIES = {
+    "copy": "copy", "transpose": "transpose", "reshape": "layout change", "slice": "slice", "dynamic-slice": "slice",
+    "dynamic-update-slice": "update in place", "pad": "pad", "concatenate": "concatenate", "reverse": "reverse", "broadcast": "broadcast",
+    "bitcast-convert": "copy", "dynamic-reshape": "layout change", "set-dimension-size": "copy", "stack": "concatenate",
+}  # fmt: skip
+_NOTHING = frozenset(
+    "parameter constant tuple get-tuple-element bitcast after-all add-dependency domain opt-barrier optimization-barrier"
+    " partition-id replica-id get-dimension-size async-update".split()
+)
+_RANK = ("attention", "matmul", *COLLECTIVE_KINDS, "host", "unknown", "sort", "scatter", "gather", "reduce", "elementwise", "copy")
+"""Of what a fusion does, the first of these names it."""
+_HALF = re.compile(r"(?P<opcode>[a-z\-]+?)-(?P<half>start|done|update)")
+_ATTENTION = re.compile(r"flash|splash|attention|fmha|\bmha\b|mqa|softmax", re.IGNORECASE)
+_NAMED = (
+    (r"all[-_]reduce[-_]scatter|reduce[-_]scatter|psum_scatter", "reduce_scatter"), (r"all[-_]gather", "all_gather"),
+    (r"all[-_]reduce|psum", "all_reduce"), (r"all[-_]to[-_]all", "all_to_all"), (r"collective[-_]permute|ppermute", "permute"),
+    (r"flash|splash|attention|fmha", "attention"), (r"convolution|gemm|(?<![a-z])dot(?![a-z])|dot_general|matmul|einsum", "matmul"),
+    (r"sort|top[-_]?k", "sort"), (r"scatter", "scatter"), (r"gather", "gather"), (r"reduce|softmax|argmax|argmin|cumsum", "reduce"),
+    (r"dynamic[-_]update[-_]slice|copy|transpose|concatenate|(?<![a-z])pad(?![a-z])|slice|reshape|bitcast", "copy"),
+    (r"add|sub|mul|div|exp|log|tanh|select|convert|compare|max|min|neg|sqrt|broadcast|iota|rng|logistic|power|clamp", "elementwise"),
+)  # fmt: skip
+_FUSION_KINDS = {"kOutput": "matmul", "kInput": "reduce", "kLoop": "elementwise"}
+_TRITON = {"__triton_gemm": "matmul", "__triton_nested_gemm_fusion": "matmul", "__cudnn$fusion": "matmul"}
+_SHALLOW = 8
+_SIZED = ("elementwise", "reduce", "copy", "gather", "scatter")
+_SMALL = 16
+"""An op of these kinds that handles this many times fewer elements than the largest of its fusion does not name the fusion."""
+
+
+def kind_of(module: Module | None, computation: Computation | None, instruction: Instruction, depth: int = 0) -> tuple[str, str]:
+    """The kind, and a word more: what a copy does, or that the kind is read from a name."""
+    opcode = instruction.opcode
+    half = _HALF.fullmatch(opcode)
+    if half:
+        if half["opcode"] in ("async", "call", "fusion"):
+            return _wrapped(module, computation, instruction, depth)
+        opcode = half["opcode"]
+    if opcode in _NOTHING:
+        return "nothing", ""
+    if opcode == "copy":
+        return _copied(computation, instruction)
+    if opcode in ("send", "recv"):
+        return _transferred(instruction)
+    if opcode == "fusion":
+        return _fused(module, instruction, depth)
+    if opcode == "custom-call":
+        return custom_kind(instruction)
+    if opcode in _COPIES:
+        return "copy", _COPIES[opcode]
+    return ("elementwise" if opcode in ELEMENTWISE else _OPCODES.get(opcode, "unknown")), ""
+
+
+def _transferred(instruction: Instruction) -> tuple[str, str]:
+    """A send or recv: to the host, to another device, or half of a collective between slices."""
+    try:
+        transfer = read_transfer(instruction)
+    except InputError:  # a `done` does not repeat between whom it was
+        return ("host", "") if "is_host_transfer=true" in instruction.text else ("permute", "")
+    return (transfer.kind, "between slices" if transfer.between_slices else "") if transfer else ("host", "")
+
+
+def _copied(computation: Computation | None, instruction: Instruction) -> tuple[str, str]:
+    """What a copy is for: another memory, another layout, or only another buffer."""
+    before = [each for text in operand_types(computation, instruction) for each in read_arrays(text)][:1]
+    after = read_arrays(instruction.result)[:1]
+    if not before or not after:
+        return "copy", ""
+    if 5 in (before[0].space, after[0].space) and before[0].space != after[0].space:
+        return "host", "to the host" if after[0].space == 5 else "from the host"
+    if before[0].space != after[0].space:
+        return "copy", "between memories"
+    same = (before[0].minor_to_major, before[0].tiles) == (after[0].minor_to_major, after[0].tiles)
+    return "copy", "" if same else "layout change"
+
+
+def _wrapped(module: Module | None, computation: Computation | None, instruction: Instruction, depth: int) -> tuple[str, str]:
+    """The kind of what an asynchronous start runs; its end is of the same kind."""
+    start = instruction
+    if computation is not None:
+        for _ in range(_SHALLOW):
+            if start.opcode.endswith("-start") or not start.operands or start.operands[0] not in computation.named:
+                break
+            start = computation.named[start.operands[0]]
+    inside = _bodies(module, start)
+    return _dearest(module, inside, depth) if inside else _from_names(instruction)
+
+
+def _bodies(module: Module | None, instruction: Instruction) -> list[Computation]:
+    if module is None:
+        return []
+    found = [module.computations[name] for _, name in instruction.callees if name in module.computations]
+    return [each for each in found if each.instructions]
+
+
+def _fused(module: Module | None, instruction: Instruction, depth: int) -> tuple[str, str]:
+    inside = _bodies(module, instruction)
+    return _dearest(module, inside, depth) if inside else _from_names(instruction)
+
+
+def _dearest(module: Module | None, inside: list[Computation], depth: int) -> tuple[str, str]:
+    """The kind of what is dearest in a body; an all-reduce of which one slice is kept is a reduce-scatter."""
+    if depth > _SHALLOW:
+        return "unknown", ""
+    every = [(computation, each) for computation in inside for each in computation.instructions]
+    sizes = [_touched(*pair) for pair in every]
+    opcodes = [each.opcode for _, each in every]
+    largest = max((size for size, opcode in zip(sizes, opcodes, strict=True) if opcode not in _NOTHING), default=0)
+    found: dict[str, str] = {}
+    for (computation, each), size in zip(every, sizes, strict=True):
+        kind, detail = kind_of(module, computation, each, depth + 1)
+        if each.opcode == "convert":  # a copy may change the type on its way
+            kind = "nothing"
+        if kind not in _SIZED or size * _SMALL >= largest:  # the arithmetic of an index is not what a kernel is for
+            found.setdefault(kind, detail)
+    if opcodes.count("dot") > 1 and "exponential" in opcodes:
+        return "attention", ""
+    if "all_reduce" in found and "dynamic-slice" in opcodes:
+        return "reduce_scatter", "all-reduce and dynamic-slice by partition-id"
+    if found.keys() <= {"copy", "nothing"} and "copy" in found:
+        return "copy", found["copy"]
+    return next(((kind, found[kind]) for kind in _RANK if kind in found), ("nothing", ""))
+
+
+def _touched(computation: Computation, instruction: Instruction) -> int:
+    """Elements that an instruction handles: those it makes, or that it reduces, or of an update only the update."""
+    made = sum(math.prod(shape.dims) for shape in instruction.shapes)
+    if instruction.opcode == "reduce":
+        return max([made, *(math.prod(shape.dims) for shape in operand_arrays(computation, instruction))])
+    if instruction.opcode == "dynamic-update-slice":
+        return min([made, *(math.prod(shape.dims) for shape in operand_arrays(computation, instruction)[1:2])])
+    return made
+
+
+def _from_names(instruction: Instruction) -> tuple[str, str]:
+    """The kind that an instruction's own name, what it calls and the user's operation suggest."""
+    configured = instruction.config.get("fusion_backend_config")
+    word = configured.get("kind", "") if isinstance(configured, dict) else ""
+    if word in _TRITON:
+        return _TRITON[word], ""
+    called = " ".join(name for _, name in instruction.callees)
+    operation = instruction.op_name.rsplit("/", 1)[-1]
+    for text in (f"{called} {instruction.name}", operation):
+        plain = re.sub(r"fused_computation|fusion|wrapped|clone", " ", text)
+        for pattern, kind in _NAMED:
+            if re.search(pattern, plain):
+                return kind, "from its name"
+    guess = _FUSION_KINDS.get(instruction.attribute("kind"))
+    return (guess, "from the kind of fusion") if guess else ("unknown", "")
+
+
+def custom_kind(instruction: Instruction) -> tuple[str, str]:
+    """The kind of a custom call, by its target and by its name."""
+    target = instruction.attribute("custom_call_target").strip('"')
+    if target.startswith("__cudnn$fmha"):
+        return "attention", target
+    if target.startswith(("__cublas$", "__cudnn$conv", "__onednn$matmul")):
+        return "matmul", target
+    if target in HARMLESS or target.startswith("Sharding"):
+        return "nothing", target
+    if "TopK" in target or "Sort" in target or "sort" in target:
+        return "sort", target
+    if target in ("MoveToHost", "MoveToDevice") or "callback" in target:
+        return "host", target
+    name = f"{instruction.name} {instruction.op_name} {instruction.attribute('kernel_name')}"
+    if _ATTENTION.search(name):
+        return "attention", "from its name"
+    guessed = _from_names(instruction)
+    return guessed if guessed[0] == "matmul" else ("unknown", target)
