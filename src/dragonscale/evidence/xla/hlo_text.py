@@ -229,7 +229,9 @@ def _read_instruction(line: str) -> tuple[Instruction, bool]:
 def read_instruction(text: str) -> Instruction:
     """One instruction on its own, as profiles and papers show them; its operands may carry their shapes.
 
-    >>> read_instruction("%fusion.3 = bf16[32,4096]{1,0:T(8,128)(2,1)} fusion(bf16[32,8192]{1,0} %fusion.32), kind=kLoop").operands
+    >>> read_instruction(
+    ...     "%fusion.3 = bf16[32,4096]{1,0:T(8,128)(2,1)} fusion(bf16[32,8192]{1,0} %fusion.32), kind=kLoop"
+    ... ).operands
     ('fusion.32',)
     """
     return _read_instruction(text.strip().rstrip(","))[0]
@@ -283,5 +285,7 @@ def _fill_missing(computations: dict[str, Computation], whole: bool) -> None:
             for _, name in each.callees:
                 if name not in computations:
                     if whole:
-                        raise InputError(f"The instruction {each.name} runs {shorten(name)}, which the HLO text does not have.")
+                        raise InputError(
+                            f"The instruction {each.name} runs {shorten(name)}, which the HLO text does not have."
+                        )
                     computations[name] = Computation(name, (), False)

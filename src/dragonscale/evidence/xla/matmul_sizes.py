@@ -83,7 +83,9 @@ def _multiplied(lhs: Shape, out: Shape, instruction: Instruction) -> tuple[int, 
     config = instruction.config.get("gemm_backend_config")
     if isinstance(config, dict) and isinstance(config.get("dot_dimension_numbers"), dict):
         numbers = config["dot_dimension_numbers"]
-        batched, summed = ([int(dim) for dim in numbers.get(f"lhs_{name}_dimensions", ())] for name in ("batch", "contracting"))
+        batched, summed = (
+            [int(dim) for dim in numbers.get(f"lhs_{name}_dimensions", ())] for name in ("batch", "contracting")
+        )
     batch = math.prod(lhs.dims[dim] for dim in batched if dim < len(lhs.dims))
     m = math.prod(size for dim, size in enumerate(lhs.dims) if dim not in (*batched, *summed))
     return batch, m, math.prod(out.dims) // (batch * m) if batch * m else 0
@@ -105,7 +107,9 @@ def suspected_matmul(instruction: Instruction, types: Sequence[str]) -> MatmulSi
     results = instruction.shapes[:1]
     if len(arrays) < 2 or not results:
         return None
-    left, right, out = (Counter(size for size in shape.dims if size > 1) for shape in (arrays[0], arrays[1], results[0]))
+    left, right, out = (
+        Counter(size for size in shape.dims if size > 1) for shape in (arrays[0], arrays[1], results[0])
+    )
     batch = left & right & out
     summed = (left - batch) & (right - batch) - out
     rows, columns = left - batch - summed, right - batch - summed

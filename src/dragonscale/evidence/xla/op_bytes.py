@@ -14,15 +14,10 @@ from functools import lru_cache
 from dragonscale.evidence.xla.call_graph import BRANCHES
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.layouts import Placed, memory_name, read_arrays
-from dragonscale.evidence.xla.op_flops import DEEPEST, ELEMENTWISE, loop_turns
+from dragonscale.evidence.xla.op_flops import DEEPEST, loop_turns
+from dragonscale.evidence.xla.opcodes import CONTROL, ELEMENTWISE, NAMES
 from dragonscale.evidence.xla.operand_types import operand_types
 
-FREE = frozenset(
-    "parameter constant tuple get-tuple-element bitcast after-all add-dependency domain opt-barrier optimization-barrier"
-    " partition-id replica-id get-dimension-size while conditional call async-update".split()
-)
-"""Instructions that move nothing themselves: names for values, and what only runs others."""
-_RUNS = ("while", "conditional", "call")
 _SLICES = ("slice", "dynamic-slice", "gather")
 _SAME_SIZE = ELEMENTWISE | {"bitcast", "reshape", "copy", "transpose", "reverse", "bitcast-convert"}
 """Of these, an element of the result needs one element of each operand that is as large."""
@@ -44,11 +39,15 @@ class Bytes:
                 into[memory] = into.get(memory, 0.0) + size * times
 
 
-def op_bytes(module: Module | None, computation: Computation | None, instruction: Instruction, on: str = "", depth: int = 0) -> Bytes:
+def op_bytes(
+    module: Module | None, computation: Computation | None, instruction: Instruction, on: str = "", depth: int = 0
+) -> Bytes:
     """What one execution of an instruction moves, a loop in all its turns. `on` a GPU, space 1 is main memory too."""
     found = Bytes({}, {}, {})
-    if instruction.opcode in FREE or instruction.opcode.endswith(("-done", "-update")):
-        return _inside(module, computation, instruction, on, depth) if instruction.opcode in _RUNS else found
+    if instruction.opcode in CONTROL:
+        return _inside(module, computation, instruction, on, depth)
+    if instruction.opcode in NAMES or instruction.opcode.endswith(("-done", "-update")):
+        return found
     body = _body(module, instruction)
     types = operand_types(computation, instruction)
     results = _results(instruction, types)
@@ -60,7 +59,9 @@ def op_bytes(module: Module | None, computation: Computation | None, instruction
     return found
 
 
-def _inside(module: Module | None, computation: Computation | None, instruction: Instruction, on: str, depth: int) -> Bytes:
+def _inside(
+    module: Module | None, computation: Computation | None, instruction: Instruction, on: str, depth: int
+) -> Bytes:
     """What a call, a loop or the dearest branch of a conditional moves."""
     if module is None or depth > DEEPEST:
         return Bytes({}, {}, {})
@@ -166,7 +167,9 @@ def needed_elements(body: Computation) -> dict[str, float]:
             if name not in sizes or each.opcode in ("parameter", "constant"):
                 continue
             wanted = sizes[name]
-            if (each.opcode in _SLICES and place == 0) or (each.opcode in _SAME_SIZE and sizes[name] == sizes[each.name]):
+            if (each.opcode in _SLICES and place == 0) or (
+                each.opcode in _SAME_SIZE and sizes[name] == sizes[each.name]
+            ):
                 wanted = min(wanted, needed[each.name])
             elif each.opcode in ("dynamic-update-slice", "scatter") and place == 0:
                 wanted = 0.0 if each.name in updated else min(wanted, needed[each.name])
@@ -186,7 +189,11 @@ def _outputs(body: Computation) -> list[Instruction]:
 def _unwrapped(body: Computation, each: Instruction) -> Instruction:
     """What a chain of bitcasts stands for."""
     for _ in body.instructions:
-        inner = body.named.get(each.operands[0]) if each.opcode in ("bitcast", "reshape", "convert") and each.operands else None
+        inner = (
+            body.named.get(each.operands[0])
+            if each.opcode in ("bitcast", "reshape", "convert") and each.operands
+            else None
+        )
         if inner is None:
             break
         each = inner
@@ -202,7 +209,9 @@ def _written_parts(body: Computation, count: int) -> list[float]:
     parts: list[float] = []
     for each in _outputs(body):
         whole = sum(math.prod(shape.dims) for shape in each.shapes)
-        update = body.named.get(each.operands[-1 if each.opcode == "scatter" else 1]) if len(each.operands) > 1 else None
+        update = (
+            body.named.get(each.operands[-1 if each.opcode == "scatter" else 1]) if len(each.operands) > 1 else None
+        )
         if each.opcode in ("dynamic-update-slice", "scatter") and update is not None and whole:
             parts.append(min(1.0, sum(math.prod(shape.dims) for shape in update.shapes) / whole))
         else:

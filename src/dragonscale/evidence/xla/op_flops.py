@@ -14,18 +14,10 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import BRANCHES
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.matmuls import flops_of, may_multiply
+from dragonscale.evidence.xla.opcodes import ELEMENTWISE, TRANSCENDENTAL
 from dragonscale.evidence.xla.operand_types import operand_arrays
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
-TRANSCENDENTAL = frozenset(
-    "exponential exponential-minus-one log log-plus-one logistic power sqrt rsqrt cbrt tanh sine cosine tan atan2 erf rng"
-    " acos acosh asin asinh atanh sinh cosh".split()
-)
-ELEMENTWISE = TRANSCENDENTAL | frozenset(
-    "abs add and ceil clamp clz compare complex convert count-leading-zeros divide floor imag is-finite maximum minimum multiply"
-    " negate not or popcnt real reduce-precision remainder round-nearest-afz round-nearest-even select shift-left"
-    " shift-right-arithmetic shift-right-logical sign stochastic-convert subtract xor".split()
-)
 _APPLIED = ("reduce", "reduce-window", "scatter", "map", "select-and-scatter", "sort")
 DEEPEST = 200
 """Computations inside one another that are followed."""
@@ -40,9 +32,7 @@ class Flops:
     transcendental: float = 0.0
 
     def __add__(self, other: "Flops") -> "Flops":
-        return Flops(
-            self.matmul + other.matmul, self.vector + other.vector, self.transcendental + other.transcendental
-        )
+        return Flops(self.matmul + other.matmul, self.vector + other.vector, self.transcendental + other.transcendental)
 
     def __mul__(self, times: float) -> "Flops":
         return Flops(self.matmul * times, self.vector * times, self.transcendental * times)
@@ -100,7 +90,9 @@ def matmul_flops(computation: Computation | None, instruction: Instruction) -> f
                  for place, shape in enumerate(operands)]  # fmt: skip
     alone = Computation("alone", tuple(stand_ins), True)
     names = ", ".join(each.name for each in stand_ins)
-    return flops_of(alone, Instruction(instruction.name, instruction.opcode, instruction.result, names, instruction.text))
+    return flops_of(
+        alone, Instruction(instruction.name, instruction.opcode, instruction.result, names, instruction.text)
+    )
 
 
 def _applications(computation: Computation | None, instruction: Instruction) -> float:
@@ -138,7 +130,9 @@ def _computation_flops(module: Module, name: str, depth: int) -> Flops:
             raise InputError(f"The computations of the HLO text run each other more than {DEEPEST} deep.")
         known[name] = Flops()  # a computation that runs itself adds nothing to itself
         computation = module.computations[name]
-        known[name] = sum((op_flops(module, computation, each, depth + 1) for each in computation.instructions), Flops())
+        known[name] = sum(
+            (op_flops(module, computation, each, depth + 1) for each in computation.instructions), Flops()
+        )
     return known[name]
 
 

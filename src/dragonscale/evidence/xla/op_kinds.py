@@ -4,7 +4,11 @@ A fusion is what its body does that is dearest. Where the body is not at hand (o
 left: compilers name a fusion, and the computation it calls, after what they fused, and keep the name of the user's operation.
 
 >>> from dragonscale.evidence.xla.hlo_text import read_instruction
->>> kind_of(None, None, read_instruction("%fusion.3 = bf16[8] fusion(bf16[64] %x), kind=kCustom, calls=%all-reduce-scatter.3"))
+>>> kind_of(
+...     None,
+...     None,
+...     read_instruction("%fusion.3 = bf16[8] fusion(bf16[64] %x), kind=kCustom, calls=%all-reduce-scatter.3"),
+... )
 ('reduce_scatter', 'from its name')
 >>> kind_of(None, None, read_instruction("%copy.7 = f32[8,4]{0,1} copy(f32[8,4]{1,0} %x)"))
 ('copy', 'layout change')
@@ -17,7 +21,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.evidence.xla.library_calls import HARMLESS
-from dragonscale.evidence.xla.op_flops import ELEMENTWISE
+from dragonscale.evidence.xla.opcodes import ELEMENTWISE, NAMES
 from dragonscale.evidence.xla.operand_types import operand_arrays, operand_types
 from dragonscale.evidence.xla.transfers import read_transfer
 
@@ -42,11 +46,19 @@ _COPIES = {
     "dynamic-update-slice": "update in place", "pad": "pad", "concatenate": "concatenate", "reverse": "reverse", "broadcast": "broadcast",
     "bitcast-convert": "copy", "dynamic-reshape": "layout change", "set-dimension-size": "copy", "stack": "concatenate",
 }  # fmt: skip
-_NOTHING = frozenset(
-    "parameter constant tuple get-tuple-element bitcast after-all add-dependency domain opt-barrier optimization-barrier"
-    " partition-id replica-id get-dimension-size async-update".split()
+_RANK = (
+    "attention",
+    "matmul",
+    *COLLECTIVE_KINDS,
+    "host",
+    "unknown",
+    "sort",
+    "scatter",
+    "gather",
+    "reduce",
+    "elementwise",
+    "copy",
 )
-_RANK = ("attention", "matmul", *COLLECTIVE_KINDS, "host", "unknown", "sort", "scatter", "gather", "reduce", "elementwise", "copy")
 """Of what a fusion does, the first of these names it."""
 _HALF = re.compile(r"(?P<opcode>[a-z\-]+?)-(?P<half>start|done|update)")
 _ATTENTION = re.compile(r"flash|splash|attention|fmha|\bmha\b|mqa|softmax", re.IGNORECASE)
@@ -66,7 +78,9 @@ _SMALL = 16
 """An op of these kinds that handles this many times fewer elements than the largest of its fusion does not name the fusion."""
 
 
-def kind_of(module: Module | None, computation: Computation | None, instruction: Instruction, depth: int = 0) -> tuple[str, str]:
+def kind_of(
+    module: Module | None, computation: Computation | None, instruction: Instruction, depth: int = 0
+) -> tuple[str, str]:
     """The kind, and a word more: what a copy does, or that the kind is read from a name."""
     opcode = instruction.opcode
     half = _HALF.fullmatch(opcode)
@@ -74,12 +88,12 @@ def kind_of(module: Module | None, computation: Computation | None, instruction:
         if half["opcode"] in ("async", "call", "fusion"):
             return _wrapped(module, computation, instruction, depth)
         opcode = half["opcode"]
-    if opcode in _NOTHING:
+    if opcode in NAMES:
         return "nothing", ""
     if opcode == "copy":
         return _copied(computation, instruction)
     if opcode in ("send", "recv"):
-        return _transferred(instruction)
+        return _transferred(_started(computation, instruction))
     if opcode == "fusion":
         return _fused(module, instruction, depth)
     if opcode == "custom-call":
@@ -112,16 +126,22 @@ def _copied(computation: Computation | None, instruction: Instruction) -> tuple[
     return "copy", "" if same else "layout change"
 
 
-def _wrapped(module: Module | None, computation: Computation | None, instruction: Instruction, depth: int) -> tuple[str, str]:
+def _wrapped(
+    module: Module | None, computation: Computation | None, instruction: Instruction, depth: int
+) -> tuple[str, str]:
     """The kind of what an asynchronous start runs; its end is of the same kind."""
-    start = instruction
-    if computation is not None:
-        for _ in range(_SHALLOW):
-            if start.opcode.endswith("-start") or not start.operands or start.operands[0] not in computation.named:
-                break
-            start = computation.named[start.operands[0]]
-    inside = _bodies(module, start)
+    inside = _bodies(module, _started(computation, instruction))
     return _dearest(module, inside, depth) if inside else _from_names(instruction)
+
+
+def _started(computation: Computation | None, instruction: Instruction) -> Instruction:
+    """What began an asynchronous op, seen from its end."""
+    for _ in range(_SHALLOW):
+        before = computation.named.get(instruction.operands[0]) if computation and instruction.operands else None
+        if before is None or not instruction.opcode.endswith(("-done", "-update")):
+            break
+        instruction = before
+    return instruction
 
 
 def _bodies(module: Module | None, instruction: Instruction) -> list[Computation]:
@@ -143,7 +163,7 @@ def _dearest(module: Module | None, inside: list[Computation], depth: int) -> tu
     every = [(computation, each) for computation in inside for each in computation.instructions]
     sizes = [_touched(*pair) for pair in every]
     opcodes = [each.opcode for _, each in every]
-    largest = max((size for size, opcode in zip(sizes, opcodes, strict=True) if opcode not in _NOTHING), default=0)
+    largest = max((size for size, opcode in zip(sizes, opcodes, strict=True) if opcode not in NAMES), default=0)
     found: dict[str, str] = {}
     for (computation, each), size in zip(every, sizes, strict=True):
         kind, detail = kind_of(module, computation, each, depth + 1)

@@ -4,11 +4,15 @@
 and what is inside a fusion can only be guessed from names and sizes. Numbers are those of one execution on one device, and
 whatever could not be known is said in `unknown`, never counted as nothing without a word.
 
->>> work = work_of_text("%dot.4 = bf16[64,512]{1,0} dot(bf16[64,256]{1,0} %x, bf16[256,512]{1,0} %w), "
-...                     "lhs_contracting_dims={1}, rhs_contracting_dims={0}")
+>>> work = work_of_text(
+...     "%dot.4 = bf16[64,512]{1,0} dot(bf16[64,256]{1,0} %x, bf16[256,512]{1,0} %w), "
+...     "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+... )
 >>> work.kind, work.matmul_flops == 2 * 64 * 256 * 512, work.hbm_bytes == 2 * (64 * 256 + 256 * 512 + 64 * 512)
 ('matmul', True, True)
->>> work_of_text("%g = bf16[8,16]{1,0} all-gather(bf16[8,4]{1,0} %p), replica_groups=[2,4]<=[8], dimensions={1}").wire_bytes
+>>> work_of_text(
+...     "%g = bf16[8,16]{1,0} all-gather(bf16[8,4]{1,0} %p), replica_groups=[2,4]<=[8], dimensions={1}"
+... ).wire_bytes
 192.0
 """
 
