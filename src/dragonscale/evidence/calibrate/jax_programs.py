@@ -1,0 +1,175 @@
+"""The cases as programs in JAX: what each takes and what it computes.
+
+Attention and experts are those of our own program (`runtime/`): what is timed is what it runs. A program holds several
+copies of a case on arrays of their own, so that one call keeps the device busy and no copy finds its operands in a cache.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase
+
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn", "int8": "int8"}
+_CHAINED = ("copy", "read", "product")
+"""Kinds that a compiler would join into one kernel if nothing held them apart."""
+
+
+@dataclass(frozen=True)
+class JaxProgram:
+    """A case: its arrays as (shape, dtype), and the function of them."""
+
+    arrays: tuple[tuple[tuple[int, ...], str], ...]
+    compute: Callable[..., Any]
+
+    @property
+    def bytes(self) -> float:
+        import jax.numpy as jnp
+
+        return sum(jnp.dtype(dtype).itemsize * _count(shape) for shape, dtype in self.arrays)
+
+
+def program_of(case: BenchCase) -> JaxProgram:
+    """What a case computes on one device."""
+    makers = {
+        "copy": _copy, "read": _read, "product": _product, "attention": _attention, "attention_both": _attention,
+        "decode": _decode, "experts": _experts,
+    }  # fmt: skip
+    return _matmul(case) if case.kind.startswith("matmul") else makers[case.kind](case)
+
+
+def copies(case: BenchCase, program: JaxProgram, count: int) -> Callable[..., Any]:
+    """A function of `count` sets of arrays, one after the other, that computes the case on each."""
+    import jax
+
+    width = len(program.arrays)
+
+    def work(*arrays: Any) -> list[Any]:
+        found, held = [], list(arrays)
+        for place in range(count):
+            start = place * width
+            out = program.compute(*held[start : start + width])
+            if case.kind in _CHAINED and place + 1 < count:
+                # The next set waits for this result: kernels one after the other, as layers are.
+                out, held[start + width : start + 2 * width] = jax.lax.optimization_barrier(
+                    (out, held[start + width : start + 2 * width])
+                )
+            found.append(out)
+        return found
+
+    return work
+
+
+def cutting(shape: tuple[int, ...], dtype: str) -> Callable[[Any, Any], Any]:
+    """A function that cuts an array out of a pool of random numbers, from some place on."""
+
+    def cut(pool: Any, at: Any) -> Any:
+        import jax
+        import jax.numpy as jnp
+
+        size = _count(shape)
+        flat = jnp.resize(pool, (size,)) if size > pool.size else jax.lax.dynamic_slice(pool, (at,), (size,))
+        flat = flat * 64 if jnp.issubdtype(jnp.dtype(dtype), jnp.integer) else flat
+        return flat.astype(dtype).reshape(shape)
+
+    return cut
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    found = 1
+    for side in shape:
+        found *= side
+    return found
+
+
+def _matmul(case: BenchCase) -> JaxProgram:
+    import jax
+    import jax.numpy as jnp
+
+    m, n, k = case.sizes
+    dtype = _DTYPES[case.dtype]
+    result = {"fp8": jnp.bfloat16, "int8": jnp.int32}.get(case.dtype)
+    narrow = case.dtype in ("fp8", "int8")  # matrix units read narrow formats along the contraction only
+    turned, along = case.kind == "matmul_dw", case.kind == "matmul_dx" or narrow
+    left, right = (k, m) if turned else (m, k), (n, k) if along else (k, n)
+    contracted = ((0 if turned else 1,), (1 if along else 0,))
+
+    def compute(x: Any, w: Any) -> Any:
+        return jax.lax.dot_general(x, w, (contracted, ((), ())), preferred_element_type=result)
+
+    return JaxProgram(((left, dtype), (right, dtype)), compute)
+
+
+def _copy(case: BenchCase) -> JaxProgram:
+    shape = (max(1, case.sizes[0] // 2 // WIDTHS[case.dtype]),)
+    return JaxProgram(((shape, _DTYPES[case.dtype]),), lambda x: x + x.dtype.type(1))
+
+
+def _product(case: BenchCase) -> JaxProgram:
+    shape, dtype = (max(1, case.sizes[0] // 3 // WIDTHS[case.dtype]),), _DTYPES[case.dtype]
+    return JaxProgram(((shape, dtype), (shape, dtype)), lambda x, y: x * y)
+
+
+def _read(case: BenchCase) -> JaxProgram:
+    width = min(4096, max(1, case.sizes[0] // WIDTHS[case.dtype]))
+    shape = (max(1, case.sizes[0] // WIDTHS[case.dtype] // width), width)
+    return JaxProgram(((shape, _DTYPES[case.dtype]),), lambda x: x.sum(-1))
+
+
+def _attention(case: BenchCase) -> JaxProgram:
+    import jax
+    import jax.numpy as jnp
+
+    from dragonscale.runtime.attention import Reach, attend_causally
+
+    batch, tokens, heads, kv_heads, size = case.sizes
+    dtype = _DTYPES[case.dtype]
+    query, key = ((batch, tokens, heads, size), dtype), ((batch, tokens, kv_heads, size), dtype)
+
+    def forward(q: Any, k: Any, v: Any) -> Any:
+        places = jnp.broadcast_to(jnp.arange(tokens), (batch, tokens))
+        return attend_causally(q, k, v, places, places, Reach(), size**-0.5)
+
+    def both(q: Any, k: Any, v: Any, given: Any) -> Any:
+        out, back = jax.vjp(forward, q, k, v)
+        return out, back(given)
+
+    if case.kind == "attention_both":
+        return JaxProgram((query, key, key, query), both)
+    return JaxProgram((query, key, key), forward)
+
+
+def _decode(case: BenchCase) -> JaxProgram:
+    import jax.numpy as jnp
+
+    from dragonscale.runtime.attention import Reach, attend_cached
+
+    batch, keys, heads, kv_heads, size = case.sizes
+    dtype = _DTYPES[case.dtype]
+
+    def compute(q: Any, k: Any, v: Any) -> Any:
+        return attend_cached(q, k, v, jnp.full((batch, 1), keys - 1), Reach(), size**-0.5)
+
+    return JaxProgram(
+        (((batch, 1, heads, size), dtype), *[((batch, keys, kv_heads, size), dtype)] * 2),
+        compute,
+    )
+
+
+def _experts(case: BenchCase) -> JaxProgram:
+    import jax
+
+    from dragonscale.runtime.experts import ExpertChoice, combine, dispatch, multiply
+
+    tokens, hidden, inner, picks, experts = case.sizes
+    dtype = _DTYPES[case.dtype]
+
+    def compute(x: Any, gate: Any, up: Any, down: Any, logits: Any) -> Any:
+        weights, chosen = jax.lax.top_k(jax.nn.softmax(logits * 4, -1), picks)
+        choice = ExpertChoice(chosen, weights)
+        rows = dispatch(x, choice, experts)
+        middle = jax.nn.silu(multiply(rows, gate).values) * multiply(rows, up).values
+        return combine(multiply(rows.having(middle), down), choice)
+
+    matrices = [((experts, hidden, inner), dtype)] * 2 + [((experts, inner, hidden), dtype)]
+    return JaxProgram((((1, tokens, hidden), dtype), *matrices, ((1, tokens, experts), "float32")), compute)

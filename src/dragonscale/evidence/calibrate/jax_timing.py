@@ -1,0 +1,163 @@
+"""Timing in JAX: many copies in one program, calls queued behind work that keeps the device busy meanwhile.
+
+A call costs the host tens of microseconds, more than most kernels last. So a repetition first queues some long passes over
+memory, then the calls: the device comes to them when all are waiting, and works through them without a pause. The same
+passes alone are timed beside and taken off. On a CPU, which computes while it is called, nothing is queued before.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.evidence.calibrate.cases import BenchCase
+from dragonscale.evidence.calibrate.jax_programs import copies, cutting, program_of
+from dragonscale.evidence.calibrate.machines import versions
+from dragonscale.evidence.calibrate.records import Machine
+from dragonscale.evidence.calibrate.timing import MOST_SETS, REPEATS, Bench, Clocked, calls_for, sets_for, settle
+
+AHEAD_S = 4e-3
+"""Seconds of work that is queued before what is timed."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A case ready to run: what makes its arrays, what works on them, how many copies that holds."""
+
+    case: BenchCase
+    makers: list[Any]
+    work: Any
+    sets: int
+
+
+class JaxBench(Bench):
+    """Times with JAX on its default device."""
+
+    def __init__(self, small: bool = False) -> None:
+        import jax
+        import jax.numpy as jnp
+
+        self.device = jax.devices()[0]
+        self.platform = str(self.device.platform)
+        stats = (self.device.memory_stats() or {}) if self.platform != "cpu" else {}
+        self.memory = int(stats.get("bytes_limit", 2**32))
+        self.cache = 2**20 if small else 2**25 if self.platform == "cpu" else 2**26
+        self.most = MOST_SETS if self.platform != "cpu" else 3
+        self.cutters: dict[tuple[tuple[int, ...], str], Any] = {}
+        count = 2**20 if small else 2**24 if self.platform == "cpu" else min(2**28, self.memory // 64)
+        kind = jnp.float32 if self.platform == "cpu" else jnp.bfloat16
+        self.pool = jax.jit(lambda key: jax.random.normal(key, (count,), kind))(jax.random.key(0))
+        self.ahead = self._ahead() if self.platform != "cpu" else None
+
+    def machine(self) -> Machine:
+        import jax
+
+        return Machine(
+            str(self.device.device_kind), len(jax.local_devices()), self.platform, versions("jax", "jaxlib"), "jax",
+            time.strftime("%Y-%m-%d"), self.cache, self.memory,
+        )  # fmt: skip
+
+    def dtypes(self) -> Sequence[str]:
+        if self.platform == "cpu":
+            return ("fp32",)
+        kind = str(self.device.device_kind).lower()
+        narrow = any(name in kind for name in ("h100", "h200", "h800", "b200", "b300", "l40", "4090", "5090", "v7"))
+        return ("bf16", *(["fp8"] if narrow else []), "fp16", "fp32", "int8")
+
+    def prepare(self, case: BenchCase) -> Any:
+        import jax
+
+        if case.kind in ("dispatch", "round_trip"):
+            return case
+        if case.kind == "collective":
+            from dragonscale.evidence.calibrate.jax_collectives import compiled_collective
+
+            return compiled_collective(case, self.pool)
+        program = program_of(case)
+        most = 2 if case.kind == "experts" else self.most  # dozens of kernels each: slow to compile
+        sets = min(most, sets_for(max(program.bytes, case.moved), self.cache, 0.25 * self.memory))
+        makers = [self._cutter(shape, dtype) for shape, dtype in program.arrays]
+        shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in program.arrays * sets]
+        return Compiled(case, makers, jax.jit(copies(case, program, sets)).lower(*shapes).compile(), sets)
+
+    def measure(self, prepared: Any) -> Clocked:
+        import jax
+
+        if isinstance(prepared, BenchCase):
+            return self._host(prepared)
+        made = [make(self.pool, 4099 * at) for at, make in enumerate(prepared.makers * prepared.sets)]
+        arrays = jax.block_until_ready(made)
+        return self._timed(lambda: prepared.work(*arrays), prepared.sets)
+
+    def _cutter(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """The compiled function that makes an array, kept for other cases."""
+        import jax
+
+        if (shape, dtype) not in self.cutters:
+            self.cutters[shape, dtype] = jax.jit(cutting(shape, dtype)).lower(self.pool, 0).compile()
+        return self.cutters[shape, dtype]
+
+    def _timed(self, call: Callable[[], Any], sets: int) -> Clocked:
+        """Seconds of one copy."""
+        import jax
+
+        for _ in range(2):  # a program's first calls allocate and record its graph
+            jax.block_until_ready(call())
+        rough = min(_once(call, 1, None) for _ in range(2))
+        calls = calls_for(rough)
+        found = []
+        for _ in range(REPEATS if rough * calls < 0.2 else 3):
+            before = _once(None, 0, self.ahead) if self.ahead else 0.0
+            found.append((_once(call, calls, self.ahead) - before) / (calls * sets))
+        return settle(found)
+
+    def _ahead(self) -> Callable[[], Any]:
+        """Passes over a large array that take `AHEAD_S`."""
+        import jax
+        import jax.numpy as jnp
+
+        size = min(2**30, self.memory // 32)
+        array = jnp.ones((size,), jnp.float32)
+        step = jax.jit(lambda x: x * 1.0001)
+        jax.block_until_ready(step(array))
+        one = statistics.median(_once(lambda: step(array), 1, None) for _ in range(3))
+        passes = max(1, round(AHEAD_S / one))
+
+        def ahead() -> Any:
+            out = None
+            for _ in range(passes):
+                out = step(array)
+            return out
+
+        return ahead
+
+    def _host(self, case: BenchCase) -> Clocked:
+        """What a call costs the host (`dispatch`), or costs until its result is there (`round_trip`)."""
+        import jax
+        import jax.numpy as jnp
+
+        step, start = jax.jit(lambda x: x + 1), jnp.ones((128,), jnp.float32)
+        jax.block_until_ready(step(step(start)))
+        found = []
+        for _ in range(REPEATS):
+            began, value = time.perf_counter(), start
+            for _ in range(case.sizes[0]):
+                value = step(value)
+                if case.kind == "round_trip":
+                    jax.block_until_ready(value)
+            found.append((time.perf_counter() - began) / case.sizes[0])
+            jax.block_until_ready(value)
+        return settle(found)
+
+
+def _once(call: Callable[[], Any] | None, calls: int, ahead: Callable[[], Any] | None) -> float:
+    """Seconds until so many calls are done, with other work queued before them."""
+    import jax
+
+    began = time.perf_counter()
+    out = ahead() if ahead else None
+    for _ in range(calls if call else 0):
+        out = call() if call else None
+    jax.block_until_ready(out)
+    return time.perf_counter() - began

@@ -1,0 +1,70 @@
+"""What a bench is, whichever software it times with, and how repeated times become one."""
+
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dragonscale.evidence.calibrate.cases import BenchCase
+from dragonscale.evidence.calibrate.records import Machine
+
+LEAST_SETS, MOST_SETS = 2, 32
+REPEATS = 5
+BURST_S, LONG_BURST_S = 4e-3, 15e-3
+"""How long the device works in one repetition: short kernels, and those that last long enough for power to matter."""
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """The median of some repetitions in seconds of one case, and the distance of the quartiles over it."""
+
+    seconds: float
+    spread: float
+    repeats: int
+
+
+class Bench(ABC):
+    """Times cases on the device at hand with one software."""
+
+    @abstractmethod
+    def machine(self) -> Machine:
+        """The device and the software."""
+
+    @abstractmethod
+    def dtypes(self) -> Sequence[str]:
+        """Formats that the device multiplies, the one that is measured fully first."""
+
+    @abstractmethod
+    def prepare(self, case: BenchCase) -> Any:
+        """Whatever takes long and does not disturb others: compiling."""
+
+    @abstractmethod
+    def measure(self, prepared: Any) -> Clocked:
+        """The time of a prepared case."""
+
+
+def settle(times: Sequence[float]) -> Clocked:
+    """The median and the spread of repetitions.
+
+    >>> settle([1.0, 3.0, 2.0])
+    Clocked(seconds=2.0, spread=0.5, repeats=3)
+    """
+    kept = sorted(times)
+    middle = statistics.median(kept)
+    quarter = len(kept) // 4
+    spread = (kept[-1 - quarter] - kept[quarter]) / 2 / middle if middle > 0 else 0.0
+    return Clocked(middle, spread, len(kept))
+
+
+def sets_for(bytes_of_one: float, cache_bytes: float, room: float) -> int:
+    """How many sets of arrays push one another out of the last cache, and fit."""
+    wanted = int(4 * cache_bytes / max(bytes_of_one, 1.0)) + 1
+    fitting = int(room / max(bytes_of_one, 1.0))
+    return max(1, min(max(LEAST_SETS, min(wanted, MOST_SETS)), fitting))
+
+
+def calls_for(seconds: float) -> int:
+    """How many calls of so many seconds make one repetition."""
+    burst = LONG_BURST_S if seconds > 1e-3 else BURST_S
+    return max(1, min(24, round(burst / max(seconds, 1e-7))))
