@@ -36,7 +36,18 @@ _WEIGHTS = (
 )  # fmt: skip
 _ROWS = (1, 4096, 64, 512, 16, 8192, 128, 2048, 256, 1024, 333, 16384, 32, 100, 3000, 768, 8)
 _HEADS = ((32, 8, 128), (16, 16, 128), (32, 8, 64), (64, 8, 128), (12, 12, 64), (40, 8, 128), (24, 8, 128), (8, 1, 128))
-_SEQUENCES = ((1, 4096), (4, 2048), (8, 1024), (1, 8192), (2, 4096), (16, 512), (1, 1024), (1, 2048), (2, 8192), (1, 16384))
+_SEQUENCES = (
+    (1, 4096),
+    (4, 2048),
+    (8, 1024),
+    (1, 8192),
+    (2, 4096),
+    (16, 512),
+    (1, 1024),
+    (1, 2048),
+    (2, 8192),
+    (1, 16384),
+)
 _CACHES = ((32, 2048), (1, 8192), (128, 1024), (8, 8192), (64, 4096), (16, 512), (4, 32768), (256, 2048), (2, 2048))
 _EXPERTS = ((4096, 14336, 2, 8), (2048, 768, 8, 128), (2880, 2880, 4, 32), (2048, 1408, 6, 64))
 _TOKENS = (16, 1024, 4096, 128, 1, 8192)
@@ -123,7 +134,12 @@ def small_cases(dtype: str = "fp32", devices: int = 1) -> list[BenchCase]:
 def interleaved(ways: Sequence[Iterable[BenchCase]], shares: Sequence[int]) -> Iterator[BenchCase]:
     """So many of each in turn, until all are out.
 
-    >>> [case.sizes[0] for case in interleaved([[BenchCase("copy", (size,)) for size in (1, 2, 3)], [BenchCase("read", (9,))]], [2, 1])]
+    >>> [
+    ...     case.sizes[0]
+    ...     for case in interleaved(
+    ...         [[BenchCase("copy", (size,)) for size in (1, 2, 3)], [BenchCase("read", (9,))]], [2, 1]
+    ...     )
+    ... ]
     [1, 2, 9, 3]
     """
     running = [iter(way) for way in ways]

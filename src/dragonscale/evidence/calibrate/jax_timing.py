@@ -22,7 +22,7 @@ AHEAD_S = 4e-3
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledCase:
     """A case ready to run: what makes its arrays, what works on them, how many copies that holds."""
 
     case: BenchCase
@@ -79,7 +79,7 @@ class JaxBench(Bench):
         sets = min(most, sets_for(max(program.bytes, case.moved), self.cache, 0.25 * self.memory))
         makers = [self._cutter(shape, dtype) for shape, dtype in program.arrays]
         shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in program.arrays * sets]
-        return Compiled(case, makers, jax.jit(copies(case, program, sets)).lower(*shapes).compile(), sets)
+        return CompiledCase(case, makers, jax.jit(copies(case, program, sets)).lower(*shapes).compile(), sets)
 
     def measure(self, prepared: Any) -> Clocked:
         import jax

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.evidence.calibrate.cases import BenchCase
-from dragonscale.evidence.calibrate.records import Measured, TimedCase, append, begin
+from dragonscale.evidence.calibrate.records import Measurements, TimedCase, append, begin
 from dragonscale.evidence.calibrate.timing import Bench
 from dragonscale.listener import Listener
 
@@ -19,7 +19,7 @@ TOGETHER = 8
 WORKERS = 2
 
 
-def measure(bench: Bench, cases: Sequence[BenchCase], path: Path, seconds: float, listener: Listener) -> Measured:
+def measure(bench: Bench, cases: Sequence[BenchCase], path: Path, seconds: float, listener: Listener) -> Measurements:
     """Time what the file does not have yet, for at most about so many seconds."""
     known = begin(path, bench.machine())
     done = {row.case.id for row in known.rows}
@@ -34,7 +34,7 @@ def measure(bench: Bench, cases: Sequence[BenchCase], path: Path, seconds: float
         spent = time.monotonic() - started
         listener.log(f"{spent:6.1f} s  {row.case.id:<44} {_shown(row)}")
         listener.step(min(total, max(round(spent), round(total * (len(rows) - len(done)) / max(1, len(left))))), total)
-    return Measured(known.machine, rows)
+    return Measurements(known.machine, rows)
 
 
 def timed(bench: Bench, cases: Sequence[BenchCase], until: float) -> Iterator[TimedCase]:

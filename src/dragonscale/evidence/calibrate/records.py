@@ -51,7 +51,7 @@ class TimedCase(msgspec.Struct, frozen=True, tag="case", tag_field="line", omit_
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """A file of measurements."""
 
     machine: Machine
@@ -63,7 +63,7 @@ class Measured:
         return [row for row in self.rows if not row.failed and row.seconds > 0]
 
 
-def read_measurements(path: str | Path) -> Measured:
+def read_measurements(path: str | Path) -> Measurements:
     """A file as `dscale calibrate` writes it. A last line that was cut off is left out."""
     shown = shorten(str(path))
     lines = read_regular(Path(path), "File of measurements", MAX_RECORD_BYTES).split(b"\n")
@@ -87,10 +87,10 @@ def read_measurements(path: str | Path) -> Measured:
             raise InputError(f"Line {place} of {shown} is no measurement of `dscale calibrate`.")
     if machine is None:
         raise InputError(f"The file {shown} does not say which machine was measured; start another one.")
-    return Measured(machine, list(rows.values()))
+    return Measurements(machine, list(rows.values()))
 
 
-def begin(path: Path, machine: Machine) -> Measured:
+def begin(path: Path, machine: Machine) -> Measurements:
     """The file to append to: what is there already, or a new one with its first line."""
     if path.exists() and path.stat().st_size:
         found = read_measurements(path)
@@ -98,7 +98,7 @@ def begin(path: Path, machine: Machine) -> Measured:
         _close_line(path)
         return found
     append(path, [machine])
-    return Measured(machine, [])
+    return Measurements(machine, [])
 
 
 def append(path: Path, lines: Iterable[Machine | TimedCase]) -> None:
