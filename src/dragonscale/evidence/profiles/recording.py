@@ -14,6 +14,7 @@ stays small. Times are nanoseconds from the first event of the recording.
 """
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -60,6 +61,8 @@ class OpText(msgspec.Struct, frozen=True):
     """Bytes of a collective's input on one rank, or of a copy."""
     launch: str = ""
     """What is known of the launch: grid, block, registers, shared memory."""
+    hbm_bytes: float | None = None
+    """Those of `bytes` that the profiler says went to or came from the device's main memory; the rest stayed on the chip."""
 
 
 class DeviceText(msgspec.Struct, frozen=True):
@@ -121,7 +124,7 @@ class Recording:
     ops: tuple[OpText, ...]
     events: Events
     memory: tuple[MemorySample, ...] = ()
-    programs: "dict[str, Module]" = field(default_factory=dict)
+    programs: "Mapping[str, Module]" = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     dropped: int = 0
     software: str = ""
@@ -147,7 +150,7 @@ class Recorder:
         self.tracks: list[Track] = []
         self.ops: dict[OpText, int] = {}
         self.memory: list[MemorySample] = []
-        self.programs: dict[str, Module] = {}
+        self.programs: Mapping[str, Module] | dict[str, Module] = {}
         self.notes: list[str] = []
         self.dropped = 0
         self._columns = [array("q") for _ in range(6)]
@@ -173,6 +176,20 @@ class Recorder:
             return
         for column, value in zip(self._columns, (start, duration, op, track, launched, run), strict=True):
             column.append(value)
+
+    def events(self, track: np.ndarray, op: np.ndarray, start: np.ndarray, duration: np.ndarray, run: np.ndarray) -> int:
+        """Add many events at once, as columns; the place of the first of them, for `launches`."""
+        first = len(self._columns[0])
+        room = max(0, min(len(op), MOST_EVENTS - first))
+        self.dropped += len(op) - room
+        for column, values in zip(self._columns, (start, duration, op, track, np.full(room, -1), run), strict=True):
+            column.frombytes(np.ascontiguousarray(values[:room], np.int64).tobytes())
+        return first
+
+    def launches(self, first: int, times: np.ndarray) -> None:
+        """Say when events from a place on were launched; -1 where that is not known."""
+        launched = self._columns[4]
+        launched[first : first + len(times)] = array("q", times[: max(0, len(launched) - first)].astype(np.int64).tobytes())
 
     def sample(self, device: int, at: int, size: float) -> None:
         """Add a sample of memory in use, on the clock of the events."""

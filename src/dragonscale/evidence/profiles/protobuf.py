@@ -1,0 +1,129 @@
+"""Protocol buffers' wire format, as far as profiles need it: fields walked in place, nothing copied before it is wanted.
+
+A message is a row of fields; each begins with a varint of its number and its wire type, and says how long it is. So a reader finds
+what it wants and steps over the rest at the cost of one varint, which is how a file of hundreds of megabytes is read in the memory of its
+largest table. Nothing here trusts the bytes: a length beyond its message, a varint of more than ten bytes or a wire type that nobody
+writes is a `Broken`, which the readers turn into one sentence.
+
+>>> message = bytes([0x08, 0x96, 0x01, 0x12, 0x02, 0x68, 0x69])
+>>> [(number, value if kind == VARINT else message[value[0]:value[1]]) for number, kind, value in fields(message, 0, len(message))]
+[(1, 150), (2, b'hi')]
+"""
+
+import struct
+from collections.abc import Iterator
+from mmap import mmap
+from typing import TypeAlias
+
+import numpy as np
+
+Buffer: TypeAlias = bytes | mmap
+"""What is read: slices of either are bytes."""
+Span: TypeAlias = tuple[int, int]
+"""Where a message or text begins and ends."""
+VARINT, EIGHT, PIECE, FOUR = 0, 1, 2, 5
+"""Wire types: a varint, eight bytes, a piece with its length, four bytes."""
+_MOST_SHIFT = 63
+
+
+class Broken(Exception):
+    """The bytes are no message; the text says why."""
+
+
+def varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
+    """An unsigned varint and where it ends."""
+    value = shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        if byte < 0x80:
+            return value | byte << shift, at
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if shift > _MOST_SHIFT:
+            raise Broken("a number of more than ten bytes")
+    raise Broken("a number that the end cuts off")
+
+
+def fields(data: Buffer, at: int, end: int) -> Iterator[tuple[int, int, "int | Span"]]:
+    """Number, wire type and value of each field between two positions; a piece's value is where it lies, the others' are numbers."""
+    while at < end:
+        tag = data[at]
+        at += 1
+        if tag >= 0x80:
+            tag, at = varint(data, at - 1, end)
+        kind = tag & 7
+        if kind == PIECE:
+            if at < end and data[at] < 0x80:
+                start, stop = at + 1, at + 1 + data[at]
+            else:
+                size, start = varint(data, at, end)
+                stop = start + size
+            if stop > end:
+                raise Broken("a field that is longer than its message")
+            yield tag >> 3, kind, (start, stop)
+            at = stop
+        elif kind == VARINT:
+            value, at = varint(data, at, end)
+            yield tag >> 3, kind, value
+        elif kind in (EIGHT, FOUR):
+            size = 8 if kind == EIGHT else 4
+            if at + size > end:
+                raise Broken("a number that the end cuts off")
+            yield tag >> 3, kind, int.from_bytes(data[at : at + size], "little")
+            at += size
+        else:
+            raise Broken(f"a field of wire type {kind}")
+
+
+def gathered(data: Buffer, span: Span) -> dict[int, list["int | Span"]]:
+    """All fields of a small message by number, in order."""
+    found: dict[int, list[int | Span]] = {}
+    for number, _, value in fields(data, *span):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def signed(value: int) -> int:
+    """A varint as int64 and int32 are written: negative numbers in two's complement of 64 bits."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def double(value: int) -> float:
+    """Eight bytes as a float64."""
+    return struct.unpack("<d", value.to_bytes(8, "little"))[0]
+
+
+def text(data: Buffer, span: Span) -> str:
+    """A piece as text; bytes that are no UTF-8 are shown as such."""
+    return data[span[0] : span[1]].decode("utf-8", "replace")
+
+
+def packed(data: Buffer, values: "list[int | Span]") -> list[int]:
+    """A repeated number: packed into a piece, or one field each."""
+    found: list[int] = []
+    for value in values:
+        if isinstance(value, int):
+            found.append(signed(value))
+            continue
+        at, end = value
+        while at < end:
+            number, at = varint(data, at, end)
+            found.append(signed(number))
+    return found
+
+
+def varints(joined: bytes) -> np.ndarray:
+    """Varints that stand one after the other, all at once, as int64.
+
+    >>> varints(bytes([0x96, 0x01, 0x07])).tolist()
+    [150, 7]
+    """
+    raw = np.frombuffer(joined, np.uint8)
+    if not len(raw):
+        return np.zeros(0, np.int64)
+    last = np.flatnonzero(raw < 0x80)
+    starts = np.concatenate([[0], last[:-1] + 1])
+    place = np.arange(len(raw)) - np.repeat(starts, last - starts + 1)
+    parts = (raw & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+    return np.add.reduceat(parts, starts).astype(np.int64)
