@@ -6,7 +6,10 @@ largest table. Nothing here trusts the bytes: a length beyond its message, a var
 writes is a `Broken`, which the readers turn into one sentence.
 
 >>> message = bytes([0x08, 0x96, 0x01, 0x12, 0x02, 0x68, 0x69])
->>> [(number, value if kind == VARINT else message[value[0]:value[1]]) for number, kind, value in fields(message, 0, len(message))]
+>>> [
+...     (number, value if kind == VARINT else message[value[0] : value[1]])
+...     for number, kind, value in fields(message, 0, len(message))
+... ]
 [(1, 150), (2, b'hi')]
 """
 
@@ -127,3 +130,50 @@ def varints(joined: bytes) -> np.ndarray:
     place = np.arange(len(raw)) - np.repeat(starts, last - starts + 1)
     parts = (raw & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
     return np.add.reduceat(parts, starts).astype(np.int64)
+
+
+class Message:
+    """A small message with all its fields found; what is missing is zero or empty, as protocol buffers mean it."""
+
+    def __init__(self, data: Buffer, span: Span) -> None:
+        self.data, self.parts = data, gathered(data, span)
+
+    def has(self, number: int) -> bool:
+        """Whether the field is written."""
+        return number in self.parts
+
+    def whole(self, number: int) -> int:
+        """A whole number; the last counts."""
+        value = self.parts.get(number, [0])[-1]
+        return signed(value) if isinstance(value, int) else 0
+
+    def wholes(self, number: int) -> list[int]:
+        """A repeated whole number."""
+        return packed(self.data, self.parts.get(number, []))
+
+    def word(self, number: int) -> str:
+        """A text; the last counts."""
+        value = self.parts.get(number, [0])[-1]
+        return text(self.data, value) if isinstance(value, tuple) else ""
+
+    def raw(self, number: int) -> bytes:
+        """A piece's bytes; the last counts."""
+        value = self.parts.get(number, [0])[-1]
+        return self.data[value[0] : value[1]] if isinstance(value, tuple) else b""
+
+    def words(self, number: int) -> list[str]:
+        """A repeated text."""
+        return [text(self.data, value) for value in self.parts.get(number, []) if isinstance(value, tuple)]
+
+    def spans(self, number: int) -> list[Span]:
+        """Where the messages of a field lie."""
+        return [value for value in self.parts.get(number, []) if isinstance(value, tuple)]
+
+    def all(self, number: int) -> "list[Message]":
+        """The messages of a field."""
+        return [Message(self.data, span) for span in self.spans(number)]
+
+    def one(self, number: int) -> "Message | None":
+        """The message of a field that has at most one."""
+        spans = self.spans(number)
+        return Message(self.data, spans[-1]) if spans else None

@@ -141,6 +141,19 @@ class Recording:
         return np.array([*wanted, False])[self.events.track]
 
 
+def _numbered(run: np.ndarray) -> np.ndarray:
+    """Numbers of runs in 32 bits: ids that are larger, or below -1, are numbered in their order.
+
+    >>> _numbered(np.array([-1, 7, -978110861, -978110860, -978110861])).tolist()
+    [-1, 7, 0, 1, 0]
+    """
+    large = (run < -1) | (run >= 1 << 31)
+    found = np.where(large, -1, run)
+    if large.any():
+        found[large] = np.unique(run[large], return_inverse=True)[1]
+    return found.astype(np.int32)
+
+
 class Recorder:
     """Collects a recording, event by event."""
 
@@ -177,7 +190,9 @@ class Recorder:
         for column, value in zip(self._columns, (start, duration, op, track, launched, run), strict=True):
             column.append(value)
 
-    def events(self, track: np.ndarray, op: np.ndarray, start: np.ndarray, duration: np.ndarray, run: np.ndarray) -> int:
+    def events(
+        self, track: np.ndarray, op: np.ndarray, start: np.ndarray, duration: np.ndarray, run: np.ndarray
+    ) -> int:
         """Add many events at once, as columns; the place of the first of them, for `launches`."""
         first = len(self._columns[0])
         room = max(0, min(len(op), MOST_EVENTS - first))
@@ -189,7 +204,9 @@ class Recorder:
     def launches(self, first: int, times: np.ndarray) -> None:
         """Say when events from a place on were launched; -1 where that is not known."""
         launched = self._columns[4]
-        launched[first : first + len(times)] = array("q", times[: max(0, len(launched) - first)].astype(np.int64).tobytes())
+        launched[first : first + len(times)] = array(
+            "q", times[: max(0, len(launched) - first)].astype(np.int64).tobytes()
+        )
 
     def sample(self, device: int, at: int, size: float) -> None:
         """Add a sample of memory in use, on the clock of the events."""
@@ -204,9 +221,7 @@ class Recorder:
         start, duration, op, track, launched, run = (each[order] for each in columns)
         zero = int(start[0]) if len(start) else 0
         launched = np.where(launched >= 0, launched - zero, -1)
-        events = Events(
-            start - zero, duration, op.astype(np.int32), track.astype(np.int32), launched, run.astype(np.int32)
-        )
+        events = Events(start - zero, duration, op.astype(np.int32), track.astype(np.int32), launched, _numbered(run))
         samples = tuple(
             msgspec.structs.replace(each, at=each.at - zero) for each in sorted(self.memory, key=lambda one: one.at)
         )

@@ -147,7 +147,10 @@ def read_plane(data: Buffer, name: str, span: Span) -> Plane:
     for each in parts[5]:
         key, value = _pair(data, each)
         if value is not None:
-            labels[key] = next((text(data, raw) for number, _, raw in fields(data, *value) if number == 2 and isinstance(raw, tuple)), "")
+            labels[key] = next(
+                (text(data, raw) for number, _, raw in fields(data, *value) if number == 2 and isinstance(raw, tuple)),
+                "",
+            )
     return Plane(data, name, parts[3], parts[4], labels, parts[6])
 
 
@@ -164,7 +167,9 @@ def _pair(data: Buffer, span: Span) -> tuple[int, Span | None]:
 
 def _entry(plane: Plane, span: Span) -> EntryText:
     parts = gathered(plane.data, span)
-    name, shown = (next((text(plane.data, each) for each in parts.get(key, []) if isinstance(each, tuple)), "") for key in (2, 4))
+    name, shown = (
+        next((text(plane.data, each) for each in parts.get(key, []) if isinstance(each, tuple)), "") for key in (2, 4)
+    )
     return EntryText(name, shown, plane.stats([each for each in parts.get(5, []) if isinstance(each, tuple)]))
 
 
@@ -322,7 +327,13 @@ class _Reader:
         link = run = _ABSENT
         roles = self.roles.get
         while at < end:
-            if data[at] != 0x22 or at + 3 >= end or data[at + 1] >= 0x80 or data[at + 2] != 0x08 or data[at + 3] >= 0x80:
+            if (
+                data[at] != 0x22
+                or at + 3 >= end
+                or data[at + 1] >= 0x80
+                or data[at + 2] != 0x08
+                or data[at + 3] >= 0x80
+            ):
                 span, at = _field(data, at)
                 if at < 0 or at > end:
                     raise Broken("a field that is longer than its message")
@@ -355,7 +366,9 @@ class _Reader:
         if len(offset) and (np.abs(offset).max() > 1 << 61 or duration.min() < 0 or duration.max() > 1 << 61):
             raise Broken("an event that lasts, or begins, longer than any recording")
         # Start and end are rounded alike, so that what touches or nests in the file still does.
-        columns = Columns(np.array(self.ops), self.line.at + offset // 1000, self.line.at + (offset + duration) // 1000, link, run)
+        columns = Columns(
+            np.array(self.ops), self.line.at + offset // 1000, self.line.at + (offset + duration) // 1000, link, run
+        )
         self._empty()
         return columns
 

@@ -1,0 +1,204 @@
+"""Compiled programs in a profile (`HloProto`), as the records that the reader of HLO text makes.
+
+A profile holds each program that ran, as XLA keeps it in memory. The readers in `evidence/xla/` work on HLO text, so an instruction is written as its
+text (the way XLA itself prints it) and nothing downstream has to know two forms. A program can have a hundred thousand instructions, so
+it is only indexed at first, and single instructions are written when an event asks for them; the whole becomes a `Module` when somebody
+looks it up.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from dragonscale.evidence.profiles.hlo_attributes import attributes
+from dragonscale.evidence.profiles.hlo_shapes import constant_text, shape_text
+from dragonscale.evidence.profiles.protobuf import Broken, Buffer, Message, Span, fields, signed, text
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
+from dragonscale.evidence.xla.source_lines import frame_lines, source_line
+
+
+@dataclass(frozen=True)
+class ProgramLine:
+    """An instruction as text, with what its metadata says."""
+
+    text: str
+    scope: str
+    source: str
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A computation, not yet written: where its instructions lie, by id."""
+
+    number: int
+    name: str
+    root: int
+    instructions: dict[int, Span]
+
+
+class Program:
+    """One serialized module."""
+
+    def __init__(self, data: Buffer, span: Span) -> None:
+        """The span is that of an `HloProto`, of which the module is the first field."""
+        module = next(
+            (value for number, _, value in fields(data, *span) if number == 1 and isinstance(value, tuple)), None
+        )
+        if module is None:
+            raise Broken("a program without a module")
+        self.data, self.span = data, module
+
+    @cached_property
+    def _fields(self) -> Message:
+        return Message(self.data, self.span)
+
+    @cached_property
+    def name(self) -> str:
+        """The module's name (`jit_train_step`)."""
+        return next(
+            (
+                text(self.data, value)
+                for number, _, value in fields(self.data, *self.span)
+                if number == 1 and isinstance(value, tuple)
+            ),
+            "",
+        )
+
+    @cached_property
+    def _parts(self) -> dict[int, _Part]:
+        return {part.number: part for part in map(self._part, self._fields.spans(3))}
+
+    def _part(self, span: Span) -> _Part:
+        message = Message(self.data, span)
+        found = {_id(self.data, each): each for each in message.spans(2)}
+        return _Part(message.whole(5), message.word(1), message.whole(6), found)
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[_Part, int]]:
+        """Where each instruction stands, by name; names are unique in a module."""
+        return {
+            _name(self.data, span): (part, number)
+            for part in self._parts.values()
+            for number, span in part.instructions.items()
+        }
+
+    @cached_property
+    def _frames(self) -> dict[int, str]:
+        return frame_lines(self._tables)
+
+    @cached_property
+    def _payloads(self) -> list[Span]:
+        return self._fields.spans(22)
+
+    def _payload(self, number: int) -> bytes:
+        if not 0 <= number < len(self._payloads):
+            return b""
+        start, end = self._payloads[number]
+        return self.data[start:end]
+
+    def line(self, name: str) -> ProgramLine | None:
+        """One instruction, with the shapes of its operands."""
+        place = self._places.get(name)
+        if place is None:
+            return None
+        part, number = place
+        op = Message(self.data, part.instructions[number])
+        written = self._instruction(op, lambda each: self._shaped(part, each))
+        told = f"%{written.name} = {written.result} {written.opcode}({written.arguments}){',' if written.text else ''}{written.text}"
+        return ProgramLine(told, written.op_name, source_line(written.text, self._frames))
+
+    def _shaped(self, part: _Part, number: int) -> str:
+        span = part.instructions.get(number)
+        if span is None:
+            return f"%{number}"
+        op = Message(self.data, span)
+        return f"{shape_text(op.one(3))} %{op.word(1)}"
+
+    def _instruction(self, op: Message, operand: Callable[[int], str]) -> Instruction:
+        opcode = op.word(2)
+        if opcode == "parameter":
+            arguments = str(op.whole(9))
+        elif opcode == "constant":
+            arguments = constant_text(op.one(8))
+        else:
+            arguments = ", ".join(map(operand, op.wholes(36)))
+        told = attributes(op, self._called, self._payload)
+        return Instruction(op.word(1), opcode, shape_text(op.one(3)), arguments, told)
+
+    def _called(self, number: int) -> str:
+        part = self._parts.get(number)
+        return part.name if part else str(number)
+
+    @cached_property
+    def module(self) -> Module:
+        """The whole program, its instructions in the order in which they run where that is known."""
+        entry = self._fields.whole(6)
+        order = self._order
+        found: dict[str, Computation] = {}
+        for part in self._parts.values():
+            names = {number: _name(self.data, span) for number, span in part.instructions.items()}
+            spans = [
+                part.instructions[each]
+                for each in order.get(part.number, part.instructions)
+                if each in part.instructions
+            ]
+            written = tuple(
+                self._instruction(Message(self.data, span), lambda each, names=names: f"%{names.get(each, each)}")
+                for span in spans
+            )
+            found[part.name] = Computation(part.name, written, part.number == entry, names.get(part.root, ""))
+        if not any(each.is_entry for each in found.values()):
+            raise Broken("a program without an entry")
+        return Module(found, self._header, self._tables)
+
+    @cached_property
+    def _order(self) -> dict[int, list[int]]:
+        schedule = self._fields.one(7)
+        found: dict[int, list[int]] = {}
+        for entry in schedule.all(1) if schedule else []:
+            sequence = entry.one(2)
+            if sequence is not None:
+                found[entry.whole(1)] = sequence.wholes(1)
+        return found
+
+    @cached_property
+    def _header(self) -> str:
+        words = [f"HloModule {self.name}", *(["is_scheduled=true"] if self._fields.has(7) else [])]
+        devices = self._fields.one(15)
+        if devices is not None:
+            words += [
+                f"{name}={devices.whole(key)}"
+                for key, name in ((1, "replica_count"), (2, "num_partitions"))
+                if devices.whole(key) > 1
+            ]
+        return ", ".join(words)
+
+    @cached_property
+    def _tables(self) -> str:
+        """The tables of stack frames, as text: instructions point into them."""
+        index = self._fields.one(17)
+        if index is None:
+            return ""
+        lines = ["FileNames", *(f'{place} "{name}"' for place, name in enumerate(index.words(1), 1))]
+        lines += ["FunctionNames", *(f'{place} "{name}"' for place, name in enumerate(index.words(2), 1))]
+        lines.append("FileLocations")
+        for place, each in enumerate(index.all(3), 1):
+            lines.append(
+                f"{place} {{file_name_id={each.whole(1)} function_name_id={each.whole(2)} line={each.whole(3)} column={each.whole(4)}}}"
+            )
+        lines.append("StackFrames")
+        for place, each in enumerate(index.all(4), 1):
+            lines.append(f"{place} {{file_location_id={each.whole(1)} parent_frame_id={each.whole(2)}}}")
+        return "\n".join(lines)
+
+
+def _id(data: Buffer, span: Span) -> int:
+    return next(
+        (signed(value) for number, _, value in fields(data, *span) if number == 35 and isinstance(value, int)), 0
+    )
+
+
+def _name(data: Buffer, span: Span) -> str:
+    return next(
+        (text(data, value) for number, _, value in fields(data, *span) if number == 1 and isinstance(value, tuple)), ""
+    )
