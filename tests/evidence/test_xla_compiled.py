@@ -58,8 +58,7 @@ def test_padding(shape: str, size: int) -> None:
 
 def test_memory_spaces() -> None:
     assert [each.space for each in read_arrays("(f32[8]{0:T(128)S(1)}, f32[8]{0:T(128)S(5)}, f32[8])")] == [1, 5, 0]
-    with pytest.raises(InputError, match="joins dims"):
-        padded_bytes("f32[8,8]{1,0:T(*,128)}")
+    assert padded_bytes("f32[8,8]{1,0:T(*,128)}") == 128 * 4  # 64 elements as one dim
 
 
 def test_cycles_are_summed_by_place_in_the_program_and_marks_are_dropped() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.xla.hlo_text import Instruction, Module
 
 BRANCHES = ("true_computation", "false_computation", "branch_computations")
@@ -43,16 +44,18 @@ def only_caller(module: Module, name: str) -> Call | None:
 def callers_first(module: Module) -> tuple[str, ...]:
     """The computations that the entry reaches, in an order where every caller precedes what it calls."""
     order: list[str] = []
-    seen: set[str] = set()
-
-    def visit(name: str) -> None:
-        if name in seen:
-            return
-        seen.add(name)
-        for instruction in module.computations[name].instructions:
-            for _, callee in instruction.callees:
-                visit(callee)
-        order.append(name)
-
-    visit(module.entry.name)
+    state: dict[str, bool] = {}  # False while what it calls is being visited, True after
+    waiting = [(module.entry.name, False)]
+    while waiting:
+        name, done = waiting.pop()
+        if done:
+            state[name] = True
+            order.append(name)
+        elif name not in state:
+            state[name] = False
+            waiting.append((name, True))
+            called = [callee for each in module.computations[name].instructions for _, callee in each.callees]
+            if any(state.get(callee) is False for callee in called):
+                raise InputError(f"The computation {shorten(name)} of the HLO text runs itself, which no program can.")
+            waiting += [(callee, False) for callee in reversed(called)]
     return tuple(order[::-1])

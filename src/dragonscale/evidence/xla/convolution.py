@@ -25,6 +25,8 @@ import numpy as np
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.xla.shapes import Shape
 
+MOST_POSITIONS = 1 << 28
+"""Places of a window times outputs along one dim, each looked at once."""
 _LABELS = re.compile(r"(?P<lhs>[\w?]+)_(?P<rhs>[\w?]+)->(?P<out>[\w?]+)")
 
 
@@ -82,6 +84,10 @@ def valid_positions(size: int, outputs: int, walk: Window) -> int:
     >>> valid_positions(size=4, outputs=4, walk=Window(size=3, low=1))
     10
     """
+    if walk.size * outputs > MOST_POSITIONS or min(walk.lhs_dilate, walk.rhs_dilate, walk.size) < 1:
+        raise InputError(
+            f"A convolution's window of {walk.size:,} over {outputs:,} outputs is more than this reader counts."
+        )
     starts = np.arange(outputs, dtype=np.int64) * walk.stride - walk.low
     last = (size - 1) * walk.lhs_dilate
     found = 0

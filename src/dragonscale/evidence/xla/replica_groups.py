@@ -27,7 +27,7 @@ from dragonscale.errors import InputError, shorten
 
 Groups = tuple[tuple[int, ...], ...]
 
-_NESTED = re.compile(r"\{\s*(?:\{[\d,\s]*\}\s*,?\s*)*\}")
+_NESTED = re.compile(r"\{\s*(?:\{[\d,\s]*\}\s*(?:,\s*)?)*\}")
 _IOTA = re.compile(r"\[(?P<shape>[\d,]+)\]<=\[(?P<order>[\d,]+)\](?:T\((?P<transpose>[\d,]+)\))?")
 _MESH = re.compile(
     r"mesh\[(?P<axes>[^\]]*)\](?:\s*,\s*device_ids=\((?P<ids>[^()]*(?:\([\d,]*\))?)\))?\s*\{(?P<used>[^}]*)\}"
@@ -37,10 +37,22 @@ _AXIS = re.compile(r"\s*'(?P<name>[^']+)'=(?P<size>\d+)\s*")
 _USED = re.compile(r"\s*'(?P<name>[^']+)'(?::\((?P<before>\d+)\)(?P<size>\d+))?\s*")
 
 
+MOST_DEVICES = 1 << 20
+"""More than any system has: a text that counts further is wrong, or written to fill the memory."""
+
+
 @lru_cache(maxsize=1024)
 def replica_groups(text: str) -> Groups:
     """The groups as tuples of positions in the mesh's devices. See the module's examples."""
-    text = text.strip()
+    try:
+        return _read_groups(text.strip())
+    except (ValueError, IndexError, KeyError, ZeroDivisionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"The replica groups {shorten(text, 200)} do not fit the devices they count.") from None
+
+
+def _read_groups(text: str) -> Groups:
     if _NESTED.fullmatch(text):
         return tuple(_numbers(group) for group in re.findall(r"\{([\d,\s]*)\}", text[1:-1]))
     if iota := _IOTA.fullmatch(text):
@@ -62,11 +74,13 @@ def source_target_pairs(text: str) -> tuple[tuple[int, int], ...]:
     if not _NESTED.fullmatch(text.strip()):
         raise InputError(f"The source-target pairs {shorten(text, 200)} are in no form this reader knows.")
     pairs = [_numbers(pair) for pair in re.findall(r"\{([\d,\s]+)\}", text.strip()[1:-1])]
+    if any(len(pair) != 2 for pair in pairs):
+        raise InputError(f"The source-target pairs {shorten(text, 200)} are not all of two devices.")
     return tuple((source, target) for source, target in pairs)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(",") if part.strip())
+    return tuple(int(part.strip()[:12]) for part in text.split(",") if part.strip())
 
 
 def _rows(table: np.ndarray) -> Groups:
@@ -75,6 +89,8 @@ def _rows(table: np.ndarray) -> Groups:
 
 def _ordered(shape: tuple[int, ...], transpose: str | None) -> np.ndarray:
     """Device numbers counted through `shape`, then with its dims transposed."""
+    if not 1 <= math.prod(shape) <= MOST_DEVICES:
+        raise InputError(f"The replica groups count {math.prod(shape):,} devices; there are at most {MOST_DEVICES:,}.")
     ids = np.arange(math.prod(shape)).reshape(shape)
     return ids.transpose(_numbers(transpose)) if transpose else ids
 
@@ -109,6 +125,8 @@ def _mesh_groups(match: re.Match[str]) -> Groups:
 
 def _device_ids(text: str | None, count: int, whole: str) -> np.ndarray:
     """The order of a mesh's devices: counted, listed, or counted and transposed."""
+    if not 1 <= count <= MOST_DEVICES:
+        raise InputError(f"The replica groups count {count:,} devices; there are at most {MOST_DEVICES:,}.")
     if text is None:
         return np.arange(count)
     if iota := _IDS.fullmatch(text.strip()):

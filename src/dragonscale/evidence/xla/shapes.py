@@ -14,10 +14,11 @@ BITS = {
     **{"pred": 8, "token": 0, "opaque": 0, "bf16": 16, "f16": 16, "f32": 32, "f64": 64, "c64": 64, "c128": 128},
     **{f"{sign}{bits}": bits for sign in "su" for bits in (2, 4, 8, 16, 32, 64)},
     **dict.fromkeys(("f8e5m2", "f8e4m3", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "f8e3m4"), 8),
-    **{"f8e8m0fnu": 8, "f4e2m1fn": 4},
+    **{"f8e8m0fnu": 8, "f4e2m1fn": 4, "s1": 1, "u1": 1},
 }
 """Bits of one element. XLA keeps a truth value in a byte."""
 
+MOST_DIMS, MOST_ELEMENTS = 64, 2**63
 _SHAPE = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<dims>[^\]]*)\]")
 
 
@@ -43,5 +44,8 @@ def read_shapes(text: str) -> tuple[Shape, ...]:
         sizes = [part.strip().removeprefix("<=") for part in match["dims"].split(",") if part.strip()]
         if not all(re.fullmatch(r"[0-9]{1,18}", size) for size in sizes):
             raise InputError(f"The shape {shorten(text)} has a size that is no whole number.")
-        shapes.append(Shape(match["dtype"], tuple(map(int, sizes))))
+        dims = tuple(map(int, sizes))
+        if len(dims) > MOST_DIMS or math.prod(dims) > MOST_ELEMENTS:
+            raise InputError(f"The shape {shorten(text)} has more dims or elements than any array.")
+        shapes.append(Shape(match["dtype"], dims))
     return tuple(shapes)

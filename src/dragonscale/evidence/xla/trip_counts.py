@@ -16,9 +16,10 @@ True
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
-from dragonscale.errors import InputError
+from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.xla.call_graph import BRANCHES, Call, callers_first, only_caller
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 
@@ -29,6 +30,13 @@ _SAME = ("copy", "copy-start", "copy-done", "bitcast", "convert", "reshape", "op
 """Instructions whose value is that of their operand, as far as counting is concerned."""
 _INTEGER = re.compile(r"-?\d+")
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+
+
+_FUEL = 3000
+
+
+class _TooFar(Exception):
+    """A value could not be followed to where it comes from."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,8 @@ class Frame:
     module: Module
     computation: Computation
     call: Call | None = None
+    fuel: list[int] = field(default_factory=lambda: [_FUEL], compare=False)
+    """Steps that are left to follow a value from here, shared by all frames of one question."""
 
     def outside(self, parameter: Instruction) -> tuple["Frame", str] | None:
         """What a parameter stands for, one call further out."""
@@ -58,26 +68,30 @@ class Frame:
         operands = self.call.instruction.operands
         place = int(parameter.arguments) + (self.call.branch or 0)
         caller = self.module.computations[self.call.where]
-        return (frame_of(self.module, caller), operands[place]) if place < len(operands) else None
+        return (frame_of(self.module, caller, self.fuel), operands[place]) if place < len(operands) else None
 
     def inside(self, instruction: Instruction) -> tuple["Frame", str] | None:
         """The root of what a fusion or call runs."""
         for _, name in instruction.callees:
             computation = self.module.computations[name]
-            return Frame(self.module, computation, Call(self.computation.name, instruction, "calls")), computation.root
+            call = Call(self.computation.name, instruction, "calls")
+            return Frame(self.module, computation, call, self.fuel), computation.root
         return None
 
 
-def frame_of(module: Module, computation: Computation) -> Frame:
+def frame_of(module: Module, computation: Computation, fuel: list[int] | None = None) -> Frame:
     """The frame of a computation with the one call that reaches it, where there is one."""
     call = only_caller(module, computation.name)
     is_loop = call is not None and call.instruction.opcode == "while"
-    return Frame(module, computation, None if is_loop else call)
+    return Frame(module, computation, None if is_loop else call, [_FUEL] if fuel is None else fuel)
 
 
 def _source(frame: Frame, name: str) -> tuple[Frame, Instruction]:
     """The instruction that a value comes from, through the copies, fusions, calls and parameters around it."""
-    found = frame.computation.named[name]
+    frame.fuel[0] -= 1
+    found = frame.computation.named.get(name)
+    if frame.fuel[0] < 0 or found is None:
+        raise _TooFar
     if found.opcode in _SAME:
         return _source(frame, found.operands[0])
     further = frame.inside(found) if found.opcode in ("fusion", "call") else None
@@ -110,8 +124,18 @@ def element(frame: Frame, name: str, index: int) -> Value:
 
 def _after(module: Module, loop: Instruction, index: int) -> Value:
     """What an element of a loop's state is after an iteration."""
-    body = Frame(module, module.computations[loop.attribute("body").lstrip("%")])
+    body = Frame(module, _called(module, loop, "body"), fuel=[_FUEL])
     return element(body, body.computation.root, index)
+
+
+def _called(module: Module, loop: Instruction, role: str) -> Computation:
+    name = loop.attribute(role).lstrip("%")
+    found = module.computations.get(name)
+    if found is None or not found.instructions:
+        raise InputError(
+            f"The loop {shorten(loop.name)} has the {role} {shorten(name)}, which the HLO text does not have."
+        )
+    return found
 
 
 def _sum(left: Value, right: Value, minus: bool) -> Value:
@@ -125,13 +149,29 @@ def _sum(left: Value, right: Value, minus: bool) -> Value:
 
 def trip_count(module: Module, where: str, loop: Instruction) -> int:
     """How often the body of a loop in computation `where` runs: what the compiler wrote, or what its condition says."""
+    key = where, loop.name
+    known = _known(module)
+    if key not in known:
+        try:
+            known[key] = _trip_count(module, where, loop)
+        except (_TooFar, RecursionError):  # values that are computed from each other without end
+            known[key] = UNKNOWN
+    return known[key]
+
+
+@lru_cache(maxsize=4)
+def _known(module: Module) -> dict[tuple[str, str], int]:  # noqa: ARG001 - the cache's key: each module has its own table
+    return {}
+
+
+def _trip_count(module: Module, where: str, loop: Instruction) -> int:
     written = loop.config.get("known_trip_count")
     if written is not None:
         try:
             return int(written["n"])
         except (KeyError, TypeError, ValueError):
             raise InputError(f"The loop {loop.name} has a trip count this reader cannot read: {written}.") from None
-    condition = Frame(module, module.computations[loop.attribute("condition").lstrip("%")])
+    condition = Frame(module, _called(module, loop, "condition"), fuel=[_FUEL])
     frame, found = _source(condition, condition.computation.root)
     if found.opcode != "compare":
         return UNKNOWN

@@ -14,7 +14,7 @@ import itertools
 import math
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.xla.layouts import Placed, read_arrays
+from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.reports.record import Record
 from dragonscale.sheets.sheet import Sheet
 
@@ -50,26 +50,9 @@ def layout_report(text: str) -> LayoutReport:
     elements = math.prod(dims)
     if elements > MOST:
         raise InputError(f"{shorten(text)} has {elements:,} elements; up to {MOST:,} are listed.")
-    places = [_place(array, index) for index in itertools.product(*map(range, dims))]
+    places = [array.offset(index) for index in itertools.product(*map(range, dims))]
     width = dims[-1] if dims else 1
     size = elements * array.bits // 8
     padded = array.padded_bytes
     rows = [places[start : start + width] for start in range(0, elements, width)] if elements else []
     return LayoutReport(text.strip(), elements, padded * 8 // array.bits, size, padded, rows)
-
-
-def _place(array: Placed, index: tuple[int, ...]) -> int:
-    """The position of one element: tile by tile in the order of the dims, then inside the tile, level by level."""
-    order = list(reversed(array.minor_to_major))
-    sizes, at = [array.shape.dims[dim] for dim in order], [index[dim] for dim in order]
-    for tile in array.tiles:
-        short = len(tile) - len(sizes)
-        sizes, at = [1] * short + sizes, [0] * short + at
-        kept = len(sizes) - len(tile)
-        sizes = [*sizes[:kept], *(-(-size // part) for size, part in zip(sizes[kept:], tile, strict=True)), *tile]
-        inner = [place % part for place, part in zip(at[kept:], tile, strict=True)]
-        at = [*at[:kept], *(place // part for place, part in zip(at[kept:], tile, strict=True)), *inner]
-    position = 0
-    for size, place in zip(sizes, at, strict=True):
-        position = position * size + place
-    return position

@@ -1,0 +1,152 @@
+"""HLO text from elsewhere: files of `--xla_dump_to`, what a framework printed, pasted pieces.
+
+A dump may be of a program before optimization or after, for any backend, packed or not, of one module or several one after another. What is
+there is read: a module whose computations are not all in the text is read too, and what they would do is not known. XLA
+writes the assignment of buffers beside the program; it is read where it lies there.
+
+>>> text = "HloModule jit_f, num_partitions=4\\nENTRY main {\\n  ROOT p = f32[8]{0:T(128)} parameter(0)\\n}\\n"
+>>> (dump,) = read_dumps(text)
+>>> dump.name, dump.platform, dump.devices
+('jit_f', 'tpu', 4)
+"""
+
+import re
+import textwrap
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.evidence.profiles.opening import opened
+from dragonscale.evidence.xla.hlo_text import Module, read_module
+from dragonscale.evidence.xla.layouts import memory_name
+
+MOST_TEXT = 1 << 28
+"""Characters of one text: a dump of the largest programs has a tenth of this."""
+_MODULE = re.compile(r"^HloModule ", re.MULTILINE)
+_NAME = re.compile(r"HloModule ([^\s,]+)")
+_COUNT = re.compile(r"\b(num_partitions|replica_count)=(\d{1,7})\b")
+_TPU = re.compile(r"\]\{[\d,]*:T\(")
+_GPU = re.compile(r"__cublas\$|__cudnn\$|__triton|\"(?:gemm|fusion|collective)_backend_config\"|operation_queue_id")
+_ALLOCATION = re.compile(r"^allocation \d+: size (\d{1,18})(?:, color (\d{1,4}))?, ([^\n]*)", re.MULTILINE)
+_SIGNS = 4 << 20
+"""Characters that are looked at for signs of a backend."""
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Bytes of a program's memory by use, from XLA's assignment of buffers, of the main memory."""
+
+    arguments_bytes: int = 0
+    outputs_bytes: int = 0
+    temp_bytes: int = 0
+    constants_bytes: int = 0
+    elsewhere_bytes: int = 0
+    """In other memories than the main one."""
+
+
+@dataclass(frozen=True)
+class HloDump:
+    """One module and what is known around it."""
+
+    name: str
+    module: Module
+    text: str
+    platform: str
+    """`tpu`, `gpu`, `cpu`, or empty where nothing tells."""
+    optimized: bool
+    """Whether it was compiled: scheduled, or with fusions."""
+    partitions: int
+    replicas: int
+    buffers: Buffers | None = None
+
+    @property
+    def devices(self) -> int:
+        """Devices that the program runs on together."""
+        return self.partitions * self.replicas
+
+
+def read_dump_file(path: Path) -> list[HloDump]:
+    """The modules of a file, with the buffers that lie beside it."""
+    return read_dumps(text_of_file(path), path.name, _buffers_beside(path))
+
+
+def text_of_file(path: Path) -> str:
+    """The text of a file, unpacked, no longer than any dump is."""
+    try:
+        with opened(path) as file:
+            data = file.read(MOST_TEXT + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{shorten(str(path))} cannot be read: {error}.") from None
+    if len(data) > MOST_TEXT:
+        raise InputError(f"{shorten(str(path))} is larger than {MOST_TEXT >> 20} MB, more than any HLO text.")
+    return data.decode("utf-8", errors="replace")
+
+
+def read_dumps(text: str, file: str = "", buffers: Buffers | None = None) -> list[HloDump]:
+    """The modules in a text, in order."""
+    starts = [match.start() for match in _MODULE.finditer(text)]
+    if not starts:
+        return [_read(_as_module(text), file, buffers)]
+    ends = [*starts[1:], len(text)]
+    return [_read(text[start:end], file, buffers) for start, end in zip(starts, ends, strict=True)]
+
+
+def _as_module(text: str) -> str:
+    """Computations without the module's first line; where none is marked, the last is the entry, as XLA orders them."""
+    if re.search(r"^\s*module (?:@|attributes|\{)", text[:_SIGNS], re.MULTILINE):
+        raise InputError(
+            'This is MLIR (StableHLO), which is what JAX hands to XLA; give HLO, such as `lowered.as_text("hlo")` or `compiled.as_text()`.'
+        )
+    plain = textwrap.dedent(text) if text[:1].isspace() else text
+    if re.search(r"^ENTRY ", plain, re.MULTILINE):
+        return plain
+    heads = [
+        match.start() for match in re.finditer(r"^%?[A-Za-z_][\w.\-]* (?:\([^\n]*)?\{[ \t]*$", plain, re.MULTILINE)
+    ]
+    if heads:
+        return f"{plain[: heads[-1]]}ENTRY {plain[heads[-1] :]}"
+    return f"ENTRY pasted {{\n{plain.rstrip()}\n}}\n"
+
+
+def _read(text: str, file: str, buffers: Buffers | None) -> HloDump:
+    try:
+        module = read_module(text, whole=False)
+    except (ValueError, KeyError, IndexError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"The HLO text cannot be read: {error!r:.120}.") from None
+    name = _NAME.match(module.header)
+    counts = {kind: int(count) for kind, count in _COUNT.findall(module.header)}
+    fused = any(each.opcode == "fusion" for each in module.entry.instructions)
+    optimized = "is_scheduled=true" in module.header or "after_optimizations" in file or fused
+    return HloDump(
+        name[1] if name else "", module, text, _platform(text, file), optimized, counts.get("num_partitions", 1) or 1,
+        counts.get("replica_count", 1) or 1, buffers,
+    )  # fmt: skip
+
+
+def _platform(text: str, file: str) -> str:
+    """Which backend compiled it: its file's name, the tiles of a TPU, or the libraries of a GPU."""
+    named = re.search(r"\b(tpu|gpu|cpu)_after_optimizations|sm_\d+_(gpu)_", file)
+    if named:
+        return named[1] or named[2]
+    signs = text[:_SIGNS]
+    return "tpu" if _TPU.search(signs) else "gpu" if _GPU.search(signs) else ""
+
+
+def _buffers_beside(path: Path) -> Buffers | None:
+    """The assignment of buffers in the file that XLA writes beside a compiled module."""
+    stem = path.name.removesuffix(".gz").removesuffix(".txt")
+    beside = path.with_name(f"{stem}-buffer-assignment.txt")
+    if not beside.is_file():
+        return None
+    sizes = {"parameter": 0, "output": 0, "temp": 0, "constant": 0, "elsewhere": 0}
+    for size, color, rest in _ALLOCATION.findall(text_of_file(beside)):
+        if memory_name(int(color or 0)) != "HBM":
+            sizes["elsewhere"] += int(size)
+        elif rest.startswith(("parameter", "constant")):
+            sizes[rest.split()[0].rstrip(":,")] += int(size)
+        else:
+            sizes["output" if "maybe-live-out" in rest else "temp"] += int(size)
+    return Buffers(sizes["parameter"], sizes["output"], sizes["temp"], sizes["constant"], sizes["elsewhere"])
