@@ -1,0 +1,226 @@
+"""What the host was doing: spans on its threads, nested, and from which of them a kernel was launched.
+
+A framework's profiler writes down operators, modules, annotations and calls of the driver as spans of time on a thread; that one lies inside of
+another is nowhere said but in their times. Sorted by start, longest first, one walk with a stack finds each span's parent. The ways from the
+outermost span to an inner one are few, however many spans there are, so each way is kept once (a `path`) and the words made of it (the chain of
+operators, the modules) are made once.
+"""
+
+import re
+from array import array
+from collections.abc import Callable
+from enum import IntEnum
+
+import numpy as np
+
+MOST_HOST_SPANS = 10_000_000
+"""Spans kept of the host; a recording with more of them keeps those that come first in the file."""
+_DEEPEST = 128
+_LONGEST_NAME = 2000
+_MOST_TEXT = 256 << 20
+_FORWARD = re.compile(r"[#\s]*(forward|fwd)( pass)?[#\s]*", re.IGNORECASE)
+
+
+class SpanKind(IntEnum):
+    """In the order in which spans of exactly the same time lie inside of each other."""
+
+    MODULE = 0
+    FRAME = 1
+    ANNOTATION = 2
+    OPERATOR = 3
+    CALL = 4
+
+
+class Names:
+    """Each text once, by number. The texts of one recording stay within a bound: what comes after has no name."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._left = _MOST_TEXT
+
+    def number(self, text: object) -> int:
+        """The number of a text."""
+        found = self._numbers.get(text) if isinstance(text, str) else None
+        if found is not None:
+            return found
+        name = str(text)[:_LONGEST_NAME] if self._left > 0 else "(name left out)"
+        self._left -= len(name)
+        if name not in self._numbers:
+            self._numbers[name] = len(self.texts)
+            self.texts.append(name)
+        if isinstance(text, str) and len(text) > _LONGEST_NAME and self._left > 0:
+            self._left -= len(text)
+            self._numbers[text] = self._numbers[name]  # found at once the next time
+        return self._numbers[name]
+
+
+class HostSpans:
+    """Columns of spans; after `nest`, each with its parent and its path."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.dropped = 0
+        self._start, self._end = array("q"), array("q")
+        self._name, self._thread, self._kind = array("i"), array("i"), array("b")
+        self._external, self._sequence, self._shapes = array("q"), array("q"), array("i")
+        self._backward = array("b")
+        self._paths: dict[tuple[int, int, int], int] = {}
+        self.path_parent, self.path_name, self.path_kind, self._depth = [-1], [-1], [-1], [0]
+        self._words: dict[tuple[int, str], str] = {}
+
+    def add(
+        self, kind: SpanKind, thread: int, name: int, start: int, end: int, external: int = -1, sequence: int = -1, shapes: int = -1,
+        backward: bool = False,
+    ) -> None:  # fmt: skip
+        """A span. `external` is the number under which kernels refer to it (for a call: the correlation), `sequence` what a forward operator and its
+        backward share."""
+        if len(self._start) >= MOST_HOST_SPANS:
+            self.dropped += 1
+            return
+        self._start.append(start)
+        self._end.append(end)
+        self._name.append(name)
+        self._thread.append(thread)
+        self._kind.append(kind)
+        self._external.append(external)
+        self._sequence.append(sequence)
+        self._shapes.append(shapes)
+        self._backward.append(backward)
+
+    def __len__(self) -> int:
+        return len(self._start)
+
+    def nest(self) -> None:
+        """Sort, and find every span's parent and path."""
+        columns = [np.frombuffer(each, dtype=each.typecode) if len(each) else np.zeros(0, each.typecode) for each in (
+            self._start, self._end, self._name, self._thread, self._kind, self._external, self._sequence, self._shapes, self._backward)]  # fmt: skip
+        order = np.lexsort((columns[4], -columns[1], columns[0], columns[3]))
+        (
+            self.start,
+            self.end,
+            self.name,
+            self.thread,
+            self.kind,
+            self.external,
+            self.sequence,
+            self.shapes,
+            self.backward,
+        ) = (each[order] for each in columns)
+        parents, paths = array("i"), array("i")
+        stack: list[tuple[int, int, int]] = []  # end, span, path
+        thread = None
+        rows = zip(
+            self.start.tolist(),
+            self.end.tolist(),
+            self.name.tolist(),
+            self.thread.tolist(),
+            self.kind.tolist(),
+            strict=True,
+        )
+        for span, (start, end, name, on, kind) in enumerate(rows):
+            if on != thread:
+                stack, thread = [], on
+            while stack and stack[-1][0] <= start:
+                stack.pop()
+            parent, path = stack[-1][1:] if stack else (-1, 0)
+            if kind != SpanKind.CALL:
+                path = self._path(path, name, kind)
+            parents.append(parent)
+            paths.append(path)
+            if len(stack) < 4 * _DEEPEST:  # deeper than any program nests: the spans are not what they say
+                stack.append((end, span, path))
+        self.parent = np.frombuffer(parents, dtype="i") if len(parents) else np.zeros(0, "i")
+        self.path = np.frombuffer(paths, dtype="i") if len(paths) else np.zeros(0, "i")
+
+    def _path(self, parent: int, name: int, kind: int) -> int:
+        key = (parent, name, kind)
+        found = self._paths.get(key)
+        if found is None:
+            if self._depth[parent] >= _DEEPEST:
+                return parent
+            found = self._paths[key] = len(self.path_parent)
+            self.path_parent.append(parent)
+            self.path_name.append(name)
+            self.path_kind.append(kind)
+            self._depth.append(self._depth[parent] + 1)
+        return found
+
+    # --- words
+
+    def _along(self, path: int, kinds: tuple[SpanKind, ...]) -> list[tuple[int, str]]:
+        """Kinds and names along a path, outermost first."""
+        found: list[tuple[int, str]] = []
+        while path > 0:
+            if self.path_kind[path] in kinds:
+                found.append((self.path_kind[path], self.names.texts[self.path_name[path]]))
+            path = self.path_parent[path]
+        return found[::-1]
+
+    def caller(self, path: int) -> str:
+        """The operators along a path, outermost first."""
+        return self._word(path, "caller", lambda: joined([name for _, name in self._along(path, (SpanKind.OPERATOR,))]))
+
+    def scope(self, path: int) -> str:
+        """The modules and annotations along a path, outermost first."""
+        return self._word(path, "scope", lambda: joined(self._places(path)))
+
+    def source(self, path: int) -> str:
+        """The innermost line of the user's own program along a path."""
+        return self._word(
+            path, "source", lambda: "".join([name for _, name in self._along(path, (SpanKind.FRAME,))][-1:])
+        )
+
+    def forward_scope(self, own: int, forward: int) -> str:
+        """The scope of a backward operator: what is around itself, then what was around the forward operator, less the word for forward."""
+        if any(kind == SpanKind.MODULE for kind, _ in self._along(own, (SpanKind.MODULE,))):
+            return self.scope(own)  # the modules run again: activations are recomputed
+        kept = [one for one in self._places(forward) if not _FORWARD.fullmatch(one)]
+        return joined([*(one for one in self._places(own) if one not in kept), *kept])
+
+    def _places(self, path: int) -> list[str]:
+        found = self._along(path, (SpanKind.MODULE, SpanKind.ANNOTATION))
+        return [name.removeprefix("nn.Module: ") for _, name in found if not name.startswith("ProfilerStep")]
+
+    def _word(self, path: int, what: str, make: Callable[[], str]) -> str:
+        found = self._words.get((path, what))
+        if found is None:
+            found = self._words[path, what] = make()
+        return found
+
+    # --- joins
+
+    def calls(self) -> "Lookup":
+        """Calls of the driver by correlation."""
+        return Lookup(self, self.kind == SpanKind.CALL)
+
+    def operators(self) -> "Lookup":
+        """Operators by the number under which kernels refer to them."""
+        return Lookup(self, self.kind == SpanKind.OPERATOR)
+
+    def forward_paths(self) -> dict[int, int]:
+        """The path of the innermost forward operator of each sequence number: of those that share one, the one that began last made the graph's node."""
+        rows = np.flatnonzero((self.sequence >= 0) & (self.backward == 0) & (self.kind == SpanKind.OPERATOR))
+        rows = rows[np.argsort(self.start[rows], kind="stable")]
+        return dict(zip(self.sequence[rows].tolist(), self.path[rows].tolist(), strict=True))
+
+
+class Lookup:
+    """Spans by their `external` number."""
+
+    def __init__(self, spans: HostSpans, which: np.ndarray) -> None:
+        rows = np.flatnonzero(which & (spans.external > 0))
+        self._rows = rows[np.argsort(spans.external[rows], kind="stable")]
+        self._numbers = spans.external[self._rows]
+
+    def find(self, numbers: np.ndarray) -> np.ndarray:
+        """The span of each number, -1 where there is none."""
+        if not len(self._numbers):
+            return np.full(len(numbers), -1)
+        at = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
+        return np.where((self._numbers[at] == numbers) & (numbers > 0), self._rows[at], -1)
+
+
+def joined(words: list[str], most: int = 24) -> str:
+    """Words by `/`; of very many the outermost and the innermost."""
+    return "/".join(words if len(words) <= most else [*words[: most // 3], "…", *words[-(most - most // 3) :]])

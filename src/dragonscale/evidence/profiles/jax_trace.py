@@ -1,0 +1,290 @@
+"""Traces that JAX, XProf and TensorFlow export: an XSpace's planes as processes, its lines as threads.
+
+`jax.profiler.trace` leaves a `trace.json.gz` beside the `xplane.pb`. It is the smaller witness: no compiled programs, at most a million events, and all statistics as text.
+What it has is named as in the xplane and is read the same way, so a recording of either is the same as far as this file goes: a TPU's `XLA Ops` are
+its ops, a GPU's streams are (the lines that XProf derives from them are not: they are the same kernels again), and XLA's CPU backend has its ops on the
+host's threads, where an event names an instruction.
+"""
+
+import re
+from array import array
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from dragonscale.evidence.profiles.host_spans import Names
+from dragonscale.evidence.profiles.json_stream import TraceEvent
+from dragonscale.evidence.profiles.recording import MOST_EVENTS, OpText, Recorder, TrackKind
+
+_DEVICE = re.compile(r"/device:(TPU|GPU|CPU):(\d{1,6})\s*(.*)")
+_LINES: dict[str, TrackKind] = {
+    "XLA Modules": "modules", "Async XLA Ops": "async", "Host Offload Ops": "async", "Sparse Core Ops": "async", "Steps": "steps",
+    "Framework Name Scope": "scopes", "TensorFlow Name Scope": "scopes", "XLA TraceMe": "scopes",
+}  # fmt: skip
+_HLO = re.compile(r"%?([\w.\-]+) = ")
+_SIZE = re.compile(r"\b(?:size|num_bytes):(\d{1,18})")
+_TYPE = re.compile(r":[A-Za-z0-9_]*$")
+_MOST_ROWS = MOST_EVENTS + MOST_EVENTS // 4
+_XPROF_MOST = 1_000_000
+
+
+class JaxArgs(msgspec.Struct, gc=False):
+    """Statistics of an event that say what it is. XProf writes them all as strings; others need not."""
+
+    hlo_op: Any = None
+    hlo_module: Any = None
+    long_name: Any = None
+    tf_op: Any = None
+    hlo_category: Any = None
+    flops: Any = None
+    model_flops: Any = None
+    bytes_accessed: Any = None
+    raw_bytes_accessed: Any = None
+    source: Any = None
+    kernel_details: Any = None
+    memcpy_details: Any = None
+    memset_details: Any = None
+    Memset_details: Any = None
+    nvtx_range: Any = None
+    device_ordinal: Any = None
+    device_duration_ps: Any = None
+    run_id: Any = None
+    step_num: Any = None
+    correlation_id: Any = None
+
+
+_ARGS = msgspec.json.Decoder(JaxArgs)
+_NONE = JaxArgs()
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(*values: Any) -> float | None:
+    """The first that is a sensible count."""
+    for value in values:
+        try:
+            number = float(value[:40] if isinstance(value, str) else value)
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if 0 <= number < 1e30:
+            return number
+    return None
+
+
+def _whole(value: Any, otherwise: int = -1) -> int:
+    try:
+        number = int(value[:20] if isinstance(value, str) else value)
+    except (TypeError, ValueError, OverflowError):
+        return otherwise
+    return number if -(2**63) < number < 2**63 else otherwise
+
+
+def op_of(name: str, args: JaxArgs) -> OpText:
+    """An op as XProf describes it.
+
+    >>> made = op_of(
+    ...     "fusion.3",
+    ...     JaxArgs(long_name="%fusion.3 = bf16[8,8] fusion(%a)", tf_op="jit(f)/mlp/dot_general:", flops="1024"),
+    ... )
+    >>> made.name, made.scope, made.flops
+    ('fusion.3', 'jit(f)/mlp/dot_general', 1024.0)
+    """
+    hlo = next((one for one in (_word(args.long_name), name) if _HLO.match(one)), "")
+    found = _HLO.match(hlo)
+    details = _word(args.memcpy_details) or _word(args.memset_details) or _word(args.Memset_details)
+    size, op = _SIZE.search(details), _word(args.hlo_op)
+    return OpText(
+        found[1] if found else name, text=hlo, category=_word(args.hlo_category) or (name if details else ""),
+        scope=_TYPE.sub("", _word(args.tf_op)) or _word(args.nvtx_range), source=_word(args.source), module=_word(args.hlo_module),
+        caller=op if op and op != name and not hlo else "", flops=_count(args.flops, args.model_flops),
+        bytes=_count(args.bytes_accessed, args.raw_bytes_accessed), wire_bytes=float(size[1]) if size else None,
+        launch=_word(args.kernel_details) or details,
+    )  # fmt: skip
+
+
+class JaxEvents:
+    """Collects events that carry no category; `record` makes tracks of them once the names of their processes are known."""
+
+    def __init__(self) -> None:
+        self._names = Names()
+        self._lanes: dict[tuple[Any, Any], int] = {}
+        self._ops: dict[tuple[Any, ...], int] = {}
+        self._columns = [array("q") for _ in range(7)]  # lane, start, end, op, run, link, ordinal
+        self.dropped = 0
+
+    def add(self, event: TraceEvent, start: int, end: int) -> None:
+        """A span of time."""
+        if len(self._columns[0]) >= _MOST_ROWS or len(self._ops) >= 2_000_000:
+            self.dropped += 1
+            return
+        args = _NONE
+        if len(event.args) > 2:
+            try:
+                args = _ARGS.decode(event.args)
+            except (msgspec.DecodeError, RecursionError, ValueError):
+                args = _NONE
+        name = self._names.number(event.name)
+        key: tuple[Any, ...] = (name,)
+        if args is not _NONE:
+            fields = msgspec.structs.astuple(args)[:15]
+            key = (name, *(one if isinstance(one, str | int | float) else None for one in fields))
+            exact = _whole(args.device_duration_ps)
+            if exact >= 0:
+                end = start + (exact + 500) // 1000
+        lane = self._lanes.setdefault((event.pid, event.tid), len(self._lanes))
+        op = self._ops.setdefault(key, len(self._ops))
+        on_cpu = _whole(args.device_ordinal, 0) if args.hlo_op is not None else -1
+        step = _whole(args.step_num)
+        row = (
+            lane,
+            start,
+            end,
+            op,
+            step if step >= 0 else _whole(args.run_id),
+            _whole(args.correlation_id),
+            -2 if step >= 0 else on_cpu,
+        )
+        for column, value in zip(self._columns, row, strict=True):
+            column.append(value)
+
+    def any(self, processes: dict[Any, str]) -> bool:
+        """Whether these are events of XProf: processes are named after its planes."""
+        named = [one for one in processes.values() if one.startswith(("/device:", "/host:"))]
+        return bool(named) and bool(self._columns[0])
+
+    def record(self, recorder: Recorder, processes: dict[Any, str], threads: dict[tuple[Any, Any], str]) -> None:
+        """Put everything into a recorder: devices first, so that a bound on events drops the host's."""
+        lane, start, end, op, run, link, ordinal = (np.frombuffer(each, dtype=np.int64) for each in self._columns)
+        run = _numbered(run)
+        texts = [op_of(self._names.texts[key[0]], JaxArgs(*key[1:])) for key in self._ops]
+        titles = [(processes.get(pid, ""), threads.get((pid, tid), str(tid))) for pid, tid in self._lanes]
+        launches = _calls(link, start, np.array([not one[0].startswith("/device:") for one in titles])[lane])
+        asked = launches(link)
+        writer = _Writer(recorder, texts, lane, start, end, op, run, asked)
+        streams = {title[0] for title in titles if title[1].startswith("Stream")}
+        devices: dict[str, int] = {}
+        rows_of = _grouped(lane, len(titles))
+        for number, (process, thread) in enumerate(titles):
+            found = _DEVICE.match(process)
+            kind = _kind(thread, process in streams, found[3] if found else "")
+            if not found or kind is None:
+                continue
+            if process not in devices:
+                devices[process] = recorder.device(*_named(found))
+            rows = rows_of[number]
+            kind = writer.settled(kind, rows)
+            if kind == "steps":
+                run[rows] = [_whole(texts[one].name) for one in op[rows].tolist()]
+            writer.write(rows, recorder.track(devices[process], thread, kind))
+        self._record_host(recorder, writer, titles, rows_of, ordinal, bool(devices))
+        if len(lane) + self.dropped >= 0.99 * _XPROF_MOST:
+            recorder.notes.append(
+                "The trace is as long as XProf makes one, a million events: there may have been more; xplane.pb has them all."
+            )
+
+    def _record_host(
+        self,
+        recorder: Recorder,
+        writer: "_Writer",
+        titles: list[tuple[str, str]],
+        rows_of: list[np.ndarray],
+        ordinal: np.ndarray,
+        has_device: bool,
+    ) -> None:
+        """The host's threads; where no device has a process of its own, ops of XLA's CPU backend are among their events."""
+        cpus: dict[int, int] = {}
+        hosts = [number for number, (process, _) in enumerate(titles) if not _DEVICE.match(process)]
+        for number in hosts:
+            on_cpu = ordinal[rows_of[number]]
+            for one in sorted(set(on_cpu[on_cpu >= 0].tolist()) if not has_device else ()):
+                if one not in cpus:
+                    cpus[one] = recorder.device("CPU", "cpu", one)
+                writer.write(rows_of[number][on_cpu == one], recorder.track(cpus[one], titles[number][1], "ops"))
+        marked = np.concatenate(
+            [rows_of[number][ordinal[rows_of[number]] == -2] for number in hosts] or [np.zeros(0, int)]
+        )
+        if len(marked):
+            writer.write(marked, recorder.track(-1, "Steps", "steps"))
+        for number in hosts:
+            rows = rows_of[number]
+            rows = rows[ordinal[rows] != -2] if has_device else rows[ordinal[rows] == -1]
+            if len(rows):
+                writer.write(rows, recorder.track(-1, titles[number][1], "host"), ran=False)
+
+
+class _Writer:
+    """Writes rows of events onto tracks."""
+
+    def __init__(self, recorder: Recorder, texts: list[OpText], *columns: np.ndarray) -> None:
+        self.recorder, self.texts = recorder, texts
+        self.lane, self.start, self.end, self.op, self.run, self.asked = columns
+
+    def write(self, rows: np.ndarray, track: int, ran: bool = True) -> None:
+        """Rows onto a track; spans of the host belong to no run."""
+        columns = (
+            self.op[rows].tolist(),
+            self.start[rows].tolist(),
+            self.end[rows].tolist(),
+            self.asked[rows].tolist(),
+            self.run[rows].tolist(),
+        )
+        for op, start, end, asked, run in zip(*columns, strict=True):
+            self.recorder.event(
+                track, self.recorder.op(self.texts[op]), start, end - start, asked if ran else -1, run if ran else -1
+            )
+
+    def settled(self, kind: TrackKind, rows: np.ndarray) -> TrackKind:
+        """A stream that only copies, or only runs NCCL's kernels, is no stream of ops."""
+        if kind == "ops":
+            names = {self.texts[one].name.lower() for one in set(self.op[rows].tolist())}
+            if names and all("nccl" in one for one in names):
+                return "async"
+            if names and all(one.startswith(("memcpy", "memset")) for one in names):
+                return "copies"
+        return kind
+
+
+def _kind(thread: str, has_streams: bool, part: str) -> TrackKind | None:
+    if thread == "XLA Ops":
+        return None if has_streams else "async" if "SparseCore" in part else "ops"
+    if thread.startswith("Stream"):
+        return "ops"
+    return _LINES.get(thread)
+
+
+def _named(found: re.Match[str]) -> "tuple[str, Literal['tpu', 'gpu', 'cpu', ''], int]":
+    kinds: dict[str, Literal["tpu", "gpu", "cpu", ""]] = {"TPU": "tpu", "GPU": "gpu", "CPU": "cpu"}
+    return found[3].strip(" ()") or found[1], kinds[found[1]], int(found[2])
+
+
+def _grouped(lane: np.ndarray, lanes: int) -> list[np.ndarray]:
+    order = np.argsort(lane, kind="stable")
+    return np.split(order, np.searchsorted(lane[order], np.arange(1, lanes))) if lanes else []
+
+
+def _numbered(ids: np.ndarray) -> np.ndarray:
+    """Ids of runs as numbers: small ones stay, hashes are numbered in their order."""
+    large = (ids < -1) | (ids >= 1 << 31)
+    found = ids.copy()
+    if large.any():
+        found[large] = np.unique(ids[large], return_inverse=True)[1].ravel()
+    return found
+
+
+def _calls(link: np.ndarray, start: np.ndarray, host: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """When the host made the call that a kernel's correlation names."""
+    rows = np.flatnonzero(host & (link > 0))
+    rows = rows[np.argsort(link[rows], kind="stable")]
+    ids, starts = link[rows], start[rows]
+
+    def asked(links: np.ndarray) -> np.ndarray:
+        if not len(ids):
+            return np.full(len(links), -1)
+        at = np.minimum(np.searchsorted(ids, links), len(ids) - 1)
+        return np.where((ids[at] == links) & (links > 0), starts[at], -1)
+
+    return asked
