@@ -12,7 +12,11 @@ class Attention(nn.Module):
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
-        self.heads, self.shared, self.size = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
+        self.heads, self.shared, self.size = (
+            config["num_attention_heads"],
+            config["num_key_value_heads"],
+            config["head_dim"],
+        )
         wide = config["hidden_size"]
         self.q_proj = nn.Linear(wide, self.heads * self.size, bias=False)
         self.k_proj = nn.Linear(wide, self.shared * self.size, bias=False)
@@ -21,7 +25,9 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         b, t, _ = x.shape
-        q, k, v = (proj(x).view(b, t, -1, self.size).transpose(1, 2) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            proj(x).view(b, t, -1, self.size).transpose(1, 2) for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
         made = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return self.o_proj(made.transpose(1, 2).reshape(b, t, -1))

@@ -68,7 +68,9 @@ def train_jax(out: Path, name: str, small: bool, fields: dict[str, Any], batch: 
     trainer = make_trainer(Order(name, "", plan, run), program, read_numerics(config), mesh_of(plan, jax.devices()[:1]))
     state = trainer.start(0)
     rows = numpy.random.default_rng(0).integers(0, config["vocab_size"], (1, batch, seq + 1))
-    tokens, targets = (jax.device_put(jnp.asarray(part, jnp.int32), trainer.batch) for part in (rows[..., :-1], rows[..., 1:]))
+    tokens, targets = (
+        jax.device_put(jnp.asarray(part, jnp.int32), trainer.batch) for part in (rows[..., :-1], rows[..., 1:])
+    )
     flags = jax.device_put(jnp.zeros((1,), jnp.int32), trainer.flags)
     step: Any = trainer.step
     compiled = step.lower(state, tokens, targets, jnp.float32(1e-4), flags).compile()
@@ -104,7 +106,9 @@ def serve_jax(out: Path, name: str, small: bool, kind: str, batch: int, length: 
     config = config_of(LLAMA, small)
     batch, length = (2, 32) if small else (batch, length)
     program, setting = load_config(config, name).program(), PassSetting(read_numerics(config), jnp.bfloat16)
-    params = jax.jit(lambda: jax.tree.map(lambda one: one.astype(jnp.bfloat16), initialise(program, jax.random.key(0))))()
+    params = jax.jit(
+        lambda: jax.tree.map(lambda one: one.astype(jnp.bfloat16), initialise(program, jax.random.key(0)))
+    )()
     params = unstacked(params)
     cache = empty_cache(program, batch, length, listed=True)
     whole = kind == "prefill"
@@ -128,7 +132,9 @@ def serve_jax(out: Path, name: str, small: bool, kind: str, batch: int, length: 
     return facts | recorded_jax(out, name, compiled, once, (tokens, places, cache), steps)
 
 
-def recorded_jax(out: Path, name: str, compiled: Any, once: Callable[[Any], Any], state: Any, steps: int) -> dict[str, Any]:
+def recorded_jax(
+    out: Path, name: str, compiled: Any, once: Callable[[Any], Any], state: Any, steps: int
+) -> dict[str, Any]:
     """Steps timed, then recorded; files written."""
     import jax
 
@@ -255,7 +261,9 @@ def main() -> None:
             continue
         command = [sys.executable, "-m", "tools.record_profiles", str(asked.out), "--only", name, "--here"]
         try:
-            done = subprocess.run([*command, *(["--small"] if asked.small else [])], timeout=left, check=False).returncode
+            done = subprocess.run(
+                [*command, *(["--small"] if asked.small else [])], timeout=left, check=False
+            ).returncode
         except subprocess.TimeoutExpired:
             done = "out of time"
         sizes = {path.name: path.stat().st_size for path in sorted(asked.out.glob(f"{name}.*"))}
