@@ -1,0 +1,239 @@
+"""What each op of a recording is: kind, part of the model, phase, work. The evidence, strongest first:
+
+1. the program: HLO in the recording or in the op's own text says kind, FLOPs and bytes, and the scopes in it say part and phase;
+2. names: kernels, operators of the framework around them, modules, source files (`names.py`, `sections.py`, `phases.py`);
+3. neighbours: the pattern of layers on a stream, and what an op feeds in its program (`neighbours.py`, `hlo_roles.py`).
+
+The same kernel may serve two parts (a library picks one matmul kernel for the output projection and for the MLP). `attributed` therefore hands
+back a recording in which such an op stands once for each part, beside one role for each of its ops; `attribute` keeps the ops as they are and
+gives each the role that most of its time has.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from dragonscale.evidence.profiles.hlo_roles import HloReader
+from dragonscale.evidence.profiles.names import KernelRule, category_kind, dtype_of, inductor, known_kernel, operator_kind, section_word
+from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
+from dragonscale.evidence.profiles.phases import phase_of_caller, phase_of_module, phase_of_scope
+from dragonscale.evidence.profiles.recording import OpText, Recording
+from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.evidence.profiles.sections import SectionWords, section_of, section_of_source
+from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
+from dragonscale.plan.ledger import COLLECTIVES
+
+_TIMED = ("ops", "async", "copies")
+_MOST = 600_000
+"""Events of a stream whose neighbours are looked at, one by one; later ones take what most of their op's events have."""
+
+
+def attribute(recording: Recording) -> list[OpRole]:
+    """The role of each op, in order; of one that serves several parts the role of most of its time."""
+    split, roles = attributed(recording)
+    size = len(recording.ops)
+    spent = np.bincount(split.events.op, split.events.duration, len(split.ops))
+    origin = _origins(recording, split)
+    best: dict[int, int] = {}
+    for number, source in enumerate(origin):
+        if source not in best or spent[number] > spent[best[source]]:
+            best[source] = number
+    return [roles[best[number]] for number in range(size)]
+
+
+def attributed(recording: Recording) -> tuple[Recording, list[OpRole]]:
+    """The recording, its ops split where they serve several parts, and the role of each op."""
+    roles = _own_roles(recording)
+    placings = _placings(recording, roles)
+    if placings is None:
+        return recording, _completed(recording, roles)
+    numbers: dict[tuple[int, Placing], int] = {}
+    ops, found, column = list(recording.ops), list(roles), recording.events.op.copy()
+    taken: set[int] = set()
+    for event, placing in placings.items():
+        op = int(recording.events.op[event])
+        key = (op, placing)
+        if key not in numbers:
+            role = _placed(roles[op], placing)
+            if op not in taken:
+                taken.add(op)
+                numbers[key], found[op] = op, role
+            else:
+                numbers[key] = len(ops)
+                ops.append(recording.ops[op])
+                found.append(role)
+        column[event] = numbers[key]
+    split = replace(recording, ops=tuple(ops), events=replace(recording.events, op=column))
+    return split, _completed(split, found)
+
+
+def _origins(recording: Recording, split: Recording) -> list[int]:
+    """For each op of a split recording the op that it was before."""
+    found = list(range(len(recording.ops)))
+    if len(split.ops) > len(recording.ops):
+        origin = np.zeros(len(split.ops), np.int64)
+        origin[split.events.op] = recording.events.op
+        origin[: len(recording.ops)] = np.arange(len(recording.ops))
+        found = [int(each) for each in origin]
+    return found
+
+
+def _own_roles(recording: Recording) -> list[OpRole]:
+    """What each op that runs on a device says of itself."""
+    timed = np.zeros(len(recording.ops), bool)
+    for kind in _TIMED:
+        timed[recording.events.op[recording.on(kind)]] = True
+    reader = HloReader(recording)
+    on = next((device.kind for device in recording.devices if device.kind), "")
+    return [own_role(op, reader, on) if timed[number] else OpRole() for number, op in enumerate(recording.ops)]
+
+
+def own_role(op: OpText, reader: HloReader | None = None, on: str = "") -> OpRole:
+    """What an op says of itself, before anything around it is looked at."""
+    known = reader.role(op) if reader else None
+    named = _named_role(op, known.kind if known else "")
+    if known is None:
+        return named
+    section, what = (known.section, known.what) if known.section else (named.section, known.what or named.what)
+    return msgspec.structs.replace(
+        known,
+        kind=known.kind or named.kind,
+        section=section,
+        what=what,
+        phase=known.phase or named.phase,
+        dtype=known.dtype or named.dtype,
+        why=known.why if known.section or not named.section else f"{known.why}, {named.why}",
+    )
+
+
+def _named_role(op: OpText, known: str) -> OpRole:
+    """Kind, part and phase by names alone."""
+    rule = inductor(op.name) or known_kernel(op.name)
+    if (rule is None or not rule.kind) and op.text:
+        rule = known_kernel(op.text.split(" = ", 1)[0].lstrip("%")) or rule
+    called = operator_kind(op.caller) if op.caller else ""
+    kind = known or _kind(op, rule, called)
+    words = _section(op, rule, kind)
+    phase = phase_of_scope(op.scope) or phase_of_caller(op.caller) or (rule.phase if rule else "") or phase_of_module(op.module)
+    flops, moved = work_by_shapes(op, kind)
+    confidence: Literal["sure", "likely", "guess", ""] = "guess" if rule and rule.guess and not called else "likely" if kind else ""
+    return OpRole(
+        kind, words.section, phase, words.what or (rule.what if rule else "") or ("norm" if words.norm else ""),
+        _dtype(op), op.flops if op.flops is not None else flops, op.bytes if op.bytes is not None else moved,
+        op.wire_bytes if kind in COLLECTIVES else None, op.group, _why(op, rule, words), confidence,
+    )  # fmt: skip
+
+
+def _kind(op: OpText, rule: KernelRule | None, called: str) -> str:
+    """A kernel's name before the operator that launched it, save where the name fits many collectives or says nothing."""
+    if op.category in ("gpu_memset", "gpu_memcpy") and rule is None:
+        return "memory"
+    if rule and rule.kind:
+        exact = called in COLLECTIVES and rule.kind in COLLECTIVES
+        return called if exact else rule.kind
+    return called or category_kind(op.category)
+
+
+def _section(op: OpText, rule: KernelRule | None, kind: str) -> SectionWords:
+    words = section_of(op.scope) if op.scope else SectionWords()
+    if words.section:
+        return words
+    if rule and rule.section:
+        return SectionWords(rule.section, rule.what, rule.section == "norm")
+    caller = section_word(op.caller) if op.caller else ""
+    if caller:
+        return SectionWords(caller, "", caller == "norm")
+    if op.source and (found := section_of_source(op.source)):
+        return SectionWords(found)
+    if kind in COLLECTIVES and op.scope:
+        return SectionWords()
+    return words
+
+
+def _why(op: OpText, rule: KernelRule | None, words: SectionWords) -> str:
+    said = []
+    if rule:
+        said.append("kernel name")
+    if op.caller:
+        said.append("operator")
+    if words.section and op.scope and section_of(op.scope).section:
+        said.append("scope")
+    return ", ".join(said)
+
+
+def _dtype(op: OpText) -> str:
+    if op.shapes:
+        return op.shapes[0].split("[", 1)[0]
+    return dtype_of(op.name)
+
+
+def _placed(role: OpRole, placing: Placing) -> OpRole:
+    """A role with what its neighbours say, where it said less itself."""
+    if not placing.section:
+        return role
+    return msgspec.structs.replace(
+        role,
+        section=placing.section,
+        phase=role.phase or placing.phase,
+        what=role.what if role.what not in ("", "norm") else placing.what or role.what,
+        why=f"{role.why}, neighbours" if role.why else "neighbours",
+        confidence=role.confidence if role.section == placing.section else "guess",
+    )
+
+
+def _placings(recording: Recording, roles: list[OpRole]) -> dict[int, Placing] | None:
+    """Placings of events by their neighbours, on each stream where much of the time has no part of the model yet."""
+    found: dict[int, Placing] = {}
+    events = recording.events
+    vague = np.array([role.section in ("", "norm") or role.confidence != "sure" for role in roles])
+    for number, track in enumerate(recording.tracks):
+        if track.kind != "ops":
+            continue
+        which = np.flatnonzero(events.track == number)
+        weight = events.duration[which]
+        if not len(which) or weight[vague[events.op[which]]].sum() <= 0.05 * weight.sum():
+            continue
+        placings = place_by_neighbours([roles[op] for op in events.op[which[:_MOST]]])
+        if placings is None:
+            continue
+        found.update(zip(map(int, which[:_MOST]), placings, strict=True))
+        found.update(_later(events.op, which, placings))
+    return found or None
+
+
+def _later(op: np.ndarray, which: np.ndarray, placings: list[Placing]) -> dict[int, Placing]:
+    """Events beyond those that were looked at: what most events of their op are."""
+    if len(which) <= _MOST:
+        return {}
+    votes: dict[int, Counter[Placing]] = {}
+    for event, placing in zip(which[:_MOST], placings, strict=True):
+        votes.setdefault(int(op[event]), Counter())[placing] += 1
+    usual = {each: vote.most_common(1)[0][0] for each, vote in votes.items()}
+    return {int(event): usual[int(op[event])] for event in which[_MOST:] if int(op[event]) in usual}
+
+
+def _completed(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
+    """Roles that are still without a part: collectives by what they carry, programs without parts by their own names."""
+    trains = any(role.phase in ("backward", "update", "gradient") for role in roles)
+    parts = {op.module for op, role in zip(recording.ops, roles, strict=True) if role.section and op.module}
+    found: list[OpRole] = []
+    for op, role in zip(recording.ops, roles, strict=True):
+        if role.kind in COLLECTIVES and not role.section and trains:
+            carried = "weights" if role.kind == "all_gather" else "gradients" if role.kind in ("all_reduce", "reduce_scatter") else ""
+            if carried:
+                phase = role.phase or ("gradient" if carried == "gradients" else "")
+                role = msgspec.structs.replace(role, section=carried, phase=phase, confidence="guess")
+        if not role.section and role.kind and op.module and role.kind != "control":
+            why = f"{role.why}, program" if role.why else "program"
+            own = "block" if op.module in parts and "/body/" in op.scope else op.module.split("(", 1)[0]
+            role = msgspec.structs.replace(role, section=own, why=why)
+        if role.kind and not role.phase and role.kind not in ("host", "control"):
+            role = msgspec.structs.replace(role, phase="update" if role.section == "optimizer" else "forward" if role.section in _MODEL else "")
+        found.append(role)
+    return found
+
+
+_MODEL = frozenset(("attention", "mlp", "experts", "router", "embedding", "head", "loss", "norm", "block"))

@@ -1,0 +1,177 @@
+"""What names say: kernels, operators of frameworks and XProf's categories; the knowledge itself is in `kernels.toml` and `operators.toml`.
+
+>>> known_kernel("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)").kind
+'reduce_scatter'
+>>> known_kernel("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_TNT").kind, dtype_of("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_TNT")
+('matmul', 'bf16')
+>>> inductor("triton_red_fused__fused_rms_norm__to_copy_embedding_0").kind
+'reduction'
+>>> inductor("triton_poi_fused__to_copy_4").kind, operator_kind("aten::_scaled_dot_product_flash_attention")
+('copy', 'attention')
+"""
+
+import re
+import tomllib
+from functools import cache, lru_cache
+from importlib.resources import files
+
+import msgspec
+
+_LONGEST = 2000
+"""Characters of a name that are looked at: templates of C++ give names of many thousands."""
+_INDUCTOR = re.compile(r"triton_(?P<form>poi|red|per|tem|mm|for|split_scan|scan)_fused_(?P<ops>.*)")
+_HEAVIEST = ("attention", "grouped matmul", "matmul", "reduction", "gather", "elementwise", "copy")
+_DTYPES = (
+    (re.compile(r"(?i)e4m3|e5m2|fp8|f8|float8|nvjet_(sm\d+_)?q|__nv_fp8|_BF8|F8"), "fp8"),
+    (re.compile(r"(?i)e2m1|nvfp4|mxfp4|fp4"), "fp4"),
+    (re.compile(r"(?i)bf16|bfloat16?|nvjet_(sm\d+_)?t|_BBS|__hip_bfloat|_BH_"), "bf16"),
+    (re.compile(r"(?i)fp16|f16|half|hgemm|h884|h1688|s16816gemm_fp16|nvjet_(sm\d+_)?h|_HHS|_HH_"), "fp16"),
+    (re.compile(r"(?i)tf32|s1688gemm|nvjet_(sm\d+_)?s|sgemm|f32|float\b"), "fp32"),
+    (re.compile(r"(?i)int8|i8|s8|imma|igemm"), "int8"),
+)
+
+
+class KernelRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One rule of `kernels.toml`."""
+
+    match: str
+    kind: str
+    software: str
+    section: str = ""
+    phase: str = ""
+    what: str = ""
+    guess: bool = False
+
+
+class OperatorTables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`operators.toml`: names by kind, and words by part of the model."""
+
+    words: dict[str, list[str]]
+    parts: dict[str, list[str]]
+    categories: dict[str, list[str]]
+
+
+def _text(name: str) -> str:
+    return files("dragonscale.evidence.profiles").joinpath(name).read_text("utf-8")
+
+
+@cache
+def kernel_rules() -> tuple[tuple[re.Pattern[str], KernelRule], ...]:
+    """The rules, in order."""
+    rules = msgspec.convert(tomllib.loads(_text("kernels.toml"))["kernel"], tuple[KernelRule, ...])
+    return tuple((re.compile(rule.match), rule) for rule in rules)
+
+
+@cache
+def operator_tables() -> OperatorTables:
+    """The tables of operators."""
+    return msgspec.convert(tomllib.loads(_text("operators.toml")), OperatorTables)
+
+
+@cache
+def _kind_of(table: str) -> dict[str, str]:
+    return {name: kind for kind, names in getattr(operator_tables(), table).items() for name in names}
+
+
+@lru_cache(maxsize=65536)
+def known_kernel(name: str) -> KernelRule | None:
+    """The first rule that a kernel's name meets."""
+    name = name[:_LONGEST]
+    return next((rule for pattern, rule in kernel_rules() if pattern.search(name)), None)
+
+
+@lru_cache(maxsize=65536)
+def inductor(name: str) -> KernelRule | None:
+    """What a kernel is that PyTorch's Inductor made: its name lists the operators that were fused."""
+    match = _INDUCTOR.match(name[:_LONGEST])
+    if match is None:
+        return None
+    ops = re.sub(r"_\d+$", "", match["ops"])
+    found = set(words_in(ops))
+    kinds = {_kind_of("words")[word] for word in found}
+    kind = next((each for each in _HEAVIEST if each in kinds), "elementwise")
+    if match["form"] in ("red", "per") and kind not in ("attention", "grouped matmul", "matmul"):
+        kind = "reduction"
+    if match["form"] in ("tem", "mm") and kind not in ("attention", "grouped matmul"):
+        kind = "matmul"
+    if match["form"] == "for":
+        return KernelRule("", "elementwise", "Inductor", "optimizer", "update")
+    return KernelRule("", kind, "Inductor", section_word(ops), "backward" if "backward" in ops else "")
+
+
+def words_in(ops: str) -> list[str]:
+    """The operators that a fused kernel's name joins with `_`: at each place the longest one that is known.
+
+    >>> words_in("_fused_rms_norm__to_copy__unsafe_view_add_embedding")
+    ['_fused_rms_norm', '_to_copy', '_unsafe_view', 'add', 'embedding']
+    """
+    known, found, at = _kind_of("words"), list[str](), 0
+    while at < len(ops):
+        ends = [at + len(word) for word in _by_first().get(ops[at], ()) if ops.startswith(word, at) and ops[at + len(word) : at + len(word) + 1] in ("", "_")]
+        if not ends:
+            following = ops.find("_", at)
+            at = len(ops) if following < 0 else following + 1
+            continue
+        end = max(ends)
+        found.append(ops[at:end])
+        at = end + 1
+    return [word for word in found if word in known]
+
+
+@cache
+def _by_first() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for word in _kind_of("words"):
+        found.setdefault(word[0], []).append(word)
+    return found
+
+
+def section_word(text: str) -> str:
+    """The part of the model that the operators named in a text belong to, where they leave no doubt."""
+    return next((part for part, words in operator_tables().parts.items() if any(_named(word, text) for word in words)), "")
+
+
+def _named(word: str, text: str) -> bool:
+    return word in text if len(word) > 4 else bool(re.search(rf"(?<![A-Za-z]){re.escape(word)}(?![A-Za-z])", text))
+
+
+@lru_cache(maxsize=65536)
+def operator_kind(caller: str) -> str:
+    """The kind of what an operator of a framework does; `caller` may be a chain, of which the innermost known operator counts.
+
+    >>> operator_kind("autograd::engine::evaluate_function: MmBackward0/MmBackward0/aten::mm"), operator_kind("c10d::allreduce_")
+    ('matmul', 'all_reduce')
+    """
+    for one in reversed(caller[-_LONGEST:].split("/")):
+        name = one.rsplit("::", 1)[-1].strip()
+        plain = re.sub(r"_?(backward|Backward)\d*(_data|_fused)?$", "", name)
+        kind = _kind_of("words").get(name) or _kind_of("words").get(plain) or _collective(one)
+        if kind:
+            return kind
+        if any(word in name for word in ("attention", "flash_attn", "FlashAttn", "fused_attn")):
+            return "attention"
+    return ""
+
+
+def _collective(name: str) -> str:
+    squeezed = re.sub(r"[_\-]", "", name.lower())
+    if not any(mark in name for mark in ("c10d", "nccl", "dist", "FSDP", "fsdp", "vllm::", "_c10d", "sglang")):
+        return ""
+    for word, kind in (
+        ("reducescatter", "reduce_scatter"), ("allgather", "all_gather"), ("allreduce", "all_reduce"), ("alltoall", "all_to_all"),
+        ("send", "permute"), ("recv", "permute"), ("broadcast", "all_gather"),
+    ):  # fmt: skip
+        if word in squeezed:
+            return kind
+    return ""
+
+
+def category_kind(category: str) -> str:
+    """The kind that a profiler's category says, or an empty text."""
+    return _kind_of("categories").get(category.lower().strip(), "")
+
+
+@lru_cache(maxsize=65536)
+def dtype_of(name: str) -> str:
+    """The type of the numbers that a kernel multiplies, where its name says it."""
+    return next((dtype for pattern, dtype in _DTYPES if pattern.search(name[:_LONGEST])), "")

@@ -1,0 +1,209 @@
+"""The part of the model that a kernel belongs to, told from what runs around it.
+
+A trace of kernels without scopes still shows a Transformer: attention kernels come back once a layer, and between two of them stand, in
+order, the output projection, the MLP's matmuls and the next layer's projections of Q, K and V; in the backward pass the same in
+reverse, each twice (gradients of inputs and of weights). So the stretch between two attention kernels is laid against a template of as
+many matmuls as most stretches have; what is left over in the odd one is the head, between the last layer and the end of the step. Norms go to the part that
+they feed, activations and casts to the matmul that they stand beside.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.plan.ledger import COLLECTIVES
+
+_MATMULS = ("matmul", "grouped matmul")
+_BY_COUNT = {4: (1, 2, 1), 5: (1, 3, 1), 6: (1, 2, 3), 7: (1, 3, 3)}
+"""Matmuls of a layer without any other hint: output projection, MLP, Q, K and V (joined or apart)."""
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Where in the model and the step one event stands."""
+
+    section: str = ""
+    phase: str = ""
+    what: str = ""
+
+
+@dataclass(frozen=True)
+class LayerMatmuls:
+    """How many matmuls a layer has, forward: output projection, MLP, and projections before attention."""
+
+    out: int
+    mlp: int
+    qkv: int
+    experts: bool = False
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return self.out + self.mlp + self.qkv
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A matmul or an attention kernel with its place in the sequence; attention is `forward` or `backward`."""
+
+    place: int
+    attention: str = ""
+
+
+def place_by_neighbours(sequence: Sequence[OpRole]) -> list[Placing] | None:
+    """A placing for each op of one stream, in order of time; None where no attention is found to tell the layers by."""
+    marks = _marks(sequence)
+    anchors = [number for number, mark in enumerate(marks) if mark.attention]
+    if not anchors:
+        return None
+    layer = _layer(sequence, marks, anchors)
+    if layer is None:
+        return None
+    labels: dict[int, Placing] = {marks[number].place: Placing("attention", _direction(marks, anchors, at), "scores") for at, number in enumerate(anchors)}
+    bounds = [-1, *anchors, len(marks)]
+    for before, after in zip(bounds, bounds[1:], strict=False):
+        inside = [mark.place for mark in marks[before + 1 : after]]
+        labels.update(zip(inside, _template(marks, anchors, before, after, len(inside), layer), strict=True))
+    return _fill(sequence, labels, layer)
+
+
+def _marks(sequence: Sequence[OpRole]) -> list[_Mark]:
+    """Attention kernels and matmuls, in order; kernels of one attention (its pieces and their sum) count once."""
+    found: list[_Mark] = []
+    for place, role in enumerate(sequence):
+        if role.kind == "attention":
+            way = "backward" if role.phase == "backward" else "forward"
+            if found and found[-1].attention == way:
+                continue
+            found.append(_Mark(place, way))
+        elif role.kind in _MATMULS and role.what != "split-K sum" and role.section not in ("optimizer",):
+            found.append(_Mark(place))
+    return found
+
+
+def _layer(sequence: Sequence[OpRole], marks: list[_Mark], anchors: list[int]) -> LayerMatmuls | None:
+    """The matmuls of a layer, as most stretches between two forward attentions have them."""
+    votes: Counter[LayerMatmuls] = Counter()
+    for first, second in zip(anchors, anchors[1:], strict=False):
+        if (marks[first].attention, marks[second].attention) == ("forward", "forward"):
+            found = _split(sequence, [mark.place for mark in marks[first + 1 : second]], marks[first].place)
+            if found:
+                votes[found] += 1
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def _split(sequence: Sequence[OpRole], places: list[int], start: int) -> LayerMatmuls | None:
+    """How the matmuls between two attentions divide, by activations and norms that stand between them, else by their number."""
+    if len(places) < 3:
+        return None
+    gaps = [sequence[a + 1 : b] for a, b in zip(places, places[1:], strict=False)]
+    norms = [number for number, gap in enumerate(gaps) if any(_is_norm(role) for role in gap)]
+    acts = [number for number, gap in enumerate(gaps) if any(role.what == "activation" or role.section == "mlp" for role in gap) and number >= 1]
+    experts = any(role.section in ("experts", "router") or role.kind == "grouped matmul" for role in sequence[start : places[-1]])
+    out = 1 + norms[0] if norms and norms[0] <= 2 and (not acts or norms[0] < acts[0]) else 1
+    if acts and len(places) > acts[-1] + 2:
+        return LayerMatmuls(out, acts[-1] + 2 - out, len(places) - acts[-1] - 2, experts)
+    later = [number for number in norms if number >= out + 1]
+    if later:
+        return LayerMatmuls(out, later[0] + 1 - out, len(places) - later[0] - 1, experts)
+    known = _BY_COUNT.get(len(places))
+    return LayerMatmuls(*known, experts) if known else None
+
+
+def _is_norm(role: OpRole) -> bool:
+    return role.what == "norm" or (role.section == "norm" and role.kind in ("reduction", "elementwise"))
+
+
+def _direction(marks: list[_Mark], anchors: list[int], at: int) -> str:
+    """Forward, backward, or a forward that is computed again: it comes right before its backward, after another one's backward."""
+    way = marks[anchors[at]].attention
+    after = marks[anchors[at + 1]].attention if at + 1 < len(anchors) else ""
+    before = marks[anchors[at - 1]].attention if at else ""
+    return "recompute" if way == "forward" and after == "backward" and before == "backward" else way
+
+
+def _template(marks: list[_Mark], anchors: list[int], before: int, after: int, count: int, layer: LayerMatmuls) -> list[Placing]:
+    """Placings of the matmuls between two attentions: what follows the first, what precedes the second, and between them the head."""
+    left = _direction(marks, anchors, anchors.index(before)) if before in anchors else ""
+    right = _direction(marks, anchors, anchors.index(after)) if after in anchors else ""
+    mlp = "experts" if layer.experts else "mlp"
+    start: list[Placing] = []
+    end: list[Placing] = []
+    if left == "backward":
+        start = [Placing("attention", "backward", "QKV")] * (2 * layer.qkv)
+    elif left:
+        start = [Placing("attention", left, "Wo")] * layer.out + _mlp(mlp, left, layer.mlp)
+    if right == "backward":
+        end = [*reversed(_mlp(mlp, "backward", 2 * layer.mlp)), *[Placing("attention", "backward", "Wo")] * (2 * layer.out)]
+    elif right:
+        end = [Placing("attention", right, "QKV")] * layer.qkv
+    if (left, right) == ("recompute", "backward") or len(start) + len(end) > count:
+        start = start[: max(0, count - len(end))]
+    end = end[max(0, len(end) - (count - len(start))) :]
+    middle = count - len(start) - len(end)
+    return [*start, *_middle(left, right, middle), *end]
+
+
+def _mlp(section: str, phase: str, count: int) -> list[Placing]:
+    if section == "experts":
+        return [Placing(section, phase)] * count
+    return [*[Placing(section, phase, "up")] * (count - max(1, count // 3)), *[Placing(section, phase, "down")] * max(1, count // 3)]
+
+
+def _middle(left: str, right: str, count: int) -> list[Placing]:
+    """What stands between two layers that do not follow each other: after a forward pass the head, forward and backward."""
+    if left == "backward" or not left:
+        return [Placing()] * count
+    if right == "backward":
+        return [Placing("head", "forward" if number < max(1, count // 3) else "backward") for number in range(count)]
+    return [Placing("head", left)] * count
+
+
+def _fill(sequence: Sequence[OpRole], labels: dict[int, Placing], layer: LayerMatmuls) -> list[Placing]:
+    """Everything between the matmuls, by those on both sides."""
+    found = [Placing()] * len(sequence)
+    places = sorted(labels)
+    for place in places:
+        found[place] = _named(sequence[place], labels[place])
+    for left, right in zip([-1, *places], [*places, len(sequence)], strict=False):
+        if right - left < 2:
+            continue
+        gap = range(left + 1, right)
+        before, after = labels.get(left, Placing()), labels.get(right, Placing())
+        for place, placing in zip(gap, _gap([sequence[place] for place in gap], before, after), strict=True):
+            found[place] = placing
+    return found
+
+
+def _named(role: OpRole, placing: Placing) -> Placing:
+    """A matmul that its name already places stays there."""
+    if role.section and role.section != "norm":
+        return Placing(role.section, role.phase or placing.phase, role.what or (placing.what if role.section == placing.section else ""))
+    return placing
+
+
+def _gap(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
+    """The ops between two matmuls. At the ends of a step lookups, losses and sampling keep the part that their names say."""
+    back = before.phase == "backward" or after.phase == "backward"
+    norms = [number for number, role in enumerate(roles) if _is_norm(role)]
+    turn = len(roles) if not norms else (norms[-1] + 1 if back else norms[0])
+    ends = before.section in ("head", "") or (before.section != after.section and "head" in (before.section, after.section))
+    edge = before.section in ("head", "") or after.section == ""
+    found: list[Placing] = []
+    lookup = next((number for number, role in enumerate(roles) if role.section == "embedding"), len(roles)) if edge else len(roles)
+    for number, role in enumerate(roles):
+        near = before if number < turn and not (role.kind == "copy" and not norms) else after
+        if number < lookup < len(roles):
+            near = before
+        elif number > lookup:
+            near = after
+        near = near if near.section else (after if after.section else before)
+        fixed = role.section in ("loss", "optimizer", "sampling", "router", "experts", "head") or (role.section == "attention") or (role.section == "embedding" and (edge or ends))
+        if fixed:
+            found.append(Placing(role.section, role.phase or ("update" if role.section == "optimizer" else near.phase), role.what))
+        else:
+            section = "mlp" if role.section == "mlp" and near.section not in ("mlp", "experts") else near.section
+            moved = before.section if role.kind in COLLECTIVES else section
+            found.append(Placing(moved, role.phase or near.phase, role.what))
+    return found
