@@ -17,7 +17,15 @@ import msgspec
 import numpy as np
 
 from dragonscale.evidence.profiles.hlo_roles import HloReader
-from dragonscale.evidence.profiles.names import KernelRule, category_kind, dtype_of, inductor, known_kernel, operator_kind, section_word
+from dragonscale.evidence.profiles.names import (
+    KernelRule,
+    category_kind,
+    dtype_of,
+    inductor,
+    known_kernel,
+    operator_kind,
+    section_word,
+)
 from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
 from dragonscale.evidence.profiles.phases import phase_of_caller, phase_of_module, phase_of_scope
 from dragonscale.evidence.profiles.recording import OpText, Recording
@@ -87,13 +95,12 @@ def _own_roles(recording: Recording) -> list[OpRole]:
     for kind in _TIMED:
         timed[recording.events.op[recording.on(kind)]] = True
     reader = HloReader(recording)
-    on = next((device.kind for device in recording.devices if device.kind), "")
-    return [own_role(op, reader, on) if timed[number] else OpRole() for number, op in enumerate(recording.ops)]
+    return [own_role(op, reader) if timed[number] else OpRole() for number, op in enumerate(recording.ops)]
 
 
 def own_role(op: OpText, reader: HloReader | None = None, on: str = "") -> OpRole:
-    """What an op says of itself, before anything around it is looked at."""
-    known = reader.role(op) if reader else None
+    """What an op says of itself, before anything around it is looked at; `on` is the kind of device where the recording has none."""
+    known = reader.role(op, on) if reader else None
     named = _named_role(op, known.kind if known else "")
     if known is None:
         return named
@@ -117,9 +124,16 @@ def _named_role(op: OpText, known: str) -> OpRole:
     called = operator_kind(op.caller) if op.caller else ""
     kind = known or _kind(op, rule, called)
     words = _section(op, rule, kind)
-    phase = phase_of_scope(op.scope) or phase_of_caller(op.caller) or (rule.phase if rule else "") or phase_of_module(op.module)
+    phase = (
+        phase_of_scope(op.scope)
+        or phase_of_caller(op.caller)
+        or (rule.phase if rule else "")
+        or phase_of_module(op.module)
+    )
     flops, moved = work_by_shapes(op, kind)
-    confidence: Literal["sure", "likely", "guess", ""] = "guess" if rule and rule.guess and not called else "likely" if kind else ""
+    confidence: Literal["sure", "likely", "guess", ""] = (
+        "guess" if rule and rule.guess and not called else "likely" if kind else ""
+    )
     return OpRole(
         kind, words.section, phase, words.what or (rule.what if rule else "") or ("norm" if words.norm else ""),
         _dtype(op), op.flops if op.flops is not None else flops, op.bytes if op.bytes is not None else moved,
@@ -222,7 +236,13 @@ def _completed(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
     found: list[OpRole] = []
     for op, role in zip(recording.ops, roles, strict=True):
         if role.kind in COLLECTIVES and not role.section and trains:
-            carried = "weights" if role.kind == "all_gather" else "gradients" if role.kind in ("all_reduce", "reduce_scatter") else ""
+            carried = (
+                "weights"
+                if role.kind == "all_gather"
+                else "gradients"
+                if role.kind in ("all_reduce", "reduce_scatter")
+                else ""
+            )
             if carried:
                 phase = role.phase or ("gradient" if carried == "gradients" else "")
                 role = msgspec.structs.replace(role, section=carried, phase=phase, confidence="guess")
@@ -231,7 +251,9 @@ def _completed(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
             own = "block" if op.module in parts and "/body/" in op.scope else op.module.split("(", 1)[0]
             role = msgspec.structs.replace(role, section=own, why=why)
         if role.kind and not role.phase and role.kind not in ("host", "control"):
-            role = msgspec.structs.replace(role, phase="update" if role.section == "optimizer" else "forward" if role.section in _MODEL else "")
+            role = msgspec.structs.replace(
+                role, phase="update" if role.section == "optimizer" else "forward" if role.section in _MODEL else ""
+            )
         found.append(role)
     return found
 

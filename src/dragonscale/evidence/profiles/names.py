@@ -2,7 +2,10 @@
 
 >>> known_kernel("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)").kind
 'reduce_scatter'
->>> known_kernel("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_TNT").kind, dtype_of("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_TNT")
+>>> (
+...     known_kernel("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_TNT").kind,
+...     dtype_of("nvjet_tst_256x128_64x4_2x1_v_bz_coopA_TNT"),
+... )
 ('matmul', 'bf16')
 >>> inductor("triton_red_fused__fused_rms_norm__to_copy_embedding_0").kind
 'reduction'
@@ -96,7 +99,14 @@ def inductor(name: str) -> KernelRule | None:
         kind = "matmul"
     if match["form"] == "for":
         return KernelRule("", "elementwise", "Inductor", "optimizer", "update")
-    return KernelRule("", kind, "Inductor", section_word(ops), "backward" if "backward" in ops else "")
+    what = (
+        "norm"
+        if "_norm" in ops and kind == "reduction"
+        else "activation"
+        if any(_named(word, ops) for word in ("silu", "gelu"))
+        else ""
+    )
+    return KernelRule("", kind, "Inductor", section_word(ops), "backward" if "backward" in ops else "", what)
 
 
 def words_in(ops: str) -> list[str]:
@@ -107,7 +117,11 @@ def words_in(ops: str) -> list[str]:
     """
     known, found, at = _kind_of("words"), list[str](), 0
     while at < len(ops):
-        ends = [at + len(word) for word in _by_first().get(ops[at], ()) if ops.startswith(word, at) and ops[at + len(word) : at + len(word) + 1] in ("", "_")]
+        ends = [
+            at + len(word)
+            for word in _by_first().get(ops[at], ())
+            if ops.startswith(word, at) and ops[at + len(word) : at + len(word) + 1] in ("", "_")
+        ]
         if not ends:
             following = ops.find("_", at)
             at = len(ops) if following < 0 else following + 1
@@ -128,7 +142,9 @@ def _by_first() -> dict[str, list[str]]:
 
 def section_word(text: str) -> str:
     """The part of the model that the operators named in a text belong to, where they leave no doubt."""
-    return next((part for part, words in operator_tables().parts.items() if any(_named(word, text) for word in words)), "")
+    return next(
+        (part for part, words in operator_tables().parts.items() if any(_named(word, text) for word in words)), ""
+    )
 
 
 def _named(word: str, text: str) -> bool:
@@ -139,7 +155,10 @@ def _named(word: str, text: str) -> bool:
 def operator_kind(caller: str) -> str:
     """The kind of what an operator of a framework does; `caller` may be a chain, of which the innermost known operator counts.
 
-    >>> operator_kind("autograd::engine::evaluate_function: MmBackward0/MmBackward0/aten::mm"), operator_kind("c10d::allreduce_")
+    >>> (
+    ...     operator_kind("autograd::engine::evaluate_function: MmBackward0/MmBackward0/aten::mm"),
+    ...     operator_kind("c10d::allreduce_"),
+    ... )
     ('matmul', 'all_reduce')
     """
     for one in reversed(caller[-_LONGEST:].split("/")):
@@ -173,5 +192,7 @@ def category_kind(category: str) -> str:
 
 @lru_cache(maxsize=65536)
 def dtype_of(name: str) -> str:
-    """The type of the numbers that a kernel multiplies, where its name says it."""
+    """The type of the numbers that a kernel multiplies, where its name says it; cuDNN writes f16 for both types of 16 bits."""
+    if name.startswith("cudnn_generated"):
+        return ""
     return next((dtype for pattern, dtype in _DTYPES if pattern.search(name[:_LONGEST])), "")

@@ -10,6 +10,7 @@ they feed, activations and casts to the matmul that they stand beside.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.plan.ledger import COLLECTIVES
@@ -60,12 +61,15 @@ def place_by_neighbours(sequence: Sequence[OpRole]) -> list[Placing] | None:
     layer = _layer(sequence, marks, anchors)
     if layer is None:
         return None
-    labels: dict[int, Placing] = {marks[number].place: Placing("attention", _direction(marks, anchors, at), "scores") for at, number in enumerate(anchors)}
+    labels: dict[int, Placing] = {
+        marks[number].place: Placing("attention", _direction(marks, anchors, at), "scores")
+        for at, number in enumerate(anchors)
+    }
     bounds = [-1, *anchors, len(marks)]
-    for before, after in zip(bounds, bounds[1:], strict=False):
+    for before, after in pairwise(bounds):
         inside = [mark.place for mark in marks[before + 1 : after]]
         labels.update(zip(inside, _template(marks, anchors, before, after, len(inside), layer), strict=True))
-    return _fill(sequence, labels, layer)
+    return _fill(sequence, labels)
 
 
 def _marks(sequence: Sequence[OpRole]) -> list[_Mark]:
@@ -85,7 +89,7 @@ def _marks(sequence: Sequence[OpRole]) -> list[_Mark]:
 def _layer(sequence: Sequence[OpRole], marks: list[_Mark], anchors: list[int]) -> LayerMatmuls | None:
     """The matmuls of a layer, as most stretches between two forward attentions have them."""
     votes: Counter[LayerMatmuls] = Counter()
-    for first, second in zip(anchors, anchors[1:], strict=False):
+    for first, second in pairwise(anchors):
         if (marks[first].attention, marks[second].attention) == ("forward", "forward"):
             found = _split(sequence, [mark.place for mark in marks[first + 1 : second]], marks[first].place)
             if found:
@@ -97,10 +101,16 @@ def _split(sequence: Sequence[OpRole], places: list[int], start: int) -> LayerMa
     """How the matmuls between two attentions divide, by activations and norms that stand between them, else by their number."""
     if len(places) < 3:
         return None
-    gaps = [sequence[a + 1 : b] for a, b in zip(places, places[1:], strict=False)]
+    gaps = [sequence[a + 1 : b] for a, b in pairwise(places)]
     norms = [number for number, gap in enumerate(gaps) if any(_is_norm(role) for role in gap)]
-    acts = [number for number, gap in enumerate(gaps) if any(role.what == "activation" or role.section == "mlp" for role in gap) and number >= 1]
-    experts = any(role.section in ("experts", "router") or role.kind == "grouped matmul" for role in sequence[start : places[-1]])
+    acts = [
+        number
+        for number, gap in enumerate(gaps)
+        if any(role.what == "activation" or role.section == "mlp" for role in gap) and number >= 1
+    ]
+    experts = any(
+        role.section in ("experts", "router") or role.kind == "grouped matmul" for role in sequence[start : places[-1]]
+    )
     out = 1 + norms[0] if norms and norms[0] <= 2 and (not acts or norms[0] < acts[0]) else 1
     if acts and len(places) > acts[-1] + 2:
         return LayerMatmuls(out, acts[-1] + 2 - out, len(places) - acts[-1] - 2, experts)
@@ -123,7 +133,9 @@ def _direction(marks: list[_Mark], anchors: list[int], at: int) -> str:
     return "recompute" if way == "forward" and after == "backward" and before == "backward" else way
 
 
-def _template(marks: list[_Mark], anchors: list[int], before: int, after: int, count: int, layer: LayerMatmuls) -> list[Placing]:
+def _template(
+    marks: list[_Mark], anchors: list[int], before: int, after: int, count: int, layer: LayerMatmuls
+) -> list[Placing]:
     """Placings of the matmuls between two attentions: what follows the first, what precedes the second, and between them the head."""
     left = _direction(marks, anchors, anchors.index(before)) if before in anchors else ""
     right = _direction(marks, anchors, anchors.index(after)) if after in anchors else ""
@@ -135,7 +147,10 @@ def _template(marks: list[_Mark], anchors: list[int], before: int, after: int, c
     elif left:
         start = [Placing("attention", left, "Wo")] * layer.out + _mlp(mlp, left, layer.mlp)
     if right == "backward":
-        end = [*reversed(_mlp(mlp, "backward", 2 * layer.mlp)), *[Placing("attention", "backward", "Wo")] * (2 * layer.out)]
+        end = [
+            *reversed(_mlp(mlp, "backward", 2 * layer.mlp)),
+            *[Placing("attention", "backward", "Wo")] * (2 * layer.out),
+        ]
     elif right:
         end = [Placing("attention", right, "QKV")] * layer.qkv
     if (left, right) == ("recompute", "backward") or len(start) + len(end) > count:
@@ -148,7 +163,10 @@ def _template(marks: list[_Mark], anchors: list[int], before: int, after: int, c
 def _mlp(section: str, phase: str, count: int) -> list[Placing]:
     if section == "experts":
         return [Placing(section, phase)] * count
-    return [*[Placing(section, phase, "up")] * (count - max(1, count // 3)), *[Placing(section, phase, "down")] * max(1, count // 3)]
+    return [
+        *[Placing(section, phase, "up")] * (count - max(1, count // 3)),
+        *[Placing(section, phase, "down")] * max(1, count // 3),
+    ]
 
 
 def _middle(left: str, right: str, count: int) -> list[Placing]:
@@ -160,7 +178,7 @@ def _middle(left: str, right: str, count: int) -> list[Placing]:
     return [Placing("head", left)] * count
 
 
-def _fill(sequence: Sequence[OpRole], labels: dict[int, Placing], layer: LayerMatmuls) -> list[Placing]:
+def _fill(sequence: Sequence[OpRole], labels: dict[int, Placing]) -> list[Placing]:
     """Everything between the matmuls, by those on both sides."""
     found = [Placing()] * len(sequence)
     places = sorted(labels)
@@ -179,7 +197,11 @@ def _fill(sequence: Sequence[OpRole], labels: dict[int, Placing], layer: LayerMa
 def _named(role: OpRole, placing: Placing) -> Placing:
     """A matmul that its name already places stays there."""
     if role.section and role.section != "norm":
-        return Placing(role.section, role.phase or placing.phase, role.what or (placing.what if role.section == placing.section else ""))
+        return Placing(
+            role.section,
+            role.phase or placing.phase,
+            role.what or (placing.what if role.section == placing.section else ""),
+        )
     return placing
 
 
@@ -188,20 +210,34 @@ def _gap(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
     back = before.phase == "backward" or after.phase == "backward"
     norms = [number for number, role in enumerate(roles) if _is_norm(role)]
     turn = len(roles) if not norms else (norms[-1] + 1 if back else norms[0])
-    ends = before.section in ("head", "") or (before.section != after.section and "head" in (before.section, after.section))
+    ends = before.section in ("head", "") or (
+        before.section != after.section and "head" in (before.section, after.section)
+    )
     edge = before.section in ("head", "") or after.section == ""
     found: list[Placing] = []
-    lookup = next((number for number, role in enumerate(roles) if role.section == "embedding"), len(roles)) if edge else len(roles)
+    lookup = (
+        next((number for number, role in enumerate(roles) if role.section == "embedding"), len(roles))
+        if edge
+        else len(roles)
+    )
     for number, role in enumerate(roles):
-        near = before if number < turn and not (role.kind == "copy" and not norms) else after
+        near = before if number < turn and not (role.kind in ("copy", "memory") and not norms) else after
         if number < lookup < len(roles):
             near = before
         elif number > lookup:
             near = after
         near = near if near.section else (after if after.section else before)
-        fixed = role.section in ("loss", "optimizer", "sampling", "router", "experts", "head") or (role.section == "attention") or (role.section == "embedding" and (edge or ends))
+        fixed = (
+            role.section in ("loss", "optimizer", "sampling", "router", "experts", "head")
+            or (role.section == "attention")
+            or (role.section == "embedding" and (edge or ends))
+        )
         if fixed:
-            found.append(Placing(role.section, role.phase or ("update" if role.section == "optimizer" else near.phase), role.what))
+            found.append(
+                Placing(
+                    role.section, role.phase or ("update" if role.section == "optimizer" else near.phase), role.what
+                )
+            )
         else:
             section = "mlp" if role.section == "mlp" and near.section not in ("mlp", "experts") else near.section
             moved = before.section if role.kind in COLLECTIVES else section

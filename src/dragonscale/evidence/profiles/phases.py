@@ -3,24 +3,40 @@
 JAX writes its transformations into the names of ops: `jvp(...)` is the forward pass of what is differentiated, `transpose(jvp(...))` the backward pass,
 `rematted_computation` inside it what is computed again. PyTorch's autograd engine stands in the chain of operators around a backward kernel.
 
->>> phase_of_scope("jit(step)/jvp(Model)/layers/mlp/dot_general"), phase_of_scope("jit(step)/transpose(jvp(Model))/mlp/transpose")
+>>> (
+...     phase_of_scope("jit(step)/jvp(Model)/layers/mlp/dot_general"),
+...     phase_of_scope("jit(step)/transpose(jvp(Model))/mlp/transpose"),
+... )
 ('forward', 'backward')
 >>> phase_of_scope("jit(step)/transpose(jvp(Model))/while/body/checkpoint/rematted_computation/mlp/dot_general")
 'recompute'
->>> phase_of_caller("autograd::engine::evaluate_function: MmBackward0/MmBackward0/aten::mm"), phase_of_caller("aten::linear/aten::addmm")
+>>> (
+...     phase_of_caller("autograd::engine::evaluate_function: MmBackward0/MmBackward0/aten::mm"),
+...     phase_of_caller("aten::linear/aten::addmm"),
+... )
 ('backward', '')
 """
 
 import re
 from functools import lru_cache
 
-_DECODE = re.compile(r"(?i)(?<![a-z])(decode|generate|generation|autoregressive)(?![a-z]*attention)(_?step|_?loop|_?fn|_?tokens?)?(?![a-z])")
+_DECODE = re.compile(
+    r"(?i)(?<![a-z])(decode|generate|generation|autoregressive)(?![a-z]*attention)(_?step|_?loop|_?fn|_?tokens?)?(?![a-z])"
+)
 _PREFILL = re.compile(r"(?i)(?<![a-z])(prefill|extend|context_phase|prompt)(?![a-z]*attention)")
 _SAMPLING = re.compile(r"(?i)(?<![a-z])(sampler|sampling|sample(_\w+)?)(?![a-z])")
-_UPDATE = re.compile(r"(?i)Optimizer\.step|optimizer[-_]step|(?<![a-z])(optimizer|optax|adamw?|apply_gradients|clip_grad\w*)(?![a-z])")
-_RECOMPUTE = re.compile(r"rematted_computation|CheckpointFunctionBackward|checkpoint_recompute|recompute_fn|(?<![a-z])recompute(?![a-z])")
-_AUTOGRAD = re.compile(r"autograd::engine|Backward\d*\b|_backward\b|CompiledFunctionBackward|(?<![a-z])backward(?![a-z])")
-_GRADIENT = re.compile(r"(?i)post_backward|reduce_grad|grad_?reduce|allreduce_grads|finalize_model_grads|gradient_all_?reduce|DistributedDataParallel.*(hook|reduce)|Reducer|foreach_reduce|reduce_scatter_grad")
+_UPDATE = re.compile(
+    r"(?i)Optimizer\.step|optimizer[-_]step|(?<![a-z])(optimizer|optax|adamw?|apply_gradients|clip_grad\w*)(?![a-z])"
+)
+_RECOMPUTE = re.compile(
+    r"rematted_computation|CheckpointFunctionBackward|checkpoint_recompute|recompute_fn|(?<![a-z])recompute(?![a-z])"
+)
+_AUTOGRAD = re.compile(
+    r"autograd::engine|Backward\d*\b|_backward\b|CompiledFunctionBackward|(?<![a-z])backward(?![a-z])"
+)
+_GRADIENT = re.compile(
+    r"(?i)post_backward|reduce_grad|grad_?reduce|allreduce_grads|finalize_model_grads|gradient_all_?reduce|DistributedDataParallel.*(hook|reduce)|Reducer|foreach_reduce|reduce_scatter_grad"
+)
 
 
 @lru_cache(maxsize=65536)

@@ -5,9 +5,14 @@ but what is inside experts belongs to them, and whatever an optimizer holds is i
 
 >>> section_of("jit(train_step)/transpose(jvp(decoder))/layers/self_attention/query/dot_general")
 SectionWords(section='attention', what='QKV', norm=False)
->>> section_of("nn.Module: LlamaForCausalLM_0/nn.Module: LlamaDecoderLayer_3/nn.Module: LlamaMLP_3/nn.Module: Linear_26")
+>>> section_of(
+...     "nn.Module: LlamaForCausalLM_0/nn.Module: LlamaDecoderLayer_3/nn.Module: LlamaMLP_3/nn.Module: Linear_26"
+... )
 SectionWords(section='mlp', what='', norm=False)
->>> section_of("model.layers.3.block_sparse_moe.gate").section, section_of("decoder/layers/pre_self_attention_layer_norm/mul")
+>>> (
+...     section_of("model.layers.3.block_sparse_moe.gate").section,
+...     section_of("decoder/layers/pre_self_attention_layer_norm/mul"),
+... )
 ('router', SectionWords(section='attention', what='', norm=True))
 """
 
@@ -19,7 +24,9 @@ from importlib.resources import files
 import msgspec
 
 _LONGEST = 2000
-_WRAPPERS = re.compile(r"(?:transpose|jvp|vmap|jit|pjit|remat\d?|checkpoint|custom_jvp|custom_vjp\w*|shard_map|xmap|named|scan|while|cond)\((?P<inside>.*)\)")
+_WRAPPERS = re.compile(
+    r"(?:transpose|jvp|vmap|jit|pjit|remat\d?|checkpoint|custom_jvp|custom_vjp\w*|shard_map|xmap|named|scan|while|cond)\((?P<inside>.*)\)"
+)
 _NUMBER = re.compile(r"(?:[_.\[#]\d+\]?)+$")
 _LOOPS = ("while", "scan", "body", "layers", "layer", "blocks")
 
@@ -106,7 +113,11 @@ def section_of(scope: str) -> SectionWords:
         section = _inner(firm)
         inside = [rule for _, rule in hits if rule.weak and section in rule.within]
         section = "router" if section == "experts" and any(rule.section == "router" for rule in inside) else section
-        said = [rule.what for rule in (*firm, *inside) if rule.what and rule.section in (section, "mlp" if section == "experts" else section)]
+        said = [
+            rule.what
+            for rule in (*firm, *inside)
+            if rule.what and rule.section in (section, "mlp" if section == "experts" else section)
+        ]
         return SectionWords(section, said[-1] if said else "", any(rule.norm for _, rule in hits))
     norms = [rule.section for _, rule in hits if rule.norm]
     if norms:

@@ -3,7 +3,11 @@
 >>> mm = OpText("nvjet_tst_128x128", caller="aten::mm", shapes=("bf16[4096,2048]", "bf16[2048,512]"))
 >>> work_by_shapes(mm, "matmul")[0] == 2 * 4096 * 2048 * 512
 True
->>> heads = OpText("flash_fwd", caller="aten::_flash_attention_forward", shapes=("bf16[2,128,8,64]", "bf16[2,256,4,64]", "bf16[2,256,4,64]"))
+>>> heads = OpText(
+...     "flash_fwd",
+...     caller="aten::_flash_attention_forward",
+...     shapes=("bf16[2,128,8,64]", "bf16[2,256,4,64]", "bf16[2,256,4,64]"),
+... )
 >>> work_by_shapes(heads, "attention")[0] == 4 * 2 * 8 * 128 * 256 * 64
 True
 """
@@ -25,7 +29,9 @@ def work_by_shapes(op: OpText, kind: str) -> tuple[float | None, float | None]:
         shapes = [shape for text in op.shapes for shape in read_shapes(text)]
     except InputError:
         return None, None
-    inner = next((one for one in reversed(op.caller.split("/")) if one.startswith("aten::") or "attn" in one.lower()), "")
+    inner = next(
+        (one for one in reversed(op.caller.split("/")) if one.startswith("aten::") or "attn" in one.lower()), ""
+    )
     name = inner.removeprefix("aten::")
     if kind == "attention":
         return _attention(name, shapes), None
@@ -36,7 +42,10 @@ def _matmul(name: str, shapes: list[Shape]) -> tuple[float | None, float | None]
     """`mm`, `bmm`, `linear`, and those that add to a first operand."""
     if name in ("addmm", "baddbmm", "addmv"):
         shapes = shapes[1:]
-    if name not in ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_int_mm", "mv", "addmv") or len(shapes) < 2:
+    if (
+        name not in ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_int_mm", "mv", "addmv")
+        or len(shapes) < 2
+    ):
         return None, None
     left, right = shapes[0], shapes[1]
     summed = left.dims[-1]

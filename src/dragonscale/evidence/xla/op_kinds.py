@@ -114,7 +114,8 @@ def _transferred(instruction: Instruction) -> tuple[str, str]:
 
 def _copied(computation: Computation | None, instruction: Instruction) -> tuple[str, str]:
     """What a copy is for: another memory, another layout, or only another buffer."""
-    before = [each for text in operand_types(computation, instruction) for each in read_arrays(text)][:1]
+    given = [each for text in operand_types(computation, instruction) for each in read_arrays(text)]
+    before = given[1:2] if instruction.opcode == "copy-done" else given[:1]  # a start hands on where to and where from
     after = read_arrays(instruction.result)[:1]
     if not before or not after:
         return "copy", ""
