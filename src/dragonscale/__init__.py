@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.library.export import export as export
     from dragonscale.library.export import import_plan as import_plan
     from dragonscale.library.model import model as model
+    from dragonscale.library.profile import profile as profile
     from dragonscale.library.roofline import roofline as roofline
     from dragonscale.library.serve import serve as serve
     from dragonscale.library.shard import shard as shard
@@ -85,6 +86,7 @@ _HOMES = {
     "dragonscale.library.train": ("train",),
     "dragonscale.library.validate": ("validate",),
     "dragonscale.library.verify": ("verify",),
+    "dragonscale.library.profile": ("profile",),
     "dragonscale.library.roofline": ("roofline",),
     "dragonscale.library.shard": ("shard",),
     "dragonscale.library.collective": ("collective",),

@@ -130,6 +130,20 @@ COMMANDS: dict[str, Command] = {
             tool=False,
         ),
         Command(
+            "profile",
+            "Where the time of a recorded step went: a JAX, PyTorch or Nsight profile, beside the plan.",
+            "dragonscale.questions.profile:ProfileQuestion",
+            "dragonscale.reports.profile.ask:ask",
+            PROOF,
+            (
+                "dscale profile profile.xplane.pb",
+                "dscale profile trace.json.gz --plan plan.toml --html profile.html",
+                "dscale profile trace.json.gz --plan fsdp=8 --model llama3-8b --on h100:8 --batch 64seq --seq 4096",
+            ),
+            ("explain",),
+            page="profile",
+        ),
+        Command(
             "sweep",
             "Many questions at once, on all cores or a Ray cluster: resumable, one bad entry never stops the rest.",
             "dragonscale.questions.sweep:SweepQuestion",

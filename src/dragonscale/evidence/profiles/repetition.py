@@ -1,0 +1,93 @@
+"""Steps where nobody said them: ops that come back at even distances on the busiest track.
+
+In a loop over steps, ops of a layer come back many times a step; the embedding, the head, the loss, the optimizer or the choice of the next
+token come back once. So the rarest op that comes back evenly, all through the recording, marks the steps. In a single forward pass the
+rarest such ops are those of a layer: then ops that are in no such stretch (the embedding before, the head after) give it away, and there is
+one step.
+"""
+
+import numpy as np
+
+from dragonscale.evidence.profiles.recording import Recording
+
+ENDS = ("embed", "embedding", "head", "loss", "optimizer", "sampling", "update")
+"""Sections that a step has once, and a layer does not."""
+_EVEN = 0.1
+"""Largest deviation of the distances, in distances, that still counts as even."""
+_FEWEST = 3
+
+
+def repeated_starts(recording: Recording, device: int, sections: list[str]) -> np.ndarray:
+    """When each step starts, and when the last one is over; nothing where none can be told."""
+    place = _busiest(recording, device)
+    if len(place) < 2 * _FEWEST:
+        return np.zeros(0, np.int64)
+    ops, start, end = recording.events.op[place], recording.events.start[place], recording.events.end[place]
+    marks = _marks(ops)
+    if not marks:
+        return np.zeros(0, np.int64)
+    ends = (
+        np.array([any(word in section for word in ENDS) for section in sections], bool)
+        if sections
+        else np.zeros(0, bool)
+    )
+    if _layers(ops, marks, ends):
+        return np.zeros(0, np.int64)
+    where = np.flatnonzero(ops == marks[0])
+    gap = start - np.concatenate([[start[0]], np.maximum.accumulate(end)[:-1]])
+    # a step begins after the longest wait of the device within the stretch
+    offsets = np.arange(int(np.diff(where).min()))
+    offset = int(np.argmax(np.median(gap[where[:-1, None] + offsets], axis=0)))
+    where, length = where + offset, int(np.median(np.diff(where)))
+    # a whole step may lie before the first one, and after the last
+    ahead = np.arange(where[0] - length, -1, -length)[::-1]
+    where = np.concatenate([ahead, where[where < len(start)]])
+    over = int(end[where[-1] :].max())
+    whole = len(start) - where[-1] >= length
+    return np.append(start[where], over) if whole else start[where]
+
+
+def _busiest(recording: Recording, device: int) -> np.ndarray:
+    """Events of the track with most time, outermost first; their numbers."""
+    events, best, longest = recording.events, np.zeros(0, np.int64), 0
+    for number, track in enumerate(recording.tracks):
+        if track.device == device and track.kind == "ops":
+            place = np.flatnonzero(events.track == number)
+            time = int(events.duration[place].sum())
+            if time > longest:
+                best, longest = place, time
+    return best
+
+
+def _marks(ops: np.ndarray) -> list[int]:
+    """The ops that come back evenly and rarest: all of one count, give or take a step that is cut off."""
+    order = np.argsort(ops, kind="stable")
+    kinds, first = np.unique(ops[order], return_index=True)
+    counts = np.diff(np.append(first, len(ops)))
+    found: list[tuple[int, int]] = []
+    for kind, begin, count in sorted(
+        zip(kinds.tolist(), first.tolist(), counts.tolist(), strict=True), key=lambda one: one[2]
+    ):
+        if count < _FEWEST or (found and count > found[0][0] + 1):
+            continue
+        where = order[begin : begin + count]
+        apart = np.diff(where)
+        middle = float(np.median(apart))
+        even = np.mean(np.abs(apart - middle) <= max(1.0, _EVEN * middle))
+        reach = (where[-1] - where[0] + 2 * middle) / len(ops)
+        if middle > 1 and even >= 0.9 and reach >= 0.7:
+            found.append((count, kind))
+    return [kind for _, kind in found]
+
+
+def _layers(ops: np.ndarray, marks: list[int], ends: np.ndarray) -> bool:
+    """Whether what repeats are layers of one pass and not steps: the ends of the model are not in each stretch."""
+    where = np.flatnonzero(ops == marks[0])
+    inside = np.unique(ops[where[0] : where[-1]])
+    outside = np.unique(np.concatenate([ops[: where[0]], ops[where[-1] :]]))
+    if len(ends) and ends[np.unique(ops)].any():
+        # an op of the head that runs once for each mark says it is a step
+        each = [op for op in np.unique(ops) if ends[op] and np.count_nonzero(ops == op) >= len(where) - 1]
+        return not each
+    strange = np.setdiff1d(outside, inside)
+    return len(strange) > 0

@@ -1,0 +1,134 @@
+"""What to change, in seconds of a step, largest first.
+
+Each line says what could be saved at most and why. With a plan the yardstick is its expectation; without one it is what good kernels reach
+on the chip (`expected.py`). Idle time, exposed transfers and copies are savings by themselves, as nothing is computed in them. Lines are
+apart from each other as far as they can be: the copies are not counted again with their group.
+"""
+
+from collections import defaultdict
+
+from dragonscale.evidence.profiles.beside import IDLE
+from dragonscale.evidence.profiles.expected import expected_seconds, known_kernels
+from dragonscale.evidence.profiles.gaps import BETWEEN, HOST, INSIDE, LAUNCH, QUEUED, STALL
+from dragonscale.evidence.profiles.parts import TRAVELS
+from dragonscale.evidence.profiles.per_op import OpTotals
+from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving
+from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.hardware import Chip
+from dragonscale.units import render
+
+LEAST = 0.005
+"""Share of a step below which a saving is not worth a line."""
+MOST = 8
+
+_ADVICE = {
+    LAUNCH: ("the host issues kernels more slowly than the device runs them", "capture the step in a graph (CUDA graphs, torch.compile, jit), fuse small ops, or make the batch larger"),
+    STALL: ("the host had stopped issuing", "take the synchronisation, the data loading or the copy to the host out of the step"),
+    QUEUED: ("kernels were launched and waited", "look for dependencies between streams, and for other devices that are late"),
+    BETWEEN: ("a few microseconds before each kernel", "fuse small kernels, or replay them as one graph"),
+    INSIDE: ("the program itself waits", "look at transfers that start late, and at loops over small bodies"),
+    HOST: ("nothing was launched", "launch the next step before the last one is over, and keep the input ready on the device"),
+}  # fmt: skip
+
+
+def find_savings(
+    reading: ProfileReading, totals: OpTotals, roles: list[OpRole], chip: Chip | None, beside: tuple[BesideLine, ...]
+) -> tuple[Saving, ...]:
+    """The changes that would save most."""
+    found = [*_against_plan(beside)] if beside else [*_against_kernels(totals, roles, chip)]
+    found += [_gap(gap) for gap in reading.gaps]
+    if not beside:
+        found += [_move(move) for move in reading.communication if move.kind != "host"]
+    found += [_move(move) for move in reading.communication if move.kind == "host"]
+    found += [
+        Saving(one.seconds, one.what, f"largest: {', '.join(one.ops[:3])}" if one.ops else "") for one in reading.waste
+    ]
+    copies = next((part.seconds for part in reading.parts if part.name == "exposed copies"), 0.0)
+    copies -= sum(move.exposed_s for move in reading.communication if move.kind == "host")
+    found.append(
+        Saving(copies, "copies that nothing hides", "overlap them with compute, or keep the data on the device")
+    )
+    worth = [one for one in found if one.seconds > LEAST * reading.step_s]
+    return tuple(sorted(worth, key=lambda one: -one.seconds)[:MOST])
+
+
+def _gap(gap: GapLine) -> Saving:
+    why, do = _ADVICE[gap.cause]
+    during = f"; meanwhile the host: {', '.join(gap.what[:3])}" if gap.what else ""
+    return Saving(gap.seconds, f"idle, {gap.cause}: {why}{during}", do)
+
+
+def _move(move: MoveLine) -> Saving:
+    if move.kind != "host":
+        return Saving(
+            move.exposed_s,
+            f"{move.kind.replace('_', '-')} over {move.over} waits for the network",
+            _wires(move.fraction),
+        )
+    rate = f" at {render(move.bus_bytes_per_s, 'bytes/s')}" if move.bus_bytes_per_s else ""
+    sent = f" ({render(move.sent_bytes, 'bytes')} a step{rate})" if move.sent_bytes else ""
+    why = "keep it in the device's memory, move less of it, or start it so early that something is computed meanwhile"
+    return Saving(move.exposed_s, f"the device waits for transfers {move.over}{sent}", why)
+
+
+def _wires(fraction: float | None) -> str:
+    if fraction is None:
+        return "start it earlier, so that something is computed while it runs"
+    if fraction < 0.5:
+        return f"it runs at {fraction:.0%} of what the wires carry: small messages, or a slow tier"
+    return f"it runs at {fraction:.0%} of what the wires carry: overlap it, or send less"
+
+
+def _against_plan(lines: tuple[BesideLine, ...]) -> list[Saving]:
+    found = []
+    for line in lines:
+        drawer = (line.section, line.phase, line.kind)
+        if line.difference_s <= 0 or drawer == IDLE:
+            continue
+        name = _told(line.section, line.phase, line.kind)
+        took = f"{render(line.measured_s, 's')} where {render(line.expected_s, 's')} is expected"
+        found.append(Saving(line.difference_s, f"{name}: {took}", line.why))
+    return found
+
+
+def _against_kernels(totals: OpTotals, roles: list[OpRole], chip: Chip | None) -> list[Saving]:
+    kernels = known_kernels(chip)
+    spent: dict[tuple[str, str, str], float] = defaultdict(float)
+    meant: dict[tuple[str, str, str], float] = defaultdict(float)
+    for one in totals.ran.tolist():
+        role = roles[one]
+        if role.kind in (*TRAVELS, "copy", "host", "control"):
+            continue
+        each = expected_seconds(role, kernels)
+        if each is None:
+            continue
+        key = role.section, role.phase, role.kind
+        # what is faster than expected does not make up for what is slower
+        spent[key] += max(float(totals.seconds[one]), each * float(totals.works[one]))
+        meant[key] += each * float(totals.works[one])
+    found = []
+    for key, seconds in spent.items():
+        rate = meant[key] / seconds if seconds else 1.0
+        text = f"{_told(*key)} runs at {rate:.0%} of the rate that good kernels reach on this chip"
+        found.append(Saving(seconds - meant[key], text, _kernel_advice(key[2])))
+    return found
+
+
+def _kernel_advice(kind: str) -> str:
+    if kind in ("matmul", "grouped matmul"):
+        return "larger matmuls, dims in multiples of 128, fused projections; few rows are bound by reading the weights"
+    if kind == "attention":
+        return "a flash kernel made for this chip and head size"
+    return "fuse it with its neighbours: each pass over memory costs"
+
+
+def _told(section: str, phase: str, kind: str) -> str:
+    """A drawer or group in words: `attention backward`, `mlp matmul forward`, `all-gather over fsdp`.
+
+    >>> _told("attention", "backward", "attention"), _told("mlp", "", "matmul"), _told("fsdp", "", "all_gather")
+    ('attention backward', 'mlp matmul', 'exposed all-gather over fsdp')
+    """
+    if kind in TRAVELS:
+        return f"exposed {kind.replace('_', '-')} over {section}"
+    words = [section or "other", kind if kind != section else "", phase]
+    return " ".join(word for word in words if word)

@@ -1,0 +1,134 @@
+"""Own time: what an event takes beside the events that are nested in it.
+
+On one track of a device events follow each other or lie in each other: a `while` covers every op of its body, a `call` its computation. Time
+belongs to the innermost. So a track is cut into pieces, each owned by one event; pieces never overlap, and their sum is the busy time of
+the track. Levels are peeled off from the outside, each in one pass over arrays; real profiles are a handful of levels deep.
+
+Kernels of one CUDA stream may also overlap a little without nesting (programmatic dependent launches): the earlier one keeps the overlap.
+
+>>> import numpy as np
+>>> pieces = track_pieces(np.array([0, 2, 6]), np.array([10, 4, 8]))  # a loop with two ops in it
+>>> pieces.start.tolist(), pieces.end.tolist(), pieces.event.tolist()
+([0, 2, 4, 6, 8], [2, 4, 6, 8, 10], [0, 1, 0, 2, 0])
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dragonscale.evidence.profiles.recording import Recording
+
+DEEPEST = 48
+"""Levels of nesting that are told apart; what is deeper belongs to the level above."""
+BUSY = ("ops", "async", "copies")
+"""Tracks whose events are work of a device."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Stretches of time, each with the event that owns it, in order of their starts."""
+
+    start: np.ndarray
+    end: np.ndarray
+    event: np.ndarray
+
+    @property
+    def length(self) -> np.ndarray:
+        """How long each is."""
+        return self.end - self.start
+
+    def chosen(self, which: np.ndarray) -> "Pieces":
+        """Those of a mask."""
+        return Pieces(self.start[which], self.end[which], self.event[which])
+
+
+def joined(several: list[Pieces]) -> Pieces:
+    """Pieces of several tracks as one list."""
+    if not several:
+        none = np.zeros(0, np.int64)
+        return Pieces(none, none, none)
+    start, end, event = (np.concatenate([getattr(one, name) for one in several]) for name in ("start", "end", "event"))
+    order = np.argsort(start, kind="stable")
+    return Pieces(start[order], end[order], event[order])
+
+
+def device_pieces(recording: Recording, device: int) -> Pieces:
+    """Every piece of work on a device; events by their number in the recording."""
+    events, found = recording.events, []
+    for number, track in enumerate(recording.tracks):
+        if track.device != device or track.kind not in BUSY:
+            continue
+        place = np.flatnonzero(events.track == number)
+        if track.kind == "ops":
+            pieces = track_pieces(events.start[place], events.end[place])
+            found.append(Pieces(pieces.start, pieces.end, place[pieces.event]))
+        else:  # transfers run beside each other
+            found.append(Pieces(events.start[place], events.end[place], place))
+    return joined(found)
+
+
+def track_pieces(start: np.ndarray, end: np.ndarray) -> Pieces:
+    """A track cut into pieces that do not overlap; `start` is in order."""
+    parent, start, end = nesting(start, end)
+    numbers = np.arange(len(start))
+    inner = np.flatnonzero(parent >= 0)
+    if not len(inner):
+        return _in_order(start, end, numbers)
+    inner = inner[np.lexsort((start[inner], parent[inner]))]
+    above = parent[inner]
+    first = np.append(True, above[1:] != above[:-1])
+    last = np.append(above[1:] != above[:-1], True)
+    # of an event with others in it: what lies before each of them, and what lies after the last
+    opens = np.where(first, start[above], np.append(0, end[inner][:-1]))
+    before = (opens, start[inner], above)
+    after = (end[inner][last], end[above][last], above[last])
+    leaf = np.ones(len(start), bool)
+    leaf[above] = False
+    leaves = numbers[leaf]
+    alone = (start[leaves], end[leaves], leaves)
+    columns = [np.concatenate(each) for each in zip(before, after, alone, strict=True)]
+    return _in_order(*columns)
+
+
+def nesting(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The event that each lies directly in (-1: none), and starts and ends with overlaps that are no nesting cut away.
+
+    >>> import numpy as np
+    >>> nesting(np.array([0, 1, 2, 8]), np.array([9, 5, 4, 12]))[0].tolist()
+    [-1, 0, 1, -1]
+    """
+    start, end = start.astype(np.int64), np.maximum(end, start).astype(np.int64)
+    parent = np.full(len(start), -1, np.int64)
+    rest = _outer_first(start, end)
+    above = np.zeros(0, np.int64)
+    for _ in range(DEEPEST):
+        if not len(rest):
+            break
+        reached = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(end[rest])[:-1]])
+        over = (start[rest] < reached) & (end[rest] > reached)
+        if over.any():
+            start[rest[over]] = reached[over]
+            rest = rest[_outer_first(start[rest], end[rest])]
+            reached = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(end[rest])[:-1]])
+        outer = start[rest] >= reached
+        level = rest[outer]
+        if len(above):
+            parent[level] = above[np.searchsorted(start[above], start[level], side="right") - 1]
+        above, rest = level, rest[~outer]
+    end[rest] = start[rest]  # deeper than anything real: no time of its own
+    return parent, start, end
+
+
+def _outer_first(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """By start, the longer first; most tracks are in that order already, and sorting is what costs time."""
+    later = start[1:] > start[:-1]
+    if np.all(later | ((start[1:] == start[:-1]) & (end[1:] <= end[:-1]))):
+        return np.arange(len(start))
+    return np.lexsort((-end, start))
+
+
+def _in_order(start: np.ndarray, end: np.ndarray, event: np.ndarray) -> Pieces:
+    some = end > start
+    start, end, event = start[some], end[some], event[some]
+    order = np.argsort(start, kind="stable")
+    return Pieces(start[order], end[order], event[order])

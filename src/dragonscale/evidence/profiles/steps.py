@@ -1,0 +1,193 @@
+"""The steps of a recording, found without a hint.
+
+Whoever recorded often said where steps are: the profiler's own steps, a range with a number in its name. Else the program that takes most of
+the time is launched again and again. Else the ops themselves repeat (`repetition.py`). Where nothing repeats, the recording is one step.
+
+A step reaches from its start to the start of the next one, so that what the host does between two launches is part of it: that is what a
+token or a training step takes. The last one ends with its own work. Steps that are cut off at the ends of the recording, and those much
+longer than the others (a checkpoint, an evaluation), are left out of the means, and said.
+"""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dragonscale.evidence.profiles.recording import Recording
+from dragonscale.evidence.profiles.repetition import repeated_starts
+from dragonscale.evidence.profiles.self_time import BUSY
+
+_STEP = re.compile(
+    r"(?i)(^|[^a-z])(profiler)?(train|decode|generat|serve|infer|model)?[ _]?(step|iter|iteration|batch|generate|token)([^a-z]|$)"
+)
+_NUMBER = re.compile(r"[\d#()\[\]:]+$|\(\d+\)$|[._]\d+$")
+LONG = 1.5
+"""A step longer than so many medians is left out of the means."""
+SHORT = 0.5
+"""And one shorter than this: cut off, or another program."""
+
+
+@dataclass(frozen=True)
+class FoundSteps:
+    """Starts and ends in ns, one row for each step, and which of them the means are of."""
+
+    windows: np.ndarray
+    names: tuple[str, ...]
+    kept: np.ndarray
+    found_by: str
+    between: tuple[str, ...] = ()
+    """Other programs that ran in those windows."""
+    between_ns: float = 0.0
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How long each is, in ns."""
+        return self.windows[:, 1] - self.windows[:, 0]
+
+
+def find_steps(recording: Recording, device: int, sections: list[str]) -> FoundSteps:
+    """The steps of a device; `sections` are those of the ops, which tell a layer that repeats from a step that does."""
+    for finder in (_said, _ranges, _launches):
+        found = finder(recording, device)
+        if found is not None:
+            return _judged(found)
+    busy = _busy(recording, device)
+    starts = repeated_starts(recording, device, sections)
+    if len(starts) > 2:
+        windows = np.stack([starts[:-1], starts[1:]], 1)
+        return _judged(FoundSteps(windows, (), np.ones(len(windows), bool), "ops that repeat"))
+    return replace(_whole(recording, busy), found_by="nothing repeats: the recording is one step")
+
+
+def _said(recording: Recording, device: int) -> FoundSteps | None:
+    """The profiler's own steps: on the device, or on the host, whose work the device does later."""
+    events = recording.events
+    mask = recording.on("steps", device)
+    if mask.any():
+        place = _outermost(recording, np.flatnonzero(mask))
+        return _launched_again(recording, place, "the profiler's steps")
+    mask = recording.on("steps", -1)
+    if not mask.any():
+        return None
+    place = _outermost(recording, np.flatnonzero(mask))
+    names = tuple(recording.ops[op].name for op in events.op[place])
+    windows = device_windows(recording, device, events.start[place], events.end[place])
+    return None if windows is None else FoundSteps(windows, names, np.ones(len(windows), bool), "the profiler's steps")
+
+
+def device_windows(recording: Recording, device: int, opened: np.ndarray, closed: np.ndarray) -> np.ndarray | None:
+    """Where the device does what the host asked for between some moments: from the first op of one to the first op of the next."""
+    events = recording.events
+    place = _busy(recording, device)
+    if not len(place):
+        return None
+    start, end = events.start[place], events.end[place]
+    asked = np.where(events.launched[place] >= 0, events.launched[place], start)
+    firsts, lasts = [], []
+    for begin, over in zip(opened, closed, strict=True):
+        mine = (asked >= begin) & (asked < over)
+        firsts.append(int(start[mine].min()) if mine.any() else int(begin))
+        lasts.append(int(end[mine].max()) if mine.any() else int(over))
+    return _until_next(np.array(firsts), lasts[-1])
+
+
+def _ranges(recording: Recording, device: int) -> FoundSteps | None:
+    """Ranges that a user laid over steps: names that say so, or that repeat with a number, at least three times."""
+    for where in (device, -1):
+        place = np.flatnonzero(recording.on("scopes", where))
+        by_name: dict[str, list[int]] = defaultdict(list)
+        for number in place:
+            by_name[_plain(recording.ops[recording.events.op[number]].name)].append(int(number))
+        several = {name: them for name, them in by_name.items() if len(them) > 2 and _STEP.search(name)}
+        if several:
+            events = recording.events
+            best = max(several, key=lambda name: sum(int(events.duration[one]) for one in several[name]))
+            chosen = np.array(several[best])
+            if where < 0:
+                windows = device_windows(recording, device, events.start[chosen], events.end[chosen])
+                if windows is None:
+                    return None
+                return FoundSteps(windows, (), np.ones(len(windows), bool), f"ranges called {best}")
+            return _launched_again(recording, chosen, f"ranges called {best}")
+    return None
+
+
+def _launches(recording: Recording, device: int) -> FoundSteps | None:
+    """Launches of the program that takes most of the time; of one that is launched once only where no other has a quarter of the time."""
+    place = np.flatnonzero(recording.on("modules", device))
+    if not len(place):
+        return None
+    events, by_name = recording.events, defaultdict(list)
+    for number in place:
+        by_name[_plain(recording.ops[events.op[number]].name)].append(int(number))
+    time = {name: float(events.duration[them].sum()) for name, them in by_name.items()}
+    whole = sum(time.values()) or 1.0
+    again = [name for name in time if len(by_name[name]) > 1 and time[name] > whole / 4]
+    best = max(again or time, key=lambda name: time[name])
+    found = _launched_again(recording, np.array(by_name[best]), f"launches of {best}")
+    if len(by_name[best]) == 1:
+        found = replace(found, found_by=f"one launch of {best}")
+    first, last = found.windows[0, 0], found.windows[-1, 1]
+    others = {
+        name: float(sum(events.duration[one] for one in them if first <= events.start[one] < last))
+        for name, them in by_name.items()
+        if name != best
+    }
+    told = sorted((name for name in others if others[name] > 0), key=lambda name: -others[name])
+    return replace(found, between=tuple(told[:8]))
+
+
+def _launched_again(recording: Recording, place: np.ndarray, found_by: str) -> FoundSteps:
+    """Windows from the start of each to the start of the next; what lies between an end and the next start is told."""
+    events = recording.events
+    start, end = events.start[place], events.end[place]
+    names = tuple(recording.ops[op].name for op in events.op[place])
+    gaps = np.maximum(start[1:] - end[:-1], 0)
+    between = float(np.median(gaps)) if len(gaps) else 0.0
+    return FoundSteps(_until_next(start, int(end[-1])), names, np.ones(len(start), bool), found_by, between_ns=between)
+
+
+def _outermost(recording: Recording, place: np.ndarray) -> np.ndarray:
+    """Without events that lie in others, and without those of no length."""
+    start, end = recording.events.start[place], recording.events.end[place]
+    reached = np.concatenate([[-1], np.maximum.accumulate(end)[:-1]])
+    return place[(start >= reached) & (end > start)] if len(place) else place
+
+
+def _until_next(starts: np.ndarray, last: int) -> np.ndarray:
+    return np.stack([starts, np.append(starts[1:], max(last, int(starts[-1])))], 1).astype(np.int64)
+
+
+def _busy(recording: Recording, device: int) -> np.ndarray:
+    mask = np.zeros(len(recording.events.start), bool)
+    for kind in BUSY:
+        mask |= recording.on(kind, device)
+    return np.flatnonzero(mask)
+
+
+def _whole(recording: Recording, busy: np.ndarray) -> FoundSteps:
+    events = recording.events
+    first = int(events.start[busy].min()) if len(busy) else 0
+    last = int(events.end[busy].max()) if len(busy) else 0
+    return FoundSteps(np.array([[first, last]]), ("",), np.ones(1, bool), "")
+
+
+def _judged(found: FoundSteps) -> FoundSteps:
+    """Which steps the means are of: not those much longer or shorter than the median, and the last only where it is as long as the others
+    (it has no next one to reach to, and may be cut off)."""
+    lengths = found.lengths
+    some = lengths[:-1] if len(lengths) > 2 else lengths
+    middle = float(np.median(some))
+    kept = (lengths <= LONG * middle) & (lengths >= SHORT * middle)
+    if len(lengths) > 2:
+        kept[-1] &= bool(lengths[-1] >= 0.98 * middle)
+    return replace(found, kept=kept if kept.any() else np.ones(len(lengths), bool))
+
+
+def _plain(name: str) -> str:
+    """A name without its number: `step 12`, `ProfilerStep#3`, `jit_train(123456)`."""
+    before = ""
+    while name != before:
+        before, name = name, _NUMBER.sub("", name).strip()
+    return name or before

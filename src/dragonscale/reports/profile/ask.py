@@ -1,0 +1,84 @@
+"""The answer to `dscale profile`: read the file, say what each op is, find the steps, lay the plan beside it."""
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devices, with_reading
+from dragonscale.evidence.profiles.attribution import attributed
+from dragonscale.evidence.profiles.beside import beside
+from dragonscale.evidence.profiles.opening import read_recording
+from dragonscale.evidence.profiles.per_op import ChipRoof
+from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
+from dragonscale.evidence.profiles.recording import Recording
+from dragonscale.evidence.profiles.savings import find_savings
+from dragonscale.evidence.profiles.static import analyse_program
+from dragonscale.listener import Listener
+from dragonscale.questions.profile import ProfileQuestion
+from dragonscale.reports.profile.question import ProfileAsked, read_question, the_chip
+from dragonscale.reports.profile.records import ProfileReport
+
+
+def ask(question: ProfileQuestion, listener: Listener) -> ProfileReport:
+    """Read a question and a profile, tell where the time went."""
+    asked = read_question(question)
+    for text in asked.notes:
+        listener.note(text)
+    recording = read_recording(asked.path, listener)
+    return profiled(asked, recording).came_from(asked, listener.notes)
+
+
+def profiled(asked: ProfileAsked, recording: Recording) -> ProfileReport:
+    """A recording that has been read, analysed and laid beside its plan."""
+    chip, unknown = the_chip(asked, recording)
+    planned = expected_step(asked.request, asked.stack, asked.engine) if asked.request is not None else None
+    mesh = planned.mesh if planned is not None else {}
+    top, step = asked.question.top, asked.question.step
+    if not busy_devices(recording):
+        if not recording.programs:
+            raise InputError(f"{asked.path} is a profile in which no device did anything; record while steps run.")
+        found = analyse_program(recording, chip, top, mesh)
+    else:
+        found = analyse(*attributed(recording), chip, top, mesh, step)
+    return ProfileReport.of(completed(found, planned, unknown))
+
+
+def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> Analysis:
+    """With the plan beside it, what would save most, and what could not be told."""
+    reading, roof = found.reading, ChipRoof(found.chip)
+    told = [*reading.unknown, unknown, *_unknown(found)]
+    if planned is None:
+        savings = () if reading.static else find_savings(reading, found.totals, found.roles, found.chip, ())
+        return with_reading(found, savings=savings, unknown=tuple(filter(None, told)))
+    idle = sum(part.seconds for part in reading.parts if part.name == "idle")
+    lines = beside(planned, found.totals, found.roles, reading.groups, roof, idle)
+    savings = () if reading.static else find_savings(reading, found.totals, found.roles, found.chip, lines)
+    peak = roof.peak(found.dtype)
+    mfu = (
+        planned.model_flops / reading.step_s / peak
+        if planned.model_flops and peak and reading.step_s and not reading.static
+        else None
+    )
+    asked = planned.request
+    return with_reading(
+        found, savings=savings, unknown=tuple(filter(None, told)), beside=lines, plan=asked.plan, model=asked.model,
+        planned_step_s=planned.seconds, mfu=mfu,
+    )  # fmt: skip
+
+
+def _unknown(found: Analysis) -> list[str]:
+    """What the reading could not tell, in sentences."""
+    reading, told = found.reading, []
+    if reading.attributed_kind < 0.97:
+        told.append(f"{1 - reading.attributed_kind:.0%} of the device's time is in ops whose kind is not known.")
+    if reading.attributed_section < 0.9:
+        told.append(
+            f"{1 - reading.attributed_section:.0%} of the device's time is in ops whose part of the model is not known."
+        )
+    missing = sum(
+        group.seconds
+        for group in reading.groups
+        if group.kind in ("matmul", "attention", "grouped matmul") and group.flops is None
+    )
+    if missing > 0.02 * reading.step_s:
+        told.append(
+            "The profile has no shapes for some matmuls, so their FLOPs are not known (PyTorch: record_shapes=True)."
+        )
+    return told

@@ -1,0 +1,172 @@
+"""The tables of `dscale profile`: groups, ops, communication, gaps, waste, devices, steps, and the plan beside them."""
+
+from typing import TYPE_CHECKING
+
+from dragonscale.sheets.sheet import Column, Grid, amount, table
+from dragonscale.units import render
+
+if TYPE_CHECKING:
+    from dragonscale.evidence.profiles.records import WorkGroup, WorkOp
+    from dragonscale.reports.profile.records import ProfileReport
+
+GROUPS, OPS, LINES = 14, 10, 12
+
+
+def groups(report: "ProfileReport", detail: bool) -> Grid | None:
+    """Time by part, phase and kind, each against its roofline."""
+    shown = [one for one in report.groups if detail or one.share > 0.003][: None if detail else GROUPS]
+    rows = [
+        (
+            one.section or "–", one.phase or "–", one.kind.replace("_", "-") or "–", amount(one.exposed_s, "s"), f"{one.share:.1%}",
+            _often(one.times), _rate(one), _percent(one.fraction), one.bound_by or "–",
+        )
+        for one in shown
+    ]  # fmt: skip
+    columns = [
+        "part", Column("phase", keep=5), "kind", Column("bound" if report.static else "time", right=True), Column("of step", right=True, keep=7),
+        Column("times", right=True, keep=2), Column("achieved", right=True, keep=4), Column("of roof", right=True), Column("bound by", keep=6),
+    ]  # fmt: skip
+    rest = len(report.groups) - len(shown)
+    foot = f"and {rest} more (--explain shows all)" if rest and not detail else ""
+    return table(columns, rows, "where the time goes", foot) if rows else None
+
+
+def ops(report: "ProfileReport", detail: bool) -> Grid | None:
+    """The longest ops."""
+    shown = report.ops if detail else report.ops[:OPS]
+    rows = [
+        (
+            _short(one.name), " ".join(filter(None, (one.section, one.phase))) or "–", amount(one.seconds, "s"), f"{one.share:.1%}",
+            _often(one.times), _rate(one), _percent(one.fraction), one.bound_by or "–",
+        )
+        for one in shown
+    ]  # fmt: skip
+    columns = [
+        "op", Column("part", keep=6), Column("time", right=True), Column("of step", right=True), Column("times", right=True, keep=3),
+        Column("achieved", right=True, keep=4), Column("of roof", right=True, keep=7), Column("bound by", keep=2),
+    ]  # fmt: skip
+    return table(columns, rows, "longest ops") if rows else None
+
+
+def communication(report: "ProfileReport", detail: bool) -> Grid | None:
+    """Collectives by kind and axes."""
+    rows = [
+        (
+            one.kind.replace("_", "-"), one.over, amount(one.exposed_s, "s"), amount(one.overlapped_s, "s"), _often(one.times),
+            amount(one.sent_bytes, "bytes"), amount(one.bus_bytes_per_s, "bytes/s"), _percent(one.fraction),
+        )
+        for one in report.communication[: None if detail else LINES]
+    ]  # fmt: skip
+    columns = [
+        "communication", "over", Column("exposed", right=True), Column("overlapped", right=True), Column("times", right=True, keep=3),
+        Column("sent", right=True, keep=4), Column("rate", right=True, keep=5), Column("of wires", right=True),
+    ]  # fmt: skip
+    return table(columns, rows) if rows else None
+
+
+def gaps(report: "ProfileReport") -> Grid | None:
+    """Idle time by cause."""
+    rows = [
+        (
+            one.cause,
+            amount(one.seconds, "s"),
+            _often(one.times),
+            amount(one.longest_s, "s"),
+            ", ".join(map(_short, one.what)) or "–",
+        )
+        for one in report.gaps
+    ]
+    columns = [
+        "idle", Column("time", right=True), Column("times", right=True), Column("longest", right=True), Column("the host meanwhile", wrap=True, keep=5),
+    ]  # fmt: skip
+    return table(columns, rows) if rows else None
+
+
+def waste(report: "ProfileReport") -> Grid | None:
+    """Copies and padding."""
+    rows = [
+        (one.what, amount(one.seconds, "s"), f"{one.share:.1%}", ", ".join(map(_short, one.ops)))
+        for one in report.waste
+    ]
+    return (
+        table(
+            ["waste", Column("time", right=True), Column("of step", right=True), Column("largest", wrap=True, keep=5)],
+            rows,
+        )
+        if rows
+        else None
+    )
+
+
+def beside(report: "ProfileReport", detail: bool) -> Grid | None:
+    """The plan's lines beside what was measured."""
+    shown = report.beside if detail else report.beside[:LINES]
+    rows = [
+        (
+            " ".join(filter(None, (one.kind.replace("_", "-"), "over" if "_" in one.kind else "", one.section, one.phase))),
+            amount(one.measured_s, "s"), amount(one.expected_s, "s"), _signed(one.difference_s), one.why,
+        )
+        for one in shown
+    ]  # fmt: skip
+    columns = [
+        "beside the plan", Column("measured", right=True), Column("expected", right=True), Column("more", right=True), Column("", wrap=True, keep=4),
+    ]  # fmt: skip
+    rest = len(report.beside) - len(shown)
+    return table(columns, rows, "", f"and {rest} more (--explain shows all)" if rest else "") if rows else None
+
+
+def devices(report: "ProfileReport") -> Grid | None:
+    """The parts of a step on each device."""
+    rows = [
+        (
+            f"{one.device} {one.name}",
+            *(
+                amount(value, "s")
+                for value in (one.step_s, one.compute_s, one.communication_s, one.copies_s, one.idle_s)
+            ),
+        )
+        for one in report.by_device
+    ]
+    columns = ["device", *(Column(name, right=True) for name in ("step", "compute", "exposed comm.", "copies", "idle"))]
+    return table(columns, rows) if rows else None
+
+
+def steps(report: "ProfileReport") -> Grid | None:
+    """Each step."""
+    rows = [
+        (
+            one.number,
+            one.name or "–",
+            amount(one.start_s, "s"),
+            amount(one.seconds, "s"),
+            "" if one.kept else "left out",
+        )
+        for one in report.steps.steps[:40]
+    ]
+    columns = ["step", "name", Column("begins", right=True), Column("takes", right=True), ""]
+    return table(columns, rows) if len(rows) > 1 else None
+
+
+def _rate(one: "WorkGroup | WorkOp") -> str:
+    """The achieved rate of what bounds it."""
+    if one.bound_by == "memory" or not one.flops_per_s:
+        return render(one.bytes_per_s, "bytes/s") if one.bytes_per_s else "–"
+    return render(one.flops_per_s, "FLOP/s")
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def _often(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def _signed(value: float) -> str:
+    return ("+" if value >= 0 else "-") + render(abs(value), "s")
+
+
+def _short(name: str, most: int = 48) -> str:
+    """A kernel's name without its template arguments, as short as a table needs it."""
+    plain = name.removeprefix("void ").split("<", 1)[0] if "<" in name else name
+    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
