@@ -37,7 +37,7 @@ _MENTION = re.compile(rf"(?<= )(?:{_NAMES})(?:-start)?\((?=[%\w])")
 _COPY = re.compile(r"async[-_]collective[-_](?:done|fusion)")
 _END = re.compile(r"async[-_]collective[-_]done")
 _BEGIN = re.compile(r"async[-_]collective[-_]start")
-_WINDOWED = "windowed_dot_general_body"
+WINDOWED = "windowed_dot_general_body"
 """What the partitioner calls the loop that a matmul becomes when its collective is cut into permutes."""
 
 
@@ -171,7 +171,7 @@ def is_decomposed(module: Module, site: Site) -> bool:
     if site.opcode != "collective-permute":
         return False
     where: str | None = site.where
-    while where is not None and _WINDOWED not in where:
+    while where is not None and WINDOWED not in where:
         call = only_caller(module, where)
         where = call.where if call else None
     if where is not None:

@@ -19,7 +19,15 @@ HARMLESS = frozenset(
     (
         *("AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"),
         *("PadToStatic", "SliceToDynamic", "LayoutConstraint", "MoveToDevice", "MoveToHost", "PinToDevice"),
-        *("annotate_device_placement", "xla.sdy.FuncResultSharding", "ConcatBitcast", "X64Combine", "X64SplitLow"),
+        *(
+            "annotate_device_placement",
+            "xla.sdy.FuncResultSharding",
+            "xla.sdy.GlobalToLocalShape",
+            "xla.sdy.LocalToGlobalShape",
+            "ConcatBitcast",
+            "X64Combine",
+            "X64SplitLow",
+        ),
         *("X64SplitHigh", "Barrier", "CreateBuffer", "Pin", "Unpin"),
         *("AsyncCollectiveStart", "AsyncCollectiveDone", "PrepareAsyncCallStart", "PrepareAsyncCallDone"),
     )
