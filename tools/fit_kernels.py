@@ -12,17 +12,17 @@ Held-out errors come from fitting on one half of the rows and predicting the oth
 
 import argparse
 import csv
-import hashlib
 import math
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
 
+from dragonscale.evidence.calibrate.fitting import BOUNDS, SOFT, fit_table, fold, held_out_error, median_error
+from dragonscale.evidence.calibrate.profile_text import profile_text, put_constants
 from dragonscale.evidence.kernels import KernelCase, buckets, forms, predict_alike, read_cases, sizes_of
 from dragonscale.evidence.rows import attempt
 from dragonscale.kernels import kernel_profile_for, profile_file
@@ -30,38 +30,7 @@ from dragonscale.kernels.profile import KernelProfile, Tables
 
 PROFILES = Path(profile_file.__file__).parent / "profiles"
 SAMPLES = Path(__file__).parent.parent / "tests" / "kernels"
-PULL = 0.05
-SOFT = 0.1
-BOUNDS: dict[str, dict[str, tuple[float, float, float]]] = {
-    "matmul": {
-        "launch": (5e-7, 3e-6, 3e-5), "rate": (0.2, 0.9, 1.0), "operands": (0.1, 20, 300), "prologue": (1, 200, 3000),
-        "quantum": (0.01, 0.7, 1), "join": (1e-7, 5e-6, 3e-5), "bandwidth": (0.4, 0.9, 0.98),
-        "unhidden": (1e-3, 0.2, 1), "sustained": (0.55, 0.85, 0.999), "throttle": (5e-5, 5e-4, 3e-3),
-        "quantise_row": (1e-12, 3e-9, 1e-7), "quantise_passes": (1, 2, 20), "dispatch_few": (1e-6, 6e-5, 5e-4),
-        "dispatch": (1e-6, 9e-5, 5e-4),
-    },
-    "attention": {
-        "launch": (5e-7, 1e-5, 3e-5), "rate": (0.1, 0.6, 1.0), "edge": (1e-8, 3e-6, 2e-5), "fill": (1e-8, 2e-6, 2e-5),
-        "quantum": (0.01, 0.5, 1), "longest": (0.2, 0.9, 1.5), "query_bytes": (4, 5, 40), "kv_bytes": (4, 5, 40),
-        "unhidden": (1e-3, 0.5, 1), "write_row": (1e-12, 1e-9, 1e-7), "write_bytes": (6, 12, 100),
-    },
-    "decode": {
-        "launch": (5e-7, 1e-5, 3e-5), "block": (1e-8, 2e-6, 2e-5), "group": (1e-10, 3e-8, 1e-6), "quantum": (0.01, 0.5, 1),
-        "bandwidth": (0.3, 0.9, 0.98), "cached": (0.5, 1.5, 6), "unhidden": (1e-3, 0.5, 1), "key": (1e-12, 2e-9, 1e-7),
-        "chain": (100, 1000, 1e5), "join": (1e-9, 1e-6, 1e-5),
-    },
-    "grouped": {
-        "launch": (1e-6, 3e-5, 1.5e-4), "rate": (0.02, 0.6, 1.0), "operands": (0.1, 30, 400), "prologue": (1, 100, 3000),
-        "quantum": (0.01, 0.7, 1), "bandwidth": (0.05, 0.9, 0.98), "occupancy": (0.02, 0.5, 4), "unhidden": (1e-3, 0.2, 1),
-        "route_row": (1e-12, 3e-9, 1e-7), "hidden_bytes": (0.01, 5, 100), "inner_bytes": (0.01, 2, 100),
-        "expert": (1e-12, 5e-8, 1e-6),
-    },
-}  # fmt: skip
-"""The constants that are fitted, by kind: lowest, where the search starts (and is pulled to), highest. One that a file has
-at zero stays zero."""
-
 KINDS = {"gemm": "matmul", "prefill": "attention", "decode": "decode", "moe": "grouped"}
-_TIMES = {"launch", "join", "throttle", "edge", "fill", "block", "group", "key", "expert"}
 
 
 @dataclass
@@ -105,29 +74,26 @@ def errors(found: Sequence[Part], profile: KernelProfile) -> np.ndarray:
     return np.concatenate([np.log(predict_alike(p.key, p.sizes, profile)) - p.log_seconds for p in found])
 
 
-def fit(cases: Sequence[KernelCase], path: tuple[str, ...], profile: KernelProfile, effort: int = 60) -> Any:
-    """The table that fits the cases best."""
-    start = get_table(profile, path)
-    bounds = {name: pair for name, pair in BOUNDS[path[1]].items() if getattr(start, name)}
-    low, centre, high = (np.log([pair[side] for pair in bounds.values()]) for side in (0, 1, 2))
-    found = parts(cases)
-
-    def table(values: np.ndarray) -> Any:
-        return replace(
-            start, **{name: float(f"{value:.4g}") for name, value in zip(bounds, np.exp(values), strict=True)}
-        )
-
-    def smooth(values: np.ndarray) -> Any:
-        return replace(start, **dict(zip(bounds, map(float, np.exp(values)), strict=True)))
-
-    def residual(values: np.ndarray) -> np.ndarray:
-        trial = put_table(profile, path, smooth(values))
-        return np.concatenate([errors(found, trial), PULL * (values - centre)])
+def scipy_solver(residual: Any, start: Any, low: Any, high: Any, effort: int) -> Any:
+    """SciPy's search: trust regions instead of the package's own steps."""
+    from scipy.optimize import least_squares
 
     search = least_squares(
-        residual, centre, bounds=(low, high), loss="soft_l1", f_scale=SOFT, diff_step=1e-3, max_nfev=effort
+        residual, start, bounds=(low, high), loss="soft_l1", f_scale=SOFT, diff_step=1e-3, max_nfev=effort
     )
-    return table(search.x)
+    return search.x
+
+
+def fit(
+    cases: Sequence[KernelCase], path: tuple[str, ...], profile: KernelProfile, effort: int = 60,
+    solve: Any = scipy_solver,
+) -> Any:  # fmt: skip
+    """The table that fits the cases best."""
+    found = parts(cases)
+    start = get_table(profile, path)
+    return fit_table(
+        start, BOUNDS[path[1]], lambda table: errors(found, put_table(profile, path, table)), solve, effort
+    )
 
 
 def shape(case: KernelCase) -> tuple[float, ...]:
@@ -136,21 +102,14 @@ def shape(case: KernelCase) -> tuple[float, ...]:
     return {"gemm": sizes[1:3], "prefill": sizes[2:], "decode": sizes[2:], "moe": sizes[1:5]}[case.key.kind]
 
 
-def fold(text: Any, folds: int) -> int:
-    return int(hashlib.sha256(repr(text).encode()).hexdigest(), 16) % folds
-
-
 def held_out(
     cases: Sequence[KernelCase], path: tuple[str, ...], profile: KernelProfile, label: Callable[[KernelCase], int]
 ) -> float:
     """The median error on cases left out of the fit, a label at a time."""
-    found: list[np.ndarray] = []
-    for left in sorted({label(case) for case in cases}):
-        kept = [case for case in cases if label(case) != left]
-        tested = [case for case in cases if label(case) == left]
-        if kept:
-            found.append(errors(parts(tested), put_table(profile, path, fit(kept, path, profile))))
-    return float(np.median(np.abs(np.expm1(np.concatenate(found))))) if found else float("nan")
+    return held_out_error(
+        cases, label, lambda kept: fit(kept, path, profile),
+        lambda tested, table: errors(parts(tested), put_table(profile, path, table)),
+    )  # fmt: skip
 
 
 def sampled() -> set[str]:
@@ -161,52 +120,14 @@ def sampled() -> set[str]:
     return found
 
 
-def text_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if isinstance(value, list):
-        return "[" + ", ".join(map(text_of, value)) + "]"
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {text_of(item)}" for key, item in value.items()) + " }"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def seconds_text(value: float) -> str:
-    """Seconds as text with a unit, to four digits."""
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
-        if value >= scale or unit == "ns":
-            return f"{value / scale:.4g}{unit}"
-    raise AssertionError
-
-
-def is_time(name: str) -> bool:
-    return name in _TIMES or name.endswith(("_row", "_launch")) or name.startswith("dispatch")
-
-
 def write(name: str, fitted: dict[tuple[str, ...], tuple[Any, dict[str, Any]]]) -> None:
     """Put fitted tables and their errors into a file, leaving all else."""
     path = PROFILES / f"{name}.toml"
     source = tomllib.loads(path.read_text(encoding="utf-8"))
     for (_, kind, dtype, who), (table, rest) in fitted.items():
         raw = source[kind][dtype][who] if kind == "grouped" else source[kind][dtype]
-        for constant in BOUNDS[kind]:
-            value = getattr(table, constant)
-            if value:
-                raw[constant] = seconds_text(value) if is_time(constant) else value
-        raw["rests_on"] = {**raw["rests_on"], **rest}
-        order = [field.name for field in fields(table) if field.name in raw]
-        values = {key: raw[key] for key in order} | {"rests_on": raw["rests_on"]}
-        raw.clear()
-        raw.update(values)
-    kinds = ("stream", "matmul", "attention", "decode", "grouped")
-    lines = [f"{key} = {text_of(value)}" for key, value in source.items() if key not in ("sources", *kinds)]
-    for key, value in source["sources"].items():
-        lines += ["", f"[sources.{key}]", *(f"{part} = {text_of(item)}" for part, item in value.items())]
-    for where, raw in profile_file.tables_of(profile_file.read_profile(source, name)).items():
-        lines += ["", f"[{where}]", *(f"{key} = {text_of(value)}" for key, value in raw.items())]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        put_constants(raw, table, kind, rest)
+    path.write_text(profile_text(source, name), encoding="utf-8")
 
 
 def sample(cases: Sequence[KernelCase], per_group: int, files: Sequence[str]) -> None:
@@ -262,9 +183,9 @@ def main() -> None:
         own = profile_file.profile_files()[profile.name]
         if options.only not in label or path[2] not in getattr(own, path[1]):
             continue
-        now = float(np.median(np.abs(np.expm1(errors(parts(rows), profile)))))
+        now = median_error(errors(parts(rows), profile))
         table = fit(rows, path, profile)
-        after = float(np.median(np.abs(np.expm1(errors(parts(rows), put_table(profile, path, table))))))
+        after = median_error(errors(parts(rows), put_table(profile, path, table)))
         half = shapes = float("nan")
         if not options.no_cross_validation:
             half = held_out(rows, path, profile, lambda case: fold(case.id, 2))
