@@ -3,7 +3,8 @@
 A change is a factor, or a value with its unit. It may stand after a chip wherever one is named, so
 that every question can be asked of a chip that does not exist: `h100+nvlink=2x:64`. The changed chip
 is called what was written, so it can be saved, read back and compared with the one it starts from,
-whose software and measured efficiencies it has.
+whose software and measured efficiencies it has. `profile=mine.toml` gives it other measured efficiencies:
+a kernel profile of one's own, as `dscale calibrate` writes it.
 
 >>> from dragonscale.hardware.catalogue import load_chip
 >>> faster = changed_chip(load_chip("h100"), "hbm=2x", "nvlink=900GB/s")
@@ -20,11 +21,11 @@ from dragonscale.hardware.chip import Chip, Torus
 from dragonscale.units import parse
 
 KNOBS = (
-    "flops", "hbm", "hbm_capacity", "ici", "nvlink", "network", "dcn", "pcie", "latency", "price", "power",
+    "flops", "hbm", "hbm_capacity", "ici", "nvlink", "network", "dcn", "pcie", "latency", "price", "power", "profile",
 )  # fmt: skip
 """What can be changed: rates of the matrix and vector units; bandwidth and bytes of the main memory;
 bandwidths of a torus's link, within a node, above it, between pods and to the host; the latency of every
-link; dollars an hour; watts. A fact's own path (`memory.l2.bandwidth`) works too."""
+link; dollars an hour; watts; the kernel profile. A fact's own path (`memory.l2.bandwidth`) works too."""
 _SAME = {
     "hbm_bandwidth": "hbm", "memory": "hbm_capacity", "capacity": "hbm_capacity", "ib": "network",
     "infiniband": "network", "compute": "flops", "bf16": "matrix.bf16", "fp8": "matrix.fp8",
@@ -33,6 +34,7 @@ _SAME = {
 _CHANGES = re.compile(r"(?P<chip>[^+]*(?:\+[^+=]*)*?)(?P<changes>(?:\+[^+=]*=[^+]*)+)")
 _FACTOR = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*[xX×]")
 MOST_FACTOR = 1e4
+PROFILE = "profile"
 
 
 def split_changes(text: str) -> tuple[str, tuple[str, ...]]:
@@ -77,6 +79,8 @@ def read_change(text: str) -> tuple[str, str]:
     ('network', '2x')
     """
     name, equals, value = (piece.strip() for piece in text.partition("="))
+    if name.lower() == PROFILE and equals and value:
+        return PROFILE, value
     if not equals or not value:
         raise InputError(f"The change {shorten(text)} is not NAME=VALUE; write e.g. hbm=1.5x or nvlink=900GB/s.")
     name = name if "." in name else _SAME.get(name.lower(), name.lower())
@@ -87,16 +91,20 @@ def read_change(text: str) -> tuple[str, str]:
 
 def changed_chip(chip: Chip, *changes: str) -> Chip:
     """The chip with some of its numbers changed; the changes stand in its name."""
-    made, written, seen = chip, [], set[str]()
+    made, written, seen, kernels = chip, [], set[str](), chip.kernels
     for text in changes:
         name, value = read_change(text)
         if name in seen:
             raise InputError(f"{name} of {chip.name} is changed twice; write each change once.")
         seen.add(name)
+        if name == PROFILE:
+            kernels = value
+            written.append(f"+{name}={value}")
+            continue
         made = made.with_facts(**_facts(made, name, value))
         written.append(f"+{name}={value.replace(' ', '')}")
     title = f"{chip.title} with {', '.join(one[1:] for one in written)}"
-    return replace(made, name=chip.name + "".join(written), title=title, like=chip.kin, aliases=())
+    return replace(made, name=chip.name + "".join(written), title=title, like=chip.kin, aliases=(), kernels=kernels)
 
 
 def _facts(chip: Chip, name: str, value: str) -> dict[str, float]:
@@ -128,6 +136,8 @@ def _paths(chip: Chip, name: str) -> list[str]:
     if name == "latency":
         own = [f"levels.{level}.latency" for level in levels]
         return ["ici.hop_latency", "dcn.latency"] if torus else own
+    if name == PROFILE:
+        return []
     known = {
         "hbm": ["memory.hbm.bandwidth"], "hbm_capacity": ["memory.hbm.capacity"], "ici": ["ici.link"], "dcn": ["dcn.egress"],
         "nvlink": [f"levels.{level}.bandwidth" for level in levels[:1]],

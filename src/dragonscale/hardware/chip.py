@@ -130,6 +130,8 @@ class Chip:
     sources: dict[str, str] = field(default_factory=dict, repr=False)
     like: str = ""
     """The built-in chip that a file or a what-if starts from: its software and measured efficiencies are taken."""
+    kernels: str = ""
+    """The kernel profile to take instead of the one that fits best: a file, the name of a built-in one, `own` or `built-in`."""
 
     def __repr__(self) -> str:
         return f"<Chip {self.name}: {self.title}>"

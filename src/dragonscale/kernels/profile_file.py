@@ -3,10 +3,15 @@
 `chips` are those whose kernels were measured for the file (or, where none were, whose facts it was worked out from);
 `stands_for` are chips of the same family, which take its fractions with their own datasheet's rates, and its seconds as
 they are. A chip that no file names takes the file of its kind: `generic-gpu` or `tpu`. Every table says what it rests on.
+
+A profile of one's own, as `dscale calibrate` writes it, is taken where it is named (`--profile mine.toml`) or lies in the
+user's folder under the chip's name. Software whose kernels are not those of other software names their `library`, and takes
+the file that was measured with it where there is one.
 """
 
 import dataclasses
 import functools
+import os
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +45,8 @@ class ProfileFile(Strict, frozen=True):
     grouped: dict[str, dict[str, dict[str, Any]]]
     chips: tuple[str, ...] = ()
     stands_for: tuple[str, ...] = ()
+    library: str = ""
+    """Whose kernels these are, where they are not those that most software calls: `jax`."""
     cores: float | None = None
     """Cores that tiles are handed out to; the chip's own number if not given."""
 
@@ -86,14 +93,17 @@ def profile_files() -> dict[str, ProfileFile]:
     return {name: read_profile(table, f"{name}.toml") for name, table in built_in(_DIRECTORY).items()}
 
 
-def choose(chip: Chip) -> str:
-    """The name of the built-in profile that fits a chip best.
+def choose(chip: Chip, library: str = "") -> str:
+    """The name of the built-in profile that fits a chip best, for software that calls some library.
 
     >>> from dragonscale.hardware import load_chip
     >>> [choose(load_chip(name)) for name in ("h200", "h800", "gb200", "l40s", "v5p")]
     ['h200', 'h100', 'b200', 'generic-gpu', 'tpu']
     """
-    files = profile_files()
+    files = {name: file for name, file in profile_files().items() if not file.library}
+    for name, file in profile_files().items():
+        if library and file.library == library and chip.kin in file.chips:
+            return name
     for named in ("chips", "stands_for"):
         for name, file in files.items():
             if chip.kin in getattr(file, named):
@@ -132,6 +142,54 @@ def make_profile(file: ProfileFile, chip: Chip) -> KernelProfile:
     )
 
 
+OWN, BUILT_IN = "own", "built-in"
+"""Words for a profile: the one in the user's folder, and none of one's own."""
+
+
+def own_folder() -> Path:
+    """Where profiles of one's own lie, each under the name of its chip: `$XDG_CONFIG_HOME/dragonscale/profiles`."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "dragonscale" / "profiles"
+
+
+def own_file(chip: Chip | str) -> Path | None:
+    """The user's own profile of a chip, if there is one."""
+    path = own_folder() / f"{chip if isinstance(chip, str) else chip.kin}.toml"
+    try:
+        return path if path.is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def named_profile(word: str, chip: Chip) -> ProfileFile | None:
+    """The file that a word means for a chip: a path, the name of a built-in profile, `own`; None for `built-in`."""
+    if word == BUILT_IN:
+        return None
+    if word in profile_files():
+        return profile_files()[word]
+    if word == OWN:
+        found = own_file(chip)
+        if found is None:
+            raise InputError(
+                f"There is no profile of your own for {chip.kin} in {shorten(str(own_folder()))}; "
+                "`dscale calibrate --install` puts one there."
+            )
+        word = str(found)
+    elif not word.endswith(".toml"):
+        raise unknown(
+            "kernel profile", word, [OWN, BUILT_IN, *profile_files()], "A path ending in .toml is one of your own."
+        )
+    try:
+        found = os.stat(word)
+    except (OSError, ValueError):
+        return _read_file(word, None)  # which says why
+    return _read_file(word, (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
+
+
+@functools.lru_cache(maxsize=64)
+def _read_file(path: str, _version: tuple[int, ...] | None) -> ProfileFile:
+    return read_profile(read_table(Path(path), "Kernel profile"), path)
+
+
 @functools.cache
 def _built_in(name: str, chip: str) -> KernelProfile:
     from dragonscale.hardware.catalogue import load_chip
@@ -139,8 +197,9 @@ def _built_in(name: str, chip: str) -> KernelProfile:
     return make_profile(profile_files()[name], load_chip(chip))
 
 
-def kernel_profile_for(chip: Chip | str, path: str = "") -> KernelProfile:
-    """The profile of a chip's kernels: from a file of the user's own, or the built-in one that fits best.
+def kernel_profile_for(chip: Chip | str, path: str = "", library: str = "") -> KernelProfile:
+    """The profile of a chip's kernels: the one that is named here or with the chip, or the built-in one that fits best a
+    chip and software that calls some library.
 
     >>> kernel_profile_for("h100").measured, kernel_profile_for("gb200").name, kernel_profile_for("gb200").measured
     (True, 'b200', False)
@@ -148,8 +207,10 @@ def kernel_profile_for(chip: Chip | str, path: str = "") -> KernelProfile:
     from dragonscale.hardware.catalogue import chip_names, load_chip
 
     found = load_chip(chip) if isinstance(chip, str) else chip
-    if path:
-        return make_profile(read_profile(read_table(Path(path), "Kernel profile"), path), found)
-    name = choose(found)
+    if word := path or found.kernels:
+        own = named_profile(word, found)
+        if own is not None:
+            return make_profile(own, found)
+    name = choose(found, library)
     catalogued = found.name in chip_names() and load_chip(found.name) is found
     return _built_in(name, found.name) if catalogued else make_profile(profile_files()[name], found)

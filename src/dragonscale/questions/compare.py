@@ -9,6 +9,7 @@ from dragonscale.questions.flag import (
     ON,
     PLAN,
     PRICE,
+    PROFILE,
     SEQ,
     STACK,
     TRAIN_BATCH,
@@ -41,6 +42,7 @@ class CompareQuestion:
         "Training: the step that was measured of the first plan (8.2s).", default="", value="TIME", group=PLAN
     )
     price: Text = PRICE
+    profile: Text = PROFILE
     stack: Text = STACK.but(about="Training software, or several to compare: megatron,torchtitan …", default="")
     engine: Text = ENGINE.but(about="Serving software, or several to compare: vllm,sglang …")
     dtype: Text = DTYPE.but(about="Format of matmuls: bf16 without it, fp8 …", default="")

@@ -10,6 +10,7 @@ from dragonscale.questions.flag import (
     MODEL,
     ON,
     PLAN,
+    PROFILE,
     SEQ,
     SET,
     SHOW,
@@ -88,6 +89,7 @@ class ExplainTrainQuestion:
     batch: Text = TRAIN_BATCH.but(default="4Mi")
     seq: Text = SEQ.but(default="8192")
     set: Several = SET
+    profile: Text = PROFILE
     stack: Text = STACK
     dtype: Text = DTYPE
     wire: Text = Text(
@@ -115,6 +117,7 @@ class ExplainServeQuestion:
     ttft: Text = TTFT
     tpot: Text = TPOT
     set: Several = SET
+    profile: Text = PROFILE
     engine: Text = ENGINE
     dtype: Text = DTYPE.but(about="Format of weights, matmuls and KV cache.", default="")
     weights: Text = WEIGHTS

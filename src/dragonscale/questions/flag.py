@@ -272,6 +272,10 @@ SET = Several(
     "What if the chip were another: hbm=1.5x, nvlink=2x, flops=2x, network=800GB/s, hbm_capacity, ici, dcn, pcie, price …",
     default="", value="NAME=VALUE", group=WHERE,
 )  # fmt: skip
+PROFILE = Text(
+    "Kernel times of your own device: a file of `dscale calibrate`, own (of your folder, the default if it is there) or built-in.",
+    default="", value="FILE", group=WHERE, offers="files",
+)  # fmt: skip
 PRICE = Text("What an hour of a chip costs: 2.5/h, or h100=2.2/h,v5e=1.1/h.", default="", value="$/H", group=WHERE)
 TRAIN_BATCH = Text("Tokens of a step (4M), or sequences (512seq).", value="TOKENS|SEQS")
 SEQ = Text("Tokens of a sequence (8192, 32k).", value="TOKENS")

@@ -12,6 +12,7 @@ from dragonscale.questions.flag import (
     ON,
     PLAN,
     PRICE,
+    PROFILE,
     SET,
     SHOW,
     SOFTWARE,
@@ -96,5 +97,6 @@ class ServeQuestion:
     price: Text = PRICE
     force: Switch = FORCE
     set: Several = SET
+    profile: Text = PROFILE
     assume: Several = ASSUME
     family: Text = FAMILY

@@ -11,6 +11,7 @@ from dragonscale.questions.flag import (
     ON,
     PLAN,
     PRICE,
+    PROFILE,
     SET,
     SHOW,
     Real,
@@ -123,5 +124,6 @@ class SimulateQuestion:
     warmup: Real = Real("The share of requests at the start that is not measured.", default=0.1, value="PART")
     seed: Whole = Whole("The same seed gives the same run.", default=0, value="N")
     set: Several = SET
+    profile: Text = PROFILE
     assume: Several = ASSUME
     family: Text = FAMILY

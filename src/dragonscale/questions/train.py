@@ -11,6 +11,7 @@ from dragonscale.questions.flag import (
     ON,
     PLAN,
     PRICE,
+    PROFILE,
     SEQ,
     SET,
     SHOW,
@@ -51,6 +52,7 @@ class TrainQuestion:
         "Room of an expert over its even share of tokens, beyond which they are dropped (0: none are).", default=0.0
     )
     set: Several = SET
+    profile: Text = PROFILE
     price: Text = PRICE
     deadline: Text = Text(
         "With a chip alone or 'any': the time a run (with --tokens) or a step may take.",

@@ -97,7 +97,8 @@ class Deployment:
     @cached_property
     def kernels(self) -> KernelProfile:
         """The chip's efficiency profile; under an engine that keeps the chip busy, matmuls run hot sooner."""
-        profile, part = kernel_profile_for(self.chip), self.engine.kernels.throttle
+        own = self.engine.kernels
+        profile, part = kernel_profile_for(self.chip, library=own.library), own.throttle
         if part == 1.0:
             return profile
         hot = {name: replace(table, throttle=table.throttle * part) for name, table in profile.matmul.by_format.items()}

@@ -41,6 +41,8 @@ class StackOverlap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Its kernels beside those of the chip's profile."""
 
+    library: str = ""
+    """Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile."""
     matmul: float = 1.0
     """Seconds of its matmuls over the profile's."""
     attention: float = 1.0

@@ -145,9 +145,19 @@ class KernelTimer:
 
 def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
     """The timer that an expectation uses on a chip."""
-    key = (chip.name, chip.like, chip.power, tuple(chip.matrix.items()), chip.hbm, tuple(chip.structure.items()))
+    library = stack.kernels.library
+    key = (
+        library,
+        chip.kernels,
+        chip.name,
+        chip.like,
+        chip.power,
+        tuple(chip.matrix.items()),
+        chip.hbm,
+        tuple(chip.structure.items()),
+    )
     if key not in _PROFILES:
-        _PROFILES[key] = _sustained(chip)
+        _PROFILES[key] = _sustained(chip, library)
     return KernelTimer(_PROFILES[key], dtype, stack, chip.kind == "gpu" and chip.released >= HOPPER)
 
 
@@ -156,13 +166,16 @@ HOPPER = "2022-09"
 """When the first chip came out whose tensor cores want other instructions than Ampere's."""
 
 
-def _sustained(chip: Chip) -> KernelProfile:
-    """The chip's kernels at the peaks that its power sustains."""
+def _sustained(chip: Chip, library: str) -> KernelProfile:
+    """The chip's kernels at the peaks that its power sustains; a profile that was measured with one library, or is the
+    user's own, is of the very chip."""
+    profile = kernel_profile_for(chip, library=library)
     try:
-        measured = load_chip(kernel_profile_for(chip).name)
+        measured = load_chip(profile.name)
     except InputError:
-        return kernel_profile_for(chip)
+        return profile
     design = load_chip(chip.like) if chip.like else chip
     # A what-if chip that draws what its base draws reaches the same part of its peaks: it is another design, not another clock.
     factor = power_factor(design if design.power == chip.power else chip, measured)
-    return kernel_profile_for(replace(chip, matrix={name: rate * factor for name, rate in chip.matrix.items()}))
+    slower = replace(chip, matrix={name: rate * factor for name, rate in chip.matrix.items()})
+    return kernel_profile_for(slower, library=library)

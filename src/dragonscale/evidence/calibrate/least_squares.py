@@ -78,7 +78,10 @@ def _weighed(residuals: "numpy.ndarray", slopes: "numpy.ndarray", soft: float) -
 
 
 def _slopes(
-    residual: "Callable[[numpy.ndarray], numpy.ndarray]", at: "numpy.ndarray", now: "numpy.ndarray", high: "numpy.ndarray"
+    residual: "Callable[[numpy.ndarray], numpy.ndarray]",
+    at: "numpy.ndarray",
+    now: "numpy.ndarray",
+    high: "numpy.ndarray",
 ) -> "numpy.ndarray":
     import numpy
 

@@ -55,8 +55,8 @@ class FittedProfile:
 
 
 def fit_profile(
-    rows: Sequence[TimedCase], machine: Machine, chip: Chip, heard: Callable[[int, int], None] = lambda done, total: None
-) -> FittedProfile:  # fmt: skip
+    rows: Sequence[TimedCase], machine: Machine, chip: Chip, heard: Callable[[int, int], None]
+) -> FittedProfile:
     """The profile of a chip that the rows of one machine settle."""
     base = choose(chip)
     source = msgspec.to_builtins(profile_files()[base])
@@ -88,7 +88,9 @@ def _tables(rows: Sequence[TimedCase], profile: KernelProfile) -> dict[tuple[str
         path = (kind, "", "") if kind == "stream" else (kind, row.dtype, RAGGED if kind == "grouped" else "")
         found.setdefault(path, []).append(row)
     order = [*("stream", "matmul", "attention", "decode", "grouped")]
-    kept = {path: own for path, own in found.items() if len([row for row in own if row.kind != "attention_both"]) >= FEWEST}
+    kept = {
+        path: own for path, own in found.items() if len([row for row in own if row.kind != "attention_both"]) >= FEWEST
+    }
     return dict(sorted(kept.items(), key=lambda pair: (order.index(pair[0][0]), pair[0][1] != "bf16")))
 
 
@@ -140,9 +142,7 @@ def _bounds(kind: str) -> dict[str, tuple[float, float, float]]:
     return {name: pair for name, pair in BOUNDS[kind].items() if not name.startswith(apart)}
 
 
-def _with_backward(
-    table: Any, rows: Sequence[TimedCase], path: tuple[str, str, str], profile: KernelProfile
-) -> Any:
+def _with_backward(table: Any, rows: Sequence[TimedCase], path: tuple[str, str, str], profile: KernelProfile) -> Any:
     """Attention's backward pass over its forward one: the median of what both passes took over what the forward takes."""
     import numpy
 
@@ -203,7 +203,9 @@ def _put(source: dict[str, Any], found: TableFit) -> None:
 def _plain(table: Any) -> dict[str, Any]:
     """A record's constants that `put_constants` does not write: tiles and what is not fitted."""
     raw = msgspec.to_builtins(table)
-    return {name: value for name, value in raw.items() if isinstance(value, list | int | bool) and value not in (0, False)}
+    return {
+        name: value for name, value in raw.items() if isinstance(value, list | int | bool) and value not in (0, False)
+    }
 
 
 def wanting(error: float) -> bool:

@@ -65,14 +65,14 @@ def served_by(path: str) -> dict[str, Any]:
 
 
 def _train(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    words = {name: getattr(question, name) for name in ("model", "batch", "seq", "tokens", "price", "dtype")}
+    words = {name: getattr(question, name) for name in ("model", "batch", "seq", "tokens", "price", "dtype", "profile")}
     words |= {"on": one.on, "stack": one.software, "plan": one.plan, "measured": one.measured}
     given = {name: value for name, value in words.items() if value != ""}
     return ask_train(TrainQuestion(**(job | given), alone=bool(one.plan), top=1), listener)
 
 
 def _serve(question: CompareQuestion, one: Contender, job: dict[str, Any], listener: Listener) -> Any:
-    names = ("model", "prompt", "output", "ttft", "tpot", "batch", "price", "dtype")
+    names = ("model", "prompt", "output", "ttft", "tpot", "batch", "price", "dtype", "profile")
     words = {name: getattr(question, name) for name in names}
     words |= {"on": one.on, "engine": one.software, "plan": one.plan}
     given = {name: value for name, value in words.items() if value != ""}

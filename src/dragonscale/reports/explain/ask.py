@@ -16,6 +16,7 @@ from dragonscale.questions.explain import (
     ExplainTrainQuestion,
 )  # fmt: skip
 from dragonscale.questions.flag import written
+from dragonscale.reports.asked_chips import asked_chips
 from dragonscale.reports.collective.ask import read_question as read_collective
 from dragonscale.reports.explain import physics
 from dragonscale.reports.explain.formulas import Explanation
@@ -54,7 +55,7 @@ def ask_train(question: ExplainTrainQuestion, listener: Listener) -> Explanation
     from dragonscale.reports.explain.train import explain_train
     from dragonscale.reports.train.question import explained_job
 
-    on, plan = with_changes(question.on, question.set), written(question.plan)
+    on, plan = asked_chips(question.on, question.set, question.profile), written(question.plan)
     job, split = explained_job(plan, question.model, on, question.batch, question.seq, question.stack, question.dtype)
     return explain_train(job, split, question.line, question.solve, question.wire).came_from(job, listener.notes)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.exports.imported import Imported
-from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target, with_changes
+from dragonscale.hardware import Chip, Slice, chip_names, load_chip, parse_target
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
@@ -14,6 +14,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.questions.flag import written
 from dragonscale.questions.serve import ServeQuestion
+from dragonscale.reports.asked_chips import asked_chips
 from dragonscale.reports.foreign import foreign_plan, serving_file_of, told
 from dragonscale.reports.given import targets_of
 from dragonscale.reports.serve.formats import check_formats, formats_for, is_pinned, planned_formats
@@ -129,10 +130,9 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     model = load_model(named)
     question = replace(question, model=named)
     question = as_saved(replace(question, engine=spelt_engine(question.engine)), saved)
-    if question.set:
-        question = replace(
-            question, on=with_changes(question.on or (saved.slice if saved else ""), question.set), set=""
-        )
+    named_on = question.on or (saved.slice if saved else "")
+    on = asked_chips(named_on, question.set, question.profile)
+    question = replace(question, on=question.on if on == named_on else on, set="", profile="")
     where, everywhere = _targets(question, saved)
     targets = tuple(where.values())
     targets, strange = priced_targets(question.price, targets)

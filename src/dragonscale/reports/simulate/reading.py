@@ -6,7 +6,7 @@ from typing import Any
 
 from dragonscale import simulation as sim
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.hardware import Chip, Slice, parse_slice, with_changes
+from dragonscale.hardware import Chip, Slice, parse_slice
 from dragonscale.hardware.prices import read_prices, slice_at_price
 from dragonscale.hardware.slices import slice_note
 from dragonscale.models import load_model
@@ -14,6 +14,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.questions.flag import written
 from dragonscale.questions.serve import ServeQuestion
 from dragonscale.questions.simulate import SimulateQuestion
+from dragonscale.reports.asked_chips import asked_chips
 from dragonscale.reports.serve.formats import planned_formats
 from dragonscale.reports.simulate.checks import check_flags
 from dragonscale.reports.simulate.fleet import read_failure, read_pool
@@ -64,10 +65,11 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     question = replace(question, engine=spelt_engine(question.engine), **plans)
     name, saved = read_saved(question)
     name = with_assumed(name, question.assume, question.family)
-    if question.set:
-        prefill_on = with_changes(question.prefill_on, question.set) if question.prefill_on else ""
-        on = with_changes(question.on or saved.slice, question.set)
-        question = replace(question, on=on, prefill_on=prefill_on, set="")
+    changes = (question.set, question.profile)
+    prefill_on = asked_chips(question.prefill_on, *changes) if question.prefill_on else ""
+    named_on = question.on or saved.slice
+    on = asked_chips(named_on, *changes)
+    question = replace(question, on=question.on if on == named_on else on, prefill_on=prefill_on, set="", profile="")
     check_flags(question, bool(saved.prefill.slice))
     question = filled(question, saved)
     deployment = _deployment(name, question, saved)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten, unknown
-from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target, with_changes
+from dragonscale.hardware import Chip, Slice, chip_names, dtype_bytes, load_chip, parse_target
 from dragonscale.hardware.catalogue import is_chip
 from dragonscale.hardware.prices import priced_targets
 from dragonscale.hardware.slices import slice_note
@@ -15,6 +15,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.questions.flag import written
 from dragonscale.questions.train import TrainQuestion
+from dragonscale.reports.asked_chips import asked_chips
 from dragonscale.reports.given import targets_of
 from dragonscale.reports.train.saved import filled, read_given
 from dragonscale.training.auto import AUTO
@@ -70,8 +71,9 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     question, told = filled(question)
     named = with_assumed(question.model, question.assume, question.family)
     question = replace(
-        question, stack=question.stack.strip().lower(), model=named, on=with_changes(question.on, question.set), set=""
-    )
+        question, stack=question.stack.strip().lower(), model=named, on=asked_chips(question.on, question.set, question.profile),
+        set="", profile="",
+    )  # fmt: skip
     model = load_model(question.model)
     targets, everywhere = read_targets(question.on)
     priced, strange = priced_targets(question.price, targets.values())
