@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.evidence.verify.records import VerifyReport as VerifyReport
+from dragonscale.reports.calibrate.records import CalibrationReport
 from dragonscale.reports.chips.report import ChipReport
 from dragonscale.reports.collective.report import CollectiveReport
 from dragonscale.reports.compare.records import CompareReport
@@ -23,6 +24,7 @@ from dragonscale.reports.validate.run_records import RunScore
 
 DIRECTORY = Path(__file__).parents[1] / "docs" / "schemas"
 RECORDS: dict[str, Any] = {
+    "calibrate": CalibrationReport,
     "chip": ChipReport,
     "collective": CollectiveReport,
     "compare": CompareReport,

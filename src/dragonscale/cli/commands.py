@@ -144,6 +144,21 @@ COMMANDS: dict[str, Command] = {
             page="profile",
         ),
         Command(
+            "calibrate",
+            "The kernels of the device at hand, measured and fitted: a profile that every planner command takes.",
+            "dragonscale.questions.calibrate:CalibrateQuestion",
+            "dragonscale.reports.calibrate.ask:ask",
+            PROOF,
+            (
+                "dscale calibrate --minutes 5 --out mine.toml",
+                "dscale calibrate --check mine.toml",
+                "dscale calibrate --dry-run --only matmul,attention",
+            ),
+            ("explain",),
+            page="calibrate",
+            tool=False,
+        ),
+        Command(
             "sweep",
             "Many questions at once, on all cores or a Ray cluster: resumable, one bad entry never stops the rest.",
             "dragonscale.questions.sweep:SweepQuestion",

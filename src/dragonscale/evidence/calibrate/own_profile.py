@@ -5,8 +5,7 @@ the fit, a fifth at a time, which is what to expect on shapes of other models. O
 built-in profile it was taken.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,9 +53,7 @@ class FittedProfile:
     based_on: str
 
 
-def fit_profile(
-    rows: Sequence[TimedCase], machine: Machine, chip: Chip, heard: Callable[[int, int], None]
-) -> FittedProfile:
+def fit_profile(rows: Sequence[TimedCase], machine: Machine, chip: Chip) -> FittedProfile:
     """The profile of a chip that the rows of one machine settle."""
     base = choose(chip)
     source = msgspec.to_builtins(profile_files()[base])
@@ -65,12 +62,10 @@ def fit_profile(
     fits: list[TableFit] = []
     if not tables:
         raise InputError("There are too few measurements for any table of a profile; measure for longer.")
-    for place, (path, own) in enumerate(tables.items()):
-        heard(place, len(tables))
+    for path, own in tables.items():
         profile = _with_table(profile, path, _started(profile, path))
         fits.append(_fitted(own, path, profile))
         profile = _with_table(profile, path, fits[-1].table)
-    heard(len(tables), len(tables))
     _described(source, machine, chip, base)
     for found in fits:
         _put(source, found)
@@ -206,8 +201,3 @@ def _plain(table: Any) -> dict[str, Any]:
     return {
         name: value for name, value in raw.items() if isinstance(value, list | int | bool) and value not in (0, False)
     }
-
-
-def wanting(error: float) -> bool:
-    """Whether an error says nothing, for want of shapes to leave out."""
-    return math.isnan(error)

@@ -1,0 +1,1 @@
+"""`dscale calibrate`: the kernels of the device at hand, measured, fitted and checked."""

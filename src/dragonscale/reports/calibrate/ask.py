@@ -1,0 +1,190 @@
+"""The answer to `dscale calibrate`: measure, fit, write; or check; or only list what would be measured."""
+
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import InputError, unknown
+from dragonscale.evidence.calibrate.benches import BENCHES, bench_with
+from dragonscale.evidence.calibrate.cases import BenchCase, all_cases, small_cases
+from dragonscale.evidence.calibrate.records import Machine, Measurements, TimedCase, read_measurements
+from dragonscale.hardware import Chip, Slice, load_chip
+from dragonscale.listener import Listener
+from dragonscale.questions.calibrate import CalibrateQuestion
+from dragonscale.questions.flag import written
+from dragonscale.reports.calibrate.records import CalibrationReport, CheckedCase, CheckedTable, ProfileTable
+
+KINDS = {
+    "matmul": ("matmul", "matmul_dx", "matmul_dw"), "attention": ("attention", "attention_both"), "decode": ("decode",),
+    "experts": ("experts",), "memory": ("copy", "read", "product"), "collective": ("collective",),
+    "host": ("dispatch", "round_trip"),
+}  # fmt: skip
+SECONDS_EACH = 1.2
+"""Of a case with its compiling, for the estimate of --dry-run."""
+MOST_MINUTES = 600
+
+
+class _Quiet(Listener):
+    """Hears how far it is, and no line for each measurement."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__()
+        self.other = listener
+
+    def note(self, text: str) -> None:
+        self.other.note(text)
+
+    def step(self, done: int, total: int) -> None:
+        self.other.step(done, total)
+
+    def wait(self, text: str) -> None:
+        self.other.wait(text)
+
+
+def ask(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
+    """Read a question, measure, and fit or check."""
+    if not 0 <= question.minutes <= MOST_MINUTES:
+        raise InputError(f"--minutes is {question.minutes:g}; measure for 0 to {MOST_MINUTES} minutes.")
+    if question.timed_with and question.timed_with not in BENCHES:
+        raise unknown("software to time with", question.timed_with, BENCHES)
+    if question.minutes == 0 and question.records and not question.check and not question.dry_run:
+        return _from_records(question, listener).came_from(question, listener.notes)
+    bench = bench_with(question.timed_with, question.small)
+    machine = bench.machine()
+    chip = _chip(question, machine)
+    cases = _cases(question, bench.dtypes(), machine.devices)
+    if question.dry_run:
+        report = _report(Measurements(machine, []), chip, question)
+        report.planned = [case.id for case in cases]
+        report.planned_s = SECONDS_EACH * len(cases)
+        return report.came_from(question, listener.notes)
+    listener.wait(f"Measuring on {machine.device}; what is measured is kept, so stopping loses nothing.")
+    heard = listener if question.log else _Quiet(listener)
+    if question.check:
+        return _checked(question, bench, chip, cases, heard).came_from(question, listener.notes)
+    from dragonscale.evidence.calibrate.measuring import measure
+
+    found = measure(bench, cases, Path(records_of(question, chip, machine)), 60 * question.minutes, heard)
+    return _fitted(found, chip, question, listener).came_from(question, listener.notes)
+
+
+def records_of(question: CalibrateQuestion, chip: Chip, machine: Machine) -> str:
+    """The file of measurements: as given, or named after the chip and the software."""
+    return question.records or f"{Path(chip.name).stem}-{machine.timed_with}-measured.jsonl"
+
+
+def _from_records(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
+    """A profile out of a file alone: nothing need be installed, no device be there."""
+    try:
+        found = read_measurements(question.records)
+    except OSError as error:
+        raise InputError(f"The file {question.records!r} cannot be read: {error.strerror}.") from None
+    kinds = _kinds(question.only)
+    rows = [row for row in found.rows if row.kind in kinds]
+    return _fitted(Measurements(found.machine, rows), _chip(question, found.machine), question, listener)
+
+
+def _fitted(found: Measurements, chip: Chip, question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
+    from dragonscale.evidence.calibrate.own_profile import fit_profile
+    from dragonscale.files import write_file
+    from dragonscale.kernels.profile_file import own_folder, tables_of
+
+    listener.wait("Fitting the constants.")
+    fitted = fit_profile(found.good, found.machine, chip)
+    report = _report(found, chip, question)
+    own = {one.name: one for one in fitted.fits}
+    report.tables = [
+        ProfileTable(
+            name, own[name].rows, own[name].before, own[name].after, _known(own[name].held_out), _known(own[name].unseen)
+        )
+        if name in own
+        else ProfileTable(name, 0)
+        for name in tables_of(fitted.file)
+    ]  # fmt: skip
+    report.profile = question.profile or f"{Path(chip.name).stem}-profile.toml"
+    write_file(report.profile, fitted.text, "The profile")
+    if question.install:
+        target = own_folder() / f"{Path(chip.kin).stem}.toml"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_file(target, fitted.text, "The profile")
+        report.installed = str(target)
+    return report
+
+
+def _checked(
+    question: CalibrateQuestion, bench: Any, chip: Chip, cases: list[BenchCase], listener: Listener
+) -> CalibrationReport:
+    import time
+
+    from dragonscale.evidence.calibrate.checking import check_tables, few_cases
+    from dragonscale.evidence.calibrate.measuring import timed
+    from dragonscale.kernels import kernel_profile_for
+
+    profile = kernel_profile_for(chip, question.check)
+    few, rows = few_cases(cases), list[TimedCase]()
+    for row in timed(bench, few, time.monotonic() + 60 * question.minutes):
+        rows.append(row)
+        listener.step(len(rows), len(few))
+    found = Measurements(bench.machine(), rows)
+    if not found.good:
+        raise InputError(
+            f"None of the cases could be measured here: {rows[0].failed if rows else 'there was no time'}."
+        )
+    checks, expected = check_tables(found.good, profile)
+    report = _report(found, chip, question)
+    report.records, report.checked_profile = "", f"{question.check} ({profile.title})"
+    report.checked_tables = [CheckedTable(one.name, one.cases, one.error, one.stated, one.holds) for one in checks]
+    report.checked = [
+        CheckedCase(row.case.id, row.seconds, value, value / row.seconds - 1)
+        for row, value in zip(found.good, expected, strict=True)
+    ]
+    return report
+
+
+def _report(found: Measurements, chip: Chip, question: CalibrateQuestion) -> CalibrationReport:
+    machine = found.machine
+    host = {row.kind: row.seconds for row in found.good}
+    return CalibrationReport(
+        device=machine.device, devices=machine.devices, chip=chip.name, timed_with=machine.timed_with,
+        software=machine.software, measured=len(found.good), failed=len(found.rows) - len(found.good), planned=[],
+        planned_s=0.0, tables=[], checked=[], checked_tables=[], checked_profile="",
+        host_dispatch_s=host.get("dispatch"), host_round_trip_s=host.get("round_trip"),
+        records=records_of(question, chip, machine), profile="", installed="",
+    )  # fmt: skip
+
+
+def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
+    """The chip that the device is: as given, or by the device's name."""
+    from dragonscale.evidence.calibrate.machines import chip_of
+
+    if isinstance(question.on, Chip | Slice):
+        return question.on if isinstance(question.on, Chip) else question.on.chip
+    named = written(question.on).strip()
+    found = load_chip(named) if named else chip_of(machine.device)
+    if found is None:
+        raise InputError(
+            f"The device here is {machine.device!r}, no chip of the catalogue; name the chip that it is with --on: one of "
+            "`dscale chips`, or a TOML file of your own with its datasheet's rates."
+        )
+    return found
+
+
+def _cases(question: CalibrateQuestion, dtypes: Any, devices: int) -> list[BenchCase]:
+    asked = tuple(one.strip() for one in question.dtypes.split(",") if one.strip()) or tuple(dtypes)
+    wrong = [one for one in asked if one not in ("bf16", "fp16", "fp32", "fp8", "int8")]
+    if wrong:
+        raise unknown("format to measure", wrong[0], ("bf16", "fp16", "fp32", "fp8", "int8"))
+    every = small_cases(asked[0], devices) if question.small else all_cases(asked, devices)
+    kinds = _kinds(question.only)
+    return [case for case in every if case.kind in kinds]
+
+
+def _kinds(only: str) -> set[str]:
+    names = [one.strip().lower() for one in only.split(",") if one.strip()]
+    wrong = [one for one in names if one not in KINDS]
+    if wrong:
+        raise unknown("kind to measure", wrong[0], KINDS)
+    return {kind for name in names or KINDS for kind in KINDS[name]}
+
+
+def _known(error: float) -> float | None:
+    return None if error != error else error

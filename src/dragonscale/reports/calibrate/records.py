@@ -1,0 +1,86 @@
+"""What a calibration found, as a record."""
+
+from typing import ClassVar
+
+import msgspec
+
+from dragonscale.errors import MISSED
+from dragonscale.reports.record import Record
+from dragonscale.sheets.sheet import Sheet
+
+
+class ProfileTable(msgspec.Struct):
+    """A table of the profile: how many measurements settle it (none: it was taken over), and the median errors of the built-in
+    constants, of the fitted ones, of fits that left out half of the rows, and of fits that left out whole shapes."""
+
+    table: str
+    rows: int
+    built_in_error: float | None = None
+    error: float | None = None
+    held_out_error: float | None = None
+    unseen_shapes_error: float | None = None
+
+
+class CheckedCase(msgspec.Struct):
+    """A fresh measurement beside what the profile expects."""
+
+    case: str
+    measured_s: float
+    expected_s: float
+    error: float
+
+
+class CheckedTable(msgspec.Struct):
+    """The median error of fresh measurements of a table, beside the error that it states of shapes it was not fitted on."""
+
+    table: str
+    cases: int
+    error: float
+    stated_error: float | None
+    holds: bool
+
+
+class CalibrationReport(Record):
+    """The device, what was measured, the profile's tables; or, of a check, what the profile says beside it."""
+
+    ROWS: ClassVar[str] = "tables"
+
+    device: str
+    devices: int
+    chip: str
+    timed_with: str
+    software: dict[str, str]
+    measured: int
+    failed: int
+    planned: list[str]
+    """With --dry-run: the cases, in their order."""
+    planned_s: float
+    tables: list[ProfileTable]
+    checked: list[CheckedCase]
+    checked_tables: list[CheckedTable]
+    checked_profile: str
+    host_dispatch_s: float | None
+    """What a call costs the host."""
+    host_round_trip_s: float | None
+    """A call and the wait for its result."""
+    records: str
+    profile: str
+    installed: str
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if all(one.holds for one in self.checked_tables) else MISSED
+
+    def headline(self) -> str:
+        if self.planned:
+            return f"{len(self.planned)} cases to measure on {self.device}"
+        if self.checked_tables:
+            missed = [one.table for one in self.checked_tables if not one.holds]
+            return f"{self.checked_profile} on {self.device}: {'missed by ' + ', '.join(missed) if missed else 'holds'}"
+        fitted = [one for one in self.tables if one.rows and one.error is not None]
+        return f"{self.chip}: {len(fitted)} tables fitted on {self.measured} measurements"
+
+    def sheet(self, detail: bool = False) -> Sheet:
+        from dragonscale.reports.calibrate.sheet import calibration_sheet
+
+        return calibration_sheet(self, detail)

@@ -1,0 +1,102 @@
+"""`dscale calibrate` laid out: what the profile is worth and how to use it; or what a check found."""
+
+from dragonscale.reports.calibrate.records import CalibrationReport
+from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, facts, table
+from dragonscale.units import render
+
+MOST_PLANNED = 30
+
+
+def calibration_sheet(report: CalibrationReport, detail: bool) -> Sheet:
+    """The whole answer."""
+    software = ", ".join(f"{name} {version}" for name, version in report.software.items())
+    many = f"{report.devices} x " if report.devices > 1 else ""
+    title = Title(f"Kernels of {many}{report.device} ({report.chip})", f"timed with {report.timed_with}: {software}")
+    if report.planned:
+        blocks = _planned(report, detail)
+    elif report.checked_tables:
+        blocks = _checked(report, detail)
+    else:
+        blocks = _fitted(report)
+    return Sheet((title, *(one for one in blocks if one is not None)))
+
+
+def _planned(report: CalibrationReport, detail: bool) -> list[Block | None]:
+    most = len(report.planned) if detail else MOST_PLANNED
+    more = len(report.planned) - most
+    return [
+        facts(
+            ("to measure", f"{len(report.planned)} cases, those that tell most first"),
+            ("takes", f"about {render(report.planned_s, 's')} for all; --minutes ends it sooner"),
+            ("records", report.records),
+        ),
+        table(["case"], [(one,) for one in report.planned[:most]], foot=f"… and {more} more" if more > 0 else ""),
+    ]
+
+
+def _fitted(report: CalibrationReport) -> list[Block | None]:
+    taken = [one.table for one in report.tables if one.error is None]
+    failed = f", {report.failed} failed" if report.failed else ""
+    where = report.installed or report.profile
+    return [
+        facts(
+            ("measured", f"{report.measured} cases{failed}, in {report.records}"),
+            ("host", _host(report)),
+            ("profile", report.profile),
+            ("installed", report.installed),
+        ),
+        _tables(report),
+        Prose(f"Without measurements, as in the built-in profile: {', '.join(taken)}.", "dim") if taken else None,
+        NextStep(
+            f"dscale train llama3-8b --on {report.chip}:8 --batch 64seq --seq 4096"
+            + ("" if report.installed else f" --profile {where}"),
+            "plan with these kernels",
+        )
+        if where
+        else None,
+    ]
+
+
+def _host(report: CalibrationReport) -> str:
+    if report.host_dispatch_s is None or report.host_round_trip_s is None:
+        return ""
+    return f"{render(report.host_dispatch_s, 's')} a call, {render(report.host_round_trip_s, 's')} with the wait for its result"
+
+
+def _tables(report: CalibrationReport) -> Grid:
+    rows = [
+        (
+            one.table,
+            one.rows,
+            *map(_part, (one.built_in_error, one.error, one.held_out_error, one.unseen_shapes_error)),
+        )
+        for one in report.tables
+        if one.error is not None
+    ]
+    columns = [
+        "table", "rows", Column("built-in", right=True), Column("fitted", right=True), Column("half left out", right=True),
+        Column("shapes left out", right=True),
+    ]  # fmt: skip
+    return table(columns, rows, title="median errors")
+
+
+def _checked(report: CalibrationReport, detail: bool) -> list[Block | None]:
+    missed = [one for one in report.checked_tables if not one.holds]
+    says = f"missed: {', '.join(one.table for one in missed)}" if missed else "holds"
+    columns = ["table", "cases", Column("error now", right=True), Column("it states", right=True), "verdict"]
+    rows = [
+        (one.table, one.cases, _part(one.error), _part(one.stated_error), "holds" if one.holds else "missed")
+        for one in report.checked_tables
+    ]
+    worst = sorted(report.checked, key=lambda one: -abs(one.error))
+    cases = [(one.case, render(one.measured_s, "s"), render(one.expected_s, "s"), f"{one.error:+.1%}") for one in worst]
+    return [
+        facts(("profile", report.checked_profile), ("verdict", says, "bad" if missed else "good")),
+        table(columns, rows, title="median errors"),
+        table(["case", "measured", "expected", Column("error", right=True)], cases if detail else cases[:8], title="farthest off"),
+        NextStep("dscale calibrate", "measure and fit anew") if missed else None,
+    ]  # fmt: skip
+
+
+def _part(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
