@@ -35,9 +35,13 @@ def repeated_starts(recording: Recording, device: int, sections: list[str]) -> n
         return np.zeros(0, np.int64)
     where = np.flatnonzero(ops == marks[0])
     gap = start - np.concatenate([[start[0]], np.maximum.accumulate(end)[:-1]])
-    # a step begins after the longest wait of the device within the stretch
+    gap[0] = gap.max()  # before the first op there was nothing
+    # a step begins after the longest wait of the device within the stretch; of waits that are about as long, with the embedding
     offsets = np.arange(int(np.diff(where).min()))
-    offset = int(np.argmax(np.median(gap[where[:-1, None] + offsets], axis=0)))
+    waits = np.median(gap[where[:-1, None] + offsets], axis=0)
+    long = np.flatnonzero(waits >= 0.5 * waits.max())
+    first = [offset for offset in long.tolist() if sections and sections[ops[where[0] + offset]] == "embedding"]
+    offset = first[0] if first else int(np.argmax(waits))
     where, length = where + offset, int(np.median(np.diff(where)))
     # a whole step may lie before the first one, and after the last
     ahead = np.arange(where[0] - length, -1, -length)[::-1]
