@@ -5,6 +5,7 @@ on the chip (`expected.py`). Idle time, exposed transfers and copies are savings
 apart from each other as far as they can be: the copies are not counted again with their group.
 """
 
+import re
 from collections import defaultdict
 
 from dragonscale.evidence.profiles.beside import IDLE
@@ -12,8 +13,9 @@ from dragonscale.evidence.profiles.expected import expected_seconds, known_kerne
 from dragonscale.evidence.profiles.gaps import BETWEEN, HOST, INSIDE, LAUNCH, QUEUED, STALL
 from dragonscale.evidence.profiles.parts import TRAVELS
 from dragonscale.evidence.profiles.per_op import OpTotals
-from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving
+from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving, WasteLine
 from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.evidence.profiles.waste import PADDING
 from dragonscale.hardware import Chip
 from dragonscale.units import render
 
@@ -40,9 +42,7 @@ def find_savings(
     if not beside:
         found += [_move(move) for move in reading.communication if move.kind != "host"]
     found += [_move(move) for move in reading.communication if move.kind == "host"]
-    found += [
-        Saving(one.seconds, one.what, f"largest: {', '.join(one.ops[:3])}" if one.ops else "") for one in reading.waste
-    ]
+    found += [Saving(one.seconds, one.what, _waste_advice(one)) for one in reading.waste]
     copies = next((part.seconds for part in reading.parts if part.name == "exposed copies"), 0.0)
     copies -= sum(move.exposed_s for move in reading.communication if move.kind == "host")
     found.append(
@@ -52,10 +52,36 @@ def find_savings(
     return tuple(sorted(worth, key=lambda one: -one.seconds)[:MOST])
 
 
+_HOST_ADVICE = (
+    (r"(?i)synchroni[sz]e|block_until|local_scalar_dense|::item|await|copy_to_host|memcpydtoh", "the host waited for the device: read results back less often, or a step later"),
+    (r"(?i)dataload|dataset|tokeni|next_batch|infeed|read_?file|__next__|prefetch", "the input was not ready: load it in other processes, some steps ahead"),
+    (r"(?i)compil(e|ing)\b|inductor|xla::.*compile|autotun|triton\.jit|backend_compile", "something was compiled: record after the first steps, and keep shapes the same"),
+    (r"(?i)malloc|allocat|garbage|gc\.collect|cudafree", "memory was allocated or freed: let the allocator keep it, and free nothing in the step"),
+    (r"(?i)execut|dispatch|command_buffer|pjrt|pjit|launch|compiled region|graph", "the runtime was starting the program: let the next step be launched while this one runs, or make steps longer"),
+)  # fmt: skip
+"""What is to be done where the host's events have such names, the first that fits."""
+
+
 def _gap(gap: GapLine) -> Saving:
     why, do = _ADVICE[gap.cause]
+    if gap.cause == LAUNCH and any("ompiled" in name for name in gap.what):
+        do = "the step is compiled already: replay it as a CUDA graph (torch.compile's mode reduce-overhead), or make the batch larger"
+    if gap.cause in (STALL, HOST):
+        do = next(
+            (text for pattern, text in _HOST_ADVICE if any(re.search(pattern, name) for name in gap.what[:2])), do
+        )
     during = f"; meanwhile the host: {', '.join(gap.what[:3])}" if gap.what else ""
     return Saving(gap.seconds, f"idle, {gap.cause}: {why}{during}", do)
+
+
+def _waste_advice(waste: WasteLine) -> str:
+    if waste.what == PADDING:
+        do = "choose sizes in whole tiles (multiples of 8 by 128)"
+    elif any(re.search(r"(?i)to_copy|convert|cast", name) for name in waste.ops[:3]):
+        do = "keep arrays, the weights above all, in the dtype that they are multiplied in"
+    else:
+        do = "keep one layout from op to op: transpose weights once, ahead of time"
+    return f"{do}; largest: {', '.join(waste.ops[:3])}" if waste.ops else do
 
 
 def _move(move: MoveLine) -> Saving:

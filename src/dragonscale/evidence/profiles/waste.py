@@ -12,6 +12,7 @@ from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import WasteLine
 from dragonscale.evidence.profiles.roles import OpRole
 
+COPIED, PADDING = "layout copies, casts and transposes", "padding of tiles"
 _SMALL = 1e-4
 """Ops with less than this share of the step are not looked at for padding."""
 _LONGEST = 20_000
@@ -45,7 +46,7 @@ def wasted(
     if padded:
         seconds = float(np.sum(list(padded.values())))
         order = sorted(padded, key=lambda one: -padded[one])
-        lines.append(WasteLine("padding of tiles", seconds, _share(seconds, step_s), _names(recording, order)))
+        lines.append(WasteLine(PADDING, seconds, _share(seconds, step_s), _names(recording, order)))
     return tuple(sorted(lines, key=lambda one: -one.seconds))
 
 
