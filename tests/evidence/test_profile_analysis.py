@@ -20,6 +20,7 @@ from dragonscale.evidence.verify.request import Request
 from dragonscale.hardware import load_chip
 
 US = 1000
+MATMUL = OpRole("matmul", "mlp")
 
 
 class Made:
@@ -41,7 +42,7 @@ class Made:
         name: str,
         start: int,
         length: int,
-        role: OpRole = OpRole("matmul", "mlp"),
+        role: OpRole = MATMUL,
         on: str = "stream",
         kind: Any = "ops",
         **more: Any,
