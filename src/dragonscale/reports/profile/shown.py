@@ -1,0 +1,149 @@
+"""One step of a profile, chosen to be drawn: its events on their tracks, and what we say about them on tracks of our own.
+
+A profile may hold millions of events; a page and a trace show the step whose length is nearest to the median, and of that at most
+`MOST` events: where there are more, the shortest are left out and counted. Times are seconds from the start of the step.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from dragonscale.evidence.profiles.analysis import Analysis
+
+MOST = 16_000
+"""Events of devices that are shown, of all tracks together."""
+MOST_HOST, MOST_DEVICES = 1500, 8
+_BUSY = ("ops", "async", "copies")
+
+
+@dataclass(frozen=True)
+class ShownSlice:
+    """A stretch of time on a track: of an op of the recording (its number), or with a name of ours."""
+
+    track: str
+    start_s: float
+    seconds: float
+    op: int = -1
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """The step: its number in the recording, its length, what ran in it, and how many events were too short to show."""
+
+    number: int
+    start_s: float
+    seconds: float
+    slices: tuple[ShownSlice, ...]
+    own: tuple[ShownSlice, ...]
+    """Our tracks: sections and phases, exposed communication, idle gaps with their causes."""
+    left_out: int
+
+    @property
+    def tracks(self) -> list[str]:
+        """The tracks of the recording, in the order in which they are drawn."""
+        return list(dict.fromkeys(one.track for one in self.slices))
+
+
+def shown_step(analysis: "Analysis") -> ShownStep | None:
+    """The step to draw; None where nothing was timed."""
+    windows = analysis.windows
+    if analysis.reading.static or not len(windows) or not len(analysis.recording.events.start):
+        return None
+    lengths = windows[:, 1] - windows[:, 0]
+    chosen = int(np.argmin(np.abs(lengths - np.median(lengths))))
+    first, last = (int(each) for each in windows[chosen])
+    slices, left_out = _measured(analysis, first, last)
+    number = _number(analysis, first)
+    return ShownStep(number, first / 1e9, (last - first) / 1e9, tuple(slices), tuple(_own(analysis, first, last)), left_out)
+
+
+def _number(analysis: "Analysis", first: int) -> int:
+    """The step's number among all that were found."""
+    steps = analysis.reading.steps.steps
+    return min(steps, key=lambda step: abs(step.start_s - first / 1e9)).number if steps else 0
+
+
+def _measured(analysis: "Analysis", first: int, last: int) -> tuple[list[ShownSlice], int]:
+    recording = analysis.recording
+    events, end = recording.events, recording.events.end
+    inside = (end > first) & (events.start < last) & (events.duration > 0)
+    devices = [analysis.device, *(one for one in range(len(recording.devices)) if one != analysis.device)][:MOST_DEVICES]
+    busy = np.array([*(one.kind in _BUSY and one.device in devices for one in recording.tracks), False])
+    host = np.array([*(one.kind == "host" for one in recording.tracks), False])
+    kept, left_out = _longest(np.flatnonzero(inside & busy[events.track]), events.duration, MOST)
+    beside, _ = _longest(np.flatnonzero(inside & host[events.track]), events.duration, MOST_HOST)
+    order = {device: place for place, device in enumerate(devices)}
+    chosen = [*kept.tolist(), *beside.tolist()]
+    names = {track: _track_name(analysis, track) for track in set(events.track[chosen].tolist())}
+    # Devices first, the one that is told about before the others; the host last.
+    chosen.sort(key=lambda each: (order.get(recording.tracks[events.track[each]].device, 99), int(events.track[each]), int(events.start[each])))
+    made = []
+    for each in chosen:
+        start, stop = max(int(events.start[each]), first), min(int(end[each]), last)
+        made.append(ShownSlice(names[int(events.track[each])], (start - first) / 1e9, (stop - start) / 1e9, int(events.op[each])))
+    return made, left_out
+
+
+def _longest(place: np.ndarray, duration: np.ndarray, most: int) -> tuple[np.ndarray, int]:
+    """At most so many events, the longest; and how many are left out."""
+    if len(place) <= most:
+        return place, 0
+    kept = place[np.argpartition(-duration[place], most)[:most]]
+    return np.sort(kept), len(place) - most
+
+
+def _track_name(analysis: "Analysis", number: int) -> str:
+    track = analysis.recording.tracks[number]
+    if track.device < 0 or track.kind == "host":
+        return f"host: {track.name}"
+    device = analysis.recording.devices[track.device]
+    return f"{device.name or device.kind} {device.index}: {track.name}" if len(analysis.recording.devices) > 1 else track.name
+
+
+def _own(analysis: "Analysis", first: int, last: int) -> Iterator[ShownSlice]:
+    """What we say of the step, on tracks of our own."""
+    from dragonscale.evidence.profiles.gaps import CAUSES, find_gaps
+
+    yield from _runs(analysis, first, last)
+    for start, end in _exposed(analysis, first, last):
+        yield ShownSlice("exposed communication", (start - first) / 1e9, (end - start) / 1e9, name="exposed")
+    gaps = find_gaps(analysis.recording, analysis.work)
+    for start, end, cause in zip(gaps.start.tolist(), gaps.end.tolist(), gaps.cause.tolist(), strict=True):
+        if start >= first and end <= last and end - start >= (last - first) / MOST:
+            yield ShownSlice("idle", (start - first) / 1e9, (end - start) / 1e9, name=CAUSES[cause])
+
+
+def _runs(analysis: "Analysis", first: int, last: int) -> Iterator[ShownSlice]:
+    """Sections and phases: as long as ops of one section and phase follow each other, they are one slice."""
+    pieces, ops = analysis.work.pieces, analysis.recording.events.op
+    inside = np.flatnonzero((pieces.end > first) & (pieces.start < last))
+    inside = inside[np.argsort(pieces.start[inside], kind="stable")]
+    for track, of in (("phase", "phase"), ("section", "section")):
+        names = np.array([getattr(role, of) for role in analysis.roles] or [""])[ops[pieces.event[inside]]]
+        known = inside[names != ""]
+        names = names[names != ""]
+        if not len(known):
+            continue
+        begins = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
+        for begin, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(names)], strict=True):
+            start = max(first, int(pieces.start[known[begin]]))
+            # Ops of several streams overlap: a run ends where the next one begins.
+            end = int(pieces.start[known[stop]]) if stop < len(names) else last
+            end = min(last, end, int(pieces.end[known[begin:stop]].max()))
+            if end > start:
+                yield ShownSlice(track, (start - first) / 1e9, (end - start) / 1e9, name=str(names[begin]))
+
+
+def _exposed(analysis: "Analysis", first: int, last: int) -> Iterator[tuple[int, int]]:
+    """When something travels and nothing is computed."""
+    from dragonscale.evidence.profiles.intervals import without
+
+    computing = analysis.work.spans["compute"]
+    for start, end in zip(*(each.tolist() for each in analysis.work.spans["communication"]), strict=True):
+        if end > first and start < last:
+            opens, closes = without(*computing, (max(start, first), min(end, last)))
+            yield from zip(opens.tolist(), closes.tolist(), strict=True)
