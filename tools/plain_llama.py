@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 
 class Attention(nn.Module):
-    """Grouped queries, rotary positions, PyTorch's own kernel."""
+    """Grouped queries, rotary positions, PyTorch's own kernel. PyTorch's counter of FLOPs wants as many key heads as query heads:
+    they are copied where `repeats` is set."""
+
+    repeats = False
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -29,7 +32,9 @@ class Attention(nn.Module):
             proj(x).view(b, t, -1, self.size).transpose(1, 2) for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
-        made = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        if self.repeats:
+            k, v = (one.repeat_interleave(self.heads // self.shared, 1) for one in (k, v))
+        made = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=not self.repeats)
         return self.o_proj(made.transpose(1, 2).reshape(b, t, -1))
 
 
