@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from dragonscale.evidence.profiles.records import MemoryTime
     from dragonscale.reports.profile.records import ProfileReport
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+)
 MOST_OPS = 600
 """Rows of the table of ops."""
 
@@ -45,7 +47,9 @@ def page(report: "ProfileReport", step: ShownStep | None) -> str:
         "Ops": _table_of_ops(ops),
         "What could not be told": "".join(f"<p>{escape(one)}</p>" for one in (*report.unknown, *report.notes)),
     }
-    told = "".join(f"<section><h2>{escape(head)}</h2>{inside}</section>\n" for head, inside in sections.items() if inside)
+    told = "".join(
+        f"<section><h2>{escape(head)}</h2>{inside}</section>\n" for head, inside in sections.items() if inside
+    )
     # `<` cannot stand in the data: nothing in it can end the script that holds it
     data = json.dumps(_data(report, step, ops), separators=(",", ":")).replace("<", "\\u003c")
     title = escape(f"{report.source}: {report.headline()}")
@@ -59,7 +63,9 @@ def page(report: "ProfileReport", step: ShownStep | None) -> str:
 
 
 def _head(report: "ProfileReport") -> str:
-    where = " · ".join(filter(None, (report.software, report.device, f"{report.devices} devices" if report.devices > 1 else "")))
+    where = " · ".join(
+        filter(None, (report.software, report.device, f"{report.devices} devices" if report.devices > 1 else ""))
+    )
     steps = report.steps
     found = f"{steps.count} steps found by {steps.found_by}, {steps.kept} kept, {render(steps.fastest_s, 's')} to {render(steps.slowest_s, 's')}"
     planned = f"; planned {render(report.planned_step_s, 's')}" if report.planned_step_s else ""
@@ -74,7 +80,8 @@ def _parts(report: "ProfileReport") -> str:
     colours = {"compute": "compute", "exposed communication": "tensor", "exposed copies": "hbm", "idle": "overhead"}
     some = [part for part in report.parts if part.seconds > 0]
     bars = "".join(
-        f'<i style="width:{100 * part.share:.3f}%;background:var(--{colours.get(part.name, "overhead")})"></i>' for part in some
+        f'<i style="width:{100 * part.share:.3f}%;background:var(--{colours.get(part.name, "overhead")})"></i>'
+        for part in some
     )
     words = "".join(
         f'<span><b class="dot" style="background:var(--{colours.get(part.name, "overhead")})"></b>{escape(part.name)} '
@@ -189,33 +196,69 @@ def _table(heads: dict[str, str], rows: list[list[Any]], name: str = "") -> str:
     if not rows:
         return ""
     units = list(heads.values())
-    top = "".join(f"<th{'' if unit == '-' else ' class="n"'}>{escape(head)}</th>" for head, unit in heads.items())
+    right = {True: "", False: ' class="n"'}
+    top = "".join(f"<th{right[unit == '-']}>{escape(head)}</th>" for head, unit in heads.items())
     body = "".join(
-        f"<tr>{''.join(_cell(value, '' if unit == '-' else unit) for value, unit in zip(row, units, strict=True))}</tr>" for row in rows
+        f"<tr>{''.join(_cell(value, '' if unit == '-' else unit) for value, unit in zip(row, units, strict=True))}</tr>"
+        for row in rows
     )
     mark = f' id="{name}"' if name else ""
     return f'<div class="scroll"><table class="sorts"{mark}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _groups(report: "ProfileReport") -> str:
-    heads = {"section": "-", "phase": "-", "kind": "-", "time": "s", "of the step": "%", "FLOP/s": "FLOP/s", "of its roofline": "%", "bound by": "-"}
-    return _table(heads, [[g.section or "?", g.phase, g.kind or "?", g.seconds, g.share, g.flops_per_s, g.fraction, g.bound_by] for g in report.groups])
+    heads = {
+        "section": "-",
+        "phase": "-",
+        "kind": "-",
+        "time": "s",
+        "of the step": "%",
+        "FLOP/s": "FLOP/s",
+        "of its roofline": "%",
+        "bound by": "-",
+    }
+    return _table(
+        heads,
+        [
+            [g.section or "?", g.phase, g.kind or "?", g.seconds, g.share, g.flops_per_s, g.fraction, g.bound_by]
+            for g in report.groups
+        ],
+    )
 
 
 def _beside(report: "ProfileReport") -> str:
     heads = {"section": "-", "phase": "-", "kind": "-", "measured": "s", "expected": "s", "difference": "s", "why": "-"}
-    return _table(heads, [[one.section, one.phase, one.kind, one.measured_s, one.expected_s, one.difference_s, one.why] for one in report.beside])
+    return _table(
+        heads,
+        [
+            [one.section, one.phase, one.kind, one.measured_s, one.expected_s, one.difference_s, one.why]
+            for one in report.beside
+        ],
+    )
 
 
 def _moves(report: "ProfileReport") -> str:
-    heads = {"collective": "-", "over": "-", "in flight": "s", "exposed": "s", "overlapped": "s", "sent": "bytes", "sent a second": "B/s"}
-    rows = [[m.kind, m.over, m.seconds, m.exposed_s, m.overlapped_s, m.sent_bytes, m.bus_bytes_per_s] for m in report.communication]
+    heads = {
+        "collective": "-",
+        "over": "-",
+        "in flight": "s",
+        "exposed": "s",
+        "overlapped": "s",
+        "sent": "bytes",
+        "sent a second": "B/s",
+    }
+    rows = [
+        [m.kind, m.over, m.seconds, m.exposed_s, m.overlapped_s, m.sent_bytes, m.bus_bytes_per_s]
+        for m in report.communication
+    ]
     return _table(heads, rows)
 
 
 def _gaps(report: "ProfileReport") -> str:
     heads = {"cause": "-", "a step": "s", "times": "", "longest": "s", "while the host was in": "-"}
-    return _table(heads, [[one.cause, one.seconds, one.times, one.longest_s, ", ".join(one.what)] for one in report.gaps])
+    return _table(
+        heads, [[one.cause, one.seconds, one.times, one.longest_s, ", ".join(one.what)] for one in report.gaps]
+    )
 
 
 def _table_of_ops(ops: list[dict[str, Any]]) -> str:
@@ -225,7 +268,11 @@ def _table_of_ops(ops: list[dict[str, Any]]) -> str:
     }  # fmt: skip
     names = ("name", "kind", "section", "phase", "what", "seconds", "share", "times", "rate", "fraction", "by")
     made = _table(heads, [[one[name] for name in names] for one in ops], "ops")
-    return f'<p><input id="find" type="search" placeholder="rows with this word" aria-label="rows with this word"></p>{made}' if made else ""
+    return (
+        f'<p><input id="find" type="search" placeholder="rows with this word" aria-label="rows with this word"></p>{made}'
+        if made
+        else ""
+    )
 
 
 def _memory(one: "MemoryTime") -> str:

@@ -40,7 +40,9 @@ def _name(role: str) -> str:
 
 
 def _variables(theme: Theme) -> str:
-    pairs = [f"--{_name(role)}:{theme.colour('@' + role)};--on-{_name(role)}:{theme.colour('@on:' + role)}" for role in ROLES]
+    pairs = [
+        f"--{_name(role)}:{theme.colour('@' + role)};--on-{_name(role)}:{theme.colour('@on:' + role)}" for role in ROLES
+    ]
     return ";".join((*pairs, f"--grid:{theme.grid}"))
 
 

@@ -58,7 +58,9 @@ def shown_step(analysis: "Analysis") -> ShownStep | None:
     first, last = (int(each) for each in windows[chosen])
     slices, left_out = _measured(analysis, first, last)
     number = _number(analysis, first)
-    return ShownStep(number, first / 1e9, (last - first) / 1e9, tuple(slices), tuple(_own(analysis, first, last)), left_out)
+    return ShownStep(
+        number, first / 1e9, (last - first) / 1e9, tuple(slices), tuple(_own(analysis, first, last)), left_out
+    )
 
 
 def _number(analysis: "Analysis", first: int) -> int:
@@ -71,7 +73,9 @@ def _measured(analysis: "Analysis", first: int, last: int) -> tuple[list[ShownSl
     recording = analysis.recording
     events, end = recording.events, recording.events.end
     inside = (end > first) & (events.start < last) & (events.duration > 0)
-    devices = [analysis.device, *(one for one in range(len(recording.devices)) if one != analysis.device)][:MOST_DEVICES]
+    devices = [analysis.device, *(one for one in range(len(recording.devices)) if one != analysis.device)][
+        :MOST_DEVICES
+    ]
     busy = np.array([*(one.kind in _BUSY and one.device in devices for one in recording.tracks), False])
     host = np.array([*(one.kind == "host" for one in recording.tracks), False])
     kept, left_out = _longest(np.flatnonzero(inside & busy[events.track]), events.duration, MOST)
@@ -80,11 +84,21 @@ def _measured(analysis: "Analysis", first: int, last: int) -> tuple[list[ShownSl
     chosen = [*kept.tolist(), *beside.tolist()]
     names = {track: _track_name(analysis, track) for track in set(events.track[chosen].tolist())}
     # Devices first, the one that is told about before the others; the host last.
-    chosen.sort(key=lambda each: (order.get(recording.tracks[events.track[each]].device, 99), int(events.track[each]), int(events.start[each])))
+    chosen.sort(
+        key=lambda each: (
+            order.get(recording.tracks[events.track[each]].device, 99),
+            int(events.track[each]),
+            int(events.start[each]),
+        )
+    )
     made = []
     for each in chosen:
         start, stop = max(int(events.start[each]), first), min(int(end[each]), last)
-        made.append(ShownSlice(names[int(events.track[each])], (start - first) / 1e9, (stop - start) / 1e9, int(events.op[each])))
+        made.append(
+            ShownSlice(
+                names[int(events.track[each])], (start - first) / 1e9, (stop - start) / 1e9, int(events.op[each])
+            )
+        )
     return made, left_out
 
 
@@ -101,7 +115,11 @@ def _track_name(analysis: "Analysis", number: int) -> str:
     if track.device < 0 or track.kind == "host":
         return f"host: {track.name}"
     device = analysis.recording.devices[track.device]
-    return f"{device.name or device.kind} {device.index}: {track.name}" if len(analysis.recording.devices) > 1 else track.name
+    return (
+        f"{device.name or device.kind} {device.index}: {track.name}"
+        if len(analysis.recording.devices) > 1
+        else track.name
+    )
 
 
 def _own(analysis: "Analysis", first: int, last: int) -> Iterator[ShownSlice]:

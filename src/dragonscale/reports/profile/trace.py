@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dragonscale.errors import InputError
 from dragonscale.files import write_file
 from dragonscale.plan.timeline import MICRO, TimelinePass, timeline
-from dragonscale.reports.profile.shown import ShownStep, ShownSlice, shown_step
+from dragonscale.reports.profile.shown import ShownSlice, ShownStep, shown_step
 
 if TYPE_CHECKING:
     from dragonscale.evidence.profiles.analysis import Analysis
@@ -54,7 +54,11 @@ def profile_trace(analysis: "Analysis", step: ShownStep, planned: "ExpectedStep 
     more = f"; {step.left_out:,} shorter events are left out" if step.left_out else ""
     return {
         "displayTimeUnit": "ms",
-        "otherData": {"shown": f"step {step.number}, {step.seconds:.6g} s{more}", "source": reading.source, "software": reading.software},
+        "otherData": {
+            "shown": f"step {step.number}, {step.seconds:.6g} s{more}",
+            "source": reading.source,
+            "software": reading.software,
+        },
         "traceEvents": events,
     }
 
