@@ -1,7 +1,7 @@
 """What follows an instruction's arguments, written from its serialized form as XLA prints it.
 
-Only what says how much an instruction computes, moves and calls is written, with its metadata and the backend's own configuration; shardings (of a partitioned
-module they say what was), result accuracies, statistics and aliasing are left out.
+Only what says how much an instruction computes, moves and calls is written, with its metadata and the backend's own configuration;
+shardings of tuples, result accuracies, statistics and aliasing are left out.
 """
 
 import json
@@ -11,6 +11,25 @@ from dragonscale.evidence.profiles.hlo_shapes import shape_text
 from dragonscale.evidence.profiles.protobuf import Message
 
 _PRECISIONS = ("default", "high", "highest")
+_PINNED = (
+    "any_f8_any_f8_f32",
+    "any_f8_any_f8_f32_fast_accum",
+    "f16_f16_f16",
+    "f16_f16_f32",
+    "bf16_bf16_bf16",
+    "bf16_bf16_f32",
+)
+_SPLIT = (
+    "bf16_bf16_f32_x3",
+    "bf16_bf16_f32_x6",
+    "tf32_tf32_f32",
+    "tf32_tf32_f32_x3",
+    "f32_f32_f32",
+    "f64_f64_f64",
+    "bf16_bf16_f32_x9",
+)
+_ALGORITHMS = dict(enumerate((*_PINNED, *_SPLIT), 1))
+"""How a contraction computes, where that is pinned."""
 _APPLIED = frozenset(
     (
         "reduce",
@@ -26,11 +45,18 @@ _APPLIED = frozenset(
     )
 )
 _APIS = {2: "API_VERSION_STATUS_RETURNING", 3: "API_VERSION_STATUS_RETURNING_UNIFIED", 4: "API_VERSION_TYPED_FFI"}
+_GROUPED = ("all-", "reduce-scatter", "collective-broadcast", "ragged-all-to-all")
 _NO_DIMENSIONS = frozenset(("iota", "dot", "ragged-dot", "collective-permute", "reshape"))
 
 
-def attributes(op: Message, named: Callable[[int], str], payloads: Callable[[int], bytes]) -> str:
-    """The text of an instruction behind its arguments; `named` gives a computation's name, `payloads` a shared piece."""
+def attributes(
+    op: Message, named: Callable[[int], str], payloads: Callable[[int], bytes], inner: Message | None = None
+) -> str:
+    """The text of an instruction behind its arguments; `named` gives a computation's name, `payloads` a shared piece.
+
+    Where an asynchronous start wraps one instruction (`inner`), what that one computes and calls is written.
+    """
+    outer, op = op, inner or op
     opcode = op.word(2)
     parts = [
         *_sizes(op, opcode),
@@ -38,10 +64,10 @@ def attributes(op: Message, named: Callable[[int], str], payloads: Callable[[int
         *_collective(op),
         *_calls(op, opcode, [named(each) for each in op.wholes(38)]),
     ]
-    parts += _custom(op) + _frontend(op)
-    if (metadata := op.one(7)) is not None and (words := _metadata(metadata)):
+    parts += _custom(op) + _sharding(outer) + _frontend(outer)
+    if (metadata := outer.one(7)) is not None and (words := _metadata(metadata)):
         parts.append(f"metadata={{{words}}}")
-    if config := _config(op, payloads):
+    if config := _config(outer, payloads) or _config(op, payloads):
         parts.append(f"backend_config={config}")
     return "".join(f", {part}" for part in parts).removeprefix(",")
 
@@ -115,6 +141,7 @@ def _numbers(op: Message, opcode: str) -> list[str]:
     if precision is not None and opcode not in ("custom-call",):
         found = [_PRECISIONS[value % 3] for value in precision.wholes(1)]
         parts += [f"operand_precision={{{','.join(found)}}}"] if any(each != "default" for each in found) else []
+        parts += [f"algorithm=dot_{_ALGORITHMS[precision.whole(2)]}"] if precision.whole(2) in _ALGORITHMS else []
     return parts
 
 
@@ -185,7 +212,7 @@ def _collective(op: Message) -> list[str]:
         parts.append(f"replica_groups={_iota(iota)}")
     elif (mesh := op.one(93)) is not None:
         parts.append(f"replica_groups={_mesh_groups(mesh)}")
-    elif opcode.startswith(("all-", "reduce-scatter", "collective-broadcast", "ragged-all-to-all")):
+    elif opcode.startswith(_GROUPED) and not opcode.endswith("-done"):
         listed = op.one(87)
         old = listed.one(2) if listed else None  # an iota list, as it was written for a while
         groups = listed.all(1) if listed else op.all(49)
@@ -256,6 +283,23 @@ def _custom(op: Message) -> list[str]:
     return [*parts, f"cross_program_prefetch_index={op.whole(80)}"] if op.has(80) else parts
 
 
+def _sharding(op: Message) -> list[str]:
+    """How a tensor was split: `{replicated}`, `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`; of tuples nothing."""
+    found = op.one(40)
+    kind = found.whole(1) if found else 2
+    if found is None or kind not in (0, 1, 3, 4):
+        return []
+    if kind != 3:
+        device = f" device={(found.wholes(4) or [0])[0]}" if kind == 1 else ""
+        return [f"sharding={{{('replicated', 'maximal', '', '', 'manual')[kind]}{device}}}"]
+    tiles = ",".join(map(str, found.wholes(3)))
+    listed = ",".join(map(str, found.wholes(4)))
+    order = found.wholes(10)
+    turned = f"T({','.join(map(str, order))})" if order != sorted(order) else ""
+    devices = listed or f"<=[{','.join(map(str, found.wholes(9)))}]{turned}"
+    return [f"sharding={{devices=[{tiles}]{devices}{' last_tile_dim_replicate' if found.whole(6) else ''}}}"]
+
+
 def _frontend(op: Message) -> list[str]:
     found = op.one(68)
     pairs = [(each.word(1), each.word(2)) for each in found.all(1)] if found else []
@@ -264,23 +308,21 @@ def _frontend(op: Message) -> list[str]:
     return [f"frontend_attributes={{{','.join(told)}}}"] if pairs else []
 
 
+def _quoted(value: str) -> str:
+    """A text in quotes, with what XLA escapes escaped."""
+    return json.dumps(value, ensure_ascii=False).replace("'", "\\'")
+
+
 def _metadata(metadata: Message) -> str:
-    words = [
-        f"{name}={json.dumps(metadata.word(key), ensure_ascii=False)}"
-        for key, name in ((1, "op_type"), (2, "op_name"), (3, "source_file"))
-        if metadata.word(key)
-    ]
-    words += [
-        f"{name}={metadata.whole(key)}"
-        for key, name in ((4, "source_line"), (15, "stack_frame_id"))
-        if metadata.whole(key)
-    ]
-    words += [
-        f"{name}={json.dumps(metadata.word(key))}"
-        for key, name in ((12, "deduplicated_name"), (16, "scheduling_name"))
-        if metadata.word(key)
-    ]
-    return " ".join(words)
+    """The names first, then places, as XLA prints them."""
+    parts: list[str] = []
+    for key, name in ((1, "op_type"), (2, "op_name"), (3, "source_file")):
+        parts += [f"{name}={_quoted(metadata.word(key))}"] if metadata.word(key) else []
+    parts += [f"source_line={metadata.whole(4)}"] if metadata.whole(4) else []
+    for key, name in ((12, "deduplicated_name"), (16, "scheduling_name")):
+        parts += [f"{name}={_quoted(metadata.word(key))}"] if metadata.word(key) else []
+    parts += [f"stack_frame_id={metadata.whole(15)}"] if metadata.whole(15) else []
+    return " ".join(parts)
 
 
 def _config(op: Message, payloads: Callable[[int], bytes]) -> str:

@@ -16,6 +16,9 @@ from dragonscale.evidence.profiles.protobuf import Broken, Buffer, Message, Span
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 
+_LONGEST_CHAIN = 8
+_MOST_OPERANDS = 1000
+
 
 @dataclass(frozen=True)
 class ProgramLine:
@@ -103,9 +106,10 @@ class Program:
             return None
         part, number = place
         op = Message(self.data, part.instructions[number])
-        written = self._instruction(op, lambda each: self._shaped(part, each))
+        written = self._instruction(op, part, lambda each: self._shaped(part, each))
         told = f"%{written.name} = {written.result} {written.opcode}({written.arguments}){',' if written.text else ''}{written.text}"
-        return ProgramLine(told, written.op_name, source_line(written.text, self._frames))
+        metadata = op.one(7)
+        return ProgramLine(told, metadata.word(2) if metadata else "", source_line(written.text, self._frames))
 
     def _shaped(self, part: _Part, number: int) -> str:
         span = part.instructions.get(number)
@@ -114,16 +118,51 @@ class Program:
         op = Message(self.data, span)
         return f"{shape_text(op.one(3))} %{op.word(1)}"
 
-    def _instruction(self, op: Message, operand: Callable[[int], str]) -> Instruction:
+    def _instruction(self, op: Message, part: _Part, operand: Callable[[int], str]) -> Instruction:
         opcode = op.word(2)
+        inner = self._wrapped(op, part) if opcode.startswith("async-") else None
         if opcode == "parameter":
             arguments = str(op.whole(9))
         elif opcode == "constant":
             arguments = constant_text(op.one(8))
         else:
             arguments = ", ".join(map(operand, op.wholes(36)))
-        told = attributes(op, self._called, self._payload)
+        told = attributes(op, self._called, self._payload, inner if opcode == "async-start" else None)
+        if inner is not None:  # XLA prints `fusion-start` where the started computation is one fusion
+            opcode = inner.word(2) + opcode.removeprefix("async")
         return Instruction(op.word(1), opcode, shape_text(op.one(3)), arguments, told)
+
+    def _wrapped(self, op: Message, part: _Part) -> Message | None:
+        """The one instruction that an asynchronous one starts, updates or ends."""
+        for _ in range(_LONGEST_CHAIN):
+            if op.word(2) == "async-start":
+                break
+            span = part.instructions.get((op.wholes(36) or [-1])[0])
+            if span is None:
+                return None
+            op = Message(self.data, span)
+        called = self._parts.get((op.wholes(38) or [-1])[0])
+        return self._single(called) if called else None
+
+    def _single(self, part: _Part) -> Message | None:
+        """The instruction of a computation that has one beside its parameters."""
+        if len(part.instructions) > _MOST_OPERANDS:
+            return None
+        found = [Message(self.data, span) for span in part.instructions.values()]
+        others = [op for op in found if op.word(2) != "parameter"]
+        return others[0] if len(others) == 1 else None
+
+    @cached_property
+    def _hidden(self) -> set[int]:
+        """Computations that stand only behind an asynchronous start and are written with it."""
+        starts = [
+            Message(self.data, span)
+            for part in self._parts.values()
+            for span in part.instructions.values()
+            if _opcode(self.data, span) == "async-start"
+        ]
+        called = {each for op in starts for each in op.wholes(38)}
+        return {each for each in called if each in self._parts and self._single(self._parts[each]) is not None}
 
     def _called(self, number: int) -> str:
         part = self._parts.get(number)
@@ -136,6 +175,8 @@ class Program:
         order = self._order
         found: dict[str, Computation] = {}
         for part in self._parts.values():
+            if part.number in self._hidden:
+                continue
             names = {number: _name(self.data, span) for number, span in part.instructions.items()}
             spans = [
                 part.instructions[each]
@@ -143,13 +184,35 @@ class Program:
                 if each in part.instructions
             ]
             written = tuple(
-                self._instruction(Message(self.data, span), lambda each, names=names: f"%{names.get(each, each)}")
+                self._instruction(Message(self.data, span), part, lambda each, names=names: f"%{names.get(each, each)}")
                 for span in spans
             )
             found[part.name] = Computation(part.name, written, part.number == entry, names.get(part.root, ""))
         if not any(each.is_entry for each in found.values()):
             raise Broken("a program without an entry")
         return Module(found, self._header, self._tables)
+
+    @cached_property
+    def sequences(self) -> list[list[tuple[str, str]]]:
+        """The instructions of each computation that is no fusion's, in the order in which they run: each with its kind.
+
+        The kind is the opcode; of a call out of the program, what it calls; of a fusion, its name, after which its kernel is named.
+        """
+        found: list[list[tuple[str, str]]] = []
+        for part in self._parts.values():
+            order = self._order.get(part.number, [] if self._order else part.instructions)
+            spans = [part.instructions[each] for each in order if each in part.instructions]
+            found.append([(_name(self.data, span), self._kind(span, part)) for span in spans])
+        return found
+
+    def _kind(self, span: Span, part: _Part) -> str:
+        opcode = _opcode(self.data, span)
+        if opcode == "fusion":
+            return f"fusion:{_name(self.data, span)}"
+        if opcode == "custom-call":
+            return f"call:{Message(self.data, span).word(28)}"
+        inner = self._wrapped(Message(self.data, span), part) if opcode == "async-start" else None
+        return f"{inner.word(2)}-start" if inner else opcode
 
     @cached_property
     def _order(self) -> dict[int, list[int]]:
@@ -195,6 +258,12 @@ class Program:
 def _id(data: Buffer, span: Span) -> int:
     return next(
         (signed(value) for number, _, value in fields(data, *span) if number == 35 and isinstance(value, int)), 0
+    )
+
+
+def _opcode(data: Buffer, span: Span) -> str:
+    return next(
+        (text(data, value) for number, _, value in fields(data, *span) if number == 2 and isinstance(value, tuple)), ""
     )
 
 

@@ -67,6 +67,14 @@ class Programs(Mapping[str, Module]):
         except Broken:  # the events are whole without it
             return None
 
+    def sequences(self, key: str) -> list[list[tuple[str, str]]]:
+        """The instructions of a program's computations in the order in which they run, with their kinds."""
+        program = self._program(key)
+        try:
+            return program.sequences if program else []
+        except Broken:
+            return []
+
     def _program(self, key: str) -> Program | None:
         match = _NAMED.fullmatch(key)
         if match and (match[1], int(match[2][:20])) in self._programs:

@@ -163,7 +163,7 @@ class Recorder:
         self.tracks: list[Track] = []
         self.ops: dict[OpText, int] = {}
         self.memory: list[MemorySample] = []
-        self.programs: Mapping[str, Module] | dict[str, Module] = {}
+        self.programs: dict[str, Module] = {}
         self.notes: list[str] = []
         self.dropped = 0
         self._columns = [array("q") for _ in range(6)]

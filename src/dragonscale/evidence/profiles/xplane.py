@@ -15,6 +15,7 @@ What stands where:
 - `launched` is the start of the call that asked for it: the CUDA call of a kernel (for kernels of a CUDA graph, the launch of the graph), the enqueueing of a TPU's program.
 """
 
+import dataclasses
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -84,7 +85,6 @@ def _recording(source: str, data: Buffer, listener: Listener) -> Recording:
     for name, span in found:
         if name == "/host:metadata":
             programs = Programs.of(read_plane(data, name, span))
-    record.programs = programs
     devices = [each for each in found if each[0].startswith("/device:")]
     hosts = [each for each in found if each[0].startswith("/host:") and each[0] != "/host:metadata"]
     total = sum(end - start for _, (start, end) in (*devices, *hosts)) or 1
@@ -106,7 +106,7 @@ def _recording(source: str, data: Buffer, listener: Listener) -> Recording:
             one.launch(host.calls)
     _sort_devices(record)
     _notes(record, found)
-    return record.made()
+    return dataclasses.replace(record.made(), programs=programs)
 
 
 def _sort_devices(record: Recorder) -> None:

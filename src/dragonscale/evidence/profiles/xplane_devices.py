@@ -6,10 +6,11 @@ from typing import Literal
 
 import numpy as np
 
+from dragonscale.evidence.profiles.cuda_graphs import OpRow, graph_instructions
 from dragonscale.evidence.profiles.programs import Programs
 from dragonscale.evidence.profiles.recording import Recorder, Track, TrackKind
-from dragonscale.evidence.profiles.xplane_ops import APART, op_text
-from dragonscale.evidence.profiles.xspace import Line, Plane, StatValue, Wanted, events, read_line
+from dragonscale.evidence.profiles.xplane_ops import APART, GRAPH, op_text
+from dragonscale.evidence.profiles.xspace import Columns, Line, Plane, StatValue, Wanted, events, read_line
 
 _PLANE = re.compile(r"/device:(TPU|GPU):(\d+)(.*)")
 _LINES: dict[str, TrackKind] = {
@@ -22,6 +23,8 @@ _LINES: dict[str, TrackKind] = {
     "XLA TraceMe": "scopes",
     "Sparse Core Ops": "async",
 }
+_MOST_ROWS = 1_000_000
+"""Different ops of one line; real ones have thousands."""
 _MODULE = re.compile(r"(.*)\((\d+)\)")
 
 
@@ -43,7 +46,9 @@ class DevicePlane:
             yield sum(end - start for start, end in self.plane.lines)
             return
         device = self._device()
-        wanted = Wanted(self.plane, APART, ("correlation_id", "_c"), ("run_id",))
+        wanted = Wanted(
+            self.plane, APART | GRAPH if self.kind == "gpu" else APART, ("correlation_id", "_c"), ("run_id",)
+        )
         lines = [read_line(self.plane, span) for span in self.plane.lines]
         self._name_programs(lines)
         for line in lines:
@@ -92,30 +97,48 @@ class DevicePlane:
     def _line(self, line: Line, wanted: Wanted, device: int, kind: TrackKind) -> None:
         name = f"{self.part} {line.name}".strip()
         track = self.record.track(device, name, kind)
-        rows: list[int] = []
-        numbers: list[int] = []
-        steps = kind == "steps"
+        rows: list[OpRow] = []
 
         def lookup(number: int, apart: tuple[bytes, ...]) -> int:
+            if len(rows) >= _MOST_ROWS:
+                return -1
             entry = self.plane.entry(number)
-            stats: dict[str, StatValue] = entry.stats | self.plane.apart(apart)
-            rows.append(self.record.op(op_text(entry.name, entry.shown, stats, self.programs)))
-            numbers.append(int(entry.name[:9]) if steps and entry.name.isdecimal() else -1)
+            rows.append(OpRow(entry.name, entry.shown, entry.stats | self.plane.apart(apart)))
             return len(rows) - 1
 
+        # The kernels of a CUDA graph are known only when all of it has been seen, so its line waits.
+        held: list[Columns] = []
+        ops: list[int] = []
         for columns in events(line, wanted, lookup):
-            op, own = np.array(rows)[columns.op], np.array(numbers)[columns.op]
-            run = np.where(own >= 0, own, columns.run)
-            first = self.record.events(np.full(len(op), track), op, columns.start, columns.end - columns.start, run)
-            if (columns.link != -1).any():
-                self.links.append((first, columns.link))
-        if self.kind == "gpu" and kind == "ops":
-            self._settle(track, name, rows)
+            if self.kind == "gpu":
+                held.append(columns)
+            else:
+                ops += self._ops(rows[len(ops) :], {})
+                self._add(columns, track, kind, np.array(ops), rows)
+        if self.kind == "gpu":
+            ops = self._ops(rows, graph_instructions(rows, held, self.programs))
+            for columns in held:
+                self._add(columns, track, kind, np.array(ops), rows)
+            if kind == "ops":
+                self._settle(track, name, rows)
 
-    def _settle(self, track: int, name: str, rows: list[int]) -> None:
+    def _ops(self, rows: list[OpRow], instructions: dict[int, str]) -> list[int]:
+        """The numbers of the ops of rows; `instructions` are those that were found for kernels of graphs, by the row's place."""
+        texts = (row if place not in instructions else row.of(instructions[place]) for place, row in enumerate(rows))
+        return [self.record.op(op_text(row.name, row.shown, row.stats, self.programs)) for row in texts]
+
+    def _add(self, columns: Columns, track: int, kind: TrackKind, ops: np.ndarray, rows: list[OpRow]) -> None:
+        run = columns.run
+        if kind == "steps":
+            own = np.array([int(row.name[:9]) if row.name.isdecimal() else -1 for row in rows])[columns.op]
+            run = np.where(own >= 0, own, run)
+        op = ops[columns.op]
+        first = self.record.events(np.full(len(op), track), op, columns.start, columns.end - columns.start, run)
+        if (columns.link != -1).any():
+            self.links.append((first, columns.link))
+
+    def _settle(self, track: int, name: str, used: list[OpRow]) -> None:
         """A stream that only copies, or only runs NCCL's kernels, is no stream of ops."""
-        ops = list(self.record.ops)
-        used = [ops[each] for each in set(rows)]
         device = self.record.tracks[track].device
         if used and all("nccl" in each.name.lower() for each in used):
             self.record.tracks[track] = Track(device, name, "async")

@@ -23,6 +23,8 @@ _COUNTING = ("flops", "model_flops", "bytes_accessed", "raw_bytes_accessed", "me
 _LAUNCHING = ("kernel_details", "memcpy_details", "Memset_details", "memset_details")
 APART = frozenset((*_NAMING, *_COUNTING, *_LAUNCHING))
 """Statistics of events that tell two ops of one name apart."""
+GRAPH = frozenset(("cuda_graph_id", "cuda_graph_node_id", "name"))
+"""On a GPU also where in a CUDA graph a kernel stands; `name` is JAX's path of names there."""
 _TEXT = re.compile(r"%?([\w.\-]+) = ")
 _TYPE = re.compile(r":[A-Za-z0-9_]*$")
 _SIZE = re.compile(r"\b(?:size|num_bytes):(\d+)")
@@ -78,7 +80,8 @@ def _count(stats: dict[str, StatValue], *names: str) -> float | None:
 def _scope(stats: dict[str, StatValue]) -> str:
     """JAX's path of names: before the last colon, behind which TensorFlow's type of the op would stand."""
     scope = _TYPE.sub("", _word(stats, "tf_op"))
-    return scope or _word(stats, "nvtx_range")
+    # On a GPU that is the outermost annotation, which is the same for all; the innermost is called `name`.
+    return _word(stats, "name") or ("" if scope == "XlaModule" else scope) or _word(stats, "nvtx_range")
 
 
 def _copy(name: str, details: str) -> str:
