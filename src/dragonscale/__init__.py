@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time `__getattr_
     from dragonscale.library.explain import explain as explain
     from dragonscale.library.export import export as export
     from dragonscale.library.export import import_plan as import_plan
+    from dragonscale.library.hlo import hlo as hlo
     from dragonscale.library.model import model as model
     from dragonscale.library.profile import profile as profile
     from dragonscale.library.roofline import roofline as roofline
@@ -94,6 +95,7 @@ _HOMES = {
     "dragonscale.library.collective": ("collective",),
     "dragonscale.library.explain": ("explain",),
     "dragonscale.library.chips": ("chips",),
+    "dragonscale.library.hlo": ("hlo",),
     "dragonscale.errors": ("InputError",),
     "dragonscale.hardware": ("Chip", "Slice", "chip_names", "load_chip", "parse_slice"),
     "dragonscale.notation": ("Array", "Einsum", "parse_array", "parse_chain", "parse_einsum"),

@@ -389,6 +389,20 @@ COMMANDS: dict[str, Command] = {
             "models",
         ),
         Command(
+            "hlo",
+            "A shape, an instruction or a program of XLA's HLO: layouts, FLOPs and bytes of each op, collectives, loops.",
+            "dragonscale.questions.hlo:HloQuestion",
+            "dragonscale.reports.hlo.ask:ask",
+            PHYSICS,
+            (
+                'dscale hlo "bf16[4,8]{1,0:T(2,4)(2,1)}"',
+                'dscale hlo "%d = bf16[64,512] dot(bf16[64,256] %x, bf16[256,512] %w), lhs_contracting_dims={1}, '
+                'rhs_contracting_dims={0}" --on v5e',
+                "dscale hlo pipeline",
+            ),
+            page="hlo",
+        ),
+        Command(
             "chips",
             "What is known of each chip, and from where; what a slice of them is.",
             "dragonscale.questions.chips:ChipsQuestion",

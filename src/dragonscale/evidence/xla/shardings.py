@@ -98,7 +98,7 @@ def global_parameters(module: Module, partitioned: bool) -> list[GlobalParameter
         whole = split.whole(shape.dims) if split else None
         if not partitioned:
             local, whole = split.local(shape.dims) if split else shape.dims, shape.dims
-        name = each.op_name or each.name
+        name = each.op_name.replace("\\'", "'") or each.name
         ways, copies = (split.ways, split.copies) if split else ((), 1)
         found[int(each.arguments)] = GlobalParameter(name, shape.dtype, local or shape.dims, whole, ways, copies)
     return [found[place] for place in sorted(found)]

@@ -1,0 +1,1 @@
+"""XLA's HLO read and explained: a shape, an instruction, a program."""
