@@ -13,6 +13,9 @@ from dragonscale.reports.collective.report import CollectiveReport
 from dragonscale.reports.compare.records import CompareReport
 from dragonscale.reports.estimate.records import EstimateReport
 from dragonscale.reports.explain.formulas import Explanation
+from dragonscale.reports.hlo.arrays import LayoutFacts
+from dragonscale.reports.hlo.op import HloOp
+from dragonscale.reports.hlo.program import HloProgram
 from dragonscale.reports.models.records import ModelReport
 from dragonscale.reports.roofline.report import RooflineReport
 from dragonscale.reports.serve.records import ServeReport
@@ -30,6 +33,9 @@ RECORDS: dict[str, Any] = {
     "compare": CompareReport,
     "estimate": EstimateReport,
     "explain": Explanation,
+    "hlo-layout": LayoutFacts,
+    "hlo-op": HloOp,
+    "hlo-program": HloProgram,
     "model": ModelReport,
     "roofline": RooflineReport,
     "serve": ServeReport,

@@ -14,6 +14,9 @@ COMMANDS = {
     "compare": ["compare", "tp8", "fsdp8", "--model", "llama3-8b", "--on", "h100:8", "--batch", "64seq", "--seq", "8k"],
     "estimate": ["estimate", "llama3-8b"],
     "explain": ["explain", "roofline", "bf16[B,128] @ bf16[128,256]", "--on", "h100"],
+    "hlo-layout": ["hlo", "f32[3,5]{1,0:T(2,2)}"],
+    "hlo-op": ["hlo", "%a = f32[8]{0} add(f32[8]{0} %x, f32[8]{0} %y)", "--on", "v5e"],
+    "hlo-program": ["hlo", "HloModule m\nENTRY e {\n  p = f32[8] parameter(0)\n  ROOT a = f32[8] add(p, p)\n}"],
     "model": ["models", "llama3-8b"],
     "roofline": ["roofline", "bf16[B,128] @ bf16[128,256]", "--on", "h100"],
     "train": [
