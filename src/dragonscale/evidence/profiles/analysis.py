@@ -15,6 +15,7 @@ from dragonscale.evidence.profiles.communication import moves
 from dragonscale.evidence.profiles.gaps import gap_lines
 from dragonscale.evidence.profiles.groups import attributed_shares, longest_ops, matmul_flops, work_groups
 from dragonscale.evidence.profiles.halves import with_waits
+from dragonscale.evidence.profiles.instruction_work import worked_once
 from dragonscale.evidence.profiles.intervals import union
 from dragonscale.evidence.profiles.memory_use import memory_use
 from dragonscale.evidence.profiles.parts import DeviceWork, device_work, measure
@@ -62,7 +63,7 @@ def analyse(
     chosen: int | None = None,
 ) -> Analysis:
     """Everything that can be told without a plan; `chosen` is the number of one step to look at."""
-    roles = with_waits(recording, roles)
+    roles = worked_once(recording, with_waits(recording, roles))
     sections = [role.section for role in roles]
     found = {device: find_steps(recording, device, sections) for device in busy_devices(recording)}
     works = {
