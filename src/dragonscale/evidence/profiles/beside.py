@@ -1,8 +1,8 @@
 """A plan's ledger beside what was measured, line by line, so that both sides add up to their step.
 
 Both sides are put into the same drawers. Matmuls and attention by the part of the model and the phase; what is elementwise by layers,
-embedding and head, because compilers fuse a norm with what follows it; collectives by kind and mesh axes, whatever the phase, as compilers
-move them; the optimizer; and what the step waits for. Of what travels the exposed part is compared: the rest costs the step nothing.
+embedding and head, because compilers fuse a norm with what follows it; copies in all; collectives by kind and mesh axes, whatever the phase,
+as compilers move them; the optimizer; and what the step waits for. Of what travels the exposed part is compared: the rest costs the step nothing.
 Where a profile does not say the phase of most of its time, phases are left out on both sides.
 """
 
@@ -24,7 +24,8 @@ IDLE: Drawer = ("step", "", "idle")
 _MATMULS = ("matmul", "grouped matmul")
 _ENDS = {"embed": "embedding", "embedding": "embedding", "head": "head", "loss": "head", "sampling": "head"}
 _PARTS = {"scores": "attention", "experts": "experts", "moe": "experts", "router": "experts", "embed": "embedding"}
-_GROUPED = ("elementwise", "reduction", "copy", "gather", "memory", "control", "sampling", "")
+_GROUPED = ("elementwise", "reduction", "gather", "control", "sampling", "")
+_COPIES = ("copy", "memory")
 
 
 @dataclass
@@ -103,7 +104,7 @@ def measured_drawer(role: OpRole, mesh: dict[str, int], phases: bool) -> Drawer:
         section = _ENDS.get(role.section, role.section) or "not known"
         return section, phase, "matmul"
     ends = _ENDS.get(role.section, "layers")
-    return ends, phase, "elementwise"
+    return ("step", "", "copies") if role.kind in _COPIES else (ends, phase, "elementwise")
 
 
 def planned_drawer(line: LedgerLine, phases: bool) -> Drawer:
@@ -120,6 +121,8 @@ def planned_drawer(line: LedgerLine, phases: bool) -> Drawer:
         return ("head" if line.section == "head" else _PARTS.get(line.part, line.part)) or "not known", phase, "matmul"
     if line.kind == "sampling":
         return "head", phase, "elementwise"
+    if line.kind in _COPIES:
+        return "step", "", "copies"
     if line.kind in _GROUPED:
         return ends, phase, "elementwise"
     return IDLE
@@ -142,10 +145,10 @@ def _why(drawer: Drawer, measured: Sums, planned: Sums) -> str:
         )
     if drawer[2] in TRAVELS:
         return _more(measured.wire, planned.wire, "bytes sent")
-    more = (
-        _more(measured.flops, planned.flops, "FLOPs") if planned.flops and drawer[2] in ("matmul", "attention") else ""
-    )
-    if more or not measured.flops or not planned.flops or drawer[2] == "elementwise":
+    if drawer[2] not in ("matmul", "attention"):
+        return _more(measured.hbm, planned.hbm, "bytes")
+    more = _more(measured.flops, planned.flops, "FLOPs")
+    if more or not measured.flops or not planned.flops:
         return more
     rate = (measured.flops / measured.seconds) / (planned.flops / planned.seconds)
     told = render(measured.flops / measured.seconds, "FLOP/s")

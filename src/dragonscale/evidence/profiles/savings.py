@@ -2,7 +2,7 @@
 
 Each line says what could be saved at most and why. With a plan the yardstick is its expectation; without one it is what good kernels reach
 on the chip (`expected.py`). Idle time, exposed transfers and copies are savings by themselves, as nothing is computed in them. Lines are
-apart from each other as far as they can be: the copies are not counted again with their group.
+apart from each other as far as they can be: copies are not counted again with their group, nor where the plan's lines have them.
 """
 
 import re
@@ -15,7 +15,7 @@ from dragonscale.evidence.profiles.parts import TRAVELS
 from dragonscale.evidence.profiles.per_op import OpTotals
 from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving, WasteLine
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.waste import PADDING
+from dragonscale.evidence.profiles.waste import COPIED, PADDING
 from dragonscale.hardware import Chip
 from dragonscale.units import render
 
@@ -42,7 +42,9 @@ def find_savings(
     if not beside:
         found += [_move(move) for move in reading.communication if move.kind != "host"]
     found += [_move(move) for move in reading.communication if move.kind == "host"]
-    found += [Saving(one.seconds, one.what, _waste_advice(one)) for one in reading.waste]
+    found += [
+        Saving(one.seconds, one.what, _waste_advice(one)) for one in reading.waste if not beside or one.what != COPIED
+    ]
     copies = next((part.seconds for part in reading.parts if part.name == "exposed copies"), 0.0)
     copies -= sum(move.exposed_s for move in reading.communication if move.kind == "host")
     found.append(
@@ -156,5 +158,7 @@ def _told(section: str, phase: str, kind: str) -> str:
     """
     if kind in TRAVELS:
         return f"exposed {kind.replace('_', '-')} over {section}"
+    if kind == "copies":
+        return "copies of layouts and dtypes"
     words = [section or "other", kind if kind != section else "", phase]
     return " ".join(word for word in words if word)

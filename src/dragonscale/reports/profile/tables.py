@@ -6,7 +6,7 @@ from dragonscale.sheets.sheet import Column, Grid, amount, table
 from dragonscale.units import render
 
 if TYPE_CHECKING:
-    from dragonscale.evidence.profiles.records import WorkGroup, WorkOp
+    from dragonscale.evidence.profiles.records import BesideLine, WorkGroup, WorkOp
     from dragonscale.reports.profile.records import ProfileReport
 
 GROUPS, OPS, LINES = 14, 10, 12
@@ -49,13 +49,16 @@ def ops(report: "ProfileReport", detail: bool) -> Grid | None:
 
 
 def communication(report: "ProfileReport", detail: bool) -> Grid | None:
-    """Collectives by kind and axes."""
+    """Collectives by kind and axes; those that take next to nothing only in detail."""
+    shown = [one for one in report.communication if detail or report.static or one.seconds > 0.001 * report.step_s][
+        : None if detail else LINES
+    ]
     rows = [
         (
             one.kind.replace("_", "-"), one.over, amount(one.exposed_s, "s"), amount(one.overlapped_s, "s"), _often(one.times),
             amount(one.sent_bytes, "bytes"), amount(one.bus_bytes_per_s, "bytes/s"), _percent(one.fraction),
         )
-        for one in report.communication[: None if detail else LINES]
+        for one in shown
     ]  # fmt: skip
     columns = [
         "communication", "over", Column("exposed", right=True), Column("overlapped", right=True), Column("times", right=True, keep=3),
@@ -103,8 +106,7 @@ def beside(report: "ProfileReport", detail: bool) -> Grid | None:
     shown = report.beside if detail else report.beside[:LINES]
     rows = [
         (
-            " ".join(filter(None, (one.kind.replace("_", "-"), "over" if "_" in one.kind else "", one.section, one.phase))),
-            amount(one.measured_s, "s"), amount(one.expected_s, "s"), _signed(one.difference_s), one.why,
+            _line_name(one), amount(one.measured_s, "s"), amount(one.expected_s, "s"), _signed(one.difference_s), one.why,
         )
         for one in shown
     ]  # fmt: skip
@@ -145,6 +147,15 @@ def steps(report: "ProfileReport") -> Grid | None:
     ]
     columns = ["step", "name", Column("begins", right=True), Column("takes", right=True), ""]
     return table(columns, rows) if len(rows) > 1 else None
+
+
+def _line_name(one: "BesideLine") -> str:
+    """A line of the plan: `mlp matmul backward`, `all-gather over fsdp`, `idle`."""
+    kind = one.kind.replace("_", "-")
+    if "_" in one.kind:
+        return f"{kind} over {one.section}"
+    section = "" if one.section in ("step", one.kind) else one.section
+    return " ".join(filter(None, (section, kind, one.phase)))
 
 
 def _rate(one: "WorkGroup | WorkOp") -> str:
