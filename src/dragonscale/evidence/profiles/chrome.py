@@ -6,7 +6,6 @@ has no device's time in it, and is refused.
 """
 
 from collections import Counter
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,13 @@ from dragonscale.errors import InputError, printable, shorten
 from dragonscale.evidence.profiles.jax_trace import JaxEvents
 from dragonscale.evidence.profiles.json_stream import EventStream, TraceEvent
 from dragonscale.evidence.profiles.kineto import KinetoEvents
+from dragonscale.evidence.profiles.kineto_tracks import record_kineto
 from dragonscale.evidence.profiles.recording import Recorder, Recording
 from dragonscale.listener import Listener
 
-_MOST_MICROSECONDS = Decimal(10) ** 15 * 9  # the year 2255, and in nanoseconds still within 63 bits
+_FARTHEST = 4 * 10**15  # microseconds: the year 2096, and in nanoseconds still within 63 bits
 _MOST_NAMED = 100_000
+_DEEPEST = 1000
 
 
 class _Named(msgspec.Struct, gc=False):
@@ -35,8 +36,7 @@ def read(path: Path, listener: Listener) -> Recording:
     """The recording in a Chrome trace."""
     trace = _Trace(EventStream(path, listener))
     for batch in trace.stream:
-        for event in batch:
-            trace.add(event)
+        trace.add(batch)
     recorder = Recorder(path.name)
     trace.record(recorder, shorten(str(path)))
     return recorder.made()
@@ -53,53 +53,50 @@ class _Trace:
         self.open: dict[tuple[Any, Any], list[tuple[TraceEvent, int]]] = {}
         self.odd: Counter[str] = Counter()
 
-    def add(self, event: TraceEvent) -> None:
-        """One event, by its phase."""
-        phase = event.ph
-        if phase == "X":
-            start = self._moment(event.ts)
-            if start is not None:
-                end = self._end(event, start)
-                if end is not None:
-                    self._span(event, start, end)
-        elif phase == "M":
+    def add(self, batch: list[TraceEvent]) -> None:
+        """Events, each by its phase."""
+        handlers, spans = self.torch.handlers, self.jax.add
+        for event in batch:
+            phase = event.ph
+            if phase == "X":
+                ts, dur = event.ts, event.dur or 0
+                if ts is None or not -_FARTHEST < ts < _FARTHEST or not 0 <= dur < _FARTHEST:
+                    self._odd(ts)
+                    continue
+                start = round(ts * 1000)
+                end = round((ts + dur) * 1000)
+                if event.cat is None:
+                    spans(event, start, end)
+                elif handler := handlers.get(event.cat) or handlers.get(event.cat.lower()):
+                    handler(event, start, end)
+            elif phase not in ("s", "f", "t"):
+                self._other(event)
+
+    def _odd(self, moment: float | None) -> None:
+        timeless = moment is None or not -_FARTHEST < moment < _FARTHEST
+        self.odd["without a time that can be read" if timeless else "with a negative or impossible duration"] += 1
+
+    def _other(self, event: TraceEvent) -> None:
+        """Names, instants, and spans whose begin and end are events of their own."""
+        if event.ph == "M":
             self._name(event)
-        elif phase == "B":
-            start = self._moment(event.ts)
-            waiting = self.open.setdefault((event.pid, event.tid), []) if len(self.open) < _MOST_NAMED else []
-            if start is not None and len(waiting) < 10_000:
-                waiting.append((event, start))
-        elif phase == "E":
-            end, waiting = self._moment(event.ts), self.open.get((event.pid, event.tid))
-            if end is not None and waiting:
-                begun, start = waiting.pop()
-                self._span(begun, start, max(end, start))
-        elif phase in ("i", "I") and event.name == "[memory]":
-            at = self._moment(event.ts)
-            if at is not None:
-                self.torch.sample(event, at)
-
-    def _moment(self, at: Decimal | None) -> int | None:
-        """Nanoseconds of a moment in microseconds."""
-        if at is None or not at.is_finite() or not -_MOST_MICROSECONDS < at < _MOST_MICROSECONDS:
-            self.odd["without a time that can be read"] += 1
-            return None
-        return int(at * 1000)
-
-    def _end(self, event: TraceEvent, start: int) -> int | None:
-        if event.dur is None:
-            return start
-        if not event.dur.is_finite() or not 0 <= event.dur < _MOST_MICROSECONDS:
-            self.odd["with a negative or impossible duration"] += 1
-            return None
-        assert event.ts is not None
-        return max(int((event.ts + event.dur) * 1000), start)
-
-    def _span(self, event: TraceEvent, start: int, end: int) -> None:
-        if event.cat:
-            self.torch.add(event, event.cat.lower(), start, end)
-        if not event.cat or event.cat.lower() in ("op", "xla"):
-            self.jax.add(event, start, end)
+            return
+        if event.ts is None or not -_FARTHEST < event.ts < _FARTHEST:
+            self._odd(None)
+            return
+        at, lane = round(event.ts * 1000), (event.pid, event.tid)
+        if event.ph in ("i", "I") and event.name == "[memory]":
+            self.torch.sample(event, at)
+        elif event.ph == "B" and (lane in self.open or len(self.open) < _MOST_NAMED):
+            waiting = self.open.setdefault(lane, [])
+            if len(waiting) < _DEEPEST:
+                waiting.append((event, at))
+        elif event.ph == "E" and self.open.get(lane):
+            begun, start = self.open[lane].pop()
+            if begun.cat is None:
+                self.jax.add(begun, start, max(at, start))
+            elif handler := self.torch.handlers.get(begun.cat.lower()):
+                handler(begun, start, max(at, start))
 
     def _name(self, event: TraceEvent) -> None:
         try:
@@ -120,7 +117,7 @@ class _Trace:
             self.jax.record(recorder, self.processes, self.threads)
         elif len(self.torch):
             recorder.software = "PyTorch/Kineto"
-            self.torch.record(recorder, stream.beside, self.threads)
+            record_kineto(self.torch, recorder, stream.beside, self.threads)
         elif stream.cut:
             raise InputError(
                 f"{named} is no whole Chrome trace: {stream.cut}, and no device's time was found before that."

@@ -41,8 +41,7 @@ class Names:
 
     def number(self, text: object) -> int:
         """The number of a text."""
-        found = self._numbers.get(text) if isinstance(text, str) else None
-        if found is not None:
+        if type(text) is str and (found := self._numbers.get(text)) is not None:
             return found
         name = str(text)[:_LONGEST_NAME] if self._left > 0 else "(name left out)"
         self._left -= len(name)
@@ -70,7 +69,7 @@ class HostSpans:
         self._words: dict[tuple[int, str], str] = {}
 
     def add(
-        self, kind: SpanKind, thread: int, name: int, start: int, end: int, external: int = -1, sequence: int = -1, shapes: int = -1,
+        self, kind: int, thread: int, name: int, start: int, end: int, external: int = -1, sequence: int = -1, shapes: int = -1,
         backward: bool = False,
     ) -> None:  # fmt: skip
         """A span. `external` is the number under which kernels refer to it (for a call: the correlation), `sequence` what a forward operator and its
@@ -121,7 +120,7 @@ class HostSpans:
         for span, (start, end, name, on, kind) in enumerate(rows):
             if on != thread:
                 stack, thread = [], on
-            while stack and stack[-1][0] <= start:
+            while stack and stack[-1][0] <= start + 1:  # ends are rounded: what begins where another ends is not inside of it
                 stack.pop()
             parent, path = stack[-1][1:] if stack else (-1, 0)
             if kind != SpanKind.CALL:

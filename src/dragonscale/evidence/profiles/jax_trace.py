@@ -159,7 +159,7 @@ class JaxEvents:
     def record(self, recorder: Recorder, processes: dict[Any, str], threads: dict[tuple[Any, Any], str]) -> None:
         """Put everything into a recorder: devices first, so that a bound on events drops the host's."""
         lane, start, end, op, run, link, ordinal = (np.frombuffer(each, dtype=np.int64) for each in self._columns)
-        run = _numbered(run)
+        run = run.copy()
         texts = [op_of(self._names.texts[key[0]], JaxArgs(*key[1:])) for key in self._ops]
         titles = [(processes.get(pid, ""), threads.get((pid, tid), str(tid))) for pid, tid in self._lanes]
         launches = _calls(link, start, np.array([not one[0].startswith("/device:") for one in titles])[lane])
@@ -221,21 +221,20 @@ class _Writer:
 
     def __init__(self, recorder: Recorder, texts: list[OpText], *columns: np.ndarray) -> None:
         self.recorder, self.texts = recorder, texts
+        self.numbers: dict[int, int] = {}
         self.lane, self.start, self.end, self.op, self.run, self.asked = columns
 
     def write(self, rows: np.ndarray, track: int, ran: bool = True) -> None:
         """Rows onto a track; spans of the host belong to no run."""
-        columns = (
-            self.op[rows].tolist(),
-            self.start[rows].tolist(),
-            self.end[rows].tolist(),
-            self.asked[rows].tolist(),
-            self.run[rows].tolist(),
+        for op in set(self.op[rows].tolist()) - self.numbers.keys():
+            self.numbers[op] = self.recorder.op(self.texts[op])
+        ops = np.array([self.numbers[op] for op in self.op[rows].tolist()], dtype=np.int64)
+        run = self.run[rows] if ran else np.full(len(rows), -1)
+        first = self.recorder.events(
+            np.full(len(rows), track), ops, self.start[rows], self.end[rows] - self.start[rows], run
         )
-        for op, start, end, asked, run in zip(*columns, strict=True):
-            self.recorder.event(
-                track, self.recorder.op(self.texts[op]), start, end - start, asked if ran else -1, run if ran else -1
-            )
+        if ran:
+            self.recorder.launches(first, self.asked[rows])
 
     def settled(self, kind: TrackKind, rows: np.ndarray) -> TrackKind:
         """A stream that only copies, or only runs NCCL's kernels, is no stream of ops."""
@@ -264,15 +263,6 @@ def _named(found: re.Match[str]) -> "tuple[str, Literal['tpu', 'gpu', 'cpu', '']
 def _grouped(lane: np.ndarray, lanes: int) -> list[np.ndarray]:
     order = np.argsort(lane, kind="stable")
     return np.split(order, np.searchsorted(lane[order], np.arange(1, lanes))) if lanes else []
-
-
-def _numbered(ids: np.ndarray) -> np.ndarray:
-    """Ids of runs as numbers: small ones stay, hashes are numbered in their order."""
-    large = (ids < -1) | (ids >= 1 << 31)
-    found = ids.copy()
-    if large.any():
-        found[large] = np.unique(ids[large], return_inverse=True)[1].ravel()
-    return found
 
 
 def _calls(link: np.ndarray, start: np.ndarray, host: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -44,14 +44,23 @@ class TraceEvent(msgspec.Struct, gc=False):
     cat: str | None = None
     pid: int | str | float | None = None
     tid: int | str | float | None = None
-    ts: Decimal | None = None
-    """Microseconds, exactly as written: since 1970 they have 16 digits before the point, more than a float keeps nanoseconds of."""
-    dur: Decimal | None = None
-    id: int | str | float | None = None
+    ts: float | None = None
+    """Microseconds."""
+    dur: float | None = None
     args: msgspec.Raw = msgspec.Raw()
 
 
+class ExactEvent(TraceEvent, gc=False):
+    """An event whose moment is kept as it is written: microseconds since 1970 have 16 digits before the point, more than a float keeps
+    nanoseconds of."""
+
+    ts: Decimal | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    dur: Decimal | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
 _LIST = msgspec.json.Decoder(list[TraceEvent], strict=False)
+_EXACT = cast(msgspec.json.Decoder[list[TraceEvent]], msgspec.json.Decoder(list[ExactEvent], strict=False))
+_LONG_MOMENT = re.compile(rb'"ts"\s*:\s*"?\d{14,}\.\d')
 _FAILED = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError)
 
 
@@ -70,6 +79,7 @@ class EventStream:
         self._buffer = b""
         self._at = 0
         self._ended = False
+        self._decoder: msgspec.json.Decoder[list[TraceEvent]] | None = None
 
     def __iter__(self) -> Iterator[list[TraceEvent]]:
         with self.path.open("rb") as self._raw:
@@ -195,7 +205,7 @@ class EventStream:
             if end <= self._at:
                 return []
             text = b"[%b]" % self._buffer[self._at : end + 1]
-            batch = _decoded(text)
+            batch = self._decoded(text)
             if batch is not None:
                 self._at = end + 1
                 return batch
@@ -213,7 +223,7 @@ class EventStream:
                 break
             text = self._buffer[self._at : end]
             self._at = end
-            one = _decoded(b"[%b]" % text)
+            one = self._decoded(b"[%b]" % text)
             self.unreadable += one is None
             batch.extend(one or ())
             found = _SPACE.match(self._buffer, self._at)
@@ -223,6 +233,18 @@ class EventStream:
                 f"{shorten(str(self.path))} has an event of more than {MOST_EVENT_BYTES >> 20} MiB; that is no profile."
             )
         return batch
+
+    def _decoded(self, text: bytes) -> list[TraceEvent] | None:
+        """A list of events, as it stands or repaired; none where it is no list of events."""
+        if self._decoder is None:
+            self._decoder = _EXACT if _LONG_MOMENT.search(text) else _LIST
+        try:
+            return self._decoder.decode(text)
+        except _FAILED:
+            try:
+                return self._decoder.decode(_repaired(text))
+            except _FAILED:
+                return None
 
     def _object_end(self) -> int:
         """Where the value that begins here ends; -1 where the window does not hold its end."""
@@ -237,17 +259,6 @@ class EventStream:
             if not depth:
                 return at
         return -1
-
-
-def _decoded(text: bytes) -> list[TraceEvent] | None:
-    """A list of events, as it stands or repaired; none where it is no list of events."""
-    try:
-        return _LIST.decode(text)
-    except _FAILED:
-        try:
-            return _LIST.decode(_repaired(text))
-        except _FAILED:
-            return None
 
 
 def _repaired(text: bytes) -> bytes:

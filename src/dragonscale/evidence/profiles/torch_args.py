@@ -85,6 +85,8 @@ def whole(value: object, otherwise: int = -1) -> int:
     >>> whole("0x10"), whole(7.0), whole(None), whole(1 << 90), whole("many")
     (16, 7, -1, -1, -1)
     """
+    if type(value) is int and -(2**63) < value < 2**63:  # nearly always
+        return value
     if isinstance(value, str):
         try:
             value = int(value[:32], 0)
@@ -130,7 +132,11 @@ def _elements(dim: list[object]) -> int:
 
 
 def launch_of(args: DeviceArgs) -> str:
-    """The launch in one line: grid, block, registers, shared memory."""
+    """The launch in one line: grid, block, registers, shared memory.
+
+    >>> launch_of(DeviceArgs(grid=[512, 1, 1], block=[256, 1, 1], registers=34, shared=8192))
+    'grid 512x1x1, block 256x1x1, registers 34, shared 8192'
+    """
     words: list[str] = []
     for name, value in (("grid", args.grid), ("block", args.block)):
         if isinstance(value, list) and len(value) == 3 and all(isinstance(one, int) for one in value):

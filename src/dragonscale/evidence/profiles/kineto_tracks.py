@@ -1,0 +1,210 @@
+"""Tracks and ops of a profile of PyTorch.
+
+A kernel names its launch by a correlation; the launch lies inside of operators (`aten::linear` in `aten::addmm`), those inside of modules and of
+the user's annotations. So the words that say what a kernel is for (caller, shapes, scope, source) are gathered from around its launch. The
+backward pass runs on a thread of its own, outside of every module: there each operator carries the sequence number of the forward operator that it
+belongs to, and takes its scope. All kernels of a CUDA graph hang on the one launch of the graph.
+
+Where no kernels were recorded, the CPU is the device, and its ops are the operators that did the work themselves (`torch_cpu.py`).
+"""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from dragonscale.evidence.profiles.host_spans import HostSpans, SpanKind
+from dragonscale.evidence.profiles.kineto import ACCELERATOR, CPU, KinetoEvents
+from dragonscale.evidence.profiles.recording import OpText, Recorder
+from dragonscale.evidence.profiles.torch_args import groups_of, whole
+from dragonscale.evidence.profiles.torch_cpu import record_cpu
+
+_COLLECTIVE = re.compile(
+    r"nccl|rccl|oneccl|(?:one|two)_?shot_all_?reduce|cross_device_reduce|allreduce_kernel", re.IGNORECASE
+)
+_STEP = re.compile(r"ProfilerStep#(\d{1,9})")
+_MOST_DEVICES = 4096
+
+
+def record_kineto(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any], names: dict[Any, str]) -> None:
+    """Put everything into a recorder: the device's events first, so that a bound on their number drops the host's. `beside` is what
+    the file says beside its events, `names` what it calls the threads."""
+    recorder.dropped += events.dropped
+    events.spans.nest()
+    steps = ProfilerSteps(events.spans)
+    if len(events.rows[0]):
+        devices = _devices(events, recorder, beside)
+        Kernels(events, devices, groups_of(beside)).record(recorder, steps)
+        _record_marks(events, recorder, devices)
+        for index, number in devices.items():
+            events.memory.into(recorder, number, ACCELERATOR, index)
+    else:
+        record_cpu(recorder, events.spans, list(events.shapes), steps.of(events.spans.start))
+        events.memory.into(recorder, 0, CPU, 0)
+        if (events.spans.kind == SpanKind.CALL).any():
+            recorder.notes.append("No kernels were recorded, only the host's calls; the CPU is taken as the device.")
+    steps.record(recorder)
+    _record_host(events, recorder, names)
+    info = beside.get("distributedInfo")
+    if isinstance(info, dict) and whole(info.get("world_size")) > 1:
+        backend = str(info.get("backend", ""))[:40]
+        recorder.notes.append(f"This is rank {whole(info.get('rank'))} of {whole(info.get('world_size'))} ({backend}).")
+
+
+def _devices(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any]) -> dict[int, int]:
+    """The devices with events, by the number that the file gives them."""
+    listed = beside.get("deviceProperties")
+    known = {whole(one.get("id")): one for one in listed if isinstance(one, dict)} if isinstance(listed, list) else {}
+    foreign = any(one[0].startswith("mtia") for one in events.details)
+    devices: dict[int, int] = {}
+    for index in sorted(set(events.rows[0]))[:_MOST_DEVICES]:
+        about = known.get(index, known.get(0, {}) if len(known) == 1 else {})
+        memory = whole(about.get("totalGlobalMem"))
+        name = str(about.get("name", f"GPU {index}"))[:200]
+        size = float(memory) if memory > 0 else None
+        devices[index] = recorder.device(name, "" if foreign else "gpu", index, memory_bytes=size)
+    return devices
+
+
+class Kernels:
+    """Kernels, copies and sets, each with what stood around its launch."""
+
+    def __init__(self, events: KinetoEvents, devices: dict[int, int], groups: dict[str, tuple[int, ...]]) -> None:
+        self.spans, self.texts, self.devices, self.groups = events.spans, events.names.texts, devices, groups
+        self.shapes, self.details = list(events.shapes), list(events.details)
+        self.forward = self.spans.forward_paths()
+        columns = (np.frombuffer(each, dtype=np.int64) for each in events.rows)
+        device, stream, start, end, name, correlation, external, details, copies = columns
+        kept = np.isin(device, list(devices))
+        self.dropped = int(len(kept) - kept.sum())
+        self.device, self.stream, self.copies = device[kept], stream[kept], copies[kept]
+        self.start, self.end, self.name, self.detail = start[kept], end[kept], name[kept], details[kept]
+        self.call = self.spans.calls().find(correlation[kept])
+        self.owner = self._owners(external[kept])
+
+    def _owners(self, external: np.ndarray) -> np.ndarray:
+        """The innermost span around each launch; where the launch was not recorded, the operator that the kernel names itself."""
+        operator = self.spans.operators().find(external)
+        if not len(self.spans):
+            return operator
+        around = np.where(self.call >= 0, self.spans.parent[self.call], -1)
+        return np.where(around >= 0, around, operator)
+
+    def record(self, recorder: Recorder, steps: "ProfilerSteps") -> None:
+        """Ops and events into a recorder."""
+        recorder.dropped += self.dropped
+        launched = np.where(self.call >= 0, self.spans.start[self.call], -1) if len(self.spans) else self.call
+        run = np.where(launched >= 0, steps.of(launched), -1)
+        made: dict[tuple[int, ...], int] = {}
+        around: dict[int, tuple[int, int, int]] = {-1: (0, -1, -1)}
+        ops = np.zeros(len(self.start), np.int64)
+        rows = zip(self.name.tolist(), self.detail.tolist(), self.owner.tolist(), strict=True)
+        for row, (name, detail, owner) in enumerate(rows):
+            found = around.get(owner)
+            if found is None:
+                found = around[owner] = self._around(owner)
+            key = (name, detail, *found)
+            op = made.get(key)
+            if op is None:
+                op = made[key] = recorder.op(self._op(self.texts[name], self.details[detail], *found))
+            ops[row] = op
+        first = recorder.events(self._tracks(recorder), ops, self.start, self.end - self.start, run)
+        recorder.launches(first, launched)
+
+    def _around(self, span: int) -> tuple[int, int, int]:
+        """Of the span that a launch lies in: its path, the forward operator's path, and the nearest shapes."""
+        spans, shapes, before = self.spans, -1, -1
+        path = int(spans.path[span])
+        while span >= 0 and (shapes < 0 or before < 0):
+            if shapes < 0:
+                shapes = int(spans.shapes[span])
+            if before < 0 and spans.backward[span]:
+                before = self.forward.get(int(spans.sequence[span]), -1)
+            span = int(spans.parent[span])
+        return path, before, shapes
+
+    def _op(self, name: str, about: tuple[Any, ...], path: int, before: int, shape: int) -> OpText:
+        spans = self.spans
+        category, launch, group, sent, moved, group_name = about if len(about) == 6 else (*about, (), None, (), "")
+        return OpText(
+            name, category=category, scope=spans.scope(path) if before < 0 else spans.forward_scope(path, before),
+            source=spans.source(path) or (spans.source(before) if before > 0 else ""), caller=spans.caller(path),
+            shapes=moved or (self.shapes[shape] if shape >= 0 else ()), group=group or self.groups.get(group_name, ()),
+            wire_bytes=sent, launch=launch,
+        )  # fmt: skip
+
+    def _tracks(self, recorder: Recorder) -> np.ndarray:
+        """The track of each event: one for each stream; where a stream has kernels and copies, two. A stream on which nothing but
+        collectives run is `async`."""
+        sends = np.array([bool(_COLLECTIVE.search(one)) for one in self.texts])[self.name]
+        lanes, which = np.unique(np.stack([self.device, self.stream, self.copies], axis=1), axis=0, return_inverse=True)
+        which = which.ravel()
+        computes = np.bincount(which, weights=~sends, minlength=len(lanes))
+        numbers: list[int] = []
+        for (device, stream, copies), kernels in zip(lanes.tolist(), computes.tolist(), strict=True):
+            kind = "copies" if copies else "ops" if kernels else "async"
+            name = f"stream {stream}{' copies' if copies else ''}"
+            numbers.append(recorder.track(self.devices[device], name, kind))
+        return np.array(numbers)[which]
+
+
+def _record_marks(events: KinetoEvents, recorder: Recorder, devices: dict[int, int]) -> None:
+    """Annotations as they lie over the device's time; the profiler's own steps among them are steps."""
+    tracks: dict[tuple[int, int, bool], int] = {}
+    for device, stream, start, end, name in zip(*events.marks, strict=True):
+        text = events.names.texts[name]
+        step = _STEP.match(text)
+        if device not in devices:
+            continue
+        lane = (device, stream, bool(step))
+        if lane not in tracks:
+            what, kind = ("steps", "steps") if step else ("annotations", "scopes")
+            tracks[lane] = recorder.track(devices[device], f"stream {stream} {what}", kind)
+        op = recorder.op(OpText("ProfilerStep" if step else text, category="gpu_user_annotation"))
+        recorder.event(tracks[lane], op, start, end - start, run=int(step.group(1)) if step else -1)
+
+
+def _record_host(events: KinetoEvents, recorder: Recorder, names: dict[Any, str]) -> None:
+    """The host's threads: calls of the driver, annotations, and operators that lie in no other operator."""
+    spans = events.spans
+    if not len(spans):
+        return
+    outer = (spans.parent < 0) | (spans.kind[spans.parent] != SpanKind.OPERATOR)
+    called, marked = spans.kind == SpanKind.CALL, spans.kind == SpanKind.ANNOTATION
+    step = np.array([bool(_STEP.match(one)) for one in events.names.texts])[spans.name]
+    kept = np.flatnonzero(called | (marked & ~step) | ((spans.kind == SpanKind.OPERATOR) & outer))
+    words = {SpanKind.CALL: "runtime", SpanKind.ANNOTATION: "user_annotation", SpanKind.OPERATOR: "cpu_op"}
+    kinds, which = np.unique(np.stack([spans.kind[kept], spans.name[kept]], axis=1), axis=0, return_inverse=True)
+    ops = [OpText(events.names.texts[name], category=words[SpanKind(kind)]) for kind, name in kinds.tolist()]
+    op = np.array([recorder.op(one) for one in ops], dtype=np.int64)[which.ravel()]
+    titles = {number: names.get(thread, f"thread {thread[1]}")[:200] for thread, number in events.threads.items()}
+    used = np.unique(spans.thread[kept])
+    track = np.array([recorder.track(-1, titles.get(one, "thread"), "host") for one in used.tolist()], dtype=np.int64)
+    on = track[np.searchsorted(used, spans.thread[kept])] if len(used) else np.zeros(0, np.int64)
+    recorder.events(on, op, spans.start[kept], spans.end[kept] - spans.start[kept], np.full(len(kept), -1))
+
+
+class ProfilerSteps:
+    """The profiler's own steps, on the host."""
+
+    def __init__(self, spans: HostSpans) -> None:
+        numbers = {at: int(found[1]) for at, text in enumerate(spans.names.texts) if (found := _STEP.match(text))}
+        rows = np.flatnonzero(np.isin(spans.name, list(numbers)) & (spans.kind == SpanKind.ANNOTATION))
+        rows = rows[np.argsort(spans.start[rows], kind="stable")]
+        self.start, self.end = spans.start[rows], spans.end[rows]
+        self.number = np.array([numbers[one] for one in spans.name[rows].tolist()], dtype=np.int64)
+
+    def of(self, moments: np.ndarray) -> np.ndarray:
+        """The step of each moment, -1 outside of all."""
+        if not len(self.start):
+            return np.full(len(moments), -1)
+        at = np.maximum(np.searchsorted(self.start, moments, side="right") - 1, 0)
+        return np.where((moments >= self.start[at]) & (moments < self.end[at]), self.number[at], -1)
+
+    def record(self, recorder: Recorder) -> None:
+        """The steps as the host saw them."""
+        if len(self.start):
+            track = recorder.track(-1, "steps", "steps")
+            op = recorder.op(OpText("ProfilerStep", category="user_annotation"))
+            for start, end, number in zip(self.start.tolist(), self.end.tolist(), self.number.tolist(), strict=True):
+                recorder.event(track, op, start, end - start, run=number)
