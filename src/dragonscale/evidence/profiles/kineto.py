@@ -129,17 +129,23 @@ class KinetoEvents:
     def _on_device(
         self, event: TraceEvent, args: DeviceArgs, details: tuple[Any, ...], start: int, end: int, copied: bool
     ) -> None:
+        device, stream = whole(args.device, whole(event.pid)), whole(args.stream, whole(event.tid))
+        name = self.names.number(event.name)
+        self.put((device, stream, start, end, name, whole(args.correlation), whole(args.external)), details, copied)
+
+    def put(self, row: tuple[int, int, int, int, int, int, int], details: tuple[Any, ...], copied: bool) -> None:
+        """Something that ran on a device: `rows` and `details` say what of it is kept."""
         if len(self.rows[0]) >= MOST_EVENTS:
             self.dropped += 1
             return
-        device, stream, begins, ends, name, correlation, external, about, copies = self.rows
-        device.append(whole(args.device, whole(event.pid)))
-        stream.append(whole(args.stream, whole(event.tid)))
-        begins.append(start)
-        ends.append(end)
-        name.append(self.names.number(event.name))
-        correlation.append(whole(args.correlation))
-        external.append(whole(args.external))
+        device, stream, start, end, name, correlation, external, about, copies = self.rows
+        device.append(row[0])
+        stream.append(row[1])
+        start.append(row[2])
+        end.append(row[3])
+        name.append(row[4])
+        correlation.append(row[5])
+        external.append(row[6])
         about.append(_numbered(self.details, details))
         copies.append(copied)
 

@@ -61,8 +61,10 @@ def _devices(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any]) -
         about = known.get(index, known.get(0, {}) if len(known) == 1 else {})
         memory = whole(about.get("totalGlobalMem"))
         name = str(about.get("name", f"GPU {index}"))[:200]
-        size = float(memory) if memory > 0 else None
-        devices[index] = recorder.device(name, "" if foreign else "gpu", index, memory_bytes=size)
+        size, rate = float(memory) if memory > 0 else None, whole(about.get("memoryBandwidth"))
+        devices[index] = recorder.device(
+            name, "" if foreign else "gpu", index, bandwidth=float(rate) if rate > 0 else None, memory_bytes=size
+        )
     return devices
 
 
