@@ -15,8 +15,9 @@ import re
 import zlib
 from collections.abc import Iterator
 from decimal import Decimal
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -28,12 +29,18 @@ MOST_EVENT_BYTES = 16 << 20
 """The longest event that is read. Real ones have some hundred bytes, with a stack of calls some thousand."""
 _MOST_VALUE_BYTES = 4 << 20
 """The longest value beside the events that is kept; longer ones (Chrome's stack frames) are skipped."""
+_MOST_UNREADABLE = 100_000
+_DEEPEST = 10_000
 _BOUNDARY = re.compile(rb"\}\s*+(?:,\s*+\{|\])")
 _SPACE = re.compile(rb"[\s,]*+")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKET = re.compile(rb'[^"{}\[\]]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"{}\[\]]*+)*+([{}\[\]])', re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\]}]++(?=[\s,\]}])")
 _NOT_JSON = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")|-?\b(?:nan|inf(?:inity)?)\b', re.IGNORECASE | re.DOTALL)
+_REPAIRABLE = re.compile(
+    rb"[\x80-\xff]|\b(?:nan|inf(?:inity)?)\b|[\x00-\x08\x0b\x0c\x0e-\x1f]|[\t\r\n][^\t\r\n\"{}\[\]]*+\"\s*[,:}]",
+    re.IGNORECASE,
+)
 
 
 class TraceEvent(msgspec.Struct, gc=False):
@@ -85,7 +92,7 @@ class EventStream:
         with self.path.open("rb") as self._raw:
             packed = self._raw.read(2) == b"\x1f\x8b"
             self._raw.seek(0)
-            self._file = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if packed else self._raw
+            self._file = cast(BufferedReader, gzip.GzipFile(fileobj=self._raw)) if packed else self._raw
             for batch in self._batches():
                 self.events += len(batch)
                 self.listener.step(min(self._raw.tell(), self._size), self._size)
@@ -97,11 +104,17 @@ class EventStream:
         """Read on, and forget what lies behind; whether there was more."""
         if self._ended:
             return False
+        pieces: list[bytes] = []
+        length = 0
         try:
-            chunk = self._file.read(_CHUNK)
+            # one reading after the other: a single long one would lose what lies before the place where packed data breaks
+            while length < _CHUNK and (piece := self._file.read1(_CHUNK)):
+                pieces.append(piece)
+                length += len(piece)
         except (OSError, EOFError, zlib.error) as error:
-            chunk, self.cut = b"", f"its packed data ends or breaks ({str(error)[:80].rstrip('.')})"
-        self._ended = not chunk
+            self.cut = f"its packed data ends or breaks ({str(error)[:80].rstrip('.')})"
+        self._ended = length < _CHUNK
+        chunk = b"".join(pieces)
         self._buffer = self._buffer[self._at :] + chunk
         self._at = 0
         return bool(chunk)
@@ -172,6 +185,8 @@ class EventStream:
             self._at = found.end()
             if pattern is _BRACKET:
                 depth += 1 if found.group(1) in b"{[" else -1
+            if depth > _DEEPEST:
+                return False
             if depth <= 0:
                 break
         if kept is not None:
@@ -198,14 +213,14 @@ class EventStream:
     def _many(self) -> list[TraceEvent]:
         """All events of the window at once, where one of its last boundaries proves to be one."""
         end = len(self._buffer)
-        for _ in range(3):
+        for attempt in range(2):
             end = self._buffer.rfind(b"}", self._at, end)
             while end > self._at and not _BOUNDARY.match(self._buffer, end):
                 end = self._buffer.rfind(b"}", self._at, end)
             if end <= self._at:
                 return []
             text = b"[%b]" % self._buffer[self._at : end + 1]
-            batch = self._decoded(text)
+            batch = self._decoded(text, repair=attempt == 0)
             if batch is not None:
                 self._at = end + 1
                 return batch
@@ -223,9 +238,10 @@ class EventStream:
                 break
             text = self._buffer[self._at : end]
             self._at = end
-            one = self._decoded(b"[%b]" % text)
-            self.unreadable += one is None
+            one = self._decoded(b"[%b]" % text, repair=True) if first == b"{" else None
             batch.extend(one or ())
+            if one is None:
+                self._count_unreadable()
             found = _SPACE.match(self._buffer, self._at)
             self._at = found.end() if found else self._at
         if len(self._buffer) - self._at > MOST_EVENT_BYTES and not batch:
@@ -234,17 +250,24 @@ class EventStream:
             )
         return batch
 
-    def _decoded(self, text: bytes) -> list[TraceEvent] | None:
+    def _decoded(self, text: bytes, repair: bool) -> list[TraceEvent] | None:
         """A list of events, as it stands or repaired; none where it is no list of events."""
         if self._decoder is None:
             self._decoder = _EXACT if _LONG_MOMENT.search(text) else _LIST
         try:
             return self._decoder.decode(text)
         except _FAILED:
-            try:
-                return self._decoder.decode(_repaired(text))
-            except _FAILED:
+            if not repair or not _REPAIRABLE.search(text):
                 return None
+        try:
+            return self._decoder.decode(_repaired(text))
+        except _FAILED:
+            return None
+
+    def _count_unreadable(self) -> None:
+        self.unreadable += 1
+        if self.unreadable > max(_MOST_UNREADABLE, self.events):
+            raise InputError(f"{shorten(str(self.path))} is no Chrome trace: most of its list are no events.")
 
     def _object_end(self) -> int:
         """Where the value that begins here ends; -1 where the window does not hold its end."""
@@ -258,6 +281,10 @@ class EventStream:
             depth += 1 if found.group(1) in b"{[" else -1
             if not depth:
                 return at
+            if depth > _DEEPEST:
+                raise InputError(
+                    f"{shorten(str(self.path))} is no Chrome trace: it nests deeper than {_DEEPEST} brackets."
+                )
         return -1
 
 

@@ -68,12 +68,17 @@ def opened(path: Path) -> BinaryIO:
 
 
 def first_bytes(path: Path) -> bytes:
-    """The beginning of the file, unpacked."""
+    """The beginning of the file, unpacked; of a file that breaks off, what comes before that."""
+    head = b""
     try:
         with opened(path) as file:
-            return file.read(_HEAD)
+            while len(head) < _HEAD and (piece := file.read(1024)):
+                head += piece
     except (OSError, EOFError, zlib.error) as error:
+        if head:
+            return head
         raise InputError(f"{shorten(str(path))} cannot be read: {error}.") from None
+    return head
 
 
 def _is_xspace(head: bytes) -> bool:
