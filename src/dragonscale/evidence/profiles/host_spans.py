@@ -120,7 +120,9 @@ class HostSpans:
         for span, (start, end, name, on, kind) in enumerate(rows):
             if on != thread:
                 stack, thread = [], on
-            while stack and stack[-1][0] <= start + 1:  # ends are rounded: what begins where another ends is not inside of it
+            while (
+                stack and stack[-1][0] <= start + 1
+            ):  # ends are rounded: what begins where another ends is not inside of it
                 stack.pop()
             parent, path = stack[-1][1:] if stack else (-1, 0)
             if kind != SpanKind.CALL:
