@@ -31,6 +31,7 @@ CHAPTERS = (
     "inference",
     "applied-inference",
     "jax-stuff",
+    "profiling",
 )
 SLIPS = ("inexact", "wrong", "inconsistent")
 

@@ -12,6 +12,7 @@ A fusion's line alone does not say how its operands are multiplied, but the shap
 MatmulSizes(batch=1, m=4096, n=1, k=8192, dtype='bf16', out_dtype='bf16')
 """
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -107,13 +108,29 @@ def suspected_matmul(instruction: Instruction, types: Sequence[str]) -> MatmulSi
     results = instruction.shapes[:1]
     if len(arrays) < 2 or not results:
         return None
-    left, right, out = (
-        Counter(size for size in shape.dims if size > 1) for shape in (arrays[0], arrays[1], results[0])
-    )
-    batch = left & right & out
-    summed = (left - batch) & (right - batch) - out
+    left, right, out = (_sized(shape) for shape in (arrays[0], arrays[1], results[0]))
+    found = {sizes for batch in _parts_of(left & right & out) if (sizes := _matched(left, right, out, batch))}
+    return MatmulSizes(*found.pop(), arrays[0].dtype, results[0].dtype) if len(found) == 1 else None
+
+
+def _sized(shape: Shape) -> Counter[int]:
+    return Counter(size for size in shape.dims if size > 1)
+
+
+def _parts_of(sizes: Counter[int]) -> Iterator[Counter[int]]:
+    """Every choice of dims of these sizes, none of them too."""
+    names = sorted(sizes)[:_DEEPEST]
+    for counts in itertools.product(*(range(min(sizes[name], _DEEPEST) + 1) for name in names)):
+        yield Counter({name: count for name, count in zip(names, counts, strict=True) if count})
+
+
+def _matched(
+    left: Counter[int], right: Counter[int], out: Counter[int], batch: Counter[int]
+) -> tuple[int, int, int, int] | None:
+    """Batch, rows, columns and what is summed over, where the result has just the dims that are left."""
+    summed = (left - batch) & (right - batch) - (out - batch)
     rows, columns = left - batch - summed, right - batch - summed
     if not summed or out != batch + rows + columns:
         return None
     b, m, n, k = (math.prod(each.elements()) for each in (batch, rows, columns, summed))
-    return MatmulSizes(b, m, n, k, arrays[0].dtype, results[0].dtype)
+    return b, m, n, k

@@ -28,6 +28,8 @@ from dragonscale.errors import InputError, shorten
 Groups = tuple[tuple[int, ...], ...]
 
 _NESTED = re.compile(r"\{\s*(?:\{[\d,\s]*\}\s*(?:,\s*)?)*\}")
+_ELLIPSIS = re.compile(r",\s*(?:\.\.\.|…)")
+"""People who quote a long list of groups write the first ones."""
 _IOTA = re.compile(r"\[(?P<shape>[\d,]+)\]<=\[(?P<order>[\d,]+)\](?:T\((?P<transpose>[\d,]+)\))?")
 _MESH = re.compile(
     r"mesh\[(?P<axes>[^\]]*)\](?:\s*,\s*device_ids=\((?P<ids>[^()]*(?:\([\d,]*\))?)\))?\s*\{(?P<used>[^}]*)\}"
@@ -53,6 +55,7 @@ def replica_groups(text: str) -> Groups:
 
 
 def _read_groups(text: str) -> Groups:
+    text = _ELLIPSIS.sub("", text)
     if _NESTED.fullmatch(text):
         return tuple(_numbers(group) for group in re.findall(r"\{([\d,\s]*)\}", text[1:-1]))
     if iota := _IOTA.fullmatch(text):
