@@ -61,14 +61,14 @@ def place_by_neighbours(sequence: Sequence[OpRole]) -> list[Placing] | None:
     layer = _layer(sequence, marks, anchors)
     if layer is None:
         return None
-    labels: dict[int, Placing] = {
-        marks[number].place: Placing("attention", _direction(marks, anchors, at), "scores")
-        for at, number in enumerate(anchors)
+    ways = _ways(sequence, marks, anchors)
+    labels = {
+        marks[number].place: Placing("attention", way, "scores") for number, way in zip(anchors, ways, strict=True)
     }
-    bounds = [-1, *anchors, len(marks)]
-    for before, after in pairwise(bounds):
+    bounds, around = [-1, *anchors, len(marks)], ["", *ways, ""]
+    for (before, after), (left, right) in zip(pairwise(bounds), pairwise(around), strict=True):
         inside = [mark.place for mark in marks[before + 1 : after]]
-        labels.update(zip(inside, _template(marks, anchors, before, after, len(inside), layer), strict=True))
+        labels.update(zip(inside, _template(left, right, len(inside), layer), strict=True))
     return _fill(sequence, labels)
 
 
@@ -125,20 +125,26 @@ def _is_norm(role: OpRole) -> bool:
     return role.what == "norm" or (role.section == "norm" and role.kind in ("reduction", "elementwise"))
 
 
-def _direction(marks: list[_Mark], anchors: list[int], at: int) -> str:
-    """Forward, backward, or a forward that is computed again: it comes right before its backward, after another one's backward."""
-    way = marks[anchors[at]].attention
-    after = marks[anchors[at + 1]].attention if at + 1 < len(anchors) else ""
-    before = marks[anchors[at - 1]].attention if at else ""
-    return "recompute" if way == "forward" and after == "backward" and before == "backward" else way
+def _ways(sequence: Sequence[OpRole], marks: list[_Mark], anchors: list[int]) -> list[str]:
+    """Each attention's way: forward, backward, or computed again. That is a forward right before its backward, and after something of the
+    backward pass: another layer's attention, or the loss."""
+    found: list[str] = []
+    for at, number in enumerate(anchors):
+        way = marks[number].attention
+        following = marks[anchors[at + 1]].attention if at + 1 < len(anchors) else ""
+        if way == "forward" and following == "backward" and at:
+            last = anchors[at - 1]
+            between = sequence[marks[last].place + 1 : marks[number].place]
+            turned = any(role.phase == "backward" or role.section == "loss" for role in between)
+            fresh = any(role.section in ("embedding", "optimizer") and role.phase != "backward" for role in between)
+            if (marks[last].attention == "backward" or turned) and not fresh:
+                way = "recompute"
+        found.append(way)
+    return found
 
 
-def _template(
-    marks: list[_Mark], anchors: list[int], before: int, after: int, count: int, layer: LayerMatmuls
-) -> list[Placing]:
+def _template(left: str, right: str, count: int, layer: LayerMatmuls) -> list[Placing]:
     """Placings of the matmuls between two attentions: what follows the first, what precedes the second, and between them the head."""
-    left = _direction(marks, anchors, anchors.index(before)) if before in anchors else ""
-    right = _direction(marks, anchors, anchors.index(after)) if after in anchors else ""
     mlp = "experts" if layer.experts else "mlp"
     start: list[Placing] = []
     end: list[Placing] = []
@@ -173,7 +179,7 @@ def _middle(left: str, right: str, count: int) -> list[Placing]:
     """What stands between two layers that do not follow each other: after a forward pass the head, forward and backward."""
     if left == "backward" or not left:
         return [Placing()] * count
-    if right == "backward":
+    if right in ("backward", "recompute"):
         return [Placing("head", "forward" if number < max(1, count // 3) else "backward") for number in range(count)]
     return [Placing("head", left)] * count
 
@@ -182,8 +188,12 @@ def _fill(sequence: Sequence[OpRole], labels: dict[int, Placing]) -> list[Placin
     """Everything between the matmuls, by those on both sides."""
     found = [Placing()] * len(sequence)
     places = sorted(labels)
-    for place in places:
-        found[place] = _named(sequence[place], labels[place])
+    for place, following in pairwise([*places, len(sequence)]):
+        routes = sequence[place].kind == "matmul" and any(
+            role.section == "router" for role in sequence[place + 1 : following]
+        )
+        chosen = Placing("router", labels[place].phase) if routes else labels[place]
+        found[place] = _named(sequence[place], chosen)
     for left, right in zip([-1, *places], [*places, len(sequence)], strict=False):
         if right - left < 2:
             continue
@@ -207,13 +217,14 @@ def _named(role: OpRole, placing: Placing) -> Placing:
 
 def _gap(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
     """The ops between two matmuls. At the ends of a step lookups, losses and sampling keep the part that their names say."""
-    back = before.phase == "backward" or after.phase == "backward"
     norms = [number for number, role in enumerate(roles) if _is_norm(role)]
+    again = before.phase == "backward" and after.phase in ("forward", "recompute")
+    back = (before.phase == "backward" or after.phase == "backward") and not again
     turn = len(roles) if not norms else (norms[-1] + 1 if back else norms[0])
-    ends = before.section in ("head", "") or (
-        before.section != after.section and "head" in (before.section, after.section)
-    )
-    edge = before.section in ("head", "") or after.section == ""
+    if again:
+        turn = 1 + max((number for number, role in enumerate(roles) if role.phase == "backward"), default=-1)
+    edge = before.section in ("head", "") or after.section == "" or (again and after.phase == "forward")
+    ends = edge or (before.section != after.section and "head" in (before.section, after.section))
     found: list[Placing] = []
     lookup = (
         next((number for number, role in enumerate(roles) if role.section == "embedding"), len(roles))
@@ -230,7 +241,7 @@ def _gap(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
         fixed = (
             role.section in ("loss", "optimizer", "sampling", "router", "experts", "head")
             or (role.section == "attention")
-            or (role.section == "embedding" and (edge or ends))
+            or (role.section == "embedding" and ends)
         )
         if fixed:
             found.append(
