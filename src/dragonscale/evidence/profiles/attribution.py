@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from dragonscale.evidence.profiles.graph_kernels import with_instructions
 from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.names import (
     KernelRule,
@@ -35,6 +36,8 @@ from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
 
 _TIMED = ("ops", "async", "copies")
+_VAGUE = 0.05
+"""The part of a stream's time without a known part of the model above which its neighbours are looked at."""
 _MOST = 600_000
 """Events of a stream whose neighbours are looked at, one by one; later ones take what most of their op's events have."""
 
@@ -54,7 +57,9 @@ def attribute(recording: Recording) -> list[OpRole]:
 
 def attributed(recording: Recording) -> tuple[Recording, list[OpRole]]:
     """The recording, its ops split where they serve several parts, and the role of each op."""
-    roles = _own_roles(recording)
+    reader = HloReader(recording)
+    recording = with_instructions(recording, reader)
+    roles = _own_roles(recording, reader)
     placings = _placings(recording, roles)
     if placings is None:
         return recording, _completed(recording, roles)
@@ -89,13 +94,30 @@ def _origins(recording: Recording, split: Recording) -> list[int]:
     return found
 
 
-def _own_roles(recording: Recording) -> list[OpRole]:
+def _own_roles(recording: Recording, reader: HloReader) -> list[OpRole]:
     """What each op that runs on a device says of itself."""
     timed = np.zeros(len(recording.ops), bool)
     for kind in _TIMED:
         timed[recording.events.op[recording.on(kind)]] = True
-    reader = HloReader(recording)
-    return [own_role(op, reader) if timed[number] else OpRole() for number, op in enumerate(recording.ops)]
+    roles = [own_role(op, reader) if timed[number] else OpRole() for number, op in enumerate(recording.ops)]
+    return _work_once(recording, roles)
+
+
+def _work_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
+    """Where several kernels run one instruction (a memset, the matmul, the sum of its pieces), its work is that of the longest."""
+    kernels: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for number, (op, role) in enumerate(zip(recording.ops, roles, strict=True)):
+        if role.why.startswith("program") and op.module and op.caller:
+            kernels.setdefault((op.module, op.caller), {}).setdefault(op.name, []).append(number)
+    spent = np.bincount(recording.events.op, recording.events.duration, len(roles))
+    for names in kernels.values():
+        main = max(names, key=lambda name: spent[names[name]].sum())
+        for name, numbers in names.items():
+            for number in numbers if name != main else ():
+                rule = known_kernel(name)
+                kind = "memory" if rule and rule.kind == "memory" else roles[number].kind
+                roles[number] = msgspec.structs.replace(roles[number], kind=kind, flops=0.0, hbm_bytes=0.0)
+    return roles
 
 
 def own_role(op: OpText, reader: HloReader | None = None, on: str = "") -> OpRole:
@@ -202,20 +224,28 @@ def _placings(recording: Recording, roles: list[OpRole]) -> dict[int, Placing] |
     """Placings of events by their neighbours, on each stream where much of the time has no part of the model yet."""
     found: dict[int, Placing] = {}
     events = recording.events
-    vague = np.array([role.section in ("", "norm") or role.confidence != "sure" for role in roles])
+    vague = np.array([not _is_settled(role) for role in roles])
     for number, track in enumerate(recording.tracks):
         if track.kind != "ops":
             continue
         which = np.flatnonzero(events.track == number)
         weight = events.duration[which]
-        if not len(which) or weight[vague[events.op[which]]].sum() <= 0.05 * weight.sum():
+        if not len(which) or weight[vague[events.op[which]]].sum() <= _VAGUE * weight.sum():
             continue
         placings = place_by_neighbours([roles[op] for op in events.op[which[:_MOST]]])
         if placings is None:
             continue
         found.update(zip(map(int, which[:_MOST]), placings, strict=True))
         found.update(_later(events.op, which, placings))
+    settled = [event for event in found if not vague[events.op[event]]]
+    for event in settled:
+        del found[event]
     return found or None
+
+
+def _is_settled(role: OpRole) -> bool:
+    """Whether an op's part is known from the user's own names."""
+    return role.section not in ("", "norm") and any(word in role.why for word in ("scope", "feeds", "passes"))
 
 
 def _later(op: np.ndarray, which: np.ndarray, placings: list[Placing]) -> dict[int, Placing]:

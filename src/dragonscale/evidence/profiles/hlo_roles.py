@@ -66,6 +66,16 @@ class HloProgram:
         return {each.name: (where, each) for where in self.module.computations.values() for each in where.instructions}
 
     @cached_property
+    def wrappers(self) -> dict[str, tuple[Computation, Instruction]]:
+        """The fusion, call or start that runs a computation, with where it stands."""
+        return {
+            name: place
+            for place in self.places.values()
+            for role, name in place[1].callees
+            if role in ("calls", "to_apply", "called_computations")
+        }
+
+    @cached_property
     def trains(self) -> bool:
         """Whether the program has a backward pass."""
         return any("transpose(" in each.op_name for _, each in self.places.values())
@@ -117,13 +127,23 @@ class HloProgram:
         if own.words.section and own.words.section != "norm":
             return own, "scope"
         for forward in (False, True) if back else (True, False):
-            found = self._near(where, instruction, forward)
+            found = self._around(where, instruction, forward)
             if found:
                 words = SectionWords(found.words.section, "", own.words.norm)
                 return _Said(
                     words, own.phase or found.phase, own.scope or found.scope
                 ), "scope" if own.words.section else "what it feeds"
         return own, "scope" if own.words.section else ""
+
+    def _around(self, where: Computation, instruction: Instruction, forward: bool) -> _Said | None:
+        """What its neighbours say; of an instruction in a wrapper, also those of the wrapper."""
+        for _ in range(_DEEP):
+            found = self._near(where, instruction, forward)
+            wrapper = None if found else self.wrappers.get(where.name)
+            if wrapper is None:
+                return found
+            where, instruction = wrapper
+        return None
 
     def _near(self, where: Computation, instruction: Instruction, forward: bool) -> _Said | None:
         """What the nearest instructions say that use it (`forward`), or that it uses."""
