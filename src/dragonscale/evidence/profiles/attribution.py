@@ -16,7 +16,6 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from dragonscale.evidence.profiles.graph_kernels import with_instructions
 from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.names import (
     KernelRule,
@@ -58,7 +57,6 @@ def attribute(recording: Recording) -> list[OpRole]:
 def attributed(recording: Recording) -> tuple[Recording, list[OpRole]]:
     """The recording, its ops split where they serve several parts, and the role of each op."""
     reader = HloReader(recording)
-    recording = with_instructions(recording, reader)
     roles = _own_roles(recording, reader)
     placings = _placings(recording, roles)
     if placings is None:
@@ -113,8 +111,10 @@ def _work_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
     for names in kernels.values():
         main = max(names, key=lambda name: spent[names[name]].sum())
         for name, numbers in names.items():
-            for number in numbers if name != main else ():
-                rule = known_kernel(name)
+            rule = known_kernel(name)
+            for number in numbers:
+                if name == main or (rule and rule.kind == roles[number].kind and rule.what != "split-K sum"):
+                    continue
                 kind = "memory" if rule and rule.kind == "memory" else roles[number].kind
                 roles[number] = msgspec.structs.replace(roles[number], kind=kind, flops=0.0, hbm_bytes=0.0)
     return roles

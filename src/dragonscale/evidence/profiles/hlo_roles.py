@@ -5,6 +5,7 @@ of its dearest inner op, and an instruction that says nothing takes it from what
 belongs to the matmul that reads it). In a program that is differentiated, what stands outside of both passes is the update.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,7 @@ _KINDS = {
     "nothing": "control",
     "unknown": "",
 }
+_CALLS = re.compile(r"\bcalls=%?([\w.\-]+)")
 _DEEP, _WIDE = 8, 64
 _HEAVY = {
     "dot": 8,
@@ -199,6 +201,8 @@ class HloReader:
         """The instruction of an op, where the recording holds its program; a GPU's kernel names it as what launched it."""
         program = self.program(op.module)
         place = program and (program.places.get(op.caller) or program.places.get(op.name))
+        if program and not place and (called := _CALLS.search(op.text)):
+            place = program.wrappers.get(called[1])  # XLA prints an asynchronous start without the fusion inside
         return (program, place) if program and place else None
 
     def role(self, op: OpText, on: str = "") -> OpRole | None:
