@@ -45,10 +45,14 @@ _FARTHEST = 4 * 10**18
 
 def read(path: Path, listener: Listener) -> Recording:
     """The recording in an export of Nsight Systems."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    if packed:
+        raise InputError(f"{shorten(str(path))} is a packed SQLite file; unpack it first (gunzip).")
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)) as database:
             return _Export(database, path, listener).recording()
-    except (sqlite3.Error, OverflowError, MemoryError) as error:
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise InputError(f"{shorten(str(path))} is an SQLite file that cannot be read: {str(error)[:120]}.") from None
 
 
