@@ -73,7 +73,7 @@ class JaxBench(Bench):
         if case.kind == "collective":
             from dragonscale.evidence.calibrate.jax_collectives import compiled_collective
 
-            return compiled_collective(case, self.pool)
+            return compiled_collective(case)
         program = program_of(case)
         most = 2 if case.kind == "experts" else self.most  # dozens of kernels each: slow to compile
         sets = min(most, sets_for(max(program.bytes, case.moved), self.cache, 0.25 * self.memory))
@@ -86,6 +86,8 @@ class JaxBench(Bench):
 
         if isinstance(prepared, BenchCase):
             return self._host(prepared)
+        if not isinstance(prepared, CompiledCase):
+            return self._timed(prepared.call, prepared.sets)
         made = [make(self.pool, 4099 * at) for at, make in enumerate(prepared.makers * prepared.sets)]
         arrays = jax.block_until_ready(made)
         return self._timed(lambda: prepared.work(*arrays), prepared.sets)

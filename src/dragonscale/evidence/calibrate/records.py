@@ -81,13 +81,19 @@ def read_measurements(path: str | Path) -> Measurements:
             raise InputError(f"Line {place} of {shown} is no measurement of `dscale calibrate`.") from None
         if isinstance(found, Machine):
             machine = machine or found
-        elif len(found.sizes) == len(SIZES.get(found.kind, ())) and min(found.sizes) > 0 and 0 <= found.seconds < 1e6:
+        elif _possible(found):
             rows[found.case.id] = found
         else:
             raise InputError(f"Line {place} of {shown} is no measurement of `dscale calibrate`.")
     if machine is None:
         raise InputError(f"The file {shown} does not say which machine was measured; start another one.")
     return Measurements(machine, list(rows.values()))
+
+
+def _possible(row: TimedCase) -> bool:
+    """Whether a row is of a kind there is, with sizes and a time that can be."""
+    sizes = len(row.sizes) == len(SIZES.get(row.kind, ())) and all(0 < size < 1e13 for size in row.sizes)
+    return row.kind in SIZES and sizes and 0 <= row.seconds < 1e6
 
 
 def begin(path: Path, machine: Machine) -> Measurements:

@@ -11,7 +11,13 @@ from dragonscale.hardware import Chip, Slice, load_chip
 from dragonscale.listener import Listener
 from dragonscale.questions.calibrate import CalibrateQuestion
 from dragonscale.questions.flag import written
-from dragonscale.reports.calibrate.records import CalibrationReport, CheckedCase, CheckedTable, ProfileTable
+from dragonscale.reports.calibrate.records import (
+    CalibrationReport,
+    CheckedCase,
+    CheckedTable,
+    MeasuredCollective,
+    ProfileTable,
+)
 
 KINDS = {
     "matmul": ("matmul", "matmul_dx", "matmul_dw"), "attention": ("attention", "attention_both"), "decode": ("decode",),
@@ -148,8 +154,27 @@ def _report(found: Measurements, chip: Chip, question: CalibrateQuestion) -> Cal
         software=machine.software, measured=len(found.good), failed=len(found.rows) - len(found.good), planned=[],
         planned_s=0.0, tables=[], checked=[], checked_tables=[], checked_profile="",
         host_dispatch_s=host.get("dispatch"), host_round_trip_s=host.get("round_trip"),
-        records=records_of(question, chip, machine), profile="", installed="",
+        collectives=_collectives(found, chip), records=records_of(question, chip, machine), profile="", installed="",
     )  # fmt: skip
+
+
+def _collectives(found: Measurements, chip: Chip) -> list[MeasuredCollective]:
+    """Measured collectives beside the expectation of the built-in profile, where the chip has a slice of so many."""
+    from dragonscale.collectives.profile import expected_time
+    from dragonscale.collectives.profile_file import profile_for
+    from dragonscale.hardware import parse_slice
+    from dragonscale.sharding.mesh import natural_mesh
+
+    made = []
+    for row in (row for row in found.good if row.kind == "collective"):
+        size, devices = row.sizes
+        try:
+            mesh = natural_mesh(parse_slice(f"{chip.name}:{devices}"))
+            expected = float(expected_time(row.what, size, mesh.group(tuple(mesh.axes)), profile_for(chip)))
+        except InputError:
+            expected = None
+        made.append(MeasuredCollective(row.what, size, devices, row.seconds, expected))
+    return made
 
 
 def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:

@@ -40,6 +40,16 @@ class CheckedTable(msgspec.Struct):
     holds: bool
 
 
+class MeasuredCollective(msgspec.Struct):
+    """A collective over the devices of this machine, beside what the built-in profile of the network expects."""
+
+    collective: str
+    bytes: float
+    devices: int
+    measured_s: float
+    expected_s: float | None
+
+
 class CalibrationReport(Record):
     """The device, what was measured, the profile's tables; or, of a check, what the profile says beside it."""
 
@@ -63,6 +73,7 @@ class CalibrationReport(Record):
     """What a call costs the host."""
     host_round_trip_s: float | None
     """A call and the wait for its result."""
+    collectives: list[MeasuredCollective]
     records: str
     profile: str
     installed: str

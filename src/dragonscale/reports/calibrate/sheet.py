@@ -46,6 +46,7 @@ def _fitted(report: CalibrationReport) -> list[Block | None]:
             ("installed", report.installed),
         ),
         _tables(report),
+        _collectives(report),
         Prose(f"Without measurements, as in the built-in profile: {', '.join(taken)}.", "dim") if taken else None,
         NextStep(
             f"dscale train llama3-8b --on {report.chip}:8 --batch 64seq --seq 4096"
@@ -78,6 +79,17 @@ def _tables(report: CalibrationReport) -> Grid:
         Column("shapes left out", right=True),
     ]  # fmt: skip
     return table(columns, rows, title="median errors")
+
+
+def _collectives(report: CalibrationReport) -> Grid | None:
+    rows = [
+        (one.collective, render(one.bytes, "bytes"), one.devices, render(one.measured_s, "s"),
+         "" if one.expected_s is None else render(one.expected_s, "s"))
+        for one in report.collectives
+    ]  # fmt: skip
+    columns = ["collective", "bytes", "devices", "measured", "expected"]
+    foot = "expected: by the built-in profile of the network, which these measurements do not change"
+    return table(columns, rows, title="collectives", foot=foot) if rows else None
 
 
 def _checked(report: CalibrationReport, detail: bool) -> list[Block | None]:

@@ -1,0 +1,95 @@
+"""Constants are found again from times made with them; the own search ends where SciPy's does; profiles survive their file."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.evidence.calibrate.cases import all_cases
+from dragonscale.evidence.calibrate.checking import check_tables, few_cases
+from dragonscale.evidence.calibrate.expected import by_kind, expected_seconds, log_errors
+from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_table, median_error, own_solver
+from dragonscale.evidence.calibrate.own_profile import fit_profile
+from dragonscale.evidence.calibrate.records import Machine, TimedCase
+from dragonscale.hardware import load_chip
+from dragonscale.kernels import kernel_profile_for
+from dragonscale.kernels.profile import KernelProfile, Tables
+from dragonscale.kernels.profile_file import make_profile
+from tools.fit_kernels import errors, get_table, parts, path_of, put_table, read_cases, scipy_solver
+
+MACHINE = Machine("NVIDIA H200", 1, "gpu", {"jax": "0.11.2"}, "jax", "2026-11-16")
+
+
+def slower_h200() -> KernelProfile:
+    """An H200 whose kernels are others than the built-in ones."""
+    profile = kernel_profile_for("h200")
+    matmul = replace(profile.matmul.of("bf16"), rate=0.8, bandwidth=0.7, launch=6e-6, sustained=0.7)
+    attention = replace(profile.attention.of("bf16"), rate=0.45, launch=2e-5, backward=3.4)
+    stream = replace(profile.stream, bandwidth=0.7, launch=3e-6)
+    return replace(profile, stream=stream, matmul=Tables({"bf16": matmul}), attention=Tables({"bf16": attention}))
+
+
+def rows_of(profile: KernelProfile, kinds: tuple[str, ...], count: int = 90) -> list[TimedCase]:
+    cases = [case for case in all_cases(("bf16",)) if case.kind in kinds][:count]
+    rows = [TimedCase(case.kind, case.sizes, case.dtype, 1.0) for case in cases]
+    found: list[TimedCase] = []
+    for alike in by_kind(rows).values():
+        times = expected_seconds(alike, profile)
+        found += [TimedCase(row.kind, row.sizes, row.dtype, float(t)) for row, t in zip(alike, times, strict=True)]
+    return found
+
+
+def test_constants_behind_the_times_are_found_and_written() -> None:
+    true = slower_h200()
+    rows = rows_of(true, ("matmul", "attention", "attention_both", "copy", "read"))
+    found = fit_profile(rows, MACHINE, load_chip("h200"))
+    assert [one.name for one in found.fits] == ["stream", "matmul.bf16", "attention.bf16"]
+    for one in found.fits:
+        assert one.after < 0.02 < one.before, one
+        assert one.unseen < 0.03, one
+    again = make_profile(found.file, load_chip("h200"))
+    assert again.attention.of("bf16").backward == pytest.approx(3.4, rel=0.02)
+    assert median_error(log_errors(rows, again)) < 0.02
+    # kernels that were not there at all
+    others = [row for row in rows_of(true, ("matmul",), 300) if row.case.id not in {one.case.id for one in rows}]
+    assert median_error(log_errors(others, again)) < 0.02
+    # what was not measured is the built-in profile's, and says so
+    assert again.decode == kernel_profile_for("h200").decode
+    assert "built-in profile h200" in again.rests_on["decode.bf16"].note
+    assert again.rests_on["matmul.bf16"].rows == len([row for row in rows if row.kind == "matmul"])
+    assert again.rests_on["matmul.bf16"].unseen_shapes is not None
+
+
+def test_too_few_measurements_make_no_profile() -> None:
+    with pytest.raises(InputError, match="too few"):
+        fit_profile([TimedCase("matmul", (16, 4096, 4096), "bf16", 1e-5)], MACHINE, load_chip("h200"))
+
+
+@pytest.mark.parametrize("kind", ["gemm", "attn_context", "attn_generation"])
+def test_own_search_ends_where_scipys_does(kind: str) -> None:
+    cases = [case for case in read_cases(f"tests/kernels/sample_{kind}.csv")[0] if case.key.chip == "h200"]
+    path = path_of(cases[0])
+    own = [case for case in cases if path_of(case) == path]
+    profile, found = kernel_profile_for("h200"), parts(own)
+
+    def cost(solve) -> float:
+        def left(table):
+            return errors(found, put_table(profile, path, table))
+
+        table = fit_table(get_table(profile, path), BOUNDS[path[1]], left, solve)
+        values = {name: pair for name, pair in BOUNDS[path[1]].items() if getattr(table, name)}
+        pull = [0.05 * np.log(getattr(table, name) / pair[1]) for name, pair in values.items()]
+        return float((np.sqrt(1 + (np.concatenate([left(table), pull]) / 0.1) ** 2) - 1).sum())
+
+    assert cost(own_solver) == pytest.approx(cost(scipy_solver), rel=0.02)
+
+
+def test_a_check_tells_a_profile_that_holds_from_one_that_does_not() -> None:
+    true = slower_h200()
+    few = {case.id for case in few_cases(all_cases(("bf16",)))}
+    rows = [row for row in rows_of(true, ("matmul", "attention", "copy", "read"), 300) if row.case.id in few]
+    assert {row.kind for row in rows} >= {"matmul", "attention", "copy"}
+    assert all(one.holds for one in check_tables(rows, true)[0])
+    missed = {one.name: one.holds for one in check_tables(rows, kernel_profile_for("h200"))[0]}
+    assert missed == {"matmul.bf16": False, "attention.bf16": False, "stream": False}
