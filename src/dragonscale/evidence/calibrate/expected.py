@@ -33,7 +33,7 @@ def expected_seconds(rows: Sequence[TimedCase], profile: KernelProfile) -> Any:
     import numpy
 
     kind, dtype = rows[0].kind, rows[0].dtype
-    sizes = [numpy.array(column, dtype=float) for column in zip(*(row.sizes for row in rows), strict=True)]
+    sizes: list[Any] = [numpy.array(column, dtype=float) for column in zip(*(row.sizes for row in rows), strict=True)]
     common: dict[str, Any] = {"dtype": dtype, "profile": profile}
     if kind.startswith("matmul"):
         return matmul_seconds(*sizes, **common, out_bytes=4 if dtype in ("fp32", "int8") else 2)

@@ -40,7 +40,7 @@ def fit_between(
         free = numpy.flatnonzero(~held)
         if not len(free):
             break
-        better = False
+        better = None
         for _ in range(12):
             block = curvature[numpy.ix_(free, free)]
             block = block + damping * numpy.diag(numpy.maximum(numpy.diag(block), 1e-9))
@@ -49,14 +49,15 @@ def fit_between(
             trial = numpy.clip(at + step, low, high)
             found = residual(trial)
             if (tried := _cost(found, soft)) < cost:
-                better = True
+                better = trial, found, tried
                 break
             damping *= 4
-        if not better:
+        if better is None:
             break
-        gained, at, now, cost = cost - tried, trial, found, tried
+        before = cost
+        at, now, cost = better
         damping = max(damping / 6, 1e-9)
-        if gained < TIGHT * cost:
+        if before - cost < TIGHT * cost:
             break
     return at
 

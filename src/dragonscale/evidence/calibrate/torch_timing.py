@@ -1,5 +1,6 @@
 """The same cases in PyTorch: captured as CUDA graphs, replayed between events; on a CPU, called and waited for."""
 
+import importlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ class TorchBench(Bench):
     """Times with PyTorch on its first GPU, or on the CPU."""
 
     def __init__(self, small: bool = False) -> None:
-        import torch
+        torch = _torch()
 
         self.gpu = torch.cuda.is_available()
         self.where = "cuda" if self.gpu else "cpu"
@@ -26,7 +27,7 @@ class TorchBench(Bench):
         self.cache = int(getattr(found, "L2_cache_size", 2**26)) if found else 2**20 if small else 2**25
 
     def machine(self) -> Machine:
-        import torch
+        torch = _torch()
 
         name = torch.cuda.get_device_name(0) if self.gpu else "cpu"
         count = torch.cuda.device_count() if self.gpu else 1
@@ -35,7 +36,7 @@ class TorchBench(Bench):
         return Machine(name, count, "gpu" if self.gpu else "cpu", software, "torch", date, self.cache, self.memory)
 
     def dtypes(self) -> Sequence[str]:
-        import torch
+        torch = _torch()
 
         if not self.gpu:
             return ("fp32",)
@@ -46,7 +47,7 @@ class TorchBench(Bench):
         return case
 
     def measure(self, prepared: Any) -> Clocked:
-        import torch
+        torch = _torch()
 
         if prepared.kind in ("dispatch", "round_trip"):
             return self._host(prepared)
@@ -56,7 +57,7 @@ class TorchBench(Bench):
             return self._graphed(works) if self.gpu else self._called(works)
 
     def _graphed(self, works: list[Callable[[], Any]]) -> Clocked:
-        import torch
+        torch = _torch()
 
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
@@ -86,7 +87,7 @@ class TorchBench(Bench):
         return settle(found)
 
     def _host(self, case: BenchCase) -> Clocked:
-        import torch
+        torch = _torch()
 
         value, found = torch.ones(128, device=self.where), []
         for _ in range(REPEATS):
@@ -101,9 +102,14 @@ class TorchBench(Bench):
         return settle(found)
 
 
+def _torch() -> Any:
+    """PyTorch, which only this bench needs."""
+    return importlib.import_module("torch")
+
+
 def _between(call: Callable[[], Any], calls: int) -> float:
     """Seconds of the device between two events around so many calls."""
-    import torch
+    torch = _torch()
 
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
@@ -116,8 +122,8 @@ def _between(call: Callable[[], Any], calls: int) -> float:
 
 def work_of(case: BenchCase, where: str) -> Callable[[], Any]:
     """A case on random arrays of its own."""
-    import torch
-    import torch.nn.functional as F
+    torch = _torch()
+    F = torch.nn.functional
 
     def array(*shape: int) -> Any:
         kind = getattr(torch, _DTYPES[case.dtype])
@@ -129,7 +135,7 @@ def work_of(case: BenchCase, where: str) -> Callable[[], Any]:
         m, n, k = s
         if case.dtype == "fp8":
             x, w, scale = array(m, k), array(n, k), torch.ones((), device=where)
-            return lambda: torch._scaled_mm(x, w.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)  # pyright: ignore[reportPrivateUsage]
+            return lambda: torch._scaled_mm(x, w.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
         x = array(k, m).t() if case.kind == "matmul_dw" else array(m, k)
         w = array(n, k).t() if case.kind == "matmul_dx" else array(k, n)
         return lambda: x @ w
