@@ -140,7 +140,7 @@ COMMANDS: dict[str, Command] = {
                 "dscale profile trace.json.gz --plan plan.toml --html profile.html",
                 "dscale profile trace.json.gz --plan fsdp=8 --model llama3-8b --on h100:8 --batch 64seq --seq 4096",
             ),
-            ("explain",),
+            ("explain", "timeline", "table", "html"),
             page="profile",
         ),
         Command(

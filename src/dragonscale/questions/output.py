@@ -19,7 +19,7 @@ class Output:
     width: Whole = Whole("Columns to use; as many as the terminal has without it.", default=None, value="N", group=SHOW)
     save: Text = Text("Write the best plan to this TOML file.", default="", value="FILE", group=FILES, offers="files")
     timeline: Text = Text(
-        "Write the predicted step as a timeline (opens in ui.perfetto.dev).",
+        "Write the step as a timeline (opens in ui.perfetto.dev).",
         default="", value="FILE", group=FILES, also=("--perfetto",), offers="files",
     )  # fmt: skip
     plot: Text = Text(

@@ -29,7 +29,7 @@ def save_page(report: "ProfileReport", path: str) -> str | None:
     """Write the page to a file; what it shows."""
     step = shown_step(report.analysis)
     write_file(path, page(report, step), "The page")
-    return f"the timeline is of step {step.number}" if step else None
+    return f", its timeline is of step {step.number}" if step else None
 
 
 def page(report: "ProfileReport", step: ShownStep | None) -> str:
@@ -174,7 +174,7 @@ def _points(report: "ProfileReport", ops: list[dict[str, Any]]) -> list[dict[str
     return [
         {name: one[name] for name in ("op", "flops", "bytes", "rate", "seconds", "share", "colour")}
         for one in ops
-        if one["flops"] and one["bytes"] and one["rate"]
+        if one["flops"] and one["bytes"] and one["rate"] and one["share"] > 1e-5
     ]
 
 

@@ -161,9 +161,9 @@ function drawRoof() {
   const some = data.points.map(one => ({ ...one, x: one.flops / one.bytes, y: one.rate }));
   const xs = some.map(one => one.x), ys = some.map(one => one.y), top = Math.max(...ys, data.peak || 0);
   const knee = data.peak && data.bandwidth ? data.peak / data.bandwidth : null;
-  const x0 = Math.log10(Math.min(...xs, knee ? knee / 10 : 1)) - 0.1, x1 = Math.log10(Math.max(...xs, knee ? knee * 4 : 1)) + 0.15;
+  const x0 = Math.log10(Math.max(Math.min(...xs, knee ? knee / 10 : 1), Math.max(...xs, knee || 1) / 1e6)) - 0.1, x1 = Math.log10(Math.max(...xs, knee ? knee * 4 : 1)) + 0.15;
   const y0 = Math.log10(Math.max(Math.min(...ys), top / 1e6)) - 0.1, y1 = Math.log10(top) + 0.15;
-  const x = value => left + (Math.log10(value) - x0) / (x1 - x0) * (wide - left - 12);
+  const x = value => left + (Math.max(Math.log10(value), x0) - x0) / (x1 - x0) * (wide - left - 12);
   const y = value => 10 + (y1 - Math.log10(Math.max(value, 10 ** y0))) / (y1 - y0) * (high - bottom - 10);
   pen.strokeStyle = css("--grid"); pen.fillStyle = css("--soft");
   for (let power = Math.ceil(x0); power <= x1; power++) {

@@ -38,3 +38,13 @@ class ProfileReport(ProfileReading, Record, frozen=True):  # pyright: ignore[rep
         from dragonscale.reports.profile.sheet import profile_sheet
 
         return profile_sheet(self, detail)
+
+    def save_page(self, path: str) -> str | None:
+        from dragonscale.reports.profile.page import save_page
+
+        return save_page(self, path)
+
+    def save_timeline(self, path: str) -> str:
+        from dragonscale.reports.profile.trace import save_trace
+
+        return save_trace(self, path)

@@ -31,7 +31,7 @@ def save_trace(report: "ProfileReport", path: str) -> str:
     trace = profile_trace(analysis, step, planned_of(report))
     content = json.dumps(trace, separators=(",", ":")).encode()
     write_file(path, gzip.compress(content, mtime=0) if path.endswith(".gz") else content, "The trace")
-    return f"step {step.number} of {report.steps.count}; opens in ui.perfetto.dev"
+    return f", step {step.number} of {report.steps.count}; open it at https://ui.perfetto.dev"
 
 
 def planned_of(report: "ProfileReport") -> "ExpectedStep | None":
