@@ -202,7 +202,9 @@ COMMANDS: dict[str, Command] = {
             (
                 "dscale run train plan.toml --data 'corpus/*.bin' --steps 1000 --checkpoints runs/first",
                 "dscale run train fsdp=8 --model llama3.2-1b --data corpus.bin --steps 20 --batch 8 --seq 512 --cpu 8",
+                "dscale run train plan.toml --data 'corpus/*.bin' --steps 20 --profile 3 --html profile.html",
             ),
+            ("explain", "timeline", "html"),
             page="run",
             tool=False,
         ),

@@ -49,6 +49,14 @@ class RunTrainQuestion:
     assume: Several = ASSUME
     family: Text = FAMILY
     log: Whole = Whole("Steps between lines on stderr; 0: none.", default=10, value="N", group=SHOW)
+    profile: Whole = Whole(
+        "Record so many steps after those that warm up, and tell where their time went (see `dscale profile`).",
+        default=None, value="N", group=SHOW,
+    )  # fmt: skip
+    profile_to: Text = Text(
+        "The folder of the profile; profile beside the checkpoints, or here.",
+        default="", value="FOLDER", group=FILES, offers="files",
+    )  # fmt: skip
     weights: Text = Text(
         "A folder of Hugging Face .safetensors files to begin from; random weights without one.",
         default="", value="FOLDER", group=FILES, offers="files",

@@ -93,7 +93,7 @@ def _parts(report: "ProfileReport") -> str:
 
 def _savings(report: "ProfileReport") -> str:
     lines = "".join(
-        f'<li><div class="top"><span>{escape(one.what)}</span><b>{render(one.seconds, "s")}</b></div>'
+        f'<li><div class="top"><span>{escape(one.what[:1].upper() + one.what[1:])}</span><b>{render(one.seconds, "s")}</b></div>'
         f'<div class="soft">{escape(one.why)}</div></li>'
         for one in report.savings
     )
@@ -142,7 +142,7 @@ def _data(report: "ProfileReport", step: ShownStep | None, ops: list[dict[str, A
 
 
 def _short(value: float) -> float:
-    return float(f"{value:.7g}")
+    return round(value, 9)
 
 
 def _op(report: "ProfileReport", op: int) -> dict[str, Any]:

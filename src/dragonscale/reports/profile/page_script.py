@@ -58,7 +58,7 @@ function laid() {
     const placed = slices.map(one => {
       // What is nested goes below what holds it.
       let depth = 0;
-      while (depth < ends.length && ends[depth] > one[0] + 1e-12) depth++;
+      while (depth < ends.length && ends[depth] > one[0] + 2e-9) depth++;
       ends[depth] = one[0] + one[1];
       return [...one, Math.min(depth, 7)];
     });
@@ -156,12 +156,12 @@ if (lines) {
 const roof = document.getElementById("roof");
 let points = [];
 function drawRoof() {
-  const high = 380, left = 74, bottom = 36;
+  const high = 380, left = 88, bottom = 36;
   const [pen, wide] = sized(roof, high);
   const some = data.points.map(one => ({ ...one, x: one.flops / one.bytes, y: one.rate }));
   const xs = some.map(one => one.x), ys = some.map(one => one.y), top = Math.max(...ys, data.peak || 0);
   const knee = data.peak && data.bandwidth ? data.peak / data.bandwidth : null;
-  const x0 = Math.log10(Math.max(Math.min(...xs, knee ? knee / 10 : 1), Math.max(...xs, knee || 1) / 1e6)) - 0.1, x1 = Math.log10(Math.max(...xs, knee ? knee * 4 : 1)) + 0.15;
+  const x0 = Math.log10(Math.max(Math.min(...xs, knee ? knee / 10 : 1), (knee || Math.max(...xs)) / 2e3)) - 0.1, x1 = Math.log10(Math.max(...xs, knee ? knee * 4 : 1)) + 0.15;
   const y0 = Math.log10(Math.max(Math.min(...ys), top / 1e6)) - 0.1, y1 = Math.log10(top) + 0.15;
   const x = value => left + (Math.max(Math.log10(value), x0) - x0) / (x1 - x0) * (wide - left - 12);
   const y = value => 10 + (y1 - Math.log10(Math.max(value, 10 ** y0))) / (y1 - y0) * (high - bottom - 10);
@@ -182,7 +182,7 @@ function drawRoof() {
     pen.save(); pen.beginPath(); pen.rect(left, 0, wide - left - 12, high - bottom); pen.clip();
     pen.beginPath(); pen.moveTo(x(10 ** x0), y(10 ** x0 * data.bandwidth)); pen.lineTo(x(knee), y(data.peak)); pen.lineTo(x(10 ** x1), y(data.peak)); pen.stroke();
     pen.restore(); pen.lineWidth = 1;
-    pen.fillStyle = css("--ink"); pen.fillText(si(data.peak, "FLOP/s") + " of " + data.chip, x(knee) + 8, y(data.peak) - 9);
+    pen.fillStyle = css("--ink"); pen.textAlign = "right"; pen.fillText(si(data.peak, "FLOP/s") + " of " + data.chip, wide - 16, y(data.peak) - 9); pen.textAlign = "left";
   }
   points = some.map(one => ({ ...one, at: [x(one.x), y(one.y)], size: 3 + 13 * Math.sqrt(one.share) }));
   for (const one of [...points].sort((a, b) => b.size - a.size)) {

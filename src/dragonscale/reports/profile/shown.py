@@ -79,7 +79,8 @@ def _measured(analysis: "Analysis", first: int, last: int) -> tuple[list[ShownSl
     busy = np.array([*(one.kind in _BUSY and one.device in devices for one in recording.tracks), False])
     host = np.array([*(one.kind == "host" for one in recording.tracks), False])
     kept, left_out = _longest(np.flatnonzero(inside & busy[events.track]), events.duration, MOST)
-    beside, _ = _longest(np.flatnonzero(inside & host[events.track]), events.duration, MOST_HOST)
+    beside = _busy_threads(np.flatnonzero(inside & host[events.track]), analysis, (last - first) / 20)
+    beside, _ = _longest(beside, events.duration, MOST_HOST)
     order = {device: place for place, device in enumerate(devices)}
     chosen = [*kept.tolist(), *beside.tolist()]
     names = {track: _track_name(analysis, track) for track in set(events.track[chosen].tolist())}
@@ -100,6 +101,14 @@ def _measured(analysis: "Analysis", first: int, last: int) -> tuple[list[ShownSl
             )
         )
     return made, left_out
+
+
+def _busy_threads(place: np.ndarray, analysis: "Analysis", least: float) -> np.ndarray:
+    """Events of the host's threads that were in anything for long enough; the others explain nothing."""
+    events = analysis.recording.events
+    longest = np.zeros(len(analysis.recording.tracks) + 1)
+    np.maximum.at(longest, events.track[place], events.duration[place])
+    return place[longest[events.track[place]] >= least]
 
 
 def _longest(place: np.ndarray, duration: np.ndarray, most: int) -> tuple[np.ndarray, int]:

@@ -13,6 +13,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.questions.flag import written
 from dragonscale.questions.run import RunTrainQuestion
 from dragonscale.reports.given import check_named
+from dragonscale.reports.run.profiled import profile_folder, read_profile
 from dragonscale.reports.run.records import TrainRun
 
 NEEDED = ("jax", "optax", "orbax.checkpoint")
@@ -33,8 +34,12 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
     order = read_order(written(question.plan), model, written(question.on), changes)
+    folder = profile_folder(question, order)
     first = _prepare(question.cpu)
     from dragonscale.runtime.train.loop import train
+    from dragonscale.runtime.train.profiling import StepProfiler
+
+    profiler = StepProfiler(folder, question.profile) if question.profile else None
 
     def watch(line: dict[str, Any]) -> None:
         listener.step(line["step"], order.run.steps)
@@ -43,8 +48,11 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
             listener.log(_line(line))
 
     with _own_stdout():
-        result = train(order, watch)
-    return TrainRun.of(result).came_from(question, listener.notes) if first else None
+        result = train(order, watch, profiler)
+    if not first:
+        return None
+    read = read_profile(order, result, profiler, listener) if profiler is not None else None
+    return TrainRun.of(result, read).came_from(question, listener.notes)
 
 
 def _check_extra() -> None:

@@ -3,6 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
+from dragonscale.errors import InputError
+from dragonscale.reports.profile.records import ProfileReport
 from dragonscale.reports.record import Record
 from dragonscale.sheets.sheet import Sheet
 from dragonscale.units import render
@@ -29,17 +31,31 @@ class TrainRun(Record):
     mfu: float | None
     state_bytes_per_device: int
     planned: Any
+    profile: ProfileReport | None = None
+    """Where the time of the recorded steps went, with `--profile`."""
 
     @classmethod
-    def of(cls, result: Any) -> "TrainRun":
+    def of(cls, result: Any, profile: ProfileReport | None = None) -> "TrainRun":
         """The answer from the loop's own `TrainResult`."""
-        return cls(**{field.name: getattr(result, field.name) for field in fields(result)})
+        return cls(**{field.name: getattr(result, field.name) for field in fields(result)}, profile=profile)
 
     def headline(self) -> str:
         step = "" if self.step_s is None else f", {render(self.step_s, 's')} a step"
         return f"{self.model}: steps {self.first_step:,} to {self.last_step:,}{step}"
 
-    def sheet(self, detail: bool = False) -> Sheet:  # noqa: ARG002  there is no more to say
+    def sheet(self, detail: bool = False) -> Sheet:
         from dragonscale.reports.run.sheet import run_sheet
 
-        return run_sheet(self)
+        own = run_sheet(self)
+        return own if self.profile is None else Sheet((*own.blocks, *self.profile.sheet(detail).blocks))
+
+    def save_page(self, path: str) -> str | None:
+        return self._recorded().save_page(path)
+
+    def save_timeline(self, path: str) -> str | None:
+        return self._recorded().save_timeline(path)
+
+    def _recorded(self) -> ProfileReport:
+        if self.profile is None:
+            raise InputError("A run has a page and a timeline where it records steps; give --profile 3.")
+        return self.profile

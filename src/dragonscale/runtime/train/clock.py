@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -45,7 +45,9 @@ class Clock:
         self.kind = trainer.mesh.devices.flat[0].device_kind
         chip = chip_of(self.kind)
         self.peak = None if chip is None else chip.peak("bf16")
-        self.planned = planned(order, model)
+        # On GPUs a count is a slice: without a name, the plan is judged on the chips that there are.
+        here = f"{chip.name}:{trainer.mesh.size}" if chip is not None and chip.kind == "gpu" else ""
+        self.planned = planned(order if order.slice or not here else replace(order, slice=here), model)
         self.seconds: list[float] = []
 
     def tick(self, seconds: float) -> dict[str, Any]:

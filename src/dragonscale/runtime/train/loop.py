@@ -9,7 +9,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from dragonscale.runtime.safetensors import SafeTensors
 from dragonscale.runtime.train.checkpoints import Checkpoints
 from dragonscale.runtime.train.clock import Clock, TrainResult
 from dragonscale.runtime.train.metrics import Metrics
+from dragonscale.runtime.train.profiling import WARM, StepProfiler
 from dragonscale.runtime.train.settings import Order, learning_rate
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
 from dragonscale.runtime.train.stopping import Stop
@@ -35,8 +36,8 @@ from dragonscale.runtime.train.tokens import Tokens, open_tokens
 Watch = Callable[[dict[str, Any]], None]
 
 
-def train(order: Order, watch: Watch | None = None) -> TrainResult:
-    """Run an order to its last step; `watch` is called with the metrics of every step."""
+def train(order: Order, watch: Watch | None = None, profiler: StepProfiler | None = None) -> TrainResult:
+    """Run an order to its last step; `watch` is called with the metrics of every step, `profiler` records some of them."""
     model = load_model(order.model)
     program, numerics = model.program(), numerics_of(order.model)
     vocab = program.sections[0].dims["v"]
@@ -45,8 +46,10 @@ def train(order: Order, watch: Watch | None = None) -> TrainResult:
     kept = _checkpoints(order, tokens, str(program))
     try:
         with Stop().listening() as stop, _errors():
-            return _run(order, model, tokens, trainer, kept, stop, watch or (lambda _: None))
+            return _run(order, model, tokens, trainer, kept, stop, watch or (lambda _: None), profiler)
     finally:
+        if profiler is not None:
+            profiler.stop()
         if kept is not None:
             kept.close()
 
@@ -106,11 +109,16 @@ def _errors() -> Iterator[None]:
 
 def _run(
     order: Order, model: Transformer, tokens: Tokens, trainer: Trainer, kept: Checkpoints | None,
-    stop: Stop, watch: Watch,
+    stop: Stop, watch: Watch, profiler: StepProfiler | None,
 ) -> TrainResult:  # fmt: skip
     begun = kept.newest if kept is not None else None
-    state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)
     done = first = begun or 0
+    if profiler is not None and order.run.steps - done < WARM + profiler.steps:
+        raise InputError(
+            f"--profile {profiler.steps} records after {WARM} steps that warm up, and the run has {order.run.steps - done} left; "
+            f"give --steps {done + WARM + profiler.steps} or more."
+        )
+    state = _first_state(order, model, trainer) if begun is None or kept is None else kept.restore(trainer.shape)
     clock = Clock(order, model, trainer)
     metrics = Metrics(_metrics_path(order), done)
     asked, saved, last = "", done, None
@@ -120,10 +128,11 @@ def _run(
             start = time.perf_counter()
             assert batch is not None
             rate = learning_rate(order.run, done)
-            state, found = trainer.step(state, *batch, rate, _flags(trainer, stop))
-            done += 1
-            batch = feed(trainer, tokens, order, done) if done < order.run.steps else None
-            values = {name: float(found[name]) for name in ("loss", "grad_norm", "stop")}
+            with profiler.around(done + 1) if profiler is not None else nullcontext():
+                state, found = trainer.step(state, *batch, rate, _flags(trainer, stop))
+                done += 1
+                batch = feed(trainer, tokens, order, done) if done < order.run.steps else None
+                values = {name: float(found[name]) for name in ("loss", "grad_norm", "stop")}
             asked = stop.asked or "SIGTERM" if values.pop("stop") else ""
             last = _checked(values, done, kept, saved)
             line = {"step": done, **values, "learning_rate": rate, **clock.tick(time.perf_counter() - start)}
