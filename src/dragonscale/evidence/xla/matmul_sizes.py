@@ -74,7 +74,8 @@ def _of_one(where: Computation | None, instruction: Instruction) -> MatmulSizes 
     else:
         batch, m, n = _multiplied(lhs, out, instruction)
     k = round(flops / (2 * batch * m * n)) if batch * m * n else 0
-    return MatmulSizes(batch, m, n, k, lhs.dtype, out.dtype)
+    sizes = MatmulSizes(batch, m, n, k, lhs.dtype, out.dtype)
+    return sizes if sizes.flops == flops else None  # a convolution with borders, or attention: more than one matmul
 
 
 def _multiplied(lhs: Shape, out: Shape, instruction: Instruction) -> tuple[int, int, int]:

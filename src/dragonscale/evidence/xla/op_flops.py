@@ -16,6 +16,7 @@ from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.matmuls import flops_of, may_multiply
 from dragonscale.evidence.xla.opcodes import ELEMENTWISE, TRANSCENDENTAL
 from dragonscale.evidence.xla.operand_types import operand_arrays
+from dragonscale.evidence.xla.shapes import Shape
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
 _APPLIED = ("reduce", "reduce-window", "scatter", "map", "select-and-scatter", "sort")
@@ -80,19 +81,24 @@ def _own(module: Module | None, computation: Computation | None, instruction: In
 
 
 def matmul_flops(computation: Computation | None, instruction: Instruction) -> float | None:
-    """FLOPs of one matmul, or None where it is none or its line does not show its operands."""
-    if computation is not None and all(name in computation.named for name in instruction.operands):
-        return flops_of(computation, instruction)
-    operands = operand_arrays(computation, instruction)
+    """FLOPs of one matmul, or None where it is none, or its line does not show its operands or cannot be understood."""
+    try:
+        if computation is not None and all(name in computation.named for name in instruction.operands):
+            return flops_of(computation, instruction)
+        return _flops_alone(operand_arrays(computation, instruction), instruction)
+    except (ValueError, IndexError, KeyError):  # a dialect of its own: what is not understood has no number
+        return None
+
+
+def _flops_alone(operands: list[Shape], instruction: Instruction) -> float | None:
+    """The same by the shapes of its operands, in order."""
     if len(operands) < 2 and instruction.opcode != "custom-call":
         return None
-    stand_ins = [Instruction(f"operand{place}", "parameter", f"{shape.dtype}[{','.join(map(str, shape.dims))}]", str(place), "")
-                 for place, shape in enumerate(operands)]  # fmt: skip
-    alone = Computation("alone", tuple(stand_ins), True)
-    names = ", ".join(each.name for each in stand_ins)
-    return flops_of(
-        alone, Instruction(instruction.name, instruction.opcode, instruction.result, names, instruction.text)
-    )
+    shapes = [f"{shape.dtype}[{','.join(map(str, shape.dims))}]" for shape in operands]
+    inputs = [Instruction(f"operand{at}", "parameter", shape, str(at), "") for at, shape in enumerate(shapes)]
+    names = ", ".join(each.name for each in inputs)
+    product = Instruction(instruction.name, instruction.opcode, instruction.result, names, instruction.text)
+    return flops_of(Computation("alone", tuple(inputs), True), product)
 
 
 def _applications(computation: Computation | None, instruction: Instruction) -> float:

@@ -18,6 +18,7 @@ whatever could not be known is said in `unknown`, never counted as nothing witho
 
 import msgspec
 
+from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module, read_instruction
 from dragonscale.evidence.xla.layouts import MEMORIES
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes, matmul_sizes, suspected_matmul
@@ -84,15 +85,24 @@ class OpWork(msgspec.Struct, frozen=True):
 
 
 def work_of_text(text: str, on: str = "") -> OpWork:
-    """The work of one instruction by its line alone; `on` is `tpu`, `gpu`, `cpu` or not known."""
-    return _work(None, None, read_instruction(text), on)
+    """The work of one instruction by its line alone; `on` is `tpu`, `gpu`, `cpu` or not known. A line that is none is an `InputError`."""
+    return _checked(None, None, read_instruction(text), on)
 
 
 def work_of(module: Module, computation: Computation | str, instruction: Instruction | str, on: str = "") -> OpWork:
     """The work of one instruction of a module, with what it calls."""
     where = module.computations[computation] if isinstance(computation, str) else computation
     found = where.named[instruction] if isinstance(instruction, str) else instruction
-    return _work(module, where, found, on)
+    return _checked(module, where, found, on)
+
+
+def _checked(module: Module | None, where: Computation | None, instruction: Instruction, on: str) -> OpWork:
+    try:
+        return _work(module, where, instruction, on)
+    except (ValueError, KeyError, IndexError, TypeError, ArithmeticError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"The HLO instruction {shorten(instruction.name)} cannot be read: {error!r:.120}.") from None
 
 
 def _work(module: Module | None, where: Computation | None, instruction: Instruction, on: str) -> OpWork:

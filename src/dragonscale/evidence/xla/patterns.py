@@ -10,11 +10,11 @@ from functools import lru_cache
 
 import msgspec
 
-from dragonscale.evidence.xla.call_graph import callers
+from dragonscale.evidence.xla.call_graph import callers, callers_first
 from dragonscale.evidence.xla.collective_sites import WINDOWED, is_ring
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
-from dragonscale.evidence.xla.matmuls import instruction_flops
 from dragonscale.evidence.xla.op_bytes import needed_elements
+from dragonscale.evidence.xla.op_flops import op_flops
 from dragonscale.evidence.xla.replica_groups import source_target_pairs
 from dragonscale.evidence.xla.trip_counts import UNKNOWN, trip_count
 
@@ -128,12 +128,12 @@ def _is_permute(instruction: Instruction) -> bool:
 
 
 def _flops(module: Module, computation: Computation, instruction: Instruction) -> float:
-    return instruction_flops(module, computation, instruction)
+    return op_flops(module, computation, instruction).matmul
 
 
 @lru_cache(maxsize=4)
 def _scheduled(module: Module) -> tuple[str, ...]:
-    """Computations whose instructions run one after another: not the bodies of fusions and of reductions."""
+    """Computations that run, instruction by instruction: not the bodies of fusions and of reductions."""
     inside = (
         "fusion",
         "reduce",
@@ -145,10 +145,11 @@ def _scheduled(module: Module) -> tuple[str, ...]:
         "map",
         "select-and-scatter",
     )
-    calls = callers(module)
+    calls, reached = callers(module), set(callers_first(module))
     return tuple(
         name
         for name in module.computations
+        if name in reached
         if name == module.entry.name
         or any(call.instruction.opcode.removesuffix("-start") not in inside for call in calls[name])
     )

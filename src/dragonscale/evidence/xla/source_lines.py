@@ -24,7 +24,7 @@ import re
 _FILE = re.compile(r'(\d+) "((?:[^"\\]|\\.)*)"\s*')
 _LOCATION = re.compile(r"(\d+) \{file_name_id=(\d+) .*?\bline=(\d+)\b.*\}\s*")
 _FRAME = re.compile(r"(\d+) \{file_location_id=(\d+)\b.*\}\s*")
-_OLD = re.compile(r'source_file="((?:[^"\\]|\\.)*)"(?: source_line=(\d+))?')
+_OLD = re.compile(r'source_file="((?:[^"\\]|\\.)*)"(?:\s+source_line=(\d+))?')
 _NEW = re.compile(r"stack_frame_id=(\d+)")
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from dragonscale.errors import InputError, shorten
+from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import BRANCHES, Call, callers_first, only_caller
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 
@@ -131,10 +131,8 @@ def _after(module: Module, loop: Instruction, index: int) -> Value:
 def _called(module: Module, loop: Instruction, role: str) -> Computation:
     name = loop.attribute(role).lstrip("%")
     found = module.computations.get(name)
-    if found is None or not found.instructions:
-        raise InputError(
-            f"The loop {shorten(loop.name)} has the {role} {shorten(name)}, which the HLO text does not have."
-        )
+    if found is None or not found.instructions:  # a piece of a program
+        raise _TooFar
     return found
 
 
