@@ -16,7 +16,8 @@ from dragonscale.reports.given import check_named
 from dragonscale.reports.run.profiled import profile_folder, read_profile
 from dragonscale.reports.run.records import TrainRun
 
-NEEDED = ("jax", "optax", "orbax.checkpoint")
+NEEDED = ("jax", "optax")
+KEEPS = "orbax.checkpoint"
 SETTINGS = (
     "steps", "batch", "seq", "seed", "capacity", "learning_rate", "warmup", "checkpoints", "every", "keep", "metrics",
     "dtype", "weights",
@@ -25,7 +26,7 @@ SETTINGS = (
 
 def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None:
     """Train, and tell each few steps how it goes; None in a process of the run that is not the one to talk."""
-    _check_extra()
+    _check_extra(NEEDED)
     from dragonscale.runtime.train.settings import read_order
 
     given = {name: getattr(question, name) for name in SETTINGS}
@@ -34,6 +35,8 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
     order = read_order(written(question.plan), model, written(question.on), changes)
+    if order.run.checkpoints:
+        _check_extra((KEEPS,))
     folder = profile_folder(question, order)
     first = _prepare(question.cpu)
     from dragonscale.runtime.train.loop import train
@@ -55,9 +58,9 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     return TrainRun.of(result, read).came_from(question, listener.notes)
 
 
-def _check_extra() -> None:
+def _check_extra(needed: tuple[str, ...]) -> None:
     """JAX and what trains with it are an extra; without it, say so before anything is read."""
-    for name in NEEDED:
+    for name in needed:
         try:
             found = importlib.util.find_spec(name) is not None
         except ModuleNotFoundError:

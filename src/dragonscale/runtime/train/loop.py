@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy
@@ -24,7 +24,6 @@ from dragonscale.runtime.checkpoint import load_weights
 from dragonscale.runtime.meshes import mesh_of
 from dragonscale.runtime.numerics import numerics_of
 from dragonscale.runtime.safetensors import SafeTensors
-from dragonscale.runtime.train.checkpoints import Checkpoints
 from dragonscale.runtime.train.clock import Clock, TrainResult
 from dragonscale.runtime.train.metrics import Metrics
 from dragonscale.runtime.train.profiling import WARM, StepProfiler
@@ -32,6 +31,9 @@ from dragonscale.runtime.train.settings import Order, learning_rate
 from dragonscale.runtime.train.step import State, Trainer, make_trainer
 from dragonscale.runtime.train.stopping import Stop
 from dragonscale.runtime.train.tokens import Tokens, open_tokens
+
+if TYPE_CHECKING:
+    from dragonscale.runtime.train.checkpoints import Checkpoints
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -58,6 +60,8 @@ def last_state(order: Order) -> State:
     """The newest state of an order's checkpoints, laid out for its plan: not necessarily the plan that it was trained with."""
     program = load_model(order.model).program()
     trainer = make_trainer(order, program, numerics_of(order.model), _mesh(order))
+    from dragonscale.runtime.train.checkpoints import Checkpoints
+
     kept = Checkpoints(order.run.checkpoints, order.run.keep, {})
     try:
         if kept.newest is None:
@@ -78,9 +82,11 @@ def _mesh(order: Order) -> Mesh:
     return mesh
 
 
-def _checkpoints(order: Order, tokens: Tokens, program: str) -> Checkpoints | None:
+def _checkpoints(order: Order, tokens: Tokens, program: str) -> "Checkpoints | None":
     if not order.run.checkpoints:
         return None
+    from dragonscale.runtime.train.checkpoints import Checkpoints  # with Orbax, which a run without them does not need
+
     facts = {
         "model": hashlib.sha256(program.encode()).hexdigest()[:16],
         "optimizer": order.plan.optimizer,
@@ -108,7 +114,7 @@ def _errors() -> Iterator[None]:
 
 
 def _run(
-    order: Order, model: Transformer, tokens: Tokens, trainer: Trainer, kept: Checkpoints | None,
+    order: Order, model: Transformer, tokens: Tokens, trainer: Trainer, kept: "Checkpoints | None",
     stop: Stop, watch: Watch, profiler: StepProfiler | None,
 ) -> TrainResult:  # fmt: skip
     begun = kept.newest if kept is not None else None
@@ -169,7 +175,7 @@ def _flags(trainer: Trainer, stop: Stop) -> jax.Array:
     return jax.make_array_from_callback((trainer.mesh.size,), trainer.flags, lambda _: value)
 
 
-def _checked(values: dict[str, float], step: int, kept: Checkpoints | None, saved: int) -> float:
+def _checked(values: dict[str, float], step: int, kept: "Checkpoints | None", saved: int) -> float:
     for name, what in (("loss", "The loss"), ("grad_norm", "The gradient")):
         if not math.isfinite(values[name]):
             where = f"the checkpoint of step {saved} is whole" if kept is not None and saved else "nothing was saved"
