@@ -48,16 +48,35 @@ class FoundSteps:
 
 def find_steps(recording: Recording, device: int, sections: list[str]) -> FoundSteps:
     """The steps of a device; `sections` are those of the ops, which tell a layer that repeats from a step that does."""
-    for finder in (_said, _ranges, _launches):
-        found = finder(recording, device)
-        if found is not None:
-            return _judged(found)
     busy = _busy(recording, device)
+    for finder in (_said, _ranges, _launches):
+        found = _in_order(finder(recording, device))
+        if found is not None and _covers(recording, busy, found.windows):
+            return _judged(found)
     starts = repeated_starts(recording, device, sections)
     if len(starts) > 2:
         windows = np.stack([starts[:-1], starts[1:]], 1)
         return _judged(FoundSteps(windows, (), np.ones(len(windows), bool), "ops that repeat"))
     return replace(_whole(recording, busy), found_by="nothing repeats: the recording is one step")
+
+
+def _in_order(found: FoundSteps | None) -> FoundSteps | None:
+    """The steps one after the other, those of no length left out; None where none is left."""
+    if found is None or not len(found.windows):
+        return None
+    starts = np.maximum.accumulate(found.windows[:, 0])
+    ends = np.append(np.minimum(found.windows[:-1, 1], starts[1:]), found.windows[-1, 1])
+    some = ends > starts
+    names = tuple(name for name, kept in zip(found.names, some, strict=False) if kept)
+    windows = np.stack([starts, ends], 1)[some]
+    return replace(found, windows=windows, names=names, kept=found.kept[some]) if some.any() else None
+
+
+def _covers(recording: Recording, busy: np.ndarray, windows: np.ndarray) -> bool:
+    """Whether a good part of what the device did lies in the steps: else they are of something else."""
+    start, time = recording.events.start[busy], recording.events.duration[busy]
+    inside = (start >= windows[0, 0]) & (start < windows[-1, 1])
+    return float(time[inside].sum()) >= 0.2 * float(time.sum())
 
 
 def _said(recording: Recording, device: int) -> FoundSteps | None:
@@ -66,11 +85,10 @@ def _said(recording: Recording, device: int) -> FoundSteps | None:
     mask = recording.on("steps", device)
     if mask.any():
         place = _outermost(recording, np.flatnonzero(mask))
-        return _launched_again(recording, place, "the profiler's steps")
-    mask = recording.on("steps", -1)
-    if not mask.any():
+        return _launched_again(recording, place, "the profiler's steps") if len(place) else None
+    place = _outermost(recording, np.flatnonzero(recording.on("steps", -1)))
+    if not len(place):
         return None
-    place = _outermost(recording, np.flatnonzero(mask))
     names = tuple(recording.ops[op].name for op in events.op[place])
     windows = device_windows(recording, device, events.start[place], events.end[place])
     return None if windows is None else FoundSteps(windows, names, np.ones(len(windows), bool), "the profiler's steps")
