@@ -51,8 +51,7 @@ def find_gaps(recording: Recording, work: DeviceWork) -> Gaps:
 
 def _causes(recording: Recording, work: DeviceWork, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     events = recording.events
-    order = np.unique(work.pieces.event)
-    order = order[np.argsort(events.start[order], kind="stable")]
+    order = work.pieces.events(len(events.start))  # in order of their starts, as all events are
     if not len(order) or not len(start):
         return np.zeros(len(start), np.int8)
     following = np.minimum(np.searchsorted(events.start[order], end, side="left"), len(order) - 1)

@@ -83,7 +83,7 @@ def without(start: np.ndarray, end: np.ndarray, window: tuple[int, int]) -> Span
     (array([0, 4]), array([2, 6]))
     """
     first, last = window
-    inside = (end > first) & (start < last)
+    inside = slice(int(np.searchsorted(end, first, side="right")), int(np.searchsorted(start, last, side="left")))
     opens = np.concatenate([[first], np.maximum(end[inside], first)])
     closes = np.concatenate([np.minimum(start[inside], last), [last]])
     some = closes > opens

@@ -42,7 +42,7 @@ def op_totals(recording: Recording, work: DeviceWork, roles: list[OpRole]) -> Op
     ops = recording.events.op[work.pieces.event]
     seconds = np.bincount(ops, work.seconds, size) / steps / 1e9
     exposed = np.bincount(ops, work.exposed, size) / steps / 1e9
-    events = np.unique(work.pieces.event)
+    events = work.pieces.events(len(recording.events.start))
     start = recording.events.start[events]
     step = np.searchsorted(work.windows[:, 0], start, side="right") - 1
     inside = (step >= 0) & (start < work.windows[np.maximum(step, 0), 1])

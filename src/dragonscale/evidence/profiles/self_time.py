@@ -37,6 +37,12 @@ class Pieces:
         """How long each is."""
         return self.end - self.start
 
+    def events(self, count: int) -> np.ndarray:
+        """The events that own any piece, each once and in order; `count` is how many events there are in all."""
+        owns = np.zeros(count, bool)
+        owns[self.event] = True
+        return np.flatnonzero(owns)
+
     def chosen(self, which: np.ndarray) -> "Pieces":
         """Those of a mask."""
         return Pieces(self.start[which], self.end[which], self.event[which])
