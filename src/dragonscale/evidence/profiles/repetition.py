@@ -52,15 +52,16 @@ def repeated_starts(recording: Recording, device: int, sections: list[str]) -> n
 
 
 def _busiest(recording: Recording, device: int) -> np.ndarray:
-    """Events of the track with most time, outermost first; their numbers."""
+    """Events of the track with most time; of all tracks where none has most of it, as on the threads of a CPU."""
     events, best, longest = recording.events, np.zeros(0, np.int64), 0
+    every = np.flatnonzero(recording.on("ops", device))
     for number, track in enumerate(recording.tracks):
         if track.device == device and track.kind == "ops":
             place = np.flatnonzero(events.track == number)
             time = int(events.duration[place].sum())
             if time > longest:
                 best, longest = place, time
-    return best
+    return best if longest >= 0.6 * int(events.duration[every].sum()) else every
 
 
 def _marks(ops: np.ndarray) -> list[int]:

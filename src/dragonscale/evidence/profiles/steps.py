@@ -49,7 +49,7 @@ class FoundSteps:
 def find_steps(recording: Recording, device: int, sections: list[str]) -> FoundSteps:
     """The steps of a device; `sections` are those of the ops, which tell a layer that repeats from a step that does."""
     busy = _busy(recording, device)
-    for finder in (_said, _ranges, _launches):
+    for finder in (_said, _ranges, _launches, _runs):
         found = _in_order(finder(recording, device))
         if found is not None and _covers(recording, busy, found.windows):
             return _judged(found)
@@ -154,6 +154,27 @@ def _launches(recording: Recording, device: int) -> FoundSteps | None:
     }
     told = sorted((name for name in others if others[name] > 0), key=lambda name: -others[name])
     return replace(found, between=tuple(told[:8]))
+
+
+def _runs(recording: Recording, device: int) -> FoundSteps | None:
+    """Runs of the program that takes most of the time, where the profiler numbers the runs that its ops belong to."""
+    place, events = _busy(recording, device), recording.events
+    place = place[events.run[place] >= 0]
+    if not len(place):
+        return None
+    names, number = np.unique([_plain(op.module) for op in recording.ops], return_inverse=True)
+    program = number[events.op[place]]
+    time = np.bincount(program, events.duration[place], len(names))
+    time[names == ""] = 0.0
+    best = int(np.argmax(time))
+    place = place[program == best]
+    runs, which = np.unique(events.run[place], return_inverse=True)
+    if not time[best] or len(runs) < 2:
+        return None
+    starts = np.full(len(runs), np.iinfo(np.int64).max)
+    np.minimum.at(starts, which, events.start[place])
+    windows = _until_next(np.sort(starts), int(events.end[place].max()))
+    return FoundSteps(windows, (), np.ones(len(runs), bool), f"launches of {names[best]}")
 
 
 def _launched_again(recording: Recording, place: np.ndarray, found_by: str) -> FoundSteps:
