@@ -30,8 +30,9 @@ from difflib import SequenceMatcher
 
 import numpy as np
 
+from dragonscale.evidence.profiles.event_columns import Columns
 from dragonscale.evidence.profiles.programs import Programs
-from dragonscale.evidence.profiles.xspace import Columns, StatValue
+from dragonscale.evidence.profiles.xspace import StatValue
 
 _NUMBER = re.compile(r"(?:_\d+)+$")
 _ODD = re.compile(r"\W")

@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from mmap import mmap
 from typing import TypeAlias
 
-import numpy as np
-
 Buffer: TypeAlias = bytes | mmap
 """What is read: slices of either are bytes."""
 Span: TypeAlias = tuple[int, int]
@@ -114,22 +112,6 @@ def packed(data: Buffer, values: "list[int | Span]") -> list[int]:
             number, at = varint(data, at, end)
             found.append(signed(number))
     return found
-
-
-def varints(joined: bytes) -> np.ndarray:
-    """Varints that stand one after the other, all at once, as int64.
-
-    >>> varints(bytes([0x96, 0x01, 0x07])).tolist()
-    [150, 7]
-    """
-    raw = np.frombuffer(joined, np.uint8)
-    if not len(raw):
-        return np.zeros(0, np.int64)
-    last = np.flatnonzero(raw < 0x80)
-    starts = np.concatenate([[0], last[:-1] + 1])
-    place = np.arange(len(raw)) - np.repeat(starts, last - starts + 1)
-    parts = (raw & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
-    return np.add.reduceat(parts, starts).astype(np.int64)
 
 
 class Message:

@@ -1,16 +1,18 @@
 """A plane of a TPU core or a GPU: what the chip is, and its lines as tracks."""
 
 import re
+from array import array
 from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 
 from dragonscale.evidence.profiles.cuda_graphs import OpRow, graph_instructions
+from dragonscale.evidence.profiles.event_columns import Columns, Wanted, events
 from dragonscale.evidence.profiles.programs import Programs
 from dragonscale.evidence.profiles.recording import Recorder, Track, TrackKind
 from dragonscale.evidence.profiles.xplane_ops import APART, GRAPH, op_text
-from dragonscale.evidence.profiles.xspace import Columns, Line, Plane, StatValue, Wanted, events, read_line
+from dragonscale.evidence.profiles.xspace import Line, Plane, StatValue, read_line
 
 _PLANE = re.compile(r"/device:(TPU|GPU):(\d+)(.*)")
 _LINES: dict[str, TrackKind] = {
@@ -23,7 +25,7 @@ _LINES: dict[str, TrackKind] = {
     "XLA TraceMe": "scopes",
     "Sparse Core Ops": "async",
 }
-_MOST_ROWS = 1_000_000
+_MOST_ROWS = 300_000
 """Different ops of one line; real ones have thousands."""
 _MODULE = re.compile(r"(.*)\((\d+)\)")
 
@@ -108,15 +110,15 @@ class DevicePlane:
 
         # The kernels of a CUDA graph are known only when all of it has been seen, so its line waits.
         held: list[Columns] = []
-        ops: list[int] = []
+        ops = array("q")
         for columns in events(line, wanted, lookup):
             if self.kind == "gpu":
                 held.append(columns)
             else:
-                ops += self._ops(rows[len(ops) :], {})
+                ops.extend(self._ops(rows[len(ops) :], {}))
                 self._add(columns, track, kind, np.array(ops), rows)
         if self.kind == "gpu":
-            ops = self._ops(rows, graph_instructions(rows, held, self.programs))
+            ops.extend(self._ops(rows, graph_instructions(rows, held, self.programs)))
             for columns in held:
                 self._add(columns, track, kind, np.array(ops), rows)
             if kind == "ops":

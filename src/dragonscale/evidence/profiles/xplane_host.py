@@ -5,18 +5,21 @@ everything that lasts long enough to hold up a device; pools of threads, brief P
 """
 
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from dragonscale.evidence.profiles.event_columns import Wanted, events
 from dragonscale.evidence.profiles.programs import Programs
 from dragonscale.evidence.profiles.recording import OpText, Recorder, TrackKind
 from dragonscale.evidence.profiles.xplane_ops import APART, op_text
-from dragonscale.evidence.profiles.xspace import EntryText, Line, Plane, StatValue, Wanted, events, read_line
+from dragonscale.evidence.profiles.xspace import EntryText, Line, Plane, StatValue, read_line
 
 MOST_HOST_EVENTS = 2_000_000
-_MOST_SAMPLES = 500_000
+_MOST_SAMPLES = 200_000
+_MOST_ROWS = 1_000_000
 _SKIPPED = ("ThreadpoolListener::", "end: ", "ThunkExecutor::", "Wait: pending_threads", "Wait for rendezvous")
 _BRIEF, _BRIEF_FRAME = 1_000, 20_000
 """Nanoseconds below which an event, or a Python frame, is left out."""
@@ -46,6 +49,31 @@ class _Row:
     sampled: tuple[int, float] | None = None
 
 
+class _Rows:
+    """The rows of a line, as columns that grow; beyond the most that is kept, the rest is dropped."""
+
+    def __init__(self) -> None:
+        self._columns = [array("q") for _ in range(5)]
+        self.sampled: dict[int, tuple[int, float]] = {}
+
+    def add(self, row: _Row) -> int:
+        """A row's place, or -1."""
+        place = len(self._columns[0])
+        if place >= _MOST_ROWS:
+            return -1
+        for column, value in zip(
+            self._columns, (row.op, row.track, row.run, row.least, int(row.launches)), strict=True
+        ):
+            column.append(value)
+        if row.sampled:
+            self.sampled[place] = row.sampled
+        return place
+
+    def columns(self, places: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Op, track, run, least duration and whether it launches, of the rows at places."""
+        return tuple(np.array(column)[places] for column in self._columns)
+
+
 class HostPlane:
     """A host's plane in the making."""
 
@@ -72,20 +100,15 @@ class HostPlane:
         return ids[order], starts[order]
 
     def _line(self, line: Line, wanted: Wanted) -> None:
-        rows: list[_Row] = []
+        rows = _Rows()
 
         def lookup(number: int, apart: tuple[bytes, ...]) -> int:
             row = self._row(line, self.plane.entry(number), self.plane.apart(apart))
-            if row is None:
-                return -1
-            rows.append(row)
-            return len(rows) - 1
+            return -1 if row is None else rows.add(row)
 
         for columns in events(line, wanted, lookup):
-            op, track, run, least = (
-                np.array([getattr(row, name) for row in rows])[columns.op] for name in ("op", "track", "run", "least")
-            )
-            calls = np.array([row.launches for row in rows])[columns.op] & (columns.link != -1)
+            op, track, run, least, launches = rows.columns(columns.op)
+            calls = (launches > 0) & (columns.link != -1)
             if calls.any():
                 self._found.append((columns.link[calls], columns.start[calls]))
             duration = columns.end - columns.start
@@ -95,9 +118,9 @@ class HostPlane:
             self._kept += int(kept.sum())
             self.record.events(track[kept], op[kept], columns.start[kept], duration[kept], run[kept])
             for place in np.flatnonzero(op < 0):
-                sampled = rows[columns.op[place]].sampled
-                if sampled and len(self.record.memory) < _MOST_SAMPLES:
-                    self.record.sample(sampled[0], int(columns.start[place]), sampled[1])
+                device, size = rows.sampled[columns.op[place]]
+                if len(self.record.memory) < _MOST_SAMPLES:
+                    self.record.sample(device, int(columns.start[place]), size)
 
     def _row(self, line: Line, entry: EntryText, stats: dict[str, StatValue]) -> _Row | None:
         if isinstance(stats.get("hlo_op"), str):
