@@ -220,6 +220,7 @@ class HloReader:
         phase = "update" if section == "optimizer" and phase in ("", "forward") else phase
         if (
             program
+            and program.trains
             and kind in ("reduce_scatter", "all_reduce")
             and phase in ("backward", "update", "")
             and self._is_gradient(program, op)
@@ -228,11 +229,9 @@ class HloReader:
         unknown = " ".join(work.unknown)
         seen = "operands" not in unknown
         over = work.half in ("done", "update")
-        flops = (
-            None
-            if "FLOPs" in unknown or ("inside" in unknown and not work.matmul_flops) or kind == "control"
-            else work.flops
-        )
+        counted = work.matmul_flops if kind in ("matmul", "grouped matmul", "attention") else work.flops
+        hidden = "FLOPs" in unknown or ("inside" in unknown and not work.matmul_flops) or kind == "control"
+        flops = None if hidden else counted
         return OpRole(
             kind, section, phase, said.words.what or ("norm" if said.words.norm else "") or _detail(work), work.dtype,
             op.flops if flops is None and op.flops else 0.0 if over else flops,

@@ -16,6 +16,8 @@ from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.plan.ledger import COLLECTIVES
 
 _MATMULS = ("matmul", "grouped matmul")
+_FIXED = ("loss", "optimizer", "sampling", "router", "experts", "head", "attention")
+"""Parts that a kernel's name says without doubt, wherever it stands."""
 _BY_COUNT = {4: (1, 2, 1), 5: (1, 3, 1), 6: (1, 2, 3), 7: (1, 3, 3)}
 """Matmuls of a layer without any other hint: output projection, MLP, Q, K and V (joined or apart)."""
 
@@ -177,7 +179,9 @@ def _mlp(section: str, phase: str, count: int) -> list[Placing]:
 
 def _middle(left: str, right: str, count: int) -> list[Placing]:
     """What stands between two layers that do not follow each other: after a forward pass the head, forward and backward."""
-    if left == "backward" or not left:
+    if left == "backward":  # joined projections may be apart here
+        return [Placing("attention", "backward", "QKV")] * count
+    if not left:
         return [Placing()] * count
     if right in ("backward", "recompute"):
         return [Placing("head", "forward" if number < max(1, count // 3) else "backward") for number in range(count)]
@@ -217,33 +221,24 @@ def _named(role: OpRole, placing: Placing) -> Placing:
 
 def _gap(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
     """The ops between two matmuls. At the ends of a step lookups, losses and sampling keep the part that their names say."""
+    if before.phase == "backward" and after.phase in ("forward", ""):
+        return _between_steps(roles, before, after)
     norms = [number for number, role in enumerate(roles) if _is_norm(role)]
-    again = before.phase == "backward" and after.phase in ("forward", "recompute")
+    again = before.phase == "backward" and after.phase == "recompute"
     back = (before.phase == "backward" or after.phase == "backward") and not again
     turn = len(roles) if not norms else (norms[-1] + 1 if back else norms[0])
     if again:
         turn = 1 + max((number for number, role in enumerate(roles) if role.phase == "backward"), default=-1)
-    edge = before.section in ("head", "") or after.section == "" or (again and after.phase == "forward")
-    ends = edge or (before.section != after.section and "head" in (before.section, after.section))
+    edge = before.section in ("head", "") or after.section == ""
+    lookup = _lookup(roles) if edge else len(roles)
     found: list[Placing] = []
-    lookup = (
-        next((number for number, role in enumerate(roles) if role.section == "embedding"), len(roles))
-        if edge
-        else len(roles)
-    )
     for number, role in enumerate(roles):
         near = before if number < turn and not (role.kind in ("copy", "memory") and not norms) else after
-        if number < lookup < len(roles):
-            near = before
-        elif number > lookup:
-            near = after
+        if lookup < len(roles):
+            near = before if number < lookup else after
         near = near if near.section else (after if after.section else before)
-        fixed = (
-            role.section in ("loss", "optimizer", "sampling", "router", "experts", "head")
-            or (role.section == "attention")
-            or (role.section == "embedding" and ends)
-        )
-        if fixed:
+        ends = edge or (before.section != after.section and "head" in (before.section, after.section))
+        if role.section in _FIXED or (role.section == "embedding" and ends):
             found.append(
                 Placing(
                     role.section, role.phase or ("update" if role.section == "optimizer" else near.phase), role.what
@@ -251,6 +246,37 @@ def _gap(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
             )
         else:
             section = "mlp" if role.section == "mlp" and near.section not in ("mlp", "experts") else near.section
-            moved = before.section if role.kind in COLLECTIVES else section
-            found.append(Placing(moved, role.phase or near.phase, role.what))
+            found.append(
+                Placing(before.section if role.kind in COLLECTIVES else section, role.phase or near.phase, role.what)
+            )
     return found
+
+
+def _between_steps(roles: list[OpRole], before: Placing, after: Placing) -> list[Placing]:
+    """From the last gradient of a step to the first matmul of the next: gradients, the update, the lookup of the next tokens."""
+    lookup = _lookup(roles)
+    if lookup == len(roles) and after.phase == "forward":
+        lookup = max((number for number, role in enumerate(roles) if role.kind == "gather"), default=len(roles))
+    found: list[Placing] = []
+    for number, role in enumerate(roles):
+        if role.section in _FIXED or role.section == "embedding" or number == lookup:
+            section = "embedding" if number == lookup else role.section
+            phase = role.phase or (
+                "update" if section == "optimizer" else "forward" if number >= lookup else "backward"
+            )
+            found.append(Placing(section, phase, role.what))
+        elif number > lookup:
+            found.append(Placing(after.section, role.phase or after.phase, role.what))
+        elif role.phase == "backward" or role.section == "norm":
+            found.append(Placing(before.section, role.phase or before.phase, role.what))
+        else:
+            found.append(Placing("optimizer", "update", role.what))
+    return found
+
+
+def _lookup(roles: list[OpRole]) -> int:
+    """Where the embedding of the tokens is looked up; the number of ops where that cannot be told."""
+    return next(
+        (number for number, role in enumerate(roles) if role.section == "embedding" and role.phase != "backward"),
+        len(roles),
+    )
