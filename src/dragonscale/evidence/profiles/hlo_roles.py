@@ -189,7 +189,7 @@ class HloReader:
 
     def work(self, op: OpText, on: str = "") -> OpWork | None:
         """What `op_work` reads of an op; None where there is no HLO of it."""
-        found = self._found(op)
+        found = self.found(op)
         try:
             if found:
                 return work_of(found[0].module, *found[1], on or self._on)
@@ -197,7 +197,7 @@ class HloReader:
         except _READ:
             return None
 
-    def _found(self, op: OpText) -> tuple[HloProgram, tuple[Computation, Instruction]] | None:
+    def found(self, op: OpText) -> tuple[HloProgram, tuple[Computation, Instruction]] | None:
         """The instruction of an op, where the recording holds its program; a GPU's kernel names it as what launched it."""
         program = self.program(op.module)
         place = program and (program.places.get(op.caller) or program.places.get(op.name))
@@ -250,7 +250,7 @@ class HloReader:
         return "grouped matmul" if work.opcode == "ragged-dot" else kind
 
     def _part(self, op: OpText) -> tuple[_Said, str]:
-        found = self._found(op)
+        found = self.found(op)
         if found:
             said, how = found[0].part(*found[1])
             if said.words.section or not op.scope:
@@ -262,7 +262,7 @@ class HloReader:
 
     def _is_gradient(self, program: HloProgram, op: OpText) -> bool:
         """Whether a reduction returns something of a weight's size."""
-        found = self._found(op)
+        found = self.found(op)
         return found is not None and any(shape.dims in program.weights for shape in found[1][1].shapes)
 
 

@@ -10,6 +10,8 @@ True
 ... )
 >>> work_by_shapes(heads, "attention")[0] == 4 * 2 * 8 * 128 * 256 * 64
 True
+>>> attention_dims(heads)
+(2, 8, 4, 128, 64)
 """
 
 import math
@@ -19,57 +21,80 @@ from dragonscale.evidence.profiles.recording import OpText
 from dragonscale.evidence.xla.shapes import Shape, read_shapes
 
 _HEADS_FIRST = ("scaled_dot_product", "cudnn_attention", "efficient_attention_forward")
+_MATMULS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_int_mm", "mv", "addmv")
+_ADDING = ("addmm", "baddbmm", "addmv")
 
 
 def work_by_shapes(op: OpText, kind: str) -> tuple[float | None, float | None]:
     """FLOPs and bytes; FLOPs of attention are those of all scores, masked or not, as XLA counts them."""
-    if not op.shapes or kind not in ("matmul", "attention") or not op.caller:
+    if kind == "attention":
+        return _attention(op), None
+    found = matmul_dims(op) if kind == "matmul" else None
+    if found is None:
         return None, None
-    try:
-        shapes = [shape for text in op.shapes for shape in read_shapes(text)]
-    except InputError:
-        return None, None
+    batch, m, n, k = found
+    left = _operands(op)[0]
+    out = Shape("bf16" if left.dtype.startswith("f8") else left.dtype, (batch, m, n))
+    return 2.0 * math.prod(found), batch * (m * k + k * n) * left.bytes / max(1, math.prod(left.dims)) + out.bytes
+
+
+def matmul_dims(op: OpText) -> tuple[int, int, int, int] | None:
+    """`batch`, `m`, `n` and `k` of an operator that multiplies two arrays; None where its shapes are not recorded."""
+    name, shapes = _operator(op), _operands(op)
+    if name not in _MATMULS or len(shapes) < 2:
+        return None
+    left, right = shapes[0].dims, shapes[1].dims
+    k = left[-1]
+    if name == "linear":
+        fits, n, batch, m = right[-1] == k, right[0], 1, math.prod(left[:-1])
+    elif len(right) == 1:
+        fits, n, batch, m = right[0] == k, 1, 1, math.prod(left[:-1])
+    else:
+        batch = math.prod(right[:-2])
+        fits, n, m = right[-2] == k, right[-1], math.prod(left[:-1]) // max(1, batch)
+    return (batch, m, n, k) if fits else None
+
+
+def attention_dims(op: OpText, dims: "list[tuple[int, ...]] | None" = None) -> tuple[int, int, int, int, int] | None:
+    """Sequences, heads, heads of keys and values, tokens of a sequence and size of a head; `dims` are the operands' where `op` has no shapes.
+
+    PyTorch's own operators have heads before tokens, FlashAttention's and JAX's after them."""
+    name = _operator(op)
+    four = [each for each in (dims or [shape.dims for shape in _operands(op)]) if len(each) == 4]
+    four = four[1:] if "backward" in name.lower() and not dims else four
+    if len(four) < 3:
+        return None
+    query, key = four[:2]
+    heads, tokens = (1, 2) if any(word in name for word in _HEADS_FIRST) else (2, 1)
+    return query[0], query[heads], key[heads], query[tokens], query[3]
+
+
+def _operator(op: OpText) -> str:
+    """The innermost operator that says what is computed, without its namespace."""
     inner = next(
         (one for one in reversed(op.caller.split("/")) if one.startswith("aten::") or "attn" in one.lower()), ""
     )
-    name = inner.removeprefix("aten::")
-    if kind == "attention":
-        return _attention(name, shapes), None
-    return _matmul(name, [shape for shape in shapes if shape.dims])
+    return inner.removeprefix("aten::")
 
 
-def _matmul(name: str, shapes: list[Shape]) -> tuple[float | None, float | None]:
-    """`mm`, `bmm`, `linear`, and those that add to a first operand."""
-    if name in ("addmm", "baddbmm", "addmv"):
-        shapes = shapes[1:]
-    if (
-        name not in ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_int_mm", "mv", "addmv")
-        or len(shapes) < 2
-    ):
-        return None, None
-    left, right = shapes[0], shapes[1]
-    summed = left.dims[-1]
-    if name == "linear":
-        out = (*left.dims[:-1], right.dims[0])
-        fits = right.dims[-1] == summed
-    else:
-        out = (*left.dims[:-1], *right.dims[-1:]) if len(right.dims) > 1 else left.dims[:-1]
-        fits = right.dims[max(0, len(right.dims) - 2)] == summed
-    if not fits:
-        return None, None
-    moved = left.bytes + right.bytes + Shape("bf16" if left.dtype.startswith("f8") else left.dtype, out).bytes
-    return 2.0 * math.prod(out) * summed, moved
+def _operands(op: OpText) -> list[Shape]:
+    """The arrays that an operator reads, without the one that a matmul adds to."""
+    try:
+        shapes = [shape for text in op.shapes for shape in read_shapes(text) if shape.dims]
+    except InputError:
+        return []
+    return shapes[1:] if _operator(op) in _ADDING else shapes
 
 
-def _attention(name: str, shapes: list[Shape]) -> float | None:
-    """Two matmuls over all scores forward, five backward. PyTorch's own operators have heads before tokens, FlashAttention's after them."""
-    backward = "backward" in name.lower()
-    four = [shape.dims for shape in shapes if len(shape.dims) == 4]
-    four = four[1:] if backward else four
-    if len(four) < 3:
+def _attention(op: OpText) -> float | None:
+    """Two matmuls over all scores forward, five backward."""
+    found = attention_dims(op)
+    if found is None:
         return None
-    query, key, value = four[:3]
-    first = any(word in name for word in _HEADS_FIRST)
-    heads, queries, keys = (query[1], query[2], key[2]) if first else (query[2], query[1], key[1])
-    depth = 3 * query[3] + 2 * value[3] if backward else query[3] + value[3]
-    return 2.0 * query[0] * heads * queries * keys * depth
+    name = _operator(op)
+    backward = "backward" in name.lower()
+    four = [shape.dims for shape in _operands(op) if len(shape.dims) == 4][1 if backward else 0 :]
+    keys = four[1][2 if any(word in name for word in _HEADS_FIRST) else 1]
+    sequences, heads, _, tokens, size = found
+    depth = 3 * size + 2 * four[2][3] if backward else size + four[2][3]
+    return 2.0 * sequences * heads * tokens * keys * depth
