@@ -9,7 +9,6 @@ back a recording in which such an op stands once for each part, beside one role 
 gives each the role that most of its time has.
 """
 
-from collections import Counter
 from dataclasses import replace
 from typing import Literal
 
@@ -26,8 +25,9 @@ from dragonscale.evidence.profiles.names import (
     operator_kind,
     section_word,
 )
-from dragonscale.evidence.profiles.neighbours import Placing, place_by_neighbours
+from dragonscale.evidence.profiles.neighbours import Placing
 from dragonscale.evidence.profiles.phases import phase_of_caller, phase_of_module, phase_of_scope
+from dragonscale.evidence.profiles.placing import place_events
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.sections import SectionWords, section_of, section_of_source
@@ -35,10 +35,6 @@ from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
 
 _TIMED = ("ops", "async", "copies")
-_VAGUE = 0.05
-"""The part of a stream's time without a known part of the model above which its neighbours are looked at."""
-_MOST = 600_000
-"""Events of a stream whose neighbours are looked at, one by one; later ones take what most of their op's events have."""
 
 
 def attribute(recording: Recording) -> list[OpRole]:
@@ -58,7 +54,7 @@ def attributed(recording: Recording) -> tuple[Recording, list[OpRole]]:
     """The recording, its ops split where they serve several parts, and the role of each op."""
     reader = HloReader(recording)
     roles = _own_roles(recording, reader)
-    placings = _placings(recording, roles)
+    placings = place_events(recording, roles)
     if placings is None:
         return recording, _completed(recording, roles)
     numbers: dict[tuple[int, Placing], int] = {}
@@ -218,45 +214,6 @@ def _placed(role: OpRole, placing: Placing) -> OpRole:
         why=f"{role.why}, neighbours" if role.why else "neighbours",
         confidence=role.confidence if role.section == placing.section else "guess",
     )
-
-
-def _placings(recording: Recording, roles: list[OpRole]) -> dict[int, Placing] | None:
-    """Placings of events by their neighbours, on each stream where much of the time has no part of the model yet."""
-    found: dict[int, Placing] = {}
-    events = recording.events
-    vague = np.array([not _is_settled(role) for role in roles])
-    for number, track in enumerate(recording.tracks):
-        if track.kind != "ops":
-            continue
-        which = np.flatnonzero(events.track == number)
-        weight = events.duration[which]
-        if not len(which) or weight[vague[events.op[which]]].sum() <= _VAGUE * weight.sum():
-            continue
-        placings = place_by_neighbours([roles[op] for op in events.op[which[:_MOST]]])
-        if placings is None:
-            continue
-        found.update(zip(map(int, which[:_MOST]), placings, strict=True))
-        found.update(_later(events.op, which, placings))
-    settled = [event for event in found if not vague[events.op[event]]]
-    for event in settled:
-        del found[event]
-    return found or None
-
-
-def _is_settled(role: OpRole) -> bool:
-    """Whether an op's part is known from the user's own names."""
-    return role.section not in ("", "norm") and any(word in role.why for word in ("scope", "feeds", "passes"))
-
-
-def _later(op: np.ndarray, which: np.ndarray, placings: list[Placing]) -> dict[int, Placing]:
-    """Events beyond those that were looked at: what most events of their op are."""
-    if len(which) <= _MOST:
-        return {}
-    votes: dict[int, Counter[Placing]] = {}
-    for event, placing in zip(which[:_MOST], placings, strict=True):
-        votes.setdefault(int(op[event]), Counter())[placing] += 1
-    usual = {each: vote.most_common(1)[0][0] for each, vote in votes.items()}
-    return {int(event): usual[int(op[event])] for event in which[_MOST:] if int(op[event]) in usual}
 
 
 def _completed(recording: Recording, roles: list[OpRole]) -> list[OpRole]:

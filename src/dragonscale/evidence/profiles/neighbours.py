@@ -114,17 +114,20 @@ def _split(sequence: Sequence[OpRole], places: list[int], start: int) -> LayerMa
         role.section in ("experts", "router") or role.kind == "grouped matmul" for role in sequence[start : places[-1]]
     )
     out = 1 + norms[0] if norms and norms[0] <= 2 and (not acts or norms[0] < acts[0]) else 1
-    if acts and len(places) > acts[-1] + 2:
-        return LayerMatmuls(out, acts[-1] + 2 - out, len(places) - acts[-1] - 2, experts)
-    later = [number for number in norms if number >= out + 1]
+    # the first norm after the MLP's activation ends it: an MLP with a gate may have a matmul between the activation and the last one
+    later = [number for number in norms if number >= max([out + 1, *(act + 1 for act in acts)])]
     if later:
         return LayerMatmuls(out, later[0] + 1 - out, len(places) - later[0] - 1, experts)
+    if acts and len(places) > acts[-1] + 2:
+        return LayerMatmuls(out, acts[-1] + 2 - out, len(places) - acts[-1] - 2, experts)
     known = _BY_COUNT.get(len(places))
     return LayerMatmuls(*known, experts) if known else None
 
 
 def _is_norm(role: OpRole) -> bool:
-    return role.what == "norm" or (role.section == "norm" and role.kind in ("reduction", "elementwise"))
+    """Whether an op is a norm, or a piece of one: a mean that no name places elsewhere."""
+    named = role.what == "norm" or (role.section == "norm" and role.kind in ("reduction", "elementwise"))
+    return named or (role.kind == "reduction" and role.section == "" and role.what == "")
 
 
 def _ways(sequence: Sequence[OpRole], marks: list[_Mark], anchors: list[int]) -> list[str]:

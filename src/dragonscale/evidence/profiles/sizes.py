@@ -146,7 +146,8 @@ def _experts(rows: list[WeightMatmul], width: int) -> dict[str, float]:
         return {}
     experts = min(routers)
     inner = [min(row.m, row.n) for row in rows if row.k in (width, experts * width) and min(row.m, row.n) > experts]
-    return {"experts": experts} | ({"d_ff": Counter(inner).most_common(1)[0][0]} if inner else {})
+    found: dict[str, float] = {"experts": experts}
+    return found | ({"d_ff": Counter(inner).most_common(1)[0][0]} if inner else {})
 
 
 def _attention(rows: list[WeightMatmul], heads: list[tuple[int, ...]], width: int, tokens: int) -> dict[str, float]:
