@@ -42,7 +42,12 @@ def _totals(report: HloProgram) -> Block:
 
 
 def _ops(report: HloProgram) -> Grid:
-    columns = [Column("op"), Column("kind"), Column("times", right=True, keep=5), Column("m x k x n", keep=3)]
+    columns = [
+        Column("op", wrap=True),
+        Column("kind"),
+        Column("times", right=True, keep=5),
+        Column("m x k x n", keep=3),
+    ]
     columns += [Column("matmul FLOPs", right=True), Column("HBM", right=True), Column("sends", right=True, keep=4)]
     columns += [Column("at best", right=True), Column("bound by", keep=4)] if report.chip else []
     rows = [_op(row, bool(report.chip)) for row in report.ops[: report.listed]]
@@ -92,7 +97,8 @@ def _collectives(report: HloProgram) -> Grid:
         "runs": "runs",
         "sends": ("wire_bytes", "bytes"),
     }
-    return records(report.collectives, columns, "Collectives by group")
+    how = {"apart": {"keep": 5, "right": True}, "groups": {"keep": 3, "right": True}, "devices": {"right": True}}
+    return records(report.collectives, columns, "Collectives by group", how=how)
 
 
 def _patterns(report: HloProgram) -> list[Block]:
@@ -109,7 +115,15 @@ def _patterns(report: HloProgram) -> list[Block]:
             ]
             for one in report.windowed_einsums
         ]
-        columns = ["windowed einsum", "form", "turns", "permutes", "matmuls", "matmul FLOPs"]
+        right = {
+            name: Column(name, right=True, keep=keep) for name, keep in (("turns", 6), ("permutes", 4), ("matmuls", 5))
+        }
+        columns = [
+            Column("windowed einsum", wrap=True),
+            Column("form"),
+            *right.values(),
+            Column("matmul FLOPs", right=True, keep=3),
+        ]
         blocks.append(table(columns, rows, "Matmuls whose collective goes round a ring while they compute"))
     for one in report.hidden_reduce_scatters[:_FEW]:
         told = f"`{one.all_reduce}` and `{one.slice}` are a reduce-scatter written as an all-reduce and a slice: half the bytes would do."
@@ -138,4 +152,5 @@ def _parameters(report: HloProgram, detail: bool) -> Grid:
         "copies": "copies",
     }
     foot = f"{len(every) - len(shown)} more: `--explain` lists all." if len(shown) < len(every) else ""
-    return records(shown, columns, "Shapes back to global", foot)
+    how = {"argument": {"wrap": True}, "split": {"keep": 3}, "copies": {"keep": 2, "right": True}}
+    return records(shown, columns, "Shapes back to global", foot, how)
