@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from dragonscale.sheets.terminal import text_of
 
 EINSUM = "In[B, D_X] · W[D_X, F_Y] -> Out[B, F_Y]"
 OP = "%copy.1 = f32[8,4]{0,1} copy(f32[8,4]{1,0} %x)"
-STEP = Path(__file__).parents[2] / "docs" / "data" / "hlo" / "mlp_step_v5p.hlo.gz"
 SIZES = {"B": 64, "D": 8192, "F": 28672}
 ASKED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "roofline": (
@@ -40,7 +38,7 @@ ASKED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "layout": (lambda: ds.chips(layout="f32[3,5]{1,0:T(2,2)}"), ["chips", "--layout", "f32[3,5]{1,0:T(2,2)}"]),
     "hlo": (lambda: ds.hlo("bf16[4,8]{1,0:T(2,4)(2,1)}"), ["hlo", "bf16[4,8]{1,0:T(2,4)(2,1)}"]),
     "hlo op": (lambda: ds.hlo(OP, on="v5e"), ["hlo", OP, "--on", "v5e"]),
-    "hlo program": (lambda: ds.hlo(str(STEP), on="v5p"), ["hlo", str(STEP), "--on", "v5p"]),
+    "hlo program": (lambda: ds.hlo("example", on="v5p"), ["hlo", "example", "--on", "v5p"]),
     "hlo topic": (lambda: ds.hlo("memories"), ["hlo", "memories"]),
     "explain": (
         lambda: ds.explain("shard", EINSUM, mesh={"X": 4, "Y": 8}, on="v5e"),

@@ -400,7 +400,7 @@ COMMANDS: dict[str, Command] = {
                 'dscale hlo "bf16[4,8]{1,0:T(2,4)(2,1)}"',
                 'dscale hlo "%d = bf16[64,512] dot(bf16[64,256] %x, bf16[256,512] %w), lhs_contracting_dims={1}, '
                 'rhs_contracting_dims={0}" --on v5e',
-                "dscale hlo pipeline",
+                "dscale hlo example --on v5p",
             ),
             page="hlo",
         ),

@@ -11,7 +11,7 @@ class HloQuestion:
 
     text: Text = Text(
         "A file of HLO text (--xla_dump_to, compiled.as_text()) or a folder of dumps; one instruction '%f = bf16[8,4]{1,0} fusion(…), …'; a "
-        "shape 'bf16[4,8]{1,0:T(2,4)(2,1)}'; or a topic: pipeline, grammar, memories, tiles, fusions, scatter.",
+        "shape 'bf16[4,8]{1,0:T(2,4)(2,1)}'; a note: pipeline, grammar, memories, tiles, fusions, scatter; or `example`, a program to try.",
         value="TEXT|FILE", place=True, offers="files",
     )  # fmt: skip
     on: Thing = ON.but(

@@ -16,6 +16,8 @@ from dragonscale.reports.hlo.topics import TOPICS, HloTopic, topic
 
 _SHAPE = re.compile(r"\s*[a-z]\w*\[[^\]]*\](?:\{[^{}]*\})?\s*")
 _LINE = re.compile(r"\s*(?:ROOT )?%?[\w.\-]+ = \S")
+EXAMPLE = "example"
+"""A training step of three MLP layers that XLA compiled for 64 TPU v5p, to try the command on."""
 _LONGEST_NAME = 4096
 HloAnswer = LayoutFacts | HloOp | HloProgram | HloTopic
 
@@ -36,6 +38,8 @@ def _answer(question: HloQuestion, listener: Listener) -> HloAnswer:
         listener.note(f"Times are those of one chip: using one {piece.chip.title} of {piece}.")
     if text in TOPICS:
         return topic(text)
+    if text == EXAMPLE:
+        return program_answer(read_dump_file(Path(__file__).with_name("example.hlo.gz"))[0], chip, question.top)
     if _SHAPE.fullmatch(text):
         return layout_facts(text)
     lines = [line for line in text.strip().splitlines() if line.strip()]
@@ -70,8 +74,8 @@ def _dumps(text: str, listener: Listener) -> list[HloDump]:
         return read_dump_file(max(found, key=lambda one: one.stat().st_size))
     if "\n" in text or "HloModule" in text or "{" in text:
         return read_dumps(text)
-    close = nearest(text, TOPICS)
-    hint = f"did you mean {close!r}?" if close else f"topics are {', '.join(TOPICS)}."
+    close = nearest(text, (*TOPICS, EXAMPLE))
+    hint = f"did you mean {close!r}?" if close else f"topics are {', '.join(TOPICS)}, and there is an {EXAMPLE}."
     raise InputError(f"{shorten(text)} is no file, no HLO and no topic; {hint}")
 
 

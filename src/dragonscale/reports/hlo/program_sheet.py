@@ -116,13 +116,13 @@ def _patterns(report: HloProgram) -> list[Block]:
             for one in report.windowed_einsums
         ]
         right = {
-            name: Column(name, right=True, keep=keep) for name, keep in (("turns", 6), ("permutes", 4), ("matmuls", 5))
+            name: Column(name, right=True, keep=keep) for name, keep in (("turns", 6), ("permutes", 3), ("matmuls", 2))
         }
         columns = [
             Column("windowed einsum", wrap=True),
             Column("form"),
             *right.values(),
-            Column("matmul FLOPs", right=True, keep=3),
+            Column("matmul FLOPs", right=True, keep=5),
         ]
         blocks.append(table(columns, rows, "Matmuls whose collective goes round a ring while they compute"))
     for one in report.hidden_reduce_scatters[:_FEW]:
