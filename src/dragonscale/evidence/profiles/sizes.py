@@ -30,6 +30,12 @@ class InferredSizes(msgspec.Struct, frozen=True):
     tensor: int = 1
     unknown: tuple[str, ...] = ()
 
+    @property
+    def note(self) -> str:
+        """The preset in a sentence; empty where none fits."""
+        shared = f", {self.tensor} ways tensor parallel" if self.tensor > 1 else ""
+        return f"These are the sizes of {self.model}{shared}." if self.model else ""
+
 
 class WeightMatmul(msgspec.Struct, frozen=True):
     """A matmul with its place in the model: [m, k] · [k, n], `batch` times side by side; `times` it ran in the recording."""
@@ -43,10 +49,11 @@ class WeightMatmul(msgspec.Struct, frozen=True):
     times: float
 
 
-def infer_sizes(recording: Recording, roles: list[OpRole]) -> InferredSizes:
-    """What the shapes say; where there are none, that they are missing."""
+def infer_sizes(recording: Recording, roles: list[OpRole], times: np.ndarray | None = None) -> InferredSizes:
+    """What the shapes say; where there are none, that they are missing. `times` is how often each op ran, where no events say it."""
     reader = HloReader(recording)
-    times = np.bincount(recording.events.op[_first_device(recording)], minlength=len(roles))
+    if times is None:
+        times = np.bincount(recording.events.op[_first_device(recording)], minlength=len(roles))
     rows: list[WeightMatmul] = []
     heads: list[tuple[int, ...]] = []
     layers = 0.0

@@ -9,6 +9,7 @@ from dragonscale.evidence.profiles.per_op import ChipRoof
 from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.savings import find_savings
+from dragonscale.evidence.profiles.sizes import infer_sizes
 from dragonscale.evidence.profiles.static import analyse_program
 from dragonscale.listener import Listener
 from dragonscale.questions.profile import ProfileQuestion
@@ -46,7 +47,11 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
     told = [*reading.unknown, unknown, *_unknown(found)]
     if planned is None:
         savings = () if reading.static else find_savings(reading, found.totals, found.roles, found.chip, ())
-        return with_reading(found, savings=savings, unknown=tuple(filter(None, told)))
+        sizes = infer_sizes(found.recording, found.roles, found.totals.times if reading.static else None)
+        return with_reading(
+            found, savings=savings, unknown=tuple(filter(None, [*told, *sizes.unknown])), sizes=sizes.sizes,
+            notes=tuple(filter(None, [*reading.notes, sizes.note])),
+        )  # fmt: skip
     idle = sum(part.seconds for part in reading.parts if part.name == "idle")
     lines = beside(planned, found.totals, found.roles, reading.groups, roof, idle)
     savings = () if reading.static else find_savings(reading, found.totals, found.roles, found.chip, lines)
