@@ -1,23 +1,18 @@
 """What an op is by its HLO: the instruction in the recording's program, or the line that the profile wrote beside the op.
 
-Kind, FLOPs and bytes are read by `evidence/xla/op_work.py`. The part of the model comes from the scopes that JAX writes into `op_name`: a fusion takes that
-of its dearest inner op, and an instruction that says nothing takes it from what it feeds, else from what it is computed from (a slice of a layer's weights
-belongs to the matmul that reads it). In a program that is differentiated, what stands outside of both passes is the update.
+Kind, FLOPs and bytes are read by `evidence/xla/op_work.py`, the part of the model by `hlo_parts.py`. In a program that is differentiated, what stands outside of both passes is the update.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.hlo_parts import HloProgram, PartSaid
 from dragonscale.evidence.profiles.phases import phase_of_module, phase_of_scope
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.sections import SectionWords, section_of, section_of_source
-from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
+from dragonscale.evidence.xla.hlo_text import Computation, Instruction
 from dragonscale.evidence.xla.op_work import OpWork, work_of, work_of_text
-from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 from dragonscale.plan.ledger import COLLECTIVES
 
 _KINDS = {
@@ -29,144 +24,8 @@ _KINDS = {
     "unknown": "",
 }
 _CALLS = re.compile(r"\bcalls=%?([\w.\-]+)")
-_DEEP, _WIDE = 8, 64
-_HEAVY = {
-    "dot": 8,
-    "convolution": 8,
-    "ragged-dot": 8,
-    "custom-call": 7,
-    "scatter": 4,
-    "gather": 4,
-    "reduce": 3,
-    "dynamic-update-slice": 0,
-    "dynamic-slice": 0,
-}
 _READ = (InputError, KeyError, ValueError, IndexError, TypeError, RecursionError)
 """What a line of a foreign or damaged file may raise; such an op is then known by its names alone."""
-
-
-@dataclass(frozen=True)
-class _Said:
-    """The part and phase that an instruction's own names say."""
-
-    words: SectionWords
-    phase: str
-    scope: str
-
-
-class HloProgram:
-    """A program with its instructions by name."""
-
-    def __init__(self, name: str, module: Module) -> None:
-        self.name, self.module = name, module
-        self._said: dict[str, _Said] = {}
-        self._frames = frame_lines(module.tables)
-
-    @cached_property
-    def places(self) -> dict[str, tuple[Computation, Instruction]]:
-        """The computation and instruction of each name."""
-        return {each.name: (where, each) for where in self.module.computations.values() for each in where.instructions}
-
-    @cached_property
-    def wrappers(self) -> dict[str, tuple[Computation, Instruction]]:
-        """The fusion, call or start that runs a computation, with where it stands."""
-        return {
-            name: place
-            for place in self.places.values()
-            for role, name in place[1].callees
-            if role in ("calls", "to_apply", "called_computations")
-        }
-
-    @cached_property
-    def trains(self) -> bool:
-        """Whether the program has a backward pass."""
-        return any("transpose(" in each.op_name for _, each in self.places.values())
-
-    @cached_property
-    def weights(self) -> frozenset[tuple[int, ...]]:
-        """Sizes of what the program is given, as one device holds it, also of one layer of a stack."""
-        given = [
-            shape.dims for each in self.module.entry.instructions if each.opcode == "parameter" for shape in each.shapes
-        ]
-        return frozenset(dims for whole in given for dims in (whole, whole[1:]) if len(dims) > 1)
-
-    def said(self, instruction: Instruction) -> _Said:
-        """What an instruction says of itself; a fusion what its dearest inner op says."""
-        if instruction.name not in self._said:
-            self._said[instruction.name] = self._read(instruction)
-        return self._said[instruction.name]
-
-    def _read(self, instruction: Instruction) -> _Said:
-        best, most = _Said(SectionWords(), "", ""), (-1, -1, 0.0)
-        for each in self._inner(instruction):
-            scope = each.op_name
-            words = section_of(scope)
-            if not words.section and (source := source_line(each.text, self._frames)):
-                words = SectionWords(section_of_source(source))
-            weight = (
-                _HEAVY.get(each.opcode, 1),
-                bool(words.section) + (words.section != "norm"),
-                sum(shape.bytes for shape in each.shapes),
-            )
-            heavy = weight[0] >= 7
-            if scope and (heavy or words.section or not best.scope) and weight > most:
-                best, most = _Said(words, phase_of_scope(scope), scope), weight
-        return best
-
-    def _inner(self, instruction: Instruction, depth: int = 0) -> Iterator[Instruction]:
-        yield instruction
-        if depth < _DEEP and instruction.opcode in ("fusion", "async-start", "call-start"):
-            for _, name in instruction.callees:
-                if name in self.module.computations:
-                    for each in self.module.computations[name].instructions:
-                        if each.opcode not in ("parameter", "constant"):
-                            yield from self._inner(each, depth + 1)
-
-    def part(self, where: Computation, instruction: Instruction) -> tuple[_Said, str]:
-        """The part and phase of an instruction, and how they are known."""
-        own = self.said(instruction)
-        back = own.phase == "backward"
-        if own.words.section and own.words.section != "norm":
-            return own, "scope"
-        for forward in (False, True) if back else (True, False):
-            found = self._around(where, instruction, forward)
-            if found:
-                words = SectionWords(found.words.section, "", own.words.norm)
-                return _Said(
-                    words, own.phase or found.phase, own.scope or found.scope
-                ), "scope" if own.words.section else "what it feeds"
-        return own, "scope" if own.words.section else ""
-
-    def _around(self, where: Computation, instruction: Instruction, forward: bool) -> _Said | None:
-        """What its neighbours say; of an instruction in a wrapper, also those of the wrapper."""
-        for _ in range(_DEEP):
-            found = self._near(where, instruction, forward)
-            wrapper = None if found else self.wrappers.get(where.name)
-            if wrapper is None:
-                return found
-            where, instruction = wrapper
-        return None
-
-    def _near(self, where: Computation, instruction: Instruction, forward: bool) -> _Said | None:
-        """What the nearest instructions say that use it (`forward`), or that it uses."""
-        waiting, seen = [(instruction, 0)], {instruction.name}
-        while waiting and len(seen) < _WIDE:
-            each, depth = waiting.pop(0)
-            following = (
-                where.users.get(each.name, [])
-                if forward
-                else [where.named[name] for name in each.operands if name in where.named]
-            )
-            for other in following:
-                if other.name in seen or depth >= _DEEP:
-                    continue
-                seen.add(other.name)
-                said = self.said(other) if other.opcode != "while" else _Said(SectionWords(), "", "")
-                if said.words.section and said.words.section != "norm":
-                    return said
-                if other.opcode not in ("tuple", "while", "parameter"):
-                    waiting.append((other, depth + 1))
-        return None
 
 
 class HloReader:
@@ -249,7 +108,7 @@ class HloReader:
             return "grouped matmul"
         return "grouped matmul" if work.opcode == "ragged-dot" else kind
 
-    def _part(self, op: OpText) -> tuple[_Said, str]:
+    def _part(self, op: OpText) -> tuple[PartSaid, str]:
         found = self.found(op)
         if found:
             said, how = found[0].part(*found[1])
@@ -258,7 +117,7 @@ class HloReader:
         words = section_of(op.scope)
         if not words.section and op.source:
             words = SectionWords(section_of_source(op.source))
-        return _Said(words, phase_of_scope(op.scope), op.scope), "scope" if words.section else ""
+        return PartSaid(words, phase_of_scope(op.scope), op.scope), "scope" if words.section else ""
 
     def _is_gradient(self, program: HloProgram, op: OpText) -> bool:
         """Whether a reduction returns something of a weight's size."""

@@ -56,7 +56,11 @@ def _found(
         sizes = _of_one(where, instruction)
         if sizes:
             yield sizes
-    elif module is not None and instruction.opcode in ("fusion", "async-start", "call-start") and depth < _DEEPEST:
+    elif (
+        module is not None
+        and instruction.opcode in ("fusion", "fusion-start", "async-start", "call-start")
+        and depth < _DEEPEST
+    ):
         for _, name in instruction.callees:
             inside = module.computations[name]
             for each in inside.instructions:

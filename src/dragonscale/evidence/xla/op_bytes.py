@@ -92,7 +92,7 @@ def _known(module: Module, on: str) -> dict[str, Bytes]:  # noqa: ARG001 - the c
 
 def _body(module: Module | None, instruction: Instruction) -> Computation | None:
     """The computation of a fusion or of an asynchronous start."""
-    if module is None or instruction.opcode not in ("fusion", "async-start", "call-start"):
+    if module is None or instruction.opcode not in ("fusion", "fusion-start", "async-start", "call-start"):
         return None
     names = [name for role, name in instruction.callees if role in ("calls", "to_apply", "called_computations")]
     found = module.computations.get(names[0]) if names else None
