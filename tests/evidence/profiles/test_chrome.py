@@ -104,6 +104,27 @@ def test_collectives_and_copies_have_their_bytes(tmp_path: Path) -> None:
     assert copy.wire_bytes == 4096
 
 
+def test_the_operator_says_what_a_collective_sends_where_its_kernel_does_not(tmp_path: Path) -> None:
+    trace = kineto()
+    words = (
+        "Collective name",
+        "In msg nelems",
+        "Out msg nelems",
+        "Group size",
+        "dtype",
+        "Process Group Name",
+        "Process Group Ranks",
+    )
+    said = {}
+    for event in trace["traceEvents"]:
+        said |= {word: event["args"].pop(word) for word in words if word in event.get("args", {})}
+    for event in trace["traceEvents"]:
+        if event["name"] == "nccl:all_reduce":
+            event["args"] |= said
+    (collective,) = set(ops_on(recorded(tmp_path, trace), "async"))
+    assert (collective.group, collective.wire_bytes) == ((0, 2, 4, 6), 2000.0)
+
+
 def test_moments_since_1970_keep_their_nanoseconds(tmp_path: Path) -> None:
     kernel = '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":%s,"dur":%s,"args":{"device":0,"stream":7}}'
     text = f"[{kernel % ('1790857026000100.001', '0.5')}, {kernel % ('1790857026000200.999', '0.125')}]"

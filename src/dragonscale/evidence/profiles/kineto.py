@@ -58,6 +58,8 @@ class KinetoEvents:
         """Annotations over a device's time: device, stream, start, end, name."""
         self.details: dict[tuple[Any, ...], int] = {}
         """Category, launch; of collectives and copies also group, bytes, shapes and the group's name."""
+        self.collectives: dict[int, tuple[Any, ...]] = {}
+        """Group, bytes, shapes and the group's name, where an operator has them, by the number under which kernels refer to it."""
         self.shapes: dict[tuple[str, ...], int] = {}
         self.threads: dict[tuple[Any, Any], int] = {}
         self._frames: dict[int, SpanKind | None] = {}
@@ -91,6 +93,8 @@ class KinetoEvents:
             shapes = shapes_of(args.dims if args.dims is not None else args.old_dims, args.types)
             number = _numbered(self.shapes, shapes) if shapes else -1
         external = whole(args.external if args.external is not None else args.old_external)
+        if args.collective is not None and len(self.collectives) < _MOST_DIFFERENT:
+            self.collectives[external] = (*collective_of(args), str(args.group)[:100])
         backward = whole(args.forward_thread) > 0
         name = self.names.number(event.name)
         self.spans.add(3, self._thread(event), name, start, end, external, whole(args.sequence), number, backward)

@@ -74,6 +74,7 @@ class Kernels:
     def __init__(self, events: KinetoEvents, devices: dict[int, int], groups: dict[str, tuple[int, ...]]) -> None:
         self.spans, self.texts, self.devices, self.groups = events.spans, events.names.texts, devices, groups
         self.shapes, self.details = list(events.shapes), list(events.details)
+        self.collectives = events.collectives
         self.forward = self.spans.forward_paths()
         columns = (np.frombuffer(each, dtype=np.int64) for each in events.rows)
         device, stream, start, end, name, correlation, external, details, copies = columns
@@ -98,7 +99,7 @@ class Kernels:
         launched = np.where(self.call >= 0, self.spans.start[self.call], -1) if len(self.spans) else self.call
         run = np.where(launched >= 0, steps.of(launched), -1)
         made: dict[tuple[int, ...], int] = {}
-        around: dict[int, tuple[int, int, int]] = {-1: (0, -1, -1)}
+        around: dict[int, tuple[int, int, int, int]] = {-1: (0, -1, -1, -1)}
         ops = np.zeros(len(self.start), np.int64)
         rows = zip(self.name.tolist(), self.detail.tolist(), self.owner.tolist(), strict=True)
         for row, (name, detail, owner) in enumerate(rows):
@@ -113,21 +114,27 @@ class Kernels:
         first = recorder.events(self._tracks(recorder), ops, self.start, self.end - self.start, run)
         recorder.launches(first, launched)
 
-    def _around(self, span: int) -> tuple[int, int, int]:
-        """Of the span that a launch lies in: its path, the forward operator's path, and the nearest shapes."""
-        spans, shapes, before = self.spans, -1, -1
+    def _around(self, span: int) -> tuple[int, int, int, int]:
+        """Of the span that a launch lies in: its path, the forward operator's path, the nearest shapes, and the operator that says
+        what is sent."""
+        spans, shapes, before, sending = self.spans, -1, -1, -1
         path = int(spans.path[span])
         while span >= 0 and (shapes < 0 or before < 0):
             if shapes < 0:
                 shapes = int(spans.shapes[span])
             if before < 0 and spans.backward[span]:
                 before = self.forward.get(int(spans.sequence[span]), -1)
+            if sending < 0 and spans.kind[span] == SpanKind.OPERATOR and int(spans.external[span]) in self.collectives:
+                sending = int(spans.external[span])
             span = int(spans.parent[span])
-        return path, before, shapes
+        return path, before, shapes, sending
 
-    def _op(self, name: str, about: tuple[Any, ...], path: int, before: int, shape: int) -> OpText:
+    def _op(self, name: str, about: tuple[Any, ...], path: int, before: int, shape: int, sending: int) -> OpText:
         spans = self.spans
-        category, launch, group, sent, moved, group_name = about if len(about) == 6 else (*about, (), None, (), "")
+        known: tuple[Any, ...] = ((), None, (), "")
+        if sending >= 0 and _COLLECTIVE.search(name):
+            known = self.collectives[sending]
+        category, launch, group, sent, moved, group_name = (*about, *known)[:6]
         return OpText(
             name, category=category, scope=spans.scope(path) if before < 0 else spans.forward_scope(path, before),
             source=spans.source(path) or (spans.source(before) if before > 0 else ""), caller=spans.caller(path),

@@ -35,18 +35,9 @@ _MOST_SHAPES = 16
 _MOST_RANKS = 1 << 17
 
 
-class DeviceArgs(msgspec.Struct, gc=False):
-    """Of a kernel, a copy or a set. Writers differ in types, so every value is looked at where it is used."""
+class CollectiveArgs(msgspec.Struct, gc=False):
+    """Of a collective: its kernel has them, or the operator that launched it (`record_param_comms`)."""
 
-    device: Any = None
-    stream: Any = None
-    correlation: Any = None
-    external: Any = msgspec.field(default=None, name="External id")
-    bytes: Any = None
-    grid: Any = None
-    block: Any = None
-    registers: Any = msgspec.field(default=None, name="registers per thread")
-    shared: Any = msgspec.field(default=None, name="shared memory")
     collective: Any = msgspec.field(default=None, name="Collective name")
     sent: Any = msgspec.field(default=None, name="In msg nelems")
     got: Any = msgspec.field(default=None, name="Out msg nelems")
@@ -58,7 +49,21 @@ class DeviceArgs(msgspec.Struct, gc=False):
     stride: Any = msgspec.field(default=None, name="Global rank stride")
 
 
-class HostArgs(msgspec.Struct, gc=False):
+class DeviceArgs(CollectiveArgs, gc=False):
+    """Of a kernel, a copy or a set. Writers differ in types, so every value is looked at where it is used."""
+
+    device: Any = None
+    stream: Any = None
+    correlation: Any = None
+    external: Any = msgspec.field(default=None, name="External id")
+    bytes: Any = None
+    grid: Any = None
+    block: Any = None
+    registers: Any = msgspec.field(default=None, name="registers per thread")
+    shared: Any = msgspec.field(default=None, name="shared memory")
+
+
+class HostArgs(CollectiveArgs, gc=False):
     """Of an operator, or of a call of the driver."""
 
     external: Any = msgspec.field(default=None, name="External id")
@@ -147,7 +152,7 @@ def launch_of(args: DeviceArgs) -> str:
     return ", ".join(words)
 
 
-def collective_of(args: DeviceArgs) -> tuple[tuple[int, ...], float | None, tuple[str, ...]]:
+def collective_of(args: CollectiveArgs) -> tuple[tuple[int, ...], float | None, tuple[str, ...]]:
     """The ranks of a collective's group, the bytes that go in on one rank, and the shapes of what goes in and comes out.
 
     >>> collective_of(DeviceArgs(collective="allreduce", sent=4, got=4, dtype="BFloat16", ranks="[0, 2, 4]"))
@@ -163,7 +168,7 @@ def collective_of(args: DeviceArgs) -> tuple[tuple[int, ...], float | None, tupl
     return ranks, float(sent * wide) if sent >= 0 and wide else None, shapes
 
 
-def _ranks(args: DeviceArgs) -> tuple[int, ...]:
+def _ranks(args: CollectiveArgs) -> tuple[int, ...]:
     text, size = str(args.ranks or ""), whole(args.size)
     if isinstance(args.ranks, list):
         text = str(args.ranks[:_MOST_RANKS])
