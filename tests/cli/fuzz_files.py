@@ -1,5 +1,6 @@
 """The files of a fuzzer: good ones of every kind that a command reads, and copies with something wrong."""
 
+import gzip
 import json
 import os
 import random
@@ -61,6 +62,8 @@ def make_files(folder: Path) -> dict[str, Path]:
     for kind in ("training", "inference", "serving", "collectives"):
         found[kind] = write_rows(folder / f"{kind}.csv", rows_of(kind)[:3])
     found["kernels"] = Path(shutil.copy(DATA / "kernels.csv", folder / "kernels.csv"))
+    found["hlo"] = folder / "step.hlo"
+    found["hlo"].write_bytes(gzip.decompress((DATA / "xla" / "h100_mlp.hlo.gz").read_bytes()))
     whole = (resources.files("dragonscale.hardware") / "chips" / "v5e.toml").read_text()
     found["whole"] = folder / "whole.toml"
     found["whole"].write_text(whole.replace('"v5e"', '"other"'))

@@ -102,6 +102,13 @@ def _body(module: Module | None, instruction: Instruction) -> Computation | None
 def _results(instruction: Instruction, types: Sequence[str]) -> tuple[Placed, ...]:
     """The arrays that are written. An asynchronous start's result also names its operands, and scratch words after."""
     arrays = read_arrays(instruction.result)
+    if (
+        instruction.opcode == "custom-call"
+        and len(arrays) > 1
+        and "__cu" in instruction.attribute("custom_call_target")
+    ):
+        scratch = arrays[-1].shape.dtype in ("s8", "u8") and len(arrays[-1].shape.dims) == 1
+        return arrays[:-1] if scratch else arrays  # room for the library to work in, most of which it never touches
     if not instruction.opcode.endswith("-start") or instruction.opcode == "all-reduce-start":
         return arrays
     count = sum(len(read_arrays(text)) for text in types)

@@ -254,6 +254,9 @@ def _unknown(dump: HloDump, ops: list[RunningOp]) -> list[str]:
     told += [f"how often {once} ops in loops or branches run; they are counted once"] if once else []
     empty = sum(not one.instructions for one in dump.module.computations.values())
     told += [f"{empty} computations that are called and not in the text"] if empty else []
+    unsplit = sum(not one.whole for one in global_parameters(dump.module, dump.optimized))
+    if dump.devices > 1 and unsplit:
+        told.append(f"how {unsplit} of the arguments are split: nothing is written beside them")
     if not dump.optimized:
         told.append("what XLA will fuse, and how it will lay out and split the program: it is not compiled")
     return told
