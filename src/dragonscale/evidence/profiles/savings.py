@@ -22,6 +22,8 @@ from dragonscale.units import render
 LEAST = 0.005
 """Share of a step below which a saving is not worth a line."""
 MOST = 8
+_GOOD = 0.9
+"""The part of a good kernel's rate above which there is nothing to say."""
 
 _ADVICE = {
     LAUNCH: ("the host issues kernels more slowly than the device runs them", "capture the step in a graph (CUDA graphs, torch.compile, jit), fuse small ops, or make the batch larger"),
@@ -137,6 +139,8 @@ def _against_kernels(totals: OpTotals, roles: list[OpRole], chip: Chip | None) -
     found = []
     for key, seconds in spent.items():
         rate = meant[key] / seconds if seconds else 1.0
+        if rate > _GOOD:
+            continue
         text = f"{_told(*key)} runs at {rate:.0%} of the rate that good kernels reach on this chip"
         found.append(Saving(seconds - meant[key], text, _kernel_advice(key[2])))
     return found
@@ -154,11 +158,11 @@ def _told(section: str, phase: str, kind: str) -> str:
     """A drawer or group in words: `attention backward`, `mlp matmul forward`, `all-gather over fsdp`.
 
     >>> _told("attention", "backward", "attention"), _told("mlp", "", "matmul"), _told("fsdp", "", "all_gather")
-    ('attention backward', 'mlp matmul', 'exposed all-gather over fsdp')
+    ('attention backward', 'MLP matmul', 'exposed all-gather over fsdp')
     """
     if kind in TRAVELS:
         return f"exposed {kind.replace('_', '-')} over {section}"
     if kind == "copies":
         return "copies of layouts and dtypes"
-    words = [section or "other", kind if kind != section else "", phase]
+    words = ["MLP" if section == "mlp" else section or "other", kind if kind != section else "", phase]
     return " ".join(word for word in words if word)

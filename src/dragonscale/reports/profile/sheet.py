@@ -61,7 +61,6 @@ def _summary(report: "ProfileReport") -> Facts:
     middle = f"{render(report.step_s, 's')}"
     if steps.kept > 1:
         middle += f", mean of {steps.kept} of {steps.count} steps ({render(steps.fastest_s, 's')} to {render(steps.slowest_s, 's')})"
-    found = steps.found_by if steps.kept > 1 else f"one step: {steps.found_by}"
     between = ""
     if steps.between_s > 0.005 * report.step_s or steps.between:
         others = f"; {', '.join(steps.between[:4])}" if steps.between else ""
@@ -73,7 +72,7 @@ def _summary(report: "ProfileReport") -> Facts:
             f"{render(report.planned_step_s, 's')} expected of {report.plan}: the step took {ratio:.2f} times that"
         )
     return facts(
-        ("step", middle, "key"), ("steps by", found), ("between", between), ("planned", planned), _flops(report),
+        ("step", middle, "key"), ("steps by", steps.found_by), ("between", between), ("planned", planned), _flops(report),
         ("bound", _bounded(report)), _sizes(report), _memory(report),
         ("known", f"{report.attributed_kind:.1%} of device time by kind, {report.attributed_section:.1%} by part of the model"),
     )  # fmt: skip
@@ -154,5 +153,5 @@ def _savings(report: "ProfileReport") -> Grid | None:
 
 def _said(what: str, why: str) -> str:
     """A finding and what to do about it, as sentences."""
-    first = what[:1].upper() + what[1:]
+    first = what[:1].upper() + what[1:] if what.split()[0].isalpha() else what  # not the name of a program
     return f"{first}. {why[:1].upper()}{why[1:]}." if why else f"{first}."
