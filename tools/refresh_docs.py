@@ -44,10 +44,10 @@ def examples(text: str) -> list[Example]:
 
 
 def run_example(command: str) -> str:
-    """What a command prints: stdout, then stderr, trailing blanks removed."""
+    """What a command prints: stdout, then stderr, trailing blanks removed. Files of `examples/` are found from anywhere."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        main(shlex.split(command)[1:])
+        main([str(ROOT / word) if word.startswith("examples/") else word for word in shlex.split(command)[1:]])
     return (out.getvalue() + err.getvalue()).rstrip("\n")
 
 

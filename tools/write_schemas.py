@@ -17,6 +17,7 @@ from dragonscale.reports.hlo.arrays import LayoutFacts
 from dragonscale.reports.hlo.op import HloOp
 from dragonscale.reports.hlo.program import HloProgram
 from dragonscale.reports.models.records import ModelReport
+from dragonscale.reports.profile.records import ProfileReport
 from dragonscale.reports.roofline.report import RooflineReport
 from dragonscale.reports.serve.records import ServeReport
 from dragonscale.reports.shard.report import ShardReport
@@ -37,6 +38,7 @@ RECORDS: dict[str, Any] = {
     "hlo-op": HloOp,
     "hlo-program": HloProgram,
     "model": ModelReport,
+    "profile": ProfileReport,
     "roofline": RooflineReport,
     "serve": ServeReport,
     "shard": ShardReport,

@@ -98,6 +98,18 @@ def with_reading(analysis: Analysis, **changed: object) -> Analysis:
     return replace(analysis, reading=msgspec.structs.replace(analysis.reading, **changed))
 
 
+def one_step(analysis: Analysis) -> Recording:
+    """The recording with the events of the first kept step alone, on the device that is told about."""
+    recording = analysis.recording
+    if not len(analysis.windows):
+        return recording
+    first, last = analysis.windows[0]
+    device = np.array([track.device == analysis.device for track in recording.tracks] or [False])
+    events = recording.events
+    inside = (events.start >= first) & (events.start < last) & device[events.track]
+    return replace(recording, events=events.chosen(inside))
+
+
 def busy_devices(recording: Recording) -> list[int]:
     """The devices that did anything, by their numbers."""
     tracks = [number for number, track in enumerate(recording.tracks) if track.kind in BUSY]

@@ -57,26 +57,25 @@ def _group(
 def longest_ops(
     recording: Recording, totals: OpTotals, roles: list[OpRole], roof: ChipRoof, step_s: float, most: int
 ) -> tuple[WorkOp, ...]:
-    """The ops of a step that it waits for longest."""
-    order = totals.ran[np.argsort(-totals.exposed[totals.ran], kind="stable")]
-    return tuple(_op(recording, number, totals, roles[number], roof, step_s) for number in order[:most].tolist())
+    """The ops of a step that it waits for longest; those of one name in one place of the model are one."""
+    members: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for number in totals.ran.tolist():
+        role = roles[number]
+        members[recording.ops[number].name, role.section, role.phase, role.kind, role.dtype].append(number)
+    order = sorted(members.values(), key=lambda some: -float(totals.exposed[some].sum()))
+    return tuple(_op(recording, some, totals, roles, roof, step_s) for some in order[:most])
 
 
-def _op(recording: Recording, number: int, totals: OpTotals, role: OpRole, roof: ChipRoof, step_s: float) -> WorkOp:
-    op, seconds, times, works = (
-        recording.ops[number], float(totals.seconds[number]), float(totals.times[number]), float(totals.works[number]),
-    )  # fmt: skip
-    flops, hbm, wire = (
-        None if value is None else value * works for value in (role.flops, role.hbm_bytes, role.wire_bytes)
-    )
-    each, word = roof.bound(role)
-    bound = None if each is None else each * works
-    fraction = bound / seconds if bound and seconds else None
-    word = limited_by(word, fraction, seconds / times if times else 0.0, role.kind)
-    share = float(totals.exposed[number]) / step_s if step_s else 0.0
+def _op(
+    recording: Recording, some: list[int], totals: OpTotals, roles: list[OpRole], roof: ChipRoof, step_s: float
+) -> WorkOp:
+    """Alike ops as one, told about by the longest of them."""
+    role, op = roles[some[0]], recording.ops[some[0]]
+    group = _group((role.section, role.phase, role.kind), np.array(some), totals, roles, roof, step_s)
     return WorkOp(
-        number, op.name, role.section, role.phase, role.kind, seconds, share, times, role.dtype, ", ".join(op.shapes), op.scope, op.source,
-        flops, hbm, wire, _rate(flops, seconds), _rate(hbm, seconds), bound, fraction, word,
+        some[0], op.name, role.section, role.phase, role.kind, group.seconds, group.share, group.times, role.dtype,
+        ", ".join(op.shapes), op.scope, op.source, group.flops, group.hbm_bytes, group.wire_bytes, group.flops_per_s,
+        group.bytes_per_s, group.bound_s, group.fraction, group.bound_by,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dragonscale.evidence.profiles.parts import TRAVELS
 from dragonscale.evidence.profiles.per_op import OpTotals
 from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving, WasteLine
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.waste import COPIED, PADDING
+from dragonscale.evidence.profiles.waste import CASTS, COPIED, FILLS, LAYOUTS, PADDING, STACKS
 from dragonscale.hardware import Chip
 from dragonscale.units import render
 
@@ -39,13 +39,15 @@ def find_savings(
     reading: ProfileReading, totals: OpTotals, roles: list[OpRole], chip: Chip | None, beside: tuple[BesideLine, ...]
 ) -> tuple[Saving, ...]:
     """The changes that would save most."""
-    found = [*_against_plan(beside)] if beside else [*_against_kernels(totals, roles, chip)]
+    found = _against_plan(beside, reading) if beside else _against_kernels(totals, roles, chip)
     found += [_gap(gap) for gap in reading.gaps]
     if not beside:
         found += [_move(move) for move in reading.communication if move.kind != "host"]
     found += [_move(move) for move in reading.communication if move.kind == "host"]
     found += [
-        Saving(one.seconds, one.what, _waste_advice(one)) for one in reading.waste if not beside or one.what != COPIED
+        Saving(one.seconds, one.what, _waste_advice(one))
+        for one in reading.waste
+        if not beside or one.what not in COPIED
     ]
     copies = next((part.seconds for part in reading.parts if part.name == "exposed copies"), 0.0)
     copies -= sum(move.exposed_s for move in reading.communication if move.kind == "host")
@@ -74,17 +76,31 @@ def _gap(gap: GapLine) -> Saving:
         do = next(
             (text for pattern, text in _HOST_ADVICE if any(re.search(pattern, name) for name in gap.what[:2])), do
         )
-    during = f"; meanwhile the host: {', '.join(gap.what[:3])}" if gap.what else ""
+    during = f"; meanwhile the host: {', '.join(map(_brief, gap.what[:2]))}" if gap.what else ""
     return Saving(gap.seconds, f"idle, {gap.cause}: {why}{during}", do)
 
 
+_WASTE_ADVICE = {
+    PADDING: "choose sizes in whole tiles (multiples of 8 by 128)",
+    CASTS: "keep arrays, the weights above all, in the dtype that they are multiplied in",
+    STACKS: "what a loop over layers saves is copied into one array: save less, or unroll the loop",
+    FILLS: "buffers are zeroed before they are written: fewer accumulators, or none",
+    LAYOUTS: "keep one layout from op to op: transpose weights once, ahead of time",
+}
+
+
+def _brief(name: str) -> str:
+    """A long name of a host's event as short as a sentence can take it.
+
+    >>> _brief("[0] PjRtStreamExecutorRawLoadedExecutable::Execute")
+    'PjRtStreamExecutorRawLoadedExecutable…'
+    """
+    plain = re.sub(r"^\[\d+\] ", "", name).strip()
+    return plain if len(plain) <= 38 else f"{plain[:37]}…"
+
+
 def _waste_advice(waste: WasteLine) -> str:
-    if waste.what == PADDING:
-        do = "choose sizes in whole tiles (multiples of 8 by 128)"
-    elif any(re.search(r"(?i)to_copy|convert|cast", name) for name in waste.ops[:3]):
-        do = "keep arrays, the weights above all, in the dtype that they are multiplied in"
-    else:
-        do = "keep one layout from op to op: transpose weights once, ahead of time"
+    do = _WASTE_ADVICE[waste.what]
     return f"{do}; largest: {', '.join(waste.ops[:3])}" if waste.ops else do
 
 
@@ -109,7 +125,7 @@ def _wires(fraction: float | None) -> str:
     return f"it runs at {fraction:.0%} of what the wires carry: overlap it, or send less"
 
 
-def _against_plan(lines: tuple[BesideLine, ...]) -> list[Saving]:
+def _against_plan(lines: tuple[BesideLine, ...], reading: ProfileReading) -> list[Saving]:
     found = []
     for line in lines:
         drawer = (line.section, line.phase, line.kind)
@@ -117,7 +133,9 @@ def _against_plan(lines: tuple[BesideLine, ...]) -> list[Saving]:
             continue
         name = _told(line.section, line.phase, line.kind)
         took = f"{render(line.measured_s, 's')} where {render(line.expected_s, 's')} is expected"
-        found.append(Saving(line.difference_s, f"{name}: {took}", line.why))
+        copied = [f"{render(one.seconds, 's')} {one.what}" for one in reading.waste if one.what in COPIED]
+        why = ", ".join(copied) if line.kind == "copies" else line.why
+        found.append(Saving(line.difference_s, f"{name}: {took}", why))
     return found
 
 

@@ -4,15 +4,31 @@ A TPU keeps arrays in whole tiles, so `bf16[8,100]` moves as many bytes as `bf16
 share of its bytes; one that is bound by its matmul is not counted, as its tiles are those of the matrix unit.
 """
 
+import re
+from collections import defaultdict
+
 import numpy as np
 
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.per_op import ChipRoof, OpTotals
-from dragonscale.evidence.profiles.recording import Recording
+from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.records import WasteLine
 from dragonscale.evidence.profiles.roles import OpRole
 
-COPIED, PADDING = "layout copies, casts and transposes", "padding of tiles"
+PADDING = "padding of tiles"
+CASTS, STACKS, FILLS, LAYOUTS = (
+    "casts between dtypes",
+    "slices of stacked arrays, copied",
+    "arrays filled with a constant",
+    "layouts changed, arrays joined or padded",
+)
+COPIED = (CASTS, STACKS, FILLS, LAYOUTS)
+_WORDS = (
+    (CASTS, re.compile(r"(?i)convert|to_copy|(?<!broad)cast")),
+    (STACKS, re.compile(r"(?i)dynamic[-_](update[-_])?slice|memcpy|scan")),
+    (FILLS, re.compile(r"(?i)broadcast|memset|fill|zeros")),
+)
+"""What a copy is for, by its name and text; the first that fits, else its layout is changed."""
 _SMALL = 1e-4
 """Ops with less than this share of the step are not looked at for padding."""
 _LONGEST = 20_000
@@ -23,15 +39,14 @@ def wasted(
     recording: Recording, totals: OpTotals, roles: list[OpRole], roof: ChipRoof, step_s: float
 ) -> tuple[WasteLine, ...]:
     """Layout copies and padding of a step, in seconds."""
-    copies = [one for one in totals.ran.tolist() if roles[one].kind == "copy" and totals.exposed[one] > 0]
+    copies: dict[str, list[int]] = defaultdict(list)
+    for one in totals.ran.tolist():
+        if roles[one].kind == "copy" and totals.exposed[one] > 0:
+            copies[copied_for(recording.ops[one])].append(one)
     lines = []
-    if copies:
-        seconds = float(totals.exposed[copies].sum())
-        lines.append(
-            WasteLine(
-                "layout copies, casts and transposes", seconds, _share(seconds, step_s), _names(recording, copies)
-            )
-        )
+    for what, some in copies.items():
+        seconds = float(totals.exposed[some].sum())
+        lines.append(WasteLine(what, seconds, _share(seconds, step_s), _names(recording, some)))
     padded: dict[int, float] = {}
     for one in totals.ran.tolist():
         if (
@@ -50,6 +65,20 @@ def wasted(
     return tuple(sorted(lines, key=lambda one: -one.seconds))
 
 
+def copied_for(op: OpText) -> str:
+    """What an op that only copies does it for.
+
+    >>> copied_for(OpText("triton_poi_fused__to_copy_4")), copied_for(OpText("loop_broadcast_fusion_3")) == FILLS
+    ('casts between dtypes', True)
+    """
+    text = op.text.split("metadata=", 1)[0][-400:]
+    for words in (op.name, f"{text} {op.scope.rsplit('/', 1)[-1]}"):
+        for what, pattern in _WORDS:
+            if pattern.search(words):
+                return what
+    return LAYOUTS
+
+
 def padding_share(text: str) -> float:
     """The part of an instruction's bytes of HBM that is padding.
 
@@ -66,7 +95,7 @@ def padding_share(text: str) -> float:
 
 
 def _names(recording: Recording, some: list[int]) -> tuple[str, ...]:
-    return tuple(recording.ops[one].name for one in some[:5])
+    return tuple(dict.fromkeys(recording.ops[one].name for one in some))[:5]
 
 
 def _share(seconds: float, step_s: float) -> float:

@@ -1,7 +1,7 @@
 """The answer to `dscale profile`: read the file, say what each op is, find the steps, lay the plan beside it."""
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devices, with_reading
+from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devices, one_step, with_reading
 from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.beside import beside
 from dragonscale.evidence.profiles.opening import read_recording
@@ -47,7 +47,7 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
     told = [*reading.unknown, unknown, *_unknown(found)]
     if planned is None:
         savings = () if reading.static else find_savings(reading, found.totals, found.roles, found.chip, ())
-        sizes = infer_sizes(found.recording, found.roles, found.totals.times if reading.static else None)
+        sizes = infer_sizes(one_step(found), found.roles, found.totals.times if reading.static else None)
         return with_reading(
             found, savings=savings, unknown=tuple(filter(None, [*told, *sizes.unknown])), sizes=sizes.sizes,
             notes=tuple(filter(None, [*reading.notes, sizes.note])),

@@ -153,5 +153,5 @@ def _savings(report: "ProfileReport") -> Grid | None:
 
 def _said(what: str, why: str) -> str:
     """A finding and what to do about it, as sentences."""
-    first = what[:1].upper() + what[1:] if what.split()[0].isalpha() else what  # not the name of a program
+    first = what[:1].upper() + what[1:] if what.split()[0].strip(",:").isalpha() else what  # not the name of a program
     return f"{first}. {why[:1].upper()}{why[1:]}." if why else f"{first}."

@@ -75,7 +75,7 @@ def gaps(report: "ProfileReport") -> Grid | None:
             amount(one.seconds, "s"),
             _often(one.times),
             amount(one.longest_s, "s"),
-            ", ".join(map(_short, one.what)) or "–",
+            ", ".join(_short(name.removeprefix("[0] "), 34) for name in one.what[:3]) or "–",
         )
         for one in report.gaps
     ]
@@ -160,7 +160,7 @@ def _line_name(one: "BesideLine") -> str:
 
 def _rate(one: "WorkGroup | WorkOp") -> str:
     """The achieved rate of what bounds it."""
-    if one.bound_by == "memory" or not one.flops_per_s:
+    if one.bound_by == "memory" or not one.flops_per_s or one.kind not in ("matmul", "grouped matmul", "attention"):
         return render(one.bytes_per_s, "bytes/s") if one.bytes_per_s else "–"
     return render(one.flops_per_s, "FLOP/s")
 

@@ -1,0 +1,62 @@
+"""The profiles that ship, recorded on an H200: what is known of the runs is what is read off them."""
+
+from pathlib import Path
+
+import pytest
+
+import dragonscale as ds
+from dragonscale.cli import main
+from dragonscale.errors import InputError
+
+FOLDER = Path(__file__).parents[2] / "examples" / "profiles"
+TRAIN, DECODE, MODEL = (
+    str(FOLDER / name) for name in ("h200_train.xplane.pb.gz", "h200_decode.xplane.pb.gz", "llama_4_layers.json")
+)
+STEP_S, DECODE_S = 34.68e-3, 0.806e-3
+"""Without the profiler, by the clock of the host."""
+
+
+@pytest.fixture(scope="module")
+def train():
+    return ds.profile(TRAIN, plan="microbatch=4", model=MODEL, on="h200", batch="4seq", seq=2048)
+
+
+def test_a_training_step_of_ours_beside_its_plan(train):
+    assert train.step_s == pytest.approx(STEP_S, rel=0.02)
+    assert train.steps.kept == 3
+    assert sum(part.seconds for part in train.parts) == pytest.approx(train.step_s, rel=1e-6)
+    assert train.attributed_kind > 0.97
+    assert train.attributed_section > 0.9
+    for side in ("measured_flops", "planned_flops"):
+        matmuls = sum(getattr(line, side) or 0 for line in train.beside if line.kind == "matmul")
+        # forward and backward of every weight: 6 FLOPs for each and each token
+        weights = 4 * (2048 * (2 * 2048 + 2 * 512) + 3 * 2048 * 8192) + 2048 * 32768
+        assert matmuls == pytest.approx(6 * weights * 4 * 2048, rel=0.001)
+    assert sum(line.expected_s for line in train.beside) == pytest.approx(train.planned_step_s)
+    assert sum(line.measured_s for line in train.beside) == pytest.approx(train.step_s, rel=0.001)
+    assert train.hfu >= train.mfu > 0.4
+
+
+def test_sizes_are_read_off_the_shapes():
+    found = ds.profile(DECODE)
+    known = {
+        "d_model": 2048,
+        "d_ff": 8192,
+        "heads": 32,
+        "kv_heads": 8,
+        "head_dim": 64,
+        "vocab": 32768,
+        "layers": 4,
+        "tokens": 16,
+    }
+    assert {name: found.sizes.get(name) for name in known} == known
+    assert found.steps.count == 16
+    assert found.step_s == pytest.approx(DECODE_S, rel=0.25)  # the profiler slows launches down
+    assert found.savings[0].what.startswith("idle, host stall")
+
+
+def test_a_profile_of_another_chip_is_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(InputError, match=r"recorded on 'NVIDIA H200' \(h200\).*v5p"):
+        ds.profile(DECODE, on="v5p")
+    assert main(["profile", DECODE, "--seq", "5"]) == 2
+    assert "--seq says what --plan is of" in capsys.readouterr().err
