@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from dragonscale.evidence.profiles.completing import complete_roles
 from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.names import (
     KernelRule,
@@ -56,7 +57,7 @@ def attributed(recording: Recording) -> tuple[Recording, list[OpRole]]:
     roles = _own_roles(recording, reader)
     placings = place_events(recording, roles)
     if placings is None:
-        return recording, _completed(recording, roles)
+        return recording, complete_roles(recording, roles, reader)
     numbers: dict[tuple[int, Placing], int] = {}
     ops, found, column = list(recording.ops), list(roles), recording.events.op.copy()
     taken: set[int] = set()
@@ -74,7 +75,7 @@ def attributed(recording: Recording) -> tuple[Recording, list[OpRole]]:
                 found.append(role)
         column[event] = numbers[key]
     split = replace(recording, ops=tuple(ops), events=replace(recording.events, op=column))
-    return split, _completed(split, found)
+    return split, complete_roles(split, found, reader)
 
 
 def _origins(recording: Recording, split: Recording) -> list[int]:
@@ -214,35 +215,3 @@ def _placed(role: OpRole, placing: Placing) -> OpRole:
         why=f"{role.why}, neighbours" if role.why else "neighbours",
         confidence=role.confidence if role.section == placing.section else "guess",
     )
-
-
-def _completed(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
-    """Roles that are still without a part: collectives by what they carry, programs without parts by their own names."""
-    trains = any(role.phase in ("backward", "update", "gradient") for role in roles)
-    parts = {op.module for op, role in zip(recording.ops, roles, strict=True) if role.section and op.module}
-    found: list[OpRole] = []
-    for op, role in zip(recording.ops, roles, strict=True):
-        if role.kind in COLLECTIVES and not role.section and trains:
-            carried = (
-                "weights"
-                if role.kind == "all_gather"
-                else "gradients"
-                if role.kind in ("all_reduce", "reduce_scatter")
-                else ""
-            )
-            if carried:
-                phase = role.phase or ("gradient" if carried == "gradients" else "")
-                role = msgspec.structs.replace(role, section=carried, phase=phase, confidence="guess")
-        if not role.section and role.kind and op.module and role.kind != "control":
-            why = f"{role.why}, program" if role.why else "program"
-            own = "block" if op.module in parts and "/body/" in op.scope else op.module.split("(", 1)[0]
-            role = msgspec.structs.replace(role, section=own, why=why)
-        if role.kind and not role.phase and role.kind not in ("host", "control"):
-            role = msgspec.structs.replace(
-                role, phase="update" if role.section == "optimizer" else "forward" if role.section in _MODEL else ""
-            )
-        found.append(role)
-    return found
-
-
-_MODEL = frozenset(("attention", "mlp", "experts", "router", "embedding", "head", "loss", "norm", "block"))

@@ -64,8 +64,27 @@ class HloReader:
             place = program.wrappers.get(called[1])  # XLA prints an asynchronous start without the fusion inside
         return (program, place) if program and place else None
 
+    def operands(self, op: OpText) -> list[tuple[int, ...]]:
+        """The sizes of what an op reads, where its program says them."""
+        found = self.found(op)
+        if found is None:
+            return []
+        _, (where, instruction) = found
+        try:
+            return [
+                shape.dims for name in instruction.operands if name in where.named for shape in where.named[name].shapes
+            ]
+        except _READ:
+            return []
+
     def role(self, op: OpText, on: str = "") -> OpRole | None:
-        """The role of an op by its HLO; None where there is none."""
+        """The role of an op by its HLO; None where there is none, or none that can be read."""
+        try:
+            return self._role(op, on)
+        except _READ:
+            return None
+
+    def _role(self, op: OpText, on: str) -> OpRole | None:
         work = self.work(op, on)
         if work is None:
             return None

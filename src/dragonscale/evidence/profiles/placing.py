@@ -34,6 +34,7 @@ def place_events(recording: Recording, roles: list[OpRole]) -> dict[int, Placing
         found.update(zip(map(int, which[:_MOST]), placings, strict=True))
         found.update(_later(events.op, which, placings))
     _agree_by_shapes(recording, roles, found)
+    found.update(_beside(recording, roles, found))
     settled = [event for event in found if not vague[events.op[event]]]
     for event in settled:
         del found[event]
@@ -62,6 +63,22 @@ def _agree_by_shapes(recording: Recording, roles: list[OpRole], placings: dict[i
 def _is_settled(role: OpRole) -> bool:
     """Whether an op's part is known from the user's own names."""
     return role.section not in ("", "norm") and any(word in role.why for word in ("scope", "feeds", "passes"))
+
+
+def _beside(recording: Recording, roles: list[OpRole], placings: dict[int, Placing]) -> dict[int, Placing]:
+    """Collectives on streams of their own, where nothing is trained: each belongs to what ran last before it on the device."""
+    events, found = recording.events, dict[int, Placing]()
+    if any(role.phase == "backward" for role in roles):
+        return found
+    moving = np.array([*(role.moves and not role.section for role in roles), False])[events.op] & recording.on("async")
+    for device in range(len(recording.devices)):
+        computing = np.flatnonzero(recording.on("ops", device))
+        collectives = np.flatnonzero(moving & recording.on("async", device))
+        for event, place in zip(collectives, np.searchsorted(computing, collectives) - 1, strict=True):
+            last = placings.get(int(computing[place])) if place >= 0 else None
+            if last:
+                found[int(event)] = Placing(last.section, last.phase)
+    return found
 
 
 def _later(op: np.ndarray, which: np.ndarray, placings: list[Placing]) -> dict[int, Placing]:

@@ -64,7 +64,7 @@ def infer_sizes(recording: Recording, roles: list[OpRole], times: np.ndarray | N
             rows += [WeightMatmul(role.section, role.what, *found, float(ran)) for found in _matmuls(op, reader)]
         elif role.kind == "attention" and role.flops != 0.0:
             layers += float(ran)
-            heads += filter(None, [attention_dims(op, _operands(op, reader))])
+            heads += filter(None, [attention_dims(op, reader.operands(op))])
     return sizes_of(rows, heads, layers)
 
 
@@ -83,15 +83,6 @@ def _matmuls(op: OpText, reader: HloReader) -> list[tuple[int, int, int, int]]:
         return [found] if found else []
     work = reader.work(op)
     return [(each.batch, each.m, each.n, each.k) for each in work.matmuls] if work else []
-
-
-def _operands(op: OpText, reader: HloReader) -> list[tuple[int, ...]]:
-    """The sizes of what an attention op reads, where HLO says them."""
-    found = reader.found(op)
-    if found is None:
-        return []
-    _, (where, instruction) = found
-    return [shape.dims for name in instruction.operands if name in where.named for shape in where.named[name].shapes]
 
 
 def sizes_of(rows: list[WeightMatmul], heads: list[tuple[int, ...]], attentions: float) -> InferredSizes:
