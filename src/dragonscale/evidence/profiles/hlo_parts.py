@@ -110,6 +110,15 @@ class HloProgram:
         back = own.phase == "backward"
         if own.words.section and own.words.section != "norm":
             return own, "scope"
+        if self.trains and own.scope and not own.phase and not own.words.section:
+            # in neither pass: it makes ready what the forward pass reads, or it is the update
+            found = self._around(where, instruction, True)
+            ready = found is not None and found.phase == "forward"
+            return (
+                (found, "what it feeds")
+                if found and ready
+                else (PartSaid(SectionWords("optimizer"), "update", own.scope), "outside of both passes")
+            )
         for forward in (False, True) if back else (True, False):
             found = self._around(where, instruction, forward)
             if found:

@@ -93,8 +93,6 @@ class HloReader:
         phase = said.phase or phase_of_module(op.module)
         section = said.words.section
         program = self.program(op.module)
-        if program and program.trains and not section and said.scope and not said.phase:
-            section, phase, how = "optimizer", "update", "outside of both passes"
         phase = "update" if section == "optimizer" and phase in ("", "forward") else phase
         if (
             program
