@@ -56,6 +56,7 @@ class OpRow:
 def graph_instructions(rows: list[OpRow], columns: list[Columns], programs: Programs) -> dict[int, str]:
     """The instructions of the kernels that ran in CUDA graphs, by the rows' places."""
     graphs: dict[tuple[str, StatValue], list[int]] = {}
+    launched: set[StatValue] = set()
     for place, row in enumerate(rows):
         graph, module = row.stats.get("cuda_graph_id"), row.stats.get("hlo_module")
         if graph is not None and isinstance(module, str):
@@ -63,6 +64,8 @@ def graph_instructions(rows: list[OpRow], columns: list[Columns], programs: Prog
             graphs.setdefault((programs.key(module, number if isinstance(number, int) else None), graph), []).append(
                 place
             )
+        else:
+            launched.add(row.stats.get("hlo_op"))
     if not graphs:
         return {}
     first = np.full(len(rows), np.iinfo(np.int64).max)
@@ -75,7 +78,10 @@ def graph_instructions(rows: list[OpRow], columns: list[Columns], programs: Prog
         names = [rows[place].name for place in places]
         key = (module, *names)
         if key not in known:
-            known[key] = matched(names, programs.sequences(module))
+            sequences = programs.sequences(module)
+            # An instruction that is launched by itself is hardly in a graph too: those that are not come first.
+            only = [[one for one in each if one[0] not in launched] for each in sequences]
+            known[key] = matched(names, [*only, *sequences])
         found |= {place: name for place, name in zip(places, known[key], strict=True) if name}
     return found
 
@@ -89,7 +95,8 @@ def matched(kernels: list[str], sequences: list[list[tuple[str, str]]]) -> list[
         candidates = [(name, word) for name, kind in sequence if (word := _instruction_word(kind))]
         if not candidates or not told or len(candidates) * len(told) > _MOST_PAIRS:
             continue
-        found = _aligned([words[each] for each in told], candidates)
+        kinds = [words[each] for each in told]
+        found = _with_rest(kinds, candidates, _aligned(kinds, candidates))
         score = sum(1.0 + 0.5 * (_ODD.sub("_", name) == kernels[told[place]]) for place, name in found.items())
         if score > best[0]:
             best = score, {told[place]: name for place, name in found.items()}
@@ -100,6 +107,19 @@ def _aligned(words: list[str], candidates: "list[tuple[str, str]]") -> dict[int,
     """Kernels and instructions of the same kind in the same order."""
     blocks = SequenceMatcher(None, words, [word for _, word in candidates], autojunk=False).get_matching_blocks()
     return {block.a + place: candidates[block.b + place][0] for block in blocks for place in range(block.size)}
+
+
+def _with_rest(words: list[str], candidates: "list[tuple[str, str]]", found: dict[int, str]) -> dict[int, str]:
+    """With what is left over on both sides: branches of a graph run side by side, so a copy may be seen before or after a matmul. Where as many
+    kernels as instructions of a kind are left, they belong to each other in their order."""
+    taken = set(found.values())
+    made = dict(found)
+    for word in set(words):
+        kernels = [place for place, one in enumerate(words) if one == word and place not in found]
+        rest = [name for name, one in candidates if one == word and name not in taken]
+        if len(kernels) == len(rest):
+            made |= dict(zip(kernels, rest, strict=True))
+    return made
 
 
 def _neighbours(words: list[str], found: dict[int, str]) -> list[str]:

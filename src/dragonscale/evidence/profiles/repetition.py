@@ -8,7 +8,7 @@ one step.
 
 import numpy as np
 
-from dragonscale.evidence.profiles.recording import Recording
+from dragonscale.evidence.profiles.recording import OpText, Recording
 
 ENDS = ("embed", "embedding", "head", "loss", "optimizer", "sampling", "update")
 """Sections that a step has once, and a layer does not."""
@@ -22,7 +22,10 @@ def repeated_starts(recording: Recording, device: int, sections: list[str]) -> n
     place = _busiest(recording, device)
     if len(place) < 2 * _FEWEST:
         return np.zeros(0, np.int64)
-    ops, start, end = recording.events.op[place], recording.events.start[place], recording.events.end[place]
+    # An op that serves several parts stands in the list once for each, and not alike in each step: here it is one again.
+    first: dict[OpText, int] = {}
+    same = np.array([first.setdefault(op, number) for number, op in enumerate(recording.ops)])
+    ops, start, end = same[recording.events.op[place]], recording.events.start[place], recording.events.end[place]
     marks = _marks(ops)
     if not marks:
         return np.zeros(0, np.int64)
@@ -31,6 +34,8 @@ def repeated_starts(recording: Recording, device: int, sections: list[str]) -> n
         if sections
         else np.zeros(0, bool)
     )
+    if len(ends):
+        np.logical_or.at(ends, same, ends.copy())
     if _layers(ops, marks, ends):
         return np.zeros(0, np.int64)
     where = np.flatnonzero(ops == marks[0])
@@ -40,8 +45,8 @@ def repeated_starts(recording: Recording, device: int, sections: list[str]) -> n
     offsets = np.arange(int(np.diff(where).min()))
     waits = np.median(gap[where[:-1, None] + offsets], axis=0)
     long = np.flatnonzero(waits >= 0.5 * waits.max())
-    first = [offset for offset in long.tolist() if sections and sections[ops[where[0] + offset]] == "embedding"]
-    offset = first[0] if first else int(np.argmax(waits))
+    embedding = [offset for offset in long.tolist() if sections and sections[ops[where[0] + offset]] == "embedding"]
+    offset = embedding[0] if embedding else int(np.argmax(waits))
     where, length = where + offset, int(np.median(np.diff(where)))
     # a whole step may lie before the first one, and after the last
     ahead = np.arange(where[0] - length, -1, -length)[::-1]

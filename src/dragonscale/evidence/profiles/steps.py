@@ -85,13 +85,34 @@ def _said(recording: Recording, device: int) -> FoundSteps | None:
     mask = recording.on("steps", device)
     if mask.any():
         place = _outermost(recording, np.flatnonzero(mask))
-        return _launched_again(recording, place, "the profiler's steps") if len(place) else None
+        return (
+            _to_the_end(recording, device, _launched_again(recording, place, "the profiler's steps"))
+            if len(place)
+            else None
+        )
     place = _outermost(recording, np.flatnonzero(recording.on("steps", -1)))
     if not len(place):
         return None
     names = tuple(recording.ops[op].name for op in events.op[place])
     windows = device_windows(recording, device, events.start[place], events.end[place])
     return None if windows is None else FoundSteps(windows, names, np.ones(len(windows), bool), "the profiler's steps")
+
+
+def _to_the_end(recording: Recording, device: int, found: FoundSteps) -> FoundSteps:
+    """With the last step as long as its work. PyTorch's steps on a device cover only what the main thread launched, and backward passes
+    are launched by another: the step on the host says what belongs to it."""
+    events = recording.events
+    place = _outermost(recording, np.flatnonzero(recording.on("steps", -1)))
+    asked = (
+        device_windows(recording, device, events.start[place], events.end[place])
+        if len(place) == len(found.windows)
+        else None
+    )
+    if asked is None:
+        return found
+    windows = found.windows.copy()
+    windows[-1, 1] = max(windows[-1, 1], asked[-1, 1])
+    return replace(found, windows=windows)
 
 
 def device_windows(recording: Recording, device: int, opened: np.ndarray, closed: np.ndarray) -> np.ndarray | None:

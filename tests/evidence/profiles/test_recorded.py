@@ -1,0 +1,108 @@
+"""Profiles that were recorded on an H200 (`tools.record_profiles`), read as anyone's: steps, parts, FLOPs, what each op is."""
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dragonscale as ds
+from dragonscale.evidence.profiles.roles import SECTIONS
+from dragonscale.evidence.xla.hlo_text import read_module
+from dragonscale.evidence.xla.matmuls import read_matmuls
+
+HERE = Path(__file__).parent / "recorded"
+XPLANES = ("jax_train", "jax_gemma", "jax_moe", "jax_prefill", "jax_decode")
+TORCH = ("torch_train", "torch_compiled", "torch_modules")
+ALL = (*(f"{name}.xplane.pb.gz" for name in XPLANES), *(f"{name}.trace.json.gz" for name in (*TORCH, "jax_train")))
+
+
+@cache
+def read(name: str) -> Any:
+    return ds.profile(str(HERE / name))
+
+
+def facts(name: str) -> dict[str, Any]:
+    """What was run, and how long its steps took with no profiler around them."""
+    return json.loads((HERE / f"{name.partition('.')[0]}.json").read_text())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_steps_are_found_and_their_parts_add_up(name: str) -> None:
+    report, told = read(name), facts(name)
+    if name != "jax_train.trace.json.gz":  # which calls its device GPU
+        assert report.device == "NVIDIA H200"
+        assert report.chip == "h200"
+    assert report.steps.count == told["steps"]
+    # the profiler costs a decode step 15%, a training step nothing
+    assert report.step_s == pytest.approx(told["step_s"], rel=0.2 if "decode" in name else 0.08)
+    assert sum(part.seconds for part in report.parts) == pytest.approx(report.step_s, rel=0.01)
+    idle = sum(part.seconds for part in report.parts if part.name == "idle")
+    assert sum(group.exposed_s for group in report.groups) + idle == pytest.approx(report.step_s, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_device_time_is_known_by_kind_and_part(name: str) -> None:
+    report = read(name)
+    busy = sum(group.exposed_s for group in report.groups)
+    assert report.attributed_kind >= 0.97
+    # a program's own name is no part of a model, whatever is said of it
+    known = sum(group.exposed_s for group in report.groups if group.section in SECTIONS)
+    assert known / busy >= 0.9
+    assert report.attributed_section >= 0.9
+
+
+@pytest.mark.parametrize("name", XPLANES)
+def test_matmul_flops_are_those_of_the_compiled_program(name: str) -> None:
+    report = read(f"{name}.xplane.pb.gz")
+    programs = report.analysis.recording.programs
+    module = next(each for key, each in programs.items() if key.startswith(("jit_step", "jit_serving_step")))
+    matmuls, unknown = read_matmuls(module)
+    assert not unknown
+    assert report.matmul_flops == pytest.approx(sum(each.flops_each * each.times for each in matmuls), rel=1e-3)
+
+
+def test_a_program_in_a_profile_is_the_one_xla_prints() -> None:
+    """The module that lies in the profile as a message has the matmuls of the text that XLA wrote of it."""
+    text = gzip.decompress((HERE / "jax_train.hlo.txt.gz").read_bytes()).decode()
+    printed, kept = (
+        sorted((each.flops_each, each.times, each.op_name) for each in read_matmuls(module)[0])
+        for module in (read_module(text), read("jax_train.xplane.pb.gz").analysis.recording.programs["jit_step"])
+    )
+    assert printed == kept
+
+
+@pytest.mark.parametrize(
+    "name", ["jax_train.xplane.pb.gz", "torch_train.trace.json.gz", "torch_compiled.trace.json.gz"]
+)
+def test_matmul_flops_are_those_of_the_model(name: str) -> None:
+    """6 FLOPs for each weight of a matmul and token; attention forward 4 for each query, key and channel, backward 10."""
+    model, told = facts(name)["model"], facts(name)
+    wide, heads, size = model["hidden_size"], model["num_attention_heads"], model["head_dim"]
+    shared, layers = model["num_key_value_heads"], model["num_hidden_layers"]
+    layer = wide * size * (2 * heads + 2 * shared) + 3 * wide * model["intermediate_size"]
+    weights = layers * layer + wide * model["vocab_size"]
+    tokens = told["batch"] * told["seq"]
+    attention = 14 * layers * tokens * told["seq"] * heads * size
+    assert read(name).matmul_flops == pytest.approx(6 * weights * tokens + attention, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_matmul_flops_are_those_pytorch_counts(name: str) -> None:
+    assert read(f"{name}.trace.json.gz").matmul_flops == pytest.approx(facts(name)["matmul_flops"], rel=1e-3)
+
+
+def test_a_decode_step_of_a_small_model_waits_for_its_host() -> None:
+    report = read("jax_decode.xplane.pb.gz")
+    assert next(part.share for part in report.parts if part.name == "idle") > 0.5
+    assert "host" in report.gaps[0].cause
+
+
+def test_no_matmul_is_faster_than_the_chip() -> None:
+    for name in ALL:
+        for group in read(name).groups:
+            # attention counts the keys that a causal mask hides, and kernels leave them out
+            if group.kind in ("matmul", "grouped matmul") and group.fraction is not None:
+                assert group.fraction <= 1.0, (name, group)
