@@ -243,6 +243,7 @@ def test_the_two_files_of_one_jax_profile_agree(tmp_path: Path) -> None:
     (trace,), (plane,) = tmp_path.rglob("*.trace.json.gz"), tmp_path.rglob("*.xplane.pb")
     small, full = read_recording(str(trace), Listener()), read_recording(str(plane), Listener())
     assert len(ops_on(full, "ops")) > 1
+    assert plane.name in small.notes[0]
     for kind in ("ops", "steps"):
         ours, theirs = small.events.chosen(small.on(kind)), full.events.chosen(full.on(kind))
         assert [small.ops[one].name for one in ours.op] == [full.ops[one].name for one in theirs.op]

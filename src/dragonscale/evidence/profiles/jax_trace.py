@@ -83,6 +83,12 @@ def _whole(value: Any, otherwise: int = -1) -> int:
     return number if -(2**63) < number < 2**63 else otherwise
 
 
+def _scope(args: JaxArgs) -> str:
+    """JAX's path of names; XProf writes `XlaModule` where it knows none."""
+    found = _TYPE.sub("", _word(args.tf_op))
+    return found if found not in ("", "XlaModule") else _word(args.nvtx_range)
+
+
 def op_of(name: str, args: JaxArgs) -> OpText:
     """An op as XProf describes it.
 
@@ -99,7 +105,7 @@ def op_of(name: str, args: JaxArgs) -> OpText:
     size, op = _SIZE.search(details), _word(args.hlo_op)
     return OpText(
         found[1] if found else name, text=hlo, category=_word(args.hlo_category) or (name if details else ""),
-        scope=_TYPE.sub("", _word(args.tf_op)) or _word(args.nvtx_range), source=_word(args.source), module=_word(args.hlo_module),
+        scope=_scope(args), source=_word(args.source), module=_word(args.hlo_module),
         caller=op if op and op != name and not hlo else "", flops=_count(args.flops, args.model_flops),
         bytes=_count(args.bytes_accessed, args.raw_bytes_accessed), wire_bytes=float(size[1]) if size else None,
         launch=_word(args.kernel_details) or details,

@@ -60,7 +60,7 @@ def _devices(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any]) -
     for index in sorted(set(events.rows[0]))[:_MOST_DEVICES]:
         about = known.get(index, known.get(0, {}) if len(known) == 1 else {})
         memory = whole(about.get("totalGlobalMem"))
-        name = str(about.get("name", f"GPU {index}"))[:200]
+        name = str(about.get("name") or f"GPU {index}")[:200]
         size, rate = float(memory) if memory > 0 else None, whole(about.get("memoryBandwidth"))
         devices[index] = recorder.device(
             name, "" if foreign else "gpu", index, bandwidth=float(rate) if rate > 0 else None, memory_bytes=size
