@@ -67,7 +67,7 @@ def test_kernels_have_what_launched_them(tmp_path: Path) -> None:
     recording = recorded(tmp_path, kineto())
     assert recording.devices[0].memory_bytes == 150109880320
     assert {(one.name, one.kind) for one in recording.tracks if one.device == 0} == {
-        ("stream 7", "ops"), ("stream 7 copies", "copies"), ("stream 20", "async"), ("stream 7 annotations", "scopes"), ("stream 7 steps", "steps"),
+        ("stream 7", "ops"), ("stream 7 copies", "copies"), ("stream 20", "async"), ("stream 7 annotations", "scopes"), ("steps", "steps"),
     }  # fmt: skip
     by_name = {one.name: one for one in ops_on(recording, "ops")}
     forward, backward = by_name["nvjet_tst_128x256"], by_name["nvjet_tst_64x64"]

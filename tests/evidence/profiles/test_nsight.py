@@ -214,6 +214,7 @@ def test_an_export(schema: str, tmp_path: Path) -> None:
         ("stream 7", "ops"),
         ("stream 20", "async"),
         ("stream 7 copies", "copies"),
+        ("steps", "steps"),
     }
     forward, backward = ops_on(recording, "ops")[:2]
     assert forward.name == NAMES[0]
@@ -224,7 +225,7 @@ def test_an_export(schema: str, tmp_path: Path) -> None:
     assert (events.start - events.launched).tolist() == [800, 400] * 2
     assert events.duration.tolist() == [1000, 1500] * 2
     assert events.run.tolist() == [5, 5, 6, 6]
-    assert recording.events.run[recording.on("steps")].tolist() == [5, 6]
+    assert recording.events.run[recording.on("steps", -1)].tolist() == [5, 6]
     assert {(one.name, one.wire_bytes) for one in ops_on(recording, "copies")} == {("Memcpy DtoH", 512.0)}
     assert "cudaLaunchKernel" in {one.name for one in ops_on(recording, "host")}
 

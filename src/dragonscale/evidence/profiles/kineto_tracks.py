@@ -34,8 +34,9 @@ def record_kineto(events: KinetoEvents, recorder: Recorder, beside: dict[str, An
     steps = ProfilerSteps(events.spans)
     if len(events.rows[0]):
         devices = _devices(events, recorder, beside)
-        Kernels(events, devices, groups_of(beside)).record(recorder, steps)
-        _record_marks(events, recorder, devices)
+        kernels = Kernels(events, devices, groups_of(beside))
+        kernels.record(recorder, steps)
+        _record_marks(events, recorder, devices, kernels.stepped)
         for index, number in devices.items():
             events.memory.into(recorder, number, ACCELERATOR, index)
     else:
@@ -75,6 +76,8 @@ class Kernels:
         self.spans, self.texts, self.devices, self.groups = events.spans, events.names.texts, devices, groups
         self.shapes, self.details = list(events.shapes), list(events.details)
         self.collectives = events.collectives
+        self.stepped: set[int] = set()
+        """Devices whose steps are known."""
         self.forward = self.spans.forward_paths()
         columns = (np.frombuffer(each, dtype=np.int64) for each in events.rows)
         device, stream, start, end, name, correlation, external, details, copies = columns
@@ -113,6 +116,21 @@ class Kernels:
             ops[row] = op
         first = recorder.events(self._tracks(recorder), ops, self.start, self.end - self.start, run)
         recorder.launches(first, launched)
+        self._record_steps(recorder, run)
+
+    def _record_steps(self, recorder: Recorder, run: np.ndarray) -> None:
+        """The steps as a device saw them: from the first to the last of what was launched in one. The profiler's own spans over the device
+        leave out what other threads launched, which is the whole backward pass."""
+        for device, number in self.devices.items():
+            mine = np.flatnonzero((self.device == device) & (run >= 0))
+            if not len(mine):
+                continue
+            self.stepped.add(device)
+            track, op = recorder.track(number, "steps", "steps"), recorder.op(OpText("ProfilerStep", category="step"))
+            for step in np.unique(run[mine]).tolist():
+                rows = mine[run[mine] == step]
+                start = int(self.start[rows].min())
+                recorder.event(track, op, start, int(self.end[rows].max()) - start, run=step)
 
     def _around(self, span: int) -> tuple[int, int, int, int]:
         """Of the span that a launch lies in: its path, the forward operator's path, the nearest shapes, and the operator that says
@@ -157,13 +175,13 @@ class Kernels:
         return np.array(numbers)[which]
 
 
-def _record_marks(events: KinetoEvents, recorder: Recorder, devices: dict[int, int]) -> None:
-    """Annotations as they lie over the device's time; the profiler's own steps among them are steps."""
+def _record_marks(events: KinetoEvents, recorder: Recorder, devices: dict[int, int], stepped: set[int]) -> None:
+    """Annotations as they lie over the device's time; the profiler's own steps among them are steps, where no better are known."""
     tracks: dict[tuple[int, int, bool], int] = {}
     for device, stream, start, end, name in zip(*events.marks, strict=True):
         text = events.names.texts[name]
         step = _STEP.match(text)
-        if device not in devices:
+        if device not in devices or (step and device in stepped):
             continue
         lane = (device, stream, bool(step))
         if lane not in tracks:
