@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dragonscale.cli import main
+from tools.refresh_docs import ROOT
 from tools.write_schemas import DIRECTORY, RECORDS, schema_text
 
 COMMANDS = {
@@ -18,6 +19,7 @@ COMMANDS = {
     "hlo-op": ["hlo", "%a = f32[8]{0} add(f32[8]{0} %x, f32[8]{0} %y)", "--on", "v5e"],
     "hlo-program": ["hlo", "HloModule m\nENTRY e {\n  p = f32[8] parameter(0)\n  ROOT a = f32[8] add(p, p)\n}"],
     "model": ["models", "llama3-8b"],
+    "profile": ["profile", str(ROOT / "examples" / "profiles" / "h200_decode.xplane.pb.gz")],
     "roofline": ["roofline", "bf16[B,128] @ bf16[128,256]", "--on", "h100"],
     "train": [
         "train",
