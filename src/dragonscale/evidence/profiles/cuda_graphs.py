@@ -56,7 +56,7 @@ class OpRow:
 def graph_instructions(rows: list[OpRow], columns: list[Columns], programs: Programs) -> dict[int, str]:
     """The instructions of the kernels that ran in CUDA graphs, by the rows' places."""
     graphs: dict[tuple[str, StatValue], list[int]] = {}
-    launched: set[StatValue] = set()
+    launched: set[StatValue | None] = set()
     for place, row in enumerate(rows):
         graph, module = row.stats.get("cuda_graph_id"), row.stats.get("hlo_module")
         if graph is not None and isinstance(module, str):

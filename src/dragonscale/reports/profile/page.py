@@ -107,6 +107,23 @@ def _timeline(step: ShownStep) -> str:
         "or hold Shift, to zoom; double-click shows all.</p>"
         '<p><button id="in">+</button> <button id="out">−</button> <button id="all">all</button></p>'
         '<div class="drawn"><canvas id="lines" tabindex="0" aria-label="timeline of a step"></canvas></div>'
+        f'<p class="legend soft">{_legend()}</p>'
+    )
+
+
+def _legend() -> str:
+    """What the colours of ops stand for."""
+    kinds = {
+        "matmul": "matmul",
+        "attention": "attention",
+        "elementwise": "elementwise",
+        "reduction": "reduction",
+        "copy": "copy, gather",
+    }
+    kinds |= {"all_reduce": "communication", "host": "host"}
+    return "".join(
+        f'<span><b class="dot" style="background:var(--{colour_of(kind)})"></b>{escape(text)}</span>'
+        for kind, text in kinds.items()
     )
 
 
