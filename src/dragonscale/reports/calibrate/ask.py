@@ -5,7 +5,7 @@ from typing import Any
 
 from dragonscale.errors import InputError, unknown
 from dragonscale.evidence.calibrate.benches import BENCHES, bench_with
-from dragonscale.evidence.calibrate.cases import BenchCase, all_cases, small_cases
+from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase, all_cases, small_cases
 from dragonscale.evidence.calibrate.records import Machine, Measurements, TimedCase, read_measurements
 from dragonscale.hardware import Chip, Slice, load_chip
 from dragonscale.listener import Listener
@@ -48,10 +48,7 @@ class _Quiet(Listener):
 
 def ask(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
     """Read a question, measure, and fit or check."""
-    if not 0 <= question.minutes <= MOST_MINUTES:
-        raise InputError(f"--minutes is {question.minutes:g}; measure for 0 to {MOST_MINUTES} minutes.")
-    if question.timed_with and question.timed_with not in BENCHES:
-        raise unknown("software to time with", question.timed_with, BENCHES)
+    _check(question)
     if question.minutes == 0 and question.records and not question.check and not question.dry_run:
         return _from_records(question, listener).came_from(question, listener.notes)
     bench = bench_with(question.timed_with, question.small)
@@ -71,6 +68,20 @@ def ask(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
 
     found = measure(bench, cases, Path(records_of(question, chip, machine)), 60 * question.minutes, heard)
     return _fitted(found, chip, question, listener).came_from(question, listener.notes)
+
+
+def _check(question: CalibrateQuestion) -> None:
+    """What can be told wrong before anything is loaded."""
+    if not 0 <= question.minutes <= MOST_MINUTES:
+        raise InputError(f"--minutes is {question.minutes:g}; measure for 0 to {MOST_MINUTES} minutes.")
+    if question.timed_with and question.timed_with not in BENCHES:
+        raise unknown("software to time with", question.timed_with, BENCHES)
+    if isinstance(question.on, str) and question.on.strip():
+        load_chip(question.on.strip())
+    _kinds(question.only)
+    _formats(question.dtypes)
+    if question.check and question.install:
+        raise InputError("--check looks at a profile and --install puts one in place; leave out one of them.")
 
 
 def records_of(question: CalibrateQuestion, chip: Chip, machine: Machine) -> str:
@@ -194,13 +205,18 @@ def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
 
 
 def _cases(question: CalibrateQuestion, dtypes: Any, devices: int) -> list[BenchCase]:
-    asked = tuple(one.strip() for one in question.dtypes.split(",") if one.strip()) or tuple(dtypes)
-    wrong = [one for one in asked if one not in ("bf16", "fp16", "fp32", "fp8", "int8")]
-    if wrong:
-        raise unknown("format to measure", wrong[0], ("bf16", "fp16", "fp32", "fp8", "int8"))
+    asked = _formats(question.dtypes) or tuple(dtypes)
     every = small_cases(asked[0], devices) if question.small else all_cases(asked, devices)
     kinds = _kinds(question.only)
     return [case for case in every if case.kind in kinds]
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    asked = tuple(one.strip().lower() for one in text.split(",") if one.strip())
+    wrong = [one for one in asked if one not in WIDTHS]
+    if wrong:
+        raise unknown("format to measure", wrong[0], WIDTHS)
+    return asked
 
 
 def _kinds(only: str) -> set[str]:
