@@ -101,5 +101,8 @@ def test_wrong_profiles_are_told_in_a_sentence(words: dict[str, Any], says: str)
 
 
 def test_software_with_kernels_of_its_own_takes_their_profile() -> None:
+    assert choose(load_chip("h200"), "jax") == "h200-jax"
+    assert choose(load_chip("h100"), "jax") == "h100"
+    assert kernel_profile_for("h200", library="jax").measured
     assert choose(load_chip("h200"), "nobody") == choose(load_chip("h200")) == "h200"
     assert choose(load_chip("v5p"), "jax") == "tpu"

@@ -19,7 +19,7 @@ def test_every_table_rests_on_a_listed_source(name: str) -> None:
     for path, raw in tables_of(file).items():
         rest = raw["rests_on"]
         assert rest["source"] in file.sources, path
-        if name in FITTED:
+        if name in FITTED or name == "h200-jax":
             assert rest["rows"] > 0, path
         else:
             assert rest.get("rows", 0) == 0, f"{path} of {name} is not measured"

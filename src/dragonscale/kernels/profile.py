@@ -106,7 +106,8 @@ class Grouped:
     As for `Matmul`; `rows` and `columns` are the tiles' sides. `occupancy`: tiles per core that it takes to reach the
     memory's bandwidth. `route_row`: seconds for each token (routing, permuting, adding up); `hidden_bytes`,
     `inner_bytes`: bytes moved for each hidden and inner element of an expert's row beside the matmuls'; `expert`: seconds
-    for each expert on the chip.
+    for each expert on the chip. `expanded`: nothing of that; the rows are spread over all experts, with zeros for those they do
+    not go to, and multiplied by all weights at once, as XLA's GPU compiler does with `ragged_dot`.
     """
 
     launch: float
@@ -123,6 +124,7 @@ class Grouped:
     hidden_bytes: float = 0.0
     inner_bytes: float = 0.0
     expert: float = 0.0
+    expanded: bool = False
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,11 @@ from dragonscale.kernels.profile_file import ProfileFile, choose, make_profile, 
 
 FEWEST = 4
 """Rows below which a table is not fitted."""
+UNSETTLED = 0.10
+"""Measurements whose quartiles are farther apart than this, over the median, are left out."""
 SHAPE_FOLDS = 5
+EXPANDS = 0.10
+"""Experts that are this near to a matmul over all of them are one."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ def _tables(rows: Sequence[TimedCase], profile: KernelProfile) -> dict[tuple[str
     """The rows of each table that has enough of them and whose format the chip multiplies."""
     found: dict[tuple[str, str, str], list[TimedCase]] = {}
     for row in rows:
+        if row.spread > UNSETTLED:
+            continue
         kind = TABLES.get(row.kind)
         if kind is None or row.dtype not in FORMATS or FORMATS[row.dtype].compute not in profile.chip.matrix:
             continue
@@ -96,8 +102,6 @@ def _started(profile: KernelProfile, path: tuple[str, str, str]) -> Any:
     table = getattr(profile, kind).of(dtype)
     if kind == "grouped":
         return table.get(who) or next(iter(table.values()))
-    if kind == "matmul":  # what is measured is the matmul alone; what surrounds it stays as it is
-        return table
     return table
 
 
@@ -114,7 +118,12 @@ def _fitted(rows: list[TimedCase], path: tuple[str, str, str], profile: KernelPr
     start = _started(profile, path)
     bounds = _bounds(path[0])
 
+    spread = replace(start, expanded=True) if path[0] == "grouped" else None
+    expands = spread is not None and median_error(log_errors(rows, _with_table(profile, path, spread))) < EXPANDS
+
     def fitted(kept: Sequence[TimedCase]) -> Any:
+        if expands:  # a law without constants of its own
+            return spread
         forward = [row for row in kept if row.kind != "attention_both"]
         own = forward if len(forward) >= FEWEST else list(kept)
         table = fit_table(start, bounds, lambda trial: log_errors(own, _with_table(profile, path, trial)))
@@ -159,12 +168,17 @@ def _described(source: dict[str, Any], machine: Machine, chip: Chip, base: str) 
     source["title"] = f"{chip.title}, kernels of {'JAX' if machine.timed_with == 'jax' else 'PyTorch'}"
     source["rests_on"] = f"Kernels timed on this device by `dscale calibrate`, {machine.date}; the rest as in {base}."
     source["chips"], source["stands_for"] = [chip.name], []
+    source["library"] = "jax" if machine.timed_with == "jax" else ""
     source["sources"]["calibrate"] = {
         "title": f"dscale calibrate on {machine.devices} x {machine.device}: {with_}; cold caches, medians",
         "date": machine.date,
     }
-    if source.get("cores") is None:
-        source.pop("cores", None)
+    for name in ("cores", "library"):
+        if not source.get(name):
+            source.pop(name, None)
+    for named in source["sources"].values():
+        if not named.get("url"):
+            named.pop("url", None)
     for where, raw in _raw_tables(source).items():
         rest = raw["rests_on"]
         note = f"taken from the built-in profile {base}, where it is {where}"
@@ -185,7 +199,9 @@ def _put(source: dict[str, Any], found: TableFit) -> None:
         place = source[kind].setdefault(dtype, {}) if kind == "grouped" else source[kind]
         key = who if kind == "grouped" else dtype
         if key not in place:
-            place[key] = _plain(found.table)
+            others = dict(place)
+            place.clear()
+            place |= {key: _plain(found.table), **others}  # what was measured here is what is usual here
         raw = place[key]
     rest = {
         "source": "calibrate", "rows": found.rows, "median_ape": round(found.after, 3),
@@ -198,6 +214,10 @@ def _put(source: dict[str, Any], found: TableFit) -> None:
 def _plain(table: Any) -> dict[str, Any]:
     """A record's constants that `put_constants` does not write: tiles and what is not fitted."""
     raw = msgspec.to_builtins(table)
+    if raw.get("expanded"):
+        return {name: raw[name] for name in ("launch", "rate", "rows", "expanded")}
     return {
-        name: value for name, value in raw.items() if isinstance(value, list | int | bool) and value not in (0, False)
+        name: value
+        for name, value in raw.items()
+        if isinstance(value, list | tuple | int | bool) and value not in (0, False)
     }

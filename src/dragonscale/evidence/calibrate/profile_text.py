@@ -13,7 +13,7 @@ _KINDS = ("stream", "matmul", "attention", "decode", "grouped")
 def put_constants(raw: dict[str, Any], table: Any, kind: str, rest: dict[str, Any]) -> None:
     """Fitted constants and what they rest on into a raw table, in the order of the record; others stay."""
     for constant in (*BOUNDS[kind], *(("backward",) if kind == "attention" else ())):
-        if value := getattr(table, constant):
+        if (value := getattr(table, constant)) and not getattr(table, "expanded", False):
             raw[constant] = seconds_text(value) if is_time(constant) else value
     order = [field.name for field in fields(table) if field.name in raw]
     values = {key: raw[key] for key in order} | {"rests_on": {**raw.get("rests_on", {}), **rest}}
