@@ -95,6 +95,17 @@ def test_local_shapes_back_to_global() -> None:
     assert (x.whole, w.local, w.whole, w.copies) == (None, [256, 512], [512, 512], 4)
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("h100_mlp", {64, 256, 512}), ("v5p_canonical_mlp_train", {8192, 4096, 16384}), ("tpu7x_canonical_case2", {8192})],
+)
+def test_matmuls_have_the_sizes_of_the_program_that_was_written(name: str, sizes: set[int]) -> None:
+    """Batch or tokens, width and hidden size, as `data/xla/README.md` has them; on a device they are divided."""
+    rows = [row for row in ds.hlo(text_of(name)).ops if row.kind == "matmul"]
+    assert {size for row in rows for size in row.whole[1:]} == sizes
+    assert {tuple(row.whole[:1]) for row in rows} == {(1,)}
+
+
 HOSTILE = {
     "deep brackets": "HloModule m\nENTRY e {\n  ROOT a = " + "(" * 200_000,
     "open quotes": 'HloModule m\nENTRY e {\n  ROOT a = f32[8] add(b), x="' + '\\"' * 200_000,

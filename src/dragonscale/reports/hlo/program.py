@@ -9,6 +9,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import callers_first
 from dragonscale.evidence.xla.device_groups import group_shape, least_devices
 from dragonscale.evidence.xla.dumps import Buffers, HloDump
+from dragonscale.evidence.xla.global_sizes import Spread, whole_matmul
 from dragonscale.evidence.xla.op_bounds import op_bound
 from dragonscale.evidence.xla.patterns import HiddenScatter, WindowedEinsum, hidden_scatters, windowed_einsums
 from dragonscale.evidence.xla.program_work import RunningOp, execution_counts, running_ops
@@ -28,6 +29,8 @@ class OpRow(msgspec.Struct):
     detail: str
     times: int
     shape: str
+    whole: list[int | None]
+    """Of a matmul: global batch, rows, sum and columns, where the program is split and the text tells how; else empty."""
     matmul_flops: float
     vector_flops: float
     hbm_bytes: float
@@ -147,7 +150,8 @@ def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloProgram:
     try:
         callers_first(module)  # a program that runs itself has no sums
         ops = running_ops(module, dump.platform)
-        rows = sorted((_row(each, chip) for each in ops), key=lambda row: _weight(row, chip), reverse=True)
+        spread = Spread(module) if dump.partitions > 1 and dump.optimized else None
+        rows = sorted((_row(each, chip, spread) for each in ops), key=lambda row: _weight(row, chip), reverse=True)
         partitioned = dump.optimized
         return HloProgram(
             dump.name, dump.platform, dump.optimized, dump.partitions, dump.replicas,
@@ -174,14 +178,21 @@ def _total(ops: list[RunningOp], what: str) -> float:
     return math.fsum(getattr(each.work, what) * each.times for each in ops)
 
 
-def _row(each: RunningOp, chip: Chip | None) -> OpRow:
+def _row(each: RunningOp, chip: Chip | None, spread: Spread | None) -> OpRow:
     work, bound = each.work, op_bound(each.work, chip) if chip else None
     shape = next((f"{one.batch}x{one.m}x{one.k}x{one.n}".removeprefix("1x") for one in work.matmuls), "")
     return OpRow(
-        work.name, each.where, work.kind, work.detail, each.times, shape, work.matmul_flops * each.times, work.vector_flops * each.times,
+        work.name, each.where, work.kind, work.detail, each.times, shape, _whole(each, spread), work.matmul_flops * each.times, work.vector_flops * each.times,
         work.hbm_bytes * each.times, work.padding_bytes.get("HBM", 0.0) * each.times, work.wire_bytes * each.times, each.scope, each.source,
         bound.seconds * each.times if bound else None, bound.by if bound else None, list(work.unknown),
     )  # fmt: skip
+
+
+def _whole(each: RunningOp, spread: Spread | None) -> list[int | None]:
+    if spread is None or len(each.work.matmuls) != 1:
+        return []
+    instruction = spread.module.computations[each.where].named[each.work.name]
+    return list(whole_matmul(spread, each.where, instruction, each.work.matmuls[0]) or ())
 
 
 def _weight(row: OpRow, chip: Chip | None) -> tuple[float, ...]:

@@ -42,30 +42,26 @@ def _totals(report: HloProgram) -> Block:
 
 
 def _ops(report: HloProgram) -> Grid:
+    whole = [Column("globally", keep=2)] if any(row.whole for row in report.ops) else []
     columns = [
         Column("op", wrap=True),
         Column("kind"),
         Column("times", right=True, keep=5),
         Column("m x k x n", keep=3),
+        *whole,
     ]
     columns += [Column("matmul FLOPs", right=True), Column("HBM", right=True), Column("sends", right=True, keep=4)]
     columns += [Column("at best", right=True), Column("bound by", keep=4)] if report.chip else []
-    rows = [_op(row, bool(report.chip)) for row in report.ops[: report.listed]]
+    rows = [_op(row, bool(report.chip), bool(whole)) for row in report.ops[: report.listed]]
     rest = len(report.ops) - len(rows)
     foot = f"{rest:,} more ops: `--top N` lists more, `--json` all." if rest > 0 else ""
     return table(columns, rows, "The ops that matter, all their executions", foot)
 
 
-def _op(row: OpRow, timed: bool) -> list[str]:
-    cells = [
-        row.name,
-        row.kind.replace("_", "-"),
-        f"{row.times:,}",
-        row.shape,
-        _some(row.matmul_flops, "FLOPs"),
-        _some(row.hbm_bytes, "bytes"),
-    ]
-    cells.append(_some(row.wire_bytes, "bytes"))
+def _op(row: OpRow, timed: bool, whole: bool) -> list[str]:
+    globally = "x".join("?" if size is None else str(size) for size in row.whole).removeprefix("1x")
+    cells = [row.name, row.kind.replace("_", "-"), f"{row.times:,}", row.shape, *([globally] if whole else [])]
+    cells += [_some(row.matmul_flops, "FLOPs"), _some(row.hbm_bytes, "bytes"), _some(row.wire_bytes, "bytes")]
     return [*cells, amount(row.bound_s, "s"), row.bound_by or ""] if timed else cells
 
 
