@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-BLOCK = 512
-"""Queries whose scores are alive at once where there is no flash kernel."""
+from dragonscale.models.flash_rule import ATTENTION_BLOCK, takes_flash
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,9 @@ def attend(
             weights = jax.nn.softmax(scores, -1)
         return jnp.einsum("bkgts,bskv->btkgv", weights.astype(value.dtype), value)
 
-    if t > BLOCK and t % BLOCK == 0:
-        parts = own.reshape(b, t // BLOCK, BLOCK, *own.shape[2:]).swapaxes(0, 1)
-        places = queries.reshape(b, t // BLOCK, BLOCK).swapaxes(0, 1)
+    if t > ATTENTION_BLOCK and t % ATTENTION_BLOCK == 0:
+        parts = own.reshape(b, t // ATTENTION_BLOCK, ATTENTION_BLOCK, *own.shape[2:]).swapaxes(0, 1)
+        places = queries.reshape(b, t // ATTENTION_BLOCK, ATTENTION_BLOCK).swapaxes(0, 1)
         found = jax.lax.map(lambda pair: jax.checkpoint(block)(*pair), (parts, places))
         result = found.swapaxes(0, 1).reshape(b, t, *found.shape[3:])
     else:
@@ -77,16 +76,12 @@ def attend(
     return result.reshape(b, t, query.shape[2], value.shape[-1])
 
 
-def flash_possible(query: jax.Array, key: jax.Array, value: jax.Array, reach: Reach, cap: float, sinks: object) -> bool:
+def flash_possible(query: jax.Array, value: jax.Array, reach: Reach, cap: float, sinks: object) -> bool:
     """Whether cuDNN's kernel can do it: a GPU, half precision, equal head sizes up to 128, nothing unusual."""
     return (
         jax.default_backend() == "gpu"
         and query.dtype in (jnp.bfloat16, jnp.float16)
-        and key.shape == value.shape
-        and query.shape[-1] <= 128
-        and reach.chunk is None
-        and not cap
-        and sinks is None
+        and takes_flash(query.shape[-1], value.shape[-1], bool(cap), sinks is not None, reach.chunk is not None)
     )
 
 
@@ -104,7 +99,7 @@ def attend_causally(
     cap: float = 0.0, sinks: jax.Array | None = None,
 ) -> jax.Array:  # fmt: skip
     """Whole sequences against themselves, as in training and prefill; or a part of the queries against all keys."""
-    if query.shape[1] == key.shape[1] and flash_possible(query, key, value, reach, cap, sinks):
+    if query.shape[1] == key.shape[1] and flash_possible(query, value, reach, cap, sinks):
         window = None if reach.window is None else (reach.window - 1, 0)
         return jax.nn.dot_product_attention(
             query, key, value, scale=scale, is_causal=True, local_window_size=window, implementation="cudnn"
@@ -117,7 +112,7 @@ def attend_cached(
     cap: float = 0.0, sinks: jax.Array | None = None,
 ) -> jax.Array:  # fmt: skip
     """The newest tokens of sequences against everything they have cached; `positions` [b, t] are theirs."""
-    if positions.shape[1] == 1 and reach.window is None and flash_possible(query, key, value, reach, cap, sinks):
+    if positions.shape[1] == 1 and reach.window is None and flash_possible(query, value, reach, cap, sinks):
         return jax.nn.dot_product_attention(
             query, key, value, scale=scale, key_value_seq_lengths=positions[:, 0] + 1, implementation="cudnn"
         )

@@ -3,7 +3,7 @@
 Every chip holds a part of the queries, keys and values. In as many steps as there are chips, each attends its queries to
 the keys that it holds at the moment and passes those on; a running maximum and sum join the parts into one exact softmax.
 Only one other part is held at a time, in the backward pass too: that recomputes the scores from the logarithms of the
-sums, and gradients of keys and values travel along until they are home. Queries are taken in blocks of `attention.BLOCK`, so
+sums, and gradients of keys and values travel along until they are home. Queries are taken in blocks of `ATTENTION_BLOCK`, so
 that no more than one block's scores are alive.
 
 What a query may see is decided by positions, which travel with the keys, so the sequence may be split in any order. In the
@@ -120,7 +120,7 @@ def _by_token(x: jax.Array) -> jax.Array:
 
 def _blocks(x: jax.Array, dim: int) -> jax.Array:
     """Blocks of queries in front, cut from one of the dims: a single one where there are few queries or they do not divide."""
-    tokens, size = x.shape[dim], attention.BLOCK
+    tokens, size = x.shape[dim], attention.ATTENTION_BLOCK
     count = tokens // size if tokens % size == 0 else 1
     return jnp.moveaxis(x.reshape(*x.shape[:dim], count, tokens // count, *x.shape[dim + 1 :]), dim, 0)
 

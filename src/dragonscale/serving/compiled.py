@@ -2,10 +2,9 @@
 
 The switches are those of the engine's `program` group; other engines have none of them and none of this applies. With a
 capacity, every expert works on the same number of rows from each sender, filled or not, and the router's choices and weights
-travel in messages of their own. Sizes are numbers here: such a program is compiled for one plan.
+travel in messages of their own. Sizes are numbers here, or those of many batches of one plan: such a program is compiled for one.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 
 import numpy
@@ -22,25 +21,26 @@ WIDTH = 2.0
 """Bytes of a bf16 number."""
 
 
-def capacity_rows(tokens: Number, bench: KernelBench) -> int:
+def capacity_rows(tokens: Number, bench: KernelBench) -> Number:
     """Rows of each expert from each sender: the capacity times the even share of the rows that a chip routes, which are those of
     its own sequences, or of all where they are gathered."""
     dims = bench.section.dims
     senders = bench.mesh.size("data") if bench.exchange else 1
-    routed = round(float(numpy.ravel(tokens)[0]) / senders) * dims["x"]
-    return max(1, math.ceil(int(routed * bench.engine.program.expert_capacity) / dims["e"]))
+    routed = numpy.round(numpy.asarray(tokens, float) / senders) * dims["x"]
+    rows = numpy.maximum(1, numpy.ceil(numpy.floor(routed * bench.engine.program.expert_capacity) / dims["e"]))
+    return int(rows.ravel()[0]) if rows.size == 1 else rows
 
 
-def capacity_flops(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> float:
+def capacity_flops(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> Number:
     """FLOPs of a layer's experts on the rows they have room for."""
     dims, mesh = bench.section.dims, bench.mesh
     rows = capacity_rows(tokens, bench) * (mesh.size("data") if bench.exchange else 1)
-    found = 0.0
+    found: Number = 0.0
     for kernel in kernels:
         weight = kernel.arrays[-2]
         own = product(dims[dim.name] / mesh.size(*dim.axes) for dim in weight.dims if not dim.select)
         dealt = next(mesh.size(*dim.axes) for dim in weight.dims if dim.select)
-        found += 2.0 * dims["e"] / dealt * rows * own
+        found = found + 2.0 * dims["e"] / dealt * rows * own
     return found
 
 
@@ -65,11 +65,11 @@ def expert_volume(move: Move, tokens: Number, bench: KernelBench) -> Number:
 def routing_lines(section: Section, tokens: Number, bench: KernelBench) -> Iterator[ServingLine]:
     """The router's choices and weights, four bytes each, which go where the tokens go."""
     size = bench.mesh.size("data")
-    if size == 1 or not any(op.function == "dispatch" for op in section.ops):
+    if numpy.all(size == 1) or not any(op.function == "dispatch" for op in section.ops):
         return
     rows = capacity_rows(tokens, bench)
     kind, names = ("all_to_all", ("P",)) if bench.exchange else ("all_gather", ("experts", "P"))
-    volume = float(numpy.ravel(tokens)[0]) * section.dims["x"] * 4.0
+    volume = tokens * section.dims["x"] * 4.0
     volume = rows * section.dims["e"] * 4.0 * size if bench.exchange else volume
     for name in names:
         yield ServingLine(
@@ -83,4 +83,4 @@ def few_rows(tokens: Number, bench: KernelBench) -> bool:
     if "e" not in bench.section.dims or bench.profile.chip.kind != "gpu":
         return False
     senders = bench.mesh.size("data") if bench.exchange else 1
-    return capacity_rows(tokens, bench) * senders < bench.engine.program.padded_rows
+    return bool(numpy.all(capacity_rows(tokens, bench) * senders < bench.engine.program.padded_rows))

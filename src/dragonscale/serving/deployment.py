@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy
+
 from dragonscale.collectives.profile import Profile
 from dragonscale.collectives.profile_file import profile_for
 from dragonscale.errors import InputError
@@ -123,15 +125,16 @@ class Deployment:
 
     @cached_property
     def axis_sizes(self) -> dict[str, int]:
-        """The mesh axes of more than one chip, of one plan."""
-        return {axis: int(size) for axis, size in self.axes.items() if size != 1}
+        """The mesh axes of more than one chip, of one plan (or of many that are split alike)."""
+        return {axis: int(numpy.ravel(size)[0]) for axis, size in self.axes.items() if not numpy.all(size == 1)}
 
     @property
     def exchanges(self) -> bool:
         """Whether tokens are sent to experts of other data ranks, and not gathered by all."""
         how = self.engine.experts.exchange
         if how == "dealt":
-            return bool(self.mixed and self.plan.data > 1 and self.plan.expert >= self.plan.data)
+            data, expert = (numpy.ravel(one)[0] for one in (self.plan.data, self.plan.expert))
+            return bool(self.mixed and data > 1 and expert >= data)
         return how == "all_to_all"
 
     def bench(self, section: Section, prompt: bool) -> KernelBench:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError, unknown
+from dragonscale.plan.measured_on import MeasuredOn, file_table, is_file
 from dragonscale.serving.engine_settings import (
     EngineCollectives,
     EngineExperts,
@@ -28,7 +29,7 @@ from dragonscale.serving.engine_settings import (
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An engine's constants by group; `why` says where they come from, `base` which engine it starts from, `launch` what it
-    takes by default on a chip."""
+    takes by default on a chip, `measured` on which chips they were settled on whole steps, and how far off it was on others."""
 
     name: str = "generic"
     why: str = ""
@@ -41,6 +42,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program: EngineProgram = EngineProgram()
     scheduling: EngineScheduling = EngineScheduling()
     launch: tuple[LaunchRow, ...] = ()
+    measured: tuple[MeasuredOn, ...] = ()
 
 
 IDEAL = Engine(
@@ -94,7 +96,7 @@ def spelt_engine(text: str) -> str:
     'vllm, memory.share=0.85'
     """
     name, comma, settings = text.partition(",")
-    return name.strip().lower() + comma + settings
+    return (name.strip() if is_file(name.strip()) else name.strip().lower()) + comma + settings
 
 
 def split_settings(name: str) -> tuple[str, dict[str, dict[str, Any]]]:
@@ -124,9 +126,23 @@ def load_engine(name: str) -> Engine:
     256
     """
     name, groups = split_settings(name)
-    if name not in engines():
-        raise unknown("serving engine", name, engines())
-    return adjust(engines()[name], **groups) if groups else engines()[name]
+    if name not in engines() and not is_file(name):
+        raise unknown("serving engine", name, engines(), "A file of your own ends in .toml.")
+    found = _from_file(name) if is_file(name) else engines()[name]
+    return adjust(found, **groups) if groups else found
+
+
+@functools.lru_cache(maxsize=32)
+def _from_file(path: str) -> Engine:
+    """A user's engine: what was measured of its base is not measured of it."""
+    table = {"base": "dragonscale", "measured": (), **file_table(path, "engine")}
+    if not isinstance(table["base"], str) or table["base"] not in engines():
+        raise unknown("serving engine", str(table["base"]), engines(), f"{path} says it as the base of its engine.")
+    try:
+        merged = merge_groups(msgspec.to_builtins(engines()[table["base"]]), table)
+        return msgspec.convert(merged | {"name": path}, Engine)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InputError(f"The engine of {path} cannot be read: {error}.") from None
 
 
 def _read_value(text: str) -> Any:

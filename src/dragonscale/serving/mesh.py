@@ -2,6 +2,8 @@
 each: `expert` deals out experts, `share` is what lies beyond the KV heads, `tensor` is the rest; heads, hidden dims and the
 vocabulary are split over all three (`dragonscale.plan.rules`)."""
 
+import numpy
+
 from dragonscale.numbers import Number, maximum, minimum, where
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.sharding.mesh import Mesh
@@ -27,5 +29,5 @@ def mesh_axes(plan: ServingPlan, kv_heads: Number) -> dict[str, Number]:
 
 def shared_kv(dims: dict[str, Number], mesh: Mesh) -> bool:
     """Whether chips with query heads of their own share KV heads evenly: each of a compiled program's then has a copy of one."""
-    many = mesh.size(*HEADS)
+    many = numpy.ravel(mesh.size(*HEADS))[0]  # plans that are judged together are split alike
     return bool("k" in dims and dims["k"] < many and many % dims["k"] == 0 and dims["n"] % many == 0)

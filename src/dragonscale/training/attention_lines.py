@@ -18,6 +18,7 @@ work alike, on shorter pieces; keys and values travel whole all the same.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dragonscale.models.flash_rule import line_takes_flash
 from dragonscale.models.flops import Workload, op_flops
 from dragonscale.numbers import Number, maximum, minimum, product, where
 from dragonscale.plan.reader import Kernel, Reading
@@ -125,6 +126,7 @@ def _shape(kernel: Kernel, reading: Reading, sizes: dict[str, Number], mesh: Mes
         head_dim=sizes.get("h", sizes.get("j", 128)),
         v_head_dim=sizes.get("g", sizes.get("h", 128)),
         window=section.span if section.span is not None and section.span < length else None,
+        plain=line_takes_flash(section, kernel.op),
     )
 
 

@@ -16,7 +16,8 @@ import msgspec
 
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
-from dragonscale.training.stack import stacks
+from dragonscale.plan.measured_on import is_file
+from dragonscale.training.stack import load_stack, stacks
 
 FAMILIES = {"nvidia": "NVIDIA GPUs", "amd": "AMD GPUs", "tpu": "TPUs", "other": "other chips"}
 CONDITIONS = ("piped", *FAMILIES)
@@ -87,7 +88,7 @@ def _tables() -> dict[str, dict[str, Any]]:
 def _row(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     """A stack's row over those that it starts from; a stack without any has that of `generic`."""
     table = _tables().get(name, {})
-    start = table.get("like") or (stacks()[name].base if name in stacks() else "")
+    start = table.get("like") or (load_stack(name).base if name in stacks() or is_file(name) else "")
     if start in seen:
         raise InputError(f"The stack {name!r} starts from itself in what it can run.")
     if not start and not table:

@@ -14,9 +14,9 @@ from dragonscale.training.attention_lines import attention_sizes
 from dragonscale.training.expert_load import at_busiest
 from dragonscale.training.kernel_lines import kernel_lines
 from dragonscale.training.move_lines import move_lines, statistics
-from dragonscale.training.pass_line import ATTENTION_BLOCK, Costing, PassLine
+from dragonscale.training.pass_line import Costing, PassLine
 
-__all__ = ["ATTENTION_BLOCK", "Costing", "PassLine", "attention_sizes", "section_lines"]
+__all__ = ["Costing", "PassLine", "attention_sizes", "section_lines"]
 
 
 def section_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing) -> list[PassLine]:

@@ -16,8 +16,6 @@ NARROW_PARTS = ("attention", "mlp", "experts", "shared")
 """Parts whose matmuls run in the plan's dtype; the head, the router and an indexer stay in bf16."""
 LAUNCHES = {"route": 12.0, "dispatch": 8.0, "combine": 8.0, "attend": 2.0}
 """Kernels that a line stands for, where it is more than one: choosing experts, counting and sorting tokens."""
-ATTENTION_BLOCK = 512
-"""Queries that our own program's attention takes at once where it has no flash kernel."""
 BLOCK_FORMATS = ("mxfp8", "nvfp4", "mxfp4")
 BLOCK_SCALES = 2.0
 """Kernels of an expert's matmul in a format with block scales over those in others: beside the cast and the matmul the scales of both

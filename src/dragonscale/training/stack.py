@@ -3,6 +3,8 @@
 Programs that compute the same thing (Megatron, MaxText, torchtitan, our own) differ in a few switches. These are the only part of an
 expectation that is not measured on kernels. There is one set for each stack, declared with its reasons in
 `stacks.toml`, and the same for every run of that stack. `dragonscale` is our own JAX program: its ledger is what XLA compiles.
+A stack may also be a file (`mine.toml`, as `dscale calibrate --stack` writes it): a table `[stack]` with the `base` that it starts from and
+the switches that differ.
 """
 
 import functools
@@ -13,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from dragonscale.errors import InputError, unknown
+from dragonscale.plan.measured_on import MeasuredOn, file_table, is_file
 
 
 class StackOverlap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +55,13 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flash: bool = True
     """Whether attention is one kernel; otherwise `square_bytes` are moved for each score."""
     square_bytes: float = 9.0
+    plain_flash: bool = False
+    """Whether its flash kernel is one for GPUs that takes only plain attention (`models.flash_rule`); what it does not take runs in
+    blocks of scores in fp32, for each of which so many bytes are moved forward and backward."""
+    block_bytes: float = 24.0
+    block_backward_bytes: float = 60.0
+    block_matmul: float = 1.0
+    """Seconds of the matmuls of these blocks over the profile's."""
     masked_square: bool = False
     """Whether attention multiplies the whole square of scores and masks half of it."""
     hops: bool = False
@@ -168,8 +178,8 @@ class StackHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stack's switches by group. `balanced`: whether the last pipeline stage may have fewer layers to make room for the head.
-    `further_tokens`: whether modules that predict further tokens (MTP) are trained too. What it can run at all
-    is in `legality.toml`."""
+    `further_tokens`: whether modules that predict further tokens (MTP) are trained too. `measured` says on which chips its constants were
+    settled on whole steps, and how far off it was on others. What it can run at all is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""
@@ -183,6 +193,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: StackHost = StackHost()
     balanced: bool = False
     further_tokens: bool = True
+    measured: tuple[MeasuredOn, ...] = ()
 
 
 GROUPS = ("overlap", "kernels", "experts", "recompute", "state", "memory", "host")
@@ -200,26 +211,44 @@ def change(stack: Stack, group: str, **values: Any) -> Stack:
 @functools.cache
 def stacks() -> dict[str, Stack]:
     """The stacks that are known, by name; one with a `base` starts from that one's switches, to any depth."""
-    text = (resources.files("dragonscale.training") / "stacks.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
+    tables = _tables()
+    return {name: msgspec.convert({**_merged(tables, name), "name": name}, Stack) for name in tables}
 
-    def merged(name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-        if name in seen or name not in tables:
-            raise InputError(f"The stack {name!r} that {seen[-1]!r} starts from is not there, or starts from itself.")
-        table = dict(tables[name])
-        start = merged(table["base"], (*seen, name)) if table.get("base") else {}
-        groups = {group: start.get(group, {}) | table.get(group, {}) for group in GROUPS}
-        return {**start, **table, **groups}
 
-    return {name: msgspec.convert({**merged(name), "name": name}, Stack) for name in tables}
+def _tables() -> dict[str, dict[str, Any]]:
+    return tomllib.loads((resources.files("dragonscale.training") / "stacks.toml").read_text(encoding="utf-8"))
+
+
+def _merged(tables: dict[str, dict[str, Any]], name: str, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A stack's table over that of its base."""
+    if name in seen or name not in tables:
+        raise InputError(f"The stack {name!r} that {seen[-1]!r} starts from is not there, or starts from itself.")
+    table = dict(tables[name])
+    start = _merged(tables, table["base"], (*seen, name)) if table.get("base") else {}
+    groups = {group: start.get(group, {}) | table.get(group, {}) for group in GROUPS}
+    return {**start, **table, **groups}
+
+
+@functools.lru_cache(maxsize=32)
+def _from_file(path: str) -> Stack:
+    """A user's stack: what was measured of its base is not measured of it."""
+    table = {"base": "dragonscale", "measured": (), **file_table(path, "stack")}
+    if not isinstance(table["base"], str) or table["base"] not in stacks():
+        raise unknown("software stack", str(table["base"]), stacks(), f"{path} says it as the base of its stack.")
+    try:
+        return msgspec.convert({**_merged({**_tables(), path: table}, path), "name": path}, Stack)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InputError(f"The stack of {path} cannot be read: {error}.") from None
 
 
 def load_stack(name: str) -> Stack:
-    """A stack by name.
+    """A stack by name, or from a file.
 
     >>> load_stack("hai-llm").state.gradient_bytes
     2.0
     """
+    if is_file(name):
+        return _from_file(name)
     if name not in stacks():
-        raise unknown("software stack", name, stacks())
+        raise unknown("software stack", name, stacks(), "A file of your own ends in .toml.")
     return stacks()[name]

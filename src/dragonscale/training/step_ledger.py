@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from dragonscale.models.flash_rule import ATTENTION_BLOCK
 from dragonscale.numbers import Number, maximum, where
 from dragonscale.plan.ledger import LedgerLine
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
-from dragonscale.training.lines import ATTENTION_BLOCK, PassLine, attention_sizes
+from dragonscale.training.lines import PassLine, attention_sizes
 from dragonscale.training.muon import muon_lines
 from dragonscale.training.passes import LayerPass, bucket, rerun_share
 from dragonscale.training.setting import Setting

@@ -7,7 +7,8 @@ from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
 from dragonscale.hardware.catalogue import load_chip
 from dragonscale.kernels import KernelProfile, attention_seconds, kernel_profile_for, matmul_seconds, memory_seconds
-from dragonscale.numbers import Number, maximum
+from dragonscale.models.flash_rule import ATTENTION_BLOCK
+from dragonscale.numbers import Number, maximum, minimum
 from dragonscale.training.stack import Stack
 
 
@@ -34,7 +35,7 @@ class Timer(Protocol):
 @dataclass(frozen=True)
 class AttentionShape:
     """What decides how fast an attention kernel runs on one chip: of `causal` queries, which are the last of the keys, each sees the
-    keys up to itself, of others all. `window` caps the keys that a query sees."""
+    keys up to itself, of others all. `window` caps the keys that a query sees. `plain`: a flash kernel that takes nothing unusual takes it."""
 
     batch: Number
     queries: Number
@@ -45,6 +46,7 @@ class AttentionShape:
     v_head_dim: Number
     window: Number = None
     causal: bool = True
+    plain: bool = True
 
 
 CAST_BYTES = {"fp8": 5.0, "mxfp8": 4.0, "nvfp4": 5.0, "mxfp4": 4.0, "int8": 3.0}
@@ -88,6 +90,7 @@ class KernelTimer:
     dtype: str
     stack: Stack
     modern: bool = False
+    gpu: bool = True
 
     def _format(self, narrow: bool) -> str:
         """The kernels that run: chips with block-scaled formats multiply them nearly at the speed of plain fp8."""
@@ -107,6 +110,8 @@ class KernelTimer:
     def attention(self, shape: AttentionShape, backward: bool) -> Number:
         if not self.stack.kernels.flash:
             return self._unfused(shape, backward)
+        if self.stack.kernels.plain_flash and not (shape.plain and self.gpu):
+            return self._blocks(shape, backward)
         size = (shape.head_dim + shape.v_head_dim) / 2
         forward = attention_seconds(
             shape.batch, shape.queries, shape.keys, shape.heads, shape.kv_heads, size, "bf16", self.profile,
@@ -126,6 +131,23 @@ class KernelTimer:
         moved = square * (self.stack.kernels.square_bytes * (1.4 if backward else 1.0))
         return (first + second) * (2 if backward else 1) + memory_seconds(moved, self.profile)
 
+    def _blocks(self, shape: AttentionShape, backward: bool) -> Number:
+        """Scores in blocks of queries, in fp32, as XLA compiles them: masks and windows spare nothing. The query heads that share a KV
+        head are the rows of one matmul. Backward finds the scores again: five matmuls, and more passes over the scores."""
+        rows = minimum(shape.queries, ATTENTION_BLOCK)
+        many = shape.batch * shape.kv_heads * (shape.queries / rows)
+        group = rows * (shape.heads / shape.kv_heads)
+        first = matmul_seconds(group, shape.keys, shape.head_dim, "bf16", self.profile, many, out_bytes=4)
+        second = matmul_seconds(group, shape.v_head_dim, shape.keys, "bf16", self.profile, many)
+        habits = self.stack.kernels
+        moved = shape.batch * shape.heads * shape.queries * shape.keys
+        moved = moved * (habits.block_backward_bytes if backward else habits.block_bytes)
+        return (first * 3 + second * 2 if backward else first + second) * habits.block_matmul + moved / self._rate
+
+    @property
+    def _rate(self) -> float:
+        return self.profile.bandwidth * self.profile.stream.bandwidth
+
     def memory(self, moved: Number) -> Number:
         return memory_seconds(moved * self.stack.kernels.elementwise_passes, self.profile)
 
@@ -140,7 +162,7 @@ class KernelTimer:
         return memory_seconds(logits * self.stack.kernels.loss_bytes, self.profile)
 
     def copy(self, moved: Number) -> Number:
-        return moved / (self.profile.bandwidth * self.profile.stream.bandwidth)
+        return moved / self._rate
 
 
 def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
@@ -158,7 +180,8 @@ def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
     )
     if key not in _PROFILES:
         _PROFILES[key] = _sustained(chip, library)
-    return KernelTimer(_PROFILES[key], dtype, stack, chip.kind == "gpu" and chip.released >= HOPPER)
+    gpu = chip.kind == "gpu"
+    return KernelTimer(_PROFILES[key], dtype, stack, gpu and chip.released >= HOPPER, gpu)
 
 
 _PROFILES: dict[tuple[object, ...], KernelProfile] = {}

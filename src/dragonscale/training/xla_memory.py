@@ -10,6 +10,7 @@ are alive at once is the compiler's affair: the counts in `ALIVE` were fitted, f
 from dataclasses import dataclass
 
 from dragonscale.models.activations import saved_tensors
+from dragonscale.models.flash_rule import ATTENTION_BLOCK
 from dragonscale.models.program import Section
 from dragonscale.notation import Array
 from dragonscale.numbers import Number, maximum, product, where
@@ -19,7 +20,6 @@ from dragonscale.plan.rules import Rules
 from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.pieces import local_elements
 from dragonscale.training.expert_load import expert_room
-from dragonscale.training.lines import ATTENTION_BLOCK
 from dragonscale.training.memory import state_bytes, weight_shares
 from dragonscale.training.optimizers import matrix_names
 from dragonscale.training.plan import Plan
