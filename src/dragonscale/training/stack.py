@@ -48,8 +48,10 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whose kernels it runs, where a profile of the chip was measured with those alone (`jax`); else the usual profile."""
     matmul: float = 1.0
     """Seconds of its matmuls over the profile's."""
+    throttle: float = 1.0
+    """Seconds until power slows a matmul down, over the profile's, which was timed on a chip that had rested."""
     attention: float = 1.0
-    """The same for its attention kernel."""
+    """Seconds of its attention kernel over the profile's."""
     legacy_attention: bool = False
     """Its attention kernel was written for chips before Hopper."""
     flash: bool = True
@@ -128,6 +130,8 @@ class StackState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes moved per weight and microbatch to unpack gathered weights."""
     accumulate: float = 6.0
     """Bytes moved per weight and microbatch to add up gradients."""
+    accumulate_more: float = 0.0
+    """The same in addition where there are several microbatches."""
     update_passes: float = 1.0
     """How often the optimizer moves its state."""
     flat: bool = True
@@ -143,6 +147,8 @@ class StackMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A framework's caching allocator, or buffers that XLA assigns."""
     kept_copies: float = 1.0
     """Activations kept over those that the gradients need."""
+    kept_moves: float = 0.0
+    """How often kept activations are moved beside being written and read: a scan over layers copies them into its stack, and out of it."""
     prefetch: float = 2.0
     """Layers whose weights are gathered at once."""
     logit_bytes: float = 8.0

@@ -49,13 +49,21 @@ def layer_passes(
     often = state_often(plan, stack, pipe, microbatches)
     for name, one in sums.items():
         copied = timer.copy(held[name].used * stack.state.weight_copies / 2 * (plan.zero == 3))
-        added = timer.copy(held[name].used * stack.state.accumulate)
+        added = timer.copy(held[name].used * accumulated_bytes(stack, microbatches))
         remat = plan.remat if "block" in name else "none"
+        if stack.memory.kept_moves and "block" in name:
+            copied = copied + timer.copy(held[name].activations * stack.memory.kept_moves / 2)
         forward[name] = forward_pass(one, stack, remat, plan.ring, copied, two_way, often)
         backward[name] = backward_pass(
             one, stack, remat, reduced_often(plan), plan.ring, copied + added, two_way, often
         )
     return forward, backward
+
+
+def accumulated_bytes(stack: Stack, microbatches: Number) -> Number:
+    """Bytes moved for each weight of a microbatch to add up its gradient."""
+    more = stack.state.accumulate_more
+    return stack.state.accumulate + (where(microbatches > 1, more, 0.0) if more else 0.0)
 
 
 def state_often(plan: Plan, stack: Stack, pipe: Number, microbatches: Number) -> tuple[Number, Number]:

@@ -7,6 +7,7 @@ from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
 from dragonscale.hardware.catalogue import load_chip
 from dragonscale.kernels import KernelProfile, attention_seconds, kernel_profile_for, matmul_seconds, memory_seconds
+from dragonscale.kernels.profile import Tables
 from dragonscale.models.flash_rule import ATTENTION_BLOCK
 from dragonscale.numbers import Number, maximum, minimum
 from dragonscale.training.stack import Stack
@@ -181,7 +182,16 @@ def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
     if key not in _PROFILES:
         _PROFILES[key] = _sustained(chip, library)
     gpu = chip.kind == "gpu"
-    return KernelTimer(_PROFILES[key], dtype, stack, gpu and chip.released >= HOPPER, gpu)
+    profile = _heated(_PROFILES[key], stack.kernels.throttle)
+    return KernelTimer(profile, dtype, stack, gpu and chip.released >= HOPPER, gpu)
+
+
+def _heated(profile: KernelProfile, part: float) -> KernelProfile:
+    """The same kernels on a chip that is kept busy."""
+    if part == 1.0:
+        return profile
+    hot = {name: replace(table, throttle=table.throttle * part) for name, table in profile.matmul.by_format.items()}
+    return replace(profile, matmul=Tables(hot))
 
 
 _PROFILES: dict[tuple[object, ...], KernelProfile] = {}
