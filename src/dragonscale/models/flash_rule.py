@@ -4,11 +4,11 @@ cuDNN's kernel takes half precision, keys and values of one size up to 128, caus
 chunks and larger heads are computed by XLA in blocks of scores.
 """
 
+from dragonscale.kernels.score_blocks import BLOCK
 from dragonscale.models.program import Op, Section
 
 LARGEST_HEAD = 128
-ATTENTION_BLOCK = 512
-"""Queries whose scores are alive at once where there is no flash kernel."""
+ATTENTION_BLOCK = BLOCK
 
 
 def takes_flash(key: int, value: int, soft_cap: bool, sinks: bool, chunk: bool) -> bool:

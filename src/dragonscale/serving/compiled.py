@@ -5,13 +5,16 @@ capacity, every expert works on the same number of rows from each sender, filled
 travel in messages of their own. Sizes are numbers here, or those of many batches of one plan: such a program is compiled for one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy
 
 from dragonscale.collectives import wire_bytes
+from dragonscale.kernels import matmul_seconds, memory_seconds
+from dragonscale.models.count import weight_size
 from dragonscale.models.program import Section
-from dragonscale.numbers import Number, maximum, product
+from dragonscale.notation import Array
+from dragonscale.numbers import Number, ceil, floor, maximum, product
 from dragonscale.plan.reader import Kernel, Move
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.lines import ServingLine
@@ -26,9 +29,26 @@ def capacity_rows(tokens: Number, bench: KernelBench) -> Number:
     its own sequences, or of all where they are gathered."""
     dims = bench.section.dims
     senders = bench.mesh.size("data") if bench.exchange else 1
-    routed = numpy.round(numpy.asarray(tokens, float) / senders) * dims["x"]
-    rows = numpy.maximum(1, numpy.ceil(numpy.floor(routed * bench.engine.program.expert_capacity) / dims["e"]))
-    return int(rows.ravel()[0]) if rows.size == 1 else rows
+    routed = floor(tokens / senders + 0.5) * dims["x"]
+    rows = maximum(1, ceil(floor(routed * bench.engine.program.expert_capacity) / dims["e"]))
+    return int(rows.ravel()[0]) if isinstance(rows, numpy.ndarray) and rows.size == 1 else rows
+
+
+def capacity_seconds(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> Number:
+    """Expected seconds of a layer's experts: batched matmuls of the rows they have room for, all experts being read; and of rows on their
+    way there and back."""
+    dims, mesh, profile = bench.section.dims, bench.mesh, bench.profile
+    rows = capacity_rows(tokens, bench) * (mesh.size("data") if bench.exchange else 1)
+    width = 0.0
+    found: Number = 0.0
+    for kernel in kernels:
+        weight = kernel.arrays[-2]
+        into, out = (dims[dim.name] / mesh.size(*dim.axes) for dim in weight.dims if not dim.select)
+        many = dims["e"] / next(mesh.size(*dim.axes) for dim in weight.dims if dim.select)
+        found = found + matmul_seconds(rows, out, into, "bf16", profile, many) * bench.engine.kernels.matmul
+        width = dims["d"]
+    moved = 2 * tokens / mesh.size("data") * (dims["x"] + 1) * width * WIDTH
+    return found + memory_seconds(moved * bench.engine.experts.route_passes, profile)
 
 
 def capacity_flops(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> Number:
@@ -76,6 +96,15 @@ def routing_lines(section: Section, tokens: Number, bench: KernelBench) -> Itera
             section.name, bench.phase, name, kind, ("data",), section.repeat, "experts", carries="statistic",
             wire_bytes=wire_bytes(kind, volume, size), volume=volume, issued=1.0,
         )  # fmt: skip
+
+
+def scanned_line(laid: Callable[[Array], Array], bench: KernelBench) -> ServingLine:
+    """A layer of prompts whose weights are taken out of the stack that is scanned."""
+    section, program = bench.section, bench.engine.program
+    weights = {array.name: array for op in section.ops for array in op.weights if array.name not in section.shared}
+    held = sum(weight_size(section, array) / bench.mesh.size(*laid(array).axes) for array in weights.values())
+    seconds = held * program.scan_bytes / (bench.profile.bandwidth * bench.profile.stream.bandwidth) + program.scan_s
+    return bench.line("weights", "copies", "elementwise", "elementwise", seconds=seconds, issued=len(weights))
 
 
 def few_rows(tokens: Number, bench: KernelBench) -> bool:

@@ -26,6 +26,11 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether matmuls that read the same tensor (queries, keys and values; gate and up) are one kernel."""
     flash: bool = True
     """Whether prefill attention keeps the scores on the chip; otherwise they are written out."""
+    plain_flash: bool = False
+    """Whether its flash kernels are for GPUs and take plain attention only (`models.flash_rule`), windows not while decoding: other prompts
+    attend in blocks of scores in fp32, for each of which `block_bytes` are moved, and other caches are moved `cache_moves` times a step."""
+    block_bytes: float = 24.0
+    cache_moves: float = 5.0
     narrow_attention: bool = False
     """Whether prefill attends in the cache's format."""
     shared_heads: tuple[int, ...] = ()
@@ -70,6 +75,8 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     experts are dealt over all data ranks and gathered elsewhere (`dealt`)."""
     dispatch_bytes: float = 2.0
     """Bytes sent to experts for each element of a token."""
+    route_passes: float = 0.0
+    """How often rows are copied on their way to experts with a capacity and back, over once each way."""
     dedup: bool = False
     """Whether a prompt's token goes only once to every node (see `exchange.py`)."""
     hidden: float = 0.0
@@ -105,6 +112,8 @@ class EngineHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """To issue a layer of linear attention, in addition."""
     step_s: float = 0.0
     """Exposed in every iteration."""
+    prompt_step_s: float = 0.0
+    """Exposed in every iteration with prompts, in addition."""
     sequence_s: float = 0.0
     """Exposed for each decoding sequence."""
     prompt_s: float = 0.0
@@ -180,6 +189,12 @@ class EngineProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether attention computes all the keys there is room for, and masks those that are not there."""
     expert_capacity: float = 0.0
     """Rows that every expert has room for, over its even share (0: experts work on the rows there are)."""
+    loop_s: float = 0.0
+    """What a matmul of a single row takes beside reading its weights, where that is compiled into a loop (0: it is not)."""
+    scan_bytes: float = 0.0
+    """Bytes moved for each weight of a layer to take it out of its stack, where layers are scanned: those of prompts."""
+    scan_s: float = 0.0
+    """Until a scan comes round."""
     attention_block: int = 0
     """Queries of a prompt that attend at a time, where they divide it."""
     alive: tuple[AliveTensors, ...] = ()

@@ -20,13 +20,15 @@ from dragonscale.kernels import (
 )
 from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.kernels.routing import Load, route
+from dragonscale.kernels.score_blocks import score_block_seconds
+from dragonscale.models.flash_rule import line_takes_flash
 from dragonscale.models.flops import Workload, op_flops
 from dragonscale.models.program import Section
 from dragonscale.numbers import Number, maximum, minimum, product, where
 from dragonscale.plan.reader import Kernel
 from dragonscale.serving.balance import expert_slots, longest_held
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.compiled import capacity_flops, masked_flops
+from dragonscale.serving.compiled import capacity_flops, capacity_seconds, masked_flops
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.lines import ServingLine
 from dragonscale.sharding.pieces import local_elements, local_sizes, matmul_dims
@@ -63,7 +65,7 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
     rows, _, summed, batch, _ = matmul_dims(first.arrays)
     local = local_sizes(first.arrays, sizes, bench.mesh)
     m, k, many = (product(local[name] for name in names) for names in (rows, summed, batch))
-    m = bench.rows(m)
+    raw, m = m, bench.rows(m)
     n: Number = 0
     for kernel in kernels:
         own = local_sizes(kernel.arrays, sizes, bench.mesh)
@@ -72,6 +74,9 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
     habits, profile, issued, seconds = bench.engine.kernels, bench.profile, 1.0, 0.0
     if bench.timed:
         seconds = matmul_seconds(m, n, k, name, profile, many, replayed=True) * habits.matmul
+        if bench.engine.program.loop_s and first.part != "head":
+            read = memory_seconds(many * n * k * FORMATS[name].weight, profile)
+            seconds = where(raw == 1, read + bench.engine.program.loop_s * len(kernels), seconds)
     if habits.quantise and name in DYNAMIC:
         issued = 1.0 + habits.quantise
         if bench.timed:
@@ -102,7 +107,10 @@ def expert_line(
     busy = replace(load, rows=load.rows * hot)
     each = (3 if gated else 2) * hidden * inner / slices
     seconds: Number = 0.0
-    if bench.timed:
+    capacity = bench.engine.program.expert_capacity
+    if capacity and bench.timed:
+        seconds = capacity_seconds(kernels, tokens, bench)
+    elif bench.timed:
         tables = bench.profile.grouped.of(name)
         chosen = next((one for one in habits.kernels.split() if one in tables or one == "plain"), "")
         if chosen == "plain":
@@ -113,12 +121,10 @@ def expert_line(
                 routing=habits.routing, gated=gated, implementation=chosen,
             )  # fmt: skip
             seconds = seconds - min(habits.overlap_s, tables[chosen or next(iter(tables))].launch)
-    flops = 2 * each * tokens * sizes["x"] / chips
-    if bench.engine.program.expert_capacity:
-        flops = capacity_flops(kernels, tokens, bench)
+    flops = capacity_flops(kernels, tokens, bench) if capacity else 2 * each * tokens * sizes["x"] / chips
     return bench.line(
-        kernel_names(kernels), "grouped matmul", "experts", "experts", dtype=name, flops=flops, moved=each * FORMATS[name].weight * load.active,
-        seconds=seconds * habits.slowdown, issued=EXPERT_KERNELS,
+        kernel_names(kernels), "grouped matmul", "experts", "experts", dtype=name, flops=flops,
+        moved=each * FORMATS[name].weight * (experts / chips if capacity else load.active), seconds=seconds * habits.slowdown, issued=EXPERT_KERNELS,
     )  # fmt: skip
 
 
@@ -180,7 +186,10 @@ def decode_attention_line(
     if bench.engine.program.all_keys:
         flops = masked_flops(batch, heads.queries, seen.queries, seen.keys, size, bench)
     seconds: Number = 0.0
-    if bench.timed:
+    if bench.timed and not _flash(kernel, bench):
+        room = batch * seen.keys * heads.keys * heads.element * dtype_bytes(dtype)
+        seconds = memory_seconds(room * bench.engine.kernels.cache_moves, bench.profile)
+    elif bench.timed:
         longest = longest_held(bench.mesh.size("data"), batch)
         seconds = _decode_seconds(
             heads, batch, keys * longest, seen.queries, _cache_format(dtype), flops * longest, moved * longest, bench
@@ -189,6 +198,14 @@ def decode_attention_line(
         kernel_names([kernel]), "attention", kernel.part, "scores", dtype="bf16", flops=flops, moved=moved,
         seconds=seconds, issued=2.0,
     )  # fmt: skip
+
+
+def _flash(kernel: Kernel, bench: KernelBench) -> bool:
+    """Whether a flash kernel takes the attention of a section, where the engine's is not for all."""
+    if not bench.engine.kernels.plain_flash:
+        return True
+    plain = bench.profile.chip.kind == "gpu" and line_takes_flash(bench.section, kernel.op)
+    return plain and (bench.phase == "prefill" or bench.section.span is None)
 
 
 def _decode_seconds(
@@ -256,7 +273,11 @@ def prefill_attention_line(
     moved = batch * (seen.keys - seen.queries) * heads.keys * heads.element * dtype_bytes(bench.plan.kv)
     seconds: Number = 0.0
     if bench.timed:
-        if bench.engine.kernels.flash:
+        if not _flash(kernel, bench):
+            moved_bytes = bench.engine.kernels.block_bytes
+            shape = (batch, queries, seen.keys, heads.queries, heads.keys, heads.query_size, heads.result_size)
+            seconds = score_block_seconds(*shape, profile, moved_bytes)
+        elif bench.engine.kernels.flash:
             size = heads.element / 2 if not heads.result_size else (heads.query_size + heads.result_size) / 2
             caps = [cap for cap in (section.span, section.chunk) if cap is not None]
             caps += [section.top] if section.top is not None and kernel.function == "attend" else []

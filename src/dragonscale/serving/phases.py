@@ -21,7 +21,7 @@ from dragonscale.numbers import Number, is_array, maximum, minimum, where
 from dragonscale.plan.reader import Kernel, Move, Reading, read_forward
 from dragonscale.serving.balance import expert_slots, hot_load
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.compiled import expert_volume, routing_lines
+from dragonscale.serving.compiled import expert_volume, routing_lines, scanned_line
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.exchange import sent_share
 from dragonscale.serving.graphs import captured, filled
@@ -108,6 +108,8 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
         hot = _hot(tokens, sizes, bench)
         cost.lines += _kernel_lines(reading, sizes, known, tokens, bench, prompt, hot)
         cost.lines += _move_lines(deployment, reading, sizes, bench, hot)
+        if deployment.engine.program.scan_bytes and prompt and deployment.timed and "block" in section.name:
+            cost.lines.append(scanned_line(deployment.rules(prompt, section).at_rest, bench))
         if deployment.engine.program.expert_capacity:
             cost.lines += routing_lines(section, tokens, bench)
     if not prompt and numpy.any(known["prompts"] > 0):
@@ -302,6 +304,8 @@ def _add_host(cost: IterationCost, deployment: Deployment, known: dict[str, Any]
     own = host.sequence_s * known["decodes"] + host.prompt_s * known["prompts"]
     own = own + host.token_s * known["prompts"] * known["tokens"]
     cost.host = host.step_s + own / ways
+    if host.prompt_step_s:
+        cost.host = cost.host + where(known["prompts"] > 0, host.prompt_step_s, 0.0)
     issued = sum(line.issued * line.times for line in cost.lines)
     cost.sampling = host.sample_s + sampled + engine.kernels.gap_s * issued
     rows = known["decodes"] * known["queries"] / deployment.plan.data

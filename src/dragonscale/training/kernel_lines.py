@@ -84,6 +84,8 @@ def _matmul_line(one: _Matmul, reading: Reading, costing: Costing) -> PassLine:
         cast = timer.cast(one.m * one.k * one.batch, narrow) if kernel.phase != "wgrad" else 0.0
         if one.groups is None:
             seconds = timer.matmul(one.m, one.n, one.k, one.batch, narrow) + cast
+            if kernel.part == "head":
+                seconds = seconds * costing.stack.kernels.head
         else:
             wide = kernel.phase == "wgrad"
             rows, other, inner = (one.k, one.m, one.n) if wide else (one.m, one.n, one.k)

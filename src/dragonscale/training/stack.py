@@ -50,6 +50,8 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds of its matmuls over the profile's."""
     throttle: float = 1.0
     """Seconds until power slows a matmul down, over the profile's, which was timed on a chip that had rested."""
+    head: float = 1.0
+    """Seconds of the head's matmuls over those of others: most of a gradient of logits is next to nothing, which draws less power."""
     attention: float = 1.0
     """Seconds of its attention kernel over the profile's."""
     legacy_attention: bool = False
@@ -62,8 +64,6 @@ class StackKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     blocks of scores in fp32, for each of which so many bytes are moved forward and backward."""
     block_bytes: float = 24.0
     block_backward_bytes: float = 60.0
-    block_matmul: float = 1.0
-    """Seconds of the matmuls of these blocks over the profile's."""
     masked_square: bool = False
     """Whether attention multiplies the whole square of scores and masks half of it."""
     hops: bool = False
@@ -176,6 +176,8 @@ class StackHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kernel_s: float = 0.0
     """To issue one kernel (0 with graphs)."""
+    layer_s: float = 0.0
+    """Between two layers of a pass: a scan comes round."""
     step_s: float = 0.0
     """Of each step."""
     straggle: float = 0.002

@@ -51,8 +51,8 @@ def layer_passes(
         copied = timer.copy(held[name].used * stack.state.weight_copies / 2 * (plan.zero == 3))
         added = timer.copy(held[name].used * accumulated_bytes(stack, microbatches))
         remat = plan.remat if "block" in name else "none"
-        if stack.memory.kept_moves and "block" in name:
-            copied = copied + timer.copy(held[name].activations * stack.memory.kept_moves / 2)
+        if "block" in name:  # layers are scanned
+            copied = copied + timer.copy(held[name].activations * stack.memory.kept_moves / 2) + stack.host.layer_s
         forward[name] = forward_pass(one, stack, remat, plan.ring, copied, two_way, often)
         backward[name] = backward_pass(
             one, stack, remat, reduced_often(plan), plan.ring, copied + added, two_way, often

@@ -8,8 +8,8 @@ from dragonscale.hardware import Chip
 from dragonscale.hardware.catalogue import load_chip
 from dragonscale.kernels import KernelProfile, attention_seconds, kernel_profile_for, matmul_seconds, memory_seconds
 from dragonscale.kernels.profile import Tables
-from dragonscale.models.flash_rule import ATTENTION_BLOCK
-from dragonscale.numbers import Number, maximum, minimum
+from dragonscale.kernels.score_blocks import score_block_seconds
+from dragonscale.numbers import Number, maximum
 from dragonscale.training.stack import Stack
 
 
@@ -133,17 +133,11 @@ class KernelTimer:
         return (first + second) * (2 if backward else 1) + memory_seconds(moved, self.profile)
 
     def _blocks(self, shape: AttentionShape, backward: bool) -> Number:
-        """Scores in blocks of queries, in fp32, as XLA compiles them: masks and windows spare nothing. The query heads that share a KV
-        head are the rows of one matmul. Backward finds the scores again: five matmuls, and more passes over the scores."""
-        rows = minimum(shape.queries, ATTENTION_BLOCK)
-        many = shape.batch * shape.kv_heads * (shape.queries / rows)
-        group = rows * (shape.heads / shape.kv_heads)
-        first = matmul_seconds(group, shape.keys, shape.head_dim, "bf16", self.profile, many, out_bytes=4)
-        second = matmul_seconds(group, shape.v_head_dim, shape.keys, "bf16", self.profile, many)
+        """Scores in blocks of queries, in fp32, as XLA compiles them: masks and windows spare nothing."""
         habits = self.stack.kernels
-        moved = shape.batch * shape.heads * shape.queries * shape.keys
-        moved = moved * (habits.block_backward_bytes if backward else habits.block_bytes)
-        return (first * 3 + second * 2 if backward else first + second) * habits.block_matmul + moved / self._rate
+        moved = habits.block_backward_bytes if backward else habits.block_bytes
+        heads = (shape.heads, shape.kv_heads, shape.head_dim, shape.v_head_dim)
+        return score_block_seconds(shape.batch, shape.queries, shape.keys, *heads, self.profile, moved, backward)
 
     @property
     def _rate(self) -> float:

@@ -20,7 +20,7 @@ from dragonscale.serving.engine import Engine, adjust
 from dragonscale.training.stack import Stack, change
 
 FREE_STACK = (
-    "kernels.matmul", "kernels.attention", "kernels.elementwise_passes", "kernels.block_bytes",
+    "kernels.matmul", "kernels.head", "kernels.attention", "kernels.elementwise_passes", "kernels.block_bytes",
     "kernels.block_backward_bytes", "experts.route_passes", "memory.kept_moves",
 )  # fmt: skip
 FREE_ENGINE = (
@@ -54,7 +54,9 @@ def settle(rows: Mapping[Case, float], piece: Slice, stack: Stack, engine: Engin
     if serving:
         found = _solved(FREE_ENGINE, engine, serving, lambda one, case: expected_case(case, piece, stack, one).seconds)
         engine = with_constants(engine, found)
-    return Settled(stack, engine, {case: s / expected_case(case, piece, stack, engine).seconds for case, s in rows.items()})
+    return Settled(
+        stack, engine, {case: s / expected_case(case, piece, stack, engine).seconds for case, s in rows.items()}
+    )
 
 
 def constant(record: Any, path: str) -> float:
