@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy
 
 from dragonscale.collectives import wire_bytes
-from dragonscale.kernels import matmul_seconds, memory_seconds
+from dragonscale.kernels import launch_seconds, matmul_seconds, memory_seconds
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Section
 from dragonscale.notation import Array
-from dragonscale.numbers import Number, ceil, floor, maximum, product
+from dragonscale.numbers import Number, ceil, floor, maximum, product, where
 from dragonscale.plan.reader import Kernel, Move
 from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.lines import ServingLine
@@ -22,6 +22,10 @@ from dragonscale.serving.mesh import HEADS
 
 WIDTH = 2.0
 """Bytes of a bf16 number."""
+ROUTE_KERNELS = 16
+"""Kernels that sort rows by expert, count them, and put them into boxes and back."""
+LOOPED = 1.15
+"""Seconds of a loop over one row of each expert over those of reading their weights."""
 
 
 def capacity_rows(tokens: Number, bench: KernelBench) -> Number:
@@ -37,7 +41,7 @@ def capacity_rows(tokens: Number, bench: KernelBench) -> Number:
 def capacity_seconds(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> Number:
     """Expected seconds of a layer's experts: batched matmuls of the rows they have room for, all experts being read; and of rows on their
     way there and back."""
-    dims, mesh, profile = bench.section.dims, bench.mesh, bench.profile
+    dims, mesh, profile, program = bench.section.dims, bench.mesh, bench.profile, bench.engine.program
     rows = capacity_rows(tokens, bench) * (mesh.size("data") if bench.exchange else 1)
     width = 0.0
     found: Number = 0.0
@@ -45,9 +49,12 @@ def capacity_seconds(kernels: Iterable[Kernel], tokens: Number, bench: KernelBen
         weight = kernel.arrays[-2]
         into, out = (dims[dim.name] / mesh.size(*dim.axes) for dim in weight.dims if not dim.select)
         many = dims["e"] / next(mesh.size(*dim.axes) for dim in weight.dims if dim.select)
-        found = found + matmul_seconds(rows, out, into, "bf16", profile, many) * bench.engine.kernels.matmul
+        full = matmul_seconds(rows, out, into, "bf16", profile, many) * bench.engine.kernels.matmul
+        loop = memory_seconds(many * into * out * WIDTH, profile) * LOOPED + program.loop_s
+        found = found + where(rows == 1, loop, full) if program.loop_s else found + full
         width = dims["d"]
     moved = 2 * tokens / mesh.size("data") * (dims["x"] + 1) * width * WIDTH
+    found = found + launch_seconds(profile, ROUTE_KERNELS)
     return found + memory_seconds(moved * bench.engine.experts.route_passes, profile)
 
 

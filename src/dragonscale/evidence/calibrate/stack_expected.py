@@ -24,6 +24,16 @@ class ExpectedCase:
     seconds: float
     parts: dict[str, float]
 
+    @property
+    def matmul(self) -> float:
+        """Seconds of all matmuls."""
+        return sum(value for name, value in self.parts.items() if name.endswith("matmul"))
+
+    @property
+    def attention(self) -> float:
+        """Seconds of attention."""
+        return self.parts.get("attention", 0.0)
+
 
 def expected_case(case: Case, piece: Slice, stack: Stack, engine: Engine) -> ExpectedCase:
     """A case on one chip."""
@@ -47,7 +57,7 @@ def _serving(case: ServeCase, piece: Slice, engine: Engine) -> ExpectedCase:
     cost = iteration_cost(deployment, asked)
     parts: Counter[str] = Counter()
     for line in cost.lines:
-        name = "head" if line.section == "head" and line.kind == "matmul" else line.kind
+        name = f"head {line.kind}" if line.section == "head" and line.kind == "matmul" else line.kind
         parts[name] += float(numpy.ravel(line.total("exposed_s"))[0])
     for name in ("host", "sampling", "issuing"):
         parts[name] += float(numpy.ravel(getattr(cost, name))[0])

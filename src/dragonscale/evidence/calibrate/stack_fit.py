@@ -5,15 +5,15 @@ Newton on the logarithms of measured over expected seconds find better ones; eac
 an error of `LOOSE`, so that what the rows do not tell stays as it was. Models left out only say how good the result is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy
 
 from dragonscale.evidence.calibrate.stack_cases import Case, ServeCase, TrainCase
-from dragonscale.evidence.calibrate.stack_expected import expected_case
+from dragonscale.evidence.calibrate.stack_expected import ExpectedCase, expected_case
+from dragonscale.evidence.calibrate.stack_rows import MeasuredCase
 from dragonscale.hardware import Slice
 from dragonscale.plan.measured_on import MeasuredOn
 from dragonscale.serving.engine import Engine, adjust
@@ -25,11 +25,13 @@ FREE_STACK = (
 )  # fmt: skip
 FREE_ENGINE = (
     "kernels.matmul", "kernels.prefill_attention", "kernels.decode_attention", "kernels.elementwise", "kernels.block_bytes",
-    "experts.slowdown",
+    "kernels.cache_moves", "experts.route_passes", "program.loop_s", "program.scan_s",
 )  # fmt: skip
 LOOSE = 0.5
 """How far, in logarithms, a constant may be from its start as easily as a step by `NOISE` from what is expected."""
 NOISE = 0.03
+PART_NOISE = 0.1
+"""The same for a step's matmuls or attention: a profile's, of one step."""
 STEPS = 4
 NUDGE = 0.05
 
@@ -43,20 +45,26 @@ class Settled:
     ratios: dict[Case, float]
 
 
-def settle(rows: Mapping[Case, float], piece: Slice, stack: Stack, engine: Engine) -> Settled:
-    """Constants from the rows to fit on (seconds by case), and how all rows then stand."""
-    fit = {case: seconds for case, seconds in rows.items() if case.use == "fit"}
-    training = {case: seconds for case, seconds in fit.items() if isinstance(case, TrainCase)}
-    serving = {case: seconds for case, seconds in fit.items() if isinstance(case, ServeCase)}
+Rows = Mapping[Case, MeasuredCase]
+
+
+def settle(rows: Rows, piece: Slice, stack: Stack, engine: Engine) -> Settled:
+    """Constants from the rows to fit on, and how all rows then stand."""
+    fit = {case: row for case, row in rows.items() if case.use == "fit"}
+    training = {case: row for case, row in fit.items() if isinstance(case, TrainCase)}
+    serving = {case: row for case, row in fit.items() if isinstance(case, ServeCase)}
     if training:
-        found = _solved(FREE_STACK, stack, training, lambda one, case: expected_case(case, piece, one, engine).seconds)
+        found = _solved(FREE_STACK, stack, training, lambda one, case: expected_case(case, piece, one, engine))
         stack = with_constants(stack, found)
     if serving:
-        found = _solved(FREE_ENGINE, engine, serving, lambda one, case: expected_case(case, piece, stack, one).seconds)
+        found = _solved(FREE_ENGINE, engine, serving, lambda one, case: expected_case(case, piece, stack, one))
         engine = with_constants(engine, found)
-    return Settled(
-        stack, engine, {case: s / expected_case(case, piece, stack, engine).seconds for case, s in rows.items()}
-    )
+    return Settled(stack, engine, ratios(rows, piece, stack, engine))
+
+
+def ratios(rows: Rows, piece: Slice, stack: Stack, engine: Engine) -> dict[Case, float]:
+    """Measured over expected seconds."""
+    return {case: row.seconds / expected_case(case, piece, stack, engine).seconds for case, row in rows.items()}
 
 
 def constant(record: Any, path: str) -> float:
@@ -69,31 +77,42 @@ def with_constants(record: Any, values: Mapping[str, float]) -> Any:
     """A stack or an engine with some constants set."""
     for path, value in values.items():
         group, name = path.split(".")
-        if isinstance(record, Stack):
-            record = change(record, group, **{name: value})
-        else:
-            record = adjust(record, **{group: {name: value}})
+        record = (
+            change(record, group, **{name: value})
+            if isinstance(record, Stack)
+            else adjust(record, **{group: {name: value}})
+        )
     return record
 
 
-def _solved(free: Sequence[str], start: Any, rows: Mapping[Case, float], expected: Any) -> dict[str, float]:
-    """Constants that make expected seconds those of the rows."""
+def _solved(
+    free: Sequence[str], start: Any, rows: Rows, expected: Callable[[Any, Case], ExpectedCase]
+) -> dict[str, float]:
+    """Constants that make what is expected what was measured: of whole steps, and more loosely of their matmuls and attention."""
     names = [path for path in free if constant(start, path) > 0]
     origin = numpy.log([constant(start, path) for path in names])
-    measured = numpy.log(list(rows.values()))
+    kinds = [(case, kind) for case in rows for kind in _told(rows[case])]
+    measured = numpy.log([getattr(rows[case], kind) for case, kind in kinds])
+    noise = numpy.array([NOISE if kind == "seconds" else PART_NOISE for _, kind in kinds])
     at = origin.copy()
 
     def seconds(point: Any) -> Any:
         record = with_constants(start, dict(zip(names, numpy.exp(point).tolist(), strict=True)))
-        return numpy.log([expected(record, case) for case in rows])
+        found = {case: expected(record, case) for case in rows}
+        return numpy.log([max(getattr(found[case], kind), 1e-9) for case, kind in kinds])
 
     for _ in range(STEPS):
         here = seconds(at)
         slopes = numpy.stack([(seconds(at + NUDGE * one) - here) / NUDGE for one in numpy.eye(len(names))], 1)
-        known = [slopes / NOISE, numpy.eye(len(names)) / LOOSE]
-        wanted = [(measured - here) / NOISE, (origin - at) / LOOSE]
+        known = [slopes / noise[:, None], numpy.eye(len(names)) / LOOSE]
+        wanted = [(measured - here) / noise, (origin - at) / LOOSE]
         at = at + numpy.linalg.lstsq(numpy.concatenate(known), numpy.concatenate(wanted), rcond=None)[0]
     return {path: float(f"{value:.3g}") for path, value in zip(names, numpy.exp(at), strict=True)}
+
+
+def _told(row: MeasuredCase) -> tuple[str, ...]:
+    """What a row says: where attention is no kernel of its own, its matmuls cannot be told from others."""
+    return ("seconds", "matmul", "attention") if row.attention and row.matmul else ("seconds",)
 
 
 def measured_on(settled: Settled, chip: str, source: str, date: str) -> dict[str, MeasuredOn]:
@@ -114,8 +133,3 @@ def measured_on(settled: Settled, chip: str, source: str, date: str) -> dict[str
 def kind_of_case(case: Case) -> str:
     """Training, prefill or decode."""
     return "training" if isinstance(case, TrainCase) else case.kind
-
-
-def as_table(record: Any) -> dict[str, Any]:
-    """A record's fields that differ from their defaults."""
-    return msgspec.to_builtins(record)
