@@ -14,9 +14,10 @@ BLOCK = 512
 
 def score_block_seconds(
     batch: Number, queries: Number, keys: Number, q_heads: Number, kv_heads: Number, key: Number, value: Number,
-    profile: KernelProfile, score_bytes: float, backward: bool = False,
+    profile: KernelProfile, score_bytes: float, block_s: float = 0.0, backward: bool = False,
 ) -> Number:  # fmt: skip
-    """Seconds of one pass on one chip, with heads of `key` and `value` elements; `score_bytes` are moved for each score."""
+    """Seconds of one pass on one chip, with heads of `key` and `value` elements; `score_bytes` are moved for each score, and
+    `block_s` pass until the next block."""
     rows = minimum(queries, BLOCK)
     many = batch * kv_heads * (queries / rows)
     group = rows * (q_heads / kv_heads)
@@ -24,4 +25,4 @@ def score_block_seconds(
     second = matmul_seconds(group, value, keys, "bf16", profile, many)
     moved = batch * q_heads * queries * keys * score_bytes
     matmuls = 3 * first + 2 * second if backward else first + second
-    return matmuls + moved / (profile.bandwidth * profile.stream.bandwidth)
+    return matmuls + moved / (profile.bandwidth * profile.stream.bandwidth) + block_s * queries / rows

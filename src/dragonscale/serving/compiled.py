@@ -39,11 +39,9 @@ def capacity_rows(tokens: Number, bench: KernelBench) -> Number:
 
 
 def capacity_seconds(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> Number:
-    """Expected seconds of a layer's experts: batched matmuls of the rows they have room for, all experts being read; and of rows on their
-    way there and back."""
+    """Expected seconds of a layer's experts: batched matmuls of the rows they have room for, all experts being read."""
     dims, mesh, profile, program = bench.section.dims, bench.mesh, bench.profile, bench.engine.program
     rows = capacity_rows(tokens, bench) * (mesh.size("data") if bench.exchange else 1)
-    width = 0.0
     found: Number = 0.0
     for kernel in kernels:
         weight = kernel.arrays[-2]
@@ -52,10 +50,16 @@ def capacity_seconds(kernels: Iterable[Kernel], tokens: Number, bench: KernelBen
         full = matmul_seconds(rows, out, into, "bf16", profile, many) * bench.engine.kernels.matmul
         loop = memory_seconds(many * into * out * WIDTH, profile) * LOOPED + program.loop_s
         found = found + where(rows == 1, loop, full) if program.loop_s else found + full
-        width = dims["d"]
-    moved = 2 * tokens / mesh.size("data") * (dims["x"] + 1) * width * WIDTH
-    found = found + launch_seconds(profile, ROUTE_KERNELS)
-    return found + memory_seconds(moved * bench.engine.experts.route_passes, profile)
+    return found
+
+
+def boxing_line(tokens: Number, bench: KernelBench) -> ServingLine:
+    """Rows sorted by expert, put into the boxes that experts have room for, and back."""
+    dims, profile = bench.section.dims, bench.profile
+    moved = 2 * tokens / bench.mesh.size("data") * (dims["x"] + 1) * dims["d"] * WIDTH
+    seconds = memory_seconds(moved * bench.engine.experts.route_passes, profile)
+    seconds = seconds + launch_seconds(profile, ROUTE_KERNELS) if bench.timed else 0.0
+    return bench.line("rows", "elementwise", "experts", "elementwise", seconds=seconds, issued=ROUTE_KERNELS)
 
 
 def capacity_flops(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> Number:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy
 
 from dragonscale.collectives.profile import Profile
@@ -19,7 +20,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import SERVING, Rules, serving_rules, undivided
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.engine import Engine, load_engine
+from dragonscale.serving.engine import Engine, adjust, load_engine
 from dragonscale.serving.mesh import mesh_axes
 from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan
 from dragonscale.sharding.mesh import Mesh
@@ -36,6 +37,11 @@ class Deployment:
     plan: ServingPlan
     engine: Engine
     transport: str = "ib"
+
+    def __post_init__(self) -> None:
+        if self.engine.tpu and self.piece.chip.kind == "tpu":
+            own = msgspec.structs.replace(adjust(self.engine, **self.engine.tpu), tpu={})
+            object.__setattr__(self, "engine", own)
 
     @property
     def chip(self) -> Chip:

@@ -276,7 +276,7 @@ def prefill_attention_line(
         if not _flash(kernel, bench):
             moved_bytes = bench.engine.kernels.block_bytes
             shape = (batch, queries, seen.keys, heads.queries, heads.keys, heads.query_size, heads.result_size)
-            seconds = score_block_seconds(*shape, profile, moved_bytes)
+            seconds = score_block_seconds(*shape, profile, moved_bytes, bench.engine.program.scan_s)
         elif bench.engine.kernels.flash:
             size = heads.element / 2 if not heads.result_size else (heads.query_size + heads.result_size) / 2
             caps = [cap for cap in (section.span, section.chunk) if cap is not None]

@@ -21,7 +21,7 @@ from dragonscale.numbers import Number, is_array, maximum, minimum, where
 from dragonscale.plan.reader import Kernel, Move, Reading, read_forward
 from dragonscale.serving.balance import expert_slots, hot_load
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.compiled import expert_volume, routing_lines, scanned_line
+from dragonscale.serving.compiled import boxing_line, expert_volume, routing_lines, scanned_line
 from dragonscale.serving.deployment import Deployment
 from dragonscale.serving.exchange import sent_share
 from dragonscale.serving.graphs import captured, filled
@@ -110,8 +110,8 @@ def _cost(deployment: Deployment, known: dict[str, Any], prompt: bool) -> Iterat
         cost.lines += _move_lines(deployment, reading, sizes, bench, hot)
         if deployment.engine.program.scan_bytes and prompt and deployment.timed and "block" in section.name:
             cost.lines.append(scanned_line(deployment.rules(prompt, section).at_rest, bench))
-        if deployment.engine.program.expert_capacity:
-            cost.lines += routing_lines(section, tokens, bench)
+        if deployment.engine.program.expert_capacity and "e" in section.dims:
+            cost.lines += [*routing_lines(section, tokens, bench), boxing_line(tokens, bench)]
     if not prompt and numpy.any(known["prompts"] > 0):
         cost.lines += _beside(deployment, known)
     if not numpy.all(deployment.plan.pipe == 1):

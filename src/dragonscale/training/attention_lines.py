@@ -63,6 +63,7 @@ def attention_lines(
         section.name, kernel.phase, name, "attention", part="scores",
         flops=flops, hbm_bytes=read, bound_s=flops / costing.chip.peak("bf16"), expected_s=seconds,
         ops=((kernel.line, flops),), launches=many + (hops if reading.rules.ring else 0), covers=cover,
+        kept=costing.stack.kernels.plain_flash and costing.chip.kind == "gpu" and line_takes_flash(section, kernel.op),
     )  # fmt: skip
     yield line
     if _by_hops(reading, costing):

@@ -28,7 +28,7 @@ from dragonscale.training.memory import section_bytes
 from dragonscale.training.peak_memory import fullest_rank, ranks_held
 from dragonscale.training.plan import AXES, Plan
 from dragonscale.training.setting import Setting, costed_section, offload_seconds, pass_sizes
-from dragonscale.training.stack import Stack, change, load_stack
+from dragonscale.training.stack import Stack, change, load_stack, on_chip
 from dragonscale.training.stages import StageLayers, held_microbatches, layout_problem, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
 from dragonscale.training.step_ledger import WIRES, Stepped, matmul_flops, step_lines
@@ -151,10 +151,11 @@ def experts_of(job: Job) -> int:
 def make_setting(job: Job, plan: Plan, folded: bool, undivided: dict[str, Any], detail: bool = True) -> Setting:
     """The setting of plans that share their words and their structure."""
     chip = job.slice.chip
-    timer, network = expected_timer(chip, plan.dtype, job.stack), Network(profile_for(chip, job.transport))
+    stack = on_chip(job.stack, chip.kind)
+    timer, network = expected_timer(chip, plan.dtype, stack), Network(profile_for(chip, job.transport))
     program = job.model.program()
     return Setting(
-        program, job.slice, float(job.batch), job.sequence, plan, job.stack, timer, network, folded, undivided, detail,
+        program, job.slice, float(job.batch), job.sequence, plan, stack, timer, network, folded, undivided, detail,
         job.documents,
     )  # fmt: skip
 

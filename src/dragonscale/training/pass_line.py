@@ -27,12 +27,14 @@ STATISTIC_BYTES = 4.0
 @dataclass(frozen=True)
 class PassLine(LedgerLine):
     """A line in one microbatch. `ops` are the places of the ops it computes, with their FLOPs; `launches` counts kernels, `experts`
-    those of a grouped matmul; `covers` is how long keys and values may travel over `context` under it."""
+    those of a grouped matmul; `covers` is how long keys and values may travel over `context` under it. `kept`: a flash kernel whose sums are kept for its
+    gradient, so that only `block` runs it again."""
 
     ops: tuple[tuple[int, Number], ...] = ()
     launches: Number = 0.0
     experts: Number = 0.0
     covers: Number = 0.0
+    kept: bool = False
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,11 @@ def rerun_share(line: PassLine, reading: Reading, remat: str, stack: Stack) -> N
     return stack.recompute.selective_matmuls if remat == "selective" and not line.moves else 0.0
 
 
+def is_kept(line: PassLine, remat: str) -> bool:
+    """Whether a line takes no time in the backward pass although a compiler without its kernel would run it again."""
+    return line.kept and remat not in ("block", "offload")
+
+
 def _needed_share(line: PassLine, reading: Reading, remat: str) -> Number:
     again = again_lines(reading.section, remat)
     if line.moves and line.what != "P":
@@ -101,7 +106,9 @@ def sum_lines(
             sums.issued[line.phase] = sums.issued.get(line.phase, 0.0) + line.launches
             sums.experts[line.phase] = sums.experts.get(line.phase, 0.0) + line.experts
         for remat in policies:
-            share = rerun_share(line, reading, remat, stack)
+            share = (
+                0.0 if is_kept(line, remat) and quantity == "expected_s" else rerun_share(line, reading, remat, stack)
+            )
             if not isinstance(share, float) or share:
                 sums.again[name, remat] = sums.again.get((name, remat), 0.0) + share * seconds
                 if not line.moves:

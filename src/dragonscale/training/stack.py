@@ -187,7 +187,7 @@ class StackHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stack's switches by group. `balanced`: whether the last pipeline stage may have fewer layers to make room for the head.
     `further_tokens`: whether modules that predict further tokens (MTP) are trained too. `measured` says on which chips its constants were
-    settled on whole steps, and how far off it was on others. What it can run at all is in `legality.toml`."""
+    settled on whole steps, and how far off it was on others; `tpu` has switches by group that differ on TPUs. What it can run at all is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""
@@ -202,6 +202,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     balanced: bool = False
     further_tokens: bool = True
     measured: tuple[MeasuredOn, ...] = ()
+    tpu: dict[str, dict[str, Any]] = {}
 
 
 GROUPS = ("overlap", "kernels", "experts", "recompute", "state", "memory", "host")
@@ -214,6 +215,17 @@ def change(stack: Stack, group: str, **values: Any) -> Stack:
     1.5
     """
     return msgspec.structs.replace(stack, **{group: msgspec.structs.replace(getattr(stack, group), **values)})
+
+
+def on_chip(stack: Stack, kind: str) -> Stack:
+    """A stack's switches on a kind of chip.
+
+    >>> on_chip(load_stack("dragonscale"), "tpu").host.layer_s
+    0.0
+    """
+    for group, values in stack.tpu.items() if kind == "tpu" else ():
+        stack = change(stack, group, **values)
+    return stack
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
 from dragonscale.training.lines import PassLine, attention_sizes
 from dragonscale.training.muon import muon_lines
-from dragonscale.training.passes import LayerPass, bucket, rerun_share
+from dragonscale.training.passes import LayerPass, bucket, is_kept, rerun_share
 from dragonscale.training.setting import Setting
 from dragonscale.training.step import (
     Parts,
@@ -89,7 +89,8 @@ def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
         yield _plain(line, often, run)
         share = rerun_share(line, reading, remat, setting.stack)
         if not isinstance(share, float) or share:
-            yield _rerun(line, often, share, backward, step, sizes_tokens)
+            again = replace(line, expected_s=0.0) if is_kept(line, remat) else line
+            yield _rerun(again, often, share, backward, step, sizes_tokens)
     yield from _overheads(name, forward, backward, often, remat)
 
 

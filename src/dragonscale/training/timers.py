@@ -137,7 +137,9 @@ class KernelTimer:
         habits = self.stack.kernels
         moved = habits.block_backward_bytes if backward else habits.block_bytes
         heads = (shape.heads, shape.kv_heads, shape.head_dim, shape.v_head_dim)
-        return score_block_seconds(shape.batch, shape.queries, shape.keys, *heads, self.profile, moved, backward)
+        return score_block_seconds(
+            shape.batch, shape.queries, shape.keys, *heads, self.profile, moved, self.stack.host.layer_s, backward
+        )
 
     @property
     def _rate(self) -> float:

@@ -25,7 +25,7 @@ FREE_STACK = (
 )  # fmt: skip
 FREE_ENGINE = (
     "kernels.matmul", "kernels.prefill_attention", "kernels.decode_attention", "kernels.elementwise", "kernels.block_bytes",
-    "kernels.cache_moves", "experts.route_passes", "program.loop_s", "program.scan_s",
+    "kernels.cache_moves", "kernels.gap_s", "experts.route_passes", "program.loop_s", "program.scan_s",
 )  # fmt: skip
 LOOSE = 0.5
 """How far, in logarithms, a constant may be from its start as easily as a step by `NOISE` from what is expected."""
@@ -91,7 +91,7 @@ def _solved(
     """Constants that make what is expected what was measured: of whole steps, and more loosely of their matmuls and attention."""
     names = [path for path in free if constant(start, path) > 0]
     origin = numpy.log([constant(start, path) for path in names])
-    kinds = [(case, kind) for case in rows for kind in _told(rows[case])]
+    kinds = [(case, kind) for case in rows for kind in _told(case, rows[case])]
     measured = numpy.log([getattr(rows[case], kind) for case, kind in kinds])
     noise = numpy.array([NOISE if kind == "seconds" else PART_NOISE for _, kind in kinds])
     at = origin.copy()
@@ -110,9 +110,12 @@ def _solved(
     return {path: float(f"{value:.3g}") for path, value in zip(names, numpy.exp(at), strict=True)}
 
 
-def _told(row: MeasuredCase) -> tuple[str, ...]:
-    """What a row says: where attention is no kernel of its own, its matmuls cannot be told from others."""
-    return ("seconds", "matmul", "attention") if row.attention and row.matmul else ("seconds",)
+def _told(case: Case, row: MeasuredCase) -> tuple[str, ...]:
+    """What a row says: where attention is no kernel of its own, its matmuls cannot be told from others, and while decoding many
+    matmuls are loops."""
+    if not (row.attention and row.matmul):
+        return ("seconds",)
+    return ("seconds", "attention") if kind_of_case(case) == "decode" else ("seconds", "matmul", "attention")
 
 
 def measured_on(settled: Settled, chip: str, source: str, date: str) -> dict[str, MeasuredOn]:

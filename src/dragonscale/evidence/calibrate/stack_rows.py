@@ -26,7 +26,10 @@ class MeasuredCase:
 def kernel_kind(name: str) -> str:
     """`matmul`, `attention` or `other`, by the name of a kernel.
 
-    >>> [kernel_kind(name) for name in ("nvjet_sm90_tst_128x256", "cudnn_generated_fort_native_sdpa_sm90", "loop_add_fusion_6")]
+    >>> [
+    ...     kernel_kind(name)
+    ...     for name in ("nvjet_sm90_tst_128x256", "cudnn_generated_fort_native_sdpa_sm90", "loop_add_fusion_6")
+    ... ]
     ['matmul', 'attention', 'other']
     """
     return "attention" if _FLASH.match(name) else "matmul" if _MATMUL.match(name) else "other"
