@@ -35,16 +35,18 @@ def complete_roles(recording: Recording, roles: list[OpRole], reader: HloReader)
 
 
 def _complete(op: OpText, role: OpRole, trains: bool, modelled: bool, served: str) -> OpRole:
-    if not role.kind or role.kind == "control":
+    if not role.kind:
         return role
     section, phase, why, confidence = role.section, role.phase, role.why, role.confidence
     if not section and trains and role.kind in _CARRIED:
         section, confidence = _CARRIED[role.kind], "guess"
         phase = phase or ("gradient" if section == "gradients" else "")
     if not section and op.module:
-        section = "block" if modelled and "/body/" in op.scope else op.module.split("(", 1)[0]
+        section = (
+            "block" if modelled and ("/body/" in op.scope or role.kind == "control") else op.module.split("(", 1)[0]
+        )
         why = f"{why}, program" if why else "program"
-    if not phase and role.kind != "host":
+    if not phase and role.kind not in ("host", "control"):
         phase = "update" if section == "optimizer" else "forward" if section in _MODEL or section == "loss" else ""
     if served and phase == "forward":
         phase = served

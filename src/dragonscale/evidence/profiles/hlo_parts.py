@@ -13,6 +13,7 @@ from dragonscale.evidence.profiles.sections import SectionWords, section_of, sec
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 
+_RUNS_OTHERS = ("while", "conditional", "call")
 _DEEP, _WIDE = 8, 64
 _HEAVY = {
     "dot": 8,
@@ -108,8 +109,8 @@ class HloProgram:
         """The part and phase of an instruction, and how they are known."""
         own = self.said(instruction)
         back = own.phase == "backward"
-        if own.words.section and own.words.section != "norm":
-            return own, "scope"
+        if (own.words.section and own.words.section != "norm") or instruction.opcode in _RUNS_OTHERS:
+            return own, "scope" if own.words.section else ""
         if self.trains and own.scope and not own.phase and not own.words.section:
             # in neither pass: it makes ready what the forward pass reads, or it is the update
             found = self._around(where, instruction, True)

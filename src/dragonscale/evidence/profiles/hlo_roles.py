@@ -23,6 +23,7 @@ _KINDS = {
     "nothing": "control",
     "unknown": "",
 }
+_CASTS = frozenset(("parameter", "convert", "bitcast", "copy", "transpose", "reshape", "tuple", "get-tuple-element"))
 _CALLS = re.compile(r"\bcalls=%?([\w.\-]+)")
 _READ = (InputError, KeyError, ValueError, IndexError, TypeError, RecursionError)
 """What a line of a foreign or damaged file may raise; such an op is then known by its names alone."""
@@ -119,11 +120,25 @@ class HloReader:
 
     def _kind(self, op: OpText, work: OpWork) -> str:
         kind = _KINDS.get(work.kind, work.kind)
+        if kind in ("elementwise", "control") and work.opcode == "fusion" and self._only_casts(op):
+            return "copy"
         if kind in ("matmul", "") and any(
             word in f"{op.name} {op.scope}" for word in ("ragged_dot", "ragged-dot", "gmm", "megablox")
         ):
             return "grouped matmul"
         return "grouped matmul" if work.opcode == "ragged-dot" else kind
+
+    def _only_casts(self, op: OpText) -> bool:
+        """Whether a fusion changes nothing but types and layouts."""
+        found = self.found(op)
+        if found is None:
+            return False
+        program, (_, fusion) = found
+        bodies = [
+            program.module.computations[name] for _, name in fusion.callees if name in program.module.computations
+        ]
+        opcodes = {each.opcode for body in bodies for each in body.instructions}
+        return bool(opcodes) and opcodes <= _CASTS
 
     def _part(self, op: OpText) -> tuple[PartSaid, str]:
         found = self.found(op)
