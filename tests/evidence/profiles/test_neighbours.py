@@ -83,6 +83,19 @@ def test_experts_have_a_router() -> None:
     check([(EMBED, "embedding", "forward"), *layer * 4, (NORM, "head", "forward"), (GEMM, "head", "forward")] * 2)
 
 
+def test_an_engine_with_tensor_parallelism() -> None:
+    """Reductions on the compute stream belong to the matmul before them; sampling comes after the head."""
+    rope = "void vllm::rotary_embedding_kernel<c10::BFloat16, true>"
+    cache = "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>"
+    pieces = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128>>"
+    merge = "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128>>"
+    total = "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>"
+    begin: Stream = [(name, "attention", "forward") for name in (NORM, GEMM, rope, cache, pieces, merge, GEMM, total)]
+    layer: Stream = [*begin, *[(name, "mlp", "forward") for name in (NORM, GEMM, SILU, GEMM, total)]]
+    end: Stream = [(NORM, "head", "forward"), (GEMM, "head", "forward"), ("_topk_topp_kernel", "sampling", "forward")]
+    check([(EMBED, "embedding", "forward"), *layer * 6, *end] * 3)
+
+
 @pytest.mark.parametrize(("qkv", "up"), [(1, 2), (3, 2), (1, 1)])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_training_steps(qkv: int, up: int, recompute: bool) -> None:

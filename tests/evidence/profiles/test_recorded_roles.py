@@ -40,7 +40,7 @@ def flops(split: Recording, roles: list[OpRole]) -> float:
     return sum(int(ran) * (role.flops or 0.0) for ran, role in zip(times, roles, strict=True) if role.kind in MATMULS)
 
 
-@pytest.mark.parametrize("name", ["jax_train", "jax_decode", "jax_moe"])
+@pytest.mark.parametrize("name", ["jax_train", "jax_decode", pytest.param("jax_moe", marks=pytest.mark.slow)])
 def test_jax(name: str) -> None:
     facts = json.loads((RECORDED / f"{name}.json").read_text())
     split, roles = roles_of(RECORDED / f"{name}.xplane.pb.gz")

@@ -22,6 +22,7 @@ import msgspec
 
 _LONGEST = 2000
 """Characters of a name that are looked at: templates of C++ give names of many thousands."""
+_SHORT = 200
 _INDUCTOR = re.compile(r"triton_(?P<form>poi|red|per|tem|mm|for|split_scan|scan)_fused_(?P<ops>.*)")
 _HEAVIEST = ("attention", "grouped matmul", "matmul", "reduction", "gather", "elementwise", "copy")
 _DTYPES = (
@@ -44,6 +45,7 @@ class KernelRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     phase: str = ""
     what: str = ""
     guess: bool = False
+    short: bool = False
 
 
 class OperatorTables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,8 +81,10 @@ def _kind_of(table: str) -> dict[str, str]:
 @lru_cache(maxsize=65536)
 def known_kernel(name: str) -> KernelRule | None:
     """The first rule that a kernel's name meets."""
-    name = name[:_LONGEST]
-    return next((rule for pattern, rule in kernel_rules() if pattern.search(name)), None)
+    name, is_long = name[:_LONGEST], len(name) > _SHORT
+    return next(
+        (rule for pattern, rule in kernel_rules() if not (rule.short and is_long) and pattern.search(name)), None
+    )
 
 
 @lru_cache(maxsize=65536)
