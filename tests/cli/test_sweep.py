@@ -214,7 +214,11 @@ def test_an_interrupt_that_went_astray_still_stops(grid: Path, monkeypatch: pyte
             quiet.setattr(sys, "unraisablehook", lambda _: None)
             Finalized()
 
-    report = sweep(str(grid), progress=step)
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background job is deaf to Ctrl-C
+    try:
+        report = sweep(str(grid), progress=step)
+    finally:
+        signal.signal(signal.SIGINT, heard)
     assert (report.stopped, report.answered) == (True, 1)
 
 
