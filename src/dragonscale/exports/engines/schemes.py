@@ -89,7 +89,11 @@ def checkpoint_for(
     if plan.weights == stored and (stored not in WIDE or plan.weights == plan.compute):
         if own is None or own.weights != stored:  # the engine widens it
             return ServedCheckpoint(repo, dtype=dtype, plan=plan, differences=differences)
-        same = replace(plan, compute=own.compute, attention=own.attention) if stored not in WIDE else plan
+        same = plan
+        if stored not in WIDE:
+            # What a checkpoint leaves in 16 bits follows `dtype`.
+            compute, attention = (dtype if one in WIDE else one for one in (own.compute, own.attention))
+            same = replace(plan, compute=compute, attention=attention)
         return ServedCheckpoint(repo, dtype=dtype, plan=same, differences=(*differences, *_checkpoints_own(plan, same)))
     if plan.weights in WIDE and (stored in WIDE or (own is not None and own.weights in WIDE)):
         return ServedCheckpoint(repo, dtype=dtype, plan=plan, differences=differences)  # `dtype` casts it
