@@ -155,7 +155,8 @@ class _Reader:
         """The ops of events by their keys; the first event of a new key is read by itself."""
         keys, first, place = np.unique(key, return_index=True, return_inverse=True)
         ops = np.zeros(len(keys), np.int64)
-        for each, (word, at) in enumerate(zip(keys.tolist(), first.tolist(), strict=True)):
+        for each in np.argsort(first).tolist():  # in the order of the file, so that ops are numbered as they appear
+            word, at = int(keys[each]), int(first[each])
             op = self.fast.get(word)
             if op is None:
                 number, _, _, apart, _, _ = self._slowly(data, int(begin[at]), int(end[at]))
@@ -253,7 +254,7 @@ class _Reader:
     def _columns(
         self, op: np.ndarray, offset: np.ndarray, duration: np.ndarray, link: np.ndarray, run: np.ndarray
     ) -> Columns:
-        if (np.abs(offset) > 1 << 61).any() or (duration < 0).any() or (duration > 1 << 61).any():
+        if any((each < low).any() or (each > 1 << 61).any() for each, low in ((offset, -1 << 61), (duration, 0))):
             raise Broken("an event that begins or lasts longer than any recording")
         kept = op >= 0
         at, offset, duration = self.line.at, offset[kept], duration[kept]

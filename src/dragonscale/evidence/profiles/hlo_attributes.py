@@ -67,7 +67,7 @@ def attributes(
     parts += _custom(op) + _sharding(outer) + _frontend(outer)
     if (metadata := outer.one(7)) is not None and (words := _metadata(metadata)):
         parts.append(f"metadata={{{words}}}")
-    if config := _config(outer, payloads) or _config(op, payloads):
+    if config := _config(outer, payloads):
         parts.append(f"backend_config={config}")
     return "".join(f", {part}" for part in parts).removeprefix(",")
 
