@@ -26,6 +26,7 @@ to the neighbour that it was recorded with.
 
 import re
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 import numpy as np
 
@@ -37,7 +38,6 @@ _NUMBER = re.compile(r"(?:_\d+)+$")
 _ODD = re.compile(r"\W")
 _LIBRARIES = re.compile(r"nvjet|cublas|gemm(?!_fusion)|cutlass|xmma|splitk|gemv", re.IGNORECASE)
 _MOST_PAIRS = 4_000_000
-_SAME_NAME, _FOLLOWS = 0.5, 0.25
 
 
 @dataclass(frozen=True)
@@ -96,46 +96,17 @@ def matched(kernels: list[str], sequences: list[list[tuple[str, str]]]) -> list[
         if not candidates or not told or len(candidates) * len(told) > _MOST_PAIRS:
             continue
         kinds = [words[each] for each in told]
-        score, aligned = _aligned([kernels[each] for each in told], kinds, candidates)
-        found = _with_rest(kinds, candidates, aligned)
-        score += len(found) - len(aligned)
+        found = _with_rest(kinds, candidates, _aligned(kinds, candidates))
+        score = sum(1.0 + 0.5 * (_ODD.sub("_", name) == kernels[told[place]]) for place, name in found.items())
         if score > best[0]:
             best = score, {told[place]: name for place, name in found.items()}
     return _neighbours(words, best[1])
 
 
-def _aligned(kernels: list[str], words: list[str], candidates: "list[tuple[str, str]]") -> tuple[float, dict[int, str]]:
-    """The best pairing of kernels with instructions of their kind that keeps the order of both; its score, and the instructions by kernel.
-
-    A pair counts one, half more where the kernel has the instruction's very name, and a little more where it follows a pair directly.
-    """
-    numbers: dict[str, int] = {}
-    kinds = np.array([numbers.setdefault(word, len(numbers)) for _, word in candidates])
-    names = np.array([numbers.setdefault(_ODD.sub("_", name), len(numbers)) for name, _ in candidates])
-    best = np.zeros((len(kernels) + 1, len(candidates) + 1), np.float32)
-    paired = np.full_like(best, -np.inf)
-    for row, (kernel, word) in enumerate(zip(kernels, words, strict=True), 1):
-        worth = np.where(kinds == numbers.get(word, -1), 1 + _SAME_NAME * (names == numbers.get(kernel, -1)), -np.inf)
-        paired[row, 1:] = worth + np.maximum(best[row - 1, :-1], paired[row - 1, :-1] + _FOLLOWS)
-        best[row] = np.maximum.accumulate(np.maximum(best[row - 1], paired[row]))
-    return float(best[-1, -1]), _walked_back(best, paired, candidates)
-
-
-def _walked_back(best: np.ndarray, paired: np.ndarray, candidates: "list[tuple[str, str]]") -> dict[int, str]:
-    """The pairs behind the best score."""
-    found: dict[int, str] = {}
-    row, column = best.shape[0] - 1, best.shape[1] - 1
-    following = False
-    while row and column:
-        if not following and best[row, column] == best[row, column - 1]:
-            column -= 1
-        elif not following and best[row, column] == best[row - 1, column]:
-            row -= 1
-        else:
-            found[row - 1] = candidates[column - 1][0]
-            following = bool(paired[row - 1, column - 1] + _FOLLOWS > best[row - 1, column - 1])
-            row, column = row - 1, column - 1
-    return found
+def _aligned(words: list[str], candidates: "list[tuple[str, str]]") -> dict[int, str]:
+    """Kernels and instructions of the same kind in the same order."""
+    blocks = SequenceMatcher(None, words, [word for _, word in candidates], autojunk=False).get_matching_blocks()
+    return {block.a + place: candidates[block.b + place][0] for block in blocks for place in range(block.size)}
 
 
 def _with_rest(words: list[str], candidates: "list[tuple[str, str]]", found: dict[int, str]) -> dict[int, str]:
