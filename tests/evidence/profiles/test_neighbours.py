@@ -78,6 +78,14 @@ def test_forward_passes(qkv: int, up: int) -> None:
     check(once * 3)
 
 
+def test_attention_of_separate_kernels() -> None:
+    """Scores, softmax and their product as kernels of their own: eager attention."""
+    soft = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 11, false, false>"
+    names = (NORM, GEMM, GEMM, GEMM, GEMM, ADD, soft, COPY, GEMM, GEMM, ADD)
+    layer: Stream = [*((name, "attention", "forward") for name in names), *mlp(2, "forward")]
+    check([(EMBED, "embedding", "forward"), *layer * 4, (NORM, "head", "forward"), (GEMM, "head", "forward")] * 2)
+
+
 def test_experts_have_a_router() -> None:
     layer = [*attention(1, "forward"), *experts("forward")]
     check([(EMBED, "embedding", "forward"), *layer * 4, (NORM, "head", "forward"), (GEMM, "head", "forward")] * 2)

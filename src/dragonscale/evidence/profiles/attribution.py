@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from dragonscale.evidence.profiles.between_matmuls import Placing
 from dragonscale.evidence.profiles.completing import complete_roles
 from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.names import (
@@ -26,7 +27,6 @@ from dragonscale.evidence.profiles.names import (
     operator_kind,
     section_word,
 )
-from dragonscale.evidence.profiles.neighbours import Placing
 from dragonscale.evidence.profiles.phases import phase_of_caller, phase_of_module, phase_of_scope
 from dragonscale.evidence.profiles.placing import place_events
 from dragonscale.evidence.profiles.recording import OpText, Recording

@@ -103,13 +103,11 @@ def inductor(name: str) -> KernelRule | None:
         kind = "matmul"
     if match["form"] == "for":
         return KernelRule("", "elementwise", "Inductor", "optimizer", "update")
-    what = (
-        "norm"
-        if "_norm" in ops and kind == "reduction"
-        else "activation"
-        if any(_named(word, ops) for word in ("silu", "gelu"))
-        else ""
-    )
+    what = ""
+    if kind == "reduction":
+        what = "norm" if "_norm" in ops else "softmax" if "_softmax" in ops and "log_softmax" not in ops else ""
+    elif any(_named(word, ops) for word in ("silu", "gelu")):
+        what = "activation"
     return KernelRule("", kind, "Inductor", section_word(ops), "backward" if "backward" in ops else "", what)
 
 
@@ -166,7 +164,7 @@ def operator_kind(caller: str) -> str:
     ('matmul', 'all_reduce')
     """
     for one in reversed(caller[-_LONGEST:].split("/")):
-        name = one.rsplit("::", 1)[-1].strip()
+        name = one.split(",", 1)[0].rsplit("::", 1)[-1].strip()  # NVTX ranges say more behind a comma
         plain = re.sub(r"_?(backward|Backward)\d*(_data|_fused)?$", "", name)
         kind = _kind_of("words").get(name) or _kind_of("words").get(plain) or _collective(one)
         if kind:

@@ -74,7 +74,7 @@ def _operator(op: OpText) -> str:
     inner = next(
         (one for one in reversed(op.caller.split("/")) if one.startswith("aten::") or "attn" in one.lower()), ""
     )
-    return inner.removeprefix("aten::")
+    return inner.split(",", 1)[0].removeprefix("aten::")
 
 
 def _operands(op: OpText) -> list[Shape]:
