@@ -1,0 +1,91 @@
+"""`dscale calibrate` from end to end: a profile out of measurements, put in place, used and checked."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dragonscale.cli import main
+from dragonscale.reports.calibrate import ask
+from tests.evidence.calibrate.test_measuring import ReckonedBench
+from tools.write_schemas import schema_text
+
+RECORDS = str(Path(__file__).parent / "h200_jax.jsonl")
+
+
+def test_measurements_from_elsewhere_become_a_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    out = str(tmp_path / "mine.toml")
+    line = [
+        "calibrate",
+        "--minutes",
+        "0",
+        "--records",
+        RECORDS,
+        "--only",
+        "memory",
+        "--out",
+        out,
+        "--install",
+        "--json",
+    ]
+    assert main(line) == 0
+    printed = json.loads(capsys.readouterr().out)
+    schema = json.loads(schema_text("calibrate"))
+    assert set(printed) == set(schema["$defs"]["CalibrationReport"]["properties"])
+    fitted = [one for one in printed["tables"] if one["error"] is not None]
+    assert [one["table"] for one in fitted] == ["stream"]
+    assert fitted[0]["error"] < fitted[0]["built_in_error"]
+    assert printed["installed"] == str(tmp_path / "dragonscale" / "profiles" / "h200.toml")
+    assert Path(printed["installed"]).read_text() == Path(out).read_text()
+    train = ["train", "llama3-8b", "--on", "h200:8", "--batch", "64seq", "--seq", "4096", "--plan", "fsdp8", "--alone"]
+    assert main(train) == 0
+    assert "h200+profile=own:8" in capsys.readouterr().out
+
+
+def test_measure_fit_and_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ask, "bench_with", lambda name, small: ReckonedBench())  # noqa: ARG005
+    assert main(["calibrate", "--only", "memory,host", "--minutes", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "h200-profile.toml" in said
+    assert "a call" in said
+    assert main(["calibrate", "--only", "memory", "--check", "h200-profile.toml"]) == 0
+    assert "holds" in capsys.readouterr().out
+    assert main(["calibrate", "--only", "attention", "--check", "built-in"]) == 4  # the reckoned device is another one
+    assert "missed: attention.bf16" in capsys.readouterr().out
+    assert main(["calibrate", "--dry-run", "--only", "matmul"]) == 0
+    assert "matmul/bf16/1x4096x4096" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--only", "matmuls"], "There is no kind to measure 'matmuls'"),
+        (["--minutes", "-1"], "--minutes is -1"),
+        (["--dtypes", "bf17"], "There is no format to measure 'bf17'"),
+        (["--with", "tensorflow"], "There is no software to time with 'tensorflow'"),
+        (["--on", "h2000"], "There is no chip 'h2000'"),
+        (["--minutes", "0", "--records", "nowhere.jsonl"], "cannot be read"),
+        (["--check", "own", "--install"], "leave out one of them"),
+    ],
+)
+def test_wrong_words_are_told_in_a_sentence(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_real_measurements_on_this_machines_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("laptop.toml").write_text(
+        'base = "h100"\nname = "laptop"\ntitle = "A CPU"\nmatrix = { fp32 = "100GFLOP/s" }\n'
+        'memory = { hbm = { bandwidth = "20GB/s" } }\n'
+    )
+    assert main(["calibrate", "--small", "--minutes", "2", "--on", "laptop.toml", "--out", "mine.toml"]) == 0
+    assert Path("mine.toml").exists()
+    assert len(Path("laptop-jax-measured.jsonl").read_text().splitlines()) == 18
