@@ -11,6 +11,8 @@ from typing import Any
 from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn", "int8": "int8"}
+ALIGNED = 4096
+"""Elements: arrays of other sizes are read one by one."""
 _CHAINED = ("copy", "read", "product")
 """Kinds that a compiler would join into one kernel if nothing held them apart."""
 
@@ -106,7 +108,8 @@ def _copy(case: BenchCase) -> JaxProgram:
 
 
 def _product(case: BenchCase) -> JaxProgram:
-    shape, dtype = (max(1, case.sizes[0] // 3 // WIDTHS[case.dtype]),), _DTYPES[case.dtype]
+    count = max(1, case.sizes[0] // 3 // WIDTHS[case.dtype])
+    shape, dtype = (count // ALIGNED * ALIGNED or count,), _DTYPES[case.dtype]
     return JaxProgram(((shape, dtype), (shape, dtype)), lambda x, y: x * y)
 
 

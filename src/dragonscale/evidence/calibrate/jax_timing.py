@@ -1,8 +1,8 @@
-"""Timing in JAX: many copies in one program, calls queued behind work that keeps the device busy meanwhile.
+"""Timing in JAX: many copies in one program, called so often that the device is never without work.
 
-A call costs the host tens of microseconds, more than most kernels last. So a repetition first queues some long passes over
-memory, then the calls: the device comes to them when all are waiting, and works through them without a pause. The same
-passes alone are timed beside and taken off. On a CPU, which computes while it is called, nothing is queued before.
+A repetition calls a program n times and 2n times and takes the difference, so that the way to the device and back is not
+counted. Where a call keeps the device busy for longer than it costs the host, that is all. Calls that are shorter are queued
+behind some long passes over memory: the device comes to them when all are waiting, and works through them without a pause.
 """
 
 import statistics
@@ -17,8 +17,10 @@ from dragonscale.evidence.calibrate.machines import versions
 from dragonscale.evidence.calibrate.records import Machine
 from dragonscale.evidence.calibrate.timing import MOST_SETS, REPEATS, Bench, Clocked, calls_for, sets_for, settle
 
-AHEAD_S = 4e-3
-"""Seconds of work that is queued before what is timed."""
+AHEAD_S = 6e-3
+"""Seconds of work that is queued before calls that are shorter for the device than for the host."""
+BUSY = 1.5
+"""A device that is busy for so many times what a call costs the host never waits for it."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +108,15 @@ class JaxBench(Bench):
 
         for _ in range(2):  # a program's first calls allocate and record its graph
             jax.block_until_ready(call())
-        rough = min(_once(call, 1, None) for _ in range(2))
-        calls = calls_for(rough)
+        issued, done = _issue(call)
+        ahead = self.ahead if done < BUSY * issued else None
+        calls = calls_for(done)
         found = []
-        for _ in range(REPEATS if rough * calls < 0.2 else 3):
-            before = _once(None, 0, self.ahead) if self.ahead else 0.0
-            found.append((_once(call, calls, self.ahead) - before) / (calls * sets))
+        for _ in range(REPEATS if done * calls < 0.1 else 3):
+            once = _once(call, calls, ahead)
+            # A CPU computes while it is called: there is no way to it to be taken off, and others' work comes between.
+            spent = once if self.platform == "cpu" else _once(call, 2 * calls, ahead) - once
+            found.append(spent / (calls * sets))
         return settle(found)
 
     def _ahead(self) -> Callable[[], Any]:
@@ -153,13 +158,25 @@ class JaxBench(Bench):
         return settle(found)
 
 
-def _once(call: Callable[[], Any] | None, calls: int, ahead: Callable[[], Any] | None) -> float:
+def _issue(call: Callable[[], Any], calls: int = 8) -> tuple[float, float]:
+    """Seconds until a call is given to the device, and until it is done, of several in a row."""
+    import jax
+
+    began, out = time.perf_counter(), None
+    for _ in range(calls):
+        out = call()
+    issued = time.perf_counter() - began
+    jax.block_until_ready(out)
+    return issued / calls, (time.perf_counter() - began) / calls
+
+
+def _once(call: Callable[[], Any], calls: int, ahead: Callable[[], Any] | None) -> float:
     """Seconds until so many calls are done, with other work queued before them."""
     import jax
 
     began = time.perf_counter()
     out = ahead() if ahead else None
-    for _ in range(calls if call else 0):
-        out = call() if call else None
+    for _ in range(calls):
+        out = call()
     jax.block_until_ready(out)
     return time.perf_counter() - began

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.calibrate.checking import TAKEN_OVER
 from dragonscale.evidence.calibrate.expected import RAGGED, TABLES, log_errors, shape_of
 from dragonscale.evidence.calibrate.fitting import BOUNDS, fit_table, fold, held_out_error, median_error
 from dragonscale.evidence.calibrate.profile_text import profile_text, put_constants
@@ -24,7 +25,7 @@ from dragonscale.kernels.profile_file import ProfileFile, choose, make_profile, 
 FEWEST = 4
 """Rows below which a table is not fitted."""
 UNSETTLED = 0.10
-"""Measurements whose quartiles are farther apart than this, over the median, are left out."""
+"""Measurements whose quartiles are farther apart than this, over the median, are left out where enough others are there."""
 SHAPE_FOLDS = 5
 EXPANDS = 0.10
 """Experts that are this near to a matmul over all of them are one."""
@@ -81,13 +82,14 @@ def _tables(rows: Sequence[TimedCase], profile: KernelProfile) -> dict[tuple[str
     """The rows of each table that has enough of them and whose format the chip multiplies."""
     found: dict[tuple[str, str, str], list[TimedCase]] = {}
     for row in rows:
-        if row.spread > UNSETTLED:
-            continue
         kind = TABLES.get(row.kind)
         if kind is None or row.dtype not in FORMATS or FORMATS[row.dtype].compute not in profile.chip.matrix:
             continue
         path = (kind, "", "") if kind == "stream" else (kind, row.dtype, RAGGED if kind == "grouped" else "")
         found.setdefault(path, []).append(row)
+    for path, own in found.items():
+        settled = [row for row in own if row.spread <= UNSETTLED]
+        found[path] = settled if len(settled) >= FEWEST else own
     order = [*("stream", "matmul", "attention", "decode", "grouped")]
     kept = {
         path: own for path, own in found.items() if len([row for row in own if row.kind != "attention_both"]) >= FEWEST
@@ -181,7 +183,7 @@ def _described(source: dict[str, Any], machine: Machine, chip: Chip, base: str) 
             named.pop("url", None)
     for where, raw in _raw_tables(source).items():
         rest = raw["rests_on"]
-        note = f"taken from the built-in profile {base}, where it is {where}"
+        note = f"{TAKEN_OVER} {base}, where it is {where}"
         rest["note"] = f"{note}; {rest['note']}" if rest.get("note") else note
 
 

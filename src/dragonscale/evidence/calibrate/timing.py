@@ -59,7 +59,7 @@ def settle(times: Sequence[float]) -> Clocked:
 
 def sets_for(bytes_of_one: float, cache_bytes: float, room: float) -> int:
     """How many sets of arrays push one another out of the last cache, and fit."""
-    wanted = int(4 * cache_bytes / max(bytes_of_one, 1.0)) + 1
+    wanted = int(5 * cache_bytes / max(bytes_of_one, 1.0)) + 1
     fitting = int(room / max(bytes_of_one, 1.0))
     return max(1, min(max(LEAST_SETS, min(wanted, MOST_SETS)), fitting))
 
@@ -67,4 +67,4 @@ def sets_for(bytes_of_one: float, cache_bytes: float, room: float) -> int:
 def calls_for(seconds: float) -> int:
     """How many calls of so many seconds make one repetition."""
     burst = LONG_BURST_S if seconds > 1e-3 else BURST_S
-    return max(1, min(24, round(burst / max(seconds, 1e-7))))
+    return max(1, min(32, round(burst / max(seconds, 1e-7))))

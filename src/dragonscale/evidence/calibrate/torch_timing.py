@@ -141,6 +141,7 @@ def work_of(case: BenchCase, where: str) -> Callable[[], Any]:
         return lambda: x @ w
     if case.kind in ("copy", "read", "product"):
         count = max(1, s[0] // {"copy": 2, "read": 1, "product": 3}[case.kind] // WIDTHS[case.dtype])
+        count = count // 4096 * 4096 or count
         x, y = array(count), array(count if case.kind == "product" else 1)
         return {"copy": lambda: x + 1, "read": x.sum, "product": lambda: x * y}[case.kind]
     if case.kind in ("attention", "attention_both", "decode"):

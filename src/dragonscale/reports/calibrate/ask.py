@@ -133,6 +133,7 @@ def _checked(
     import time
 
     from dragonscale.evidence.calibrate.checking import check_tables, few_cases
+    from dragonscale.evidence.calibrate.expected import TABLES
     from dragonscale.evidence.calibrate.measuring import timed
     from dragonscale.kernels import kernel_profile_for
 
@@ -146,13 +147,15 @@ def _checked(
         raise InputError(
             f"None of the cases could be measured here: {rows[0].failed if rows else 'there was no time'}."
         )
-    checks, expected = check_tables(found.good, profile)
+    kept = [row for row in found.good if row.kind in TABLES]
+    checks, expected = check_tables(kept, profile)
     report = _report(found, chip, question)
     report.records, report.checked_profile = "", f"{question.check} ({profile.title})"
     report.checked_tables = [CheckedTable(one.name, one.cases, one.error, one.stated, one.holds) for one in checks]
     report.checked = [
-        CheckedCase(row.case.id, row.seconds, value, value / row.seconds - 1)
-        for row, value in zip(found.good, expected, strict=True)
+        CheckedCase(row.case.id, row.seconds, expected[row.case.id], expected[row.case.id] / row.seconds - 1)
+        for row in found.good
+        if row.case.id in expected
     ]
     return report
 
