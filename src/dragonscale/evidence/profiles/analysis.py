@@ -73,7 +73,7 @@ def analyse(
     steps, work = found[device], works[device]
     totals, roof = op_totals(recording, work, roles), ChipRoof(chip)
     step_s = float(np.mean(work.windows[:, 1] - work.windows[:, 0])) / 1e9
-    kind, section = attributed_shares(totals, roles)
+    kind, section = attributed_shares(recording, totals, roles)
     matmul = matmul_flops(totals, roles, MATMULS)
     dtype = main_dtype(totals, roles)
     peak = roof.peak(dtype)

@@ -17,8 +17,9 @@ from dragonscale.evidence.profiles.parts import DeviceWork
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import GapLine
 
-LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OTHERS = (
-    "launch-bound", "host stall", "waiting in the queue", "between kernels", "inside the program", "between programs", "other programs",
+LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OVERHEAD = (
+    "launch-bound", "host stall", "waiting in the queue", "between kernels", "inside the program", "between programs",
+    "between ops, in the framework",
 )  # fmt: skip
 SMALL = 10_000
 """Ns: what a kernel takes to start and to end; a queue of kernels has such gaps and nobody is late."""
@@ -38,7 +39,7 @@ class Gaps:
     """Index into `CAUSES`."""
 
 
-CAUSES = (LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST)
+CAUSES = (LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OVERHEAD)
 
 
 def find_gaps(recording: Recording, work: DeviceWork) -> Gaps:
@@ -60,6 +61,9 @@ def _causes(recording: Recording, work: DeviceWork, start: np.ndarray, end: np.n
     launches = np.sort(events.launched[order][events.launched[order] >= 0])
     before = launches[np.maximum(np.searchsorted(launches, asked, side="left") - 1, 0)] if len(launches) else asked
     small = end - start <= SMALL
+    if 0 <= work.device < len(recording.devices) and recording.devices[work.device].kind == "cpu":
+        # the CPU is its own host: nothing is launched, and what is no op is the framework's
+        return np.where(small, CAUSES.index(BETWEEN), CAUSES.index(OVERHEAD)).astype(np.int8)
     inside = _inside_programs(recording, work.device, start, end)
     late = timed & (asked > start)
     found = np.full(len(start), CAUSES.index(HOST), np.int8)
@@ -90,7 +94,9 @@ def gap_lines(recording: Recording, work: DeviceWork) -> tuple[GapLine, ...]:
         if not some.any():
             continue
         length = (gaps.end - gaps.start)[some]
-        what = host_names(recording, gaps.start[some], gaps.end[some]) if cause in (STALL, HOST, LAUNCH) else ()
+        what = (
+            host_names(recording, gaps.start[some], gaps.end[some]) if cause in (STALL, HOST, LAUNCH, OVERHEAD) else ()
+        )
         lines.append(
             GapLine(cause, float(length.sum()) / steps / 1e9, len(length) / steps, float(length.max()) / 1e9, what)
         )

@@ -15,6 +15,9 @@ from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import WorkGroup, WorkOp
 from dragonscale.evidence.profiles.roles import OpRole
 
+_PARTS = 0.2
+"""Share of the time in parts of a model above which a program is taken to be one."""
+
 
 def work_groups(totals: OpTotals, roles: list[OpRole], roof: ChipRoof, step_s: float) -> tuple[WorkGroup, ...]:
     """Groups of a step, the one that the step waits for longest first."""
@@ -50,8 +53,13 @@ def _group(
     word = limited_by(max(by, key=lambda name: by[name]), fraction, seconds / times if times else 0.0, key[2])
     return WorkGroup(
         *key, seconds, exposed / step_s if step_s else 0.0, exposed, times, len(some), flops, hbm, wire,
-        _rate(flops, spent), _rate(hbm, spent), bound, fraction, word,
+        _rate(flops, _spent(totals, roles, some, "flops")), _rate(hbm, _spent(totals, roles, some, "hbm_bytes")), bound, fraction, word,
     )  # fmt: skip
+
+
+def _spent(totals: OpTotals, roles: list[OpRole], some: np.ndarray, name: str) -> float:
+    """Seconds of the ops of which an amount is known: what its rate is made of."""
+    return float(sum(totals.seconds[one] for one in some if getattr(roles[one], name)))
 
 
 def longest_ops(
@@ -79,14 +87,17 @@ def _op(
     )  # fmt: skip
 
 
-def attributed_shares(totals: OpTotals, roles: list[OpRole]) -> tuple[float, float]:
+def attributed_shares(recording: Recording, totals: OpTotals, roles: list[OpRole]) -> tuple[float, float]:
     """Shares of the device's time whose kind is known, and whose section is. Loops and branches have what is left of them as their own
-    time: what they run is counted apart, and their kind is known."""
+    time: what they run is counted apart, and their kind is known. A program's own name is a section only where it has no others."""
     whole = float(totals.seconds.sum())
     if not whole:
         return 0.0, 0.0
     kind = np.array([bool(role.kind) for role in roles], bool)
-    section = np.array([bool(role.section) for role in roles], bool)
+    names = {op.module.split("(", 1)[0] for op in recording.ops}
+    told = np.array([bool(role.section) for role in roles], bool)
+    parts = np.array([bool(role.section) and role.section not in names for role in roles], bool)
+    section = parts if float(totals.seconds[parts].sum()) > _PARTS * whole else told
     return float(totals.seconds[kind].sum()) / whole, float(totals.seconds[section].sum()) / whole
 
 

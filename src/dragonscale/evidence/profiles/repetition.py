@@ -15,6 +15,8 @@ ENDS = ("embed", "embedding", "head", "loss", "optimizer", "sampling", "update")
 _EVEN = 0.1
 """Largest deviation of the distances, in distances, that still counts as even."""
 _FEWEST = 3
+_ENOUGH = 0.6
+"""Share of the stretches that must have an end of the model to be steps: parts are not told alike in each."""
 
 
 def repeated_starts(recording: Recording, device: int, sections: list[str]) -> np.ndarray:
@@ -29,13 +31,8 @@ def repeated_starts(recording: Recording, device: int, sections: list[str]) -> n
     marks = _marks(ops)
     if not marks:
         return np.zeros(0, np.int64)
-    ends = (
-        np.array([any(word in section for word in ENDS) for section in sections], bool)
-        if sections
-        else np.zeros(0, bool)
-    )
-    if len(ends):
-        np.logical_or.at(ends, same, ends.copy())
+    names = sections or [""] * len(recording.ops)
+    ends = np.array([any(word in section for word in ENDS) for section in names], bool)[recording.events.op[place]]
     if _layers(ops, marks, ends):
         return np.zeros(0, np.int64)
     where = np.flatnonzero(ops == marks[0])
@@ -91,13 +88,12 @@ def _marks(ops: np.ndarray) -> list[int]:
 
 
 def _layers(ops: np.ndarray, marks: list[int], ends: np.ndarray) -> bool:
-    """Whether what repeats are layers of one pass and not steps: the ends of the model are not in each stretch."""
+    """Whether what repeats are layers of one pass and not steps: the ends of the model (`ends` says which events are of them) are not in
+    most stretches; where no end is known, whether there are ops before or after that are in no stretch."""
     where = np.flatnonzero(ops == marks[0])
+    if ends.any():
+        before = np.concatenate([[0], np.cumsum(ends)])
+        return bool(np.mean(before[where[1:]] > before[where[:-1]]) < _ENOUGH)
     inside = np.unique(ops[where[0] : where[-1]])
     outside = np.unique(np.concatenate([ops[: where[0]], ops[where[-1] :]]))
-    if len(ends) and ends[np.unique(ops)].any():
-        # an op of the head that runs once for each mark says it is a step
-        each = [op for op in np.unique(ops) if ends[op] and np.count_nonzero(ops == op) >= len(where) - 1]
-        return not each
-    strange = np.setdiff1d(outside, inside)
-    return len(strange) > 0
+    return len(np.setdiff1d(outside, inside)) > 0

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 from dragonscale.evidence.profiles.beside import IDLE
 from dragonscale.evidence.profiles.expected import expected_seconds, known_kernels
-from dragonscale.evidence.profiles.gaps import BETWEEN, HOST, INSIDE, LAUNCH, QUEUED, STALL
+from dragonscale.evidence.profiles.gaps import BETWEEN, HOST, INSIDE, LAUNCH, OVERHEAD, QUEUED, STALL
 from dragonscale.evidence.profiles.parts import TRAVELS
 from dragonscale.evidence.profiles.per_op import OpTotals
 from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving, WasteLine
@@ -32,6 +32,7 @@ _ADVICE = {
     BETWEEN: ("a few microseconds before each kernel", "fuse small kernels, or replay them as one graph"),
     INSIDE: ("the program itself waits", "look at transfers that start late, and at loops over small bodies"),
     HOST: ("nothing was launched", "launch the next step before the last one is over, and keep the input ready on the device"),
+    OVERHEAD: ("nothing was computed", "compile the step (jit, torch.compile), or make its ops larger"),
 }  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def analyse_program(recording: Recording, chip: "Chip | None", top: int, mesh: d
     roof, often = ChipRoof(chip), np.array(times, float)
     seconds = np.array([_bound(role, roof, chip) for role in roles]) * often
     totals = OpTotals(seconds, seconds, often, often)
-    step_s, (known, parts) = float(seconds.sum()), attributed_shares(totals, roles)
+    step_s, (known, parts) = float(seconds.sum()), attributed_shares(whole, totals, roles)
     network = float(sum(time for time, role in zip(seconds, roles, strict=True) if role.kind in TRAVELS))
     matmul, dtype = matmul_flops(totals, roles, MATMULS), main_dtype(totals, roles)
     unknown = tuple(f"How often {one} runs is not known: it is counted once." for one in unsure[:5])
