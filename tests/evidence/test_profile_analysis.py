@@ -345,3 +345,15 @@ def test_what_is_slower_than_planned_comes_first_with_its_rate(planned: Expected
     assert first.what.startswith("attention backward")
     assert first.seconds == pytest.approx(2 * meant, rel=0.01)
     assert "33% of the expected rate" in first.why
+
+
+def test_layers_of_a_graph_that_was_launched_at_once_are_not_steps():
+    made, at = Made(), 0
+    for step in range(3):
+        for layer in range(16):
+            for place, name in enumerate(("norm", "qkv", "attend", "down")):
+                made.run(name, at + (4 * layer + place) * US, US, OpRole("matmul"), launched=step * 100 * US)
+        at += 100 * US
+    steps = made.read().reading.steps
+    assert steps.count == 3
+    assert steps.median_s == pytest.approx(100e-6)

@@ -28,9 +28,15 @@ def repeated_starts(recording: Recording, device: int, sections: list[str]) -> n
     first: dict[OpText, int] = {}
     same = np.array([first.setdefault(op, number) for number, op in enumerate(recording.ops)])
     ops, start, end = same[recording.events.op[place]], recording.events.start[place], recording.events.end[place]
+    half = _twice(ops)
+    if half:
+        return np.array([start[0], start[half], end.max()])
     marks = _marks(ops)
     if not marks:
         return np.zeros(0, np.int64)
+    launched = recording.events.launched[place]
+    if _in_graphs(ops, marks, launched):
+        return graph_starts(ops, start, end, launched)
     names = sections or [""] * len(recording.ops)
     ends = np.array([any(word in section for word in ENDS) for section in names], bool)[recording.events.op[place]]
     if _layers(ops, marks, ends):
@@ -85,6 +91,37 @@ def _marks(ops: np.ndarray) -> list[int]:
         if middle > 1 and even >= 0.9 and reach >= 0.7:
             found.append((count, kind))
     return [kind for _, kind in found]
+
+
+def _twice(ops: np.ndarray) -> int:
+    """Where the second of two steps begins that are the whole recording; 0 where it is not two times the same."""
+    _, first, counts = np.unique(ops, return_index=True, return_counts=True)
+    if np.count_nonzero(counts == 2) < 2:
+        return 0
+    last = len(ops) - 1 - np.unique(ops[::-1], return_index=True)[1]
+    apart = (last - first)[counts == 2]
+    lag = int(np.median(apart))
+    whole = abs(2 * lag - len(ops)) <= max(2, 0.02 * len(ops))
+    return lag if whole and np.mean(ops[lag:] == ops[: len(ops) - lag]) >= 0.95 else 0
+
+
+def _in_graphs(ops: np.ndarray, marks: list[int], launched: np.ndarray) -> bool:
+    """Whether several stretches were launched at once, as one graph: they are layers then, and a launch is a step or part of one."""
+    when = launched[ops == marks[0]]
+    return bool((when >= 0).all()) and len(np.unique(when)) <= len(when) / 2
+
+
+def graph_starts(ops: np.ndarray, start: np.ndarray, end: np.ndarray, launched: np.ndarray) -> np.ndarray:
+    """Starts of the launches that ran the same ops as others, and the end of the last; nothing where no launch came back."""
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for when in np.unique(launched[launched >= 0]).tolist():
+        mine = np.flatnonzero(launched == when)
+        alike.setdefault(tuple(ops[mine].tolist()), []).append(int(mine[0]))
+    several = [places for places in alike.values() if len(places) > 1]
+    if not several:
+        return np.zeros(0, np.int64)
+    best = max(several, key=lambda places: len(places) * int(np.count_nonzero(launched == launched[places[0]])))
+    return np.append(start[best], end.max())
 
 
 def _layers(ops: np.ndarray, marks: list[int], ends: np.ndarray) -> bool:
