@@ -15,7 +15,7 @@ from dragonscale.reports.estimate.records import EstimateReport
 from dragonscale.reports.explain.formulas import Explanation
 from dragonscale.reports.hlo.arrays import LayoutFacts
 from dragonscale.reports.hlo.op import HloOp
-from dragonscale.reports.hlo.program import HloProgram
+from dragonscale.reports.hlo.program import HloModuleReport
 from dragonscale.reports.models.records import ModelReport
 from dragonscale.reports.profile.records import ProfileReport
 from dragonscale.reports.roofline.report import RooflineReport
@@ -36,7 +36,7 @@ RECORDS: dict[str, Any] = {
     "explain": Explanation,
     "hlo-layout": LayoutFacts,
     "hlo-op": HloOp,
-    "hlo-program": HloProgram,
+    "hlo-program": HloModuleReport,
     "model": ModelReport,
     "profile": ProfileReport,
     "roofline": RooflineReport,

@@ -30,7 +30,7 @@ class GlobalMatmul(msgspec.Struct, frozen=True):
     k: int | None
 
 
-class Spread:
+class ModuleWays:
     """What is known of a module: the ways of each value by computation and name, and of each matmul."""
 
     def __init__(self, module: Module) -> None:
@@ -164,7 +164,7 @@ def _finished(computation: Computation, each: Instruction, started: Values) -> V
 
 
 def whole_matmul(
-    spread: Spread, where: str, instruction: Instruction, local: MatmulSizes
+    spread: ModuleWays, where: str, instruction: Instruction, local: MatmulSizes
 ) -> tuple[int | None, ...] | None:
     """Global batch, rows, sum and columns of an op's matmul, None where nothing says; for an op that holds none, nothing."""
     inside = [(name, each.name) for _, name in instruction.callees for each in _instructions(spread.module, name)]

@@ -22,7 +22,7 @@ _SUBGROUPS = re.compile(r"last_tile_dims=\{([^}]*)\}")
 
 
 @dataclass(frozen=True)
-class Split:
+class DimSplit:
     """Ways that each dim is split, and how many devices hold the same piece; `what` it is where it is not in tiles."""
 
     what: str
@@ -46,14 +46,14 @@ class Split:
         return tuple(-(-size // ways) for size, ways in zip(whole, self.ways, strict=True))
 
 
-def read_sharding(text: str) -> Split:
+def read_sharding(text: str) -> DimSplit:
     """The sharding of one array, as HLO writes it."""
     plain = text.strip().removeprefix("{").removesuffix("}").strip()
     devices = _DEVICES.search(plain)
     if devices is None:
         for what in ("replicated", "manual", "maximal", "unknown"):
             if plain.startswith(what):
-                return Split("replicated" if what == "replicated" else what)
+                return DimSplit("replicated" if what == "replicated" else what)
         raise InputError(f"The sharding {shorten(text, 200)} is in no form this reader knows.")
     ways = [int(part[:9]) for part in devices[1].split(",") if part]
     if not ways or not 1 <= math.prod(ways) <= 1 << 30:
@@ -61,10 +61,10 @@ def read_sharding(text: str) -> Split:
     groups = _SUBGROUPS.search(plain)
     extra = len(groups[1].split(",")) if groups else int("last_tile_dim_replicate" in plain)
     dims = ways[: len(ways) - extra]
-    return Split("tiled", tuple(dims), math.prod(ways[len(ways) - extra :]) if extra else 1)
+    return DimSplit("tiled", tuple(dims), math.prod(ways[len(ways) - extra :]) if extra else 1)
 
 
-def sharding_of(instruction: Instruction) -> Split | None:
+def sharding_of(instruction: Instruction) -> DimSplit | None:
     """The sharding of an instruction with one array, or None where it has none."""
     text = instruction.attribute("sharding")
     if not text or text.startswith("{{"):

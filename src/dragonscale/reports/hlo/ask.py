@@ -11,7 +11,7 @@ from dragonscale.questions.hlo import HloQuestion
 from dragonscale.reports.given import maybe_target
 from dragonscale.reports.hlo.arrays import LayoutFacts, layout_facts
 from dragonscale.reports.hlo.op import HloOp, op_answer
-from dragonscale.reports.hlo.program import HloProgram, program_answer
+from dragonscale.reports.hlo.program import HloModuleReport, program_answer
 from dragonscale.reports.hlo.topics import TOPICS, HloTopic, topic
 
 _SHAPE = re.compile(r"\s*[a-z]\w*\[[^\]]*\](?:\{[^{}]*\})?\s*")
@@ -19,7 +19,7 @@ _LINE = re.compile(r"\s*(?:ROOT )?%?[\w.\-]+ = \S")
 EXAMPLE = "example"
 """A training step of three MLP layers that XLA compiled for 64 TPU v5p, to try the command on."""
 _LONGEST_NAME = 4096
-HloAnswer = LayoutFacts | HloOp | HloProgram | HloTopic
+HloAnswer = LayoutFacts | HloOp | HloModuleReport | HloTopic
 
 
 def ask(question: HloQuestion, listener: Listener) -> HloAnswer:

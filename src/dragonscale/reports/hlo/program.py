@@ -9,7 +9,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.xla.call_graph import callers_first
 from dragonscale.evidence.xla.device_groups import group_shape, least_devices
 from dragonscale.evidence.xla.dumps import Buffers, HloDump
-from dragonscale.evidence.xla.global_sizes import Spread, whole_matmul
+from dragonscale.evidence.xla.global_sizes import ModuleWays, whole_matmul
 from dragonscale.evidence.xla.op_bounds import op_bound
 from dragonscale.evidence.xla.patterns import HiddenScatter, WindowedEinsum, hidden_scatters, windowed_einsums
 from dragonscale.evidence.xla.program_work import RunningOp, execution_counts, running_ops
@@ -20,7 +20,7 @@ from dragonscale.reports.record import Record
 from dragonscale.sheets.sheet import Sheet
 
 
-class OpRow(msgspec.Struct):
+class HloOpRow(msgspec.Struct):
     """One op: FLOPs, bytes and seconds are those of all its executions."""
 
     name: str
@@ -87,7 +87,7 @@ class ParameterRow(msgspec.Struct):
     copies: int
 
 
-class MemoryRow(msgspec.Struct):
+class BufferRow(msgspec.Struct):
     """Bytes on each device by XLA's assignment of buffers."""
 
     arguments_bytes: int
@@ -97,7 +97,7 @@ class MemoryRow(msgspec.Struct):
     elsewhere_bytes: int
 
 
-class HloProgram(Record):
+class HloModuleReport(Record):
     """A program on one device. Sums count what runs as often as it runs, and once where nobody knows how often."""
 
     ROWS: ClassVar[str] = "ops"
@@ -119,13 +119,13 @@ class HloProgram(Record):
     padding_bytes: float
     wire_bytes: float
     kinds: list[KindRow]
-    ops: list[OpRow]
+    ops: list[HloOpRow]
     collectives: list[GroupRow]
     loops: list[LoopRow]
     windowed_einsums: list[WindowedEinsum]
     hidden_reduce_scatters: list[HiddenScatter]
     parameters: list[ParameterRow]
-    memory: MemoryRow | None
+    memory: BufferRow | None
     unknown: list[str]
     chip: str | None = None
     bound_s: float | None = None
@@ -144,16 +144,16 @@ class HloProgram(Record):
         return program_sheet(self, detail)
 
 
-def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloProgram:
+def program_answer(dump: HloDump, chip: Chip | None, listed: int) -> HloModuleReport:
     """The answer about a module."""
     module = dump.module
     try:
         callers_first(module)  # a program that runs itself has no sums
         ops = running_ops(module, dump.platform)
-        spread = Spread(module) if dump.partitions > 1 and dump.optimized else None
+        spread = ModuleWays(module) if dump.partitions > 1 and dump.optimized else None
         rows = sorted((_row(each, chip, spread) for each in ops), key=lambda row: _weight(row, chip), reverse=True)
         partitioned = dump.optimized
-        return HloProgram(
+        return HloModuleReport(
             dump.name, dump.platform, dump.optimized, dump.partitions, dump.replicas,
             max(dump.devices, least_devices([each.work.groups for each in ops if each.work.is_collective])), len(module.computations),
             sum(len(each.instructions) for each in module.computations.values()), sum(each.work.opcode == "fusion" for each in ops),
@@ -178,29 +178,29 @@ def _total(ops: list[RunningOp], what: str) -> float:
     return math.fsum(getattr(each.work, what) * each.times for each in ops)
 
 
-def _row(each: RunningOp, chip: Chip | None, spread: Spread | None) -> OpRow:
+def _row(each: RunningOp, chip: Chip | None, spread: ModuleWays | None) -> HloOpRow:
     work, bound = each.work, op_bound(each.work, chip) if chip else None
     shape = next((f"{one.batch}x{one.m}x{one.k}x{one.n}".removeprefix("1x") for one in work.matmuls), "")
-    return OpRow(
+    return HloOpRow(
         work.name, each.where, work.kind, work.detail, each.times, shape, _whole(each, spread), work.matmul_flops * each.times, work.vector_flops * each.times,
         work.hbm_bytes * each.times, work.padding_bytes.get("HBM", 0.0) * each.times, work.wire_bytes * each.times, each.scope, each.source,
         bound.seconds * each.times if bound else None, bound.by if bound else None, list(work.unknown),
     )  # fmt: skip
 
 
-def _whole(each: RunningOp, spread: Spread | None) -> list[int | None]:
+def _whole(each: RunningOp, spread: ModuleWays | None) -> list[int | None]:
     if spread is None or len(each.work.matmuls) != 1:
         return []
     instruction = spread.module.computations[each.where].named[each.work.name]
     return list(whole_matmul(spread, each.where, instruction, each.work.matmuls[0]) or ())
 
 
-def _weight(row: OpRow, chip: Chip | None) -> tuple[float, ...]:
+def _weight(row: HloOpRow, chip: Chip | None) -> tuple[float, ...]:
     """What comes first: the most time on a chip, else the most FLOPs and bytes."""
     return (row.bound_s or 0.0,) if chip else (row.matmul_flops / 300 + row.hbm_bytes + 10 * row.wire_bytes,)
 
 
-def _kinds(rows: list[OpRow]) -> list[KindRow]:
+def _kinds(rows: list[HloOpRow]) -> list[KindRow]:
     found: dict[str, KindRow] = {}
     for row in rows:
         kind = found.setdefault(row.kind, KindRow(row.kind, 0, 0.0, 0.0, 0.0, 0.0, 0.0, None))
@@ -242,10 +242,10 @@ def _loops(dump: HloDump) -> list[LoopRow]:
     return rows
 
 
-def _memory(buffers: Buffers | None) -> MemoryRow | None:
+def _memory(buffers: Buffers | None) -> BufferRow | None:
     if buffers is None:
         return None
-    return MemoryRow(
+    return BufferRow(
         buffers.arguments_bytes,
         buffers.outputs_bytes,
         buffers.temp_bytes,

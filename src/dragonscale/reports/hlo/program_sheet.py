@@ -1,12 +1,12 @@
 """A program's text laid out: what matters first, then sums, collectives, loops, patterns, what could not be known."""
 
-from dragonscale.reports.hlo.program import HloProgram, OpRow
+from dragonscale.reports.hlo.program import HloModuleReport, HloOpRow
 from dragonscale.sheets.sheet import Block, Column, Grid, Prose, Sheet, Title, amount, facts, records, table
 
 _FEW = 6
 
 
-def program_sheet(report: HloProgram, detail: bool) -> Sheet:
+def program_sheet(report: HloModuleReport, detail: bool) -> Sheet:
     """The program: totals, the ops that matter, and what stands around them."""
     where = {"tpu": "for a TPU", "gpu": "for a GPU", "cpu": "for a CPU"}.get(report.platform, "")
     devices = f"{report.partitions * report.replicas} devices" if report.partitions * report.replicas > 1 else ""
@@ -26,7 +26,7 @@ def program_sheet(report: HloProgram, detail: bool) -> Sheet:
     return Sheet(tuple(blocks))
 
 
-def _totals(report: HloProgram) -> Block:
+def _totals(report: HloModuleReport) -> Block:
     padding = f", and {amount(report.padding_bytes, 'bytes')} of padding" if report.padding_bytes else ""
     memory = report.memory
     return facts(
@@ -41,7 +41,7 @@ def _totals(report: HloProgram) -> Block:
     )  # fmt: skip
 
 
-def _ops(report: HloProgram) -> Grid:
+def _ops(report: HloModuleReport) -> Grid:
     whole = [Column("globally", keep=2)] if any(row.whole for row in report.ops) else []
     columns = [
         Column("op", wrap=True),
@@ -58,7 +58,7 @@ def _ops(report: HloProgram) -> Grid:
     return table(columns, rows, "The ops that matter, all their executions", foot)
 
 
-def _op(row: OpRow, timed: bool, whole: bool) -> list[str]:
+def _op(row: HloOpRow, timed: bool, whole: bool) -> list[str]:
     globally = "x".join("?" if size is None else str(size) for size in row.whole).removeprefix("1x")
     cells = [row.name, row.kind.replace("_", "-"), f"{row.times:,}", row.shape, *([globally] if whole else [])]
     cells += [_some(row.matmul_flops, "FLOPs"), _some(row.hbm_bytes, "bytes"), _some(row.wire_bytes, "bytes")]
@@ -69,7 +69,7 @@ def _some(value: float, unit: str) -> str:
     return amount(value, unit) if value else ""
 
 
-def _kinds(report: HloProgram) -> Grid:
+def _kinds(report: HloModuleReport) -> Grid:
     columns = {
         "kind": lambda row: row.kind.replace("_", "-"),
         "runs": "ops",
@@ -84,7 +84,7 @@ def _kinds(report: HloProgram) -> Grid:
     return records(report.kinds, columns, "By kind", how={"other FLOPs": {"keep": 4}, "padding": {"keep": 3}})
 
 
-def _collectives(report: HloProgram) -> Grid:
+def _collectives(report: HloModuleReport) -> Grid:
     columns = {
         "collective": lambda row: row.kind.replace("_", "-"),
         "devices": lambda row: "?" if row.degree is None else row.degree,
@@ -97,7 +97,7 @@ def _collectives(report: HloProgram) -> Grid:
     return records(report.collectives, columns, "Collectives by group", how=how)
 
 
-def _patterns(report: HloProgram) -> list[Block]:
+def _patterns(report: HloModuleReport) -> list[Block]:
     blocks: list[Block] = []
     if report.windowed_einsums:
         rows = [
@@ -127,7 +127,7 @@ def _patterns(report: HloProgram) -> list[Block]:
     return blocks
 
 
-def _loops(report: HloProgram) -> Grid:
+def _loops(report: HloModuleReport) -> Grid:
     columns = {
         "loop": "name",
         "turns": lambda row: "?" if row.trips is None else row.trips,
@@ -137,7 +137,7 @@ def _loops(report: HloProgram) -> Grid:
     return records(report.loops[:20], columns, "Loops", how={"scope": {"keep": 2, "wrap": True}})
 
 
-def _parameters(report: HloProgram, detail: bool) -> Grid:
+def _parameters(report: HloModuleReport, detail: bool) -> Grid:
     every = [one for one in report.parameters if one.whole]
     shown = every if detail else every[:_FEW]
     columns = {
