@@ -29,17 +29,23 @@ def complete_roles(recording: Recording, roles: list[OpRole], reader: HloReader)
     modelled = {op.module for op, role in pairs if role.section in _MODEL and op.module}
     served = _served(pairs, training, reader)
     return [
-        _complete(op, role, op.module in training, op.module in modelled, served.get(op.module, ""))
+        _complete(
+            op,
+            role,
+            _carried(op, role, reader) if op.module in training else "",
+            op.module in modelled,
+            served.get(op.module, ""),
+        )
         for op, role in pairs
     ]
 
 
-def _complete(op: OpText, role: OpRole, trains: bool, modelled: bool, served: str) -> OpRole:
+def _complete(op: OpText, role: OpRole, carried: str, modelled: bool, served: str) -> OpRole:
     if not role.kind:
         return role
     section, phase, why, confidence = role.section, role.phase, role.why, role.confidence
-    if not section and trains and role.kind in _CARRIED:
-        section, confidence = _CARRIED[role.kind], "guess"
+    if not section and carried:
+        section, confidence = carried, "guess"
         phase = phase or ("gradient" if section == "gradients" else "")
     if not section and op.module:
         section = (
@@ -51,6 +57,19 @@ def _complete(op: OpText, role: OpRole, trains: bool, modelled: bool, served: st
     if served and phase == "forward":
         phase = served
     return msgspec.structs.replace(role, section=section, phase=phase, why=why, confidence=confidence)
+
+
+def _carried(op: OpText, role: OpRole, reader: HloReader) -> str:
+    """What a collective without a place carries in training: where the program is at hand, it has to have a weight's sizes."""
+    carried, program = _CARRIED.get(role.kind, ""), reader.program(op.module)
+    if program is None or not carried:
+        return carried
+    weighs = (
+        role.phase == "gradient"
+        if carried == "gradients"
+        else any(dims in program.weights for dims in reader.operands(op))
+    )
+    return carried if weighs else ""
 
 
 def _served(pairs: list[tuple[OpText, OpRole]], training: set[str], reader: HloReader) -> dict[str, str]:

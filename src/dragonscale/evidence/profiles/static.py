@@ -13,6 +13,7 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import Analysis, main_dtype
 from dragonscale.evidence.profiles.attribution import own_role
 from dragonscale.evidence.profiles.communication import moves, wire_rate
+from dragonscale.evidence.profiles.completing import complete_roles
 from dragonscale.evidence.profiles.groups import attributed_shares, longest_ops, matmul_flops, work_groups
 from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.intervals import NONE
@@ -57,7 +58,7 @@ def analyse_program(recording: Recording, chip: "Chip | None", top: int, mesh: d
     kind = chip.kind if chip.kind in ("tpu", "gpu") else ""
     whole = replace(recording, ops=tuple(ops), devices=recording.devices or (DeviceText(chip.title, kind),))  # pyright: ignore[reportArgumentType]
     reader = HloReader(whole)
-    roles = [own_role(op, reader, kind) for op in ops]
+    roles = complete_roles(whole, [own_role(op, reader, kind) for op in ops], reader)
     roof, often = ChipRoof(chip), np.array(times, float)
     seconds = np.array([_bound(role, roof, chip) for role in roles]) * often
     totals = OpTotals(seconds, seconds, often, often)
