@@ -22,6 +22,8 @@ from dragonscale.listener import Listener
 _FARTHEST = 4 * 10**15  # microseconds: the year 2096, and in nanoseconds still within 63 bits
 _MOST_NAMED = 100_000
 _DEEPEST = 1000
+_NOTHING_UNTIL = 5_000_000
+"""A trace that has shown no span of interest in so many events is none."""
 
 
 class _Named(msgspec.Struct, gc=False):
@@ -37,6 +39,8 @@ def read(path: Path, listener: Listener) -> Recording:
     trace = _Trace(EventStream(path, listener))
     for batch in trace.stream:
         trace.add(batch)
+        if trace.stream.events > _NOTHING_UNTIL and not len(trace.torch) and not len(trace.jax):
+            break
     recorder = Recorder(path.name)
     trace.record(recorder, shorten(str(path)))
     return recorder.made()
@@ -69,7 +73,7 @@ class _Trace:
                     spans(event, start, end)
                 elif handler := handlers.get(event.cat) or handlers.get(event.cat.lower()):
                     handler(event, start, end)
-            elif phase not in ("s", "f", "t"):
+            elif phase and phase not in ("s", "f", "t"):
                 self._other(event)
 
     def _odd(self, moment: float | None) -> None:

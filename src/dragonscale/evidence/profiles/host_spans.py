@@ -8,7 +8,7 @@ operators, the modules) are made once.
 
 import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 MOST_HOST_SPANS = 10_000_000
 """Spans kept of the host; a recording with more of them keeps those that come first in the file."""
 _DEEPEST = 128
+_MOST_PATHS = 1_000_000
 _LONGEST_NAME = 2000
 _MOST_TEXT = 256 << 20
 _FORWARD = re.compile(r"[#\s]*(forward|fwd)( pass)?[#\s]*", re.IGNORECASE)
@@ -59,7 +60,7 @@ class HostSpans:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.dropped = 0
+        self.dropped, self.nested = 0, False
         self._start, self._end = array("q"), array("q")
         self._name, self._thread, self._kind = array("i"), array("i"), array("b")
         self._external, self._sequence, self._shapes = array("q"), array("q"), array("i")
@@ -88,7 +89,7 @@ class HostSpans:
         self._backward.append(backward)
 
     def __len__(self) -> int:
-        return len(self._start)
+        return len(self.start) if self.nested else len(self._start)
 
     def nest(self) -> None:
         """Sort, and find every span's parent and path."""
@@ -106,23 +107,18 @@ class HostSpans:
             self.shapes,
             self.backward,
         ) = (each[order] for each in columns)
+        self.nested, columns, order = True, [], None  # what was collected is not needed any more, and large
+        self._start, self._end, self._external, self._sequence = (array("q") for _ in range(4))
+        self._name, self._thread, self._shapes = (array("i") for _ in range(3))
         parents, paths = array("i"), array("i")
         stack: list[tuple[int, int, int]] = []  # end, span, path
         thread = None
-        rows = zip(
-            self.start.tolist(),
-            self.end.tolist(),
-            self.name.tolist(),
-            self.thread.tolist(),
-            self.kind.tolist(),
-            strict=True,
-        )
+        rows = in_parts(self.start, self.end, self.name, self.thread, self.kind)
         for span, (start, end, name, on, kind) in enumerate(rows):
             if on != thread:
                 stack, thread = [], on
-            while (
-                stack and stack[-1][0] <= start + 1
-            ):  # ends are rounded: what begins where another ends is not inside of it
+            # ends are rounded: what begins where another ends is not inside of it
+            while stack and stack[-1][0] <= start + 1:
                 stack.pop()
             parent, path = stack[-1][1:] if stack else (-1, 0)
             if kind != SpanKind.CALL:
@@ -138,7 +134,7 @@ class HostSpans:
         key = (parent, name, kind)
         found = self._paths.get(key)
         if found is None:
-            if self._depth[parent] >= _DEEPEST:
+            if self._depth[parent] >= _DEEPEST or len(self.path_parent) >= _MOST_PATHS:
                 return parent
             found = self._paths[key] = len(self.path_parent)
             self.path_parent.append(parent)
@@ -220,6 +216,12 @@ class Lookup:
             return np.full(len(numbers), -1)
         at = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
         return np.where((self._numbers[at] == numbers) & (numbers > 0), self._rows[at], -1)
+
+
+def in_parts(*columns: np.ndarray) -> Iterator[tuple[int, ...]]:
+    """The rows of columns as plain numbers, which are many times as large: made a part at a time."""
+    for first in range(0, len(columns[0]), 1 << 16):
+        yield from zip(*(each[first : first + (1 << 16)].tolist() for each in columns), strict=True)
 
 
 def joined(words: list[str], most: int = 24) -> str:

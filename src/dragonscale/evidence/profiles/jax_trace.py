@@ -157,6 +157,9 @@ class JaxEvents:
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
     def any(self, processes: dict[Any, str]) -> bool:
         """Whether these are events of XProf: processes are named after its planes."""
         named = [one for one in processes.values() if one.startswith(("/device:", "/host:"))]
@@ -227,14 +230,15 @@ class _Writer:
 
     def __init__(self, recorder: Recorder, texts: list[OpText], *columns: np.ndarray) -> None:
         self.recorder, self.texts = recorder, texts
-        self.numbers: dict[int, int] = {}
+        self.numbers = np.full(len(texts), -1)
         self.lane, self.start, self.end, self.op, self.run, self.asked = columns
 
     def write(self, rows: np.ndarray, track: int, ran: bool = True) -> None:
         """Rows onto a track; spans of the host belong to no run."""
-        for op in set(self.op[rows].tolist()) - self.numbers.keys():
-            self.numbers[op] = self.recorder.op(self.texts[op])
-        ops = np.array([self.numbers[op] for op in self.op[rows].tolist()], dtype=np.int64)
+        for op in np.unique(self.op[rows]).tolist():
+            if self.numbers[op] < 0:
+                self.numbers[op] = self.recorder.op(self.texts[op])
+        ops = self.numbers[self.op[rows]]
         run = self.run[rows] if ran else np.full(len(rows), -1)
         first = self.recorder.events(
             np.full(len(rows), track), ops, self.start[rows], self.end[rows] - self.start[rows], run
@@ -245,7 +249,7 @@ class _Writer:
     def settled(self, kind: TrackKind, rows: np.ndarray) -> TrackKind:
         """A stream that only copies, or only runs NCCL's kernels, is no stream of ops."""
         if kind == "ops":
-            names = {self.texts[one].name.lower() for one in set(self.op[rows].tolist())}
+            names = {self.texts[one].name.lower() for one in np.unique(self.op[rows]).tolist()}
             if names and all("nccl" in one for one in names):
                 return "async"
             if names and all(one.startswith(("memcpy", "memset")) for one in names):

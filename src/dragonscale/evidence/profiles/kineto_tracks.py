@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dragonscale.evidence.profiles.host_spans import HostSpans, SpanKind
+from dragonscale.evidence.profiles.host_spans import HostSpans, SpanKind, in_parts
 from dragonscale.evidence.profiles.kineto import ACCELERATOR, CPU, KinetoEvents
 from dragonscale.evidence.profiles.recording import OpText, Recorder
 from dragonscale.evidence.profiles.torch_args import groups_of, whole
@@ -23,7 +23,9 @@ _COLLECTIVE = re.compile(
     r"nccl|rccl|oneccl|(?:one|two)_?shot_all_?reduce|cross_device_reduce|allreduce_kernel", re.IGNORECASE
 )
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
-_MOST_DEVICES = 4096
+_MOST_OPS = 500_000
+MOST_DEVICES = 4096
+"""Devices of one recording that are read."""
 
 
 def record_kineto(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any], names: dict[Any, str]) -> None:
@@ -58,7 +60,7 @@ def _devices(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any]) -
     known = {whole(one.get("id")): one for one in listed if isinstance(one, dict)} if isinstance(listed, list) else {}
     foreign = any(one[0].startswith("mtia") for one in events.details)
     devices: dict[int, int] = {}
-    for index in sorted(set(events.rows[0]))[:_MOST_DEVICES]:
+    for index in sorted(set(events.rows[0]))[:MOST_DEVICES]:
         about = known.get(index, known.get(0, {}) if len(known) == 1 else {})
         memory = whole(about.get("totalGlobalMem"))
         name = str(about.get("name") or f"GPU {index}")[:200]
@@ -81,8 +83,10 @@ class Kernels:
         self.forward = self.spans.forward_paths()
         columns = (np.frombuffer(each, dtype=np.int64) for each in events.rows)
         device, stream, start, end, name, correlation, external, details, copies = columns
-        kept = np.isin(device, list(devices))
-        self.dropped = int(len(kept) - kept.sum())
+        kept = slice(None)
+        if len(devices) == MOST_DEVICES:  # only a file that is made to hurt has so many
+            kept = np.isin(device, list(devices))
+        self.dropped = len(device) - len(device[kept])
         self.device, self.stream, self.copies = device[kept], stream[kept], copies[kept]
         self.start, self.end, self.name, self.detail = start[kept], end[kept], name[kept], details[kept]
         self.call = self.spans.calls().find(correlation[kept])
@@ -104,15 +108,16 @@ class Kernels:
         made: dict[tuple[int, ...], int] = {}
         around: dict[int, tuple[int, int, int, int]] = {-1: (0, -1, -1, -1)}
         ops = np.zeros(len(self.start), np.int64)
-        rows = zip(self.name.tolist(), self.detail.tolist(), self.owner.tolist(), strict=True)
-        for row, (name, detail, owner) in enumerate(rows):
+        for row, (name, detail, owner) in enumerate(in_parts(self.name, self.detail, self.owner)):
             found = around.get(owner)
             if found is None:
                 found = around[owner] = self._around(owner)
             key = (name, detail, *found)
             op = made.get(key)
-            if op is None:
+            if op is None and len(made) < _MOST_OPS:
                 op = made[key] = recorder.op(self._op(self.texts[name], self.details[detail], *found))
+            elif op is None:
+                op = recorder.op(OpText("(one of very many)", category=self.details[detail][0]))
             ops[row] = op
         first = recorder.events(self._tracks(recorder), ops, self.start, self.end - self.start, run)
         recorder.launches(first, launched)
@@ -164,8 +169,10 @@ class Kernels:
         """The track of each event: one for each stream; where a stream has kernels and copies, two. A stream on which nothing but
         collectives run is `async`."""
         sends = np.array([bool(_COLLECTIVE.search(one)) for one in self.texts])[self.name]
-        lanes, which = np.unique(np.stack([self.device, self.stream, self.copies], axis=1), axis=0, return_inverse=True)
-        which = which.ravel()
+        devices, device = np.unique(self.device, return_inverse=True)
+        streams, stream = np.unique(self.stream, return_inverse=True)
+        codes, which = np.unique((device * len(streams) + stream) * 2 + self.copies, return_inverse=True)
+        lanes = np.stack([devices[codes // 2 // len(streams)], streams[codes // 2 % len(streams)], codes % 2], axis=1)
         computes = np.bincount(which, weights=~sends, minlength=len(lanes))
         numbers: list[int] = []
         for (device, stream, copies), kernels in zip(lanes.tolist(), computes.tolist(), strict=True):
