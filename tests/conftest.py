@@ -11,6 +11,9 @@ from hypothesis import settings
 # No test reads the user's own models or asks the network for one.
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.path.join(os.path.dirname(__file__), "no-such-cache")}
 
+# Nor the user's defaults and profiles.
+os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-such-folder")
+
 # These run inside the environments of other software (tools/software.py).
 collect_ignore_glob = ["exports/software/*"]
 

@@ -49,11 +49,9 @@ def test_the_same_constants_give_the_same_times(tmp_path: Path, slow: str) -> No
     same = str(shutil.copy(BUILT_IN, tmp_path / "same.toml"))
     plain = step(on="h200:8", **TRAIN)
     assert step(on="h200:8", profile=same, **TRAIN) == plain
-    assert step(on="h200:8", profile="built-in", **TRAIN) == plain
     assert step(on="h200:8", profile=slow, **TRAIN) > 1.05 * plain
     served = tpot(on="h200:1", **SERVE)
     assert tpot(on="h200:1", profile=same, **SERVE) == served
-    assert tpot(on="h200:1", profile=slow, **SERVE) > served
 
 
 def test_a_saved_plan_keeps_its_profile(tmp_path: Path, slow: str) -> None:
