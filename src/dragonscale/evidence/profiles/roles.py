@@ -16,9 +16,10 @@ KINDS = (
 `memory`: sets and copies inside a device; `host`: transfers to and from the host, and waits for it; `control`: loops, branches and calls,
 whose time is that of what they run."""
 SECTIONS = (
-    "attention", "mlp", "experts", "router", "embedding", "head", "loss", "norm", "optimizer", "gradients", "sampling",
+    "attention", "mlp", "experts", "router", "embedding", "head", "loss", "norm", "optimizer", "gradients", "weights", "sampling", "block",
 )  # fmt: skip
-"""Parts of a model. A norm belongs to the part that it feeds where that can be told. Where a program has none of these parts, the section of its
+"""Parts of a model. A norm belongs to the part that it feeds where that can be told. `gradients` and `weights` are collectives of training that carry them for a part
+that is not known, `block` is work of a layer that belongs to no part. Where a program has none of these parts, the section of its
 ops is the program's own name."""
 PHASES = ("forward", "recompute", "backward", "gradient", "update", "prefill", "decode", "sampling")
 
