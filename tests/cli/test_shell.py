@@ -96,6 +96,7 @@ def test_defaults_of_ones_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME")
     (tmp_path / "home/.config").mkdir(parents=True)
     (tmp_path / "home/.config/dragonscale.toml").write_text('price = "9/h"\n[train]\ntokens = "1T"\n')
     (tmp_path / "dragonscale.toml").write_text('price = "5/h"\n[serve]\noutput = 99\n')
