@@ -19,7 +19,7 @@ from dragonscale.evidence.profiles.instruction_work import worked_once
 from dragonscale.evidence.profiles.intervals import union
 from dragonscale.evidence.profiles.memory_use import memory_use
 from dragonscale.evidence.profiles.parts import DeviceWork, device_work, measure
-from dragonscale.evidence.profiles.per_op import MATMULS, ChipRoof, OpTotals, op_totals
+from dragonscale.evidence.profiles.per_op import MATMULS, ChipRoof, OpTotals, causal_ops, op_totals
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import DeviceTime, ProfileReading, RecordedStep, StepsFound, TimePart
 from dragonscale.evidence.profiles.roles import OpRole
@@ -71,7 +71,7 @@ def analyse(
     }
     device = told_device(works)
     steps, work = found[device], works[device]
-    totals, roof = op_totals(recording, work, roles), ChipRoof(chip)
+    totals, roof = op_totals(recording, work, roles), ChipRoof(chip, causal_ops(recording))
     step_s = float(np.mean(work.windows[:, 1] - work.windows[:, 0])) / 1e9
     kind, section = attributed_shares(recording, totals, roles)
     matmul = matmul_flops(totals, roles, MATMULS)

@@ -25,8 +25,8 @@ def known_kernels(chip: "Chip | None") -> "KernelProfile | None":
         return None
 
 
-def expected_seconds(role: OpRole, profile: "KernelProfile | None") -> float | None:
-    """Seconds of one run of an op by a good kernel; None where too little is known."""
+def expected_seconds(role: OpRole, profile: "KernelProfile | None", done: float = 1.0) -> float | None:
+    """Seconds of one run of an op by a good kernel that computes `done` of its FLOPs; None where too little is known."""
     if profile is None or role.kind in TRAVELS or (not role.flops and not role.hbm_bytes):
         return None
     memory = (role.hbm_bytes or 0.0) / (profile.bandwidth * profile.stream.bandwidth)
@@ -43,5 +43,5 @@ def expected_seconds(role: OpRole, profile: "KernelProfile | None") -> float | N
             0.75  # the softmax between its two matmuls runs on other units, and tiles at the mask's edge are half empty
         )
     return table.launch + max(
-        role.flops / (peak * rate), (role.hbm_bytes or 0.0) / (profile.bandwidth * table.bandwidth)
+        done * role.flops / (peak * rate), (role.hbm_bytes or 0.0) / (profile.bandwidth * table.bandwidth)
     )

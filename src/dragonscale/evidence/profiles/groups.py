@@ -37,7 +37,7 @@ def _group(
     flops, hbm, wire = (
         _total([getattr(roles[one], name) for one in some], works) for name in ("flops", "hbm_bytes", "wire_bytes")
     )
-    bounds = [roof.bound(roles[one]) for one in some]
+    bounds = [roof.bound(roles[one], int(one)) for one in some]
     known = np.array([bound is not None for bound, _ in bounds], bool)
     bound = (
         float(sum((each or 0.0) * times for (each, _), times in zip(bounds, works, strict=True)))
@@ -50,10 +50,13 @@ def _group(
     for (_, word), one in zip(bounds, some, strict=True):
         by[word] += float(totals.seconds[one])
     times = float(totals.times[some].sum())
+    # what a causal mask hides is not computed: it counts for the FLOPs that are told, not for the rate
+    halves = np.where([int(one) in roof.causal for one in some], 0.5, 1.0)
+    done = _total([roles[one].flops for one in some], works * halves)
     word = limited_by(max(by, key=lambda name: by[name]), fraction, seconds / times if times else 0.0, key[2])
     return WorkGroup(
         *key, seconds, exposed / step_s if step_s else 0.0, exposed, times, len(some), flops, hbm, wire,
-        _rate(flops, _spent(totals, roles, some, "flops")), _rate(hbm, _spent(totals, roles, some, "hbm_bytes")), bound, fraction, word,
+        _rate(done, _spent(totals, roles, some, "flops")), _rate(hbm, _spent(totals, roles, some, "hbm_bytes")), bound, fraction, word,
     )  # fmt: skip
 
 

@@ -54,11 +54,18 @@ def op_totals(recording: Recording, work: DeviceWork, roles: list[OpRole]) -> Op
     return OpTotals(seconds, exposed, times, works)
 
 
+def causal_ops(recording: Recording) -> frozenset[int]:
+    """Attention ops whose program says that their mask is causal."""
+    return frozenset(number for number, op in enumerate(recording.ops) if '"CAUSAL"' in op.text)
+
+
 @dataclass(frozen=True)
 class ChipRoof:
-    """What a chip does at best: FLOP/s by dtype, bytes of HBM a second, bytes a second that it sends into a group."""
+    """What a chip does at best: FLOP/s by dtype and bytes of HBM a second. `causal` are the numbers of attention ops that are known to skip
+    the half of their scores that a causal mask hides: FLOPs are told in full, as XLA counts them, and half of them bound the op."""
 
     chip: "Chip | None"
+    causal: frozenset[int] = frozenset()
 
     def peak(self, dtype: str) -> float | None:
         """FLOP/s of matmuls; None where the chip or its rate is not known."""
@@ -69,12 +76,13 @@ class ChipRoof:
         except InputError:
             return None
 
-    def bound(self, role: OpRole) -> tuple[float | None, str]:
-        """Seconds of one run of an op at best, and what bounds it."""
+    def bound(self, role: OpRole, number: int = -1) -> tuple[float | None, str]:
+        """Seconds of one run of an op at best, and what bounds it; `number` is its place in the recording."""
         if self.chip is None or role.kind in (*TRAVELS, "host"):
             return None, ""
         peak = self.peak(role.dtype) if role.kind in MATMULS else None
-        compute = role.flops / peak if role.flops and peak else 0.0
+        done = 0.5 if number in self.causal else 1.0
+        compute = done * role.flops / peak if role.flops and peak else 0.0
         memory = role.hbm_bytes / self.chip.bandwidth("hbm") if role.hbm_bytes else 0.0
         if not compute and not memory:
             return None, ""

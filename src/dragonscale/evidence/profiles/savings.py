@@ -37,10 +37,15 @@ _ADVICE = {
 
 
 def find_savings(
-    reading: ProfileReading, totals: OpTotals, roles: list[OpRole], chip: Chip | None, beside: tuple[BesideLine, ...]
+    reading: ProfileReading,
+    totals: OpTotals,
+    roles: list[OpRole],
+    chip: Chip | None,
+    beside: tuple[BesideLine, ...],
+    causal: frozenset[int] = frozenset(),
 ) -> tuple[Saving, ...]:
     """The changes that would save most."""
-    found = _against_plan(beside, reading) if beside else _against_kernels(totals, roles, chip)
+    found = _against_plan(beside, reading) if beside else _against_kernels(totals, roles, chip, causal)
     found += [_gap(gap) for gap in reading.gaps]
     if not beside:
         found += [_move(move) for move in reading.communication if move.kind != "host"]
@@ -140,7 +145,7 @@ def _against_plan(lines: tuple[BesideLine, ...], reading: ProfileReading) -> lis
     return found
 
 
-def _against_kernels(totals: OpTotals, roles: list[OpRole], chip: Chip | None) -> list[Saving]:
+def _against_kernels(totals: OpTotals, roles: list[OpRole], chip: Chip | None, causal: frozenset[int]) -> list[Saving]:
     kernels = known_kernels(chip)
     spent: dict[tuple[str, str, str], float] = defaultdict(float)
     meant: dict[tuple[str, str, str], float] = defaultdict(float)
@@ -148,7 +153,7 @@ def _against_kernels(totals: OpTotals, roles: list[OpRole], chip: Chip | None) -
         role = roles[one]
         if role.kind in (*TRAVELS, "copy", "host", "control"):
             continue
-        each = expected_seconds(role, kernels)
+        each = expected_seconds(role, kernels, 0.5 if one in causal else 1.0)
         if each is None:
             continue
         key = role.section, role.phase, role.kind

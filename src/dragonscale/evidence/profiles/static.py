@@ -18,7 +18,7 @@ from dragonscale.evidence.profiles.groups import attributed_shares, longest_ops,
 from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.intervals import NONE
 from dragonscale.evidence.profiles.parts import TRAVELS, DeviceWork
-from dragonscale.evidence.profiles.per_op import MATMULS, ChipRoof, OpTotals
+from dragonscale.evidence.profiles.per_op import MATMULS, ChipRoof, OpTotals, causal_ops
 from dragonscale.evidence.profiles.recording import DeviceText, OpText, Recording
 from dragonscale.evidence.profiles.records import ProfileReading, StepsFound, TimePart
 from dragonscale.evidence.profiles.roles import OpRole
@@ -59,8 +59,8 @@ def analyse_program(recording: Recording, chip: "Chip | None", top: int, mesh: d
     whole = replace(recording, ops=tuple(ops), devices=recording.devices or (DeviceText(chip.title, kind),))  # pyright: ignore[reportArgumentType]
     reader = HloReader(whole)
     roles = complete_roles(whole, [own_role(op, reader, kind) for op in ops], reader)
-    roof, often = ChipRoof(chip), np.array(times, float)
-    seconds = np.array([_bound(role, roof, chip) for role in roles]) * often
+    roof, often = ChipRoof(chip, causal_ops(whole)), np.array(times, float)
+    seconds = np.array([_bound(role, number, roof, chip) for number, role in enumerate(roles)]) * often
     totals = OpTotals(seconds, seconds, often, often)
     step_s, (known, parts) = float(seconds.sum()), attributed_shares(whole, totals, roles)
     network = float(sum(time for time, role in zip(seconds, roles, strict=True) if role.kind in TRAVELS))
@@ -102,13 +102,15 @@ def listed(name: str, module: "Module") -> tuple[list[OpText], list[int], list[s
             unsure.append(each.name)
         for instruction in each.instructions:
             if instruction.opcode not in _NOTHING:
-                ops.append(OpText(instruction.name, scope=instruction.op_name, module=name))
+                # of the text only what a mask is: the rest is read in the program
+                mask = '"CAUSAL"' if '"CAUSAL"' in instruction.text else ""
+                ops.append(OpText(instruction.name, text=mask, scope=instruction.op_name, module=name))
                 times.append(1 if count == UNKNOWN else count)
     return ops, times, unsure
 
 
-def _bound(role: OpRole, roof: ChipRoof, chip: "Chip") -> float:
+def _bound(role: OpRole, number: int, roof: ChipRoof, chip: "Chip") -> float:
     if role.kind in TRAVELS:
         rate = wire_rate(chip, role.group) if role.group else None
         return (role.wire_bytes or 0.0) / rate if rate else 0.0
-    return roof.bound(role)[0] or 0.0
+    return roof.bound(role, number)[0] or 0.0

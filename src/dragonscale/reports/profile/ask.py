@@ -5,7 +5,7 @@ from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devic
 from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.beside import beside
 from dragonscale.evidence.profiles.opening import read_recording
-from dragonscale.evidence.profiles.per_op import ChipRoof
+from dragonscale.evidence.profiles.per_op import ChipRoof, causal_ops
 from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.savings import find_savings
@@ -46,7 +46,11 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
     reading, roof = found.reading, ChipRoof(found.chip)
     told = [*reading.unknown, unknown, *_unknown(found)]
     if planned is None:
-        savings = () if reading.static else find_savings(reading, found.totals, found.roles, found.chip, ())
+        savings = (
+            ()
+            if reading.static
+            else find_savings(reading, found.totals, found.roles, found.chip, (), causal_ops(found.recording))
+        )
         sizes = infer_sizes(one_step(found), found.roles, found.totals.times if reading.static else None)
         return with_reading(
             found, savings=savings, unknown=tuple(filter(None, [*told, *sizes.unknown])), sizes=sizes.sizes,
