@@ -15,7 +15,7 @@ class CalibrateQuestion:
     )  # fmt: skip
     minutes: Real = Real("How long to measure, about; 0 fits what was measured before.", default=5.0, value="MINUTES")
     only: Several = Several(
-        "Only these kinds: matmul, attention, decode, experts, memory, collective, host.",
+        "Only these kinds: matmul, attention, decode, experts, memory, collective, host; with --stack: training, prefill, decode.",
         default="", value="KINDS", offers=("matmul", "attention", "decode", "experts", "memory", "collective", "host"),
     )  # fmt: skip
     dtypes: Several = Several(
@@ -29,6 +29,10 @@ class CalibrateQuestion:
     check: Text = Text(
         "Lay this profile (a file, own, built-in, h200 …) beside a few fresh measurements instead of fitting one.",
         default="", value="PROFILE", group=PLAN, offers="files",
+    )  # fmt: skip
+    stack: Switch = Switch(
+        "Time whole steps of our own program instead of kernels, and settle its stack and engine (--stack FILE, --engine FILE).",
+        group=PLAN,
     )  # fmt: skip
     dry_run: Switch = Switch("List what would be measured and measure nothing.", group=PLAN)
     small: Switch = Switch("A handful of small cases: a trial of the whole way in seconds.", group=PLAN)

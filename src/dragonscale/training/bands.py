@@ -64,10 +64,13 @@ class Band:
     high: float
     runs: int
     name: str
+    said: str = ""
 
     @property
     def text(self) -> str:
         """In a sentence."""
+        if self.said:
+            return self.said
         words = [word for word in self.name.replace("moe", "MoE").split() if word != "all"]
         model, chip, stack = [*words, "", "", ""][:3]
         of = f" of {stack}" if stack and stack not in UNNAMED else ""
@@ -81,6 +84,15 @@ class Band:
 def kind_of(job: Job) -> RunKind:
     """The kind of a job."""
     return RunKind(job.slice.chip.name, job.stack.name, is_moe(job))
+
+
+def job_band(job: Job) -> Band:
+    """The band of a job: of one chip on which the stack's constants were settled on whole steps, that of the steps left out; otherwise
+    that of its kind."""
+    own = next((one for one in job.stack.measured if one.what == "training" and one.chip == job.slice.chip.name), None)
+    if own is None or job.slice.chips > 1 or own.left_out < LEAST:
+        return band_of(kind_of(job))
+    return Band(own.low, own.high, own.left_out, f"{own.chip} {job.stack.name}", own.text)
 
 
 def is_moe(job: Job) -> bool:

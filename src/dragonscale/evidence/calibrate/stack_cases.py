@@ -41,6 +41,16 @@ class ServeCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 Case = TrainCase | ServeCase
+_TINY = "num_hidden_layers=2&hidden_size=64&intermediate_size=128&vocab_size=512&num_attention_heads=4&num_key_value_heads=2&head_dim=16"
+
+
+def small_cases() -> tuple[Case, ...]:
+    """A few of a model that a CPU runs in a blink: a trial of the whole way."""
+    fit, other = f"llama3.2-1b?{_TINY}", f"qwen3-0.6b?{_TINY}"
+    return (
+        TrainCase("fit", fit, 64, 2, 2, "block"), ServeCase("fit", fit, "decode", 2, 32), ServeCase("fit", fit, "prefill", 2, 32),
+        TrainCase("left out", other, 64, 2, 1, "none"), ServeCase("left out", other, "decode", 2, 32),
+    )  # fmt: skip
 
 
 @functools.cache

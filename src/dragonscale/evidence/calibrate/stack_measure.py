@@ -25,7 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from dragonscale.evidence.calibrate.stack_cases import Case, ServeCase, TrainCase, cases
+from dragonscale.evidence.calibrate.stack_cases import Case, ServeCase, TrainCase, cases, small_cases
+from dragonscale.evidence.calibrate.stack_rows import DEVICE, parts_of
 from dragonscale.models import load_model
 from dragonscale.models.program import Program
 from dragonscale.runtime.decode import decode, empty_cache, prefill
@@ -193,7 +194,7 @@ def profiled(program: Compiled, held: Any) -> dict[str, Any]:
     ]
     return {"busy_s": _covered(spans) / 1e9, "kernels_s": sum(seconds.values()) / 1e9, "launched": len(spans),
             "span_s": (max(e for _, e in spans) - min(s for s, _ in spans)) / 1e9 if spans else 0.0,
-            "kernels": kernels}  # fmt: skip
+            "parts": parts_of((name, length / 1e9) for (name, _), length in seconds.items()), "kernels": kernels}  # fmt: skip
 
 
 def _device_events(data: Any) -> Iterator[tuple[str, str, float, float]]:
@@ -230,9 +231,14 @@ def _origins(text: str) -> dict[str, str]:
 
 
 def measure(chosen: list[Case], path: Path, budget: float, say: Callable[[str], None] = print) -> None:
-    """Rows of cases into a file, in waves of programs compiled together, until the seconds are spent."""
+    """Rows of cases into a file, in waves of programs compiled together, until the seconds are spent; what the file has already is not
+    timed again."""
     began = time.perf_counter()
     done = {json.loads(line)["key"] for line in path.read_text().splitlines()} if path.exists() else set()
+    if DEVICE not in done:
+        own = {"key": DEVICE, "device": jax.devices()[0].device_kind, "software": {"jax": jax.__version__}}
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(own) + "\n")
     left = [case for case in chosen if case.key not in done]
     while left and time.perf_counter() - began < budget:
         wave, left = left[:AT_ONCE], left[AT_ONCE:]
@@ -262,10 +268,7 @@ def main() -> None:
     reader.add_argument("--only", default="")
     reader.add_argument("--small", action="store_true", help="Two tiny cases, to see whether it works.")
     given = reader.parse_args()
-    tiny = "llama3.2-1b?num_hidden_layers=2&hidden_size=64&intermediate_size=128&vocab_size=512&num_attention_heads=4&num_key_value_heads=2&head_dim=16"
-    small: list[Case] = [TrainCase("fit", tiny, 64, 2, 2, "block"), ServeCase("fit", tiny, "decode", 2, 32),
-                         ServeCase("fit", tiny, "prefill", 2, 32)]  # fmt: skip
-    chosen = small if given.small else [case for case in cases() if re.search(given.only, case.key)]
+    chosen = list(small_cases()) if given.small else [case for case in cases() if re.search(given.only, case.key)]
     device = jax.devices()[0]
     print(f"{device.device_kind}, JAX {jax.__version__}, {len(chosen)} cases", flush=True)
     measure(chosen, given.out, given.budget, lambda text: print(text, flush=True))

@@ -2,14 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.calibrate.stack_cases import Case, cases
+from dragonscale.tables import read_regular
 
+DEVICE = "device"
+"""The key of the row that says what was measured on."""
 _MATMUL = re.compile(r"nvjet|gemm|cutlass|sm\d+_xmma|.*gemm|cublas|.*splitK", re.IGNORECASE)
 _FLASH = re.compile(r"cudnn.*sdpa|.*fmha|.*cudnn::fusion", re.IGNORECASE)
 
@@ -43,18 +46,44 @@ def parts_of(kernels: Iterable[tuple[str, float]]) -> dict[str, float]:
     return found
 
 
-def read_rows(path: Path) -> dict[Case, MeasuredCase]:
+def read_device(path: Path) -> tuple[str, dict[str, str]]:
+    """The device that a file's steps were timed on, and with which software: its first row."""
+    for row in _lines(path):
+        if row["key"] == DEVICE:
+            return str(row.get("device", "")), {
+                str(name): str(one) for name, one in dict(row.get("software", {})).items()
+            }
+    return "", {}
+
+
+def read_rows(path: Path, known: Iterable[Case] = ()) -> dict[Case, MeasuredCase]:
     """The rows of a file that are of known cases; of a case that was timed twice the last. Failures are left out."""
-    by_key = {case.key: case for case in cases()}
+    by_key = {case.key: case for case in known or cases()}
     found: dict[Case, MeasuredCase] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            row: Mapping[str, Any] = json.loads(line)
-            if row["key"] in by_key and "s" in row:
-                parts = row.get("parts") or {}
-                found[by_key[row["key"]]] = MeasuredCase(
-                    float(row["s"]), float(parts.get("matmul", 0.0)), float(parts.get("attention", 0.0))
-                )
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(f"Line {number} of {shorten(str(path))} is no row of steps that were timed.") from None
+    for row in _lines(path):
+        if row["key"] in by_key and "s" in row:
+            parts = row.get("parts") or {}
+            told = (float(parts.get(name, 0.0)) for name in ("matmul", "attention"))
+            found[by_key[row["key"]]] = MeasuredCase(float(row["s"]), *told)
     return found
+
+
+def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Rows of a file, each with a key."""
+    try:
+        text = read_regular(path, "File of steps", most=64_000_000).decode("utf-8")
+    except OSError as error:
+        raise InputError(f"The file {shorten(str(path))} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"The file {shorten(str(path))} is not text.") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            row = json.loads(line)
+            right = (
+                isinstance(row["key"], str) and float(row.get("s", 1.0)) > 0 and isinstance(row.get("parts", {}), dict)
+            )
+        except (ValueError, KeyError, TypeError):
+            right, row = False, {}
+        if not right:
+            raise InputError(f"Line {number} of {shorten(str(path))} is no row of steps that were timed.")
+        yield row

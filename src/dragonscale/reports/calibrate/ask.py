@@ -7,6 +7,7 @@ from dragonscale.errors import InputError, unknown
 from dragonscale.evidence.calibrate.benches import BENCHES, bench_with
 from dragonscale.evidence.calibrate.cases import WIDTHS, BenchCase, all_cases, small_cases
 from dragonscale.evidence.calibrate.records import Machine, Measurements, TimedCase, read_measurements
+from dragonscale.evidence.calibrate.stack_rows import read_device
 from dragonscale.hardware import Chip, Slice, load_chip
 from dragonscale.listener import Listener
 from dragonscale.questions.calibrate import CalibrateQuestion
@@ -18,7 +19,10 @@ from dragonscale.reports.calibrate.records import (
     MeasuredCollective,
     ProfileTable,
 )
+from dragonscale.reports.calibrate.stack import check_stack, chosen_cases, fill_stack
 
+STEP_SECONDS = 12.0
+"""Of a whole step with its compiling."""
 KINDS = {
     "matmul": ("matmul", "matmul_dx", "matmul_dw"), "attention": ("attention", "attention_both"), "decode": ("decode",),
     "experts": ("experts",), "memory": ("copy", "read", "product"), "collective": ("collective",),
@@ -49,6 +53,8 @@ class _Quiet(Listener):
 def ask(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
     """Read a question, measure, and fit or check."""
     _check(question)
+    if question.stack:
+        return _stack(question, listener).came_from(question, listener.notes)
     if question.minutes == 0 and question.records and not question.check and not question.dry_run:
         return _from_records(question, listener).came_from(question, listener.notes)
     bench = bench_with(question.timed_with, question.small)
@@ -78,10 +84,31 @@ def _check(question: CalibrateQuestion) -> None:
         raise unknown("software to time with", question.timed_with, BENCHES)
     if isinstance(question.on, str) and question.on.strip():
         load_chip(question.on.strip())
+    if question.stack:
+        return check_stack(question)
     _kinds(question.only)
     _formats(question.dtypes)
     if question.check and question.install:
         raise InputError("--check looks at a profile and --install puts one in place; leave out one of them.")
+    return None
+
+
+def _stack(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
+    """Whole steps instead of kernels."""
+    if question.minutes or question.dry_run:
+        machine = bench_with("jax", question.small).machine()
+    else:
+        device, software = read_device(Path(question.records))
+        machine = Machine(device, 1, "", software, "jax", "")
+    chip = _chip(question, machine)
+    report = _report(Measurements(machine, []), chip, question)
+    path = Path(question.records or f"{Path(chip.name).stem}-jax-steps.jsonl")
+    if question.dry_run:
+        report.planned = [case.key for case in chosen_cases(question)]
+        report.planned_s, report.records = STEP_SECONDS * len(report.planned), str(path)
+        return report
+    listener.wait(f"Timing whole steps on {machine.device}; what is timed is kept, so stopping loses nothing.")
+    return fill_stack(report, question, chip, path, listener)
 
 
 def records_of(question: CalibrateQuestion, chip: Chip, machine: Machine) -> str:

@@ -50,6 +50,35 @@ class MeasuredCollective(msgspec.Struct):
     expected_s: float | None
 
 
+class SettledConstant(msgspec.Struct):
+    """A constant of the stack or the engine, as `dragonscale` has it and as the steps say."""
+
+    of: str
+    name: str
+    before: float
+    after: float
+
+
+class TimedStep(msgspec.Struct):
+    """A step beside what was expected of it before and with the settled constants; `use`: to fit on, or left out."""
+
+    case: str
+    use: str
+    measured_s: float
+    before_s: float
+    expected_s: float
+
+
+class LeftOutSteps(msgspec.Struct):
+    """The errors on steps of models that constants were not settled on."""
+
+    what: str
+    fitted: int
+    left_out: int
+    median_error: float
+    worst_error: float
+
+
 class CalibrationReport(Record):
     """The device, what was measured, the profile's tables; or, of a check, what the profile says beside it."""
 
@@ -77,6 +106,10 @@ class CalibrationReport(Record):
     records: str
     profile: str
     installed: str
+    constants: list[SettledConstant] = []
+    """With --stack: what was settled."""
+    steps: list[TimedStep] = []
+    left_out: list[LeftOutSteps] = []
 
     @property
     def exit_code(self) -> int:
@@ -85,6 +118,9 @@ class CalibrationReport(Record):
     def headline(self) -> str:
         if self.planned:
             return f"{len(self.planned)} cases to measure on {self.device}"
+        if self.steps:
+            said = ", ".join(f"{one.what} {one.median_error:.0%}" for one in self.left_out)
+            return f"{self.chip}: a stack settled on {self.measured} steps" + (f"; left out: {said}" if said else "")
         if self.checked_tables:
             missed = [one.table for one in self.checked_tables if not one.holds]
             return f"{self.checked_profile} on {self.device}: {'missed by ' + ', '.join(missed) if missed else 'holds'}"

@@ -12,7 +12,13 @@ def calibration_sheet(report: CalibrationReport, detail: bool) -> Sheet:
     software = ", ".join(f"{name} {version}" for name, version in report.software.items())
     many = f"{report.devices} x " if report.devices > 1 else ""
     title = Title(f"Kernels of {many}{report.device} ({report.chip})", f"timed with {report.timed_with}: {software}")
-    if report.planned:
+    if report.steps:
+        title = Title(
+            f"Whole steps of our own program on {report.device or report.chip} ({report.chip})",
+            software and f"timed with {software}",
+        )
+        blocks = _settled(report, detail)
+    elif report.planned:
         blocks = _planned(report, detail)
     elif report.checked_tables:
         blocks = _checked(report, detail)
@@ -32,6 +38,32 @@ def _planned(report: CalibrationReport, detail: bool) -> list[Block | None]:
         ),
         table(["case"], [(one,) for one in report.planned[:most]], foot=f"… and {more} more" if more > 0 else ""),
     ]
+
+
+def _settled(report: CalibrationReport, detail: bool) -> list[Block | None]:
+    """Constants of the stack and the engine, and how steps stand under them; those left out first."""
+    errors = [
+        (one.what, one.fitted, one.left_out, _part(one.median_error), _part(one.worst_error)) for one in report.left_out
+    ]
+    constants = [(f"{one.of} {one.name}", f"{one.before:.4g}", f"{one.after:.4g}") for one in report.constants]
+    steps = sorted(report.steps, key=lambda one: (one.use == "fit", one.case))
+    rows = [
+        (one.case, one.use, render(one.measured_s, "s"), f"{one.before_s / one.measured_s - 1:+.1%}", f"{one.expected_s / one.measured_s - 1:+.1%}")
+        for one in steps
+        if detail or one.use != "fit"
+    ]  # fmt: skip
+    right = [Column("before", right=True), Column("after", right=True)]
+    return [
+        facts(("measured", f"{report.measured} steps, in {report.records}"), ("stack", report.profile)),
+        table(["step", "fitted", "left out", Column("median error", right=True), Column("worst", right=True)], errors, title="models left out")
+        if errors
+        else None,
+        table(["constant", *right], constants, title="constants"),
+        table(["step", "use", "measured", *right], rows, title="expected over measured") if rows else None,
+        NextStep(
+            f"dscale train llama3.2-1b --on {report.chip}:1 --batch 16seq --seq 4096 --stack {report.profile}", "plan with this stack"
+        ),
+    ]  # fmt: skip
 
 
 def _fitted(report: CalibrationReport) -> list[Block | None]:

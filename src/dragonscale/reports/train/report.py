@@ -7,7 +7,7 @@ from dragonscale.reports.train.advice import advice_text, bound_by, bound_text, 
 from dragonscale.reports.train.neighbours import add_neighbours
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import FrontRow, MemoryRow, PlanReport, TermRow, TrainReport, TrainWorkload
-from dragonscale.training.bands import band_of, kind_of
+from dragonscale.training.bands import job_band
 from dragonscale.training.budget import run_budget
 from dragonscale.training.evaluation import Job, Verdict, first, judge_one, problems
 from dragonscale.training.keeper import unverifiable
@@ -55,7 +55,7 @@ def plan_report(
     budget = tokens and run_budget(tokens, job.tokens, step, job.slice.chips, chip.price, chip.power)
     terms = term_rows(verdict)
     memory = [MemoryRow(HELD.get(name, name), float(size)) for name, size in verdict.ledger.memory.items()]
-    full, band = first(verdict.hbm_bytes) > chip.visible, band_of(kind_of(job))
+    full, band = first(verdict.hbm_bytes) > chip.visible, job_band(job)
     useful = [] if full or brief else helps(job, plan, verdict)
     peak, own = chip.peak("bf16"), chip.peak(plan.dtype)
     half = "bf16" if chip.format("bf16") == "native" else "fp16"
