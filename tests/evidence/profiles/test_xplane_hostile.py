@@ -69,6 +69,16 @@ def test_programs_nested_without_end_are_told() -> None:
         _ = Program(data, (0, len(data))).module
 
 
+def test_numbers_of_seventy_bits_are_cut_to_sixty_four(tmp_path: Path) -> None:
+    linked = field(
+        4, field(1, 1) + field(4, field(1, xplanes.STATS.index("run_id") + 1) + b"\x20" + b"\xff" * 9 + b"\x7f")
+    )
+    path = tmp_path / "long.xplane.pb"
+    for count in (1, 100):  # one by one, and as columns
+        path.write_bytes(xplanes.plane("/device:TPU:0", xplanes.line("XLA Ops", *[linked] * count)))
+        assert read(path, Listener()).events.run.tolist() == [-1] * count
+
+
 def test_events_without_number_take_no_unbounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "many.xplane.pb"
     path.write_bytes(xplanes.plane("/device:TPU:0", xplanes.line("XLA Ops", b"\x22\x00" * 150_000)))

@@ -136,7 +136,8 @@ class _Reader:
         if count >= _FEW:
             cursor = begin.copy()
             for tag, column in ((0x08, number), (0x10, offset), (0x18, duration)):
-                there = np.flatnonzero((words.raw[cursor] == tag) & (cursor < end))
+                there = np.flatnonzero(cursor < end)
+                there = there[words.raw[cursor[there]] == tag]
                 column[there], cursor[there] = words.varints(cursor[there] + 1)
             odd = cursor > end
             key = self._stats(words, cursor, end, odd, link, run) ^ (number.view(np.uint64) * _MIX_LABEL)
@@ -188,7 +189,14 @@ class _Reader:
             size, begin = words.varints(at + 1)
             stop = begin + size
             label, value_at = words.varints(begin + 1)
-            fits = (raw[at] == 0x22) & (size >= 2) & (stop <= end[active]) & (raw[begin] == 0x08) & (value_at <= stop)
+            fits = (
+                (raw[at] == 0x22)
+                & (size >= 2)
+                & (label >= 0)
+                & (stop <= end[active])
+                & (raw[begin] == 0x08)
+                & (value_at <= stop)
+            )
             role = np.where(fits, self.wanted.role(label), 0)
             read = np.flatnonzero(role)
             tag = _TAGS[raw[value_at[read]]]

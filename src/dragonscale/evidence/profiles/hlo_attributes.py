@@ -7,6 +7,7 @@ shardings of tuples, result accuracies, statistics and aliasing are left out.
 import json
 from collections.abc import Callable
 
+from dragonscale.evidence.profiles.hlo_groups import collective_text, sharding_text
 from dragonscale.evidence.profiles.hlo_shapes import shape_text
 from dragonscale.evidence.profiles.protobuf import Message
 
@@ -45,7 +46,6 @@ _APPLIED = frozenset(
     )
 )
 _APIS = {2: "API_VERSION_STATUS_RETURNING", 3: "API_VERSION_STATUS_RETURNING_UNIFIED", 4: "API_VERSION_TYPED_FFI"}
-_GROUPED = ("all-", "reduce-scatter", "collective-broadcast", "ragged-all-to-all")
 _NO_DIMENSIONS = frozenset(("iota", "dot", "ragged-dot", "collective-permute", "reshape"))
 
 
@@ -61,10 +61,10 @@ def attributes(
     parts = [
         *_sizes(op, opcode),
         *_numbers(op, opcode),
-        *_collective(op),
+        *collective_text(op),
         *_calls(op, opcode, [named(each) for each in op.wholes(38)]),
     ]
-    parts += _custom(op) + _sharding(outer) + _frontend(outer)
+    parts += _custom(op) + sharding_text(outer) + _frontend(outer)
     if (metadata := outer.one(7)) is not None and (words := _metadata(metadata)):
         parts.append(f"metadata={{{words}}}")
     if config := _config(outer, payloads):
@@ -204,55 +204,6 @@ def _labels(numbers: Message) -> str:
     return f"{first}_{kernel}->{result}"
 
 
-def _collective(op: Message) -> list[str]:
-    """Channel, groups and pairs; groups as they are written: listed, by iota, or by mesh axes."""
-    opcode = op.word(2)
-    parts = [f"channel_id={op.whole(26)}"] if op.whole(26) > 0 else []
-    if (iota := op.one(92)) is not None:
-        parts.append(f"replica_groups={_iota(iota)}")
-    elif (mesh := op.one(93)) is not None:
-        parts.append(f"replica_groups={_mesh_groups(mesh)}")
-    elif opcode.startswith(_GROUPED) and not opcode.endswith("-done"):
-        listed = op.one(87)
-        old = listed.one(2) if listed else None  # an iota list, as it was written for a while
-        groups = listed.all(1) if listed else op.all(49)
-        told = _iota(old) if old else f"{{{','.join(_braced('', each.wholes(1))[1:] for each in groups)}}}"
-        parts.append(f"replica_groups={told}")
-    if op.has(52):
-        pairs = ",".join(f"{{{each.whole(1)},{each.whole(2)}}}" for each in op.all(52))
-        parts.append(f"source_target_pairs={{{pairs}}}")
-    parts += ["use_global_device_ids=true"] if op.whole(71) else []
-    return [*parts, "is_host_transfer=true"] if op.whole(47) else parts
-
-
-def _iota(groups: Message) -> str:
-    """`[2,4]<=[4,2]T(1,0)`."""
-    order = groups.wholes(4)
-    turned = f"T({','.join(map(str, order))})" if order != sorted(order) else ""
-    return f"[{groups.whole(1)},{groups.whole(2)}]<=[{','.join(map(str, groups.wholes(3)))}]{turned}"
-
-
-def _mesh_groups(groups: Message) -> str:
-    """`mesh['x'=2,'y'=4] {'x'}`, with the order of devices where it is not the plain one."""
-    mesh = groups.one(1)
-    axes = mesh.all(1) if mesh else []
-    names = [each.word(1) for each in axes]
-    order = ""
-    if mesh is not None and (iota := mesh.one(3)) is not None:
-        turned = iota.wholes(2)
-        if len(iota.wholes(1)) > 1:
-            order = f", device_ids=([{','.join(map(str, iota.wholes(1)))}]T({','.join(map(str, turned))}))"
-    elif mesh is not None and mesh.has(2):
-        order = f", device_ids=({','.join(map(str, mesh.wholes(2)))})"
-    told: list[str] = []
-    for each in groups.all(2):
-        place, part = each.whole(1), each.one(2)
-        name = names[place] if 0 <= place < len(names) else str(place)
-        told.append(f"'{name}'" + (f":({part.whole(1)}){part.whole(2)}" if part else ""))
-    sizes = ",".join(f"'{each.word(1)}'={each.whole(2)}" for each in axes)
-    return f"mesh[{sizes}]{order} {{{','.join(told)}}}"
-
-
 def _calls(op: Message, opcode: str, called: list[str]) -> list[str]:
     """The computations that it runs, in their roles."""
     parts = [f"kind={op.word(11)}"] if op.has(11) else []
@@ -281,23 +232,6 @@ def _custom(op: Message) -> list[str]:
     parts += [f"api_version={_APIS[op.whole(77)]}"] if op.whole(77) in _APIS else []
     parts += [f'async_execution_thread="{op.word(79)}"'] if op.word(79) not in ("", "main") else []
     return [*parts, f"cross_program_prefetch_index={op.whole(80)}"] if op.has(80) else parts
-
-
-def _sharding(op: Message) -> list[str]:
-    """How a tensor was split: `{replicated}`, `{devices=[2,1,4]<=[8] last_tile_dim_replicate}`; of tuples nothing."""
-    found = op.one(40)
-    kind = found.whole(1) if found else 2
-    if found is None or kind not in (0, 1, 3, 4):
-        return []
-    if kind != 3:
-        device = f" device={(found.wholes(4) or [0])[0]}" if kind == 1 else ""
-        return [f"sharding={{{('replicated', 'maximal', '', '', 'manual')[kind]}{device}}}"]
-    tiles = ",".join(map(str, found.wholes(3)))
-    listed = ",".join(map(str, found.wholes(4)))
-    order = found.wholes(10)
-    turned = f"T({','.join(map(str, order))})" if order != sorted(order) else ""
-    devices = listed or f"<=[{','.join(map(str, found.wholes(9)))}]{turned}"
-    return [f"sharding={{devices=[{tiles}]{devices}{' last_tile_dim_replicate' if found.whole(6) else ''}}}"]
 
 
 def _frontend(op: Message) -> list[str]:

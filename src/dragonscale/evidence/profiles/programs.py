@@ -23,13 +23,10 @@ class Programs(Mapping[str, Module]):
         self._names: dict[int, str] = {}
         self._numbers: dict[str, list[int]] = {}
 
-    @classmethod
-    def of(cls, plane: Plane) -> "Programs":
+    def take_all(self, plane: Plane) -> None:
         """The programs of a plane's table."""
-        found = cls()
-        for number in plane.table:
-            found.take(plane, plane.table[number])
-        return found
+        for span in plane.table.values():
+            self.take(plane, span)
 
     def take(self, plane: Plane, span: Span) -> None:
         """An entry of a table, if it holds a program."""

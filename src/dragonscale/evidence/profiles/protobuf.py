@@ -25,6 +25,7 @@ Span: TypeAlias = tuple[int, int]
 VARINT, EIGHT, PIECE, FOUR = 0, 1, 2, 5
 """Wire types: a varint, eight bytes, a piece with its length, four bytes."""
 _MOST_SHIFT = 63
+_ALL = (1 << 64) - 1
 
 
 class Broken(Exception):
@@ -38,7 +39,7 @@ def varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
         byte = data[at]
         at += 1
         if byte < 0x80:
-            return value | byte << shift, at
+            return (value | byte << shift) & _ALL, at
         value |= (byte & 0x7F) << shift
         shift += 7
         if shift > _MOST_SHIFT:

@@ -6,8 +6,6 @@ together in three steps. The few that are longer than eight bytes (negative numb
 
 import numpy as np
 
-from dragonscale.evidence.profiles.protobuf import Broken
-
 PADDING = 24
 """Bytes to have behind a buffer, so that a word can be taken anywhere in it."""
 _HIGH = np.uint64(0x8080808080808080)
@@ -55,12 +53,12 @@ class Words:
     def _finish(self, at: np.ndarray, long: np.ndarray, value: np.ndarray, ends: np.ndarray) -> None:
         ninth, tenth = self.raw[at[long] + 8].astype(np.uint64), self.raw[at[long] + 9].astype(np.uint64)
         is_longest = ninth >= 0x80
-        if (is_longest & (tenth >= 0x80)).any():
-            raise Broken("a number of more than ten bytes")
         value[long] |= ((ninth & np.uint64(0x7F)) << _LAST) | (
             np.where(is_longest, tenth & _ONE, 0).astype(np.uint64) << np.uint64(63)
         )
         ends[long] += np.where(is_longest, 2, 1)
+        # What is taken for a varint here may be something else, so one that is too long is no error yet; as a length or a name it fits nothing.
+        value[long[is_longest & (tenth >= 0x80)]] = ~np.uint64(0)
 
     def hashes(self, at: np.ndarray, size: np.ndarray) -> np.ndarray:
         """A number for the bytes at each place, equal where the bytes are."""

@@ -84,7 +84,7 @@ def _recording(source: str, data: Buffer, listener: Listener) -> Recording:
     programs = Programs()
     for name, span in found:
         if name == "/host:metadata":
-            programs = Programs.of(read_plane(data, name, span))
+            programs.take_all(read_plane(data, name, span))
     devices = [each for each in found if each[0].startswith("/device:")]
     hosts = [each for each in found if each[0].startswith("/host:") and each[0] != "/host:metadata"]
     total = sum(end - start for _, (start, end) in (*devices, *hosts)) or 1
