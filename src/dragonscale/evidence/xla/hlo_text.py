@@ -37,6 +37,7 @@ _TABLES = re.compile(r"(?:FileNames|FunctionNames|FileLocations|StackFrames|\d+ 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|\{\{\d+(?:,\d+)*(?:\},\{\d+(?:,\d+)*)*\}\}|[()\[\]{},]', re.DOTALL)
 """What a walk over brackets has to stop at; the rest, long lists of devices too, is skipped at the regex engine's speed. No text makes
 it look at the same characters more than a few times: a quote that never closes goes to the end."""
+_DEEPEST = 1000
 _CALL = re.compile(r"\s*([\w\-]+)\(")
 _PLAIN = re.compile(r"[^()\[\]{}\"]*\)")
 _CALLED = re.compile(
@@ -179,6 +180,8 @@ def _brackets(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
     for token in _TOKEN.finditer(text, start):
         if len(token[0]) == 1:
             depth += (token[0] in "([{") - (token[0] in ")]}")
+            if depth > _DEEPEST:
+                raise InputError(f"The HLO text {shorten(text[start:])} has brackets more than {_DEEPEST:,} deep.")
             yield token, depth
 
 
