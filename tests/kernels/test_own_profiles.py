@@ -104,3 +104,25 @@ def test_software_with_kernels_of_its_own_takes_their_profile() -> None:
     assert kernel_profile_for("h200", library="jax").measured
     assert choose(load_chip("h200"), "nobody") == choose(load_chip("h200")) == "h200"
     assert choose(load_chip("v5p"), "jax") == "tpu"
+
+
+@pytest.mark.parametrize(
+    ("was", "is_now", "says"),
+    [
+        ("rate = 1\n", "rate = 0\n", "matmul.bf16.rate"),
+        ("rate = 1\n", "rate = nan\n", "matmul.bf16.rate"),
+        ('launch = "3.091us"', "launch = -1.0", "matmul.bf16.launch"),
+        ("tiles = [[64, 64], [64, 128], [128, 128], [128, 256]]", "tiles = []", "matmul.bf16.tiles"),
+        ("tile = 128", 'tile = "wide"', "ttention.bf16.tile"),
+        ("[decode.bf16]", "[decode.bf17]", "number format"),
+        ('rests_on = { source = "h200"', 'rests_on = { source = "hearsay"', "hearsay"),
+        ("quantum = 1\n", "quantum = [1]\n", "matmul.bf16"),
+        ("packed = true", "packed = 7", "attention.bf16"),
+    ],
+)
+def test_impossible_constants_are_told_in_a_sentence(tmp_path: Path, was: str, is_now: str, says: str) -> None:
+    path, text = tmp_path / "bad.toml", BUILT_IN.read_text()
+    assert was in text
+    path.write_text(text.replace(was, is_now, 1))
+    with pytest.raises(InputError, match=says):
+        kernel_profile_for("h200", str(path))

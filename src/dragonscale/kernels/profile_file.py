@@ -54,8 +54,13 @@ class ProfileFile(Strict, frozen=True):
 def read_profile(table: dict[str, Any], origin: str) -> ProfileFile:
     """Check a table against `ProfileFile`."""
     file = checked(table, ProfileFile, "kernel profile", origin)
+    empty = [kind for kind in (*_RECORDS, "grouped") if not getattr(file, kind) or {} in getattr(file, kind).values()]
+    if empty or not 0 < (132 if file.cores is None else file.cores) < MOST:
+        what = f"tables of {empty[0]}" if empty else "cores"
+        raise InputError(f"The kernel profile {shorten(origin)} has no {what}.")
     for path, raw in tables_of(file).items():
-        source = raw.get("rests_on", {}).get("source")
+        rests = raw.get("rests_on")
+        source = rests.get("source") if isinstance(rests, dict) else None
         if source not in file.sources:
             raise InputError(
                 f"The kernel profile {shorten(origin)} rests {path} on {source!r}, which [sources] does not list."
@@ -81,10 +86,28 @@ def make_table(raw: dict[str, Any], record: type[_Record], where: str) -> _Recor
         if key not in names:
             raise unknown(f"constant of {where} called", key, names)
         values[key] = parse(value, "s", f"{where}.{key}") if isinstance(value, str) else value
+        if not _possible(values[key], key in _DIVISORS):
+            raise InputError(
+                f"{where}.{key} of a kernel profile is {shorten(str(value))}; no kernel has such a constant."
+            )
     try:
         return msgspec.convert(values, record)
     except msgspec.ValidationError as error:
         raise InputError(f"The constants of {where} are not right: {error}.") from None
+
+
+MOST = 1e9
+_DIVISORS = {"rate", "bandwidth", "sustained", "cached", "throttle", "tile", "columns", "occupancy", "chain", "pad"}
+"""Constants that something is divided by, or that count."""
+
+
+def _possible(value: Any, above: bool) -> bool:
+    """Whether a number can be a constant of a kernel: none is negative or endless, some are not zero."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(_possible(one, True) for one in value)
+    if not isinstance(value, int | float):
+        return True  # what is no number is told by its type
+    return (value > 0 if above else value >= 0) and value < MOST
 
 
 @functools.cache
