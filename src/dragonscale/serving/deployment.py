@@ -20,7 +20,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import SERVING, Rules, serving_rules, undivided
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.engine import Engine, adjust, load_engine
+from dragonscale.serving.engine import Engine, adjust, load_engine, split_settings
 from dragonscale.serving.mesh import mesh_axes
 from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan
 from dragonscale.sharding.mesh import Mesh
@@ -40,7 +40,8 @@ class Deployment:
 
     def __post_init__(self) -> None:
         if self.engine.tpu and self.piece.chip.kind == "tpu":
-            own = msgspec.structs.replace(adjust(self.engine, **self.engine.tpu), tpu={})
+            _, groups = split_settings(",".join(("", *self.engine.tpu)))
+            own = msgspec.structs.replace(adjust(self.engine, **groups), tpu=())
             object.__setattr__(self, "engine", own)
 
     @property

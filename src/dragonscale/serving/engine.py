@@ -30,7 +30,7 @@ from dragonscale.serving.engine_settings import (
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An engine's constants by group; `why` says where they come from, `base` which engine it starts from, `launch` what it
     takes by default on a chip, `measured` on which chips they were settled on whole steps, and how far off it was on others,
-    `tpu` settings by group that differ on TPUs."""
+    `tpu` settings that differ on TPUs (`kernels.joined=false`)."""
 
     name: str = "generic"
     why: str = ""
@@ -44,7 +44,7 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheduling: EngineScheduling = EngineScheduling()
     launch: tuple[LaunchRow, ...] = ()
     measured: tuple[MeasuredOn, ...] = ()
-    tpu: dict[str, dict[str, Any]] = {}
+    tpu: tuple[str, ...] = ()
 
 
 IDEAL = Engine(

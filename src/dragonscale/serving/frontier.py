@@ -225,7 +225,7 @@ def _bounds(cost: IterationCost) -> list[str]:
     wires = sum((wire.exposed for wire in cost.wires.values()), 0.0 * weights)
     names = ("weight reads", "cache reads", "compute", "collectives", "host", "latency")
     host = cost.host + numpy.maximum(cost.floor - cost.device, 0.0)
-    table = numpy.stack([numpy.broadcast_to(one, weights.shape) for one in (weights, cache, cost.compute, wires, host)])
+    table = numpy.stack(numpy.broadcast_arrays(weights, cache, cost.compute, wires, host))
     place = numpy.argmax(table, axis=0)
     bound = cost.roofline + sum((wire.lower for wire in cost.wires.values()), 0.0 * weights)
     largest = numpy.max(table, axis=0) > cost.expected / 2

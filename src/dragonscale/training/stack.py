@@ -187,7 +187,7 @@ class StackHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stack's switches by group. `balanced`: whether the last pipeline stage may have fewer layers to make room for the head.
     `further_tokens`: whether modules that predict further tokens (MTP) are trained too. `measured` says on which chips its constants were
-    settled on whole steps, and how far off it was on others; `tpu` has switches by group that differ on TPUs. What it can run at all is in `legality.toml`."""
+    settled on whole steps, and how far off it was on others; `tpu` has switches that differ on TPUs (`host.layer_s=0`). What it can run at all is in `legality.toml`."""
 
     name: str = "generic"
     why: str = ""
@@ -202,7 +202,7 @@ class Stack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     balanced: bool = False
     further_tokens: bool = True
     measured: tuple[MeasuredOn, ...] = ()
-    tpu: dict[str, dict[str, Any]] = {}
+    tpu: tuple[str, ...] = ()
 
 
 GROUPS = ("overlap", "kernels", "experts", "recompute", "state", "memory", "host")
@@ -223,8 +223,10 @@ def on_chip(stack: Stack, kind: str) -> Stack:
     >>> on_chip(load_stack("dragonscale"), "tpu").host.layer_s
     0.0
     """
-    for group, values in stack.tpu.items() if kind == "tpu" else ():
-        stack = change(stack, group, **values)
+    for setting in stack.tpu if kind == "tpu" else ():
+        path, _, value = setting.partition("=")
+        group, _, name = path.partition(".")
+        stack = change(stack, group, **{name: float(value)})
     return stack
 
 

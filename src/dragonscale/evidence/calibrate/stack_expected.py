@@ -1,6 +1,6 @@
 """What a stack and an engine expect of the cases that are timed, in all and by kind of kernel."""
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy
@@ -43,7 +43,7 @@ def expected_case(case: Case, piece: Slice, stack: Stack, engine: Engine) -> Exp
 def _training(case: TrainCase, piece: Slice, stack: Stack) -> ExpectedCase:
     job = Job(load_model(case.model), piece, case.microbatch * case.passes, case.seq, stack)
     verdict = judge_one(job, Plan(microbatch=case.microbatch, remat=case.remat))
-    parts: Counter[str] = Counter()
+    parts: defaultdict[str, float] = defaultdict(float)
     for line in verdict.ledger.lines:
         name = line.kind if line.kind in ("matmul", "grouped matmul", "attention", "elementwise") else line.term
         name = f"{line.section} {name}" if line.section in ("embed", "head") else name
@@ -55,7 +55,7 @@ def _serving(case: ServeCase, piece: Slice, engine: Engine) -> ExpectedCase:
     deployment = Deployment(load_model(case.model), piece, ServingPlan(), engine)
     asked = decode(case.batch, case.length - 1) if case.kind == "decode" else prefill(case.length, case.batch)
     cost = iteration_cost(deployment, asked)
-    parts: Counter[str] = Counter()
+    parts: defaultdict[str, float] = defaultdict(float)
     for line in cost.lines:
         name = f"head {line.kind}" if line.section == "head" and line.kind == "matmul" else line.kind
         parts[name] += float(numpy.ravel(line.total("exposed_s"))[0])

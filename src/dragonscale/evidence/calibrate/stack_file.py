@@ -1,6 +1,7 @@
 """A stack and an engine of the user's own, as `--stack FILE` and `--engine FILE` take them: what differs from `dragonscale`, why, and
 how far off it was on models left out."""
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,14 +30,17 @@ def stack_text(
         ("engine", settled.engine, FREE_ENGINE, ("prefill", "decode")),
     ):
         groups: dict[str, dict[str, Any]] = {}
-        for group, values in ((tpu or {}).get(table) or {}).items():
-            groups.setdefault(group, {}).update(values)
+        for setting in (tpu or {}).get(table, ()):
+            path, _, value = setting.partition("=")
+            group, _, name = path.partition(".")
+            groups.setdefault(group, {})[name] = tomllib.loads(f"value = {value}")["value"]
         for path in free:
             group, name = path.split(".")
             groups.setdefault(group, {})[name] = constant(record, path)
-        parts.append(f"[{table}]\nbase = {toml_value(BASE)}\nwhy = {toml_value(why)}")
+        parts.append(
+            f"[{table}]\nbase = {toml_value(BASE)}\nwhy = {toml_value(why)}" + ("" if tpu is None else "\ntpu = []")
+        )
         parts += [f"[{table}.{group}]\n{_lines(values)}" for group, values in groups.items()]
-        parts += [f"[{table}.tpu]"] if tpu is not None else []
         rows: Iterable[MeasuredOn] = (measured[what] for what in whats if what in measured)
         parts += [f"[[{table}.measured]]\n{_lines(msgspec.to_builtins(one))}" for one in rows]
     return "\n\n".join(parts) + "\n"

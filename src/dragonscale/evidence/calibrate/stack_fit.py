@@ -51,8 +51,8 @@ Rows = Mapping[Case, MeasuredCase]
 def settle(rows: Rows, piece: Slice, stack: Stack, engine: Engine) -> Settled:
     """Constants from the rows to fit on, and how all rows then stand."""
     fit = {case: row for case, row in rows.items() if case.use == "fit"}
-    training = {case: row for case, row in fit.items() if isinstance(case, TrainCase)}
-    serving = {case: row for case, row in fit.items() if isinstance(case, ServeCase)}
+    training: Rows = {case: row for case, row in fit.items() if isinstance(case, TrainCase)}
+    serving: Rows = {case: row for case, row in fit.items() if isinstance(case, ServeCase)}
     if training:
         found = _solved(FREE_STACK, stack, training, lambda one, case: expected_case(case, piece, one, engine))
         stack = with_constants(stack, found)
