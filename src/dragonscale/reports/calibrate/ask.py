@@ -190,8 +190,10 @@ def _checked(
 def _report(found: Measurements, chip: Chip, question: CalibrateQuestion) -> CalibrationReport:
     machine = found.machine
     host = {row.kind: row.seconds for row in found.good}
+    named = written(question.on).strip()
+    shown = named if named.endswith(".toml") else chip.name  # a chip of one's own is known by its file
     return CalibrationReport(
-        device=machine.device, devices=machine.devices, chip=chip.name, timed_with=machine.timed_with,
+        device=machine.device, devices=machine.devices, chip=shown, timed_with=machine.timed_with,
         software=machine.software, measured=len(found.good), failed=len(found.rows) - len(found.good), planned=[],
         planned_s=0.0, tables=[], checked=[], checked_tables=[], checked_profile="",
         host_dispatch_s=host.get("dispatch"), host_round_trip_s=host.get("round_trip"),
