@@ -27,7 +27,7 @@ FEWEST = 4
 UNSETTLED = 0.10
 """Measurements whose quartiles are farther apart than this, over the median, are left out where enough others are there."""
 SHAPE_FOLDS = 5
-EXPANDS = 0.10
+EXPANDS = 0.20
 """Experts that are this near to a matmul over all of them are one."""
 
 
