@@ -56,6 +56,8 @@ def test_nothing_beats_its_bound(
 @given(case=cases(), keys=st.integers(1, 8000), first=st.integers(1, 500), more=st.integers(1, 500))
 def test_a_larger_batch_is_never_quicker(case: Case, keys: int, first: int, more: int) -> None:
     deployment = deployed(case)
+    # A single row is compiled into loops, which an H200 runs more slowly than matmuls of several rows.
+    assume(not (deployment.engine.program.loop_s and first <= deployment.plan.data))
     small, large = seconds(deployment, decode(numpy.array([first, first + more], float), keys))
     assert small <= large * 1.02  # a tile that is full may do a little better than one that is not
 
