@@ -169,3 +169,25 @@ def test_broken_programs_are_one_sentence() -> None:
             }[change]
             text[at : at + size] = new
         assert "\n" not in refusal("".join(text))
+
+
+def test_a_folder_is_asked_for_any_of_its_modules(tmp_path: Path) -> None:
+    for number, name in enumerate(("jit_f", "jit_g")):
+        file = tmp_path / f"module_000{number}.{name}.cpu_after_optimizations.txt"
+        file.write_text(SHORT.replace("jit_f", name) + "\n" * (1 - number))  # jit_f is the larger one
+        file.with_name(f"{file.stem}-memory-usage-report.txt").write_text("Total bytes used: 7\n" * 900)
+    assert ds.hlo(str(tmp_path)).name == "jit_f"
+    assert ds.hlo(str(tmp_path), module="jit_g").name == "jit_g"
+    with pytest.raises(InputError, match="did you mean 'jit_g'.*jit_f, jit_g"):
+        ds.hlo(str(tmp_path), module="jit_gg")
+    assert list(read_recording(str(tmp_path), Listener()).programs) == ["jit_f"]
+
+
+def test_a_file_without_text_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "nothing.gz"
+    file.write_bytes(gzip.compress(b""))
+    with pytest.raises(InputError, match="is empty"):
+        ds.hlo(str(file))
+    file.write_bytes(b"\x89PNG\r\n\x1a\n\x00")
+    with pytest.raises(InputError, match="binary.*dscale profile"):
+        ds.hlo(str(file))

@@ -181,6 +181,8 @@ class Whole(Field[int | None, Any]):
         if isinstance(value, str):
             from dragonscale.units import parse_count
 
+            if value.strip().startswith("-"):
+                raise self._refused(value, "a whole number of 0 or more")
             return parse_count(value, self.flag)
         if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
             raise self._refused(value, "a whole number")

@@ -17,7 +17,7 @@ _SQLITE = b"SQLite format 3\0"
 
 def read_recording(path: str, listener: Listener) -> "Recording":
     """The recording in a file, or in the newest profile of a folder that JAX wrote."""
-    found = newest(Path(path))
+    found = newest(Path(path), listener)
     head = first_bytes(found)
     if not head.strip():
         raise InputError(
@@ -39,25 +39,34 @@ def read_recording(path: str, listener: Listener) -> "Recording":
     return read(found, listener)
 
 
-def newest(path: Path) -> Path:
+def newest(path: Path, listener: Listener | None = None) -> Path:
     """The file itself, or in a folder the newest profile below it: xplane before trace before HLO."""
     if not path.exists():
         raise InputError(f"There is no file {shorten(str(path))}; give a profile or a folder of profiles.")
     if path.is_file():
         return path
-    for pattern in (
-        "*.xplane.pb",
-        "*.xplane.pb.gz",
-        "*.trace.json.gz",
-        "*.json.gz",
-        "*.json",
-        "*.sqlite",
-        "*after_optimizations*.txt",
-    ):
+    for pattern in ("*.xplane.pb", "*.xplane.pb.gz", "*.trace.json.gz", "*.json.gz", "*.json", "*.sqlite"):
         found = sorted(path.rglob(pattern), key=lambda one: one.stat().st_mtime)
         if found:
+            _tell_others(listener, found, "newest")
             return found[-1]
+    if programs := hlo_files(path):
+        _tell_others(listener, programs, "largest")
+        return max(programs, key=lambda one: one.stat().st_size)
     raise InputError(f"There is no profile in the folder {shorten(str(path))}.")
+
+
+def hlo_files(folder: Path) -> list[Path]:
+    """The programs below a folder that XLA dumped to: compiled ones where there are any; not the reports that lie beside them."""
+    for pattern in ("*after_optimizations.txt", "*optimizations.txt", "*.hlo", "*.hlo.txt"):
+        if found := sorted((*folder.rglob(pattern), *folder.rglob(f"{pattern}.gz"))):
+            return found
+    return []
+
+
+def _tell_others(listener: Listener | None, found: list[Path], taken: str) -> None:
+    if listener is not None and len(found) > 1:
+        listener.note(f"The folder has {len(found)} of them: this is the {taken}; the file's own path takes another.")
 
 
 def opened(path: Path) -> BinaryIO:

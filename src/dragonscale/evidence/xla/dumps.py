@@ -16,8 +16,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.profiles.opening import opened
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.evidence.profiles.opening import first_bytes, hlo_files, opened
 from dragonscale.evidence.xla.hlo_text import Module, read_module
 from dragonscale.evidence.xla.layouts import memory_name
 
@@ -29,6 +29,8 @@ _COUNT = re.compile(r"\b(num_partitions|replica_count)=(\d{1,7})\b")
 _TPU = re.compile(r"\]\{[\d,]*:T\(")
 _GPU = re.compile(r"__cublas\$|__cudnn\$|__triton|\"(?:gemm|fusion|collective)_backend_config\"|operation_queue_id")
 _ALLOCATION = re.compile(r"^allocation \d+: size (\d{1,18})(?:, color (\d{1,4}))?, ([^\n]*)", re.MULTILINE)
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""Bytes that no text has (but colours of a terminal have 1b)."""
 _SIGNS = 4 << 20
 """Characters that are looked at for signs of a backend."""
 
@@ -71,6 +73,22 @@ def read_dump_file(path: Path) -> list[HloDump]:
     return read_dumps(text_of_file(path), path.name, _buffers_beside(path))
 
 
+def read_dump_folder(folder: Path, name: str = "") -> tuple[list[HloDump], int]:
+    """The modules of the largest file of a folder of dumps, or of those whose module has a name; and how many files there are."""
+    found = hlo_files(folder)
+    if not found:
+        raise InputError(
+            f"There is no HLO in the folder {shorten(str(folder))}; XLA writes it with XLA_FLAGS=--xla_dump_to=FOLDER."
+        )
+    if not name:
+        return read_dump_file(max(found, key=lambda one: one.stat().st_size)), len(found)
+    named = {path: _NAME.findall(first_bytes(path).decode("utf-8", errors="replace")) for path in found}
+    asked = [path for path, names in named.items() if name in names]
+    if not asked:
+        raise unknown("module of the folder", name, dict.fromkeys(one for names in named.values() for one in names))
+    return [dump for path in asked for dump in read_dump_file(path)], len(found)
+
+
 def text_of_file(path: Path) -> str:
     """The text of a file, unpacked, no longer than any dump is."""
     try:
@@ -80,6 +98,10 @@ def text_of_file(path: Path) -> str:
         raise InputError(f"{shorten(str(path))} cannot be read: {error}.") from None
     if len(data) > MOST_TEXT:
         raise InputError(f"{shorten(str(path))} is larger than {MOST_TEXT >> 20} MB, more than any HLO text.")
+    if not data.strip():
+        raise InputError(f"{shorten(str(path))} is empty; give HLO text.")
+    if _BINARY.search(data, 0, 1 << 16):
+        raise InputError(f"{shorten(str(path))} is binary, no HLO text; a profile goes to `dscale profile`.")
     return data.decode("utf-8", errors="replace")
 
 

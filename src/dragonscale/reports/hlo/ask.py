@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from dragonscale.errors import InputError, nearest, shorten, unknown
-from dragonscale.evidence.xla.dumps import HloDump, read_dump_file, read_dumps
+from dragonscale.evidence.xla.dumps import HloDump, read_dump_file, read_dump_folder, read_dumps
 from dragonscale.hardware.changes import with_changes
 from dragonscale.listener import Listener
 from dragonscale.questions.hlo import HloQuestion
@@ -45,10 +45,10 @@ def _answer(question: HloQuestion, listener: Listener) -> HloAnswer:
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if _LINE.match(text) and (len(lines) == 1 or not any(map(_LINE.match, lines[1:]))):
         return op_answer(text, chip)
-    return program_answer(_chosen(_dumps(text, listener), question, listener), chip, question.top)
+    return program_answer(_chosen(_dumps(text, question.module, listener), question, listener), chip, question.top)
 
 
-def _dumps(text: str, listener: Listener) -> list[HloDump]:
+def _dumps(text: str, module: str, listener: Listener) -> list[HloDump]:
     """The modules of a file, of a folder of dumps, or of the text itself."""
     path = Path(text) if len(text) < _LONGEST_NAME and "\n" not in text and "\0" not in text else None
     try:
@@ -59,19 +59,12 @@ def _dumps(text: str, listener: Listener) -> list[HloDump]:
         listener.wait(f"Reading {path.name}.")
         return read_dump_file(path)
     if path is not None and path.is_dir():
-        found = (
-            sorted(path.rglob("*after_optimizations.txt"))
-            or sorted(path.rglob("*optimizations*.txt"))
-            or sorted(path.rglob("*.hlo*"))
-        )
-        if not found:
-            raise InputError(
-                f"There is no HLO in the folder {shorten(text)}; XLA writes it with XLA_FLAGS=--xla_dump_to=FOLDER."
+        dumps, count = read_dump_folder(path, module)
+        if count > 1 and not module:
+            listener.note(
+                f"{count} modules in {path.name}: reading the largest; --module NAME or the file's own path takes another."
             )
-        listener.note(
-            f"{len(found)} modules in {path.name}: reading the largest; --module NAME or the file's own path takes another."
-        )
-        return read_dump_file(max(found, key=lambda one: one.stat().st_size))
+        return dumps
     if "\n" in text or "HloModule" in text or "{" in text:
         return read_dumps(text)
     close = nearest(text, (*TOPICS, EXAMPLE))
