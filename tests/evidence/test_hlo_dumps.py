@@ -178,7 +178,7 @@ def test_a_folder_is_asked_for_any_of_its_modules(tmp_path: Path) -> None:
         file.with_name(f"{file.stem}-memory-usage-report.txt").write_text("Total bytes used: 7\n" * 900)
     assert ds.hlo(str(tmp_path)).name == "jit_f"
     assert ds.hlo(str(tmp_path), module="jit_g").name == "jit_g"
-    with pytest.raises(InputError, match="did you mean 'jit_g'.*jit_f, jit_g"):
+    with pytest.raises(InputError, match=r"did you mean 'jit_g'.*jit_f, jit_g"):
         ds.hlo(str(tmp_path), module="jit_gg")
     assert list(read_recording(str(tmp_path), Listener()).programs) == ["jit_f"]
 
@@ -189,5 +189,5 @@ def test_a_file_without_text_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is empty"):
         ds.hlo(str(file))
     file.write_bytes(b"\x89PNG\r\n\x1a\n\x00")
-    with pytest.raises(InputError, match="binary.*dscale profile"):
+    with pytest.raises(InputError, match=r"binary.*dscale profile"):
         ds.hlo(str(file))
