@@ -1,33 +1,59 @@
 """What an op should take: its FLOPs and bytes at the rates that good kernels reach on its chip, by the chip's efficiency profile.
 
 A bound says what no kernel beats; this says what people's kernels do, and so what is there to be saved. Sizes of the matmul are not needed:
-large ones reach `rate` of the peak and `sustained` of that when they last, memory is read at a fraction of the datasheet's.
+large ones reach `rate` of the peak and `sustained` of that when they last, memory is read at a fraction of the datasheet's. Attention is not so simple: its time is
+the kernel profile's, by its shapes, as in a plan; where they are not recorded nothing is expected of it.
 """
 
 from typing import TYPE_CHECKING
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.hlo_roles import HloReader
 from dragonscale.evidence.profiles.parts import TRAVELS
-from dragonscale.evidence.profiles.per_op import MATMULS
+from dragonscale.evidence.profiles.per_op import MATMULS, causal_ops
+from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.evidence.profiles.work_by_shapes import attention_dims, attention_keys
 from dragonscale.kernels import kernel_profile_for
+from dragonscale.kernels.attention import attention_backward_seconds, attention_seconds
 
 if TYPE_CHECKING:
     from dragonscale.hardware import Chip
     from dragonscale.kernels import KernelProfile
 
 
-def known_kernels(chip: "Chip | None") -> "KernelProfile | None":
-    """The chip's efficiency profile, where there is one."""
+def known_kernels(chip: "Chip | None", library: str = "") -> "KernelProfile | None":
+    """The chip's efficiency profile, where there is one: that of a library's kernels if it has its own."""
     try:
-        return kernel_profile_for(chip) if chip is not None else None
+        return kernel_profile_for(chip, library=library) if chip is not None else None
     except InputError:
         return None
 
 
-def expected_seconds(role: OpRole, profile: "KernelProfile | None", done: float = 1.0) -> float | None:
-    """Seconds of one run of an op by a good kernel that computes `done` of its FLOPs; None where too little is known."""
-    if profile is None or role.kind in TRAVELS or (not role.flops and not role.hbm_bytes):
+def expected_attention(recording: Recording, roles: list[OpRole], chip: "Chip | None") -> dict[int, float]:
+    """Seconds of one run of each attention op whose shapes are known, by its number."""
+    profile = known_kernels(chip, "jax" if recording.programs or "jax" in recording.software.lower() else "")
+    if profile is None:
+        return {}
+    reader, causal, found = HloReader(recording), causal_ops(recording), dict[int, float]()
+    for number, (op, role) in enumerate(zip(recording.ops, roles, strict=True)):
+        if role.kind != "attention" or not role.flops:
+            continue
+        operands = reader.operands(op)
+        dims, keys = attention_dims(op, operands), attention_keys(op, operands)
+        if dims is None or keys is None or dims[3] < 2:  # a single query is decoding, whose keys are in pages
+            continue
+        batch, heads, kv_heads, tokens, size = dims
+        formula = attention_backward_seconds if role.phase == "backward" else attention_seconds
+        found[number] = float(
+            formula(batch, tokens, keys, heads, kv_heads, size, role.dtype or "bf16", profile, causal=number in causal)
+        )
+    return found
+
+
+def expected_seconds(role: OpRole, profile: "KernelProfile | None") -> float | None:
+    """Seconds of one run of an op by a good kernel; None where too little is known, and for attention (`expected_attention`)."""
+    if profile is None or role.kind in (*TRAVELS, "attention") or (not role.flops and not role.hbm_bytes):
         return None
     memory = (role.hbm_bytes or 0.0) / (profile.bandwidth * profile.stream.bandwidth)
     if role.kind not in MATMULS or not role.flops:
@@ -38,10 +64,6 @@ def expected_seconds(role: OpRole, profile: "KernelProfile | None", done: float 
     except InputError:
         return None
     rate = table.rate * table.sustained
-    if role.kind == "attention":
-        rate *= (
-            0.75  # the softmax between its two matmuls runs on other units, and tiles at the mask's edge are half empty
-        )
     return table.launch + max(
-        done * role.flops / (peak * rate), (role.hbm_bytes or 0.0) / (profile.bandwidth * table.bandwidth)
+        role.flops / (peak * rate), (role.hbm_bytes or 0.0) / (profile.bandwidth * table.bandwidth)
     )

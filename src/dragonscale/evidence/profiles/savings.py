@@ -42,10 +42,10 @@ def find_savings(
     roles: list[OpRole],
     chip: Chip | None,
     beside: tuple[BesideLine, ...],
-    causal: frozenset[int] = frozenset(),
+    attention: dict[int, float] | None = None,
 ) -> tuple[Saving, ...]:
-    """The changes that would save most."""
-    found = _against_plan(beside, reading) if beside else _against_kernels(totals, roles, chip, causal)
+    """The changes that would save most; `attention` are seconds that attention ops should take, by their numbers."""
+    found = _against_plan(beside, reading) if beside else _against_kernels(totals, roles, chip, attention or {})
     found += [_gap(gap) for gap in reading.gaps]
     if not beside:
         found += [_move(move) for move in reading.communication if move.kind != "host"]
@@ -145,7 +145,9 @@ def _against_plan(lines: tuple[BesideLine, ...], reading: ProfileReading) -> lis
     return found
 
 
-def _against_kernels(totals: OpTotals, roles: list[OpRole], chip: Chip | None, causal: frozenset[int]) -> list[Saving]:
+def _against_kernels(
+    totals: OpTotals, roles: list[OpRole], chip: Chip | None, attention: dict[int, float]
+) -> list[Saving]:
     kernels = known_kernels(chip)
     spent: dict[tuple[str, str, str], float] = defaultdict(float)
     meant: dict[tuple[str, str, str], float] = defaultdict(float)
@@ -153,17 +155,22 @@ def _against_kernels(totals: OpTotals, roles: list[OpRole], chip: Chip | None, c
         role = roles[one]
         if role.kind in (*TRAVELS, "copy", "host", "control"):
             continue
-        each = expected_seconds(role, kernels, 0.5 if one in causal else 1.0)
+        key = role.section, role.phase, role.kind
+        if role.kind == "attention" and (one in attention or role.flops == 0.0):
+            # several kernels make one attention: the time is that of all of them, the work is told with one
+            spent[key] += float(totals.seconds[one])
+            meant[key] += attention.get(one, 0.0) * float(totals.works[one])
+            continue
+        each = expected_seconds(role, kernels)
         if each is None:
             continue
-        key = role.section, role.phase, role.kind
         # what is faster than expected does not make up for what is slower
         spent[key] += max(float(totals.seconds[one]), each * float(totals.works[one]))
         meant[key] += each * float(totals.works[one])
     found = []
     for key, seconds in spent.items():
         rate = meant[key] / seconds if seconds else 1.0
-        if rate > _GOOD:
+        if rate > _GOOD or not meant[key]:
             continue
         text = f"{_told(*key)} runs at {rate:.0%} of the rate that good kernels reach on this chip"
         found.append(Saving(seconds - meant[key], text, _kernel_advice(key[2])))
@@ -174,7 +181,7 @@ def _kernel_advice(kind: str) -> str:
     if kind in ("matmul", "grouped matmul"):
         return "larger matmuls, dims in multiples of 128, fused projections; few rows are bound by reading the weights"
     if kind == "attention":
-        return "a flash kernel made for this chip and head size"
+        return "a flash kernel made for this chip and head size, of a newer version of its library if it is one already"
     return "fuse it with its neighbours: each pass over memory costs"
 
 

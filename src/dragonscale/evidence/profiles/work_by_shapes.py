@@ -69,6 +69,14 @@ def attention_dims(op: OpText, dims: "list[tuple[int, ...]] | None" = None) -> t
     return query[0], query[heads], key[heads], query[tokens], query[3]
 
 
+def attention_keys(op: OpText, dims: "list[tuple[int, ...]] | None" = None) -> int | None:
+    """Keys that each query of an attention op may see, of a mask nothing said; as `attention_dims`."""
+    name = _operator(op)
+    four = [each for each in (dims or [shape.dims for shape in _operands(op)]) if len(each) == 4]
+    four = four[1:] if "backward" in name.lower() and not dims else four
+    return four[1][2 if any(word in name for word in _HEADS_FIRST) else 1] if len(four) > 2 else None
+
+
 def _operator(op: OpText) -> str:
     """The innermost operator that says what is computed, without its namespace."""
     inner = next(

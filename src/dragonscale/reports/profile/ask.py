@@ -4,8 +4,9 @@ from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devices, one_step, with_reading
 from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.beside import beside
+from dragonscale.evidence.profiles.expected import expected_attention
 from dragonscale.evidence.profiles.opening import read_recording
-from dragonscale.evidence.profiles.per_op import ChipRoof, causal_ops
+from dragonscale.evidence.profiles.per_op import ChipRoof
 from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.savings import find_savings
@@ -49,7 +50,14 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
         savings = (
             ()
             if reading.static
-            else find_savings(reading, found.totals, found.roles, found.chip, (), causal_ops(found.recording))
+            else find_savings(
+                reading,
+                found.totals,
+                found.roles,
+                found.chip,
+                (),
+                expected_attention(found.recording, found.roles, found.chip),
+            )
         )
         sizes = infer_sizes(one_step(found), found.roles, found.totals.times if reading.static else None)
         return with_reading(
