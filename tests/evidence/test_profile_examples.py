@@ -7,6 +7,8 @@ import pytest
 import dragonscale as ds
 from dragonscale.cli import main
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.expected import expected_attention
+from dragonscale.evidence.profiles.savings import find_savings
 
 FOLDER = Path(__file__).parents[2] / "examples" / "profiles"
 TRAIN, DECODE, MODEL = (
@@ -35,6 +37,25 @@ def test_a_training_step_of_ours_beside_its_plan(train):
     assert sum(line.expected_s for line in train.beside) == pytest.approx(train.planned_step_s)
     assert sum(line.measured_s for line in train.beside) == pytest.approx(train.step_s, rel=0.001)
     assert train.hfu >= train.mfu > 0.4
+
+
+def test_attention_is_held_against_kernels_of_its_shapes(train):
+    """cuDNN's flash kernels run as the kernel profile says: nothing is to be saved there."""
+    found = train.analysis
+    expected = expected_attention(found.recording, found.roles, found.chip)
+    ran = [one for one in expected if found.totals.works[one]]
+    assert {found.roles[one].phase for one in ran} == {"forward", "backward"}
+    for one in ran:
+        assert found.totals.seconds[one] / found.totals.works[one] == pytest.approx(expected[one], rel=0.15)
+    savings = find_savings(found.reading, found.totals, found.roles, found.chip, (), expected)
+    assert not any("ttention backward runs" in one.what for one in savings)
+
+
+def test_a_page_tells_the_rate_of_what_bounds(train, tmp_path):
+    train.save_page(str(tmp_path / "a.html"))
+    text = (tmp_path / "a.html").read_text()
+    assert "<th>achieved" in text.replace(' class="n"', "")
+    assert "TB/s</td>" in text
 
 
 def test_sizes_are_read_off_the_shapes():

@@ -17,9 +17,9 @@ from dragonscale.evidence.profiles.parts import DeviceWork
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import GapLine
 
-LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OVERHEAD = (
+LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OVERHEAD, COMPILED = (
     "launch-bound", "host stall", "waiting in the queue", "between kernels", "inside the program", "between programs",
-    "between ops, in the framework",
+    "between ops, in the framework", "between ops of a compiled program",
 )  # fmt: skip
 SMALL = 10_000
 """Ns: what a kernel takes to start and to end; a queue of kernels has such gaps and nobody is late."""
@@ -39,7 +39,7 @@ class Gaps:
     """Index into `CAUSES`."""
 
 
-CAUSES = (LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OVERHEAD)
+CAUSES = (LAUNCH, STALL, QUEUED, BETWEEN, INSIDE, HOST, OVERHEAD, COMPILED)
 
 
 def find_gaps(recording: Recording, work: DeviceWork) -> Gaps:
@@ -62,8 +62,14 @@ def _causes(recording: Recording, work: DeviceWork, start: np.ndarray, end: np.n
     before = launches[np.maximum(np.searchsorted(launches, asked, side="left") - 1, 0)] if len(launches) else asked
     small = end - start <= SMALL
     if 0 <= work.device < len(recording.devices) and recording.devices[work.device].kind == "cpu":
-        # the CPU is its own host: nothing is launched, and what is no op is the framework's
-        return np.where(small, CAUSES.index(BETWEEN), CAUSES.index(OVERHEAD)).astype(np.int8)
+        # the CPU is its own host: nothing is launched, and what is no op is the framework's, or the compiled program's where both
+        # neighbours are ops of one
+        modules = np.array([op.module for op in recording.ops], object)
+        after, before = (modules[events.op[order][np.maximum(at, 0)]] for at in (following, following - 1))
+        compiled = (after == before) & (after != "")
+        return np.where(
+            small, CAUSES.index(BETWEEN), np.where(compiled, CAUSES.index(COMPILED), CAUSES.index(OVERHEAD))
+        ).astype(np.int8)
     inside = _inside_programs(recording, work.device, start, end)
     late = timed & (asked > start)
     found = np.full(len(start), CAUSES.index(HOST), np.int8)

@@ -192,6 +192,35 @@ def category_kind(category: str) -> str:
     return _kind_of("categories").get(category.lower().strip(), "")
 
 
+_WRAPS = re.compile(r"\w*elementwise_kernel\w*|multi_tensor_apply_kernel|reduce_kernel|index_elementwise_kernel")
+"""Kernels of PyTorch that run a function which is named in their template."""
+_INNER = re.compile(r"\w+(?:_kernel(?:_cuda|_impl)?|Functor\w*|Ops?)\b")
+
+
+def short_name(name: str, most: int = 48) -> str:
+    """A kernel's name as short as a table or a sentence needs it: without namespaces and template arguments, but with the function that
+    is run where the kernel only hands it out.
+
+    >>> short_name(
+    ...     "void at::native::vectorized_elementwise_kernel<8, at::native::bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)>(int)",
+    ...     80,
+    ... )
+    'bfloat16_copy_kernel_cuda (vectorized_elementwise_kernel)'
+    >>> (
+    ...     short_name("at::native::(anonymous namespace)::cunn_SoftMaxForward<8>(float*)"),
+    ...     short_name("PjRt::Client::Execute"),
+    ... )
+    ('cunn_SoftMaxForward', 'PjRt::Client::Execute')
+    """
+    if "<" in name or "(anonymous namespace)" in name:
+        plain = re.sub(r"\w+::", "", name[:_LONGEST].removeprefix("void ").replace("(anonymous namespace)::", ""))
+        name, _, rest = plain.partition("<")
+        name = name.split("(", 1)[0].strip() or plain
+        inner = _INNER.search(rest) if _WRAPS.fullmatch(name) else None
+        name = f"{inner[0]} ({name})" if inner else name
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
 @lru_cache(maxsize=65536)
 def dtype_of(name: str) -> str:
     """The type of the numbers that a kernel multiplies, where its name says it; cuDNN writes f16 for both types of 16 bits."""

@@ -10,7 +10,8 @@ from collections import defaultdict
 
 from dragonscale.evidence.profiles.beside import IDLE
 from dragonscale.evidence.profiles.expected import expected_seconds, known_kernels
-from dragonscale.evidence.profiles.gaps import BETWEEN, HOST, INSIDE, LAUNCH, OVERHEAD, QUEUED, STALL
+from dragonscale.evidence.profiles.gaps import BETWEEN, COMPILED, HOST, INSIDE, LAUNCH, OVERHEAD, QUEUED, STALL
+from dragonscale.evidence.profiles.names import short_name
 from dragonscale.evidence.profiles.parts import TRAVELS
 from dragonscale.evidence.profiles.per_op import OpTotals
 from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving, WasteLine
@@ -32,6 +33,7 @@ _ADVICE = {
     BETWEEN: ("a few microseconds before each kernel", "fuse small kernels, or replay them as one graph"),
     INSIDE: ("the program itself waits", "look at transfers that start late, and at loops over small bodies"),
     HOST: ("nothing was launched", "launch the next step before the last one is over, and keep the input ready on the device"),
+    COMPILED: ("no op ran", "threads wait for each other or for the machine: leave it nothing else to do, or make ops larger"),
     OVERHEAD: ("nothing was computed", "compile the step (jit, torch.compile), or make its ops larger"),
 }  # fmt: skip
 
@@ -107,7 +109,7 @@ def _brief(name: str) -> str:
 
 def _waste_advice(waste: WasteLine) -> str:
     do = _WASTE_ADVICE[waste.what]
-    return f"{do}; largest: {', '.join(waste.ops[:3])}" if waste.ops else do
+    return f"{do}; largest: {', '.join(dict.fromkeys(map(short_name, waste.ops[:3])))}" if waste.ops else do
 
 
 def _move(move: MoveLine) -> Saving:

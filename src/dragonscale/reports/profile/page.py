@@ -12,6 +12,7 @@ from dragonscale.files import write_file
 from dragonscale.reports.profile.page_look import LOOK, colour_of, colour_of_word
 from dragonscale.reports.profile.page_script import SCRIPT
 from dragonscale.reports.profile.shown import ShownStep, shown_step
+from dragonscale.reports.profile.tables import rate_of
 from dragonscale.units import render
 
 if TYPE_CHECKING:
@@ -170,11 +171,14 @@ def _op(report: "ProfileReport", op: int) -> dict[str, Any]:
     facts, totals = op_facts(analysis, op), analysis.totals
     seconds = float(totals.seconds[op])
     runs = float(totals.works[op])
+    rate, moved = (
+        facts[name] * runs / seconds if facts.get(name) and seconds else None for name in ("flops", "hbm_bytes")
+    )
     return {
         "op": op, "name": analysis.recording.ops[op].name[:200], "kind": facts.get("kind", ""), "section": facts.get("section", ""),
         "phase": facts.get("phase", ""), "what": facts.get("tensor", ""), "seconds": seconds, "share": seconds / report.step_s if report.step_s else 0.0,
         "times": float(totals.times[op]), "flops": facts.get("flops"), "bytes": facts.get("hbm_bytes"),
-        "rate": facts["flops"] * runs / seconds if facts.get("flops") and seconds else None,
+        "rate": rate, "achieved": rate_of(facts.get("kind", ""), facts.get("bound_by", ""), rate, moved),
         "fraction": facts.get("roofline_fraction"), "by": facts.get("bound_by", ""), "scope": facts.get("scope", "")[:300],
         "colour": colour_of(facts.get("kind", "")),
     }  # fmt: skip
@@ -200,6 +204,8 @@ def _points(report: "ProfileReport", ops: list[dict[str, Any]]) -> list[dict[str
 
 def _cell(value: Any, unit: str = "") -> str:
     """A cell that sorts by its number and shows it with its unit."""
+    if isinstance(value, tuple):  # a number with a unit of its own
+        value, unit = value
     if value is None:
         return '<td class="n" data-v="-1">–</td>'
     if isinstance(value, str):
@@ -230,14 +236,23 @@ def _groups(report: "ProfileReport") -> str:
         "kind": "-",
         "time": "s",
         "of the step": "%",
-        "FLOP/s": "FLOP/s",
+        "achieved": "",
         "of its roofline": "%",
         "bound by": "-",
     }
     return _table(
         heads,
         [
-            [g.section or "?", g.phase, g.kind or "?", g.seconds, g.share, g.flops_per_s, g.fraction, g.bound_by]
+            [
+                g.section or "?",
+                g.phase,
+                g.kind or "?",
+                g.seconds,
+                g.share,
+                rate_of(g.kind, g.bound_by, g.flops_per_s, g.bytes_per_s),
+                g.fraction,
+                g.bound_by,
+            ]
             for g in report.groups
         ],
     )
@@ -280,10 +295,10 @@ def _gaps(report: "ProfileReport") -> str:
 
 def _table_of_ops(ops: list[dict[str, Any]]) -> str:
     heads = {
-        "op": "-", "kind": "-", "section": "-", "phase": "-", "tensor": "-", "time": "s", "of the step": "%", "times": "", "FLOP/s": "FLOP/s",
+        "op": "-", "kind": "-", "section": "-", "phase": "-", "tensor": "-", "time": "s", "of the step": "%", "times": "", "achieved": "",
         "of its roofline": "%", "bound by": "-",
     }  # fmt: skip
-    names = ("name", "kind", "section", "phase", "what", "seconds", "share", "times", "rate", "fraction", "by")
+    names = ("name", "kind", "section", "phase", "what", "seconds", "share", "times", "achieved", "fraction", "by")
     made = _table(heads, [[one[name] for name in names] for one in ops], "ops")
     return (
         f'<p><input id="find" type="search" placeholder="rows with this word" aria-label="rows with this word"></p>{made}'

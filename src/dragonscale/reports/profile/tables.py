@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from dragonscale.evidence.profiles.names import short_name
 from dragonscale.sheets.sheet import Column, Grid, amount, table
 from dragonscale.units import render
 
@@ -18,7 +19,7 @@ def groups(report: "ProfileReport", detail: bool) -> Grid | None:
     rows = [
         (
             one.section or "–", one.phase or "–", one.kind.replace("_", "-") or "–", amount(one.exposed_s, "s"), f"{one.share:.1%}",
-            _often(one.times), _rate(one), _percent(one.fraction), one.bound_by or "–",
+            _often(one.times), achieved(one), _percent(one.fraction), one.bound_by or "–",
         )
         for one in shown
     ]  # fmt: skip
@@ -36,8 +37,8 @@ def ops(report: "ProfileReport", detail: bool) -> Grid | None:
     shown = report.ops if detail else report.ops[:OPS]
     rows = [
         (
-            _short(one.name), " ".join(filter(None, (one.section, one.phase))) or "–", amount(one.seconds, "s"), f"{one.share:.1%}",
-            _often(one.times), _rate(one), _percent(one.fraction), one.bound_by or "–",
+            short_name(one.name), " ".join(filter(None, (one.section, one.phase))) or "–", amount(one.seconds, "s"), f"{one.share:.1%}",
+            _often(one.times), achieved(one), _percent(one.fraction), one.bound_by or "–",
         )
         for one in shown
     ]  # fmt: skip
@@ -75,7 +76,7 @@ def gaps(report: "ProfileReport") -> Grid | None:
             amount(one.seconds, "s"),
             _often(one.times),
             amount(one.longest_s, "s"),
-            ", ".join(_short(name.removeprefix("[0] "), 34) for name in one.what[:3]) or "–",
+            ", ".join(short_name(name.removeprefix("[0] "), 34) for name in one.what[:3]) or "–",
         )
         for one in report.gaps
     ]
@@ -88,7 +89,7 @@ def gaps(report: "ProfileReport") -> Grid | None:
 def waste(report: "ProfileReport") -> Grid | None:
     """Copies and padding."""
     rows = [
-        (one.what, amount(one.seconds, "s"), f"{one.share:.1%}", ", ".join(map(_short, one.ops)))
+        (one.what, amount(one.seconds, "s"), f"{one.share:.1%}", ", ".join(map(short_name, one.ops)))
         for one in report.waste
     ]
     return (
@@ -158,11 +159,16 @@ def _line_name(one: "BesideLine") -> str:
     return " ".join(filter(None, (section, kind, one.phase)))
 
 
-def _rate(one: "WorkGroup | WorkOp") -> str:
+def achieved(one: "WorkGroup | WorkOp") -> str:
     """The achieved rate of what bounds it."""
-    if one.bound_by == "memory" or not one.flops_per_s or one.kind not in ("matmul", "grouped matmul", "attention"):
-        return render(one.bytes_per_s, "bytes/s") if one.bytes_per_s else "–"
-    return render(one.flops_per_s, "FLOP/s")
+    value, unit = rate_of(one.kind, one.bound_by, one.flops_per_s, one.bytes_per_s)
+    return render(value, unit) if value else "–"
+
+
+def rate_of(kind: str, bound_by: str, flops_per_s: float | None, bytes_per_s: float | None) -> tuple[float | None, str]:
+    """The rate that says how well work was done, and its unit: FLOP/s of what multiplies, bytes/s of what memory bounds and of the rest."""
+    multiplies = kind in ("matmul", "grouped matmul", "attention") and bound_by != "memory"
+    return (flops_per_s, "FLOP/s") if multiplies and flops_per_s else (bytes_per_s or None, "bytes/s")
 
 
 def _percent(value: float | None) -> str:
@@ -175,9 +181,3 @@ def _often(value: float) -> str:
 
 def _signed(value: float) -> str:
     return ("+" if value >= 0 else "-") + render(abs(value), "s")
-
-
-def _short(name: str, most: int = 48) -> str:
-    """A kernel's name without its template arguments, as short as a table needs it."""
-    plain = name.removeprefix("void ").split("<", 1)[0] if "<" in name else name
-    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
