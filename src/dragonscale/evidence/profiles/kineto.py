@@ -20,6 +20,7 @@ from dragonscale.evidence.profiles.torch_args import (
     HostArgs,
     MemoryArgs,
     collective_of,
+    is_causal,
     launch_of,
     shapes_of,
     whole,
@@ -60,7 +61,8 @@ class KinetoEvents:
         """Category, launch; of collectives and copies also group, bytes, shapes and the group's name."""
         self.collectives: dict[int, tuple[Any, ...]] = {}
         """Group, bytes, shapes and the group's name, where an operator has them, by the number under which kernels refer to it."""
-        self.shapes: dict[tuple[str, ...], int] = {}
+        self.shapes: dict[tuple[tuple[str, ...], bool], int] = {}
+        """Shapes of an operator's operands, and whether it is an attention with a causal mask."""
         self.threads: dict[tuple[Any, Any], int] = {}
         self._frames: dict[int, SpanKind | None] = {}
         self.handlers: dict[str, Callable[[TraceEvent, int, int], None]] = {
@@ -90,8 +92,9 @@ class KinetoEvents:
         args = _host(event)
         number = -1
         if args.dims is not None or args.old_dims is not None:
-            shapes = shapes_of(args.dims if args.dims is not None else args.old_dims, args.types)
-            number = _numbered(self.shapes, shapes) if shapes else -1
+            dims = args.dims if args.dims is not None else args.old_dims
+            shapes = shapes_of(dims, args.types)
+            number = _numbered(self.shapes, (shapes, is_causal(event.name, dims, args.values))) if shapes else -1
         external = whole(args.external if args.external is not None else args.old_external)
         if args.collective is not None and len(self.collectives) < _MOST_DIFFERENT:
             self.collectives[external] = (*collective_of(args), str(args.group)[:100])

@@ -158,11 +158,12 @@ class Kernels:
         if sending >= 0 and _COLLECTIVE.search(name):
             known = self.collectives[sending]
         category, launch, group, sent, moved, group_name = (*about, *known)[:6]
+        shapes, causal = self.shapes[shape] if shape >= 0 else ((), False)
         return OpText(
             name, category=category, scope=spans.scope(path) if before < 0 else spans.forward_scope(path, before),
             source=spans.source(path) or (spans.source(before) if before > 0 else ""), caller=spans.caller(path),
-            shapes=moved or (self.shapes[shape] if shape >= 0 else ()), group=group or self.groups.get(group_name, ()),
-            wire_bytes=sent, launch=launch,
+            shapes=moved or shapes, group=group or self.groups.get(group_name, ()),
+            wire_bytes=sent, launch=launch, causal=causal,
         )  # fmt: skip
 
     def _tracks(self, recorder: Recorder) -> np.ndarray:

@@ -55,8 +55,8 @@ def op_totals(recording: Recording, work: DeviceWork, roles: list[OpRole]) -> Op
 
 
 def causal_ops(recording: Recording) -> frozenset[int]:
-    """Attention ops whose program says that their mask is causal."""
-    return frozenset(number for number, op in enumerate(recording.ops) if '"CAUSAL"' in op.text)
+    """Attention ops whose program, or whose operator's arguments, say that their mask is causal."""
+    return frozenset(number for number, op in enumerate(recording.ops) if op.causal or '"CAUSAL"' in op.text)
 
 
 @dataclass(frozen=True)

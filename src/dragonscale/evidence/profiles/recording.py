@@ -63,6 +63,8 @@ class OpText(msgspec.Struct, frozen=True):
     """What is known of the launch: grid, block, registers, shared memory."""
     hbm_bytes: float | None = None
     """Those of `bytes` that the profiler says went to or came from the device's main memory; the rest stayed on the chip."""
+    causal: bool = False
+    """Whether the profile says that an attention's mask is causal."""
 
 
 class DeviceText(msgspec.Struct, frozen=True):

@@ -32,6 +32,16 @@ _BYTES = {
     "c128": 16,
 }
 _MOST_SHAPES = 16
+_CAUSAL = {
+    "scaled_dot_product_attention": 5, "_scaled_dot_product_flash_attention": 4, "_scaled_dot_product_flash_attention_backward": 11,
+    "_flash_attention_forward": 8, "_flash_attention_backward": 11, "_scaled_dot_product_efficient_attention": 6,
+    "_scaled_dot_product_efficient_attention_backward": 11, "_efficient_attention_forward": 9, "_efficient_attention_backward": 14,
+    "_scaled_dot_product_cudnn_attention": 6, "_scaled_dot_product_cudnn_attention_backward": 14, "_cudnn_attention_forward": 10,
+    "_cudnn_attention_backward": 14, "_scaled_dot_product_fused_attention_overrideable": 5,
+    "_scaled_dot_product_fused_attention_overrideable_backward": 13, "_scaled_dot_product_flash_attention_for_cpu": 4,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": 7, "_flash_attn_forward": 5, "_flash_attn_backward": 11,
+}  # fmt: skip
+"""Which argument of an attention operator says that its mask is causal; one of xFormers' operators has the mask's number there (0: none)."""
 _MOST_RANKS = 1 << 17
 
 
@@ -74,6 +84,7 @@ class HostArgs(CollectiveArgs, gc=False):
     dims: Any = msgspec.field(default=None, name="Input Dims")
     old_dims: Any = msgspec.field(default=None, name="Input dims")
     types: Any = msgspec.field(default=None, name="Input type")
+    values: Any = msgspec.field(default=None, name="Concrete Inputs")
 
 
 class MemoryArgs(msgspec.Struct, gc=False):
@@ -124,6 +135,23 @@ def shapes_of(dims: object, types: object) -> tuple[str, ...]:
         elif word.lower() in _NAMES and _elements(dim) >= 0:
             shapes.append(f"{_NAMES[word.lower()]}[{','.join(str(one) for one in dim)}]")
     return tuple(shapes)
+
+
+def is_causal(name: str, dims: object, values: object) -> bool:
+    """Whether an operator is an attention that skips the keys after each query, as many keys as queries.
+
+    >>> is_causal("aten::_scaled_dot_product_flash_attention", [[1, 8, 64, 32]] * 3, ["", "", "", "0.", "True", "False"])
+    True
+    """
+    place = _CAUSAL.get(name.rsplit("::", 1)[-1])
+    if place is None or not isinstance(values, list) or len(values) <= place:
+        return False
+    if str(values[place]) not in ("True", "1", "2"):
+        return False
+    four = [one for one in dims if isinstance(one, list) and len(one) == 4] if isinstance(dims, list) else []
+    query, key = four[1 if "backward" in name else 0 :][:2] if len(four) > 2 else ((), ())
+    tokens = 2 if "scaled_dot_product" in name or "cudnn" in name else 1
+    return len(query) == 4 and query[tokens] == key[tokens]
 
 
 def _elements(dim: list[object]) -> int:

@@ -21,7 +21,7 @@ _ONLY_CALLS = frozenset({
 """Operators that are made of others: where the thread was put aside while one ran, their own time says nothing."""
 
 
-def record_cpu(recorder: Recorder, spans: HostSpans, shapes: list[tuple[str, ...]], steps: np.ndarray) -> None:
+def record_cpu(recorder: Recorder, spans: HostSpans, shapes: list[tuple[tuple[str, ...], bool]], steps: np.ndarray) -> None:
     """The operators at work as ops of a device that is the CPU, one track for each thread."""
     device = recorder.device("CPU", "cpu")
     tracks: dict[int, int] = {}
@@ -72,7 +72,7 @@ def _operator_above(spans: HostSpans, span: int) -> int:
     return span
 
 
-def _op(spans: HostSpans, span: int, shapes: list[tuple[str, ...]], forward: dict[int, int]) -> OpText:
+def _op(spans: HostSpans, span: int, shapes: list[tuple[tuple[str, ...], bool]], forward: dict[int, int]) -> OpText:
     path, name = int(spans.path[span]), spans.names.texts[int(spans.name[span])]
     before, above = -1, span
     while above >= 0 and before < 0:
@@ -81,6 +81,7 @@ def _op(spans: HostSpans, span: int, shapes: list[tuple[str, ...]], forward: dic
         above = int(spans.parent[above])
     scope = spans.scope(path) if before < 0 else spans.forward_scope(path, before)
     shape = int(spans.shapes[span])
+    read, causal = shapes[shape] if shape >= 0 else ((), False)
     source = spans.source(path) or (spans.source(before) if before > 0 else "")
     return OpText(
         name,
@@ -88,5 +89,6 @@ def _op(spans: HostSpans, span: int, shapes: list[tuple[str, ...]], forward: dic
         scope=scope,
         source=source,
         caller=spans.caller(path),
-        shapes=shapes[shape] if shape >= 0 else (),
+        shapes=read,
+        causal=causal,
     )

@@ -24,7 +24,7 @@ CASTS, STACKS, FILLS, LAYOUTS = (
 )
 COPIED = (CASTS, STACKS, FILLS, LAYOUTS)
 _WORDS = (
-    (CASTS, re.compile(r"(?i)convert|to_copy|(?<!broad)cast")),
+    (CASTS, re.compile(r"(?i)convert|to_copy|(?<!broad)(?<!bit)(?<!no)cast")),
     (STACKS, re.compile(r"(?i)dynamic[-_](update[-_])?slice|memcpy|scan")),
     (FILLS, re.compile(r"(?i)broadcast|memset|fill|zeros")),
 )
@@ -70,7 +70,14 @@ def copied_for(op: OpText) -> str:
 
     >>> copied_for(OpText("triton_poi_fused__to_copy_4")), copied_for(OpText("loop_broadcast_fusion_3")) == FILLS
     ('casts between dtypes', True)
+    >>> copied_for(OpText("dynamic-slice_bitcast_fusion.1")) == STACKS
+    True
+    >>> copied_for(OpText("bfloat16_copy_kernel", caller="aten::to/aten::copy_", shapes=("bf16[8]", "f32[8]"))) == CASTS
+    True
     """
+    dtypes = {shape.split("[", 1)[0] for shape in op.shapes[:2]}
+    if len(op.shapes) > 1 and op.caller.endswith("aten::copy_"):
+        return CASTS if len(dtypes) > 1 else LAYOUTS
     text = op.text.split("metadata=", 1)[0][-400:]
     for words in (op.name, f"{text} {op.scope.rsplit('/', 1)[-1]}"):
         for what, pattern in _WORDS:
