@@ -57,7 +57,8 @@ def layers(count: int, qkv: int, up: int, phase: str = "forward") -> Stream:
     return [*attention(qkv, phase), *mlp(up, phase)] * count
 
 
-def check(stream: Stream, agree: float = 1.0) -> None:
+def check(stream: Stream, agree: float = 1.0) -> list[str]:
+    """The kinds of all ops, where parts and phases are as they should be."""
     record = Recorder("a trace", "PyTorch/Kineto")
     track = record.track(record.device("NVIDIA H200", "gpu"), "stream 7", "ops")
     for number, (name, _, _) in enumerate(stream):
@@ -70,6 +71,7 @@ def check(stream: Stream, agree: float = 1.0) -> None:
         if got != (section, phase)
     ]
     assert len(wrong) <= (1 - agree) * len(stream), "\n".join(wrong)
+    return [roles[op].kind for op in split.events.op]
 
 
 @pytest.mark.parametrize(("qkv", "up"), [(1, 1), (1, 2), (3, 2), (2, 1), (3, 1)])
@@ -83,7 +85,12 @@ def test_attention_of_separate_kernels() -> None:
     soft = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 11, false, false>"
     names = (NORM, GEMM, GEMM, GEMM, GEMM, ADD, soft, COPY, GEMM, GEMM, ADD)
     layer: Stream = [*((name, "attention", "forward") for name in names), *mlp(2, "forward")]
-    check([(EMBED, "embedding", "forward"), *layer * 4, (NORM, "head", "forward"), (GEMM, "head", "forward")] * 2)
+    kinds = check(
+        [(EMBED, "embedding", "forward"), *layer * 4, (NORM, "head", "forward"), (GEMM, "head", "forward")] * 2
+    )
+    # projections are matmuls; what makes the scores and what they are multiplied with is attention
+    assert [number for number, kind in enumerate(kinds[1 : 1 + len(names)]) if kind == "attention"] == [4, 8]
+    assert [number for number, kind in enumerate(kinds[1 : 1 + len(names)]) if kind == "matmul"] == [1, 2, 3, 9]
 
 
 def test_experts_have_a_router() -> None:

@@ -152,3 +152,20 @@ def test_sizes_and_the_preset_that_has_them() -> None:
     }  # fmt: skip
     assert (found.model, found.tensor, found.unknown) == ("llama3-8b", 4, ())
     assert sizes_of([], [], 0).unknown
+
+
+def test_two_widths_of_bare_mlps_are_not_told_apart() -> None:
+    rows = [WeightMatmul("mlp", "", 1, 256, 2048, 512, 6.0), WeightMatmul("mlp", "", 1, 256, 512, 2048, 6.0)]
+    found = sizes_of(rows, [], 0.0)
+    assert not {"d_model", "d_ff"} & set(found.sizes)
+    assert "cannot be told apart" in found.unknown[0]
+    named = [WeightMatmul("mlp", what, 1, 256, row.n, row.k, 6.0) for what, row in zip(("up", "down"), rows, strict=True)]
+    assert sizes_of(named, [], 0.0).sizes == {"d_model": 512, "tokens": 256, "d_ff": 2048}
+
+
+def test_a_program_in_one_file_has_no_parts_by_its_name() -> None:
+    recorder = Recorder("a trace")
+    track = recorder.track(recorder.device("NVIDIA H200", "gpu"), "stream 7", "ops")
+    for number, name in enumerate(("nvjet_tst_128x128_64x4", "vectorized_elementwise_kernel")):
+        recorder.event(track, recorder.op(OpText(name, source=f"/home/me/mlp.py:{number}")), number * 10, 9)
+    assert {role.section for role in attributed(recorder.made())[1]} == {""}

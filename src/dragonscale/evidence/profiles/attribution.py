@@ -31,7 +31,8 @@ from dragonscale.evidence.profiles.phases import phase_of_caller, phase_of_modul
 from dragonscale.evidence.profiles.placing import place_events
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.sections import SectionWords, section_of, section_of_source
+from dragonscale.evidence.profiles.scores import SCORES, with_scores
+from dragonscale.evidence.profiles.sections import SectionWords, files_tell_parts, section_of, section_of_source
 from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
 
@@ -94,8 +95,12 @@ def _own_roles(recording: Recording, reader: HloReader) -> list[OpRole]:
     timed = np.zeros(len(recording.ops), bool)
     for kind in _TIMED:
         timed[recording.events.op[recording.on(kind)]] = True
-    roles = [own_role(op, reader) if timed[number] else OpRole() for number, op in enumerate(recording.ops)]
-    return _work_once(recording, roles)
+    ops = recording.ops
+    if not files_tell_parts(op.source for op in ops):
+        ops = tuple(msgspec.structs.replace(op, source="") if op.source else op for op in ops)
+    roles = [own_role(op, reader) if timed[number] else OpRole() for number, op in enumerate(ops)]
+    roles = _work_once(recording, roles)
+    return [with_scores(op, role, reader) for op, role in zip(recording.ops, roles, strict=True)]
 
 
 def _work_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
@@ -209,6 +214,7 @@ def _placed(role: OpRole, placing: Placing) -> OpRole:
         return role
     return msgspec.structs.replace(
         role,
+        kind="attention" if role.kind == "matmul" and placing.what == SCORES else role.kind,
         section=placing.section,
         phase=role.phase or placing.phase,
         what=role.what if role.what not in ("", "norm") else placing.what or role.what,

@@ -15,9 +15,6 @@ from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import WorkGroup, WorkOp
 from dragonscale.evidence.profiles.roles import OpRole
 
-_PARTS = 0.2
-"""Share of the time in parts of a model above which a program is taken to be one."""
-
 
 def work_groups(totals: OpTotals, roles: list[OpRole], roof: ChipRoof, step_s: float) -> tuple[WorkGroup, ...]:
     """Groups of a step, the one that the step waits for longest first."""
@@ -92,15 +89,21 @@ def _op(
 
 def attributed_shares(recording: Recording, totals: OpTotals, roles: list[OpRole]) -> tuple[float, float]:
     """Shares of the device's time whose kind is known, and whose section is. Loops and branches have what is left of them as their own
-    time: what they run is counted apart, and their kind is known. A program's own name is a section only where it has no others."""
+    time: what they run is counted apart, and their kind is known. A program's own name is a section only where it has no others: then its
+    author calls it so, and what it holds is no model."""
     whole = float(totals.seconds.sum())
     if not whole:
         return 0.0, 0.0
     kind = np.array([bool(role.kind) for role in roles], bool)
-    names = {op.module.split("(", 1)[0] for op in recording.ops}
-    told = np.array([bool(role.section) for role in roles], bool)
-    parts = np.array([bool(role.section) and role.section not in names for role in roles], bool)
-    section = parts if float(totals.seconds[parts].sum()) > _PARTS * whole else told
+    programs = [op.module.split("(", 1)[0] for op in recording.ops]
+    named = np.array([bool(role.section) and role.section == name for role, name in zip(roles, programs, strict=True)], bool)
+    ran = totals.seconds > 0
+    parted = {
+        programs[one] for one in np.flatnonzero(ran & ~named).tolist() if roles[one].section and roles[one].kind != "control"
+    }
+    section = np.array(
+        [bool(role.section) and not (own and name in parted) for role, own, name in zip(roles, named, programs, strict=True)], bool
+    )
     return float(totals.seconds[kind].sum()) / whole, float(totals.seconds[section].sum()) / whole
 
 

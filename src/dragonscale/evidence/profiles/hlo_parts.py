@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dragonscale.evidence.profiles.phases import phase_of_scope
-from dragonscale.evidence.profiles.sections import SectionWords, section_of, section_of_source
+from dragonscale.evidence.profiles.sections import SectionWords, files_tell_parts, section_of, section_of_source
 from dragonscale.evidence.xla.hlo_text import Computation, Instruction, Module
 from dragonscale.evidence.xla.source_lines import frame_lines, source_line
 
@@ -66,6 +66,11 @@ class HloProgram:
         return any("transpose(" in each.op_name for _, each in self.places.values())
 
     @cached_property
+    def files_tell(self) -> bool:
+        """Whether files tell the parts apart."""
+        return files_tell_parts(source_line(each.text, self._frames) for _, each in self.places.values())
+
+    @cached_property
     def weights(self) -> frozenset[tuple[int, ...]]:
         """Sizes of what the program is given, as one device holds it, also of one layer of a stack."""
         given = [
@@ -84,7 +89,7 @@ class HloProgram:
         for each in self._inner(instruction):
             scope = each.op_name
             words = section_of(scope)
-            if not words.section and (source := source_line(each.text, self._frames)):
+            if not words.section and self.files_tell and (source := source_line(each.text, self._frames)):
                 words = SectionWords(section_of_source(source))
             weight = (
                 _HEAVY.get(each.opcode, 1),

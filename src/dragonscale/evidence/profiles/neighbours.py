@@ -86,7 +86,7 @@ def _unfused(sequence: Sequence[OpRole]) -> Sequence[OpRole]:
             continue
         for inside in (*matmuls[after - each : after + each], place):
             found[inside] = msgspec.structs.replace(
-                found[inside], kind="attention", section="attention", phase=role.phase
+                found[inside], kind="attention", section="attention", phase=role.phase, what="scores"
             )
     return found
 

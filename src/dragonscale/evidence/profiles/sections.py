@@ -18,6 +18,7 @@ SectionWords(section='mlp', what='', norm=False)
 
 import re
 import tomllib
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.resources import files
 
@@ -141,3 +142,12 @@ def section_of_source(source: str) -> str:
     """The part that the file of a source line says, by its name."""
     text = source[:_LONGEST].lower()
     return next((rule.section for pattern, rule in _rules()[1] if pattern.search(text)), "")
+
+
+def files_tell_parts(sources: Iterable[str]) -> bool:
+    """Whether the files of some source lines tell parts of a model apart: a whole program in one `mlp.py` says nothing of its parts.
+
+    >>> files_tell_parts(["mlp.py:3", "mlp.py:9", ""]), files_tell_parts(["model/attention.py:7", "model/mlp.py:3"])
+    (False, True)
+    """
+    return len({section_of_source(source) for source in sources if source} - {""}) > 1

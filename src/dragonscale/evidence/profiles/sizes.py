@@ -18,6 +18,7 @@ from dragonscale.evidence.profiles.work_by_shapes import attention_dims, matmul_
 
 _FORWARD = ("forward", "prefill", "decode", "")
 _MOST_EXPERTS = 1024
+_EITHER = "Every matmul has the same two sizes, so the model's width and the width of its MLP cannot be told apart."
 _DEGREES = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -62,7 +63,7 @@ def infer_sizes(recording: Recording, roles: list[OpRole], times: np.ndarray | N
             continue
         if role.kind in ("matmul", "grouped matmul"):
             rows += [WeightMatmul(role.section, role.what, *found, float(ran)) for found in _matmuls(op, reader)]
-        elif role.kind == "attention" and role.flops != 0.0:
+        elif role.kind == "attention" and role.flops != 0.0 and not _is_matmul(op, reader):
             layers += float(ran)
             heads += filter(None, [attention_dims(op, reader.operands(op))])
     return sizes_of(rows, heads, layers)
@@ -75,6 +76,12 @@ def _first_device(recording: Recording) -> np.ndarray:
         if which.any():
             return which
     return recording.on("ops")
+
+
+def _is_matmul(op: OpText, reader: HloReader) -> bool:
+    """Whether an op of attention is one matmul of several: they do not tell how often attention ran."""
+    work = None if op.shapes else reader.work(op)
+    return matmul_dims(op) is not None if op.shapes else work is not None and work.kind == "matmul"
 
 
 def _matmuls(op: OpText, reader: HloReader) -> list[tuple[int, int, int, int]]:
@@ -94,7 +101,9 @@ def sizes_of(rows: list[WeightMatmul], heads: list[tuple[int, ...]], attentions:
             unknown=("The profile has no shapes of matmuls with a known place, so the model's sizes cannot be told.",)
         )
     tokens = _commonest({row.m, row.n} for row in plain if row.section != "head") or plain[0].m
-    width = _commonest(set(_others(row, tokens)) for row in plain)
+    width = _width(plain, tokens)
+    if not width:
+        return InferredSizes({"tokens": tokens}, unknown=(_EITHER,))
     found: dict[str, float] = {"d_model": width, "tokens": tokens}
     experts = [row for row in rows if row.section == "experts"]
     found |= _mlp([row for row in plain if row.section == "mlp"], width, tokens) or _experts(experts, width)
@@ -120,6 +129,16 @@ def _commonest(sets: Iterable[set[int]]) -> int:
     """The size that is in most of these sets; of several the largest."""
     votes = Counter(size for one in sets for size in one)
     return max(votes, key=lambda size: (votes[size], size)) if votes else 0
+
+
+def _width(rows: list[WeightMatmul], tokens: int) -> int:
+    """The model's width, which is in every weight; 0 where two sizes are, as in a model of MLPs whose matmuls have no names."""
+    votes = Counter(size for row in rows for size in set(_others(row, tokens)))
+    most = [size for size, count in votes.items() if count == max(votes.values())]
+    named = [row.k for row in rows if row.what == "up"] + [_others(row, tokens)[1] for row in rows if row.what == "down"]
+    if len(most) > 1 and named:
+        most = [size for size in most if size in named] or most
+    return most[0] if len(most) == 1 else 0
 
 
 def _others(row: WeightMatmul, tokens: int) -> tuple[int, int]:

@@ -89,6 +89,10 @@ def _unknown(found: Analysis) -> list[str]:
         told.append(
             f"{1 - reading.attributed_section:.0%} of the device's time is in ops whose part of the model is not known."
         )
+    programs = {op.module.split("(", 1)[0] for op in found.recording.ops if op.module}
+    under = sum(group.exposed_s for group in reading.groups if group.section in programs)
+    if reading.attributed_section >= 0.9 and under > 0.1 * reading.step_s:
+        told.append("Nothing in the profile names parts of a model: ops stand under the name of their program.")
     missing = sum(
         group.seconds
         for group in reading.groups

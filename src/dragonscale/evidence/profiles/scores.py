@@ -1,0 +1,62 @@
+"""Attention without a kernel of its own: matmuls of queries with keys, and of their scores with values, around a softmax.
+
+A plan has one line for them, `attention`, whatever computes it, so such matmuls are of the kind `attention` here too. A projection multiplies with
+a weight, which has no index that is in the other operand and in the result as well; attention has the sequence and the head there.
+"""
+
+import math
+import re
+
+import msgspec
+
+from dragonscale.evidence.profiles.hlo_roles import HloReader
+from dragonscale.evidence.profiles.recording import OpText
+from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.evidence.profiles.sections import components
+
+SCORES = "scores"
+_EINSUM = re.compile(r"(?:^|/)([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)(?:/|$)")
+_CORE = frozenset(
+    ("attend", "qk_product", "wv_product", "attn_logits", "dot_product_attention", "core_attention", "sdpa", "scaled_dot_product_attention")
+)  # fmt: skip
+"""Scopes in which attention stands without its projections."""
+_BATCHED = ("aten::bmm", "aten::baddbmm")
+
+
+def with_scores(op: OpText, role: OpRole, reader: HloReader) -> OpRole:
+    """The role of a matmul of attention's scores as one of attention; any other as it is."""
+    if role.kind != "matmul" or role.section != "attention" or role.what in ("QKV", "Wo") or not _is_scores(op, reader):
+        return role
+    return msgspec.structs.replace(role, kind="attention", what=SCORES)
+
+
+def _is_scores(op: OpText, reader: HloReader) -> bool:
+    found = reader.found(op)
+    scope = (found[0].said(found[1][1]).scope if found else "") or op.scope
+    if (einsum := _EINSUM.search(scope)) is not None:
+        return is_batched(*einsum.groups())
+    if op.shapes:
+        return op.caller.endswith(_BATCHED)
+    if _CORE.intersection(components(scope)):
+        return True
+    work = reader.work(op)
+    return bool(work and work.matmuls) and all(each.batch > 1 for each in work.matmuls) and not _has_weight(op, reader)
+
+
+def is_batched(left: str, right: str, out: str) -> bool:
+    """Whether an einsum has an index in both operands and in the result.
+
+    >>> is_batched("btkgh", "bskh", "bkgts"), is_batched("abc", "cde", "abde")
+    (True, False)
+    """
+    return bool(set(left) & set(right) & set(out))
+
+
+def _has_weight(op: OpText, reader: HloReader) -> bool:
+    """Whether a matmul reads or makes as many numbers as a weight has; True where the program does not say what it is given."""
+    found = reader.found(op)
+    if found is None or not found[0].weights:
+        return True
+    sizes = {math.prod(dims) for dims in found[0].weights}
+    made = [shape.dims for shape in found[1][1].shapes]
+    return any(math.prod(dims) in sizes for dims in (*reader.operands(op), *made))
