@@ -159,7 +159,9 @@ def test_two_widths_of_bare_mlps_are_not_told_apart() -> None:
     found = sizes_of(rows, [], 0.0)
     assert not {"d_model", "d_ff"} & set(found.sizes)
     assert "cannot be told apart" in found.unknown[0]
-    named = [WeightMatmul("mlp", what, 1, 256, row.n, row.k, 6.0) for what, row in zip(("up", "down"), rows, strict=True)]
+    named = [
+        WeightMatmul("mlp", what, 1, 256, row.n, row.k, 6.0) for what, row in zip(("up", "down"), rows, strict=True)
+    ]
     assert sizes_of(named, [], 0.0).sizes == {"d_model": 512, "tokens": 256, "d_ff": 2048}
 
 

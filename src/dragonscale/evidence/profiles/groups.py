@@ -96,13 +96,21 @@ def attributed_shares(recording: Recording, totals: OpTotals, roles: list[OpRole
         return 0.0, 0.0
     kind = np.array([bool(role.kind) for role in roles], bool)
     programs = [op.module.split("(", 1)[0] for op in recording.ops]
-    named = np.array([bool(role.section) and role.section == name for role, name in zip(roles, programs, strict=True)], bool)
+    named = np.array(
+        [bool(role.section) and role.section == name for role, name in zip(roles, programs, strict=True)], bool
+    )
     ran = totals.seconds > 0
     parted = {
-        programs[one] for one in np.flatnonzero(ran & ~named).tolist() if roles[one].section and roles[one].kind != "control"
+        programs[one]
+        for one in np.flatnonzero(ran & ~named).tolist()
+        if roles[one].section and roles[one].kind != "control"
     }
     section = np.array(
-        [bool(role.section) and not (own and name in parted) for role, own, name in zip(roles, named, programs, strict=True)], bool
+        [
+            bool(role.section) and not (own and name in parted)
+            for role, own, name in zip(roles, named, programs, strict=True)
+        ],
+        bool,
     )
     return float(totals.seconds[kind].sum()) / whole, float(totals.seconds[section].sum()) / whole
 

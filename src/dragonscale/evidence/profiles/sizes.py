@@ -135,7 +135,9 @@ def _width(rows: list[WeightMatmul], tokens: int) -> int:
     """The model's width, which is in every weight; 0 where two sizes are, as in a model of MLPs whose matmuls have no names."""
     votes = Counter(size for row in rows for size in set(_others(row, tokens)))
     most = [size for size, count in votes.items() if count == max(votes.values())]
-    named = [row.k for row in rows if row.what == "up"] + [_others(row, tokens)[1] for row in rows if row.what == "down"]
+    named = [row.k for row in rows if row.what == "up"] + [
+        _others(row, tokens)[1] for row in rows if row.what == "down"
+    ]
     if len(most) > 1 and named:
         most = [size for size in most if size in named] or most
     return most[0] if len(most) == 1 else 0

@@ -140,7 +140,9 @@ def shapes_of(dims: object, types: object) -> tuple[str, ...]:
 def is_causal(name: str, dims: object, values: object) -> bool:
     """Whether an operator is an attention that skips the keys after each query, as many keys as queries.
 
-    >>> is_causal("aten::_scaled_dot_product_flash_attention", [[1, 8, 64, 32]] * 3, ["", "", "", "0.", "True", "False"])
+    >>> is_causal(
+    ...     "aten::_scaled_dot_product_flash_attention", [[1, 8, 64, 32]] * 3, ["", "", "", "0.", "True", "False"]
+    ... )
     True
     """
     place = _CAUSAL.get(name.rsplit("::", 1)[-1])

@@ -21,7 +21,9 @@ _ONLY_CALLS = frozenset({
 """Operators that are made of others: where the thread was put aside while one ran, their own time says nothing."""
 
 
-def record_cpu(recorder: Recorder, spans: HostSpans, shapes: list[tuple[tuple[str, ...], bool]], steps: np.ndarray) -> None:
+def record_cpu(
+    recorder: Recorder, spans: HostSpans, shapes: list[tuple[tuple[str, ...], bool]], steps: np.ndarray
+) -> None:
     """The operators at work as ops of a device that is the CPU, one track for each thread."""
     device = recorder.device("CPU", "cpu")
     tracks: dict[int, int] = {}
