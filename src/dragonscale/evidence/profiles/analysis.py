@@ -28,7 +28,7 @@ from dragonscale.evidence.profiles.steps import FoundSteps, find_steps
 from dragonscale.evidence.profiles.waste import wasted
 
 if TYPE_CHECKING:
-    from dragonscale.hardware import Chip
+    from dragonscale.hardware import Chip, Slice
 
 _STEPS = 2000
 """Steps that are listed one by one."""
@@ -61,8 +61,9 @@ def analyse(
     top: int = 20,
     mesh: dict[str, int] | None = None,
     chosen: int | None = None,
+    piece: "Slice | None" = None,
 ) -> Analysis:
-    """Everything that can be told without a plan; `chosen` is the number of one step to look at."""
+    """Everything that can be told without a plan; `chosen` is the number of one step to look at, `piece` the slice that the mesh is of."""
     roles = worked_once(recording, with_waits(recording, roles))
     sections = [role.section for role in roles]
     found = {device: find_steps(recording, device, sections) for device in busy_devices(recording)}
@@ -85,7 +86,7 @@ def analyse(
         attributed_kind=kind, attributed_section=section,
         flops=matmul_flops(totals, roles, tuple({role.kind for role in roles})), matmul_flops=matmul,
         hfu=matmul / step_s / peak if matmul and peak and step_s else None,
-        communication=moves(totals, roles, chip, mesh or {}, partial(in_flight, recording, work)), gaps=gap_lines(recording, work),
+        communication=moves(totals, roles, chip, mesh or {}, partial(in_flight, recording, work), piece), gaps=gap_lines(recording, work),
         waste=wasted(recording, totals, roles, roof, step_s), memory=memory_use(recording, chip),
         notes=_notes(recording, steps),
     )  # fmt: skip

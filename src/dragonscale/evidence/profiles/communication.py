@@ -2,8 +2,9 @@
 
 A group is told by its size and stride (`groups of 8, stride 16`); with a plan's mesh, whose last axis is the innermost, these are axes. The
 bandwidth is that of the bytes a chip sends (for a ring over n chips, (n-1)/n of the array for each pass) while the collective runs. It is
-held against what the chip's wires carry: under switches the tier that the group spans, on a torus all links of the chip. Transfers between
-the host's memory and the device are listed too, against the link to the host.
+held against what the chip's wires carry: under switches the tier at which all ranks of the group meet, on a torus the links of the axes that
+the group runs along. Those are known only with a plan, which says how the mesh lies on the slice; without one there is no fraction.
+Transfers between the host's memory and the device are listed too, against the link to the host.
 
 >>> group_form((0, 16, 32, 48)), group_form((0, 1, 2, 3)), group_form((0, 3, 4)), group_form(())
 ('groups of 4, stride 16', 'groups of 4', 'groups of 3', '')
@@ -16,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.parts import TRAVELS
 from dragonscale.evidence.profiles.per_op import OpTotals
 from dragonscale.evidence.profiles.records import MoveLine
@@ -23,16 +25,22 @@ from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.xla.spanned_axes import spanned_axes
 
 if TYPE_CHECKING:
-    from dragonscale.hardware import Chip
+    from dragonscale.hardware import Chip, Slice
 
 Flight = Callable[[list[int]], float]
 """Seconds of a step in which any of some ops is in flight."""
 
 
 def moves(
-    totals: OpTotals, roles: list[OpRole], chip: "Chip | None", mesh: dict[str, int], flight: Flight | None = None
+    totals: OpTotals,
+    roles: list[OpRole],
+    chip: "Chip | None",
+    mesh: dict[str, int],
+    flight: Flight | None = None,
+    piece: "Slice | None" = None,
 ) -> tuple[MoveLine, ...]:
-    """A line for each kind of collective over each set of axes, the one waited for longest first."""
+    """A line for each kind of collective over each set of axes, the one waited for longest first. `piece` is the slice that the mesh is
+    laid over."""
     members: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number in totals.ran.tolist():
         role = roles[number]
@@ -41,7 +49,7 @@ def moves(
         elif role.kind == "host":
             members["host", role.what or "to or from the host"].append(number)
     lines = [
-        _line(kind, name, some, totals, roles, chip, mesh, flight or (lambda ops: float(totals.seconds[ops].sum())))
+        _line(kind, name, some, totals, roles, chip, mesh, flight or (lambda ops: float(totals.seconds[ops].sum())), piece)
         for (kind, name), some in members.items()
     ]
     return tuple(sorted(lines, key=lambda one: (-one.exposed_s, -one.seconds)))
@@ -56,16 +64,19 @@ def _line(
     chip: "Chip | None",
     mesh: dict[str, int],
     flight: Flight,
+    piece: "Slice | None",
 ) -> MoveLine:
     exposed = float(totals.exposed[some].sum())
     counted = [one for one in some if totals.works[one] > 0]
     seconds = max(flight(some), exposed)
     field = "hbm_bytes" if kind == "host" else "wire_bytes"
-    sizes = [size * float(totals.works[one]) for one in counted if (size := getattr(roles[one], field)) is not None]
-    sent = float(sum(sizes)) if sizes else None
+    sizes = {one: size * float(totals.works[one]) for one in counted if (size := getattr(roles[one], field)) is not None}
+    sent = float(sum(sizes.values())) if sizes else None
     group = roles[some[0]].group
     rate = sent / seconds if sent and seconds else None
-    wires = None if chip is None else chip.host_link if kind == "host" else wire_rate(chip, group) if group else None
+    wires = None
+    if chip is not None:
+        wires = chip.host_link if kind == "host" else _mean_rate(sizes, roles, chip, mesh, piece)
     return MoveLine(
         kind, name, seconds, exposed, max(0.0, seconds - exposed), float(totals.works[some].sum()), axes_of(group, mesh) or (),
         len(group) or None, sent, rate, wires, rate / wires if rate and wires else None,
@@ -94,16 +105,63 @@ def group_form(group: tuple[int, ...]) -> str:
     return f"groups of {len(group)}" + (f", stride {stride}" if stride > 1 else "")
 
 
-def wire_rate(chip: "Chip", group: tuple[int, ...]) -> float | None:
-    """Bytes a second that a chip can send into a group."""
+def _mean_rate(
+    sizes: dict[int, float], roles: list[OpRole], chip: "Chip", mesh: dict[str, int], piece: "Slice | None"
+) -> float | None:
+    """What the wires carry, over ops whose groups look alike and may still lie apart: ranks 0 and 1 in a node, 7 and 8 across two. It is all
+    bytes over the least time for them; None where the wires of any op are not known."""
+    amount: dict[tuple[int, ...], float] = defaultdict(float)
+    for one, size in sizes.items():
+        if size:  # the end of a pair that starts and ends sends nothing more
+            amount[roles[one].group] += size
+    rates = {group: wire_rate(chip, group, mesh, piece) for group in amount}
+    known = {group: rate for group, rate in rates.items() if rate}
+    least = sum(amount[group] / rate for group, rate in known.items())
+    return sum(amount.values()) / least if least and len(known) == len(rates) else None
+
+
+def wire_rate(
+    chip: "Chip", group: tuple[int, ...], mesh: dict[str, int] | None = None, piece: "Slice | None" = None
+) -> float | None:
+    """Bytes a second that a chip can send into a group; None where that cannot be told.
+
+    >>> from dragonscale.hardware import load_chip
+    >>> [wire_rate(load_chip("h100"), group) for group in ((0, 1), (6, 7), (7, 8))]
+    [450000000000.0, 450000000000.0, 50000000000.0]
+    """
     from dragonscale.hardware.chip import Torus
 
     network = chip.network
+    if len(group) < 2:
+        return None
     if isinstance(network, Torus):
-        return 2 * network.axes * network.link
-    below, span = 1, max(group) - min(group) + 1
+        return _ring_rate(group, mesh or {}, piece)
+    below = 1
     for level in network.levels:
-        if not level.degree or span <= below * level.degree:
+        if not level.degree or min(group) // (below * level.degree) == max(group) // (below * level.degree):
             return level.bandwidth / below
         below *= level.degree
     return None
+
+
+def _ring_rate(group: tuple[int, ...], mesh: dict[str, int], piece: "Slice | None") -> float | None:
+    """The links of the rings that a mesh's axes have on a slice of a torus; None across pods, whose network is another."""
+    from dragonscale.collectives.group import Rings
+    from dragonscale.sharding.mesh import make_mesh
+
+    axes = axes_of(group, mesh)
+    if not axes or piece is None:
+        return None
+    try:
+        wires = make_mesh(dict(mesh), piece.chip, piece).group(axes)
+    except InputError:
+        return None
+    return float(sum(ring.links for ring in wires.axes) * wires.link) if isinstance(wires, Rings) else None
+
+
+def most_rate(chip: "Chip") -> float:
+    """Bytes a second over all wires of a chip: no group gets more."""
+    from dragonscale.hardware.chip import Torus
+
+    network = chip.network
+    return 2 * network.axes * network.link if isinstance(network, Torus) else network.levels[0].bandwidth

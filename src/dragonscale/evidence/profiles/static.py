@@ -1,7 +1,7 @@
 """A program that nobody timed (an HLO dump): each of its ops at datasheet rates, one after the other.
 
 It is a bound and is called one. Loops count their turns; of a branch that is not known each side counts once. What travels takes its bytes
-at the rate of the wires that its group spans.
+at the rate of the wires that its group spans, on a torus without a plan at that of all links.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ import numpy as np
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import Analysis, main_dtype
 from dragonscale.evidence.profiles.attribution import own_role
-from dragonscale.evidence.profiles.communication import moves, wire_rate
+from dragonscale.evidence.profiles.communication import most_rate, moves, wire_rate
 from dragonscale.evidence.profiles.completing import complete_roles
 from dragonscale.evidence.profiles.groups import attributed_shares, longest_ops, matmul_flops, work_groups
 from dragonscale.evidence.profiles.hlo_roles import HloReader
@@ -29,7 +29,7 @@ from dragonscale.evidence.xla.trip_counts import UNKNOWN, executions
 
 if TYPE_CHECKING:
     from dragonscale.evidence.xla.hlo_text import Module
-    from dragonscale.hardware import Chip
+    from dragonscale.hardware import Chip, Slice
 
 _NOTHING = (
     "parameter",
@@ -47,7 +47,9 @@ _NOTHING = (
 _RUN = ("body", *BRANCHES)
 
 
-def analyse_program(recording: Recording, chip: "Chip | None", top: int, mesh: dict[str, int]) -> Analysis:
+def analyse_program(
+    recording: Recording, chip: "Chip | None", top: int, mesh: dict[str, int], piece: "Slice | None" = None
+) -> Analysis:
     """The table of a program at roofline rates."""
     if chip is None:
         raise InputError(
@@ -60,7 +62,9 @@ def analyse_program(recording: Recording, chip: "Chip | None", top: int, mesh: d
     reader = HloReader(whole)
     roles = complete_roles(whole, [own_role(op, reader, kind) for op in ops], reader)
     roof, often = ChipRoof(chip, causal_ops(whole)), np.array(times, float)
-    seconds = np.array([_bound(role, number, roof, chip) for number, role in enumerate(roles)]) * often
+    travels = [_travel(role, chip, mesh, piece) if role.kind in TRAVELS else None for role in roles]
+    bounds = [roof.bound(role, number)[0] or 0.0 for number, role in enumerate(roles)]
+    seconds = np.array([bound if sent is None else sent for sent, bound in zip(travels, bounds, strict=True)]) * often
     totals = OpTotals(seconds, seconds, often, often)
     step_s, (known, parts) = float(seconds.sum()), attributed_shares(whole, totals, roles)
     network = float(sum(time for time, role in zip(seconds, roles, strict=True) if role.kind in TRAVELS))
@@ -73,7 +77,7 @@ def analyse_program(recording: Recording, chip: "Chip | None", top: int, mesh: d
         parts=(TimePart("compute", step_s - network, 1 - share), TimePart("exposed communication", network, share)),
         by_device=(), groups=work_groups(totals, roles, roof, step_s), ops=longest_ops(whole, totals, roles, roof, step_s, top),
         attributed_kind=known, attributed_section=parts, flops=matmul_flops(totals, roles, tuple({role.kind for role in roles})),
-        matmul_flops=matmul, communication=moves(totals, roles, chip, mesh), waste=wasted(whole, totals, roles, roof, step_s),
+        matmul_flops=matmul, communication=moves(totals, roles, chip, mesh, None, piece), waste=wasted(whole, totals, roles, roof, step_s),
         unknown=unknown, notes=recording.notes,
     )  # fmt: skip
     work = DeviceWork(
@@ -109,8 +113,7 @@ def listed(name: str, module: "Module") -> tuple[list[OpText], list[int], list[s
     return ops, times, unsure
 
 
-def _bound(role: OpRole, number: int, roof: ChipRoof, chip: "Chip") -> float:
-    if role.kind in TRAVELS:
-        rate = wire_rate(chip, role.group) if role.group else None
-        return (role.wire_bytes or 0.0) / rate if rate else 0.0
-    return roof.bound(role, number)[0] or 0.0
+def _travel(role: OpRole, chip: "Chip", mesh: dict[str, int], piece: "Slice | None") -> float:
+    if len(role.group) < 2:
+        return 0.0
+    return (role.wire_bytes or 0.0) / (wire_rate(chip, role.group, mesh, piece) or most_rate(chip))

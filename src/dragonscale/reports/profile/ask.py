@@ -32,13 +32,14 @@ def profiled(asked: ProfileAsked, recording: Recording) -> ProfileReport:
     chip, unknown = the_chip(asked, recording)
     planned = expected_step(asked.request, asked.stack, asked.engine) if asked.request is not None else None
     mesh = planned.mesh if planned is not None else {}
+    piece = planned.piece if planned is not None else None
     top, step = asked.question.top, asked.question.step
     if not busy_devices(recording):
         if not recording.programs:
             raise InputError(f"{asked.path} is a profile in which no device did anything; record while steps run.")
-        found = analyse_program(recording, chip, top, mesh)
+        found = analyse_program(recording, chip, top, mesh, piece)
     else:
-        found = analyse(*attributed(recording), chip, top, mesh, step)
+        found = analyse(*attributed(recording), chip, top, mesh, step, piece)
     return ProfileReport.of(completed(found, planned, unknown))
 
 

@@ -1,0 +1,32 @@
+"""What a collective is held against: the wires that its group has, and no others; and the chip that a driver's name means."""
+
+import numpy as np
+import pytest
+
+from dragonscale.evidence.profiles.communication import moves, wire_rate
+from dragonscale.evidence.profiles.per_op import OpTotals
+from dragonscale.evidence.profiles.roles import OpRole
+from dragonscale.hardware import load_chip, parse_slice
+
+
+def test_a_group_along_one_axis_of_a_torus_has_the_links_of_that_axis() -> None:
+    piece, mesh = parse_slice("v5p:4x4x4"), {"fsdp": 16, "tensor": 4}
+    link = piece.chip.network.link  # pyright: ignore[reportAttributeAccessIssue]
+    tensor, fsdp = tuple(range(4)), tuple(range(0, 64, 4))
+    assert wire_rate(piece.chip, tensor, mesh, piece) == pytest.approx(2 * link)
+    assert wire_rate(piece.chip, fsdp, mesh, piece) == pytest.approx(4 * link)
+    assert wire_rate(piece.chip, tuple(range(64)), mesh, piece) == pytest.approx(6 * link)
+    assert wire_rate(piece.chip, tensor) is None  # how the mesh lies is not known
+    assert wire_rate(piece.chip, (0, 1), mesh, piece) is None  # not along whole axes
+
+
+def test_groups_of_one_form_may_lie_on_two_tiers() -> None:
+    chip = load_chip("h100")
+    inside, across = 450e9, 50e9
+    assert wire_rate(chip, (0, 1)) == wire_rate(chip, (6, 7)) == inside
+    assert wire_rate(chip, (7, 8)) == across
+    roles = [OpRole("all_gather", group=group, wire_bytes=1e9) for group in ((0, 1), (7, 8))]
+    ones = np.ones(2)
+    (line,) = moves(OpTotals(ones, ones, ones, ones), roles, chip, {})
+    assert line.wire_bytes_per_s == pytest.approx(2 / (1 / inside + 1 / across))
+    assert line.fraction == pytest.approx((1e9 / inside + 1e9 / across) / 2)
