@@ -7,6 +7,7 @@ from dragonscale.evidence.profiles.communication import moves, wire_rate
 from dragonscale.evidence.profiles.per_op import OpTotals
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.hardware import load_chip, parse_slice
+from dragonscale.hardware.driver_names import chip_named, nearest_chip
 
 
 def test_a_group_along_one_axis_of_a_torus_has_the_links_of_that_axis() -> None:
@@ -30,3 +31,15 @@ def test_groups_of_one_form_may_lie_on_two_tiers() -> None:
     (line,) = moves(OpTotals(ones, ones, ones, ones), roles, chip, {})
     assert line.wire_bytes_per_s == pytest.approx(2 / (1 / inside + 1 / across))
     assert line.fraction == pytest.approx((1e9 / inside + 1e9 / across) / 2)
+
+
+@pytest.mark.parametrize(
+    ("device", "memory", "chip", "nearest"),
+    [
+        ("NVIDIA H100 80GB HBM3", 85e9, "h100", "h100"), ("NVIDIA A100-SXM4-40GB", 42.4e9, "a100-40gb", "a100-40gb"),
+        ("NVIDIA H100 PCIe", 85e9, "", "h100"), ("NVIDIA H100 NVL", 100e9, "", "h100"), ("NVIDIA RTX A1000", 8.5e9, "", ""),
+        ("NVIDIA GH200 480GB", 102e9, "", "h200"), ("NVIDIA GeForce RTX 4090 Laptop GPU", 17e9, "", "rtx4090"),
+    ],
+)  # fmt: skip
+def test_a_device_is_a_chip_only_by_whole_words(device: str, memory: float, chip: str, nearest: str) -> None:
+    assert (chip_named(device, memory), nearest_chip(device)) == (chip, nearest)

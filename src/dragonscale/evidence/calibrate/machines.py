@@ -3,9 +3,9 @@
 import subprocess
 from importlib import metadata
 
-from dragonscale.errors import InputError
-from dragonscale.hardware.catalogue import chip_names, load_chip
+from dragonscale.hardware.catalogue import load_chip
 from dragonscale.hardware.chip import Chip
+from dragonscale.hardware.driver_names import chip_named
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -35,18 +35,5 @@ def chip_of(device: str) -> Chip | None:
     >>> [found.name if (found := chip_of(name)) else None for name in ("NVIDIA H200", "TPU v5 lite", "cpu")]
     ['h200', 'v5e', None]
     """
-    spelled = device.lower().replace("nvidia", "").replace("amd instinct", "").strip()
-    spelled = {"tpu v5 lite": "v5e", "tpu v6 lite": "v6e", "tpu v5": "v5p", "tpu v5p": "v5p", "tpu v4": "v4",
-               "tpu v3": "v3", "tpu v2": "v2"}.get(spelled, spelled)  # fmt: skip
-    words = spelled.replace("-", " ").replace("_", " ").split()
-    for count in range(len(words), 0, -1):
-        for start in range(len(words) - count + 1):
-            name = "-".join(words[start : start + count])
-            if name in chip_names():
-                return load_chip(name)
-    for word in words:
-        try:
-            return load_chip(word)
-        except InputError:
-            continue
-    return None
+    named = chip_named(device)
+    return load_chip(named) if named else None

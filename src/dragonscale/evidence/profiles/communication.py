@@ -49,7 +49,9 @@ def moves(
         elif role.kind == "host":
             members["host", role.what or "to or from the host"].append(number)
     lines = [
-        _line(kind, name, some, totals, roles, chip, mesh, flight or (lambda ops: float(totals.seconds[ops].sum())), piece)
+        _line(
+            kind, name, some, totals, roles, chip, mesh, flight or (lambda ops: float(totals.seconds[ops].sum())), piece
+        )
         for (kind, name), some in members.items()
     ]
     return tuple(sorted(lines, key=lambda one: (-one.exposed_s, -one.seconds)))
@@ -70,7 +72,9 @@ def _line(
     counted = [one for one in some if totals.works[one] > 0]
     seconds = max(flight(some), exposed)
     field = "hbm_bytes" if kind == "host" else "wire_bytes"
-    sizes = {one: size * float(totals.works[one]) for one in counted if (size := getattr(roles[one], field)) is not None}
+    sizes = {
+        one: size * float(totals.works[one]) for one in counted if (size := getattr(roles[one], field)) is not None
+    }
     sent = float(sum(sizes.values())) if sizes else None
     group = roles[some[0]].group
     rate = sent / seconds if sent and seconds else None

@@ -223,14 +223,17 @@ def _collectives(found: Measurements, chip: Chip) -> list[MeasuredCollective]:
 def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
     """The chip that the device is: as given, or by the device's name."""
     from dragonscale.evidence.calibrate.machines import chip_of
+    from dragonscale.hardware.driver_names import nearest_chip
 
     if isinstance(question.on, Chip | Slice):
         return question.on if isinstance(question.on, Chip) else question.on.chip
     named = written(question.on).strip()
     found = load_chip(named) if named else chip_of(machine.device)
     if found is None:
+        near = nearest_chip(machine.device)
+        nearest = f" (the nearest is {near})" if near else ""
         raise InputError(
-            f"The device here is {machine.device!r}, no chip of the catalogue; name the chip that it is with --on: one of "
+            f"The device here is {machine.device!r}, no chip of the catalogue{nearest}; name the chip that it is with --on: one of "
             "`dscale chips`, or a TOML file of your own with its datasheet's rates."
         )
     return found

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.profiles.known_chip import chip_of
 from dragonscale.evidence.profiles.recording import DeviceText, Recording
 from dragonscale.evidence.verify.request import Request
 from dragonscale.hardware import Chip, load_chip, parse_slice
 from dragonscale.hardware.catalogue import is_chip
+from dragonscale.hardware.driver_names import chip_named, nearest_chip
 from dragonscale.questions.flag import written
 from dragonscale.questions.profile import ProfileQuestion
 from dragonscale.questions.verify import VerifyQuestion
@@ -75,7 +75,7 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
     """The chip that rooflines are of, and what is not known about it; a profile of another chip than was said is refused."""
     devices = [device for device in recording.devices if device.kind != "cpu"] or list(recording.devices)
     device = devices[0] if devices else DeviceText("", "")
-    told = chip_of(device) if device.name else ""
+    told = chip_named(device.name, device.memory_bytes)
     if asked.chip is not None:
         if told and asked.chip.kin != told and load_chip(told).title != asked.chip.title:
             raise InputError(
@@ -88,4 +88,11 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
     name = f"the device {shorten(device.name)}" if device.name else "the device"
     if device.kind == "cpu":
         return None, "A CPU has no roofline here: achieved fractions are left out."
+    nearest = nearest_chip(device.name)
+    if nearest:
+        return (
+            None,
+            f"{shorten(device.name)} is not in the catalogue; the nearest chip is {nearest}: give --on {nearest} to have its rooflines, or a "
+            "TOML file with the device's own rates.",
+        )
     return None, f"The chip is not known from {name}: give --on to have rooflines."

@@ -8,16 +8,11 @@ must be what the devices hold, wherever it runs.
 from dataclasses import dataclass
 
 from dragonscale.hardware import Chip, load_chip, parse_slice
+from dragonscale.hardware.driver_names import chip_named
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.train.settings import Order
 from dragonscale.training.evaluation import first, judge_one, make_job, problems
-
-_KINDS = {
-    "NVIDIA H200": "h200", "NVIDIA H100": "h100", "NVIDIA B200": "b200", "NVIDIA A100": "a100", "TPU v5 lite": "v5e",
-    "TPU v5e": "v5e", "TPU v5p": "v5p", "TPU v5": "v5p", "TPU v6 lite": "v6e", "TPU v6e": "v6e", "TPU v4": "v4",
-}  # fmt: skip
-"""Beginnings of `device_kind`, longest first where one begins another."""
 
 
 @dataclass(frozen=True)
@@ -60,5 +55,5 @@ def step_flops(model: Transformer, order: Order) -> float:
 
 def chip_of(kind: str) -> Chip | None:
     """The chip behind a device's own name, if it is known."""
-    names = [name for name in sorted(_KINDS, key=len, reverse=True) if kind.startswith(name)]
-    return load_chip(_KINDS[names[0]]) if names else None
+    named = chip_named(kind)
+    return load_chip(named) if named else None
