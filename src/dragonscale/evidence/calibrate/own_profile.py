@@ -121,10 +121,9 @@ def _fitted(rows: list[TimedCase], path: tuple[str, str, str], profile: KernelPr
     bounds = _bounds(path[0])
 
     spread = replace(start, expanded=True) if path[0] == "grouped" else None
-    expands = spread is not None and median_error(log_errors(rows, _with_table(profile, path, spread))) < EXPANDS
 
     def fitted(kept: Sequence[TimedCase]) -> Any:
-        if expands:  # a law without constants of its own
+        if spread is not None and median_error(errors(kept, spread)) < EXPANDS:  # a law without constants of its own
             return spread
         forward = [row for row in kept if row.kind != "attention_both"]
         own = forward if len(forward) >= FEWEST else list(kept)

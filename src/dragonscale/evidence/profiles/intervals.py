@@ -88,3 +88,15 @@ def without(start: np.ndarray, end: np.ndarray, window: tuple[int, int]) -> Span
     closes = np.concatenate([np.minimum(start[inside], last), [last]])
     some = closes > opens
     return opens[some], closes[some]
+
+
+def least_between(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The least of some values from each `low` on up to each `high`; anything where there are none between.
+
+    >>> least_between(np.array([5, 3, 4, 1]), np.array([0, 2, 4]), np.array([2, 4, 4]))[:2].tolist()
+    [3, 1]
+    """
+    none = np.iinfo(np.int64).max
+    # `reduceat` takes one value where a stretch is empty; the value behind the last lets a stretch end there
+    cuts = np.stack([low, np.maximum(high, low)], 1).ravel()
+    return np.minimum.reduceat(np.append(values.astype(np.int64), none), cuts)[::2]

@@ -31,6 +31,9 @@ a stream that only communicates); `copies`: memory copies and sets; `modules`: w
 MOST_EVENTS = 8_000_000
 """Events kept of one recording; what comes after is counted, and said."""
 
+LONGEST = 4000
+"""Characters of a name, a scope or a caller that are kept."""
+
 
 class OpText(msgspec.Struct, frozen=True):
     """What is known about an op, the same each time it runs. Everything but the name may be missing."""
@@ -181,7 +184,10 @@ class Recorder:
         return len(self.tracks) - 1
 
     def op(self, text: OpText) -> int:
-        """The number of an op."""
+        """The number of an op; names longer than anything real are cut."""
+        if max(len(text.name), len(text.scope), len(text.caller), len(text.source), len(text.module)) > LONGEST:
+            words = {each: getattr(text, each)[:LONGEST] for each in ("name", "scope", "caller", "source", "module")}
+            text = msgspec.structs.replace(text, **words)
         return self.ops.setdefault(text, len(self.ops))
 
     def event(self, track: int, op: int, start: int, duration: int, launched: int = -1, run: int = -1) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dragonscale.evidence.profiles.intervals import least_between
 from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.repetition import repeated_starts
 from dragonscale.evidence.profiles.self_time import BUSY
@@ -123,12 +124,12 @@ def device_windows(recording: Recording, device: int, opened: np.ndarray, closed
         return None
     start, end = events.start[place], events.end[place]
     asked = np.where(events.launched[place] >= 0, events.launched[place], start)
-    firsts, lasts = [], []
-    for begin, over in zip(opened, closed, strict=True):
-        mine = (asked >= begin) & (asked < over)
-        firsts.append(int(start[mine].min()) if mine.any() else int(begin))
-        lasts.append(int(end[mine].max()) if mine.any() else int(over))
-    return _until_next(np.array(firsts), lasts[-1])
+    order = np.argsort(asked, kind="stable")
+    asked, start, end = asked[order], start[order], end[order]
+    low, high = np.searchsorted(asked, opened), np.searchsorted(asked, closed)
+    firsts = np.where(high > low, least_between(start, low, high), opened)
+    last = int(end[low[-1] : high[-1]].max()) if high[-1] > low[-1] else int(closed[-1])
+    return _until_next(firsts, last)
 
 
 def _ranges(recording: Recording, device: int) -> FoundSteps | None:
@@ -209,10 +210,15 @@ def _launched_again(recording: Recording, place: np.ndarray, found_by: str) -> F
 
 
 def _outermost(recording: Recording, place: np.ndarray) -> np.ndarray:
-    """Without events that lie in others, and without those of no length."""
-    start, end = recording.events.start[place], recording.events.end[place]
-    reached = np.concatenate([[-1], np.maximum.accumulate(end)[:-1]])
-    return place[(start >= reached) & (end > start)] if len(place) else place
+    """Without events that lie in others, and without those of no length. What is left out covers nothing."""
+    kept, reached = list[int](), -1
+    for number, start, end in zip(
+        place.tolist(), recording.events.start[place].tolist(), recording.events.end[place].tolist(), strict=True
+    ):
+        if start >= reached and end > start:
+            kept.append(number)
+            reached = end
+    return np.array(kept, np.int64)
 
 
 def _until_next(starts: np.ndarray, last: int) -> np.ndarray:

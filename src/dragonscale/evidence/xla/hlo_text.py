@@ -38,6 +38,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|\{\{\d+(?:,\d+)*(?:\},\{\d+(?:,\d
 """What a walk over brackets has to stop at; the rest, long lists of devices too, is skipped at the regex engine's speed. No text makes
 it look at the same characters more than a few times: a quote that never closes goes to the end."""
 _DEEPEST = 1000
+_LONG = 4000
 _CALL = re.compile(r"\s*([\w\-]+)\(")
 _PLAIN = re.compile(r"[^()\[\]{}\"]*\)")
 _CALLED = re.compile(
@@ -50,6 +51,8 @@ _SHADOW = re.compile(r"[\w\-]+-(?:done|update)")
 _END = re.compile(r"\b(?:metadata|backend_config|frontend_attributes)=")
 _COMMENT = re.compile(r"/\*[^*]*\*/")
 _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
+_LONG_NAME = re.compile(r'(op_name="(?:[^"\\]|\\.){4000})(?:[^"\\]|\\.)+')
+"""No path of names is so long; what is made to hurt is cut as it is read."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,8 @@ def _read_instruction(line: str) -> tuple[Instruction, bool]:
     plain = _PLAIN.match(rest, call.end())
     closed = plain.end() if plain else _balanced(rest, call.end() - 1)
     arguments, text = rest[call.end() : closed - 1], rest[closed:].removeprefix(",")
+    if len(text) > _LONG:
+        text = _LONG_NAME.sub(r"\1", text)
     return Instruction(match["name"], call[1], rest[:end], arguments, text), bool(match["root"])
 
 
