@@ -96,6 +96,7 @@ def test_9_exact_values_and_bytes_beside_times(capsys: pytest.CaptureFixture[str
     assert all(isinstance(one["value_si"], float) for one in found["lines"])
 
 
+@pytest.mark.slow
 def test_any_line_of_the_real_plan_is_a_formula(capsys: pytest.CaptureFixture[str]) -> None:
     plan = "data=2,fsdp=4,expert=4,context=2,tensor=2,pipe=4,zero=1,remat=selective,dtype=fp8"
     asked = (

@@ -124,7 +124,7 @@ def test_bad_flags_are_refused(
 
 def test_a_sweep_answers_fails_and_goes_on(grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, table = tmp_path / "results.jsonl", tmp_path / "rows.csv"
-    arguments = ["sweep", str(grid), "--out", str(out), "--jobs", "2"]
+    arguments = ["sweep", str(grid), "--out", str(out), "--jobs", "1"]
     assert main([*arguments, "--table", str(table)]) == 4  # one model does not exist
     text = capsys.readouterr().out
     assert "6 entries: 0 known before, 6 answered now, 1 failed" in text

@@ -85,6 +85,7 @@ def test_free_constants_exist_and_hold_the_shipped_ones(kind, known):
             assert one.low <= get(known()[name], one.path) <= one.high, (name, one.path)
 
 
+@pytest.mark.slow
 def test_a_stack_on_a_few_runs():
     rows = fit_stacks.read_runs(fit_stacks.FILES)["nanotron"][:6]
     free = [one for one in free_constants("stacks")["nanotron"] if one.path in ("state.accumulate", "host.step_s")]
@@ -99,7 +100,7 @@ def test_a_stack_on_a_few_runs():
 
 
 @pytest.mark.parametrize(
-    ("kind", "engine", "count", "numbers"), [("inference", "fastertransformer", 6, 6), ("serving", "vllm", 3, 6)]
+    ("kind", "engine", "count", "numbers"), [("inference", "fastertransformer", 6, 6), pytest.param("serving", "vllm", 3, 6, marks=pytest.mark.slow)]
 )
 def test_an_engine_on_a_few_runs(kind, engine, count, numbers):
     rows = fit_engines.read_runs()[kind][engine][:count]

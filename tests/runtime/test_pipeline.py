@@ -110,7 +110,9 @@ def on_every_chip(pipeline: Pipeline) -> Any:
     return jax.shard_map(local, mesh=pipeline.mesh, in_specs=specs, out_specs=out, check_vma=False)
 
 
-@pytest.mark.parametrize("schedule", RUNS)
+@pytest.mark.parametrize(
+    "schedule", [pytest.param("gpipe", marks=pytest.mark.slow), "1f1b", pytest.param("interleaved", marks=pytest.mark.slow)]
+)
 def test_loss_and_gradients_are_those_of_the_plain_scan(schedule: str, eight: list[Any]) -> None:
     run = on_every_chip(Pipeline(mesh_of(eight, pipe=4, data=2), schedule, RUNS[schedule]))
     weights, *rest = arrays()

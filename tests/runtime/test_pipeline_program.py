@@ -22,7 +22,7 @@ from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 slow = pytest.mark.slow
 MIXES = [
-    ("llama", "pipe=2,data=2,tensor=2"),
+    pytest.param("llama", "pipe=2,data=2,tensor=2", marks=slow),
     pytest.param("tied", "pipe=2,fsdp=2,context=2,virtual=2,schedule=interleaved", marks=slow),
     pytest.param("gemma2", "pipe=2,fsdp=4,schedule=gpipe", marks=slow),
     pytest.param("deepseek-v3", "pipe=2,data=2,expert=2", marks=slow),

@@ -25,7 +25,7 @@ slow = pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "exchange"),
     [
-        ("llama", "tensor=2,data=2", False),
+        pytest.param("llama", "tensor=2,data=2", False, marks=slow),
         pytest.param("llama", "tensor=4", False, marks=slow),
         pytest.param("gemma2", "tensor=2", False, marks=slow),
         pytest.param("deepseek-v3", "tensor=2,data=2", False, marks=slow),

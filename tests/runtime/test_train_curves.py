@@ -71,6 +71,7 @@ def _alone(plan: str) -> str:
     return ",".join([ALONE, *kept])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FEW)
 def test_a_split_run_has_the_curve_of_one_device(kind: str, tmp_path: Path) -> None:
     check(tmp_path, kind, FEW[kind])

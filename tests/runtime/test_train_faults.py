@@ -124,6 +124,7 @@ def steps_kept(home: Path, kept: str) -> list[int]:
     return sorted(int(one.name) for one in (home / kept).iterdir() if one.name.isdigit())
 
 
+@pytest.mark.slow
 def test_killed_runs_go_on_exactly(home: Path) -> None:
     whole = begin(home, arguments(home, "whole"))
     assert finish(whole)[0] == 0

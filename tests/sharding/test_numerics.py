@@ -25,9 +25,9 @@ def run(cases: list[Case]) -> list[dict]:
 
 
 def test_random_strategies_give_the_unsharded_result() -> None:
-    answers = run(draw_cases(12, seed=5, most_chips=8, multiples=(1,)))
+    answers = run(draw_cases(6, seed=5, most_chips=8, multiples=(1,)))
     assert [answer for answer in answers if answer["wrong"]] == []
-    assert sum(answer["ran"] for answer in answers) >= 150
+    assert sum(answer["ran"] for answer in answers) >= 60
     kinds = {kind for answer in answers for kind in answer["kinds"]}
     assert kinds == {"slice", "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute"}
 
