@@ -74,7 +74,7 @@ def test_values_and_gradients_are_those_of_plain_attention(
 
     expected = jax.tree.leaves(both(plain))
     if kind == "blocks":  # two of them on every chip
-        monkeypatch.setattr(attention, "BLOCK", 4)
+        monkeypatch.setattr(attention, "ATTENTION_BLOCK", 4)
     for got, wanted in zip(jax.tree.leaves(both(ring)), expected, strict=True):
         assert jnp.abs(got - wanted).max() < 2e-4
 
@@ -117,7 +117,7 @@ def test_blocks_hold_fewer_scores_and_do_the_same_work(eight: list[Any], monkeyp
     assert "f32[1,2,1,8,8]" in text  # a score for every query and key of two chips' parts
     # Two products forward; backward the scores again, and two products for each of the two forward.
     assert flops == (2 + 1 + 4) * 2 * (2 * 8 * 16 * 8)
-    monkeypatch.setattr(attention, "BLOCK", 2)
+    monkeypatch.setattr(attention, "ATTENTION_BLOCK", 2)
     text, again = compiled()
     assert "f32[1,2,1,2,8]" in text
     assert "f32[1,2,1,8,8]" not in text

@@ -118,6 +118,9 @@ def cost_rows(rows: Rows, plan: Plan, remats: tuple[str, ...], bound: bool = Fal
     passes = []
     for remat in remats:
         here = replace(setting, plan=replace(plan, remat=remat))
+        if setting.stack.memory.kept_moves:  # moving what a policy keeps takes time
+            for section in setting.sections:
+                held[section.name] = replace(held[section.name], activations=_kept(rows, here, section))
         passes.append(bound_passes(sums, here.plan) if bound else layer_passes(here, sums, held, *rounds))
     forward, backward = ({name: _stacked([one[way][name] for one in passes]) for name in sums} for way in (0, 1))
     return Costs({name: _once(one) if not bound else one for name, one in sums.items()}, forward, backward, held, saved)
@@ -192,7 +195,6 @@ def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
     here = replace(setting, plan=plan)
     xla = setting.stack.memory.allocator == "xla"
     for section in setting.sections:
-        key = (remat, *_words(plan, section), plan.zero if xla else 0)
         if xla:
 
             def parts(microbatch: Any, wires: Wires, one: Section = section) -> Any:
@@ -200,14 +202,17 @@ def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
                 sizes = pass_sizes(here, one, microbatch, mesh)
                 return section_parts(here.reading(one), sizes, mesh, plan, setting.stack)
 
-            found[section.name] = rows.keep(
-                ("parts", *key), lambda make=parts: rows.spread((*AXES, "microbatch"), make)
-            )
+            key = ("parts", remat, *_words(plan, section), plan.zero)
+            found[section.name] = rows.keep(key, lambda make=parts: rows.spread((*AXES, "microbatch"), make))
         else:
-            found[section.name] = rows.keep(
-                ("saved", *key), lambda one=section: _bytes(rows, here, one, SHAPE).activations
-            )
+            found[section.name] = _kept(rows, here, section)
     return found
+
+
+def _kept(rows: Rows, setting: Setting, section: Section) -> Any:
+    """Bytes of activations that a layer keeps under the plan's remat policy."""
+    key = ("saved", setting.plan.remat, *_words(setting.plan, section))
+    return rows.keep(key, lambda: _bytes(rows, setting, section, SHAPE).activations)
 
 
 def _once(sums: SectionSums) -> SectionSums:

@@ -23,10 +23,12 @@ def fit_between(
 
     >>> import numpy
     >>> x = numpy.array([0.0, 1.0, 2.0, 3.0])
-    >>> line = lambda p: p[0] + p[1] * x - numpy.array([1.0, 3.0, 5.0, 70.0])  # one row is far off
+    >>> line = lambda p: p[0] + p[1] * x - numpy.array([1.0, 3.0, 5.0, 7.0])
     >>> wide = numpy.full(2, 100.0)
-    >>> fit_between(line, numpy.zeros(2), -wide, wide, soft=0.01).round(1)
+    >>> fit_between(line, numpy.zeros(2), -wide, wide, soft=0.1).round(1)
     array([1., 2.])
+    >>> fit_between(line, numpy.zeros(2), -wide, numpy.array([100.0, 1.5]), soft=10.0).round(1)
+    array([1.8, 1.5])
     """
     import numpy
 
