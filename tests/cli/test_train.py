@@ -106,7 +106,9 @@ def test_a_decimal_batch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "128 sequences" in told.out
 
 
-@pytest.mark.parametrize("chart", ["time", "memory", "mesh", "roofline", pytest.param("scaling", marks=pytest.mark.slow), "answer"])
+@pytest.mark.parametrize(
+    "chart", ["time", "memory", "mesh", "roofline", pytest.param("scaling", marks=pytest.mark.slow), "answer"]
+)
 def test_charts(chart: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "chart.json"
     printed([*ASKED, *QUICK, "--plot", str(path), "--chart", chart], capsys)

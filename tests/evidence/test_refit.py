@@ -100,7 +100,8 @@ def test_a_stack_on_a_few_runs():
 
 
 @pytest.mark.parametrize(
-    ("kind", "engine", "count", "numbers"), [("inference", "fastertransformer", 6, 6), pytest.param("serving", "vllm", 3, 6, marks=pytest.mark.slow)]
+    ("kind", "engine", "count", "numbers"),
+    [("inference", "fastertransformer", 6, 6), pytest.param("serving", "vllm", 3, 6, marks=pytest.mark.slow)],
 )
 def test_an_engine_on_a_few_runs(kind, engine, count, numbers):
     rows = fit_engines.read_runs()[kind][engine][:count]

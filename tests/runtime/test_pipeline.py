@@ -111,7 +111,8 @@ def on_every_chip(pipeline: Pipeline) -> Any:
 
 
 @pytest.mark.parametrize(
-    "schedule", [pytest.param("gpipe", marks=pytest.mark.slow), "1f1b", pytest.param("interleaved", marks=pytest.mark.slow)]
+    "schedule",
+    [pytest.param("gpipe", marks=pytest.mark.slow), "1f1b", pytest.param("interleaved", marks=pytest.mark.slow)],
 )
 def test_loss_and_gradients_are_those_of_the_plain_scan(schedule: str, eight: list[Any]) -> None:
     run = on_every_chip(Pipeline(mesh_of(eight, pipe=4, data=2), schedule, RUNS[schedule]))
