@@ -1,9 +1,14 @@
 """Steps where what was recorded is odd, and recordings that are large in an unusual direction."""
 
+import time
+
 import numpy as np
 
+from dragonscale.evidence.profiles.analysis import analyse
 from dragonscale.evidence.profiles.phases import phase_of_scope
-from dragonscale.evidence.profiles.recording import OpText, Recorder
+from dragonscale.evidence.profiles.recording import MOST_DEVICES, OpText, Recorder
+from dragonscale.evidence.profiles.repetition import graph_starts
+from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.steps import device_windows, find_steps
 from dragonscale.evidence.xla.hlo_text import read_instruction
 
@@ -44,3 +49,27 @@ def test_a_name_of_megabytes_is_cut() -> None:
     record = Recorder("a trace")
     record.op(OpText("k", scope="a" * 100_000))
     assert len(next(iter(record.ops)).scope) == 4000
+
+
+def test_very_many_devices_and_streams_are_bounded_and_said() -> None:
+    record = Recorder("a trace")
+    op = record.op(OpText("kernel"))
+    for number in range(MOST_DEVICES + 88):
+        device = record.device(f"GPU {number}", "gpu", number)
+        for stream in range(7):
+            record.event(record.track(device, f"stream {stream}", "ops"), op, 10 * number, 5)
+    recording = record.made()
+    assert (len(recording.devices), len(recording.tracks)) == (MOST_DEVICES, 4096)
+    assert len(recording.events.start) == 7 * MOST_DEVICES
+    assert "616 events" in recording.notes[0]
+    begun = time.process_time()
+    reading = analyse(recording, [OpRole("matmul")], None).reading
+    assert reading.devices == MOST_DEVICES
+    assert time.process_time() - begun < 3
+
+
+def test_launches_of_graphs_are_told_by_what_they_ran() -> None:
+    launched = np.repeat([5, 9, 3, 12], 3)
+    ops, start = np.array([1, 2, 3] * 2 + [4, 4, 4] + [1, 2, 3]), np.arange(12) * 10
+    assert graph_starts(ops, start, start + 5, launched).tolist() == [0, 30, 90, 115]
+    assert not len(graph_starts(ops, start, start + 5, np.full(12, -1)))

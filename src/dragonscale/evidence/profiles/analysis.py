@@ -113,7 +113,7 @@ def one_step(analysis: Analysis) -> Recording:
 
 def busy_devices(recording: Recording) -> list[int]:
     """The devices that did anything, by their numbers."""
-    tracks = [number for number, track in enumerate(recording.tracks) if track.kind in BUSY]
+    tracks = {number for number, track in enumerate(recording.tracks) if track.kind in BUSY}
     used = {
         recording.tracks[number].device for number in np.unique(recording.events.track).tolist() if number in tracks
     }

@@ -126,16 +126,18 @@ class Kernels:
     def _record_steps(self, recorder: Recorder, run: np.ndarray) -> None:
         """The steps as a device saw them: from the first to the last of what was launched in one. The profiler's own spans over the device
         leave out what other threads launched, which is the whole backward pass."""
-        for device, number in self.devices.items():
-            mine = np.flatnonzero((self.device == device) & (run >= 0))
-            if not len(mine):
-                continue
-            self.stepped.add(device)
-            track, op = recorder.track(number, "steps", "steps"), recorder.op(OpText("ProfilerStep", category="step"))
-            for step in np.unique(run[mine]).tolist():
-                rows = mine[run[mine] == step]
-                start = int(self.start[rows].min())
-                recorder.event(track, op, start, int(self.end[rows].max()) - start, run=step)
+        rows = np.flatnonzero(run >= 0)
+        if not len(rows):
+            return
+        rows = rows[np.lexsort((run[rows], self.device[rows]))]
+        device, step = self.device[rows], run[rows]
+        first = np.flatnonzero(np.append(True, (np.diff(device) != 0) | (np.diff(step) != 0)))
+        start, end = np.minimum.reduceat(self.start[rows], first), np.maximum.reduceat(self.end[rows], first)
+        devices, which = np.unique(device[first], return_inverse=True)
+        self.stepped.update(devices.tolist())
+        tracks = np.array([recorder.track(self.devices[one], "steps", "steps") for one in devices.tolist()])
+        op = recorder.op(OpText("ProfilerStep", category="step"))
+        recorder.events(tracks[which], np.full(len(first), op), start, end - start, step[first])
 
     def _around(self, span: int) -> tuple[int, int, int, int]:
         """Of the span that a launch lies in: its path, the forward operator's path, the nearest shapes, and the operator that says

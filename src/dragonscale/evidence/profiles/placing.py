@@ -25,7 +25,7 @@ def place_events(recording: Recording, roles: list[OpRole]) -> dict[int, Placing
     for number, track in enumerate(recording.tracks):
         if track.kind != "ops":
             continue
-        which = np.flatnonzero(events.track == number)
+        which = recording.of_track(number)
         weight = events.duration[which]
         if not len(which) or weight[vague[events.op[which]]].sum() <= _VAGUE * weight.sum():
             continue

@@ -14,8 +14,9 @@ stays small. Times are nanoseconds from the first event of the recording.
 """
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -31,6 +32,8 @@ a stream that only communicates); `copies`: memory copies and sets; `modules`: w
 MOST_EVENTS = 8_000_000
 """Events kept of one recording; what comes after is counted, and said."""
 
+MOST_TRACKS, MOST_DEVICES = 4096, 512
+"""Tracks and devices that are kept; what lies on others is counted, and said."""
 LONGEST = 4000
 """Characters of a name, a scope or a caller that are kept."""
 
@@ -142,8 +145,31 @@ class Recording:
 
     def on(self, kind: TrackKind, device: int | None = None) -> np.ndarray:
         """Which events lie on tracks of a kind (and of one device), as a mask."""
-        wanted = [one.kind == kind and device in (None, one.device) for one in self.tracks]
-        return np.array([*wanted, False])[self.events.track]
+        wanted = np.zeros(len(self.tracks) + 1, bool)
+        wanted[[number for number in self.tracks_of(device) if self.tracks[number].kind == kind]] = True
+        return wanted[self.events.track] if wanted.any() else np.zeros(len(self.events.track), bool)
+
+    def tracks_of(self, device: int | None = None) -> Sequence[int]:
+        """The numbers of a device's tracks, of all without one."""
+        return range(len(self.tracks)) if device is None else self._device_tracks.get(device, ())
+
+    def of_track(self, number: int) -> np.ndarray:
+        """Where the events of a track stand, in order."""
+        order, first = self._by_track
+        return order[first[number] : first[number + 1]]
+
+    @cached_property
+    def _device_tracks(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for number, track in enumerate(self.tracks):
+            found.setdefault(track.device, []).append(number)
+        return found
+
+    @cached_property
+    def _by_track(self) -> tuple[np.ndarray, np.ndarray]:
+        """Events sorted by their tracks, and where each track begins: one sort, however many tracks there are."""
+        order = np.argsort(self.events.track, kind="stable")
+        return order, np.searchsorted(self.events.track[order], np.arange(len(self.tracks) + 1))
 
 
 def _numbered(run: np.ndarray) -> np.ndarray:
@@ -220,11 +246,26 @@ class Recorder:
         """Add a sample of memory in use, on the clock of the events."""
         self.memory.append(MemorySample(device, at, size))
 
+    def _bounded(self, columns: list[np.ndarray]) -> list[np.ndarray]:
+        """Without events on tracks or devices beyond the most that are kept."""
+        if len(self.tracks) <= MOST_TRACKS and len(self.devices) <= MOST_DEVICES:
+            return columns
+        kept = np.array([track.device < MOST_DEVICES for track in self.tracks])
+        kept[MOST_TRACKS:] = False
+        some = kept[columns[3]]
+        self.memory = [each for each in self.memory if each.device < MOST_DEVICES]
+        self.notes.append(
+            f"The recording has {len(self.devices):,} devices and {len(self.tracks):,} tracks: {int(np.sum(~some)):,} events beyond the first "
+            f"{MOST_DEVICES:,} devices or {MOST_TRACKS:,} tracks are left out."
+        )
+        return [each[some] for each in columns]
+
     def made(self) -> Recording:
         """The recording, its events in order and on a clock of its own."""
         columns = [
             np.frombuffer(each, dtype=np.int64) if len(each) else np.zeros(0, np.int64) for each in self._columns
         ]
+        columns = self._bounded(columns)
         order = np.argsort(columns[0], kind="stable")
         start, duration, op, track, launched, run = (each[order] for each in columns)
         zero = int(start[0]) if len(start) else 0
@@ -234,6 +275,6 @@ class Recorder:
             msgspec.structs.replace(each, at=each.at - zero) for each in sorted(self.memory, key=lambda one: one.at)
         )
         return Recording(
-            self.source, tuple(self.devices), tuple(self.tracks), tuple(self.ops), events, samples, self.programs, tuple(self.notes),
+            self.source, tuple(self.devices[:MOST_DEVICES]), tuple(self.tracks[:MOST_TRACKS]), tuple(self.ops), events, samples, self.programs, tuple(self.notes),
             self.dropped, self.software,
         )  # fmt: skip

@@ -63,9 +63,9 @@ def _busiest(recording: Recording, device: int) -> np.ndarray:
     """Events of the track with most time; of all tracks where none has most of it, as on the threads of a CPU."""
     events, best, longest = recording.events, np.zeros(0, np.int64), 0
     every = np.flatnonzero(recording.on("ops", device))
-    for number, track in enumerate(recording.tracks):
-        if track.device == device and track.kind == "ops":
-            place = np.flatnonzero(events.track == number)
+    for number in recording.tracks_of(device):
+        if recording.tracks[number].kind == "ops":
+            place = recording.of_track(number)
             time = int(events.duration[place].sum())
             if time > longest:
                 best, longest = place, time
@@ -114,13 +114,14 @@ def _in_graphs(ops: np.ndarray, marks: list[int], launched: np.ndarray) -> bool:
 def graph_starts(ops: np.ndarray, start: np.ndarray, end: np.ndarray, launched: np.ndarray) -> np.ndarray:
     """Starts of the launches that ran the same ops as others, and the end of the last; nothing where no launch came back."""
     alike: dict[tuple[int, ...], list[int]] = {}
-    for when in np.unique(launched[launched >= 0]).tolist():
-        mine = np.flatnonzero(launched == when)
-        alike.setdefault(tuple(ops[mine].tolist()), []).append(int(mine[0]))
-    several = [places for places in alike.values() if len(places) > 1]
+    order = np.argsort(launched, kind="stable")
+    order = order[launched[order] >= 0]
+    for mine in np.split(order, np.flatnonzero(np.diff(launched[order])) + 1):
+        alike.setdefault(tuple(ops[mine].tolist()), []).append(int(mine[0]) if len(mine) else 0)
+    several = {run: places for run, places in alike.items() if run and len(places) > 1}
     if not several:
         return np.zeros(0, np.int64)
-    best = max(several, key=lambda places: len(places) * int(np.count_nonzero(launched == launched[places[0]])))
+    best = several[max(several, key=lambda run: len(several[run]) * len(run))]
     return np.append(start[best], end.max())
 
 

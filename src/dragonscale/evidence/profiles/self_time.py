@@ -61,10 +61,11 @@ def joined(several: list[Pieces]) -> Pieces:
 def device_pieces(recording: Recording, device: int) -> Pieces:
     """Every piece of work on a device; events by their number in the recording."""
     events, found = recording.events, []
-    for number, track in enumerate(recording.tracks):
-        if track.device != device or track.kind not in BUSY:
+    for number in recording.tracks_of(device):
+        track = recording.tracks[number]
+        if track.kind not in BUSY:
             continue
-        place = np.flatnonzero(events.track == number)
+        place = recording.of_track(number)
         if track.kind == "ops":
             pieces = track_pieces(events.start[place], events.end[place])
             found.append(Pieces(pieces.start, pieces.end, place[pieces.event]))
