@@ -45,6 +45,14 @@ def _check(output: Output, command: Command) -> None:
         check_chart(output.plot)
     if output.html and not output.html.lower().endswith((".html", ".htm")):
         raise InputError(f"--html is {shorten(output.html)}; the name of a page should end in .html.")
+    if (
+        output.timeline
+        and not output.timeline.lower().endswith((".json", ".json.gz"))
+        and not output.timeline.startswith("/dev/")
+    ):
+        raise InputError(
+            f"--timeline is {shorten(output.timeline)}; the name of a timeline should end in .json or .json.gz."
+        )
     for path in filter(None, output.table.split(",")):
         if not path.lower().endswith(TABLES):
             raise InputError(f"--table is {shorten(path)}; the name of a table should end in .csv or .md.")

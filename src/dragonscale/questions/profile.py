@@ -9,6 +9,7 @@ from dragonscale.questions.flag import (
     MODEL,
     ON,
     PLAN,
+    PROFILE,
     SHOW,
     STACK,
     Several,
@@ -49,6 +50,7 @@ class ProfileQuestion:
     )  # fmt: skip
     stack: Text = STACK.but(about="The stack that trained, whose plan is laid beside it.", default="")
     engine: Text = ENGINE.but(about="The engine that served, whose plan is laid beside it.")
+    profile: Text = PROFILE.but(about="With --plan: kernel times of your own device, as `dscale train` takes them.")
     step: Whole = Whole(
         "Look at this step alone, counted from 0; all that are whole without it.", default=None, value="N", group=SHOW
     )

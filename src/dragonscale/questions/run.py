@@ -10,6 +10,7 @@ from dragonscale.questions.flag import (
     MODEL,
     ON,
     PLAN,
+    PROFILE,
     SEQ,
     SHOW,
     WHERE,
@@ -44,6 +45,9 @@ class RunTrainQuestion:
         "Room of each expert on each chip over its even share of tokens; 0 drops none.", default=None, value="FACTOR"
     )
     on: Thing = ON.but(about="The slice whose planned step time to show beside the run.", default="")
+    kernels: Text = PROFILE.but(
+        about="Kernel times of the planned step (--profile of the planner): a file of `dscale calibrate`, own or built-in."
+    )
     cpu: Whole = Whole("Run on so many virtual devices of this machine's CPU.", default=0, value="N", group=WHERE)
     dtype: Text = DTYPE.but(about="What matrices are multiplied in: bf16 or fp32.", default="", offers=("bf16", "fp32"))
     assume: Several = ASSUME

@@ -6,7 +6,9 @@ that is taken, under the name `own`; `--profile built-in` leaves it.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
@@ -33,6 +35,25 @@ def asked_chips(on: Any, changes: str, profile: str = "") -> Any:
     found = with_changes(on, ",".join(filter(None, (changes, f"{PROFILE}={word}"))))
     _readable(word)
     return found
+
+
+def profile_notes(chips: Iterable[Chip]) -> list[str]:
+    """That kernel times are those of another chip, where a profile that was named is of another one.
+
+    >>> from dragonscale.hardware import load_chip
+    >>> profile_notes([load_chip("a100+profile=h200"), load_chip("h200+profile=h200")])
+    ['The profile h200 is of h200, not of a100: its fractions are taken of the datasheet of a100.']
+    """
+    told = []
+    for chip in chips:
+        file = named_profile(chip.kernels, chip) if chip.kernels else None
+        if file is not None and file.chips and chip.kin not in (*file.chips, *file.stands_for):
+            of = ", ".join(Path(one).stem for one in file.chips)
+            kin = Path(chip.kin).stem
+            told.append(
+                f"The profile {Path(chip.kernels).name} is of {of}, not of {kin}: its fractions are taken of the datasheet of {kin}."
+            )
+    return list(dict.fromkeys(told))
 
 
 def _readable(word: str) -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from dragonscale.cli import main
+from dragonscale.errors import InputError
+from dragonscale.evidence.calibrate.records import Machine
+from dragonscale.questions.calibrate import CalibrateQuestion
 from dragonscale.reports.calibrate import ask
 from tests.evidence.calibrate.test_measuring import ReckonedBench
 from tools.write_schemas import schema_text
@@ -89,3 +92,9 @@ def test_real_measurements_on_this_machines_cpu(tmp_path: Path, monkeypatch: pyt
     assert main(["calibrate", "--small", "--minutes", "2", "--on", "laptop.toml", "--out", "mine.toml"]) == 0
     assert Path("mine.toml").exists()
     assert len(Path("laptop-jax-measured.jsonl").read_text().splitlines()) == 18
+
+
+def test_a_cpu_is_no_chip_of_the_catalogue() -> None:
+    machine = Machine("cpu", 1, "cpu", {}, "jax", "")
+    with pytest.raises(InputError, match="The device here is a CPU, and --on says h200"):
+        ask._chip(CalibrateQuestion(on="h200"), machine)

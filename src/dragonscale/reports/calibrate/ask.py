@@ -236,6 +236,11 @@ def _chip(question: CalibrateQuestion, machine: Machine) -> Chip:
             f"The device here is {machine.device!r}, no chip of the catalogue{nearest}; name the chip that it is with --on: one of "
             "`dscale chips`, or a TOML file of your own with its datasheet's rates."
         )
+    if machine.device.strip().lower() == "cpu" and not named.endswith(".toml"):
+        raise InputError(
+            f"The device here is a CPU, and --on says {named}; its times would be told as those of {found.title}. Run it where that chip is, or "
+            "write a chip file with the CPU's rates and name that (--on laptop.toml)."
+        )
     return found
 
 

@@ -16,7 +16,7 @@ from dragonscale.questions.explain import (
     ExplainTrainQuestion,
 )  # fmt: skip
 from dragonscale.questions.flag import written
-from dragonscale.reports.asked_chips import asked_chips
+from dragonscale.reports.asked_chips import asked_chips, profile_notes
 from dragonscale.reports.collective.ask import read_question as read_collective
 from dragonscale.reports.explain import physics
 from dragonscale.reports.explain.formulas import Explanation
@@ -57,6 +57,8 @@ def ask_train(question: ExplainTrainQuestion, listener: Listener) -> Explanation
 
     on, plan = asked_chips(question.on, question.set, question.profile), written(question.plan)
     job, split = explained_job(plan, question.model, on, question.batch, question.seq, question.stack, question.dtype)
+    for text in profile_notes([job.slice.chip]):
+        listener.note(text)
     return explain_train(job, split, question.line, question.solve, question.wire).came_from(job, listener.notes)
 
 
@@ -68,4 +70,6 @@ def ask_serve(question: ExplainServeQuestion, listener: Listener) -> Explanation
     given: dict[str, Any] = {one.name: getattr(question, one.name) for one in fields(question) if one.name not in own}
     given["on"] = with_changes(question.on, question.set)
     asked = read_question(ServeQuestion(**given))
+    for text in profile_notes(chip for chip, _ in asked.targets):
+        listener.note(text)
     return explain_serve(asked, question.line, question.solve).came_from(asked, listener.notes)

@@ -6,6 +6,8 @@ A plan is read as `dscale verify` reads it: written out or from a file, with mod
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.profiles.recording import DeviceText, Recording
 from dragonscale.evidence.verify.request import Request
@@ -15,6 +17,7 @@ from dragonscale.hardware.driver_names import chip_named, nearest_chip
 from dragonscale.questions.flag import written
 from dragonscale.questions.profile import ProfileQuestion
 from dragonscale.questions.verify import VerifyQuestion
+from dragonscale.reports.asked_chips import asked_chips, profile_notes
 from dragonscale.reports.verify.question import read_question as read_plan
 
 MOST = 1000
@@ -44,7 +47,7 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
         raise InputError(f"--step is {question.step}; steps are counted from 0.")
     chip = _chip(on)
     if not written(question.plan):
-        for name in ("batch", "seq", "program", "stack", "engine"):
+        for name in ("batch", "seq", "program", "stack", "engine", "profile"):
             if getattr(question, name):
                 raise InputError(f"--{name} says what --plan is of; give the plan too, such as --plan fsdp=8.")
         return ProfileAsked(question, path, chip, None, "", "")
@@ -55,9 +58,17 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
             stack=question.stack, assume=question.assume, family=question.family,
         )
     )  # fmt: skip
-    chip = chip or parse_slice(plan.request.slice).chip
+    request = structs.replace(plan.request, slice=asked_chips(plan.request.slice, "", question.profile))
+    planned = parse_slice(request.slice).chip
+    chip = chip if chip is not None and not planned.kernels else planned
     return ProfileAsked(
-        question, path, chip, plan.request, plan.stack, question.engine.strip().lower() or "dragonscale", plan.notes
+        question,
+        path,
+        chip,
+        request,
+        plan.stack,
+        question.engine.strip().lower() or "dragonscale",
+        (*plan.notes, *profile_notes([planned])),
     )
 
 

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError
@@ -12,6 +13,7 @@ from dragonscale.listener import Listener
 from dragonscale.models.assumed import with_assumed
 from dragonscale.questions.flag import written
 from dragonscale.questions.run import RunTrainQuestion
+from dragonscale.reports.asked_chips import asked_chips
 from dragonscale.reports.given import check_named
 from dragonscale.reports.run.profiled import profile_folder, read_profile
 from dragonscale.reports.run.records import TrainRun
@@ -35,6 +37,12 @@ def ask_train(question: RunTrainQuestion, listener: Listener) -> TrainRun | None
     check_named(question.model, question.on)
     model = written(with_assumed(question.model, question.assume, question.family))
     order = read_order(written(question.plan), model, written(question.on), changes)
+    if question.kernels and not order.slice:
+        raise InputError(
+            "--kernels is of the chips that the planned step is of; name them with --on, such as --on h200:8."
+        )
+    if order.slice:
+        order = replace(order, slice=asked_chips(order.slice, "", question.kernels))
     if order.run.checkpoints:
         _check_extra((KEEPS,))
     folder = profile_folder(question, order)

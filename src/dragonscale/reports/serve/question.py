@@ -14,7 +14,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer
 from dragonscale.questions.flag import written
 from dragonscale.questions.serve import ServeQuestion
-from dragonscale.reports.asked_chips import asked_chips
+from dragonscale.reports.asked_chips import asked_chips, profile_notes
 from dragonscale.reports.foreign import foreign_plan, serving_file_of, told
 from dragonscale.reports.given import targets_of
 from dragonscale.reports.serve.formats import check_formats, formats_for, is_pinned, planned_formats
@@ -166,7 +166,7 @@ def read_question(question: ServeQuestion) -> ServeAsked:
     return ServeAsked(
         question, model, targets, ask, engine, limits, saved, _batch(question, saved), _draft(question, model), everywhere,
         against_best=question.better or foreign is not None,
-        notes=(*(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model), *shorter, *strange),
+        notes=(*(told(foreign) if foreign else ()), *model.notes, *read, *_notes(question, saved, model), *shorter, *strange, *profile_notes(chip for chip, _ in targets)),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.questions.flag import written
 from dragonscale.questions.serve import ServeQuestion
 from dragonscale.questions.simulate import SimulateQuestion
-from dragonscale.reports.asked_chips import asked_chips
+from dragonscale.reports.asked_chips import asked_chips, profile_notes
 from dragonscale.reports.serve.formats import planned_formats
 from dragonscale.reports.simulate.checks import check_flags
 from dragonscale.reports.simulate.fleet import read_failure, read_pool
@@ -102,7 +102,14 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     places = (written(question.on or saved.slice), written(question.prefill_on))
     read = (*map(slice_note, filter(None, places)), *traffic.notes)
     prices = _prices(question, deployment.chip)[1]
-    notes = (*deployment.model.notes, *(text for text in read if text), *chosen, *prices, *forced)
+    notes = (
+        *deployment.model.notes,
+        *(text for text in read if text),
+        *chosen,
+        *prices,
+        *forced,
+        *profile_notes([deployment.chip]),
+    )
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes, original)
 
 

@@ -15,7 +15,7 @@ from dragonscale.models.assumed import with_assumed
 from dragonscale.models.transformer import Transformer, count_parameters
 from dragonscale.questions.flag import written
 from dragonscale.questions.train import TrainQuestion
-from dragonscale.reports.asked_chips import asked_chips
+from dragonscale.reports.asked_chips import asked_chips, profile_notes
 from dragonscale.reports.given import targets_of
 from dragonscale.reports.train.saved import filled, read_given
 from dragonscale.training.auto import AUTO
@@ -92,7 +92,11 @@ def read_question(question: TrainQuestion) -> TrainAsked:
     deadline, (packed, document) = _deadline(question, piece), _documents(question, sequence)
     read = (*model.notes, *told, *changed, length, note, document)
     said = (*read, *map(slice_note, targets), _beyond(model, sequence), warning)
-    notes = [text for text in (*said, _dropping(question, model), *strange) if text]
+    notes = [
+        text
+        for text in (*said, _dropping(question, model), *strange, *profile_notes(one for one, _ in targets.values()))
+        if text
+    ]
     asked = TrainAsked(
         question, model, chip, piece, sequences, sequence, tokens, plan, space, deadline, notes, packed, targets,
         everywhere,
