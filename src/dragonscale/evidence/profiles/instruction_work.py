@@ -27,4 +27,18 @@ def worked_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:
         for one in some:
             if one != main:
                 found[one] = msgspec.structs.replace(roles[one], flops=0.0, hbm_bytes=0.0, wire_bytes=None)
+    _once_an_operator(recording, found, time)
     return found
+
+
+def _once_an_operator(recording: Recording, roles: list[OpRole], time: np.ndarray) -> None:
+    """Bytes by an operator's shapes are those of all its kernels (a norm's backward pass has one for each gradient): the longest has them."""
+    kernels: dict[tuple[str, str, tuple[str, ...]], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for number, (op, role) in enumerate(zip(recording.ops, roles, strict=True)):
+        if op.shapes and role.kind in ("elementwise", "copy", "reduction") and role.hbm_bytes and not op.module:
+            kernels[op.caller, op.scope, op.shapes][op.name].append(number)
+    for names in kernels.values():
+        main = max(names, key=lambda name: time[names[name]].sum())
+        for name, some in names.items():
+            for one in some if name != main else ():
+                roles[one] = msgspec.structs.replace(roles[one], hbm_bytes=0.0)

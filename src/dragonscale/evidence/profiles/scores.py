@@ -34,13 +34,14 @@ def _is_scores(op: OpText, reader: HloReader) -> bool:
     found = reader.found(op)
     scope = (found[0].said(found[1][1]).scope if found else "") or op.scope
     if (einsum := _EINSUM.search(scope)) is not None:
-        return is_batched(*einsum.groups())
+        return is_batched(einsum[1], einsum[2], einsum[3])
     if op.shapes:
         return op.caller.endswith(_BATCHED)
     if _CORE.intersection(components(scope)):
         return True
     work = reader.work(op)
-    return bool(work and work.matmuls) and all(each.batch > 1 for each in work.matmuls) and not _has_weight(op, reader)
+    matmuls = work.matmuls if work else ()
+    return bool(matmuls) and all(each.batch > 1 for each in matmuls) and not _has_weight(op, reader)
 
 
 def is_batched(left: str, right: str, out: str) -> bool:

@@ -22,6 +22,11 @@ from dragonscale.evidence.xla.shapes import Shape, read_shapes
 
 _HEADS_FIRST = ("scaled_dot_product", "cudnn_attention", "efficient_attention_forward")
 _MATMULS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "_scaled_mm", "_int_mm", "mv", "addmv")
+_IN_PART = (
+    "nll_loss", "index", "embedding", "scatter", "gather", "slice", "select", "cat", "stack", "foreach", "_fused_adam", "cross_entropy",
+    "_fused_sgd", "topk", "sort", "linalg", "repeat", "expand",
+)  # fmt: skip
+"""Operators whose operands say little of what is read and written."""
 _ADDING = ("addmm", "baddbmm", "addmv")
 
 
@@ -29,6 +34,8 @@ def work_by_shapes(op: OpText, kind: str) -> tuple[float | None, float | None]:
     """FLOPs and bytes; FLOPs of attention are those of all scores, masked or not, as XLA counts them."""
     if kind == "attention":
         return _attention(op), None
+    if kind in ("elementwise", "copy", "reduction"):
+        return None, moved_by_shapes(op, kind)
     found = matmul_dims(op) if kind == "matmul" else None
     if found is None:
         return None, None
@@ -36,6 +43,31 @@ def work_by_shapes(op: OpText, kind: str) -> tuple[float | None, float | None]:
     left = _operands(op)[0]
     out = Shape("bf16" if left.dtype.startswith("f8") else left.dtype, (batch, m, n))
     return 2.0 * math.prod(found), batch * (m * k + k * n) * left.bytes / max(1, math.prod(left.dims)) + out.bytes
+
+
+def moved_by_shapes(op: OpText, kind: str) -> float | None:
+    """Bytes that an operator without matmuls reads and writes: its operands, and a result as large as the largest of them. Nothing of one that
+    reads its operands in part (lookups, losses of labels), nor of lists, whose dtypes PyTorch does not write.
+
+    >>> moved_by_shapes(OpText("k", caller="aten::mul", shapes=("bf16[8,128]", "bf16[128]")), "elementwise") / 2
+    2176.0
+    >>> moved_by_shapes(OpText("k", caller="aten::to/aten::copy_", shapes=("bf16[8,128]", "f32[8,128]")), "copy")
+    6144.0
+    """
+    inner = op.caller.rsplit("/", 1)[-1].split(",", 1)[0]
+    name, shapes = inner.removeprefix("aten::"), _operands(op)
+    if not shapes or not inner.startswith(("aten::", "triton_")) or any(word in name for word in _IN_PART):
+        return None
+    read = float(sum(shape.bytes for shape in shapes))
+    largest = max(shapes, key=lambda shape: shape.bytes)
+    if inner.startswith("triton_"):
+        # a kernel's results are among its arguments; a reduction may have its only one in place, and nothing says so
+        return None if kind == "reduction" else read
+    if name in ("copy_", "fill_", "zero_"):
+        return read
+    if kind == "reduction" and not any(word in name for word in ("softmax", "norm")):
+        return read if name in ("sum", "mean", "amax", "amin", "max", "min", "argmax") else None
+    return read + float(shapes[0].bytes if name.endswith("_") else largest.bytes)
 
 
 def matmul_dims(op: OpText) -> tuple[int, int, int, int] | None:
