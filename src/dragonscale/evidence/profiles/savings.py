@@ -16,7 +16,7 @@ from dragonscale.evidence.profiles.parts import TRAVELS
 from dragonscale.evidence.profiles.per_op import OpTotals
 from dragonscale.evidence.profiles.records import BesideLine, GapLine, MoveLine, ProfileReading, Saving, WasteLine
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.waste import CASTS, COPIED, FILLS, LAYOUTS, PADDING, STACKS
+from dragonscale.evidence.profiles.waste import CASTS, COPIED, EXPERTS, FILLS, LAYOUTS, PADDING, STACKS
 from dragonscale.hardware import Chip
 from dragonscale.units import render
 
@@ -55,7 +55,7 @@ def find_savings(
     found += [
         Saving(one.seconds, one.what, _waste_advice(one))
         for one in reading.waste
-        if not beside or one.what not in COPIED
+        if not beside or one.what not in (*COPIED, EXPERTS)
     ]
     copies = next((part.seconds for part in reading.parts if part.name == "exposed copies"), 0.0)
     copies -= sum(move.exposed_s for move in reading.communication if move.kind == "host")
@@ -89,6 +89,7 @@ def _gap(gap: GapLine) -> Saving:
 
 
 _WASTE_ADVICE = {
+    EXPERTS: "the grouped matmul was expanded over all experts: use a kernel that multiplies each token with its own expert alone (megablox, a grouped GEMM), or sort tokens into buffers of a fixed capacity",
     PADDING: "choose sizes in whole tiles (multiples of 8 by 128)",
     CASTS: "keep arrays, the weights above all, in the dtype that they are multiplied in",
     STACKS: "what a loop over layers saves is copied into one array: save less, or unroll the loop",

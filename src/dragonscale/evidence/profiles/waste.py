@@ -1,4 +1,4 @@
-"""Time that computes nothing new: copies that only change a layout or a dtype, and the padding of tiles.
+"""Time that computes nothing new: copies that only change a layout or a dtype, the padding of tiles, and experts that see every token.
 
 A TPU keeps arrays in whole tiles, so `bf16[8,100]` moves as many bytes as `bf16[8,128]`. An op that is bound by memory loses the padded
 share of its bytes; one that is bound by its matmul is not counted, as its tiles are those of the matrix unit.
@@ -10,12 +10,14 @@ from collections import defaultdict
 import numpy as np
 
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.expanded import expanded_experts
 from dragonscale.evidence.profiles.per_op import ChipRoof, OpTotals
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.records import WasteLine
 from dragonscale.evidence.profiles.roles import OpRole
 
 PADDING = "padding of tiles"
+EXPERTS = "experts multiplied with tokens that were not sent to them"
 CASTS, STACKS, FILLS, LAYOUTS = (
     "casts between dtypes",
     "slices of stacked arrays, copied",
@@ -58,6 +60,11 @@ def wasted(
         share = padding_share(recording.ops[one].text)
         if share > 0.01:
             padded[one] = share * float(totals.exposed[one])
+    useless = expanded_experts(recording, roles)
+    every = {one: float(totals.exposed[one]) * (1 - 1 / several) for one, several in useless.items()}
+    if sum(every.values()) > 0:
+        order = sorted(every, key=lambda one: -every[one])
+        lines.append(WasteLine(EXPERTS, sum(every.values()), _share(sum(every.values()), step_s), _names(recording, order)))
     if padded:
         seconds = float(np.sum(list(padded.values())))
         order = sorted(padded, key=lambda one: -padded[one])

@@ -1,9 +1,12 @@
 """The answer to `dscale profile`: read the file, say what each op is, find the steps, lay the plan beside it."""
 
+import msgspec
+
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.analysis import Analysis, analyse, busy_devices, one_step, with_reading
 from dragonscale.evidence.profiles.attribution import attributed
 from dragonscale.evidence.profiles.beside import beside
+from dragonscale.evidence.profiles.expanded import expanded_experts
 from dragonscale.evidence.profiles.expected import expected_attention
 from dragonscale.evidence.profiles.opening import read_recording
 from dragonscale.evidence.profiles.per_op import ChipRoof
@@ -16,6 +19,7 @@ from dragonscale.listener import Listener
 from dragonscale.questions.profile import ProfileQuestion
 from dragonscale.reports.profile.question import ProfileAsked, read_question, the_chip
 from dragonscale.reports.profile.records import ProfileReport
+from dragonscale.units import render
 
 
 def ask(question: ProfileQuestion, listener: Listener) -> ProfileReport:
@@ -46,6 +50,7 @@ def profiled(asked: ProfileAsked, recording: Recording) -> ProfileReport:
 def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> Analysis:
     """With the plan beside it, what would save most, and what could not be told."""
     reading, roof = found.reading, ChipRoof(found.chip)
+    reading = msgspec.structs.replace(reading, notes=(*reading.notes, *_expanded(found)))
     told = [*reading.unknown, unknown, *_unknown(found)]
     if planned is None:
         savings = (
@@ -76,9 +81,23 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
     )
     asked = planned.request
     return with_reading(
-        found, savings=savings, unknown=tuple(filter(None, told)), beside=lines, plan=asked.plan, model=asked.model,
+        found, notes=reading.notes, savings=savings, unknown=tuple(filter(None, told)), beside=lines, plan=asked.plan, model=asked.model,
         planned_step_s=planned.seconds, mfu=mfu,
     )  # fmt: skip
+
+
+def _expanded(found: Analysis) -> list[str]:
+    """How much of the FLOPs is multiplied for nothing, where grouped matmuls run over all experts."""
+    experts = expanded_experts(found.recording, found.roles)
+    ran = {one: (found.roles[one].flops or 0.0) * float(found.totals.works[one]) for one in experts}
+    if not sum(ran.values()):
+        return []
+    useful = sum(flops / experts[one] for one, flops in ran.items())
+    every, needed = render(sum(ran.values()), "FLOPs"), render(useful, "FLOPs")
+    return [
+        f"Grouped matmuls ran over all {max(experts.values())} experts for every token: {every} where {needed} are needed; HFU and the "
+        "rate of their rows count all of them."
+    ]
 
 
 def _unknown(found: Analysis) -> list[str]:
