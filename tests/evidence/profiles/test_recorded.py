@@ -129,7 +129,9 @@ def test_a_causal_mask_halves_what_pytorch_computes(name: str) -> None:
 @pytest.mark.parametrize("name", TORCH)
 def test_elementwise_ops_of_pytorch_have_a_roofline(name: str) -> None:
     """By the shapes of their operators: an activation and its gradient run near the memory's rate, and nothing runs above it."""
-    groups = [each for each in read(f"{name}.trace.json.gz").groups if each.kind in ("elementwise", "copy", "reduction")]
+    groups = [
+        each for each in read(f"{name}.trace.json.gz").groups if each.kind in ("elementwise", "copy", "reduction")
+    ]
     near = next(each.fraction for each in groups if (each.section, each.phase) == ("mlp", "backward"))
     assert near is not None
     assert 0.6 < near < 1.0

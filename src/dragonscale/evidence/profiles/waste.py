@@ -64,7 +64,9 @@ def wasted(
     every = {one: float(totals.exposed[one]) * (1 - 1 / several) for one, several in useless.items()}
     if sum(every.values()) > 0:
         order = sorted(every, key=lambda one: -every[one])
-        lines.append(WasteLine(EXPERTS, sum(every.values()), _share(sum(every.values()), step_s), _names(recording, order)))
+        lines.append(
+            WasteLine(EXPERTS, sum(every.values()), _share(sum(every.values()), step_s), _names(recording, order))
+        )
     if padded:
         seconds = float(np.sum(list(padded.values())))
         order = sorted(padded, key=lambda one: -padded[one])
