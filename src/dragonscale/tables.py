@@ -61,6 +61,16 @@ def read_regular(path: Path, what: str, most: int = MAX_FILE_BYTES) -> bytes:
     return content
 
 
+def file_version(path: str) -> tuple[int, ...] | None:
+    """What changes when a file does, for answers that are kept: which file it is, when it was written, how long it is. None if it is
+    not there."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def read_table(path: Path, what: str) -> dict[str, Any]:
     """A TOML file as nested dictionaries, or one sentence about why not."""
     shown = f"{what} {shorten(str(path))}"

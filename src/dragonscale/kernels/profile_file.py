@@ -22,7 +22,7 @@ from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.hardware.chip import Chip
 from dragonscale.kernels.dtypes import FORMATS
 from dragonscale.kernels.profile import Decode, FittedOn, FlashAttention, Grouped, KernelProfile, Matmul, Stream, Tables
-from dragonscale.tables import SourceFile, Strict, built_in, checked, read_table
+from dragonscale.tables import SourceFile, Strict, built_in, checked, file_version, read_table
 from dragonscale.units import parse
 
 _DIRECTORY = resources.files("dragonscale.kernels") / "profiles"
@@ -201,11 +201,15 @@ def named_profile(word: str, chip: Chip) -> ProfileFile | None:
         raise unknown(
             "kernel profile", word, [OWN, BUILT_IN, *profile_files()], "A path ending in .toml is one of your own."
         )
-    try:
-        found = os.stat(word)
-    except (OSError, ValueError):
-        return _read_file(word, None)  # which says why
-    return _read_file(word, (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
+    return _read_file(word, file_version(word))
+
+
+def profile_version(chip: Chip) -> tuple[object, ...]:
+    """What changes when the profile that is named with a chip does, for what is kept of it."""
+    if not chip.kernels or chip.kernels == BUILT_IN or chip.kernels in profile_files():
+        return (chip.kernels,)
+    path = str(own_file(chip) or "") if chip.kernels == OWN else chip.kernels
+    return (path, file_version(path))
 
 
 @functools.lru_cache(maxsize=64)

@@ -4,6 +4,8 @@
 serving; ours stand in `stacks.toml` and `engines.toml`.
 """
 
+import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import msgspec
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.tables import read_table
+
+MOST_STEPS = 1_000_000
 
 
 class MeasuredOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,6 +42,18 @@ class MeasuredOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         those = f"all of {self.left_out} steps of {self.what} measured on {self.chip}"
         within = f"within {self.low:+.0%}/{self.high:+.0%} (median {self.median:.0%})"
         return f"{those}, of models that its constants were not settled on, were {within}"
+
+
+def check_measured(rows: Iterable[MeasuredOn], where: str) -> None:
+    """Errors that a file states of itself are ones that steps can have; `where` begins the sentence about one that is not."""
+    for row in rows:
+        counts = 0 <= row.rows < MOST_STEPS and 0 <= row.left_out < MOST_STEPS
+        errors = 0 <= row.median <= row.worst < math.inf and -1 < row.low <= row.high < math.inf  # false of nan too
+        if not (counts and errors):
+            raise InputError(
+                f"{where}: what it says was measured of {shorten(row.what)} on {shorten(row.chip)} cannot be "
+                f"(median {row.median}, worst {row.worst}, low {row.low}, high {row.high} of {row.left_out} steps left out, {row.rows} fitted)."
+            )
 
 
 def is_file(name: str) -> bool:

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import msgspec
 import numpy
 
 from dragonscale.collectives.profile import Profile
@@ -20,7 +19,7 @@ from dragonscale.models.transformer import Transformer
 from dragonscale.plan.reader import Reading
 from dragonscale.plan.rules import SERVING, Rules, serving_rules, undivided
 from dragonscale.serving.bench import KernelBench
-from dragonscale.serving.engine import Engine, adjust, load_engine, split_settings
+from dragonscale.serving.engine import Engine, load_engine, on_kind
 from dragonscale.serving.mesh import mesh_axes
 from dragonscale.serving.plan import ServingPlan, given_settings, parse_serving_plan
 from dragonscale.sharding.mesh import Mesh
@@ -40,9 +39,7 @@ class Deployment:
 
     def __post_init__(self) -> None:
         if self.engine.tpu and self.piece.chip.kind == "tpu":
-            _, groups = split_settings(",".join(("", *self.engine.tpu)))
-            own = msgspec.structs.replace(adjust(self.engine, **groups), tpu=())
-            object.__setattr__(self, "engine", own)
+            object.__setattr__(self, "engine", on_kind(self.engine, "tpu"))
 
     @property
     def chip(self) -> Chip:

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.errors import InputError, unknown
-from dragonscale.plan.measured_on import MeasuredOn, file_table, is_file
+from dragonscale.errors import shorten, unknown
+from dragonscale.plan.measured_on import MeasuredOn, check_measured, file_table, is_file
+from dragonscale.plan.settings import made, merge_groups, read_settings, with_settings
 from dragonscale.serving.engine_settings import (
     EngineCollectives,
     EngineExperts,
@@ -25,6 +26,7 @@ from dragonscale.serving.engine_settings import (
     EngineScheduling,
     LaunchRow,
 )
+from dragonscale.tables import file_version
 
 
 class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,29 +55,26 @@ IDEAL = Engine(
 """For bounds: nothing of the host, nothing reserved."""
 
 
-def merge_groups(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings over others, group by group.
-
-    >>> merge_groups({"why": "old", "host": {"step_s": 1, "token_s": 2}}, {"why": "new", "host": {"step_s": 3}})
-    {'why': 'new', 'host': {'step_s': 3, 'token_s': 2}}
-    """
-    found = dict(base)
-    for key, value in changes.items():
-        group = isinstance(found.get(key), Mapping) and isinstance(value, Mapping)
-        found[key] = merge_groups(found[key], value) if group else value
-    return found
-
-
 def adjust(engine: Engine, **groups: Mapping[str, Any]) -> Engine:
     """An engine with some settings changed.
 
     >>> adjust(load_engine("vllm"), memory={"share": 0.8}).memory.share
     0.8
     """
-    try:
-        return msgspec.convert(merge_groups(msgspec.to_builtins(engine), groups), Engine)
-    except msgspec.ValidationError as error:
-        raise InputError(f"Engine {engine.name} cannot be set like this: {error}.") from None
+    return with_settings(engine, groups, f"Engine {shorten(engine.name)} cannot be set like this")
+
+
+def on_kind(engine: Engine, kind: str) -> Engine:
+    """An engine's settings on a kind of chip.
+
+    >>> on_kind(load_engine("dragonscale"), "tpu").kernels.plain_flash
+    False
+    """
+    if kind != "tpu" or not engine.tpu:
+        return engine
+    groups = read_settings(engine.tpu, "kernels.joined=false")
+    where = f"What differs on TPUs under the engine {shorten(engine.name)} cannot be read"
+    return msgspec.structs.replace(with_settings(engine, groups, where), tpu=())
 
 
 @functools.cache
@@ -108,14 +107,7 @@ def split_settings(name: str) -> tuple[str, dict[str, dict[str, Any]]]:
     ('vllm', {'memory': {'share': 0.85}})
     """
     name, *settings = (part.strip() for part in name.split(","))
-    groups: dict[str, dict[str, Any]] = {}
-    for setting in settings:
-        path, equals, value = (part.strip() for part in setting.partition("="))
-        group, dot, key = path.partition(".")
-        if not (equals and dot):
-            raise InputError(f"An engine's setting is {setting!r}; write it as 'memory.share=0.85'.")
-        groups.setdefault(group, {})[key] = _read_value(value)
-    return name, groups
+    return name, read_settings(settings)
 
 
 def load_engine(name: str) -> Engine:
@@ -130,25 +122,18 @@ def load_engine(name: str) -> Engine:
     name, groups = split_settings(name)
     if name not in engines() and not is_file(name):
         raise unknown("serving engine", name, engines(), "A file of your own ends in .toml.")
-    found = _from_file(name) if is_file(name) else engines()[name]
+    found = _from_file(name, file_version(name)) if is_file(name) else engines()[name]
     return adjust(found, **groups) if groups else found
 
 
 @functools.lru_cache(maxsize=32)
-def _from_file(path: str) -> Engine:
-    """A user's engine: what was measured of its base is not measured of it."""
+def _from_file(path: str, _version: tuple[int, ...] | None) -> Engine:
+    """A user's engine, as the file is now: what was measured of its base is not measured of it."""
     table = {"base": "dragonscale", "measured": (), **file_table(path, "engine")}
     if not isinstance(table["base"], str) or table["base"] not in engines():
         raise unknown("serving engine", str(table["base"]), engines(), f"{path} says it as the base of its engine.")
-    try:
-        merged = merge_groups(msgspec.to_builtins(engines()[table["base"]]), table)
-        return msgspec.convert(merged | {"name": path}, Engine)
-    except (msgspec.ValidationError, TypeError) as error:
-        raise InputError(f"The engine of {path} cannot be read: {error}.") from None
-
-
-def _read_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+    where = f"The engine of {shorten(path)} cannot be read"
+    found = made(merge_groups(msgspec.to_builtins(engines()[table["base"]]), table) | {"name": path}, Engine, where)
+    check_measured(found.measured, where)
+    on_kind(found, "tpu")  # which tells a wrong setting
+    return found

@@ -20,8 +20,9 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.hardware import Chip
 from dragonscale.models.transformer import Transformer
+from dragonscale.plan.settings import merge_groups
 from dragonscale.serving.auto import AUTO, auto_choice
-from dragonscale.serving.engine import Engine, adjust, load_engine, merge_groups, split_settings
+from dragonscale.serving.engine import Engine, adjust, load_engine, split_settings
 from dragonscale.serving.engine_settings import LaunchRow
 from dragonscale.serving.plan import ServingPlan
 from dragonscale.training.legality import family

@@ -14,8 +14,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from dragonscale.errors import InputError, unknown
-from dragonscale.plan.measured_on import MeasuredOn, file_table, is_file
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.plan.measured_on import MeasuredOn, check_measured, file_table, is_file
+from dragonscale.plan.settings import made, read_settings, with_settings
+from dragonscale.tables import file_version
 
 
 class StackOverlap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -223,11 +225,10 @@ def on_chip(stack: Stack, kind: str) -> Stack:
     >>> on_chip(load_stack("dragonscale"), "tpu").host.layer_s
     0.0
     """
-    for setting in stack.tpu if kind == "tpu" else ():
-        path, _, value = setting.partition("=")
-        group, _, name = path.partition(".")
-        stack = change(stack, group, **{name: float(value)})
-    return stack
+    if kind != "tpu" or not stack.tpu:
+        return stack
+    groups = read_settings(stack.tpu, "host.layer_s=0")
+    return with_settings(stack, groups, f"What differs on TPUs under the stack {shorten(stack.name)} cannot be read")
 
 
 @functools.cache
@@ -252,15 +253,20 @@ def _merged(tables: dict[str, dict[str, Any]], name: str, seen: tuple[str, ...] 
 
 
 @functools.lru_cache(maxsize=32)
-def _from_file(path: str) -> Stack:
-    """A user's stack: what was measured of its base is not measured of it."""
+def _from_file(path: str, _version: tuple[int, ...] | None) -> Stack:
+    """A user's stack, as the file is now: what was measured of its base is not measured of it."""
     table = {"base": "dragonscale", "measured": (), **file_table(path, "stack")}
     if not isinstance(table["base"], str) or table["base"] not in stacks():
         raise unknown("software stack", str(table["base"]), stacks(), f"{path} says it as the base of its stack.")
+    where = f"The stack of {shorten(path)} cannot be read"
     try:
-        return msgspec.convert({**_merged({**_tables(), path: table}, path), "name": path}, Stack)
-    except (msgspec.ValidationError, TypeError) as error:
-        raise InputError(f"The stack of {path} cannot be read: {error}.") from None
+        merged = _merged({**_tables(), path: table}, path)
+    except TypeError as error:
+        raise InputError(f"{where}: {error}.") from None
+    found = made({**merged, "name": path}, Stack, where)
+    check_measured(found.measured, where)
+    on_chip(found, "tpu")  # which tells a wrong setting
+    return found
 
 
 def load_stack(name: str) -> Stack:
@@ -270,7 +276,7 @@ def load_stack(name: str) -> Stack:
     2.0
     """
     if is_file(name):
-        return _from_file(name)
+        return _from_file(name, file_version(name))
     if name not in stacks():
         raise unknown("software stack", name, stacks(), "A file of your own ends in .toml.")
     return stacks()[name]

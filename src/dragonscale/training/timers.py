@@ -8,6 +8,7 @@ from dragonscale.hardware import Chip
 from dragonscale.hardware.catalogue import load_chip
 from dragonscale.kernels import KernelProfile, attention_seconds, kernel_profile_for, matmul_seconds, memory_seconds
 from dragonscale.kernels.profile import Tables
+from dragonscale.kernels.profile_file import profile_version
 from dragonscale.kernels.score_blocks import score_block_seconds
 from dragonscale.numbers import Number, maximum
 from dragonscale.training.stack import Stack
@@ -167,7 +168,7 @@ def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
     library = stack.kernels.library
     key = (
         library,
-        chip.kernels,
+        profile_version(chip),
         chip.name,
         chip.like,
         chip.power,
@@ -176,6 +177,8 @@ def expected_timer(chip: Chip, dtype: str, stack: Stack) -> KernelTimer:
         tuple(chip.structure.items()),
     )
     if key not in _PROFILES:
+        if len(_PROFILES) >= KEPT:
+            _PROFILES.clear()
         _PROFILES[key] = _sustained(chip, library)
     gpu = chip.kind == "gpu"
     profile = _heated(_PROFILES[key], stack.kernels.throttle)
@@ -191,6 +194,8 @@ def _heated(profile: KernelProfile, part: float) -> KernelProfile:
 
 
 _PROFILES: dict[tuple[object, ...], KernelProfile] = {}
+KEPT = 256
+"""Profiles that are kept, at most: what-if chips may be many."""
 HOPPER = "2022-09"
 """When the first chip came out whose tensor cores want other instructions than Ampere's."""
 

@@ -1,14 +1,14 @@
 """A stack and an engine of the user's own, as `--stack FILE` and `--engine FILE` take them: what differs from `dragonscale`, why, and
 how far off it was on models left out."""
 
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from dragonscale.evidence.calibrate.stack_fit import FREE_ENGINE, FREE_STACK, Settled, constant
 from dragonscale.plan.measured_on import MeasuredOn
+from dragonscale.plan.settings import read_settings
 from dragonscale.tables import toml_value
 
 BASE = "dragonscale"
@@ -19,7 +19,7 @@ def stack_text(
     measured: Mapping[str, MeasuredOn],
     where: str,
     date: str,
-    tpu: Mapping[str, Mapping[str, Any]] | None,
+    tpu: Mapping[str, Sequence[str]] | None,
 ) -> str:
     """The file. `where` says what it was measured with; `tpu` are the base's switches for TPUs, by table, where the chip is one."""
     head = f"# Written by `dscale calibrate --stack` on {date}, {where}. Take it with --stack FILE and --engine FILE."
@@ -29,11 +29,7 @@ def stack_text(
         ("stack", settled.stack, FREE_STACK, ("training",)),
         ("engine", settled.engine, FREE_ENGINE, ("prefill", "decode")),
     ):
-        groups: dict[str, dict[str, Any]] = {}
-        for setting in (tpu or {}).get(table, ()):
-            path, _, value = setting.partition("=")
-            group, _, name = path.partition(".")
-            groups.setdefault(group, {})[name] = tomllib.loads(f"value = {value}")["value"]
+        groups = read_settings((tpu or {}).get(table, ()))
         for path in free:
             group, name = path.split(".")
             groups.setdefault(group, {})[name] = constant(record, path)

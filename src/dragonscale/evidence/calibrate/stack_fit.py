@@ -32,6 +32,8 @@ LOOSE = 0.5
 NOISE = 0.03
 PART_NOISE = 0.1
 """The same for a step's matmuls or attention: a profile's, of one step."""
+FAR = 7.0
+"""The farthest, in logarithms, that a constant may be from its start: a thousand times."""
 STEPS = 4
 NUDGE = 0.05
 
@@ -92,7 +94,7 @@ def _solved(
     names = [path for path in free if constant(start, path) > 0]
     origin = numpy.log([constant(start, path) for path in names])
     kinds = [(case, kind) for case in rows for kind in _told(case, rows[case])]
-    measured = numpy.log([getattr(rows[case], kind) for case, kind in kinds])
+    measured = numpy.log([max(getattr(rows[case], kind), 1e-9) for case, kind in kinds])
     noise = numpy.array([NOISE if kind == "seconds" else PART_NOISE for _, kind in kinds])
     at = origin.copy()
 
@@ -107,6 +109,7 @@ def _solved(
         known = [slopes / noise[:, None], numpy.eye(len(names)) / LOOSE]
         wanted = [(measured - here) / noise, (origin - at) / LOOSE]
         at = at + numpy.linalg.lstsq(numpy.concatenate(known), numpy.concatenate(wanted), rcond=None)[0]
+        at = numpy.clip(at, origin - FAR, origin + FAR)  # rows that no constants explain must not send them anywhere
     return {path: float(f"{value:.3g}") for path, value in zip(names, numpy.exp(at), strict=True)}
 
 

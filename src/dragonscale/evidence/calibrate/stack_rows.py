@@ -1,5 +1,6 @@
 """Steps that were timed: a line of JSON for each case, with what a profile of one more step says of its kernels."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
-from dragonscale.evidence.calibrate.stack_cases import Case, cases
+from dragonscale.evidence.calibrate.stack_cases import Case, cases, small_cases
 from dragonscale.tables import read_regular
 
 DEVICE = "device"
 """The key of the row that says what was measured on."""
+SHORTEST, LONGEST = 1e-7, 1e5
+"""Seconds of a step; a number beyond them is no measurement."""
 _MATMUL = re.compile(r"nvjet|gemm|cutlass|sm\d+_xmma|.*gemm|cublas|.*splitK", re.IGNORECASE)
 _FLASH = re.compile(r"cudnn.*sdpa|.*fmha|.*cudnn::fusion", re.IGNORECASE)
 
@@ -50,9 +53,7 @@ def read_device(path: Path) -> tuple[str, dict[str, str]]:
     """The device that a file's steps were timed on, and with which software: its first row."""
     for row in _lines(path):
         if row["key"] == DEVICE:
-            return str(row.get("device", "")), {
-                str(name): str(one) for name, one in dict(row.get("software", {})).items()
-            }
+            return str(row.get("device", "")), {str(name): str(one) for name, one in row.get("software", {}).items()}
     return "", {}
 
 
@@ -68,6 +69,12 @@ def read_rows(path: Path, known: Iterable[Case] = ()) -> dict[Case, MeasuredCase
     return found
 
 
+def unknown_rows(path: Path) -> list[str]:
+    """Keys of timed rows that are of no case there is: of another version's list, or misspelt."""
+    known = {DEVICE, *(case.key for case in (*cases(), *small_cases()))}
+    return list(dict.fromkeys(str(row["key"]) for row in _lines(path) if row["key"] not in known and "s" in row))
+
+
 def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
     """Rows of a file, each with a key."""
     try:
@@ -77,13 +84,23 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
     except UnicodeDecodeError:
         raise InputError(f"The file {shorten(str(path))} is not text.") from None
     for number, line in enumerate(text.splitlines(), 1):
-        try:
+        row: Any = None
+        with contextlib.suppress(ValueError, RecursionError):
             row = json.loads(line)
-            right = (
-                isinstance(row["key"], str) and float(row.get("s", 1.0)) > 0 and isinstance(row.get("parts", {}), dict)
-            )
-        except (ValueError, KeyError, TypeError):
-            right, row = False, {}
-        if not right:
+        if not _is_row(row):
             raise InputError(f"Line {number} of {shorten(str(path))} is no row of steps that were timed.")
         yield row
+
+
+def _is_row(row: Any) -> bool:
+    """Whether a row has a key, seconds that a step can take (none if it failed), and parts of them; a device's row its software."""
+    if not (isinstance(row, dict) and isinstance(row.get("key"), str)):
+        return False
+    parts, software = row.get("parts") or {}, row.get("software", {})
+    if not (isinstance(parts, dict) and isinstance(software, dict)):
+        return False
+    return ("s" not in row or _seconds(row["s"], SHORTEST)) and all(_seconds(one, 0.0) for one in parts.values())
+
+
+def _seconds(value: Any, least: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= LONGEST

@@ -110,6 +110,8 @@ class CalibrationReport(Record):
     """With --stack: what was settled."""
     steps: list[TimedStep] = []
     left_out: list[LeftOutSteps] = []
+    unknown_rows: list[str] = []
+    """Rows of the file of steps that are of no case there is, and were not used."""
 
     @property
     def exit_code(self) -> int:

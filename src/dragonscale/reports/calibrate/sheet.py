@@ -1,5 +1,6 @@
 """`dscale calibrate` laid out: what the profile is worth and how to use it; or what a check found."""
 
+from dragonscale.errors import shorten
 from dragonscale.reports.calibrate.records import CalibrationReport
 from dragonscale.sheets.sheet import Block, Column, Grid, NextStep, Prose, Sheet, Title, facts, table
 from dragonscale.units import render
@@ -53,8 +54,11 @@ def _settled(report: CalibrationReport, detail: bool) -> list[Block | None]:
         if detail or one.use != "fit"
     ]  # fmt: skip
     right = [Column("before", right=True), Column("after", right=True)]
+    measured = f"{report.measured} steps, in {report.records}"
+    if report.unknown_rows:
+        measured += f" (not used, of no case there is: {', '.join(shorten(one) for one in report.unknown_rows[:5])})"
     return [
-        facts(("measured", f"{report.measured} steps, in {report.records}"), ("stack", report.profile)),
+        facts(("measured", measured), ("stack", report.profile)),
         table(["step", "fitted", "left out", Column("median error", right=True), Column("worst", right=True)], errors, title="models left out")
         if errors
         else None,

@@ -15,7 +15,7 @@ from dragonscale.evidence.calibrate.stack_fit import (
     measured_on,
     settle,
 )
-from dragonscale.evidence.calibrate.stack_rows import MeasuredCase, read_rows
+from dragonscale.evidence.calibrate.stack_rows import MeasuredCase, read_rows, unknown_rows
 from dragonscale.files import write_file
 from dragonscale.hardware import Chip, parse_slice
 from dragonscale.listener import Listener
@@ -99,6 +99,7 @@ def fill_stack(
     report.left_out = [LeftOutSteps(one.what, one.rows, one.left_out, one.median, one.worst) for one in found.values()]
     tpu = {"stack": start.tpu, "engine": engine.tpu} if chip.kind == "tpu" else None
     report.measured, report.records = len(rows), str(path)
+    report.unknown_rows = unknown_rows(path)
     report.profile = question.profile or f"{Path(chip.name).stem}-stack.toml"
     write_file(report.profile, stack_text(settled, found, where, date, tpu), "The stack")
     return report
