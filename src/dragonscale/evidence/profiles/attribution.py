@@ -36,6 +36,8 @@ from dragonscale.evidence.profiles.sections import SectionWords, files_tell_part
 from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
 
+MOST_OPS = 50_000
+"""Ops whose names are looked at: each costs a millisecond, and a program has some thousands."""
 _TIMED = ("ops", "async", "copies")
 
 
@@ -54,6 +56,10 @@ def attribute(recording: Recording) -> list[OpRole]:
 
 def attributed(recording: Recording) -> tuple[Recording, list[OpRole]]:
     """The recording, its ops split where they serve several parts, and the role of each op."""
+    left = _told_ops(recording)[1]
+    if left:
+        text = f"{left:,} of the ops, those with least time, are not told by kind and part: a profile has at most {MOST_OPS:,} different ones."
+        recording = replace(recording, notes=(*recording.notes, text))
     reader = HloReader(recording)
     roles = _own_roles(recording, reader)
     placings = place_events(recording, roles)
@@ -90,12 +96,24 @@ def _origins(recording: Recording, split: Recording) -> list[int]:
     return found
 
 
-def _own_roles(recording: Recording, reader: HloReader) -> list[OpRole]:
-    """What each op that runs on a device says of itself."""
+def _told_ops(recording: Recording) -> tuple[np.ndarray, int]:
+    """Which ops are looked at, as a mask: those that run on a device, and of very many those with most time; and how many are not."""
+    spent = np.zeros(len(recording.ops))
     timed = np.zeros(len(recording.ops), bool)
     for kind in _TIMED:
-        timed[recording.events.op[recording.on(kind)]] = True
-    ops = recording.ops
+        mine = recording.on(kind)
+        timed[recording.events.op[mine]] = True
+        spent += np.bincount(recording.events.op[mine], recording.events.duration[mine], len(recording.ops))
+    more = int(timed.sum()) - MOST_OPS
+    if more > 0:
+        ran = np.flatnonzero(timed)
+        timed[ran[np.argsort(-spent[ran], kind="stable")[MOST_OPS:]]] = False
+    return timed, max(0, more)
+
+
+def _own_roles(recording: Recording, reader: HloReader) -> list[OpRole]:
+    """What each op that runs on a device says of itself."""
+    timed, ops = _told_ops(recording)[0], recording.ops
     if not files_tell_parts(op.source for op in ops):
         ops = tuple(msgspec.structs.replace(op, source="") if op.source else op for op in ops)
     roles = [own_role(op, reader) if timed[number] else OpRole() for number, op in enumerate(ops)]

@@ -20,6 +20,8 @@ from importlib.resources import files
 
 import msgspec
 
+from dragonscale.evidence.profiles.pattern_words import needed
+
 _LONGEST = 2000
 """Characters of a name that are looked at: templates of C++ give names of many thousands."""
 _SHORT = 200
@@ -68,6 +70,11 @@ def kernel_rules() -> tuple[tuple[re.Pattern[str], KernelRule], ...]:
 
 
 @cache
+def _rule_words() -> tuple[tuple[str, ...] | None, ...]:
+    return tuple(needed(pattern.pattern) for pattern, _ in kernel_rules())
+
+
+@cache
 def operator_tables() -> OperatorTables:
     """The tables of operators."""
     return msgspec.convert(tomllib.loads(_text("operators.toml")), OperatorTables)
@@ -82,9 +89,13 @@ def _kind_of(table: str) -> dict[str, str]:
 def known_kernel(name: str) -> KernelRule | None:
     """The first rule that a kernel's name meets."""
     name, is_long = name[:_LONGEST], len(name) > _SHORT
-    return next(
-        (rule for pattern, rule in kernel_rules() if not (rule.short and is_long) and pattern.search(name)), None
-    )
+    lower = name.lower()
+    for (pattern, rule), words in zip(kernel_rules(), _rule_words(), strict=True):
+        if (rule.short and is_long) or not (words is None or any(map(lower.__contains__, words))):
+            continue
+        if pattern.search(name):
+            return rule
+    return None
 
 
 @lru_cache(maxsize=65536)
