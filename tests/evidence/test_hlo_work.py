@@ -8,9 +8,11 @@ import pytest
 import dragonscale as ds
 from dragonscale.evidence.xla.hlo_text import read_module
 from dragonscale.evidence.xla.matmuls import read_matmuls
+from dragonscale.evidence.xla.op_bounds import op_bound
 from dragonscale.evidence.xla.op_work import OpWork, work_of, work_of_text
 from dragonscale.evidence.xla.patterns import hidden_scatters, windowed_einsums
 from dragonscale.evidence.xla.program_work import running_ops
+from dragonscale.hardware import load_chip
 from tests.evidence.xla_fixtures import FOLDER, NAMES, text_of
 
 
@@ -161,3 +163,18 @@ def test_groups_in_every_form(groups: str, size: int) -> None:
         f"%g = bf16[{8 * size}]{{0}} all-gather(bf16[8]{{0}} %p), channel_id=1, replica_groups={groups}, dimensions={{0}}"
     )
     assert (work.kind, work.group_size, work.wire_bytes) == ("all_gather", size, 16 * (size - 1))
+
+
+@pytest.mark.parametrize(("mask", "done"), [("CAUSAL", 0.5), ("NO_MASK", 1.0)])
+def test_a_causal_mask_halves_what_attention_takes_at_best(mask: str, done: float) -> None:
+    heads = "bf16[4,2048,8,64]{3,2,1,0}"
+    scores = '"intermediate_tensor_shape":{"dimensions":["4","8","2048","2048"]}'
+    work = line(
+        f"%a = ({heads}, u8[0]{{0}}) custom-call({heads} %q, {heads} %k, {heads} %v), "
+        f'custom_call_target="__cudnn$fmhaSoftmax", '
+        f'backend_config={{"cudnn_fmha_backend_config":{{{scores},"mask_type":"{mask}"}}}}'
+    )
+    flops = 4 * 4 * 8 * 2048 * 2048 * 64
+    assert work.matmul_flops == flops
+    chip = load_chip("h200")
+    assert op_bound(work, chip).parts["compute"] == pytest.approx(done * flops / chip.peak("bf16"))

@@ -221,7 +221,7 @@ def test_a_step_that_took_much_longer_is_left_out_and_said():
         at += (400 if step == 3 else 100) * US
     reading = made.read().reading
     assert reading.step_s == pytest.approx(100e-6)
-    assert any("left out" in note for note in reading.notes)
+    assert any("1 of 8 steps took more than 1.5 times" in note for note in reading.notes)
     assert made.read(chosen=3).reading.step_s == pytest.approx(400e-6)
     with pytest.raises(InputError, match="the profile has 8 steps"):
         made.read(chosen=8)
@@ -274,6 +274,11 @@ def test_a_wait_belongs_to_what_is_waited_for_and_bytes_count_once():
     (line,) = found.reading.communication
     assert (line.kind, line.over, line.sent_bytes, line.times) == ("host", "from the host", 1e6, 1.0)
     assert [round(value * 1e6) for value in (line.exposed_s, line.seconds)] == [41, 61]
+    host = next(group for group in found.reading.groups if group.kind == "host")
+    assert (round(host.seconds * 1e6), round(host.exposed_s * 1e6)) == (61, 41)
+    assert host.bytes_per_s == pytest.approx(line.bus_bytes_per_s)
+    op = next(one for one in found.reading.ops if one.name == "copy-start.2")
+    assert op.share == pytest.approx(op.exposed_s / found.reading.step_s)
 
 
 # ---- beside a plan ----

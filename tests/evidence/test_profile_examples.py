@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import dragonscale as ds
 from dragonscale.cli import main
 from dragonscale.errors import InputError
 from dragonscale.evidence.profiles.expected import expected_attention
+from dragonscale.evidence.profiles.planned import expected_step
 from dragonscale.evidence.profiles.savings import find_savings
+from dragonscale.evidence.verify.request import Request
+from dragonscale.reports.profile.ask import completed
 
 FOLDER = Path(__file__).parents[2] / "examples" / "profiles"
 TRAIN, DECODE, MODEL = (
@@ -81,3 +85,47 @@ def test_a_profile_of_another_chip_is_refused(capsys: pytest.CaptureFixture[str]
         ds.profile(DECODE, on="v5p")
     assert main(["profile", DECODE, "--seq", "5"]) == 2
     assert "--seq says what --plan is of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (Request("train", "llama3-8b", "h200:1", "microbatch=4", 4, 2048), "d_model 2,048, the plan's of 4,096"),
+        (Request("train", MODEL, "h200:1", "microbatch=2", 2, 2048), "2 times the plan's FLOPs"),
+        (Request("train", MODEL, "h200:1", "microbatch=8", 8, 1024), "sequences have 2,048 tokens, the plan's 1,024"),
+        (Request("decode", MODEL, "h200:1", "tensor=1", 16, 2048), "it is of decode"),
+        (Request("train", MODEL, "h200:8", "fsdp=8", 32, 2048), "8 devices, and the profile of 1"),
+    ],
+)
+def test_a_plan_of_something_else_is_told_first_and_has_no_mfu(train, request_: Request, said: str):
+    found = completed(train.analysis, expected_step(request_, "dragonscale", "dragonscale"), "").reading
+    assert said in found.differs[0]
+    assert found.mfu is None
+
+
+def test_a_plan_of_the_same_run_differs_in_nothing(train):
+    assert train.differs == ()
+    assert train.sizes["d_model"] == 2048
+    other = msgspec.structs.replace(train, differs=("The plan is not of what was recorded: it is not.",))
+    assert str(other).splitlines()[3].startswith("The plan is not")
+
+
+def test_causal_attention_counts_by_half_wherever_it_is_told(train):
+    told = [group for group in train.groups if group.kind in ("matmul", "attention")]
+    assert train.computed_flops == pytest.approx(sum(group.flops for group in told))
+    assert train.hfu == pytest.approx(train.computed_flops / train.step_s / 989e12, rel=0.01)
+    full = sum(line.measured_flops or 0 for line in train.beside if line.kind == "attention")
+    assert train.matmul_flops - train.computed_flops == pytest.approx(full / 2)
+
+
+def test_a_group_is_held_against_all_of_its_time(train):
+    for group in train.groups:
+        if group.kind == "attention":
+            assert group.fraction == pytest.approx(group.bound_s / group.seconds)
+            assert group.flops_per_s == pytest.approx(group.flops / group.seconds)
+
+
+def test_one_step_that_was_asked_for_is_told_as_one():
+    found = ds.profile(DECODE, step=2)
+    assert (found.steps.kept, found.steps.chosen) == (1, 2)
+    assert "step 2 of 0 to 15" in str(found)

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dragonscale as ds
 from dragonscale.errors import InputError
+from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.evidence.profiles.opening import read_recording
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.listener import Listener
@@ -261,3 +263,23 @@ def test_a_browsers_trace_is_refused(tmp_path: Path) -> None:
     ]
     with pytest.raises(InputError, match="without tracks of a device"):
         recorded(tmp_path, browser)
+
+
+def test_the_host_of_a_gpu_has_no_roofline(tmp_path: Path) -> None:
+    trace = kineto()
+    trace["traceEvents"] = [
+        event for event in trace["traceEvents"] if event.get("cat") not in ("kernel", "gpu_memcpy", "gpu_memset")
+    ]
+    (tmp_path / "t.json").write_text(json.dumps(trace))
+    found = ds.profile(str(tmp_path / "t.json"), on="h200")
+    assert NO_KERNELS in found.notes
+    assert found.hfu is None
+    assert not [group for group in found.groups if group.fraction or group.flops_per_s]
+    assert str(found).splitlines()[3].startswith("The kernels of the GPU were not recorded")
+    with pytest.raises(InputError, match="only the host's times"):
+        ds.profile(str(tmp_path / "t.json"), plan="dp1", model="llama3-8b", on="h200:1", batch="1seq", seq=64)
+
+
+def test_a_cpu_is_not_held_against_a_gpu() -> None:
+    with pytest.raises(InputError, match="recorded on a CPU"):
+        ds.profile(str(Path(__file__).parent / "torch_cpu_step.trace.json.gz"), on="h200")

@@ -4,7 +4,7 @@ This module only calls the others in their order and puts what they find into on
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +24,7 @@ from dragonscale.evidence.profiles.recording import Recording
 from dragonscale.evidence.profiles.records import DeviceTime, ProfileReading, RecordedStep, StepsFound, TimePart
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.evidence.profiles.self_time import BUSY
-from dragonscale.evidence.profiles.steps import FoundSteps, find_steps
+from dragonscale.evidence.profiles.steps import LONG, SHORT, FoundSteps, find_steps
 from dragonscale.evidence.profiles.waste import wasted
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ class Analysis:
     dtype: str
     """The dtype of most matmul FLOPs; empty where it is not known."""
 
+    @cached_property
+    def roof(self) -> ChipRoof:
+        """What its ops are held against."""
+        return ChipRoof(self.chip, causal_ops(self.recording))
+
 
 def analyse(
     recording: Recording,
@@ -66,29 +71,30 @@ def analyse(
     """Everything that can be told without a plan; `chosen` is the number of one step to look at, `piece` the slice that the mesh is of."""
     roles = worked_once(recording, with_waits(recording, roles))
     sections = [role.section for role in roles]
-    found = {device: find_steps(recording, device, sections) for device in busy_devices(recording)}
+    found = {device: only_step(find_steps(recording, device, sections), chosen) for device in busy_devices(recording)}
     works = {
-        device: device_work(recording, device, roles, kept_windows(steps, chosen)) for device, steps in found.items()
+        device: device_work(recording, device, roles, steps.windows[steps.kept]) for device, steps in found.items()
     }
     device = told_device(works)
     steps, work = found[device], works[device]
     totals, roof = op_totals(recording, work, roles), ChipRoof(chip, causal_ops(recording))
     step_s = float(np.mean(work.windows[:, 1] - work.windows[:, 0])) / 1e9
     kind, section = attributed_shares(recording, totals, roles)
-    matmul = matmul_flops(totals, roles, MATMULS)
+    matmul, done = matmul_flops(totals, roles, MATMULS), matmul_flops(totals, roles, MATMULS, roof.causal)
+    flight = partial(in_flight, recording, work)
     dtype = main_dtype(totals, roles)
     peak = roof.peak(dtype)
     reading = ProfileReading(
         source=recording.source, software=recording.software, device=recording.devices[device].name if recording.devices else "",
-        devices=len(found), chip=chip.name if chip is not None else "", static=False, step_s=step_s, steps=told_steps(steps),
+        devices=len(found), chip=chip.name if chip is not None else "", static=False, step_s=step_s, steps=told_steps(steps, chosen),
         parts=time_parts(work, step_s), by_device=tuple(_device_time(recording, one) for one in works.values()),
-        groups=work_groups(totals, roles, roof, step_s), ops=longest_ops(recording, totals, roles, roof, step_s, top),
+        groups=work_groups(totals, roles, roof, step_s, flight), ops=longest_ops(recording, totals, roles, roof, step_s, top, flight),
         attributed_kind=kind, attributed_section=section,
         flops=matmul_flops(totals, roles, tuple({role.kind for role in roles})), matmul_flops=matmul,
-        hfu=matmul / step_s / peak if matmul and peak and step_s else None,
-        communication=moves(totals, roles, chip, mesh or {}, partial(in_flight, recording, work), piece), gaps=gap_lines(recording, work),
+        computed_flops=done, hfu=done / step_s / peak if done and peak and step_s else None,
+        communication=moves(totals, roles, chip, mesh or {}, flight, piece), gaps=gap_lines(recording, work),
         waste=wasted(recording, totals, roles, roof, step_s), memory=memory_use(recording, chip),
-        notes=_notes(recording, steps),
+        notes=_notes(recording, steps, chosen),
     )  # fmt: skip
     own = np.bincount(work.pieces.event, work.seconds, len(recording.events.start))
     return Analysis(reading, recording, roles, own, work.windows, device, chip, totals, work, mesh or {}, dtype)
@@ -138,13 +144,13 @@ def told_device(works: dict[int, DeviceWork]) -> int:
     return max(near, key=lambda device: len(works[device].pieces.start))
 
 
-def kept_windows(steps: FoundSteps, chosen: int | None) -> np.ndarray:
-    """The windows that the means are of, or the one that was asked for."""
+def only_step(steps: FoundSteps, chosen: int | None) -> FoundSteps:
+    """The steps, where one was asked for with that one alone kept."""
     if chosen is None:
-        return steps.windows[steps.kept]
+        return steps
     if chosen >= len(steps.windows):
         raise InputError(f"--step is {chosen}; the profile has {len(steps.windows):,} steps, counted from 0.")
-    return steps.windows[chosen : chosen + 1]
+    return replace(steps, kept=np.arange(len(steps.windows)) == chosen)
 
 
 def main_dtype(totals: OpTotals, roles: list[OpRole]) -> str:
@@ -175,7 +181,7 @@ def _device_time(recording: Recording, work: DeviceWork) -> DeviceTime:
     return DeviceTime(work.device, name, step, *values)
 
 
-def told_steps(found: FoundSteps) -> StepsFound:
+def told_steps(found: FoundSteps, chosen: int | None = None) -> StepsFound:
     """The steps as a record; times are those of the steps that were kept."""
     lengths = found.lengths[found.kept] / 1e9
     middle = float(np.median(lengths))
@@ -192,16 +198,34 @@ def told_steps(found: FoundSteps) -> StepsFound:
     spread = float(lengths.max() - lengths.min()) / middle if middle else 0.0
     return StepsFound(
         found.found_by, len(found.windows), int(found.kept.sum()), middle, float(lengths.min()), float(lengths.max()), spread, listed,
-        found.between_ns / 1e9, found.between,
+        found.between_ns / 1e9, found.between, chosen,
     )  # fmt: skip
 
 
-def _notes(recording: Recording, steps: FoundSteps) -> tuple[str, ...]:
+def _notes(recording: Recording, steps: FoundSteps, chosen: int | None) -> tuple[str, ...]:
     found = list(recording.notes)
     if recording.dropped:
         found.append(f"{recording.dropped:,} events beyond the first {len(recording.events.start):,} were not read.")
-    lengths, middle = steps.lengths, float(np.median(steps.lengths[steps.kept]))
-    long = int(np.sum(~steps.kept & (lengths > middle)))
-    if long:
-        found.append(f"{long} of {len(lengths)} steps took more than 1.5 times the median and are left out.")
-    return tuple(found)
+    return (*found, *(left_out(steps) if chosen is None else ()))
+
+
+def left_out(steps: FoundSteps) -> list[str]:
+    """Which steps the means leave out, and why, in sentences.
+
+    >>> windows = np.array([[0, 10], [10, 20], [20, 40], [40, 50], [50, 59]])
+    >>> left_out(FoundSteps(windows, (), np.array([True, True, False, True, False]), ""))
+    ['1 of 5 steps took more than 1.5 times the median and is left out.', 'The last of 5 steps is left out: it has no next one to reach to.']
+    """
+    lengths, many = steps.lengths, len(steps.windows)
+    middle, found = float(np.median(lengths[steps.kept])), []
+    last = many - 1 if not steps.kept[-1] and SHORT * middle <= lengths[-1] <= LONG * middle else -1
+    others = [one for one in np.flatnonzero(~steps.kept).tolist() if one != last]
+    long = sum(bool(lengths[one] > middle) for one in others)
+    for count, words in ((long, f"more than {LONG:g} times"), (len(others) - long, f"less than {SHORT:g} times")):
+        if count:
+            found.append(
+                f"{count} of {many} steps took {words} the median and {'are' if count > 1 else 'is'} left out."
+            )
+    if last >= 0:
+        found.append(f"The last of {many} steps is left out: it has no next one to reach to.")
+    return found

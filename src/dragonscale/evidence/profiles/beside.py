@@ -16,7 +16,6 @@ from dragonscale.evidence.profiles.planned import ExpectedStep
 from dragonscale.evidence.profiles.records import BesideLine, WorkGroup
 from dragonscale.evidence.profiles.roles import OpRole
 from dragonscale.plan.ledger import COLLECTIVES, LedgerLine
-from dragonscale.units import render
 
 Drawer = tuple[str, str, str]
 """Section, phase, kind."""
@@ -151,8 +150,7 @@ def _why(drawer: Drawer, measured: Sums, planned: Sums) -> str:
     if more or not measured.flops or not planned.flops:
         return more
     rate = (measured.flops / measured.seconds) / (planned.flops / planned.seconds)
-    told = render(measured.flops / measured.seconds, "FLOP/s")
-    return f"{told}, {rate:.0%} of the expected rate" if abs(rate - 1) > 0.03 else ""
+    return f"{rate:.0%} of the expected rate" if abs(rate - 1) > 0.03 else ""
 
 
 def _more(measured: float, planned: float, what: str) -> str:

@@ -26,6 +26,9 @@ _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 _MOST_OPS = 500_000
 MOST_DEVICES = 4096
 """Devices of one recording that are read."""
+NO_KERNELS = "The kernels of the GPU were not recorded: these are the host's times, and no rooflines are told."
+_GPU = re.compile(r"(?i)cuda|cudnn|flash|cutlass|nccl|hip(?:blas|Launch|Memcpy)")
+"""Names of operators and calls that only run where there is a GPU."""
 
 
 def record_kineto(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any], names: dict[Any, str]) -> None:
@@ -44,14 +47,27 @@ def record_kineto(events: KinetoEvents, recorder: Recorder, beside: dict[str, An
     else:
         record_cpu(recorder, events.spans, list(events.shapes), steps.of(events.spans.start))
         events.memory.into(recorder, 0, CPU, 0)
-        if (events.spans.kind == SpanKind.CALL).any():
-            recorder.notes.append("No kernels were recorded, only the host's calls; the CPU is taken as the device.")
+        if _on_gpu(events):
+            recorder.notes.append(NO_KERNELS)
     steps.record(recorder)
     _record_host(events, recorder, names)
     info = beside.get("distributedInfo")
     if isinstance(info, dict) and whole(info.get("world_size")) > 1:
         backend = str(info.get("backend", ""))[:40]
         recorder.notes.append(f"This is rank {whole(info.get('rank'))} of {whole(info.get('world_size'))} ({backend}).")
+
+
+def _on_gpu(events: KinetoEvents) -> bool:
+    """Whether a host without kernels worked for a GPU: it called the driver, or an operator that a CPU does not have. Devices are listed
+    in the file wherever there is one, used or not. A CPU has an operator of its own for flash attention."""
+    if (events.spans.kind == SpanKind.CALL).any():
+        return True
+    return any(_GPU.search(name) and "forcpu" not in name.lower().replace("_", "") for name in _operators(events))
+
+
+def _operators(events: KinetoEvents) -> set[str]:
+    names = np.unique(events.spans.name[events.spans.kind == SpanKind.OPERATOR])
+    return {events.names.texts[name] for name in names.tolist()}
 
 
 def _devices(events: KinetoEvents, recorder: Recorder, beside: dict[str, Any]) -> dict[int, int]:

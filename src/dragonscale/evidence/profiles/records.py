@@ -31,6 +31,8 @@ class StepsFound(msgspec.Struct, frozen=True):
     steps: tuple[RecordedStep, ...] = ()
     between_s: float = 0.0
     between: tuple[str, ...] = ()
+    chosen: int | None = None
+    """The one step that was asked for; the only one kept then."""
 
 
 class TimePart(msgspec.Struct, frozen=True):
@@ -56,8 +58,9 @@ class DeviceTime(msgspec.Struct, frozen=True):
 
 class WorkGroup(msgspec.Struct, frozen=True):
     """The ops of one section, phase and kind. `seconds` is their own time (without what is nested in them); `exposed_s` the part of it during
-    which nothing else of higher rank ran: of communication, what the step waits for. `fraction` is `bound_s` over `seconds`: the achieved
-    part of its own roofline. `bound_by` is compute, memory, network or launch, empty where nothing is known."""
+    which nothing else of higher rank ran: of communication, what the step waits for, and `share` is that part of the step. Transfers beside each
+    other count once in `seconds`, and as those of several groups overlap, only `exposed_s` adds up to a step. `flops` are those computed: half of
+    attention's where its mask is known to be causal. `fraction` is `bound_s` over `seconds`: the achieved part of its own roofline. `bound_by` is compute, memory, network or launch, empty where nothing is known."""
 
     section: str
     phase: str
@@ -100,6 +103,7 @@ class WorkOp(msgspec.Struct, frozen=True):
     bound_s: float | None = None
     fraction: float | None = None
     bound_by: str = ""
+    exposed_s: float = 0.0
 
 
 class MoveLine(msgspec.Struct, frozen=True):
@@ -197,6 +201,9 @@ class ProfileReading(msgspec.Struct, frozen=True):
     """Shares of device time that are known by kind, and by section."""
     flops: float | None = None
     matmul_flops: float | None = None
+    """As XLA and PyTorch count them: all scores of attention, masked or not."""
+    computed_flops: float | None = None
+    """Those of them that were computed: half of attention's where its mask is known to be causal. HFU counts these."""
     mfu: float | None = None
     hfu: float | None = None
     communication: tuple[MoveLine, ...] = ()
@@ -206,10 +213,12 @@ class ProfileReading(msgspec.Struct, frozen=True):
     plan: str = ""
     model: str = ""
     planned_step_s: float | None = None
+    differs: tuple[str, ...] = ()
+    """Sentences that say why the plan is not of what was recorded; no MFU is told then."""
     beside: tuple[BesideLine, ...] = ()
     savings: tuple[Saving, ...] = ()
     sizes: dict[str, float] = {}
-    """Sizes of the model inferred from the shapes of its matmuls, where no model was given."""
+    """Sizes of the model inferred from the shapes of its matmuls."""
     unknown: tuple[str, ...] = ()
     """What could not be told, in sentences."""
     notes: tuple[str, ...] = ()

@@ -77,7 +77,8 @@ def analyse_program(
         parts=(TimePart("compute", step_s - network, 1 - share), TimePart("exposed communication", network, share)),
         by_device=(), groups=work_groups(totals, roles, roof, step_s), ops=longest_ops(whole, totals, roles, roof, step_s, top),
         attributed_kind=known, attributed_section=parts, flops=matmul_flops(totals, roles, tuple({role.kind for role in roles})),
-        matmul_flops=matmul, communication=moves(totals, roles, chip, mesh, None, piece), waste=wasted(whole, totals, roles, roof, step_s),
+        matmul_flops=matmul, computed_flops=matmul_flops(totals, roles, MATMULS, roof.causal),
+        communication=moves(totals, roles, chip, mesh, None, piece), waste=wasted(whole, totals, roles, roof, step_s),
         unknown=unknown, notes=recording.notes,
     )  # fmt: skip
     work = DeviceWork(

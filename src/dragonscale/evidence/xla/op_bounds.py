@@ -1,7 +1,7 @@
 """The shortest time an op can take on a chip: its busiest resource at datasheet rates.
 
 Matmuls go at the matrix unit's rate for their type, the rest of the arithmetic at the vector unit's where that is known (a
-transcendental function counts as one operation, so this is a bound from below), bytes of the main memory at its bandwidth with the padding that
+transcendental function counts as one operation, so this is a bound from below), attention with a causal mask computes half of its scores, bytes of the main memory at its bandwidth with the padding that
 moves along, and a collective's bytes at everything a chip can send at once.
 
 >>> from dragonscale.evidence.xla.op_work import work_of_text
@@ -38,7 +38,7 @@ class OpBound(msgspec.Struct, frozen=True):
 def op_bound(work: OpWork, chip: Chip) -> OpBound:
     """The bound of one execution."""
     parts = {
-        "compute": work.matmul_flops / matmul_rate(chip, work.dtype),
+        "compute": (0.5 if work.causal else 1.0) * work.matmul_flops / matmul_rate(chip, work.dtype),
         "vector unit": (work.vector_flops + work.transcendentals) / chip.vector.get("fp32", float("inf")),
         "HBM": work.moved_bytes / chip.bandwidth("hbm"),
         "host link": _hosted(work) / (chip.pcie or float("inf")),

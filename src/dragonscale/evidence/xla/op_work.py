@@ -62,6 +62,8 @@ class OpWork(msgspec.Struct, frozen=True):
     dtype: str = ""
     """Element type of the first matmul's operands, else of the result."""
     unknown: tuple[str, ...] = ()
+    causal: bool = False
+    """Whether it is attention with a causal mask: of its FLOPs, which count all scores as XLA does, half are computed."""
 
     @property
     def flops(self) -> float:
@@ -131,7 +133,7 @@ def _work(module: Module | None, where: Computation | None, instruction: Instruc
     return OpWork(
         instruction.name, instruction.opcode, kind, detail, matmul, flops.vector, flops.transcendental, moved.read, moved.written,
         moved.padding, wire.bytes, wire.size, wire.groups, half, trips, sizes, _dtype(instruction, sizes),
-        (*unknown, *wire.unknown),
+        (*unknown, *wire.unknown), kind == "attention" and '"CAUSAL"' in instruction.text,
     )  # fmt: skip
 
 

@@ -70,10 +70,11 @@ def _head(report: "ProfileReport") -> str:
     steps = report.steps
     found = f"{steps.count} steps found by {steps.found_by}, {steps.kept} kept, {render(steps.fastest_s, 's')} to {render(steps.slowest_s, 's')}"
     planned = f"; planned {render(report.planned_step_s, 's')}" if report.planned_step_s else ""
+    differs = "".join(f"<p><b>{escape(one)}</b></p>" for one in report.differs)
     plan = f"<p><code>{escape(report.plan)}</code> {escape(report.model)}</p>" if report.plan else ""
     return (
         f"<h1>{escape(report.headline()[:1].upper() + report.headline()[1:])}{escape(planned)}</h1>\n"
-        f'<p class="soft">{escape(report.source)}: {escape(where)}</p>{plan}<p class="soft">{escape(found)}</p>\n'
+        f'<p class="soft">{escape(report.source)}: {escape(where)}</p>{plan}{differs}<p class="soft">{escape(found)}</p>\n'
     )
 
 
@@ -138,10 +139,7 @@ def _roof(report: "ProfileReport") -> str:
 
 def _data(report: "ProfileReport", step: ShownStep | None, ops: list[dict[str, Any]]) -> dict[str, Any]:
     """What the script draws: ops by number, tracks, points, the chip's roof."""
-    from dragonscale.evidence.profiles.per_op import ChipRoof
-
     analysis = report.analysis
-    roof = ChipRoof(analysis.chip)
     points = _points(report, ops)
     shown = {one.op for one in step.slices if one.op >= 0} if step else set()
     known = {one["op"]: one for one in ops}
@@ -155,7 +153,7 @@ def _data(report: "ProfileReport", step: ShownStep | None, ops: list[dict[str, A
     told = {op: known.get(op) or _op(report, op) for op in sorted(shown | {each["op"] for each in points})}
     return {
         "seconds": step.seconds if step else 0.0, "tracks": list(tracks.items()), "ops": told, "points": points, "chip": report.chip,
-        "peak": roof.peak(analysis.dtype), "bandwidth": analysis.chip.bandwidth("hbm") if analysis.chip else None,
+        "peak": analysis.roof.peak(analysis.dtype), "bandwidth": analysis.chip.bandwidth("hbm") if analysis.chip else None,
     }  # fmt: skip
 
 
@@ -247,7 +245,7 @@ def _groups(report: "ProfileReport") -> str:
                 g.section or "?",
                 g.phase,
                 g.kind or "?",
-                g.seconds,
+                g.exposed_s,
                 g.share,
                 rate_of(g.kind, g.bound_by, g.flops_per_s, g.bytes_per_s),
                 g.fraction,

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.evidence.profiles.recording import DeviceText, Recording
 from dragonscale.evidence.verify.request import Request
 from dragonscale.hardware import Chip, load_chip, parse_slice
@@ -86,12 +87,19 @@ def the_chip(asked: ProfileAsked, recording: Recording) -> tuple[Chip | None, st
     """The chip that rooflines are of, and what is not known about it; a profile of another chip than was said is refused."""
     devices = [device for device in recording.devices if device.kind != "cpu"] or list(recording.devices)
     device = devices[0] if devices else DeviceText("", "")
+    if NO_KERNELS in recording.notes:
+        return None, ""
     told = chip_named(device.name, device.memory_bytes)
     if asked.chip is not None:
         if told and asked.chip.kin != told and load_chip(told).title != asked.chip.title:
             raise InputError(
                 f"The profile was recorded on {shorten(device.name)} ({told}), and --on or the plan says {asked.chip.name}; "
                 f"leave out --on, or give --on {told}."
+            )
+        if device.kind == "cpu" and asked.chip.kind in ("gpu", "tpu") and is_chip(asked.chip.name.split("+")[0]):
+            raise InputError(
+                f"The profile was recorded on a CPU ({shorten(device.name)}), and --on or the plan says {asked.chip.name}; leave out --on, "
+                "or give a chip file of that CPU."
             )
         return asked.chip, ""
     if told:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from dragonscale.evidence.profiles.kineto_tracks import NO_KERNELS
 from dragonscale.reports.profile import tables
 from dragonscale.sheets.sheet import (
     BarPart,
@@ -28,6 +29,7 @@ def profile_sheet(report: "ProfileReport", detail: bool) -> Sheet:
     """The whole answer."""
     blocks: list[Block | None] = [
         Title(_title(report), report.source),
+        Prose(" ".join(_first(report)), "warn") if _first(report) else None,
         _summary(report),
         None if report.static else _bar(report),
         _savings(report),
@@ -39,9 +41,14 @@ def profile_sheet(report: "ProfileReport", detail: bool) -> Sheet:
         tables.ops(report, detail),
         tables.devices(report) if detail else None,
         tables.steps(report) if detail else None,
-        Prose("\n".join((*report.unknown, *report.notes)), "dim"),
+        Prose("\n".join((*report.unknown, *(one for one in report.notes if one not in _first(report)))), "dim"),
     ]
     return Sheet(tuple(one for one in blocks if one is not None and one != Prose("", "dim")))
+
+
+def _first(report: "ProfileReport") -> tuple[str, ...]:
+    """What must be known before anything else is read: that the plan is another's, or that the times are the host's."""
+    return *report.differs, *(note for note in report.notes if note == NO_KERNELS)
 
 
 def _title(report: "ProfileReport") -> str:
@@ -59,7 +66,9 @@ def _summary(report: "ProfileReport") -> Facts:
         step = f"{render(report.step_s, 's')} at best: a bound at datasheet rates, not a time"
         return facts(("program", step), _flops(report), _sizes(report), _memory(report))
     middle = f"{render(report.step_s, 's')}"
-    if steps.kept > 1:
+    if steps.chosen is not None:
+        middle += f", step {steps.chosen} of 0 to {steps.count - 1}"
+    elif steps.count > 1:
         middle += f", mean of {steps.kept} of {steps.count} steps ({render(steps.fastest_s, 's')} to {render(steps.slowest_s, 's')})"
     between = ""
     if steps.between_s > 0.005 * report.step_s or steps.between:
@@ -68,9 +77,8 @@ def _summary(report: "ProfileReport") -> Facts:
     planned = ""
     if report.planned_step_s:
         ratio = report.step_s / report.planned_step_s
-        planned = (
-            f"{render(report.planned_step_s, 's')} expected of {report.plan}: the step took {ratio:.2f} times that"
-        )
+        took = "which is not what was recorded" if report.differs else f"the step took {ratio:.2f} times that"
+        planned = f"{render(report.planned_step_s, 's')} expected of {report.plan}: {took}"
     return facts(
         ("step", middle, "key"), ("steps by", steps.found_by), ("between", between), ("planned", planned), _flops(report),
         ("bound", _bounded(report)), _sizes(report), _memory(report),
@@ -84,8 +92,12 @@ def _flops(report: "ProfileReport") -> tuple[str, str]:
         parts.append(f"MFU {report.mfu:.1%}")
     if report.hfu is not None:
         parts.append(f"HFU {report.hfu:.1%}")
-    if report.matmul_flops:
-        parts.append(f"{render(report.matmul_flops, 'FLOP')} of matmuls and attention on a device")
+    if report.computed_flops:
+        halved = report.computed_flops < 0.999 * (report.matmul_flops or 0.0)
+        parts.append(
+            f"{render(report.computed_flops, 'FLOP')} of matmuls and attention on a device"
+            + (" (of causal attention the half that is computed)" if halved else "")
+        )
     return "compute", ", ".join(parts)
 
 

@@ -35,15 +35,16 @@ def groups(report: "ProfileReport", detail: bool) -> Grid | None:
 def ops(report: "ProfileReport", detail: bool) -> Grid | None:
     """The longest ops."""
     shown = report.ops if detail else report.ops[:OPS]
+    overlaps = any(one.seconds > 1.01 * one.exposed_s for one in shown)
     rows = [
         (
-            short_name(one.name), " ".join(filter(None, (one.section, one.phase))) or "–", amount(one.seconds, "s"), f"{one.share:.1%}",
-            _often(one.times), achieved(one), _percent(one.fraction), one.bound_by or "–",
+            short_name(one.name), " ".join(filter(None, (one.section, one.phase))) or "–", amount(one.seconds, "s"),
+            *([amount(one.exposed_s, "s")] if overlaps else []), f"{one.share:.1%}", _often(one.times), achieved(one), _percent(one.fraction), one.bound_by or "–",
         )
         for one in shown
     ]  # fmt: skip
     columns = [
-        "op", Column("part", keep=6), Column("time", right=True), Column("of step", right=True), Column("times", right=True, keep=3),
+        "op", Column("part", keep=6), Column("time", right=True), *([Column("exposed", right=True)] if overlaps else []), Column("of step", right=True), Column("times", right=True, keep=3),
         Column("achieved", right=True, keep=4), Column("of roof", right=True, keep=7), Column("bound by", keep=2),
     ]  # fmt: skip
     return table(columns, rows, "longest ops") if rows else None

@@ -82,14 +82,13 @@ def _process(number: int, title: str, slices: tuple[ShownSlice, ...], analysis: 
 
 def op_facts(analysis: "Analysis", op: int) -> dict[str, Any]:
     """What is known of an op, without what is not."""
-    from dragonscale.evidence.profiles.per_op import ChipRoof
-
     role, text = analysis.roles[op], analysis.recording.ops[op]
-    bound, by = ChipRoof(analysis.chip).bound(role)
+    bound, by = analysis.roof.bound(role, op)
+    done = 0.5 if op in analysis.roof.causal else 1.0
     runs, seconds = float(analysis.totals.times[op]), float(analysis.totals.seconds[op])
     each = seconds / runs if runs else 0.0
     found = {
-        "kind": role.kind, "section": role.section, "phase": role.phase, "tensor": role.what, "flops": role.flops,
+        "kind": role.kind, "section": role.section, "phase": role.phase, "tensor": role.what, "flops": role.flops and done * role.flops,
         "hbm_bytes": role.hbm_bytes, "sent_bytes": role.wire_bytes, "dtype": role.dtype,
         "roofline_s": bound, "roofline_fraction": round(bound / each, 4) if bound and each else None, "bound_by": by,
         "known_by": role.why, "scope": text.scope[:400], "caller": text.caller[:200], "source": text.source[:200],
