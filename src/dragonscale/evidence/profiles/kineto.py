@@ -94,7 +94,7 @@ class KinetoEvents:
         if args.dims is not None or args.old_dims is not None:
             dims = args.dims if args.dims is not None else args.old_dims
             shapes = shapes_of(dims, args.types)
-            number = _numbered(self.shapes, (shapes, is_causal(event.name, dims, args.values))) if shapes else -1
+            number = _numbered(self.shapes, (shapes, is_causal(str(event.name), dims, args.values))) if shapes else -1
         external = whole(args.external if args.external is not None else args.old_external)
         if args.collective is not None and len(self.collectives) < _MOST_DIFFERENT:
             self.collectives[external] = (*collective_of(args), str(args.group)[:100])

@@ -12,7 +12,7 @@ from dragonscale.plan.ledger import COLLECTIVES
 KINDS = (
     "matmul", "grouped matmul", "attention", "elementwise", "reduction", "copy", "gather", "memory", "host", "control", *COLLECTIVES,
 )  # fmt: skip
-"""`reduction`: norms, softmax, losses; `copy`: layouts changed, arrays cast, joined or padded; `gather`: lookups, scatters, sorts;
+"""`attention`: its kernels, and without one the matmuls of its scores (`scores.py`); `reduction`: norms, softmax, losses; `copy`: layouts changed, arrays cast, joined or padded; `gather`: lookups, scatters, sorts;
 `memory`: sets and copies inside a device; `host`: transfers to and from the host, and waits for it; `control`: loops, branches and calls,
 whose time is that of what they run."""
 SECTIONS = (
