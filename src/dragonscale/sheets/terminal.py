@@ -223,9 +223,11 @@ def _broken(word: str, room: int) -> list[str]:
 
     >>> _broken("jit(step)/layers/while/body", 18)
     ['jit(step)/layers/', 'while/body']
+    >>> _broken("PjRtStreamExecutorRawLoadedExecut…,", 20)
+    ['PjRtStreamExecutorRawLoadedExecut…,']
     """
     lines = [""]
-    for piece in re.split(r"(?<=[/,])", word) if len(word) > room else [word]:
+    for piece in filter(None, re.split(r"(?<=[/,])", word)) if len(word) > room else [word]:
         if lines[-1] and len(lines[-1]) + len(piece) > room:
             lines.append("")
         lines[-1] += piece

@@ -113,7 +113,7 @@ def beside(report: "ProfileReport", detail: bool) -> Grid | None:
         for one in shown
     ]  # fmt: skip
     columns = [
-        "beside the plan", Column("measured", right=True), Column("expected", right=True), Column("more", right=True), Column("", wrap=True, keep=4),
+        "beside the plan", Column("measured", right=True), Column("expected", right=True), Column("more", right=True), Column("", wrap=True),
     ]  # fmt: skip
     rest = len(report.beside) - len(shown)
     return table(columns, rows, "", f"and {rest} more (--explain shows all)" if rest else "") if rows else None
