@@ -37,11 +37,11 @@ class MeasuredOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """In a sentence.
 
         >>> MeasuredOn("h200", "training", "own", "2026-11-16", 16, 12, 0.04, 0.12, -0.1, 0.12).text
-        'all of 12 steps of training measured on h200, of models that its constants were not settled on, were within -10%/+12% (median 4%)'
+        'all of 12 steps of training measured on h200, of models that its constants were not fitted on, were within -10%/+12% (median 4%)'
         """
         those = f"all of {self.left_out} steps of {self.what} measured on {self.chip}"
         within = f"within {self.low:+.0%}/{self.high:+.0%} (median {self.median:.0%})"
-        return f"{those}, of models that its constants were not settled on, were {within}"
+        return f"{those}, of models that its constants were not fitted on, were {within}"
 
 
 def check_measured(rows: Iterable[MeasuredOn], where: str) -> None:

@@ -22,10 +22,6 @@ from dragonscale.serving.mesh import HEADS
 
 WIDTH = 2.0
 """Bytes of a bf16 number."""
-ROUTE_KERNELS = 16
-"""Kernels that sort rows by expert, count them, and put them into boxes and back."""
-LOOPED = 1.15
-"""Seconds of a loop over one row of each expert over those of reading their weights."""
 
 
 def capacity_rows(tokens: Number, bench: KernelBench) -> Number:
@@ -48,7 +44,7 @@ def capacity_seconds(kernels: Iterable[Kernel], tokens: Number, bench: KernelBen
         into, out = (dims[dim.name] / mesh.size(*dim.axes) for dim in weight.dims if not dim.select)
         many = dims["e"] / next(mesh.size(*dim.axes) for dim in weight.dims if dim.select)
         full = matmul_seconds(rows, out, into, "bf16", profile, many) * bench.engine.kernels.matmul
-        loop = memory_seconds(many * into * out * WIDTH, profile) * LOOPED + program.loop_s
+        loop = memory_seconds(many * into * out * WIDTH, profile) * program.looped + program.loop_s
         found = found + where(rows == 1, loop, full) if program.loop_s else found + full
     return found
 
@@ -57,9 +53,10 @@ def boxing_line(tokens: Number, bench: KernelBench) -> ServingLine:
     """Rows sorted by expert, put into the boxes that experts have room for, and back."""
     dims, profile = bench.section.dims, bench.profile
     moved = 2 * tokens / bench.mesh.size("data") * (dims["x"] + 1) * dims["d"] * WIDTH
-    seconds = memory_seconds(moved * bench.engine.experts.route_passes, profile)
-    seconds = seconds + launch_seconds(profile, ROUTE_KERNELS) if bench.timed else 0.0
-    return bench.line("rows", "elementwise", "experts", "elementwise", seconds=seconds, issued=ROUTE_KERNELS)
+    habits = bench.engine.experts
+    seconds = memory_seconds(moved * habits.route_passes, profile)
+    seconds = seconds + launch_seconds(profile, habits.route_kernels) if bench.timed else 0.0
+    return bench.line("rows", "elementwise", "experts", "elementwise", seconds=seconds, issued=habits.route_kernels)
 
 
 def capacity_flops(kernels: Iterable[Kernel], tokens: Number, bench: KernelBench) -> Number:

@@ -77,6 +77,8 @@ class EngineExperts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes sent to experts for each element of a token."""
     route_passes: float = 0.0
     """How often rows are copied on their way to experts with a capacity and back, over once each way."""
+    route_kernels: int = 0
+    """Kernels that sort rows by expert with a capacity, count them, and put them into boxes and back."""
     dedup: bool = False
     """Whether a prompt's token goes only once to every node (see `exchange.py`)."""
     hidden: float = 0.0
@@ -191,6 +193,8 @@ class EngineProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rows that every expert has room for, over its even share (0: experts work on the rows there are)."""
     loop_s: float = 0.0
     """What a matmul of a single row takes beside reading its weights, where that is compiled into a loop (0: it is not)."""
+    looped: float = 1.0
+    """Seconds of such a loop over one row of each expert, over those of reading their weights."""
     scan_bytes: float = 0.0
     """Bytes moved for each weight of a layer to take it out of its stack, where layers are scanned: those of prompts."""
     scan_s: float = 0.0

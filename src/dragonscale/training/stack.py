@@ -228,7 +228,8 @@ def on_chip(stack: Stack, kind: str) -> Stack:
     if kind != "tpu" or not stack.tpu:
         return stack
     groups = read_settings(stack.tpu, "host.layer_s=0")
-    return with_settings(stack, groups, f"What differs on TPUs under the stack {shorten(stack.name)} cannot be read")
+    where = f"What differs on TPUs under the stack {shorten(stack.name)} cannot be read"
+    return msgspec.structs.replace(with_settings(stack, groups, where), tpu=())
 
 
 @functools.cache

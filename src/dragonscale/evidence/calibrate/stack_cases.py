@@ -57,7 +57,7 @@ def small_cases() -> tuple[Case, ...]:
 def cases() -> tuple[Case, ...]:
     """All of them, in the order in which they are timed.
 
-    >>> {case.use for case in cases()} == {"fit", "left out"}
+    >>> {case.use for case in cases()} == {"fit", "seen", "left out"}
     True
     """
     text = (resources.files("dragonscale.evidence.calibrate") / "stack_cases.toml").read_text(encoding="utf-8")

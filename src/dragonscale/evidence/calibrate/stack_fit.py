@@ -126,11 +126,12 @@ def measured_on(settled: Settled, chip: str, source: str, date: str) -> dict[str
     found: dict[str, MeasuredOn] = {}
     for what in ("training", "prefill", "decode"):
         chosen = {case: ratio for case, ratio in settled.ratios.items() if kind_of_case(case) == what}
-        out = sorted(ratio - 1 for case, ratio in chosen.items() if case.use != "fit")
+        fitted = sum(case.use == "fit" for case in chosen)
+        out = sorted(ratio - 1 for case, ratio in chosen.items() if case.use == "left out")
         if out:
             errors = numpy.abs([1 / (1 + one) - 1 for one in out])
             found[what] = MeasuredOn(
-                chip, what, source, date, len(chosen) - len(out), len(out), round(float(numpy.median(errors)), 3),
+                chip, what, source, date, fitted, len(out), round(float(numpy.median(errors)), 3),
                 round(float(errors.max()), 3), round(out[0], 3), round(out[-1], 3),
             )  # fmt: skip
     return found

@@ -21,7 +21,7 @@ from dragonscale.hardware import Chip, parse_slice
 from dragonscale.listener import Listener
 from dragonscale.questions.calibrate import CalibrateQuestion
 from dragonscale.reports.calibrate.records import CalibrationReport, LeftOutSteps, SettledConstant, TimedStep
-from dragonscale.serving.engine import load_engine
+from dragonscale.serving.engine import load_engine, on_kind
 from dragonscale.training.stack import load_stack, on_chip
 
 KINDS = ("training", "prefill", "decode")
@@ -77,9 +77,9 @@ def fill_stack(
     """Time, settle and write."""
     rows = measured_rows(question, path, listener)
     listener.wait("Settling the constants.")
-    piece, engine = parse_slice(f"{chip.name}:1"), load_engine(BASE)
-    start = load_stack(BASE)
-    stack = on_chip(start, chip.kind)
+    piece, start, served = parse_slice(f"{chip.name}:1"), load_stack(BASE), load_engine(BASE)
+    # With what differs on TPUs set, and nothing left to be set again over what is settled.
+    stack, engine = on_chip(start, chip.kind), on_kind(served, chip.kind)
     settled = settle(rows, piece, stack, engine)
     date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     software = ", ".join(f"{name} {version}" for name, version in report.software.items())
@@ -97,7 +97,7 @@ def fill_stack(
         for case, row in rows.items()
     ]  # fmt: skip
     report.left_out = [LeftOutSteps(one.what, one.rows, one.left_out, one.median, one.worst) for one in found.values()]
-    tpu = {"stack": start.tpu, "engine": engine.tpu} if chip.kind == "tpu" else None
+    tpu = {"stack": start.tpu, "engine": served.tpu} if chip.kind == "tpu" else None
     report.measured, report.records = len(rows), str(path)
     report.unknown_rows = unknown_rows(path)
     report.profile = question.profile or f"{Path(chip.name).stem}-stack.toml"
