@@ -31,7 +31,7 @@ from dragonscale.evidence.profiles.phases import phase_of_caller, phase_of_modul
 from dragonscale.evidence.profiles.placing import place_events
 from dragonscale.evidence.profiles.recording import OpText, Recording
 from dragonscale.evidence.profiles.roles import OpRole
-from dragonscale.evidence.profiles.scores import SCORES, with_scores
+from dragonscale.evidence.profiles.scores import SCORES, around_scores, with_scores
 from dragonscale.evidence.profiles.sections import SectionWords, files_tell_parts, section_of, section_of_source
 from dragonscale.evidence.profiles.work_by_shapes import work_by_shapes
 from dragonscale.plan.ledger import COLLECTIVES
@@ -118,7 +118,8 @@ def _own_roles(recording: Recording, reader: HloReader) -> list[OpRole]:
         ops = tuple(msgspec.structs.replace(op, source="") if op.source else op for op in ops)
     roles = [own_role(op, reader) if timed[number] else OpRole() for number, op in enumerate(ops)]
     roles = _work_once(recording, roles)
-    return [with_scores(op, role, reader) for op, role in zip(recording.ops, roles, strict=True)]
+    roles = [with_scores(op, role, reader) for op, role in zip(recording.ops, roles, strict=True)]
+    return around_scores(recording.ops, roles, reader)
 
 
 def _work_once(recording: Recording, roles: list[OpRole]) -> list[OpRole]:

@@ -20,6 +20,7 @@ from dragonscale.plan.ledger import COLLECTIVES, LedgerLine
 Drawer = tuple[str, str, str]
 """Section, phase, kind."""
 IDLE: Drawer = ("step", "", "idle")
+_AGAIN: Drawer = ("attention", "recompute", "attention")
 _MATMULS = ("matmul", "grouped matmul")
 _ENDS = {"embed": "embedding", "embedding": "embedding", "head": "head", "loss": "head", "sampling": "head"}
 _PARTS = {"scores": "attention", "experts": "experts", "moe": "experts", "router": "experts", "embed": "embedding"}
@@ -61,6 +62,9 @@ def beside(
     measured = _measured(totals, roles, roof, expected.mesh, phases)
     measured[IDLE].seconds += idle_s
     planned = _planned(expected.lines, phases)
+    if _AGAIN not in planned and _AGAIN in measured:  # blocks of scores are computed again in the backward pass, and are its own work
+        again = measured.pop(_AGAIN)
+        measured["attention", "backward", "attention"].add(again.seconds, again.bound, again.flops, again.hbm, again.wire)
     lines = [
         _line(drawer, measured.get(drawer, Sums()), planned.get(drawer, Sums())) for drawer in {**measured, **planned}
     ]
@@ -97,7 +101,7 @@ def measured_drawer(role: OpRole, mesh: dict[str, int], phases: bool) -> Drawer:
     if role.kind == "host":
         return "step", "", "host"
     phase = role.phase if phases else ""
-    if role.kind == "attention":
+    if role.kind == "attention" or (role.section, role.what) == ("attention", "scores"):
         return "attention", phase, "attention"
     if role.kind in _MATMULS:
         section = _ENDS.get(role.section, role.section) or "not known"

@@ -6,6 +6,7 @@ a weight, which has no index that is in the other operand and in the result as w
 
 import math
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -20,6 +21,7 @@ _CORE = frozenset(
     ("attend", "qk_product", "wv_product", "attn_logits", "dot_product_attention", "core_attention", "sdpa", "scaled_dot_product_attention")
 )  # fmt: skip
 """Scopes in which attention stands without its projections."""
+_AROUND = ("elementwise", "reduction", "copy", "memory", "gather")
 _BATCHED = ("aten::bmm", "aten::baddbmm")
 
 
@@ -28,6 +30,19 @@ def with_scores(op: OpText, role: OpRole, reader: HloReader) -> OpRole:
     if role.kind != "matmul" or role.section != "attention" or role.what in ("QKV", "Wo") or not _is_scores(op, reader):
         return role
     return msgspec.structs.replace(role, kind="attention", what=SCORES)
+
+
+def around_scores(ops: Sequence[OpText], roles: list[OpRole], reader: HloReader) -> list[OpRole]:
+    """Softmaxes, masks and copies in the same scope as scores, told as theirs: a plan's line of attention has them too."""
+    programs = {op.module for op, role in zip(ops, roles, strict=True) if role.kind == "attention" and role.what == SCORES}
+    found = list(roles)
+    for number, (op, role) in enumerate(zip(ops, roles, strict=True)):
+        if op.module in programs and role.section == "attention" and role.kind in _AROUND and role.what in ("", "softmax"):
+            place = reader.found(op)
+            scope = (place[0].part(*place[1])[0].scope if place else "") or op.scope
+            if _CORE.intersection(components(scope)):
+                found[number] = msgspec.structs.replace(role, what=SCORES)
+    return found
 
 
 def _is_scores(op: OpText, reader: HloReader) -> bool:
