@@ -62,9 +62,13 @@ def beside(
     measured = _measured(totals, roles, roof, expected.mesh, phases)
     measured[IDLE].seconds += idle_s
     planned = _planned(expected.lines, phases)
-    if _AGAIN not in planned and _AGAIN in measured:  # blocks of scores are computed again in the backward pass, and are its own work
+    if (
+        _AGAIN not in planned and _AGAIN in measured
+    ):  # blocks of scores are computed again in the backward pass, and are its own work
         again = measured.pop(_AGAIN)
-        measured["attention", "backward", "attention"].add(again.seconds, again.bound, again.flops, again.hbm, again.wire)
+        measured["attention", "backward", "attention"].add(
+            again.seconds, again.bound, again.flops, again.hbm, again.wire
+        )
     lines = [
         _line(drawer, measured.get(drawer, Sums()), planned.get(drawer, Sums())) for drawer in {**measured, **planned}
     ]

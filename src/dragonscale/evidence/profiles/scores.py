@@ -34,10 +34,17 @@ def with_scores(op: OpText, role: OpRole, reader: HloReader) -> OpRole:
 
 def around_scores(ops: Sequence[OpText], roles: list[OpRole], reader: HloReader) -> list[OpRole]:
     """Softmaxes, masks and copies in the same scope as scores, told as theirs: a plan's line of attention has them too."""
-    programs = {op.module for op, role in zip(ops, roles, strict=True) if role.kind == "attention" and role.what == SCORES}
+    programs = {
+        op.module for op, role in zip(ops, roles, strict=True) if role.kind == "attention" and role.what == SCORES
+    }
     found = list(roles)
     for number, (op, role) in enumerate(zip(ops, roles, strict=True)):
-        if op.module in programs and role.section == "attention" and role.kind in _AROUND and role.what in ("", "softmax"):
+        if (
+            op.module in programs
+            and role.section == "attention"
+            and role.kind in _AROUND
+            and role.what in ("", "softmax")
+        ):
             place = reader.found(op)
             scope = (place[0].part(*place[1])[0].scope if place else "") or op.scope
             if _CORE.intersection(components(scope)):
