@@ -10,7 +10,6 @@ from dragonscale.evidence.profiles.analysis import analyse
 from dragonscale.evidence.profiles.beside import beside
 from dragonscale.evidence.profiles.communication import group_form
 from dragonscale.evidence.profiles.gaps import BETWEEN, LAUNCH, QUEUED, STALL
-from dragonscale.evidence.profiles.per_op import ChipRoof
 from dragonscale.evidence.profiles.planned import ExpectedStep, expected_step
 from dragonscale.evidence.profiles.recording import OpText, Recorder
 from dragonscale.evidence.profiles.roles import OpRole
@@ -329,7 +328,7 @@ def played(expected: ExpectedStep, slower: dict[str, float]) -> Made:
 
 def test_a_recording_of_the_ledger_itself_agrees_with_it(planned: ExpectedStep):
     found = played(planned, {}).read("h100", mesh=planned.mesh)
-    lines = beside(planned, found.totals, found.roles, found.reading.groups, ChipRoof(found.chip), 0.0)
+    lines = beside(planned, found.totals, found.roles, found.reading.groups, 0.0)
     assert found.reading.step_s == pytest.approx(planned.seconds, rel=1e-3)
     assert sum(line.expected_s for line in lines) == pytest.approx(planned.seconds)
     assert max(abs(line.difference_s) for line in lines) < 1e-3 * planned.seconds
@@ -342,7 +341,7 @@ def test_a_recording_of_the_ledger_itself_agrees_with_it(planned: ExpectedStep):
 
 def test_what_is_slower_than_planned_comes_first_with_its_rate(planned: ExpectedStep):
     found = played(planned, {"attention": 3.0}).read("h100", mesh=planned.mesh)
-    lines = beside(planned, found.totals, found.roles, found.reading.groups, ChipRoof(found.chip), 0.0)
+    lines = beside(planned, found.totals, found.roles, found.reading.groups, 0.0)
     first = find_savings(found.reading, found.totals, found.roles, found.chip, lines)[0]
     meant = sum(
         line.total("exposed_s") for line in planned.lines if line.kind == "attention" and line.phase == "backward"

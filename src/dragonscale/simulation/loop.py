@@ -8,7 +8,7 @@ from typing import Any
 from dragonscale.simulation.fleet import Fleet
 from dragonscale.simulation.group import Group
 from dragonscale.simulation.options import SimulationOptions
-from dragonscale.simulation.perfetto import Recorder
+from dragonscale.simulation.perfetto import RequestRecorder
 from dragonscale.simulation.replica import Replica
 from dragonscale.simulation.replica_state import ARRIVE, DELIVER, END, FAIL, RETURN, SCALE, WAKE, Shared
 from dragonscale.simulation.request import Sequence, SimulatedRequest
@@ -38,7 +38,7 @@ class Simulation:
         self.series = Series(SERIES)
         self.shared = Shared(self.tally, self.series, options.seed, options.leap, self._finished, self._send)
         if options.events:
-            self.shared.recorder = Recorder(options.events, options.events_from_s)
+            self.shared.recorder = RequestRecorder(options.events, options.events_from_s)
         self.now = 0.0
         self.checkpoints: list[Checkpoint] = []
         self.departures: list[Checkpoint] = []

@@ -16,7 +16,7 @@ REPLICAS, REQUESTS = 1, 2
 """Process numbers of the two groups of tracks."""
 
 
-class Recorder:
+class RequestRecorder:
     """Keeps the first events of a run."""
 
     def __init__(self, limit: int, start_s: float) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.hlo_proto import Program
+from dragonscale.evidence.profiles.hlo_proto import ProgramBytes
 from dragonscale.evidence.profiles.protobuf import Broken
 from dragonscale.evidence.profiles.xplane import read
 from dragonscale.listener import Listener
@@ -66,7 +66,7 @@ def test_programs_nested_without_end_are_told() -> None:
     module = field(1, "m") + field(6, 1) + field(3, field(1, "c") + field(2, instruction) + field(5, 1) + field(6, 1))
     data = field(1, module)
     with pytest.raises(Broken, match="nested"):
-        _ = Program(data, (0, len(data))).module
+        _ = ProgramBytes(data, (0, len(data))).module
 
 
 def test_numbers_of_seventy_bits_are_cut_to_sixty_four(tmp_path: Path) -> None:

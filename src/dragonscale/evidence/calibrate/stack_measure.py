@@ -52,7 +52,7 @@ MANY = 24
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledStep:
     """A program that is ready: `start` makes what it works on, `step` goes from one to the next and `seen` is what to wait for."""
 
     start: Callable[[], Any]
@@ -62,7 +62,7 @@ class Compiled:
     compile_s: float
 
 
-def compiled(case: Case) -> Compiled:
+def compiled(case: Case) -> CompiledStep:
     """A case's program, without running it."""
     return _compiled_training(case) if isinstance(case, TrainCase) else _compiled_serving(case)
 
@@ -75,7 +75,7 @@ def _tokens(program: Program, shape: tuple[int, ...]) -> numpy.ndarray:
     return numpy.random.default_rng(0).integers(0, program.sections[0].dims["v"], shape, numpy.int32)
 
 
-def _compiled_training(case: TrainCase) -> Compiled:
+def _compiled_training(case: TrainCase) -> CompiledStep:
     program, numerics = load_model(case.model).program(), numerics_of(case.model)
     run = RunSettings(
         data=("-",), steps=1, batch=case.microbatch * case.passes, seq=case.seq, dtype="bf16", capacity=case.capacity
@@ -106,10 +106,10 @@ def _compiled_training(case: TrainCase) -> Compiled:
         state, metrics = step(state, *rest)
         return state, rest, metrics
 
-    return Compiled(start, one, lambda held: held[2], step.as_text() or "", compile_s)
+    return CompiledStep(start, one, lambda held: held[2], step.as_text() or "", compile_s)
 
 
-def _compiled_serving(case: ServeCase) -> Compiled:
+def _compiled_serving(case: ServeCase) -> CompiledStep:
     program, numerics = load_model(case.model).program(), numerics_of(case.model)
     listed = case.kind == "decode"
     setting = PassSetting(numerics, jnp.bfloat16, mixing=Mixing(case.capacity or None))
@@ -142,10 +142,10 @@ def _compiled_serving(case: ServeCase) -> Compiled:
         chosen, kept = step(own, tokens, at, kept)
         return own, chosen if listed else tokens, at, kept
 
-    return Compiled(start, one, lambda held: held[3], step.as_text() or "", compile_s)
+    return CompiledStep(start, one, lambda held: held[3], step.as_text() or "", compile_s)
 
 
-def timed(case: Case, program: Compiled) -> dict[str, Any]:
+def timed(case: Case, program: CompiledStep) -> dict[str, Any]:
     """A case's seconds: medians of single steps, or of runs of many tokens; and what the device did."""
     held = program.start()
     decoding = isinstance(case, ServeCase) and case.kind == "decode"
@@ -171,7 +171,7 @@ def timed(case: Case, program: Compiled) -> dict[str, Any]:
     return row
 
 
-def profiled(program: Compiled, held: Any) -> dict[str, Any]:
+def profiled(program: CompiledStep, held: Any) -> dict[str, Any]:
     """How long the device computed in one more step, in how many kernels, and the longest of them with the lines they come from."""
     options = jax.profiler.ProfileOptions()
     options.host_tracer_level, options.python_tracer_level = 0, 0

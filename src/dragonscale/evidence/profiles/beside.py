@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dragonscale.evidence.profiles.communication import over
 from dragonscale.evidence.profiles.parts import TRAVELS
-from dragonscale.evidence.profiles.per_op import ChipRoof, OpTotals
+from dragonscale.evidence.profiles.per_op import OpTotals
 from dragonscale.evidence.profiles.planned import ExpectedStep
 from dragonscale.evidence.profiles.records import BesideLine, WorkGroup
 from dragonscale.evidence.profiles.roles import OpRole
@@ -52,14 +52,13 @@ def beside(
     totals: OpTotals,
     roles: list[OpRole],
     groups: tuple[WorkGroup, ...],
-    roof: ChipRoof,
     idle_s: float,
 ) -> tuple[BesideLine, ...]:
     """Every drawer that has something on either side, the largest difference first."""
     timed = sum(group.exposed_s for group in groups)
     named = sum(group.exposed_s for group in groups if group.phase)
     phases = bool(timed) and named > 0.8 * timed and expected.request.program == "train"
-    measured = _measured(totals, roles, roof, expected.mesh, phases)
+    measured = _measured(totals, roles, expected.mesh, phases)
     measured[IDLE].seconds += idle_s
     planned = _planned(expected.lines, phases)
     if (
@@ -76,15 +75,12 @@ def beside(
     return tuple(sorted(some, key=lambda one: -abs(one.difference_s)))
 
 
-def _measured(
-    totals: OpTotals, roles: list[OpRole], roof: ChipRoof, mesh: dict[str, int], phases: bool
-) -> defaultdict[Drawer, Sums]:
+def _measured(totals: OpTotals, roles: list[OpRole], mesh: dict[str, int], phases: bool) -> defaultdict[Drawer, Sums]:
     found: defaultdict[Drawer, Sums] = defaultdict(Sums)
     for one in totals.ran.tolist():
         role, works = roles[one], float(totals.works[one])
-        bound = roof.bound(role)[0] or 0.0
-        amounts = ((value or 0.0) * works for value in (bound, role.flops, role.hbm_bytes, role.wire_bytes))
-        found[measured_drawer(role, mesh, phases)].add(float(totals.exposed[one]), *amounts)
+        amounts = ((value or 0.0) * works for value in (role.flops, role.hbm_bytes, role.wire_bytes))
+        found[measured_drawer(role, mesh, phases)].add(float(totals.exposed[one]), 0.0, *amounts)
     return found
 
 

@@ -39,7 +39,7 @@ class _Part:
     instructions: dict[int, Span]
 
 
-class Program:
+class ProgramBytes:
     """One serialized module."""
 
     def __init__(self, data: Buffer, span: Span) -> None:

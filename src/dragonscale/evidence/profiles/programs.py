@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dragonscale.errors import InputError
-from dragonscale.evidence.profiles.hlo_proto import Program, ProgramLine
+from dragonscale.evidence.profiles.hlo_proto import ProgramBytes, ProgramLine
 from dragonscale.evidence.profiles.protobuf import Broken, Message, Span
 from dragonscale.evidence.profiles.xspace import Plane
 from dragonscale.evidence.xla.hlo_text import Module
@@ -19,7 +19,7 @@ class Programs(Mapping[str, Module]):
     """
 
     def __init__(self) -> None:
-        self._programs: dict[tuple[str, int], Program] = {}
+        self._programs: dict[tuple[str, int], ProgramBytes] = {}
         self._names: dict[int, str] = {}
         self._numbers: dict[str, list[int]] = {}
 
@@ -36,7 +36,7 @@ class Programs(Mapping[str, Module]):
             if plane.labels.get(stat.whole(1)) in ("Hlo Proto", "hlo_proto") and stat.spans(6):
                 match = _NAMED.fullmatch(entry.word(2))
                 name, number = (match[1], int(match[2][:20])) if match else (entry.word(2), entry.whole(1))
-                self._programs[name, number] = Program(plane.data, stat.spans(6)[-1])
+                self._programs[name, number] = ProgramBytes(plane.data, stat.spans(6)[-1])
                 self.call(number, name)
 
     def call(self, number: int, name: str) -> None:
@@ -72,7 +72,7 @@ class Programs(Mapping[str, Module]):
         except Broken:
             return []
 
-    def _program(self, key: str) -> Program | None:
+    def _program(self, key: str) -> ProgramBytes | None:
         match = _NAMED.fullmatch(key)
         if match and (match[1], int(match[2][:20])) in self._programs:
             return self._programs[match[1], int(match[2][:20])]

@@ -33,7 +33,7 @@ SECONDS_EACH = 1.2
 MOST_MINUTES = 600
 
 
-class _Quiet(Listener):
+class _StepsOnly(Listener):
     """Hears how far it is, and no line for each measurement."""
 
     def __init__(self, listener: Listener) -> None:
@@ -67,7 +67,7 @@ def ask(question: CalibrateQuestion, listener: Listener) -> CalibrationReport:
         report.planned_s = SECONDS_EACH * len(cases)
         return report.came_from(question, listener.notes)
     listener.wait(f"Measuring on {machine.device}; what is measured is kept, so stopping loses nothing.")
-    heard = listener if question.log else _Quiet(listener)
+    heard = listener if question.log else _StepsOnly(listener)
     if question.check:
         return _checked(question, bench, chip, cases, heard).came_from(question, listener.notes)
     from dragonscale.evidence.calibrate.measuring import measure

@@ -19,7 +19,7 @@ from dragonscale.serving.plan_file import load_serving_plan
 from dragonscale.training.plan_file import is_plan_path, load_training_file
 
 
-class _Quiet(Listener):
+class _OneSide(Listener):
     """Hears what one side says: a note that others say too is passed on once, and progress is counted by sides."""
 
     def __init__(self, outer: Listener) -> None:
@@ -41,7 +41,7 @@ def ask(question: CompareQuestion, listener: Listener) -> CompareReport:
 
 def _answers(asked: CompareAsked, listener: Listener) -> list[Any]:
     """The answer of each side; what nobody says of a plan that is written out is as the first file has it."""
-    quiet, found = _Quiet(listener), []
+    quiet, found = _OneSide(listener), []
     one, said = (_serve, served_by) if asked.serving else (_train, trained_by)
     files = [side.plan for side in asked.candidates if is_plan_path(side.plan)]
     job = said(files[0]) if files else {}

@@ -7,7 +7,7 @@ from dragonscale.evidence.xla.hlo_text import Instruction, Module, read_instruct
 from dragonscale.evidence.xla.layouts import read_arrays
 from dragonscale.evidence.xla.matmul_sizes import MatmulSizes
 from dragonscale.evidence.xla.op_bounds import OpBound, op_bound
-from dragonscale.evidence.xla.op_work import OpWork, work_of, work_of_text
+from dragonscale.evidence.xla.op_work import OpWork, work_of_text
 from dragonscale.evidence.xla.operand_types import operand_types
 from dragonscale.evidence.xla.shardings import sharding_of
 from dragonscale.evidence.xla.source_lines import source_line
@@ -82,11 +82,6 @@ def op_answer(text: str, chip: Chip | None) -> HloOp:
     """The answer about one line."""
     instruction = read_instruction(text)
     return decoded(None, instruction, work_of_text(text, on=_platform(chip)), chip)
-
-
-def op_in(module: Module, where: str, instruction: Instruction, chip: Chip | None, on: str) -> HloOp:
-    """The same for an instruction of a module."""
-    return decoded((module, where), instruction, work_of(module, where, instruction, on), chip)
 
 
 def decoded(place: tuple[Module, str] | None, instruction: Instruction, work: OpWork, chip: Chip | None) -> HloOp:

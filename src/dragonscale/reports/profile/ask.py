@@ -69,7 +69,7 @@ def completed(found: Analysis, planned: ExpectedStep | None, unknown: str) -> An
             notes=tuple(filter(None, [*reading.notes, sizes.note])),
         )  # fmt: skip
     idle = sum(part.seconds for part in reading.parts if part.name == "idle")
-    lines = beside(planned, found.totals, found.roles, reading.groups, roof, idle)
+    lines = beside(planned, found.totals, found.roles, reading.groups, idle)
     # what a plan of something else expects is no yardstick
     savings = own if differs or reading.static else _savings(found, lines)
     peak = roof.peak(found.dtype)
