@@ -3,6 +3,7 @@
 import gzip
 import json
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ GPU_MESH = {"fsdp": 2, "tensor": 4}
 LAYERS, BATCH, MODEL, HIDDEN = 6, 64, 256, 512
 TOKENS, HEAD = 256, 64
 """Sizes of the GPU programs."""
-NAMES = sorted(path.name.removesuffix(".hlo.gz") for path in FOLDER.glob("*.hlo.gz"))
+SHIPPED = {"v5p_full_mlp_windowed": files("dragonscale.reports.hlo").joinpath("example.hlo.gz")}
+"""Kept as an example of the command."""
+NAMES = sorted([*SHIPPED, *(path.name.removesuffix(".hlo.gz") for path in FOLDER.glob("*.hlo.gz"))])
 
 
 @cache
 def text_of(name: str) -> str:
-    return gzip.decompress((FOLDER / f"{name}.hlo.gz").read_bytes()).decode()
+    return gzip.decompress(SHIPPED.get(name, FOLDER / f"{name}.hlo.gz").read_bytes()).decode()
 
 
 def about(name: str) -> dict[str, Any]:

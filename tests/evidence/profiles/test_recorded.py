@@ -3,7 +3,6 @@
 import gzip
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ import dragonscale as ds
 from dragonscale.evidence.profiles.roles import SECTIONS
 from dragonscale.evidence.xla.hlo_text import read_module
 from dragonscale.evidence.xla.matmuls import read_matmuls
+from tests.evidence.profiles.recordings import RECORDED, recorded
 
-HERE = Path(__file__).parent / "recorded"
 XPLANES = ("jax_train", "jax_gemma", "jax_moe", "jax_prefill", "jax_decode")
 TORCH = ("torch_train", "torch_compiled", "torch_modules")
 ALL = (*(f"{name}.xplane.pb.gz" for name in XPLANES), *(f"{name}.trace.json.gz" for name in (*TORCH, "jax_train")))
@@ -21,12 +20,12 @@ ALL = (*(f"{name}.xplane.pb.gz" for name in XPLANES), *(f"{name}.trace.json.gz" 
 
 @cache
 def read(name: str) -> Any:
-    return ds.profile(str(HERE / name))
+    return ds.profile(str(recorded(name)))
 
 
 def facts(name: str) -> dict[str, Any]:
     """What was run, and how long its steps took with no profiler around them."""
-    return json.loads((HERE / f"{name.partition('.')[0]}.json").read_text())
+    return json.loads((RECORDED / f"{name.partition('.')[0]}.json").read_text())
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -66,7 +65,7 @@ def test_matmul_flops_are_those_of_the_compiled_program(name: str) -> None:
 
 def test_a_program_in_a_profile_is_the_one_xla_prints() -> None:
     """The module that lies in the profile as a message has the matmuls of the text that XLA wrote of it."""
-    text = gzip.decompress((HERE / "jax_train.hlo.txt.gz").read_bytes()).decode()
+    text = gzip.decompress((RECORDED / "jax_train.hlo.txt.gz").read_bytes()).decode()
     printed, kept = (
         sorted((each.flops_each, each.times, each.op_name) for each in read_matmuls(module)[0])
         for module in (read_module(text), read("jax_train.xplane.pb.gz").analysis.recording.programs["jit_step"])

@@ -17,8 +17,8 @@ from dragonscale.evidence.profiles.sizes import infer_sizes
 from dragonscale.evidence.xla.hlo_text import read_module
 from dragonscale.evidence.xla.matmuls import read_matmuls
 from dragonscale.listener import Listener
+from tests.evidence.profiles.recordings import RECORDED, recorded
 
-RECORDED = Path(__file__).parent / "recorded"
 MATMULS = ("matmul", "grouped matmul", "attention")
 
 
@@ -43,7 +43,7 @@ def flops(split: Recording, roles: list[OpRole]) -> float:
 @pytest.mark.parametrize("name", ["jax_train", "jax_decode", pytest.param("jax_moe", marks=pytest.mark.slow)])
 def test_jax(name: str) -> None:
     facts = json.loads((RECORDED / f"{name}.json").read_text())
-    split, roles = roles_of(RECORDED / f"{name}.xplane.pb.gz")
+    split, roles = roles_of(recorded(f"{name}.xplane.pb.gz"))
     assert share(split, roles, "kind") > 0.99
     assert share(split, roles, "section") > 0.98
     programs = [
