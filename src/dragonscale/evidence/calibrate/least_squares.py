@@ -27,8 +27,8 @@ def fit_between(
     >>> wide = numpy.full(2, 100.0)
     >>> fit_between(line, numpy.zeros(2), -wide, wide, soft=0.1).round(1)
     array([1., 2.])
-    >>> fit_between(line, numpy.zeros(2), -wide, numpy.array([100.0, 1.5]), soft=10.0).round(1)
-    array([1.8, 1.5])
+    >>> fit_between(line, numpy.zeros(2), -wide, numpy.array([100.0, 1.5]), soft=10.0).round(2)
+    array([1.75, 1.5 ])
     """
     import numpy
 
