@@ -36,7 +36,8 @@ def heads(f: Fields) -> dict[str, Any]:
 
 def attention(f: Fields, **options: Any) -> Attention:
     """Grouped-query attention with the family's own options."""
-    return Attention(**(heads(f) | {"soft_cap": bool(f.value("attn_logit_softcapping"))} | options))
+    frame: dict[str, Any] = heads(f) | {"soft_cap": bool(f.value("attn_logit_softcapping"))}
+    return Attention(**(frame | options))
 
 
 def full_heads(f: Fields, **options: Any) -> Attention:
