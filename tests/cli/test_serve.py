@@ -278,6 +278,7 @@ def test_any_text_is_answered_or_refused(flag: str, text: str, capsys: pytest.Ca
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_remedies_are_other_than_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     """The largest batch that meets the target, larger slices only, and formats narrower than the checkpoint's own fp8."""
     asked = ["serve", "deepseek-v3", "--on", "h200:8", "--tpot", "40ms"]
@@ -290,6 +291,7 @@ def test_remedies_are_other_than_what_was_asked_for(capsys: pytest.CaptureFixtur
     assert re.search(r"A batch of \d+ would make \+\d+% tokens, but its TPOT of \S+ misses the 40ms", free["advice"])
 
 
+@pytest.mark.slow
 def test_an_unattainable_tpot_is_told_what_drafts_would_do(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["serve", "llama3-8b", "--on", "h100:1", "--tpot", "4ms"]
     text = " ".join(printed(asked, capsys, code=3).split())

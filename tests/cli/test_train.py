@@ -201,7 +201,7 @@ def test_a_renamed_chip_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixtur
     saved = tmp_path / "plan.toml"
     files = ["--save", str(saved), "--timeline", str(tmp_path / "t.json"), "--plot", str(tmp_path / "c.json")]
     asks = ["train", "llama3-8b", "--batch", "1Mi", "--seq", "8192", *QUICK]
-    text = printed([*asks, "--on", f"{chip}:16", *files, "--scaling", "--codesign", "--chart", "roofline"], capsys)
+    text = printed([*asks, "--on", f"{chip}:16", *files, "--chart", "roofline"], capsys)
     assert "h100-spot:16" in text
     assert f'slice = "./{chip.name}:16"' in saved.read_text()
     assert "is the smallest slice" in printed([*asks, "--on", str(chip)], capsys)

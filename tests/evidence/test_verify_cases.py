@@ -38,6 +38,7 @@ def verdicts(judged: list[Judged]) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_case_on_gpus(on_gpus: list[Judged]) -> None:
     assert {each.case.name for each in on_gpus} == {case.name for case in CASES}
     found = verdicts(on_gpus)
@@ -69,6 +70,7 @@ def check_flops(judged: list[Judged]) -> None:
             assert each.compiled.flops == PRODUCTS[each.case.form] * product / chips
 
 
+@pytest.mark.slow
 def test_layers_do_the_work_of_their_products_on_gpus(on_gpus: list[Judged]) -> None:
     check_flops(on_gpus)
 
@@ -77,6 +79,7 @@ def test_layers_do_the_work_of_their_products_on_tpus(on_tpus: list[Judged]) -> 
     check_flops(on_tpus)
 
 
+@pytest.mark.slow
 def test_the_table_in_the_docs_is_what_was_found(on_gpus: list[Judged], on_tpus: list[Judged]) -> None:
     assert TABLE.read_text(encoding="utf-8") == table(in_order([*on_gpus, *on_tpus]))
 

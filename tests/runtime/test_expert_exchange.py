@@ -71,7 +71,9 @@ def mesh(eight: list[Any]) -> Mesh:
     return jax.make_mesh((4,), ("expert",), axis_types=(AxisType.Auto,), devices=eight[:4])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param("padded", marks=pytest.mark.slow), *(way for way in WAYS if way != "padded")]
+)
 def test_values_and_gradients_are_those_of_one_chip(way: str, mesh: Mesh) -> None:
     def both(function: Any) -> Any:
         def summed(*arguments: Any) -> Any:

@@ -43,7 +43,7 @@ def split(devices: list[Any], reach: Reach, cap: float, sinks: Any) -> Any:
     return mesh, jax.jit(jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=query, check_vma=False))
 
 
-@pytest.mark.parametrize("tokens", [1, 3])
+@pytest.mark.parametrize("tokens", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_parts_join_to_the_whole(kind: str, tokens: int, eight: list[Any]) -> None:
     reach, cap, sunk = KINDS[kind]

@@ -75,7 +75,7 @@ def test_a_step_bound_by_memory_follows_it() -> None:
     assert costs[0].expected[0] > 1.1 * costs[1].expected[0]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(case=cases(), batch=st.integers(1, 200), keys=st.integers(1, 8000), tokens=st.integers(16, 4000))
 def test_more_bandwidth_is_never_slower(case: Case, batch: int, keys: int, tokens: int) -> None:
     deployment = deployed(case)
@@ -86,7 +86,7 @@ def test_more_bandwidth_is_never_slower(case: Case, batch: int, keys: int, token
         assert bounds[0] <= bounds[1] * (1 + NOISE)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(case=cases(), batch=st.integers(1, 300), keys=st.integers(16, 8000), tokens=st.integers(16, 4000))
 def test_longer_contexts_and_prompts_are_never_quicker(case: Case, batch: int, keys: int, tokens: int) -> None:
     deployment = deployed(case)

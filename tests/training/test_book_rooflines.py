@@ -127,7 +127,7 @@ def test_symbols_arrays_and_floats_agree(name: str, phase: str) -> None:
         assert numpy.broadcast_to(many.comms[key], 3)[1] == pytest.approx(seconds)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(10, 22), st.integers(2, 12), st.sampled_from(["max", "sum"]))
 def test_no_split_communicates_less_than_the_solved_one(tokens: int, chips: int, overlap: str) -> None:
     mixed = best_split(MIXED, *letters(MIXED), "X", "Y", overlap)
