@@ -125,6 +125,7 @@ def test_a_plan_without_tensor_ways_takes_the_slice(capsys: pytest.CaptureFixtur
     assert one["dtypes"] == {"weights": "fp8", "compute": "fp8", "kv": "fp8", "attention": "fp8"}
 
 
+@pytest.mark.slow
 def test_missed_targets_are_told_with_what_would_meet_them(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(
         [*ASKED[:3], "h100:1", *ASKED[4:], "--dtype", "int4", "--kv", "fp8", "--tpot", "15ms"], capsys, code=3

@@ -148,6 +148,7 @@ def test_slurm_lays_pools_on_their_own_hosts_and_small_replicas_on_shared_ones(t
         script_of(slurm, serving("h100:4", prefill="h200:8"), prefill, decode)
 
 
+@pytest.mark.slow
 def test_programs_that_name_others_are_given_their_hosts(tmp_path: Path) -> None:
     """TensorRT-LLM's ranks are MPI's, and what stands before its pools has a file with their addresses."""
     decode = Program("decode", ("vllm", "decode"), hosts=2, chips=8, per="rank", copies=2, port=8002)

@@ -186,6 +186,7 @@ def test_what_cannot_be_run_is_said_in_a_sentence(home: Path, capsys: pytest.Cap
     assert not list((home / "none").glob("[0-9]*"))
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = arguments(home, "nan", learning_rate=1000, every=1, steps=60)
     code, said = answer(capsys, [*words, "--warmup", "1"])
