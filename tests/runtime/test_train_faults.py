@@ -149,6 +149,7 @@ def test_killed_runs_go_on_exactly(home: Path) -> None:
     assert steps_kept(home, "broken")[-1] == 30
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_leaves(home: Path) -> None:
     happened = reached(home, "told", 3)
     process = begin(home, arguments(home, "told", steps=100_000, every=0))
@@ -198,6 +199,7 @@ def test_a_loss_that_is_no_number_ends_the_run(home: Path, capsys: pytest.Captur
     assert kept[-1] < 60
 
 
+@pytest.mark.slow
 def test_checkpoints_of_another_run_are_not_taken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments(home, "other", steps=2)) == 0
     capsys.readouterr()

@@ -85,6 +85,7 @@ def test_littles_law(kind: str) -> None:
     assert run.tally.preempted > 0
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth() -> None:
     """Batch means of a loaded queue cover the true mean nearly as often as they say."""
     theory, held, runs = 0.7 / (2 * 0.3), 0, 40
