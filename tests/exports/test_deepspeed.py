@@ -11,7 +11,7 @@ from dragonscale.exports.imported import Given, Imported
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers import deepspeed
-from dragonscale.exports.written import Written
+from dragonscale.exports.written import WrittenFiles
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.load import model_fields
@@ -19,7 +19,7 @@ from dragonscale.training.plan import parse_plan
 from dragonscale.training.plan_file import TrainingFile
 
 
-def _made(plan: str, model: str, on: str, batch: int, seq: int = 8192) -> tuple[dict, Written]:
+def _made(plan: str, model: str, on: str, batch: int, seq: int = 8192) -> tuple[dict, WrittenFiles]:
     file = TrainingFile(parse_plan(plan), model=model, slice=on, stack="deepspeed", tokens="1T", batch=batch, seq=seq)
     written = deepspeed.write(TrainingRun(file, load_model(model), model_fields(model), parse_slice(on)))
     return json.loads(written.files["ds_config.json"]), written

@@ -18,7 +18,7 @@ from dragonscale.exports.launchers.unwrap import unwrapped
 from dragonscale.exports.runs import Run, ServingRun, TrainingRun
 from dragonscale.exports.source import Source
 from dragonscale.exports.target import target_named
-from dragonscale.exports.written import HOSTS, LEADER, RANK, Program, Written
+from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, WrittenFiles
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.serving.launch import engine_on
@@ -82,11 +82,13 @@ def run_script(text: str, folder: Path, hosts: int, **env: str) -> list[dict[str
     return [json.loads(line) for line in record.read_text().splitlines()]
 
 
-def script_of(module: Any, run: Run, *programs: Program, files: dict[str, str] | None = None) -> str:
-    return next(iter(module.launch(run, VLLM, Written(files or {}, programs)).values()))
+def script_of(module: Any, run: Run, *programs: LaunchProgram, files: dict[str, str] | None = None) -> str:
+    return next(iter(module.launch(run, VLLM, WrittenFiles(files or {}, programs)).values()))
 
 
-TRAIN = Program("train", ("train.py", "--config", "run.toml"), hosts=2, chips=8, per="chip", env={"NCCL_X": "a b"})
+TRAIN = LaunchProgram(
+    "train", ("train.py", "--config", "run.toml"), hosts=2, chips=8, per="chip", env={"NCCL_X": "a b"}
+)
 
 
 def test_slurm_starts_torchrun_on_each_host(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_slurm_starts_torchrun_on_each_host(tmp_path: Path) -> None:
 
 
 def test_slurm_keeps_the_trays_of_an_nvlink_domain_together() -> None:
-    text = script_of(slurm, training("gb200:128"), Program("train", ("train.py",), 32, 4, per="chip"))
+    text = script_of(slurm, training("gb200:128"), LaunchProgram("train", ("train.py",), 32, 4, per="chip"))
     assert "#SBATCH --nodes=32\n" in text
     assert "#SBATCH --gpus-per-node=4\n" in text
     assert "#SBATCH --segment=16\n" in text  # 64 GPUs of each rack
@@ -116,7 +118,7 @@ RANKED = ("vllm", "serve", "m", "--nnodes", HOSTS, "--node-rank", RANK, "--maste
 
 
 def test_slurm_gives_each_replica_its_hosts_ranks_and_leader(tmp_path: Path) -> None:
-    program = Program("serve", RANKED, hosts=2, chips=8, copies=2, others=("--headless",))
+    program = LaunchProgram("serve", RANKED, hosts=2, chips=8, copies=2, others=("--headless",))
     calls = run_script(script_of(slurm, serving("h100:16", 2), program), tmp_path, 4)
     found = sorted((one["HOST"], one["words"][6], one["words"][8], "--headless" in one["words"]) for one in calls)
     assert found == [
@@ -129,8 +131,8 @@ def test_slurm_gives_each_replica_its_hosts_ranks_and_leader(tmp_path: Path) -> 
 
 def test_slurm_lays_pools_on_their_own_hosts_and_small_replicas_on_shared_ones(tmp_path: Path) -> None:
     env = {"VLLM_NIXL_SIDE_CHANNEL_PORT": "5600"}
-    prefill = Program("prefill", ("vllm", "prefill"), hosts=1, chips=8, copies=2, env=env)
-    decode = Program("decode", ("vllm", "decode", "--port", "8000"), hosts=1, chips=4, copies=3, port=8000)
+    prefill = LaunchProgram("prefill", ("vllm", "prefill"), hosts=1, chips=8, copies=2, env=env)
+    decode = LaunchProgram("decode", ("vllm", "decode", "--port", "8000"), hosts=1, chips=4, copies=3, port=8000)
     text = script_of(slurm, serving("h100:4", 3), prefill, decode)
     assert "#SBATCH --nodes=5\n" in text
     calls = run_script(text, tmp_path, 5)
@@ -151,9 +153,9 @@ def test_slurm_lays_pools_on_their_own_hosts_and_small_replicas_on_shared_ones(t
 @pytest.mark.slow
 def test_programs_that_name_others_are_given_their_hosts(tmp_path: Path) -> None:
     """TensorRT-LLM's ranks are MPI's, and what stands before its pools has a file with their addresses."""
-    decode = Program("decode", ("vllm", "decode"), hosts=2, chips=8, per="rank", copies=2, port=8002)
-    prefill = Program("prefill", ("vllm", "prefill"), hosts=1, chips=4, copies=2, env={"NCCL_X": "1"})
-    front = Program(
+    decode = LaunchProgram("decode", ("vllm", "decode"), hosts=2, chips=8, per="rank", copies=2, port=8002)
+    prefill = LaunchProgram("prefill", ("vllm", "prefill"), hosts=1, chips=4, copies=2, env={"NCCL_X": "1"})
+    front = LaunchProgram(
         "front", ("vllm", "front", "--file", "pools.yaml", "--first", "http://decode-1:8002"), hosts=1, chips=0
     )
     pools = "urls: [prefill-1:8001, decode-1:8002, gpt-2:3]\n"
@@ -171,7 +173,7 @@ def test_programs_that_name_others_are_given_their_hosts(tmp_path: Path) -> None
     }
     with pytest.raises(Infeasible, match="MPI"):
         script_of(kubernetes, serving("h100:16"), decode)
-    one = Program("decode", ("vllm", "decode"), hosts=1, chips=8, copies=2)
+    one = LaunchProgram("decode", ("vllm", "decode"), hosts=1, chips=8, copies=2)
     documents = manifests(script_of(kubernetes, serving("h100:8"), one, front, files={"pools.yaml": pools}))
     assert documents[0]["data"]["pools.yaml"] == "urls: [prefill-1:8001, llama3-8b-vllm-decode:8002, gpt-2:3]\n"
     assert "llama3-8b-vllm-decode" in [one["metadata"]["name"] for one in documents if one["kind"] == "Service"]
@@ -189,7 +191,7 @@ def test_a_shell_script_starts_one_host_or_its_replicas(tmp_path: Path) -> None:
         "--master-port",
         "29500",
     ]
-    small = Program("serve", ("vllm", "serve", "m"), hosts=1, chips=2, copies=6, port=9000)
+    small = LaunchProgram("serve", ("vllm", "serve", "m"), hosts=1, chips=2, copies=6, port=9000)
     text = script_of(shell, serving("h100:2", 6), small)
     assert "on each of 2 hosts, on the last with COPIES=2" in text
     calls = run_script(text, tmp_path, 1, COPIES="2")
@@ -224,7 +226,7 @@ def test_training_on_gpus_is_a_jobset_whose_pods_find_the_first(tmp_path: Path) 
 
 
 def test_training_on_tpu_slices_is_a_job_for_each(tmp_path: Path) -> None:
-    program = Program("train", ("vllm", "train", "--process", RANK, "--of", HOSTS), hosts=32, chips=4)
+    program = LaunchProgram("train", ("vllm", "train", "--process", RANK, "--of", HOSTS), hosts=32, chips=4)
     (job,) = manifests(script_of(kubernetes, training("v5p:4x4x4*2"), program))
     assert job["metadata"]["annotations"] == {
         "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
@@ -240,14 +242,14 @@ def test_training_on_tpu_slices_is_a_job_for_each(tmp_path: Path) -> None:
 
 
 def test_serving_is_a_deployment_or_groups_of_pods(tmp_path: Path) -> None:
-    one = Program("serve", ("vllm", "serve", "m"), hosts=1, chips=4, copies=3)
+    one = LaunchProgram("serve", ("vllm", "serve", "m"), hosts=1, chips=4, copies=3)
     deployment, service = manifests(script_of(kubernetes, serving("mi300x:4", 3), one))
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     assert (deployment["kind"], deployment["spec"]["replicas"]) == ("Deployment", 3)
     assert container["resources"]["limits"] == {"amd.com/gpu": 4}
     assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
     assert service["spec"]["selector"] == deployment["spec"]["template"]["metadata"]["labels"]
-    many = Program("serve", RANKED, hosts=2, chips=8, copies=2, others=("--headless",))
+    many = LaunchProgram("serve", RANKED, hosts=2, chips=8, copies=2, others=("--headless",))
     groups, _ = manifests(script_of(kubernetes, serving("h100:16", 2), many))
     template = groups["spec"]["leaderWorkerTemplate"]
     assert (groups["spec"]["replicas"], template["size"]) == (2, 2)
@@ -274,13 +276,13 @@ def test_a_sky_task_says_its_nodes_and_replicas(tmp_path: Path) -> None:
     calls = run_script(task["run"], tmp_path, 1, SKYPILOT_NODE_RANK="1", SKYPILOT_NODE_IPS="10.0.0.1\n10.0.0.2")
     assert calls[0]["words"][5:9] == ["--node-rank", "1", "--master-addr", "10.0.0.1"]
     served = sky_task(
-        script_of(skypilot, serving("h100:4", 2), Program("serve", ("vllm", "serve", "m"), 1, 4, copies=2))
+        script_of(skypilot, serving("h100:4", 2), LaunchProgram("serve", ("vllm", "serve", "m"), 1, 4, copies=2))
     )
     assert served["service"]["replicas"] == 2
-    tpus = sky_task(script_of(skypilot, training("v5p:4x4x4*2"), Program("train", ("python3", "t.py"), 32, 4)))
+    tpus = sky_task(script_of(skypilot, training("v5p:4x4x4*2"), LaunchProgram("train", ("python3", "t.py"), 32, 4)))
     assert (tpus["resources"]["accelerators"], tpus["num_nodes"]) == ("tpu-v5p-128", 2)
     with pytest.raises(Infeasible, match="SkyPilot has no"):
-        script_of(skypilot, training("tpu7x:4x4x4"), Program("train", ("python3", "t.py"), 16, 4))
+        script_of(skypilot, training("tpu7x:4x4x4"), LaunchProgram("train", ("python3", "t.py"), 16, 4))
 
 
 @pytest.mark.parametrize("launcher", ["shell", "slurm", "kubernetes", "skypilot"])

@@ -9,7 +9,7 @@ from dragonscale.exports.imported import Given
 from dragonscale.exports.reading import read_plan
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers import maxtext
-from dragonscale.exports.written import Written
+from dragonscale.exports.written import WrittenFiles
 from dragonscale.hardware import parse_slice
 from dragonscale.models import load_model
 from dragonscale.models.load import model_fields
@@ -22,7 +22,7 @@ def _run(plan: str, model: str, on: str, batch: int, seq: int = 8192) -> Trainin
     return TrainingRun(file, load_model(model), model_fields(model), parse_slice(on))
 
 
-def _made(plan: str, model: str, on: str, batch: int, seq: int = 8192) -> tuple[dict, Written]:
+def _made(plan: str, model: str, on: str, batch: int, seq: int = 8192) -> tuple[dict, WrittenFiles]:
     written = maxtext.write(_run(plan, model, on, batch, seq))
     return yaml.safe_load(written.files["maxtext.yml"]), written
 

@@ -13,6 +13,6 @@ Names of flags and keys are never just typed: `keys/` holds, for one released ve
 its own parser takes, and a writer refuses a name that is not there (`keys.py`). The tables are made from the software
 itself by `python -m tools.software NAME --keys`.
 
-What a software cannot say is a `Difference`: the plan as it would run instead, so that its time and memory can be told.
+What a software cannot say is a `PlanDifference`: the plan as it would run instead, so that its time and memory can be told.
 A plan that a software refuses is refused here (`Infeasible`), with the nearest that it takes.
 """

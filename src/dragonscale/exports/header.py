@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.exports.runs import Run, TrainingRun
-from dragonscale.exports.written import Difference
+from dragonscale.exports.written import PlanDifference
 from dragonscale.serving.plan_file import TABLES
 
 MARK = "dscale: "
@@ -29,7 +29,7 @@ _KEPT = re.compile(rf"^[^\w\n]*{re.escape(MARK)}(\{{.*\}})\s*$", re.MULTILINE)
 WIDTH = 96
 
 
-def header(run: Run, title: str, differences: Sequence[Difference] = (), comment: str = "#") -> str:
+def header(run: Run, title: str, differences: Sequence[PlanDifference] = (), comment: str = "#") -> str:
     """The comment, each line after the mark of a comment in the target's language. `title` names the software and version."""
     plan = run.file.plan
     lines = [f"{title}: {run.model.name} on {run.slice}{_replicas(run)}, plan {plan}."]

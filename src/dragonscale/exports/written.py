@@ -11,7 +11,7 @@ RANK, LEADER, HOSTS = "{rank}", "{leader}", "{hosts}"
 
 
 @dataclass(frozen=True)
-class Difference:
+class PlanDifference:
     """Something of a plan that the target cannot say: what was planned, what runs instead, and why.
 
     `setting` is the plan's name for it; empty where the difference is not one of the plan's settings."""
@@ -27,7 +27,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Program:
+class LaunchProgram:
     """One command to start on hosts.
 
     `per` says how often a host runs it: `chip` (a process for each chip, which torchrun starts: `words` begin with the
@@ -50,16 +50,16 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFiles:
     """Files by name, the main one first, and what they start. `as_run` is the plan that the target runs, where that is
     not the one that was asked for."""
 
     files: Mapping[str, str]
-    programs: tuple[Program, ...] = ()
-    differences: tuple[Difference, ...] = ()
+    programs: tuple[LaunchProgram, ...] = ()
+    differences: tuple[PlanDifference, ...] = ()
     as_run: Plan | ServingPlan | None = None
     notes: tuple[str, ...] = ()
 
-    def plus(self, files: Mapping[str, str]) -> "Written":
+    def plus(self, files: Mapping[str, str]) -> "WrittenFiles":
         """The same with more files before the others: a launcher's script is what people start."""
         return replace(self, files={**files, **self.files})

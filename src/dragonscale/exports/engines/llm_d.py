@@ -22,7 +22,7 @@ from dragonscale.exports.launchers.pools import pools_read
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.source import Source
 from dragonscale.exports.target import target_named
-from dragonscale.exports.written import Program, Written
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 
 ROLE = "llm-d.ai/role"
@@ -32,7 +32,7 @@ PORTS = {"decode": 8200}
 SIDECAR = "ghcr.io/llm-d/llm-d-routing-sidecar:v0.8.0"
 
 
-def write(run: ServingRun) -> Written:
+def write(run: ServingRun) -> WrittenFiles:
     """The manifests of the pools."""
     if run.slice.chip.kind != "gpu":
         raise Infeasible(
@@ -47,10 +47,10 @@ def write(run: ServingRun) -> Written:
         header(run, title, made.differences) + where + "---\n".join(yaml_text(_pool(run, one, name)) for one in pools)
     )
     notes = tuple(note for note in made.notes if "router" not in note.lower())
-    return Written({"llm-d.k8s.yaml": text}, (), made.differences, made.as_run, notes)
+    return WrittenFiles({"llm-d.k8s.yaml": text}, (), made.differences, made.as_run, notes)
 
 
-def _pool(run: ServingRun, program: Program, name: str) -> dict[str, Any]:
+def _pool(run: ServingRun, program: LaunchProgram, name: str) -> dict[str, Any]:
     role = program.name if program.name in ("prefill", "decode") else "both"
     port = PORTS.get(role, 8000)
     labels = {"app": name, **SERVES, ROLE: role}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonscale.exports.model_names import hub_id, preset_named
-from dragonscale.exports.written import Difference
+from dragonscale.exports.written import PlanDifference
 from dragonscale.hardware import Chip
 from dragonscale.models.catalogue import is_preset
 from dragonscale.models.transformer import Transformer
@@ -74,7 +74,7 @@ class ServedCheckpoint:
     """Whether the attention is left out of what is quantised on loading."""
     dtype: str = "bf16"
     plan: ServingPlan = field(default_factory=ServingPlan)
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[PlanDifference, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -105,7 +105,7 @@ def checkpoint_for(
 
 
 def _quantised_before(
-    repo: str, dtype: str, plan: ServingPlan, differences: tuple[Difference, ...]
+    repo: str, dtype: str, plan: ServingPlan, differences: tuple[PlanDifference, ...]
 ) -> ServedCheckpoint:
     scheme = _scheme(plan.weights, plan.compute)
     ending = f"{scheme}-ATTN-{plan.attention.upper()}" if plan.attention else scheme
@@ -125,33 +125,33 @@ def _scheme(weights: str, compute: str) -> str:
 
 def _settled(
     engine: str, chip: Chip, model: Transformer, plan: ServingPlan, only: str
-) -> tuple[ServingPlan, str, tuple[Difference, ...]]:
+) -> tuple[ServingPlan, str, tuple[PlanDifference, ...]]:
     """A plan whose 16-bit formats agree, as engines have one dtype for activations and a cache that is not quantised; and which dtype."""
-    said: list[Difference] = []
+    said: list[PlanDifference] = []
     chosen = plan.compute if plan.compute in WIDE else plan.kv if plan.kv in WIDE else wide_format(engine, chip, model)
     wide = only or chosen
     if plan.kv in WIDE and plan.kv != wide:
         said.append(
-            Difference(f"a cache in {plan.kv}", f"it is in {wide}", "it has the dtype of the activations", "kv")
+            PlanDifference(f"a cache in {plan.kv}", f"it is in {wide}", "it has the dtype of the activations", "kv")
         )
         plan = replace(plan, kv=wide)
     if plan.wire != "bf16":
-        said.append(Difference(f"activations in {plan.wire} between chips", f"they are sent in {wide}", "", "wire"))
+        said.append(PlanDifference(f"activations in {plan.wire} between chips", f"they are sent in {wide}", "", "wire"))
         plan = replace(plan, wire="bf16")
     if plan.attention and plan.attention == part_format(replace(plan, attention=""), "attention"):
         plan = replace(plan, attention="")
     return plan, wide, tuple(said)
 
 
-def _checkpoints_own(plan: ServingPlan, own: ServingPlan) -> list[Difference]:
+def _checkpoints_own(plan: ServingPlan, own: ServingPlan) -> list[PlanDifference]:
     """That kernels for a checkpoint's own formats are the engine's choice."""
-    found: list[Difference] = []
+    found: list[PlanDifference] = []
     for name in ("compute", "attention"):
         asked, runs = getattr(plan, name), getattr(own, name)
         if asked != runs:
             what = "matmuls" if name == "compute" else "attention"
             found.append(
-                Difference(
+                PlanDifference(
                     f"{what} in {asked or plan.weights}",
                     f"they are in {runs or plan.weights}",
                     "the checkpoint is so",

@@ -41,7 +41,7 @@ from dragonscale.exports.source import Source
 from dragonscale.exports.tpu_marks import is_tpu
 from dragonscale.exports.values import truth
 from dragonscale.exports.values import whole as plain_whole
-from dragonscale.exports.written import LEADER, RANK, Program, Written
+from dragonscale.exports.written import LEADER, RANK, LaunchProgram, WrittenFiles
 from dragonscale.hardware import Chip, Slice, parse_target
 from dragonscale.models import load_model
 from dragonscale.models.transformer import Transformer
@@ -64,7 +64,7 @@ HOST_SCRIPT = "vllm-tpu-host.sh"
 RAY_PORT = 6379
 
 
-def write(run: ServingRun) -> Written:
+def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica; over several hosts in a script that starts Ray before it."""
     own = _flags(run)
     made = [_program(run, own)]
@@ -80,7 +80,7 @@ def write(run: ServingRun) -> Written:
     elif (run.file.replicas or 1) > 1:
         notes.append(f"Start {run.file.replicas} such replicas behind a router.")
     as_run = own.plan if own.plan != run.file.plan else None
-    return Written(files, tuple(one for one, _ in made), tuple(own.differences), as_run, tuple(notes))
+    return WrittenFiles(files, tuple(one for one, _ in made), tuple(own.differences), as_run, tuple(notes))
 
 
 def _flags(run: ServingRun) -> EngineFlags:
@@ -154,13 +154,13 @@ def _drafts(run: ServingRun, own: EngineFlags) -> dict[str, Any] | None:
     return drafts(run, own)
 
 
-def _program(run: ServingRun, own: EngineFlags) -> tuple[Program, dict[str, str]]:
+def _program(run: ServingRun, own: EngineFlags) -> tuple[LaunchProgram, dict[str, str]]:
     table = load_keys("vllm")
     hosts, chips = hosts_of(run.slice)
     words = ("vllm", "serve", own.checkpoint.word, *flag_words(table, {**own.flags, "--port": PORTS[run.role]}))
     shown = {"copies": run.file.replicas or 1, "image": IMAGE.format(table.version), "port": PORTS[run.role]}
     if hosts == 1:
-        return Program(run.role or "serve", words, 1, chips, env=own.env, **shown), {}
+        return LaunchProgram(run.role or "serve", words, 1, chips, env=own.env, **shown), {}
     env = {**own.env, "TPU_MULTIHOST_BACKEND": "ray"}
     name = HOST_SCRIPT.replace("host", f"{run.role}-host") if run.role else HOST_SCRIPT
     script = [
@@ -172,7 +172,7 @@ def _program(run: ServingRun, own: EngineFlags) -> tuple[Program, dict[str, str]
         f'    exec ray start --address="$2:{RAY_PORT}" --block',
         "fi", f"ray start --head --port={RAY_PORT}", f"exec {shell_lines(words)}",
     ]  # fmt: skip
-    return Program(run.role or "serve", ("bash", name, RANK, LEADER), hosts, chips, env=env, **shown), {
+    return LaunchProgram(run.role or "serve", ("bash", name, RANK, LEADER), hosts, chips, env=env, **shown), {
         name: "\n".join(script) + "\n"
     }
 

@@ -26,7 +26,7 @@ from dragonscale.exports.launchers.pods import CONFIG, NODEPOOL, config_map, pod
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import RANK, Program, Written
+from dragonscale.exports.written import RANK, LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 
 HOLDS_FILES = True
@@ -35,7 +35,7 @@ RESTARTS = 3
 """How often a run begins again from its last checkpoint after a pod has failed."""
 
 
-def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
+def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     """One file with all manifests."""
     name = job_name(run, target)
     _check(target, written.programs)
@@ -52,7 +52,7 @@ def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
     return {f"{target.name}.k8s.yaml": top + "---\n".join(map(yaml_text, documents))}
 
 
-def _check(target: Target, programs: Sequence[Program]) -> None:
+def _check(target: Target, programs: Sequence[LaunchProgram]) -> None:
     if any(program.per == "rank" and program.hosts > 1 for program in programs):
         raise Infeasible(
             f"{target.title} starts an engine of several hosts with MPI, which plain pods do not have; "
@@ -60,7 +60,7 @@ def _check(target: Target, programs: Sequence[Program]) -> None:
         )
 
 
-def _addressed(written: Written, name: str) -> Written:
+def _addressed(written: WrittenFiles, name: str) -> WrittenFiles:
     """Files and words in which other programs are named by their Services."""
     names = {program.name for program in written.programs}
 
@@ -71,7 +71,7 @@ def _addressed(written: Written, name: str) -> Written:
     return replace(written, programs=programs, files={file: ADDRESS.sub(by_service, text) for file, text in written.files.items()})  # fmt: skip
 
 
-def _remarks(run: Run, target: Target, programs: Sequence[Program]) -> list[str]:
+def _remarks(run: Run, target: Target, programs: Sequence[LaunchProgram]) -> list[str]:
     """What someone still has to fill in."""
     remarks = [image_remark(program, run, target) for program in programs]
     lines = [*dict.fromkeys(one for one in remarks if one)]
@@ -82,7 +82,7 @@ def _remarks(run: Run, target: Target, programs: Sequence[Program]) -> list[str]
     return lines
 
 
-def _trained(run: Run, target: Target, program: Program, name: str, config: str) -> dict[str, Any]:
+def _trained(run: Run, target: Target, program: LaunchProgram, name: str, config: str) -> dict[str, Any]:
     """A JobSet. The hosts of a program are those of all slices."""
     jobs = run.slice.pods
     hosts, job = max(program.hosts // jobs, 1), "slice" if run.slice.chip.kind == "tpu" else "worker"
@@ -103,14 +103,14 @@ def _trained(run: Run, target: Target, program: Program, name: str, config: str)
     }  # fmt: skip
 
 
-def script(program: Program, rank: str, leader: str) -> str:
+def script(program: LaunchProgram, rank: str, leader: str) -> str:
     """What a pod's shell runs; the command takes the shell's place, so that it gets the signal to end."""
     words = ("else", "fi")
     lines = host_lines(program, rank, leader)
     return "\n".join(line if line in words or line.startswith("if [") else f"exec {line}" for line in lines)
 
 
-def _served(run: Run, target: Target, program: Program, name: str, config: str) -> list[dict[str, Any]]:
+def _served(run: Run, target: Target, program: LaunchProgram, name: str, config: str) -> list[dict[str, Any]]:
     """A program's copies with the Service in front of them."""
     program = reachable(program)
     if program.hosts > 1:
@@ -127,13 +127,13 @@ def _served(run: Run, target: Target, program: Program, name: str, config: str) 
     return [deployment, service(name, program.port, labels)]
 
 
-def reachable(program: Program) -> Program:
+def reachable(program: LaunchProgram) -> LaunchProgram:
     """A program that says its port, so that a Service finds it."""
     port = program.port or SERVED
     return replace(program, port=port, words=tuple(with_port(program.words, str(port))))
 
 
-def _groups(run: Run, target: Target, program: Program, name: str, config: str) -> list[dict[str, Any]]:
+def _groups(run: Run, target: Target, program: LaunchProgram, name: str, config: str) -> list[dict[str, Any]]:
     """A LeaderWorkerSet: replicas of several hosts, of which the first answers."""
     inside = script(program, "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS")
     leader, worker = (pod(run, target, program, inside, config, **more) for more in (probes(program.port), {}))

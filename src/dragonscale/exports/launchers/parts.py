@@ -1,10 +1,10 @@
 """What launchers share: how programs lie on hosts, and a program's words as one host starts them.
 
->>> from dragonscale.exports.written import Program
->>> serve = Program("serve", ("vllm", "serve", "m", "--port", "8000"), hosts=1, chips=4, copies=3, port=8000)
+>>> from dragonscale.exports.written import LaunchProgram
+>>> serve = LaunchProgram("serve", ("vllm", "serve", "m", "--port", "8000"), hosts=1, chips=4, copies=3, port=8000)
 >>> [(one.first, one.sharing, one.hosts) for one in placed([serve], host_chips=8)]
 [(0, 2, 2)]
->>> train = Program("train", ("train.py",), hosts=2, chips=8, per="chip")
+>>> train = LaunchProgram("train", ("train.py",), hosts=2, chips=8, per="chip")
 >>> started(train, "$RANK", "$LEADER")[:5]
 ['torchrun', '--nproc-per-node', '8', '--nnodes', '2']
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from dragonscale.exports.flags import shell_lines
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import HOSTS, LEADER, RANK, Program
+from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram
 from dragonscale.hardware.chip import Chip
 
 PORT = 29500
@@ -28,7 +28,7 @@ PORT = 29500
 class OnHosts:
     """A program and the hosts it lies on: the first of them, and how many of its copies share one."""
 
-    program: Program
+    program: LaunchProgram
     first: int
     sharing: int = 1
 
@@ -46,7 +46,7 @@ class OnHosts:
         return self.first + copy // self.sharing, port + copy % self.sharing
 
 
-def placed(programs: Sequence[Program], host_chips: int) -> list[OnHosts]:
+def placed(programs: Sequence[LaunchProgram], host_chips: int) -> list[OnHosts]:
     """Programs one after the other on hosts; copies that need only a part of a host share one, and a program without
     chips (a router) is on the first. Pools that hand caches over have more ports than one, so their copies do not share."""
     several = sum(1 for program in programs if program.chips) > 1
@@ -67,7 +67,7 @@ ADDRESS = re.compile(r"\b([a-z]+)-(\d+):(\d+)\b")
 def addresses(text: str, places: Sequence[OnHosts]) -> dict[str, tuple[int, int]]:
     """The copies of programs that a text names, each with its first host and its port.
 
-    >>> pool = OnHosts(Program("prefill", ("serve",), hosts=2, chips=8, copies=2), first=4)
+    >>> pool = OnHosts(LaunchProgram("prefill", ("serve",), hosts=2, chips=8, copies=2), first=4)
     >>> addresses("urls: [prefill-0:8001, prefill-1:8001]", [pool])
     {'prefill-0:8001': (4, 8001), 'prefill-1:8001': (6, 8001)}
     """
@@ -77,7 +77,7 @@ def addresses(text: str, places: Sequence[OnHosts]) -> dict[str, tuple[int, int]
 
 
 def started(
-    program: Program, rank: str, leader: str, port: str = "", worker: bool = False, meet: Sequence[str] = ()
+    program: LaunchProgram, rank: str, leader: str, port: str = "", worker: bool = False, meet: Sequence[str] = ()
 ) -> list[str]:
     """A program's words as one host starts them. `port` stands for its own where copies share a host; a `worker` is a host
     after the first; `meet` are words that tell torchrun where its processes meet, without the number of the host."""
@@ -89,7 +89,7 @@ def started(
     return words if program.per == "host" else [*_torchrun(program, rank, leader, meet), *words]
 
 
-def _torchrun(program: Program, rank: str, leader: str, meet: Sequence[str]) -> list[str]:
+def _torchrun(program: LaunchProgram, rank: str, leader: str, meet: Sequence[str]) -> list[str]:
     words = ["torchrun", "--nproc-per-node", str(program.chips)]
     if program.hosts > 1:
         place = meet or ["--node-rank", rank, "--master-addr", leader, "--master-port", str(PORT)]
@@ -110,7 +110,7 @@ def with_port(words: Sequence[str], port: str) -> list[str]:
     return [*found, "--port", port]
 
 
-def host_lines(program: Program, rank: str, leader: str, port: str = "", meet: Sequence[str] = ()) -> list[str]:
+def host_lines(program: LaunchProgram, rank: str, leader: str, port: str = "", meet: Sequence[str] = ()) -> list[str]:
     """The command that each host starts, as lines of a shell script."""
     first = shell_lines(started(program, rank, leader, port, meet=meet))
     if not program.others or program.hosts == 1:
@@ -119,7 +119,7 @@ def host_lines(program: Program, rank: str, leader: str, port: str = "", meet: S
     return [f'if [ "{rank}" = 0 ]; then', first, "else", rest, "fi"]
 
 
-def own_address(program: Program, host: str) -> list[str]:
+def own_address(program: LaunchProgram, host: str) -> list[str]:
     """The line that tells vLLM's NIXL connector the host it is on; it hands out this address to the other pool."""
     return [f"export VLLM_NIXL_SIDE_CHANNEL_HOST={host}"] if "VLLM_NIXL_SIDE_CHANNEL_PORT" in program.env else []
 
@@ -134,10 +134,12 @@ def _filled(word: str, fill: Mapping[str, str]) -> str:
     return word
 
 
-def with_files(program: Program, names: Sequence[str], folder: str) -> Program:
+def with_files(program: LaunchProgram, names: Sequence[str], folder: str) -> LaunchProgram:
     """A program whose words name the config files where a launcher puts them.
 
-    >>> with_files(Program("train", ("run.py", "--config=a.toml", "data.toml"), 1, 8), ["a.toml"], "/config").words
+    >>> with_files(
+    ...     LaunchProgram("train", ("run.py", "--config=a.toml", "data.toml"), 1, 8), ["a.toml"], "/config"
+    ... ).words
     ('run.py', '--config=/config/a.toml', 'data.toml')
     """
     if not names:
@@ -146,7 +148,7 @@ def with_files(program: Program, names: Sequence[str], folder: str) -> Program:
     return replace(program, words=tuple(found.sub(rf"\1{folder}/\2", word) for word in program.words))
 
 
-def uses_words(program: Program, mark: str) -> bool:
+def uses_words(program: LaunchProgram, mark: str) -> bool:
     """Whether a program's words hold one of the marks that launchers fill in."""
     return any(mark in word for word in (*program.words, *program.others))
 
@@ -157,7 +159,7 @@ def job_name(run: Run, target: Target, longest: int = 40) -> str:
     return text[:longest].strip("-")
 
 
-def run_of(program: Program, run: Run) -> Run:
+def run_of(program: LaunchProgram, run: Run) -> Run:
     """The run that a program belongs to: the pool that prefills has its own slice."""
     if program.name == "prefill" and isinstance(run, ServingRun) and run.prefill is not None:
         return run.prefill
@@ -187,7 +189,7 @@ _IMAGES = {
 """Images that the projects publish: of NVIDIA's GPUs, of AMD's."""
 
 
-def image_of(program: Program, run: Run, target: Target) -> str:
+def image_of(program: LaunchProgram, run: Run, target: Target) -> str:
     """The container image of a program; one to be filled in where nobody publishes one."""
     if program.image:
         return program.image
@@ -197,11 +199,11 @@ def image_of(program: Program, run: Run, target: Target) -> str:
     return known.format(version=target.version) or f"registry.example/{target.name}:{target.version}"
 
 
-def needs_image(program: Program, run: Run, target: Target) -> bool:
+def needs_image(program: LaunchProgram, run: Run, target: Target) -> bool:
     return image_of(program, run, target).startswith("registry.example/")
 
 
-def image_remark(program: Program, run: Run, target: Target) -> str:
+def image_remark(program: LaunchProgram, run: Run, target: Target) -> str:
     """What someone has to see to before an image runs the program; empty where it has the very version."""
     image, software = image_of(program, run, target), f"{target.title} {target.version}"
     if needs_image(program, run, target):

@@ -12,7 +12,7 @@ from dragonscale.exports.launchers.chips import GKE_GPUS, GKE_TPUS, resource_of
 from dragonscale.exports.launchers.parts import image_of, run_of
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import Program
+from dragonscale.exports.written import LaunchProgram
 from dragonscale.hardware import Slice
 
 CONFIG = "/config"
@@ -25,7 +25,9 @@ POD_IP = {"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fie
 """The address that vLLM's NIXL connector hands out to the other pool."""
 
 
-def pod(run: Run, target: Target, program: Program, script: str, config: str = "", **container: Any) -> dict[str, Any]:
+def pod(
+    run: Run, target: Target, program: LaunchProgram, script: str, config: str = "", **container: Any
+) -> dict[str, Any]:
     """The spec of a pod that runs a script; `config` names the ConfigMap of its files, `container` has further entries (env, ports, probes)."""
     env = [{"name": name, "value": value} for name, value in program.env.items()]
     more = [*container.pop("env", []), *([POD_IP] if "VLLM_NIXL_SIDE_CHANNEL_PORT" in program.env else [])]

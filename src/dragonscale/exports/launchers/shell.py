@@ -9,14 +9,14 @@ from dragonscale.exports.header import header
 from dragonscale.exports.launchers.parts import OnHosts, env_lines, host_lines, own_address, placed, visible_chips
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import Written
+from dragonscale.exports.written import WrittenFiles
 from dragonscale.hardware.chip import Chip
 
 SERVED = 8000
 """The port of an engine that names none."""
 
 
-def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
+def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     """A script for each program."""
     title = f"{target.title} {target.version}"
     many = len(written.programs) > 1

@@ -23,7 +23,7 @@ from dragonscale.exports.launchers.parts import (
 )
 from dragonscale.exports.runs import Run, ServingRun
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import Program, Written
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.hardware import Slice
 from dragonscale.hardware.parts import cores
@@ -31,7 +31,7 @@ from dragonscale.hardware.parts import cores
 _TPUS = {"v2": "v2", "v3": "v3", "v4": "v4", "v5e": "v5litepod", "v5p": "v5p", "v6e": "v6e"}
 
 
-def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
+def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     """A task for each program."""
     many = len(written.programs) > 1
     files: dict[str, str] = {}
@@ -44,7 +44,7 @@ def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
     return files
 
 
-def _remarks(run: Run, target: Target, program: Program) -> list[str]:
+def _remarks(run: Run, target: Target, program: LaunchProgram) -> list[str]:
     start = "sky serve up" if isinstance(run, ServingRun) and program.copies > 1 else "sky launch"
     token = ", with --secret HF_TOKEN for a gated model" if isinstance(run, ServingRun) and program.chips else ""
     if needs_image(program, run, target):
@@ -52,7 +52,7 @@ def _remarks(run: Run, target: Target, program: Program) -> list[str]:
     return [f"{start} starts it{token}.", *filter(None, [image_remark(program, run, target)])]
 
 
-def _task(run: Run, target: Target, program: Program, files: bool) -> dict[str, Any]:
+def _task(run: Run, target: Target, program: LaunchProgram, files: bool) -> dict[str, Any]:
     piece = run_of(program, run).slice
     serves = isinstance(run, ServingRun)
     program = reachable(program) if serves else program
@@ -81,7 +81,7 @@ def _task(run: Run, target: Target, program: Program, files: bool) -> dict[str, 
     return {**task, "run": "\n".join([*lead, *lines]) + "\n"}
 
 
-def nodes(piece: Slice, program: Program) -> int:
+def nodes(piece: Slice, program: LaunchProgram) -> int:
     """Nodes as SkyPilot counts them: hosts with GPUs, or whole TPU slices."""
     return piece.pods if piece.chip.kind == "tpu" else program.hosts
 

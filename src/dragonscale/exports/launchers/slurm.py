@@ -30,14 +30,14 @@ from dragonscale.exports.launchers.parts import (
 from dragonscale.exports.launchers.shell import SERVED
 from dragonscale.exports.runs import Run, TrainingRun
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import RANK, Program, Written
+from dragonscale.exports.written import RANK, LaunchProgram, WrittenFiles
 from dragonscale.hardware.chip import Chip, Tree
 
 SPARE = 1.2
 """Time that is asked for, of the time that is expected."""
 
 
-def launch(run: Run, target: Target, written: Written) -> dict[str, str]:
+def launch(run: Run, target: Target, written: WrittenFiles) -> dict[str, str]:
     """The script."""
     chip = run.slice.chip
     for program in written.programs:
@@ -68,7 +68,7 @@ def _with_addresses(files: Mapping[str, str], places: list[OnHosts]) -> tuple[li
     return lines, moved
 
 
-def _addressed(program: Program, places: list[OnHosts], moved: Mapping[str, str]) -> Program:
+def _addressed(program: LaunchProgram, places: list[OnHosts], moved: Mapping[str, str]) -> LaunchProgram:
     """A program whose words name hosts of the job."""
     words = []
     for word in program.words:
@@ -119,7 +119,7 @@ def clock(seconds: float) -> str:
     return f"{days}-{hours:02}:00:00"
 
 
-def _alone(program: Program) -> list[str]:
+def _alone(program: LaunchProgram) -> list[str]:
     """The one program of a job, on all its hosts."""
     return ["export MASTER_ADDR=${hosts[0]}", *env_lines(program.env), "", _step(program, ["--kill-on-bad-exit=1"])]
 
@@ -144,12 +144,12 @@ def _copies(one: OnHosts, chip: Chip) -> list[str]:
     return [*lines, f"{_step(program, place, port)} &", "done", *([f"unset {' '.join(own)}"] if own else [])]
 
 
-def _tasks(program: Program) -> int:
+def _tasks(program: LaunchProgram) -> int:
     """Tasks on a host: MPI has one for each chip."""
     return program.chips if program.per == "rank" else 1
 
 
-def _step(program: Program, options: list[str], port: str = "") -> str:
+def _step(program: LaunchProgram, options: list[str], port: str = "") -> str:
     """The step: a task on each host. torchrun needs no number of the host, a program with its own ranks does, and only the
     task knows it: then a shell fills it in there."""
     each = _tasks(program)

@@ -13,7 +13,7 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import Written
+from dragonscale.exports.written import WrittenFiles
 from dragonscale.units import parse
 
 ROUNDS = 8
@@ -23,13 +23,13 @@ SECONDS = 300
 LEAST, MOST = 100, 100_000
 
 
-def write(run: ServingRun, software: Target) -> Written:
+def write(run: ServingRun, software: Target) -> WrittenFiles:
     """The command of a load test, as a script."""
     table = load_keys("aiperf")
     words = ["aiperf", "profile", *flag_words(table, flags(run))]
     title = f"{table.software} {table.version}, against {software.title}"
     lines = ["#!/usr/bin/env bash", header(run, title) + "set -euo pipefail", "", shell_lines(words)]
-    return Written({"aiperf.sh": "\n".join(lines) + "\n"}, notes=_notes(run))
+    return WrittenFiles({"aiperf.sh": "\n".join(lines) + "\n"}, notes=_notes(run))
 
 
 def flags(run: ServingRun) -> dict[str, Any]:

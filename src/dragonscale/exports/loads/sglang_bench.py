@@ -14,7 +14,7 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import Target
-from dragonscale.exports.written import Written
+from dragonscale.exports.written import WrittenFiles
 from dragonscale.units import parse
 
 EACH = 8
@@ -29,13 +29,13 @@ OTHERS = 8000
 """The port of other engines."""
 
 
-def write(run: ServingRun, software: Target) -> Written:
+def write(run: ServingRun, software: Target) -> WrittenFiles:
     """The command of a load test, as a script."""
     table = load_keys("sglang-bench")
     words = ["python", "-m", "sglang.bench_serving", *flag_words(table, flags(run, software))]
     title = f"{table.software} {table.version}, against {software.title}"
     lines = ["#!/usr/bin/env bash", header(run, title) + "set -euo pipefail", "", shell_lines(words)]
-    return Written({"sglang-bench.sh": "\n".join(lines) + "\n"}, notes=_notes(run))
+    return WrittenFiles({"sglang-bench.sh": "\n".join(lines) + "\n"}, notes=_notes(run))
 
 
 def flags(run: ServingRun, software: Target) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """The answer to `dscale export`: the plan judged as the target runs it, then written down."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.exports.runs import Run
 from dragonscale.exports.target import Target, of_kind, software_for, target_named
-from dragonscale.exports.written import Written
+from dragonscale.exports.written import WrittenFiles
 from dragonscale.listener import Listener
 from dragonscale.questions.export import ExportQuestion
 from dragonscale.questions.flag import written
@@ -14,14 +14,6 @@ from dragonscale.reports.export.plans import GivenPlan, given_plan
 from dragonscale.reports.export.records import DifferenceRow, ExportReport
 from dragonscale.reports.export.serving import judged_serving
 from dragonscale.reports.export.training import judged_training
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A run to write down, and what is expected of it."""
-
-    run: Run
-    numbers: dict[str, float | None]
 
 
 def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
@@ -34,7 +26,7 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     judge = judged_training if plan.kind == "training" else judged_serving
     judged = judge(question, plan, software, None)
     if load is not None:
-        made: Written = load.load().write(judged.run, software)
+        made: WrittenFiles = load.load().write(judged.run, software)
     else:
         made = software.load().write(judged.run)
         if made.as_run is not None and made.as_run != judged.run.file.plan:
@@ -56,7 +48,7 @@ def ask(question: ExportQuestion, listener: Listener) -> ExportReport:
     return report.came_from(question, listener.notes)
 
 
-def launched(run: Run, software: Target, launcher: Target | None, made: Written) -> Written:
+def launched(run: Run, software: Target, launcher: Target | None, made: WrittenFiles) -> WrittenFiles:
     """What was written with what starts it: a shell script unless another launcher was named. A target that starts its programs itself
     has none to launch."""
     if not made.programs:
@@ -68,7 +60,9 @@ def launched(run: Run, software: Target, launcher: Target | None, made: Written)
     return replace(made, files=files) if getattr(module, "HOLDS_FILES", False) else made.plus(files)
 
 
-def _report(judged: Any, software: Target, launcher: Target | None, load: Target | None, made: Written) -> ExportReport:
+def _report(
+    judged: Any, software: Target, launcher: Target | None, load: Target | None, made: WrittenFiles
+) -> ExportReport:
     from dragonscale.reports.train.records import msgspec
 
     run: Run = judged.run

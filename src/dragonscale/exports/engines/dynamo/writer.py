@@ -19,7 +19,7 @@ from dragonscale.exports.launchers.parts import job_name, run_of, with_files
 from dragonscale.exports.launchers.pods import CONFIG, config_map, pod
 from dragonscale.exports.runs import ServingRun
 from dragonscale.exports.target import target_named
-from dragonscale.exports.written import Program, Written
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.serving.legality import NVIDIA, architecture
 
@@ -42,13 +42,13 @@ def engine_of(run: ServingRun) -> str:
     return name
 
 
-def write(run: ServingRun) -> Written:
+def write(run: ServingRun) -> WrittenFiles:
     """The deployment, and the config files of its workers."""
     if architecture(run.slice.chip) not in NVIDIA:
         raise Infeasible(f"Dynamo runs on NVIDIA's GPUs, not on {run.slice.chip.title}.")
     engine = engine_of(run)
     module: ModuleType = import_module(f"dragonscale.exports.engines.{engine}")
-    made: Written = module.write(run)
+    made: WrittenFiles = module.write(run)
     version, name = load_keys("dynamo").version, job_name(run, target_named("dynamo"))
     workers = [program for program in made.programs if program.chips]
     named = {file: text for file, text in made.files.items() if any(file in program.words for program in workers)}
@@ -64,7 +64,7 @@ def write(run: ServingRun) -> Written:
     text = header(run, title, made.differences) + "---\n".join(map(yaml_text, [*documents, graph]))
     pinned = f"Options of the engine are those of {target_named(engine).title} {load_keys(engine).version}; the runtime image of Dynamo {version} has its own version."  # fmt: skip
     notes = tuple(note for note in made.notes if "router" not in note.lower() and "disaggregated.yaml" not in note)
-    return Written({"dynamo.k8s.yaml": text}, (), made.differences, made.as_run, (*notes, pinned))
+    return WrittenFiles({"dynamo.k8s.yaml": text}, (), made.differences, made.as_run, (*notes, pinned))
 
 
 def _image(engine: str, version: str) -> str:
@@ -82,7 +82,7 @@ def _frontend(run: ServingRun, engine: str, version: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _worker(run: ServingRun, engine: str, version: str, program: Program, config: str) -> dict[str, Any]:
+def _worker(run: ServingRun, engine: str, version: str, program: LaunchProgram, config: str) -> dict[str, Any]:
     role = program.name if program.name in ("prefill", "decode") else ""
     spec = pod(run_of(program, run), target_named("dynamo"), program, "", config)
     spec["volumes"] = [one for one in spec["volumes"] if one["name"] != "shm"]

@@ -17,7 +17,7 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.written import Difference, Program, Written
+from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.serving.legality import caches
 from dragonscale.serving.plan import ServingPlan
 
@@ -31,14 +31,14 @@ UBATCH = 2048
 """Tokens that it computes at once, at most (512 where nothing is said): buffers of every GPU grow with them."""
 
 
-def write(run: ServingRun) -> Written:
+def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica."""
     _refuse(run)
     plan = _as_run(run)
     words = ("llama-server", *flag_words(load_keys("llamacpp"), _flags(run, plan)))
     hosts, chips = hosts_of(run.slice)
-    program = Program("serve", words, hosts, chips, copies=run.file.replicas or 1, port=8000)
-    return Written({}, (program,), _differences(run, plan), plan if plan != run.file.plan else None, _notes(run))
+    program = LaunchProgram("serve", words, hosts, chips, copies=run.file.replicas or 1, port=8000)
+    return WrittenFiles({}, (program,), _differences(run, plan), plan if plan != run.file.plan else None, _notes(run))
 
 
 def file_name(model: str, weights: str) -> str:
@@ -88,9 +88,9 @@ def _as_run(run: ServingRun) -> ServingPlan:
     return replace(plan, compute=compute, attention=attention, kv=kv, wire="bf16", spread="copy")
 
 
-def _differences(run: ServingRun, plan: ServingPlan) -> tuple[Difference, ...]:
+def _differences(run: ServingRun, plan: ServingPlan) -> tuple[PlanDifference, ...]:
     found = [
-        Difference(
+        PlanDifference(
             f"{getattr(run.file.plan, name)} for {name}", f"{getattr(plan, name) or 'the format of the rest'} runs", why, name
         )
         for name, why in (
@@ -101,7 +101,7 @@ def _differences(run: ServingRun, plan: ServingPlan) -> tuple[Difference, ...]:
         if getattr(run.file.plan, name) != getattr(plan, name)
     ]  # fmt: skip
     found.append(
-        Difference(
+        PlanDifference(
             "the times of an idealised engine (generic)",
             f"llama-server gives each of its {run.seqs} slots an equal part of the cache at the start, and the GPU waits for the CPU between steps",
             "no measured runs of llama.cpp went into the expectation; expect it to be slower",
@@ -110,17 +110,17 @@ def _differences(run: ServingRun, plan: ServingPlan) -> tuple[Difference, ...]:
     if run.engine.scheduling.max_tokens > UBATCH:
         most = run.engine.scheduling.max_tokens
         why = "its buffers grow with --ubatch-size on every GPU"
-        found.append(Difference(f"{most:,} tokens computed at once", f"they run in parts of {UBATCH:,}", why))
+        found.append(PlanDifference(f"{most:,} tokens computed at once", f"they run in parts of {UBATCH:,}", why))
     if plan.pipe > 1:
         why = "with --split-mode layer only prompts are cut into parts that follow each other"
         found.append(
-            Difference(
+            PlanDifference(
                 f"{plan.pipe} stages at work at once", "a decoding step goes through the GPUs one after the other", why
             )
         )
     if run.file.launch.memory_fraction:
         share = f"{run.file.launch.memory_fraction:g} of the memory"
-        found.append(Difference(share, "it takes what --ctx-size asks for", "there is no flag for a share"))
+        found.append(PlanDifference(share, "it takes what --ctx-size asks for", "there is no flag for a share"))
     return tuple(found)
 
 

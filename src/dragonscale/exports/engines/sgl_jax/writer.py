@@ -19,7 +19,7 @@ from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.written import HOSTS, LEADER, RANK, Program, Written
+from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, WrittenFiles
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.plan import ServingPlan
 
@@ -32,7 +32,7 @@ CACHE = "/tmp/jit_cache"
 """Where compiled programs are kept: without it every start compiles them for minutes."""
 
 
-def write(run: ServingRun) -> Written:
+def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica, or those of two pools, of the server where they meet, and of the router before them."""
     if run.prefill is None:
         return _server(run, run)
@@ -41,17 +41,17 @@ def write(run: ServingRun) -> Written:
     notes = tuple(dict.fromkeys((*decode.notes, *other.notes, where)))
     both = (*decode.differences, *(one for one in other.differences if one not in decode.differences))
     programs = (*decode.programs, *other.programs, _bootstrap(), _router(run, run.prefill))
-    return Written({}, programs, both, decode.as_run, notes)
+    return WrittenFiles({}, programs, both, decode.as_run, notes)
 
 
-def _bootstrap() -> Program:
+def _bootstrap() -> LaunchProgram:
     flags = flag_words(load_keys(ENGINE), {"--host": "0.0.0.0", "--port": BOOTSTRAP})
-    return Program(
+    return LaunchProgram(
         "bootstrap", ("python", "-m", "sgl_jax.srt.disaggregation.run_bootstrap", *flags), 1, 0, port=BOOTSTRAP
     )
 
 
-def _router(run: ServingRun, prefill: ServingRun) -> Program:
+def _router(run: ServingRun, prefill: ServingRun) -> LaunchProgram:
     table, words = load_keys("sgl-jax-router"), ["python", "-m", "sgl_jax.srt.disaggregation.launch_router"]
     words += flag_words(table, {"--pd-disaggregation": True, "--mini-lb": True})
     for place in range(prefill.file.replicas or 1):
@@ -59,10 +59,10 @@ def _router(run: ServingRun, prefill: ServingRun) -> Program:
     for place in range(run.file.replicas or 1):
         words += flag_words(table, {"--decode": [f"http://decode-{place}:{PORTS['decode']}"]})
     words += flag_words(table, {"--host": "0.0.0.0", "--port": PORTS[""]})
-    return Program("router", tuple(words), 1, 0, port=PORTS[""])
+    return LaunchProgram("router", tuple(words), 1, 0, port=PORTS[""])
 
 
-def _server(run: ServingRun, whole: ServingRun) -> Written:
+def _server(run: ServingRun, whole: ServingRun) -> WrittenFiles:
     plan = run.file.plan
     online = {} if plan.attention else ONLINE
     found = checkpoint_for(ENGINE, run.slice.chip, run.model, run.file.model, plan, online)
@@ -76,11 +76,11 @@ def _server(run: ServingRun, whole: ServingRun) -> Written:
         "--host": "0.0.0.0", "--port": PORTS[run.role],
     }  # fmt: skip
     words = ("python", "-m", "sgl_jax.launch_server", *flag_words(load_keys(ENGINE), flags))
-    program = Program(
+    program = LaunchProgram(
         run.role or "serve", words, hosts, chips, copies=run.file.replicas or 1, env={"JAX_COMPILATION_CACHE_DIR": CACHE}, port=PORTS[run.role],
     )  # fmt: skip
     as_run = plan if plan != run.file.plan else None
-    return Written({}, (program,), found.differences, as_run, (*found.notes, *notes))
+    return WrittenFiles({}, (program,), found.differences, as_run, (*found.notes, *notes))
 
 
 def _model(found: ServedCheckpoint, plan: ServingPlan) -> dict[str, Any]:

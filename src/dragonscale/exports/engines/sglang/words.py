@@ -15,7 +15,7 @@ from typing import Any
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.written import Difference
+from dragonscale.exports.written import PlanDifference
 from dragonscale.hardware import Chip
 from dragonscale.models.transformer import Transformer
 from dragonscale.serving.balance import expert_slots
@@ -80,7 +80,7 @@ def sequence_ways(model: Transformer, plan: ServingPlan) -> int:
     return int(mesh_axes(plan, heads)["share"]) if plan.spread == "sequence" else 1
 
 
-def expert_flags(run: ServingRun, plan: ServingPlan) -> tuple[dict[str, Any], tuple[Difference, ...]]:
+def expert_flags(run: ServingRun, plan: ServingPlan) -> tuple[dict[str, Any], tuple[PlanDifference, ...]]:
     """How experts are dealt out, and what the engine's expectation takes for granted of their exchange."""
     experts, world = divisible(run.model).experts, plan.data * plan.tensor
     if not experts or world == 1:
@@ -91,7 +91,7 @@ def expert_flags(run: ServingRun, plan: ServingPlan) -> tuple[dict[str, Any], tu
     flags: dict[str, Any] = {"--ep-size": plan.expert, "--ep-num-redundant-experts": slots - experts or None}
     if not exchanged:
         return flags, ()
-    said: list[Difference] = []
+    said: list[PlanDifference] = []
     amd = architecture(run.slice.chip) not in NVIDIA
     flags["--moe-a2a-backend"] = "mori" if amd else "deepep"
     if not amd:
@@ -101,7 +101,7 @@ def expert_flags(run: ServingRun, plan: ServingPlan) -> tuple[dict[str, Any], tu
         flags["--enable-two-batch-overlap"] = True
     elif habits.hidden:
         why = "SGLang has that for DeepSeek, Qwen3 and MiMo"
-        said.append(Difference("two half-batches that hide the exchange", "one batch waits for it", why))
+        said.append(PlanDifference("two half-batches that hide the exchange", "one batch waits for it", why))
     return flags, tuple(said)
 
 

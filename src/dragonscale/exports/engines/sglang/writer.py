@@ -27,7 +27,7 @@ from dragonscale.exports.flags import flag_words
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.written import HOSTS, LEADER, RANK, Difference, Program, Written
+from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import NVIDIA, architecture
 from dragonscale.serving.plan import ServingPlan
@@ -43,23 +43,23 @@ WIDE_CACHES = ("deepseek_v4", "kimi_linear")
 """Types of models whose attention backends have no cache of four bits (srt/arg_groups/kv_cache_hook.py)."""
 
 
-def write(run: ServingRun) -> Written:
+def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica, or those of two pools and of the router before them."""
     if run.prefill is not None:
         return _pools(run, run.prefill)
     return _server(run, run)
 
 
-def _pools(run: ServingRun, prefill: ServingRun) -> Written:
+def _pools(run: ServingRun, prefill: ServingRun) -> WrittenFiles:
     decode, other = _server(run, run), _server(prefill, run)
     where = "The router names servers as prefill-0, decode-0, …: put the addresses of their first hosts there."
     differences = (*decode.differences, *(one for one in other.differences if one not in decode.differences))
     notes = tuple(dict.fromkeys((*decode.notes, *other.notes, where)))
     programs = (*decode.programs, *other.programs, _router(run, prefill))
-    return Written({}, programs, differences, decode.as_run, notes)
+    return WrittenFiles({}, programs, differences, decode.as_run, notes)
 
 
-def _router(run: ServingRun, prefill: ServingRun) -> Program:
+def _router(run: ServingRun, prefill: ServingRun) -> LaunchProgram:
     """The load balancer; `--prefill` and `--decode` come once for each server."""
     table, words = load_keys("sglang-router"), ["python", "-m", "sglang_router.launch_router"]
     words += flag_words(table, {"--pd-disaggregation": True})
@@ -68,10 +68,10 @@ def _router(run: ServingRun, prefill: ServingRun) -> Program:
     for place in range(run.file.replicas or 1):
         words += flag_words(table, {"--decode": [f"http://decode-{place}:{PORTS['decode']}"]})
     words += flag_words(table, {"--host": "0.0.0.0", "--port": PORTS[""]})
-    return Program("router", tuple(words), 1, 0, port=PORTS[""])
+    return LaunchProgram("router", tuple(words), 1, 0, port=PORTS[""])
 
 
-def _server(run: ServingRun, whole: ServingRun) -> Written:
+def _server(run: ServingRun, whole: ServingRun) -> WrittenFiles:
     """One server; `whole` is the run that says what is drafted, which both pools have to know."""
     found = served(run)
     plan, differences = found.plan, list(found.differences)
@@ -88,17 +88,17 @@ def _server(run: ServingRun, whole: ServingRun) -> Written:
         "--host": "0.0.0.0", "--port": PORTS[run.role],
     }  # fmt: skip
     words = ("python", "-m", "sglang.launch_server", *flag_words(load_keys("sglang"), flags))
-    program = Program(
+    program = LaunchProgram(
         run.role or "serve", words, hosts, chips, copies=run.file.replicas or 1, env=_env(run, whole), port=PORTS[run.role],
         image=f"lmsysorg/sglang:v{load_keys('sglang').version}" if architecture(run.slice.chip) in NVIDIA else "",
     )  # fmt: skip
     as_run = plan if plan != run.file.plan else None
-    return Written({}, (program,), (*differences, *more), as_run, (*found.notes, *notes))
+    return WrittenFiles({}, (program,), (*differences, *more), as_run, (*found.notes, *notes))
 
 
-def _unsplit(plan: ServingPlan) -> Difference:
+def _unsplit(plan: ServingPlan) -> PlanDifference:
     why = f"tensor={plan.tensor} splits KV heads, and no ranks are left"
-    return Difference("spread=sequence", "nothing is split along sequences", why, "spread")
+    return PlanDifference("spread=sequence", "nothing is split along sequences", why, "spread")
 
 
 def _degrees(plan: ServingPlan, ways: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dragonscale.exports.header import header
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.written import Difference, Program, Written
+from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.serving.checkpoint import own_formats, stored_in
 from dragonscale.serving.legal import divisible
@@ -30,16 +30,16 @@ PAGE = 32
 """Tokens of a block of its cache."""
 
 
-def write(run: ServingRun) -> Written:
+def write(run: ServingRun) -> WrittenFiles:
     """The YAML and the command of a replica, or those of two pools and of what stands before them."""
     if run.prefill is not None:
         return _pools(run, run.prefill)
     differences, as_run = _differences(run)
     text = _file(run, differences)
-    return Written({"trtllm.yaml": text}, (_program(run, "trtllm.yaml"),), differences, as_run, _notes(run))
+    return WrittenFiles({"trtllm.yaml": text}, (_program(run, "trtllm.yaml"),), differences, as_run, _notes(run))
 
 
-def _pools(run: ServingRun, prefill: ServingRun) -> Written:
+def _pools(run: ServingRun, prefill: ServingRun) -> WrittenFiles:
     differences, as_run = _differences(run)
     more, _ = _differences(prefill)
     copies = {"prefill": prefill.file.replicas or 1, "decode": run.file.replicas or 1}
@@ -52,12 +52,12 @@ def _pools(run: ServingRun, prefill: ServingRun) -> Written:
     programs = (
         _program(run, "decode.yaml"),
         _program(prefill, "prefill.yaml"),
-        Program("front", front, 1, 0, port=PORTS[""]),
+        LaunchProgram("front", front, 1, 0, port=PORTS[""]),
     )
     where = "disaggregated.yaml names the servers as prefill-0:8001, decode-0:8002, …: write the addresses of the hosts there."
     notes = tuple(dict.fromkeys((*_notes(run), *_notes(prefill), where)))
     both = (*differences, *(one for one in more if one not in differences))
-    return Written(files, programs, both, as_run, notes)
+    return WrittenFiles(files, programs, both, as_run, notes)
 
 
 def _front(copies: Mapping[str, int]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _title() -> str:
     return f"TensorRT-LLM {load_keys('trtllm').version}"
 
 
-def _file(run: ServingRun, differences: tuple[Difference, ...]) -> str:
+def _file(run: ServingRun, differences: tuple[PlanDifference, ...]) -> str:
     table = _args(run)
     _check(load_keys("trtllm"), table)
     return header(run, _title(), differences) + yaml_text(table)
@@ -89,13 +89,13 @@ def _check(keys: KeyTable, table: Mapping[str, Any], lead: str = "") -> None:
             _check(keys, value, f"{lead}{name}.")
 
 
-def _program(run: ServingRun, file: str) -> Program:
+def _program(run: ServingRun, file: str) -> LaunchProgram:
     hosts, chips = hosts_of(run.slice)
     flags = flag_words(load_keys("trtllm"), {"--host": "0.0.0.0", "--port": PORTS[run.role], "--config": file})
     words = ("trtllm-serve", _checkpoint(run).word, *flags)
     if hosts > 1:
         words = ("trtllm-llmapi-launch", *words)
-    return Program(
+    return LaunchProgram(
         run.role or "serve", words, hosts, chips, per="rank" if hosts > 1 else "host", copies=run.file.replicas or 1, port=PORTS[run.role],
     )  # fmt: skip
 
@@ -184,7 +184,7 @@ def _experts(run: ServingRun, experts: int) -> dict[str, Any]:
     return table
 
 
-def _differences(run: ServingRun) -> tuple[tuple[Difference, ...], ServingPlan | None]:
+def _differences(run: ServingRun) -> tuple[tuple[PlanDifference, ...], ServingPlan | None]:
     """What it does otherwise, and the plan that it then runs."""
     from dataclasses import replace
 
@@ -195,7 +195,7 @@ def _differences(run: ServingRun) -> tuple[tuple[Difference, ...], ServingPlan |
     found += checkpoint.differences
     if plan.spread != "copy" and plan.tensor > 1:
         found.append(
-            Difference(
+            PlanDifference(
                 f"spread={plan.spread}",
                 "spread=copy",
                 f"tensor={plan.tensor} leaves no part of a head to spread",
@@ -206,7 +206,7 @@ def _differences(run: ServingRun) -> tuple[tuple[Difference, ...], ServingPlan |
     if run.file.traffic.prompt > run.engine.scheduling.max_tokens and run.engine.scheduling.scheduler != "chunked":
         prompt, most = run.file.traffic.prompt, run.engine.scheduling.max_tokens
         why = f"prompts of {prompt:,} tokens do not fit an iteration of {most:,}"
-        found.append(Difference("whole prompts in an iteration", "they run in chunks", why))
+        found.append(PlanDifference("whole prompts in an iteration", "they run in chunks", why))
     return tuple(found), changed if changed != plan else None
 
 

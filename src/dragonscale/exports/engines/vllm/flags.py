@@ -13,7 +13,7 @@ from dragonscale.exports.engines.limits import request_length
 from dragonscale.exports.engines.schemes import ServedCheckpoint, checkpoint_for
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.written import Difference
+from dragonscale.exports.written import PlanDifference
 from dragonscale.serving.graphs import filled
 from dragonscale.serving.legal import divisible
 from dragonscale.serving.legality import architecture
@@ -48,7 +48,7 @@ class EngineFlags:
     flags: dict[str, Any]
     checkpoint: ServedCheckpoint
     env: dict[str, str] = field(default_factory=dict)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[PlanDifference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     plan: ServingPlan = field(default_factory=ServingPlan)
 
@@ -119,7 +119,7 @@ def _context(run: ServingRun, said: EngineFlags) -> dict[str, int]:
     if ranks <= 1:
         why = f"the {heads} KV heads are split over tensor={plan.tensor} as they are" if heads else "it has no KV heads"
         said.differences.append(
-            Difference("spread=sequence", "nothing is left to split along sequences", why, "spread")
+            PlanDifference("spread=sequence", "nothing is left to split along sequences", why, "spread")
         )
         said.plan = replace(said.plan, spread="copy")
         return {}
@@ -155,10 +155,10 @@ def _experts(run: ServingRun, said: EngineFlags) -> dict[str, Any]:
     return flags
 
 
-def _one_exchange(run: ServingRun, how: str) -> Difference:
+def _one_exchange(run: ServingRun, how: str) -> PlanDifference:
     """That prompts and answers are exchanged by the same kernels."""
     small = f", and an iteration has {limit_flags(run)['--max-num-batched-tokens']:,} tokens, so that prompts take more of them"
-    return Difference(
+    return PlanDifference(
         "low-latency exchanges of tokens while decoding and high-throughput ones in prefill",
         f"both are {how.replace('_', '-')} ones{small if is_decode_heavy(run) else ''}",
         "an engine has one --all2all-backend; pools that prefill and decode apart have each their own",

@@ -10,7 +10,7 @@ from dragonscale.exports.flags import flag_words
 from dragonscale.exports.hosts import hosts_of
 from dragonscale.exports.keys import load_keys
 from dragonscale.exports.runs import ServingRun
-from dragonscale.exports.written import HOSTS, LEADER, RANK, Program, Written
+from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, WrittenFiles
 
 IMAGE = "vllm/vllm-openai:v{}"
 PORTS = {"": 8000, "prefill": 8100, "decode": 8200}
@@ -18,7 +18,7 @@ ROUTER_PORT = 8000
 NIXL_PORT = "5600"
 
 
-def write(run: ServingRun) -> Written:
+def write(run: ServingRun) -> WrittenFiles:
     """The command of a replica, or those of both pools and their router."""
     own = engine_flags(run)
     programs, notes, differences = [program(run, own)], list(own.notes), list(own.differences)
@@ -34,10 +34,10 @@ def write(run: ServingRun) -> Written:
     elif (run.file.replicas or 1) > 1:
         notes.append(f"Start {run.file.replicas} such replicas behind a router (pip install vllm-router).")
     as_run = own.plan if own.plan != run.file.plan else None
-    return Written({}, tuple(programs), tuple(differences), as_run, tuple(notes))
+    return WrittenFiles({}, tuple(programs), tuple(differences), as_run, tuple(notes))
 
 
-def program(run: ServingRun, own: EngineFlags) -> Program:
+def program(run: ServingRun, own: EngineFlags) -> LaunchProgram:
     """The command of one replica."""
     table = load_keys("vllm")
     hosts, chips = hosts_of(run.slice)
@@ -47,14 +47,14 @@ def program(run: ServingRun, own: EngineFlags) -> Program:
     env = dict(own.env)
     if run.role:
         env["VLLM_NIXL_SIDE_CHANNEL_PORT"] = NIXL_PORT
-    return Program(
+    return LaunchProgram(
         run.role or "serve", ("vllm", "serve", own.checkpoint.word, *flag_words(table, flags)), hosts, chips,
         copies=run.file.replicas or 1, env=env, others=tuple(flag_words(table, {"--headless": True})) if hosts > 1 else (),
         image=IMAGE.format(table.version), port=PORTS[run.role],
     )  # fmt: skip
 
 
-def router(run: ServingRun) -> Program:
+def router(run: ServingRun) -> LaunchProgram:
     """What sends requests to a prefill replica and then to one that decodes."""
     assert run.prefill is not None
     words = ["vllm-router", *flag_words(load_keys("vllm-router"), {"--vllm-pd-disaggregation": True})]
@@ -62,6 +62,6 @@ def router(run: ServingRun) -> Program:
         for number in range(pool.file.replicas or 1):
             words += flag_words(load_keys("vllm-router"), {f"--{role}": f"http://{role}-{number}:{PORTS[role]}"})
     words += flag_words(load_keys("vllm-router"), {"--host": "0.0.0.0", "--port": ROUTER_PORT})
-    return Program(
+    return LaunchProgram(
         "router", tuple(words), 1, 0, image="vllm/vllm-router:v" + load_keys("vllm-router").version, port=ROUTER_PORT
     )

@@ -20,7 +20,7 @@ from dragonscale.exports.keys import load_keys
 from dragonscale.exports.model_names import SIZES, hub_id
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers.hub_words import USUAL
-from dragonscale.exports.written import LEADER, RANK, Difference, Program, Written
+from dragonscale.exports.written import LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import stacks
@@ -33,7 +33,7 @@ MIXED = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32": "no
 _MESH = "parallelism_config_"
 
 
-def write(run: TrainingRun) -> Written:
+def write(run: TrainingRun) -> WrittenFiles:
     """The config, the arguments, and the command of a host."""
     plan, differences = as_run(run)
     check(run, plan)
@@ -47,22 +47,24 @@ def write(run: TrainingRun) -> Written:
     if hosts > 1:
         flags |= {"--machine_rank": RANK, "--main_process_ip": LEADER, "--main_process_port": PORT}
     words = ("accelerate", "launch", *flag_words(load_keys("accelerate"), flags), SCRIPT, ARGUMENTS)
-    program = Program("train", words, hosts, chips)
-    return Written(files, (program,), tuple(differences), None if plan == run.plan else plan, notes(run, plan))
+    program = LaunchProgram("train", words, hosts, chips)
+    return WrittenFiles(files, (program,), tuple(differences), None if plan == run.plan else plan, notes(run, plan))
 
 
-def as_run(run: TrainingRun) -> tuple[Plan, list[Difference]]:
+def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
     """The plan as accelerate runs it, and what differs."""
-    plan, found = run.plan, list[Difference]()
+    plan, found = run.plan, list[PlanDifference]()
     if plan.tensor > 1 and plan.sequence:
         why = "the tensor-parallel plans of transformers keep whole sequences between blocks"
         found.append(
-            Difference("sequence=true", "activations between blocks are not split over tensor ranks", why, "sequence")
+            PlanDifference(
+                "sequence=true", "activations between blocks are not split over tensor ranks", why, "sequence"
+            )
         )
         plan = replace(plan, sequence=False)
     if plan.optimizer == "adam-bf16":
         why = "moments have the format of the weights that the optimizer holds"
-        found.append(Difference("optimizer=adam-bf16", "torch's AdamW runs", why, "optimizer"))
+        found.append(PlanDifference("optimizer=adam-bf16", "torch's AdamW runs", why, "optimizer"))
         plan = replace(plan, optimizer="adam")
     return plan, found
 

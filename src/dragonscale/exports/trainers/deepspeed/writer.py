@@ -19,7 +19,7 @@ from dragonscale.exports.keys import KeyTable, load_keys
 from dragonscale.exports.model_names import hub_id
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers.hub_words import USUAL
-from dragonscale.exports.written import Difference, Program, Written
+from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.training.plan import Plan
 
 FILE, MODEL, SCRIPT = "ds_config.json", "model_config.json", "run_clm.py"
@@ -29,7 +29,7 @@ AUTO_EP = ("mixtral", "qwen3_moe", "qwen2_moe", "deepseek_v2", "deepseek_v3")
 _OURS = ("name", "source", "parameters", "aliases", "checkpoint", "text_config")
 
 
-def write(run: TrainingRun) -> Written:
+def write(run: TrainingRun) -> WrittenFiles:
     """The config, and the command of a process."""
     plan, differences = as_run(run)
     ran = replace(run, file=replace(run.file, plan=plan))
@@ -53,8 +53,8 @@ def write(run: TrainingRun) -> Written:
             "ACCELERATE_USE_PARALLELISM_CONFIG": "true", "PARALLELISM_CONFIG_SP_SIZE": str(plan.context),
             "PARALLELISM_CONFIG_SP_BACKEND": "deepspeed", "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION": "flash_attention_2",
         }  # fmt: skip
-    program = Program("train", (SCRIPT, *flag_words(table, flags)), hosts, chips, per="chip", env=env)
-    return Written(files, (program,), differences, plan if plan != run.plan else None, _notes(run))
+    program = LaunchProgram("train", (SCRIPT, *flag_words(table, flags)), hosts, chips, per="chip", env=env)
+    return WrittenFiles(files, (program,), differences, plan if plan != run.plan else None, _notes(run))
 
 
 def _notes(run: TrainingRun) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def _notes(run: TrainingRun) -> tuple[str, ...]:
     return tuple(found)
 
 
-def as_run(run: TrainingRun) -> tuple[Plan, tuple[Difference, ...]]:
+def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
     """The plan that DeepSpeed runs, and in what it differs from the one given."""
     plan, found = run.plan, []
     if plan.pipe > 1:
@@ -81,12 +81,12 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[Difference, ...]]:
     if plan.zero and (plan.fsdp > 1 or plan.expert * plan.context > 1):
         if plan.data > 1:
             apart = plan.data * plan.fsdp
-            found.append(Difference(f"data={plan.data}", f"state is split over all {apart} ranks", "DeepSpeed 0.19 removed MiCS: ZeRO's groups are all data-parallel ranks", "data"))  # fmt: skip
+            found.append(PlanDifference(f"data={plan.data}", f"state is split over all {apart} ranks", "DeepSpeed 0.19 removed MiCS: ZeRO's groups are all data-parallel ranks", "data"))  # fmt: skip
             plan = replace(plan, data=1, fsdp=apart)
     else:
         plan = replace(plan, data=plan.data * plan.fsdp, fsdp=1, zero=0)
     if plan.remat == "offload":
-        found.append(Difference("remat=offload", "inputs of blocks stay in HBM", "cpu_checkpointing works in models that call deepspeed.checkpointing, and those of transformers do not", "remat"))  # fmt: skip
+        found.append(PlanDifference("remat=offload", "inputs of blocks stay in HBM", "cpu_checkpointing works in models that call deepspeed.checkpointing, and those of transformers do not", "remat"))  # fmt: skip
         plan = replace(plan, remat="block")
     return plan, tuple(found)
 

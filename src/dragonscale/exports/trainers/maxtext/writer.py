@@ -28,7 +28,7 @@ from dragonscale.exports.trainers.maxtext.words import (
     quantization_keys,
     remat_keys,
 )
-from dragonscale.exports.written import HOSTS, LEADER, RANK, Difference, Program, Written
+from dragonscale.exports.written import HOSTS, LEADER, RANK, LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.exports.yaml_text import yaml_text
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan
@@ -37,7 +37,7 @@ FILE = "maxtext.yml"
 MODULE = "maxtext.trainers.pre_train.train"
 
 
-def write(run: TrainingRun) -> Written:
+def write(run: TrainingRun) -> WrittenFiles:
     """The YAML file, and the command of a host."""
     plan, differences = as_run(run)
     ran = replace(run, file=replace(run.file, plan=plan))
@@ -56,22 +56,22 @@ def write(run: TrainingRun) -> Written:
     if kind != "tpu" and hosts > 1:  # on TPUs JAX finds the other hosts by itself
         words = ("env", f"JAX_COORDINATOR_IP={LEADER}", "JAX_COORDINATOR_PORT=6002", f"NNODES={HOSTS}", f"NODE_RANK={RANK}", *words)  # fmt: skip
     text = _text(run, sections, differences)
-    program = Program("train", words, hosts, chips, env=env)
-    return Written({FILE: text}, (program,), differences, plan if plan != run.plan else None, _notes(run))
+    program = LaunchProgram("train", words, hosts, chips, env=env)
+    return WrittenFiles({FILE: text}, (program,), differences, plan if plan != run.plan else None, _notes(run))
 
 
-def as_run(run: TrainingRun) -> tuple[Plan, tuple[Difference, ...]]:
+def as_run(run: TrainingRun) -> tuple[Plan, tuple[PlanDifference, ...]]:
     """The plan that MaxText runs, and in what it differs from the one given."""
     plan, found = run.plan, []
     if plan.tensor > 1 and not plan.sequence:
-        found.append(Difference("sequence=false", "activations between blocks are split over tensor too", "its tensor axes scatter what they sum", "sequence"))  # fmt: skip
+        found.append(PlanDifference("sequence=false", "activations between blocks are split over tensor too", "its tensor axes scatter what they sum", "sequence"))  # fmt: skip
         plan = replace(plan, sequence=True)
     if plan.pipe > 1 and plan.schedule == "interleaved" and plan.virtual == 1:
         plan = replace(plan, schedule="gpipe")  # a circular pipeline of one repeat
     plan, more = _sharding(plan)
     found += more
     if plan.optimizer == "adam-bf16":
-        found.append(Difference("adam-bf16", "the first moment is in bf16 and the second in fp32, 2 more bytes a weight", "it has mu_dtype alone", "optimizer"))  # fmt: skip
+        found.append(PlanDifference("adam-bf16", "the first moment is in bf16 and the second in fp32, 2 more bytes a weight", "it has mu_dtype alone", "optimizer"))  # fmt: skip
     two = devices_per_chip(run.slice.chip)
     if plan.microbatch % two:
         if run.file.batch % (plan.replicas * plan.microbatch * two * plan.pipe):
@@ -79,27 +79,27 @@ def as_run(run: TrainingRun) -> tuple[Plan, tuple[Difference, ...]]:
                 f"A {run.slice.chip.title} chip is {two} devices to JAX, each with sequences of its own, and {plan} gives a chip "
                 f"{plan.microbatch} of {run.file.batch} at a time; take a batch that is a multiple of {plan.replicas * plan.microbatch * two * plan.pipe} sequences."
             )
-        found.append(Difference(f"microbatch={plan.microbatch}", f"a chip runs {plan.microbatch * two} sequences at a time", f"it is {two} devices to JAX, each with sequences of its own", "microbatch"))  # fmt: skip
+        found.append(PlanDifference(f"microbatch={plan.microbatch}", f"a chip runs {plan.microbatch * two} sequences at a time", f"it is {two} devices to JAX, each with sequences of its own", "microbatch"))  # fmt: skip
         plan = replace(plan, microbatch=plan.microbatch * two)
     return plan, tuple(found)
 
 
-def _sharding(plan: Plan) -> tuple[Plan, list[Difference]]:
+def _sharding(plan: Plan) -> tuple[Plan, list[PlanDifference]]:
     inner = [axis for axis in ("expert", "context") if getattr(plan, axis) > 1]
     apart = plan.data * plan.fsdp
     if inner and (plan.zero == 0 or (plan.zero < 3 and plan.fsdp == 1)):
         instead = f"dense weights are split over {' and '.join(inner)}"
-        found = [Difference(f"zero={plan.zero}", instead, "its rules of sharding put them there", "zero")]
+        found = [PlanDifference(f"zero={plan.zero}", instead, "its rules of sharding put them there", "zero")]
         return replace(plan, zero=3, data=apart, fsdp=1), found
     if plan.zero == 0:
         return replace(plan, data=apart, fsdp=1), []
     found = []
     if plan.zero == 1 and plan.fsdp > 1:
         if plan.data > 1:
-            found.append(Difference(f"data={plan.data}", f"the optimizer's state is split over all {apart} replicas", "shard_optimizer_over_data does not go with an fsdp axis", "data"))  # fmt: skip
+            found.append(PlanDifference(f"data={plan.data}", f"the optimizer's state is split over all {apart} replicas", "shard_optimizer_over_data does not go with an fsdp axis", "data"))  # fmt: skip
         plan = replace(plan, data=1, fsdp=apart)
     if plan.zero == 1 and inner:
-        found.append(Difference("zero=1", f"dense weights and their gradients are split over {' and '.join(inner)}", "its rules of sharding put them there", "zero"))  # fmt: skip
+        found.append(PlanDifference("zero=1", f"dense weights and their gradients are split over {' and '.join(inner)}", "its rules of sharding put them there", "zero"))  # fmt: skip
     return plan, found
 
 
@@ -256,7 +256,7 @@ def topology(run: TrainingRun) -> str:
     return name if name in load_keys("maxtext").keys["compile_topology"].choices else ""
 
 
-def _text(run: TrainingRun, sections: Mapping[str, Mapping[str, Any]], differences: tuple[Difference, ...]) -> str:
+def _text(run: TrainingRun, sections: Mapping[str, Mapping[str, Any]], differences: tuple[PlanDifference, ...]) -> str:
     title = f"MaxText {load_keys('maxtext').version}"
     lines = [f"Global batch: {run.file.batch} sequences of {run.file.seq} tokens a step."]
     if name := topology(run):

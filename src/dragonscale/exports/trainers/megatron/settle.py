@@ -11,7 +11,7 @@ from typing import Any
 from dragonscale.errors import Infeasible
 from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers.megatron.model import plain_fields
-from dragonscale.exports.written import Difference
+from dragonscale.exports.written import PlanDifference
 from dragonscale.training.legality import family
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import Stack, load_stack
@@ -24,7 +24,7 @@ class MegatronRun:
 
     run: TrainingRun
     plan: Plan
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[PlanDifference, ...] = ()
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def experts_of(run: TrainingRun) -> int:
 
 def settle(run: TrainingRun) -> MegatronRun:
     """A run as the flags can say it; what Megatron-LM refuses is refused."""
-    plan, found = run.plan, list[Difference]()
+    plan, found = run.plan, list[PlanDifference]()
     experts = experts_of(run)
     if experts:
         plan, found = _experts(plan, experts)
@@ -86,27 +86,27 @@ def settle(run: TrainingRun) -> MegatronRun:
         plan = replace(plan, remat=modules)
         kept = "of dense feed-forward halves stay" if experts else "stay"
         why = f"--recompute-modules names no other; the outputs of nonlinearities {kept}"
-        found.append(Difference("remat=selective", f"{modules} run again", why, "remat"))
+        found.append(PlanDifference("remat=selective", f"{modules} run again", why, "remat"))
     if plan.pipe > 1 and plan.virtual == 1 and plan.schedule == "interleaved":
         plan = replace(plan, schedule="1f1b")
-        found.append(Difference("schedule=interleaved with one chunk a rank", "it is 1f1b", "", "schedule"))
+        found.append(PlanDifference("schedule=interleaved with one chunk a rank", "it is 1f1b", "", "schedule"))
     settled = MegatronRun(run, plan, tuple(found))
     _refuse(settled)
     return settled
 
 
-def _experts(plan: Plan, experts: int) -> tuple[Plan, list[Difference]]:
-    found: list[Difference] = []
+def _experts(plan: Plan, experts: int) -> tuple[Plan, list[PlanDifference]]:
+    found: list[PlanDifference] = []
     if plan.tensor > 1 and not plan.etp and plan.expert * plan.tensor > experts:
         ways = f"expert={plan.expert} x tensor={plan.tensor}"
         plan = replace(plan, etp=True)
         found.append(
-            Difference("etp=false", "experts are sliced over tensor", f"{experts} are fewer than {ways}", "etp")
+            PlanDifference("etp=false", "experts are sliced over tensor", f"{experts} are fewer than {ways}", "etp")
         )
     if plan.context > 1 and plan.fold == "tensor" and plan.expert > 1 and plan.expert % plan.context == 0:
         plan = replace(plan, fold="context", expert=plan.expert // plan.context, fsdp=plan.fsdp * plan.context)
         found.append(
-            Difference(
+            PlanDifference(
                 "experts copied over context",
                 "they are spread over context first",
                 "EP takes ranks next to each other",

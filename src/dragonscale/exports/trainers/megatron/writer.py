@@ -19,18 +19,18 @@ from dragonscale.exports.trainers.megatron.flags import (
 from dragonscale.exports.trainers.megatron.model import check_type, model_flags
 from dragonscale.exports.trainers.megatron.reader import SCRIPT, STEPS
 from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
-from dragonscale.exports.written import Program, Written
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 
 
-def write(run: TrainingRun) -> Written:
+def write(run: TrainingRun) -> WrittenFiles:
     """The command of one process."""
     check_type(run.fields)
     settled = settle(run)
     words = flag_words(load_keys("megatron"), all_flags(settled))
     hosts, chips = hosts_of(run.slice)
-    program = Program("train", (SCRIPT, *words), hosts, chips, per="chip", env=environment(settled))
+    program = LaunchProgram("train", (SCRIPT, *words), hosts, chips, per="chip", env=environment(settled))
     as_run = settled.plan if settled.plan != run.plan else None
-    return Written({}, (program,), settled.differences, as_run, notes(settled))
+    return WrittenFiles({}, (program,), settled.differences, as_run, notes(settled))
 
 
 def all_flags(settled: MegatronRun) -> dict[str, Any]:

@@ -8,7 +8,7 @@ blocks that are recomputed whole, and a router inside a recomputed MoE layer; Me
 from typing import Any
 
 from dragonscale.exports.trainers.megatron.settle import MegatronRun
-from dragonscale.exports.written import Difference
+from dragonscale.exports.written import PlanDifference
 
 ENVIRONMENT = {"NCCL_GRAPH_REGISTER": "0"}
 """What graphs need beside an allocator with expandable segments."""
@@ -45,11 +45,11 @@ def graph_fields(settled: MegatronRun) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def graph_differences(settled: MegatronRun) -> tuple[Difference, ...]:
+def graph_differences(settled: MegatronRun) -> tuple[PlanDifference, ...]:
     """That graphs are counted and not recorded."""
     why = no_graphs(settled) if wanted(settled) else ""
     return (
-        (Difference("CUDA graphs, which the expectation counts on,", "every kernel is launched by the host", why),)
+        (PlanDifference("CUDA graphs, which the expectation counts on,", "every kernel is launched by the host", why),)
         if why
         else ()
     )

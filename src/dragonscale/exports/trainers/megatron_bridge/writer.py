@@ -29,7 +29,7 @@ from dragonscale.exports.trainers.megatron.settle import MegatronRun, settle
 from dragonscale.exports.trainers.megatron.writer import checkpoint_flags, environment, notes, schedule_flags
 from dragonscale.exports.trainers.megatron_bridge.graphs import ENVIRONMENT, graph_differences, graph_fields
 from dragonscale.exports.trainers.megatron_bridge.names import CONFIGS, PRECISION, Code, fields_of
-from dragonscale.exports.written import Program, Written
+from dragonscale.exports.written import LaunchProgram, WrittenFiles
 
 FILE = "recipe.py"
 _BRIDGED = (
@@ -63,7 +63,7 @@ from megatron.core.activations import squared_relu
 """
 
 
-def write(run: TrainingRun) -> Written:
+def write(run: TrainingRun) -> WrittenFiles:
     """The recipe, and the command that starts it."""
     _model(run)  # a model that it does not build is the first thing to say
     settled = settle(run)
@@ -71,7 +71,7 @@ def write(run: TrainingRun) -> Written:
     text = recipe(settled)
     hosts, chips = hosts_of(run.slice)
     env = environment(settled) | (ENVIRONMENT if graph_fields(settled) else {})
-    program = Program("train", (FILE,), hosts, chips, per="chip", env=env)
+    program = LaunchProgram("train", (FILE,), hosts, chips, per="chip", env=env)
     as_run = settled.plan if settled.plan != run.plan else None
     told = tuple(
         note.replace("--mock-data", "MockGPTDatasetConfig")
@@ -80,7 +80,7 @@ def write(run: TrainingRun) -> Written:
         .replace("--train-iters", "train.train_iters")
         for note in notes(settled)
     )
-    return Written({FILE: text}, (program,), settled.differences, as_run, told)
+    return WrittenFiles({FILE: text}, (program,), settled.differences, as_run, told)
 
 
 def recipe(settled: MegatronRun) -> str:

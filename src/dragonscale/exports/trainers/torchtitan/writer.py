@@ -25,7 +25,7 @@ from dragonscale.exports.runs import TrainingRun
 from dragonscale.exports.trainers.torchtitan import config as titan_config
 from dragonscale.exports.trainers.torchtitan import models as titan_models
 from dragonscale.exports.trainers.torchtitan.stages import SCHEDULES, stage_flags
-from dragonscale.exports.written import Difference, Program, Written
+from dragonscale.exports.written import LaunchProgram, PlanDifference, WrittenFiles
 from dragonscale.models.transformer import count_parameters
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.stack import stacks
@@ -34,7 +34,7 @@ REMAT = {"none": "none", "selective": "selective", "block": "full"}
 _P, _T = "--parallelism.", "--training."
 
 
-def write(run: TrainingRun) -> Written:
+def write(run: TrainingRun) -> WrittenFiles:
     """The command of a process, and the Python file where one is needed."""
     plan, differences = as_run(run)
     check(run, plan)
@@ -46,10 +46,10 @@ def write(run: TrainingRun) -> Written:
         f"activation-checkpoint:{REMAT[plan.remat]}",
     )
     hosts, chips = hosts_of(run.slice)
-    program = Program(
+    program = LaunchProgram(
         "train", words, hosts, chips, per="chip", module=True, env={"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     )
-    return Written(files, (program,), tuple(differences), None if plan == run.plan else plan, notes(run))
+    return WrittenFiles(files, (program,), tuple(differences), None if plan == run.plan else plan, notes(run))
 
 
 def experts_of(run: TrainingRun) -> int:
@@ -57,12 +57,12 @@ def experts_of(run: TrainingRun) -> int:
     return max((section.dims.get("e", 0) for section in run.model.program().sections), default=0)
 
 
-def as_run(run: TrainingRun) -> tuple[Plan, list[Difference]]:
+def as_run(run: TrainingRun) -> tuple[Plan, list[PlanDifference]]:
     """The plan as this release runs it, and what differs."""
-    plan, found = run.plan, list[Difference]()
+    plan, found = run.plan, list[PlanDifference]()
     if plan.context > 1 and plan.context_by == "ring":
         why = "FlexAttention, its attention for language models, gathers keys and values; the ring went with 0.2"
-        found.append(Difference("context_by=ring", "keys and values are gathered", why, "context_by"))
+        found.append(PlanDifference("context_by=ring", "keys and values are gathered", why, "context_by"))
         plan = replace(plan, context_by="gather")
     if experts_of(run) and plan.context > 1 and plan.fold == "tensor" and plan.expert > 1:
         if plan.expert % plan.context:
@@ -72,12 +72,14 @@ def as_run(run: TrainingRun) -> tuple[Plan, list[Difference]]:
                 f"context={plan.context}; the nearest plan that it runs: {short_plan(near)} fold=context."
             )
         why = "its expert mesh takes context ranks before data-parallel ones"
-        found.append(Difference("fold=tensor", "experts are spread over context ranks too", why, "fold"))
+        found.append(PlanDifference("fold=tensor", "experts are spread over context ranks too", why, "fold"))
         plan = replace(plan, fold="context", expert=plan.expert // plan.context, fsdp=plan.fsdp * plan.context)
     if plan.dtype == "fp8" and stacks()[run.file.stack].state.narrow_gathers:
         why = "torchtitan 0.3 has rowwise recipes alone; stack torchtitan-rowwise judges them"
         found.append(
-            Difference("fp8 with a scale for each tensor", "rows have scales, and weights are gathered in bf16", why)
+            PlanDifference(
+                "fp8 with a scale for each tensor", "rows have scales, and weights are gathered in bf16", why
+            )
         )
     return plan, found
 
@@ -111,7 +113,9 @@ def check(run: TrainingRun, plan: Plan) -> None:
         )
 
 
-def model_words(run: TrainingRun, plan: Plan, differences: list[Difference]) -> tuple[dict[str, str], dict[str, Any]]:
+def model_words(
+    run: TrainingRun, plan: Plan, differences: list[PlanDifference]
+) -> tuple[dict[str, str], dict[str, Any]]:
     """The file, where one is needed, and the flags that name the model."""
     parameters = float(count_parameters(run.model).total)
     flavor = titan_models.flavor_of(run.fields, parameters)
