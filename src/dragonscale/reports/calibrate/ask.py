@@ -20,6 +20,7 @@ from dragonscale.reports.calibrate.records import (
     ProfileTable,
 )
 from dragonscale.reports.calibrate.stack import check_stack, chosen_cases, fill_stack
+from dragonscale.tables import read_table
 
 STEP_SECONDS = 12.0
 """Of a whole step with its compiling."""
@@ -90,6 +91,8 @@ def _check(question: CalibrateQuestion) -> None:
     _formats(question.dtypes)
     if question.check and question.install:
         raise InputError("--check looks at a profile and --install puts one in place; leave out one of them.")
+    if question.check.endswith(".toml"):  # told before a device is woken
+        read_table(Path(question.check), "Kernel profile")
     return None
 
 
