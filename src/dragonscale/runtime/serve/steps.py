@@ -1,0 +1,98 @@
+"""One step of the model: a packed batch of decoding rows and of prompts' chunks, in one of a few shapes compiled ahead.
+
+A step computes `N` tokens, packed: first the decoding rows, `queries` tokens each (one, or one and what was drafted), then the
+chunks of prompts one after the other. Matmuls see N tokens and nothing of the rest; attention sees rows. Every row has a table
+of the pages that hold its keys. Arrays have a leading dim of ranks: the places of the plan's `data` axis, each with sequences and
+pages of its own, in lockstep.
+
+Padding: rows beyond the real ones have length 0 and slot `slots`; tokens beyond the real ones have position 0 and are written to
+page 0, which belongs to nobody.
+"""
+
+from dataclasses import dataclass
+
+import numpy
+
+
+@dataclass(frozen=True, order=True)
+class StepShape:
+    """Of a rank: `decodes` rows of `queries` tokens, and `prompts` rows with `tokens` tokens in all. In a `fresh` step there is one
+    prompt, computed from its first token: its attention needs no cached key."""
+
+    decodes: int = 0
+    queries: int = 1
+    prompts: int = 0
+    tokens: int = 0
+    fresh: bool = False
+
+    @property
+    def packed(self) -> int:
+        """Tokens of a step."""
+        return self.decodes * self.queries + self.tokens
+
+    @property
+    def rows(self) -> int:
+        return self.decodes + self.prompts
+
+    @property
+    def read(self) -> int:
+        """Tokens whose logits are wanted: all of the decoding rows, the last of each prompt's chunk."""
+        return self.decodes * self.queries + self.prompts
+
+
+@dataclass
+class StepBatch:
+    """The arrays of a step, in numpy, with ranks R in front; N, D, Q, P as in its shape, W pages in a table.
+
+    tokens [R, N], positions [R, N]: of a decoding row whose `from_last` [R, D] is set, the first token is the one that its slot sampled
+    last, which may still be on the device. `writes` [R, N] is where a token's keys go: page · page size + place in the page.
+    `tables` [R, D+P, W] are pages of rows, `lengths` [R, D+P] their tokens with those of this step, `slots` [R, D+P] their places in
+    the sampler's state. `starts` [R, P+1] is where each prompt's chunk begins among the N tokens (the last: where the last one ends).
+    `reads` [R, D·Q+P] are the tokens of N whose logits are wanted."""
+
+    shape: StepShape
+    tokens: numpy.ndarray
+    from_last: numpy.ndarray
+    positions: numpy.ndarray
+    writes: numpy.ndarray
+    tables: numpy.ndarray
+    lengths: numpy.ndarray
+    slots: numpy.ndarray
+    starts: numpy.ndarray
+    reads: numpy.ndarray
+
+
+def empty_batch(shape: StepShape, ranks: int, width: int, slots: int) -> StepBatch:
+    """A step of nothing but padding, to be filled in (and to compile with)."""
+
+    def zeros(*size: int) -> numpy.ndarray:
+        return numpy.zeros((ranks, *size), numpy.int32)
+
+    n, rows = shape.packed, shape.rows
+    starts = zeros(shape.prompts + 1)
+    starts[:] = shape.decodes * shape.queries
+    reads = zeros(shape.read)
+    reads[:, : shape.decodes * shape.queries] = numpy.arange(shape.decodes * shape.queries)
+    return StepBatch(
+        shape, zeros(n), numpy.zeros((ranks, shape.decodes), bool), zeros(n), zeros(n), zeros(rows, width), zeros(rows),
+        numpy.full((ranks, rows), slots, numpy.int32), starts, reads,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EngineLimits:
+    """What an engine is built for: `pages` of `page` tokens in each rank (page 0 is padding's), at most `sequences` at once in a rank,
+    `tokens` in a step, `length` tokens in a sequence; `draft` tokens are proposed to every sequence in a step."""
+
+    pages: int
+    page: int = 16
+    sequences: int = 64
+    tokens: int = 2048
+    length: int = 4096
+    draft: int = 0
+    ranks: int = 1
+
+    @property
+    def width(self) -> int:
+        """Pages of the longest sequence."""
+        return -(-self.length // self.page)
