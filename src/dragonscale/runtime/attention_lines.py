@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from dragonscale.models.program import Op
-from dragonscale.runtime.attention import Reach, attend_cached, attend_causally, matching_heads
+from dragonscale.runtime.attention import Reach, attend_causally, matching_heads
 from dragonscale.runtime.numerics import Rope
 from dragonscale.runtime.one_pass import SectionPass
 from dragonscale.runtime.ring_attention import ring_attend
@@ -21,16 +21,10 @@ def cache(op: Op, run: SectionPass) -> None:
     for array in op.inputs:
         value = run.tensors[array.name]
         if array.names[-1] in ("h", "r"):  # keys, whole or their rotary part; values and latents stay
-            value = run.tensors[array.name] = rotate(value, run.positions_of(run.held(array)), _rope_of(run))
-        run.kept[array.name] = value
+            value = rotate(value, run.positions_of(run.held(array)), _rope_of(run))
         if run.stored is not None:
-            run.tensors[array.name] = run.kept[array.name] = _written(run.stored[array.name], value, run.positions)
-
-
-def _written(stored: jax.Array, value: jax.Array, positions: jax.Array) -> jax.Array:
-    """New tokens put at their places of each sequence."""
-    rows = jnp.arange(stored.shape[0])[:, None]
-    return stored.at[rows, positions].set(value.astype(stored.dtype))
+            value = run.stored.write(array.name, value)
+        run.tensors[array.name] = run.kept[array.name] = value
 
 
 def _absorbed_inputs(run: SectionPass) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -48,7 +42,9 @@ def attend(op: Op, run: SectionPass) -> None:
     if "l" in op.inputs[0].names:  # queries over latents: absorbed
         query, key, value = _absorbed_inputs(run)
         scale = numerics.attention_scale or (dims["p"] + dims["r"]) ** -0.5
-        return run.put(op, attend_cached(query, key, value, run.positions, Reach(run.section.span), scale))
+        assert run.stored is not None
+        reach = Reach(run.section.span, run.section.chunk)
+        return run.put(op, run.stored.attend(query, key, value, reach, scale, numerics.attention_cap, None))
     query, key, value = (run.operand(array, op) for array in op.inputs)
     first = dims["p"] if "r" in dims and "p" in dims else 0
     held = run.held(op.inputs[0])
@@ -63,7 +59,7 @@ def attend(op: Op, run: SectionPass) -> None:
     sinks = run.weight(op.weights[0], op) if op.weights else None
     shared = (reach, scale, numerics.attention_cap, sinks)
     if run.stored is not None:
-        made = attend_cached(query, key, value, run.positions, *shared)
+        made = run.stored.attend(query, key, value, *shared)
     elif key.shape[1] < run.positions.shape[1]:
         made = ring_attend(query, key, value, _of_batch(at, query), *shared)
     else:

@@ -6,6 +6,7 @@ may have different lengths: each has its own position, and what lies beyond it i
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from dragonscale.models.absorbed import absorbed
 from dragonscale.models.program import Program, Section
 from dragonscale.notation import Array
+from dragonscale.runtime.attention import Reach, attend_cached
 from dragonscale.runtime.forward import embed, head, layer_weights, over_layers, stretches
 from dragonscale.runtime.lines import PassSetting, SectionPass, Tensors, run_section
 from dragonscale.runtime.parameters import Tree
@@ -50,6 +52,26 @@ def cached(section: Section) -> list[Array]:
     return [array for op in section.ops if op.function == "cache" for array in op.inputs]
 
 
+@dataclass(frozen=True)
+class RowCache:
+    """A layer's cached arrays [b, s, …] of sequences whose newest tokens stand at `positions` [b, t]."""
+
+    arrays: Tensors
+    positions: jax.Array
+
+    def write(self, name: str, value: jax.Array) -> jax.Array:
+        """New tokens put at their places of each sequence."""
+        stored = self.arrays[name]
+        rows = jnp.arange(stored.shape[0])[:, None]
+        return stored.at[rows, self.positions].set(value.astype(stored.dtype))
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, reach: Reach, scale: float, cap: float,
+        sinks: jax.Array | None,
+    ) -> jax.Array:  # fmt: skip
+        return attend_cached(query, key, value, self.positions, reach, scale, cap, sinks)
+
+
 def _layers(
     params: Tree, program: Program, residual: jax.Array, positions: jax.Array, cache: Cache, setting: PassSetting,
     decoding: bool,
@@ -60,7 +82,7 @@ def _layers(
     new: Cache = []
 
     def one(name: str, carry: jax.Array, own: Tensors, there: Tensors) -> tuple[jax.Array, Tensors]:
-        stored = there if decoding else None
+        stored = RowCache(there, positions) if decoding else None
         run = SectionPass(sections[name], setting, positions, own, stored=stored, tensors={"R": carry})
         carry = run_section(run)["R"]
         return carry, run.kept if decoding else {name: _put(there[name], value) for name, value in run.kept.items()}

@@ -7,13 +7,14 @@ reading does it. On one chip nothing moves.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
 from dragonscale.models.program import Op, Section
 from dragonscale.notation import Array
 from dragonscale.runtime import experts
+from dragonscale.runtime.attention import Reach
 from dragonscale.runtime.expert_exchange import ReturnPath
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.place import WHOLE, Place
@@ -36,6 +37,18 @@ class PassSetting:
     note: Note = lambda value, _: value
 
 
+class LayerCache(Protocol):
+    """What a layer has cached while it decodes. `write` takes what is new of an array and answers with what the lines after it see
+    under its name; `attend` computes attention of the new tokens' queries [b, t, n, h], given what was written or answered."""
+
+    def write(self, name: str, value: jax.Array) -> jax.Array: ...
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, reach: Reach, scale: float, cap: float,
+        sinks: jax.Array | None,
+    ) -> jax.Array: ...  # fmt: skip
+
+
 @dataclass
 class Routed:
     """Tokens at their experts: what was chosen, the rows as they arrived, the way home, the rows of all slices, and the axes
@@ -50,8 +63,8 @@ class Routed:
 
 @dataclass
 class SectionPass:
-    """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t]; `stored` are
-    the cached arrays of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
+    """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t]; `stored` is
+    the cache of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
     each tensor lies, `forms` holds those that were brought elsewhere for a line."""
 
     section: Section
@@ -59,7 +72,7 @@ class SectionPass:
     positions: jax.Array
     weights: Tensors
     tokens: jax.Array | None = None
-    stored: Tensors | None = None
+    stored: LayerCache | None = None
     kept: Tensors = field(default_factory=dict)
     tensors: Tensors = field(default_factory=dict)
     layouts: dict[str, Array] = field(default_factory=dict)
