@@ -127,7 +127,9 @@ def attend_decodes(query: jax.Array, cache: PagedKeys, rows: StepRows, how: Scor
     together = max(1, GATHERED // (tables.shape[1] * rows.page))
     if shape.decodes <= together:
         return some((each, at, tables)).reshape(-1, query.shape[1], size)
-    one = jax.lax.map(lambda part: some(jax.tree.map(lambda x: x[None], part))[0], (each, at, tables), batch_size=together)
+    one = jax.lax.map(
+        lambda part: some(jax.tree.map(lambda x: x[None], part))[0], (each, at, tables), batch_size=together
+    )
     return one.reshape(-1, query.shape[1], size)
 
 
