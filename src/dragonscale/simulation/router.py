@@ -1,4 +1,4 @@
-"""Routers: which replica gets a request.
+"""Routers: which replica gets a request, of a simulated fleet or of the workers of `dscale run serve`.
 
 - `round_robin`: the next in turn.
 - `least_loaded`: the one with the fewest requests.
@@ -11,15 +11,42 @@ Ties go round, so that equal replicas share the work.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-
-from dragonscale.simulation.replica import Replica
-from dragonscale.simulation.request import SimulatedRequest
+from typing import Protocol, TypeVar
 
 MOST_HOMES = 200_000
 """Blocks whose last replica a router remembers."""
 BUSIER, MORE = 1.5, 32
 """A prefix does not hold a request on a replica with 1.5 times and 32 requests more than the least loaded has; SGLang's
 router's defaults are balance_rel_threshold 1.5 and balance_abs_threshold 64 (32 in older versions)."""
+
+
+class RoutedReplica(Protocol):
+    """A replica as a router sees it: a simulated one, or a worker that serves."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def load(self) -> float:
+        """Requests that it has."""
+        ...
+
+    def predict(self, tokens: int, now: float) -> float:
+        """Seconds until the first token of a prompt with so many tokens to prefill, given now."""
+        ...
+
+
+class RoutedRequest(Protocol):
+    """A request as a router sees it: names of its prompt's leading blocks, each with everything before it."""
+
+    @property
+    def blocks(self) -> Sequence[int]: ...
+
+    @property
+    def block_tokens(self) -> int: ...
+
+
+Target = TypeVar("Target", bound=RoutedReplica)
 
 
 class Router:
@@ -30,7 +57,7 @@ class Router:
         self.turn = 0
         self.homes: OrderedDict[int, int] = OrderedDict()
 
-    def choose(self, replicas: Sequence[Replica], request: SimulatedRequest, tokens: int, now: float) -> Replica:
+    def choose(self, replicas: Sequence[Target], request: RoutedRequest, tokens: int, now: float) -> Target:
         """Whoever gets a request of which `tokens` are to be prefilled."""
         if self.kind == "round_robin":
             self.turn += 1
@@ -51,7 +78,7 @@ class Router:
             self.homes.popitem(last=False)
         return home
 
-    def _best(self, replicas: Sequence[Replica], scores: Sequence[float]) -> Replica:
+    def _best(self, replicas: Sequence[Target], scores: Sequence[float]) -> Target:
         least, count = min(scores), len(replicas)
         place = self.turn % count
         while scores[place] != least:
@@ -59,7 +86,7 @@ class Router:
         self.turn = place + 1
         return replicas[place]
 
-    def _home(self, replicas: Sequence[Replica], request: SimulatedRequest) -> tuple[Replica | None, int]:
+    def _home(self, replicas: Sequence[Target], request: RoutedRequest) -> tuple[Target | None, int]:
         """Who was last given the longest known prefix, and its tokens."""
         for place in range(len(request.blocks) - 1, -1, -1):
             index = self.homes.get(request.blocks[place])

@@ -1,0 +1,376 @@
+"""The front: requests to workers, tokens back, and what happens when a worker dies.
+
+Workers are processes with an engine each: replicas behind the router of the simulator, or pools that prefill and decode. A request
+goes to one of them as soon as there is one; the engines have the queues. What is under way is bounded: beyond that a request is
+refused with the time after which to come again.
+
+A worker that dies is started again, after longer and longer waits. A request that it had is given to another one if no token was
+sent yet, once; or ends with an error. Nothing here blocks: all of it runs in one event loop.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from dragonscale.errors import InputError
+from dragonscale.runtime.serve.handover import HandoverRoom
+from dragonscale.runtime.serve.record import TrafficRecord, block_names
+from dragonscale.runtime.serve.requests import Emitted, ServeRequest
+from dragonscale.runtime.serve.wire import (
+    LENGTH,
+    Drop,
+    FromWorker,
+    Starting,
+    StepOutput,
+    Submit,
+    ToWorker,
+    WorkerFailed,
+    WorkerOrder,
+    WorkerReady,
+    framed,
+)
+from dragonscale.simulation.router import Router
+
+WAITS = (0.5, 30.0)
+"""Seconds before a worker that died is started again: the first time, and at most."""
+STEADY = 60.0
+"""Seconds after which a worker counts as well."""
+DIED = "The worker that had the request died."
+Say = Callable[[int, Starting], None]
+
+
+class Overfull(Exception):
+    """No room for a request: `retry_after` seconds from now there may be."""
+
+    def __init__(self, retry_after: float, why: str = "the queue is full") -> None:
+        super().__init__(why)
+        self.retry_after = retry_after
+
+
+class Flight:
+    """A request under way: what of it is not read yet, who has it, what was measured. As an iterator it gives what is new; closing
+    it before its end cancels it."""
+
+    def __init__(self, front: "ServingFront", request: ServeRequest, name: str, blocks: Sequence[int]) -> None:
+        self.front, self.request, self.name = front, request, name
+        self.blocks, self.block_tokens = blocks, front.block_tokens
+        self.unread: asyncio.Queue[Emitted] = asyncio.Queue()
+        self.worker: WorkerProcess | None = None
+        self.first: list[int] = []  # tokens of the prefill worker, once its pages are there
+        self.retried = self.over = False
+        self.arrived = request.arrived or time.time()
+        self.first_s = self.last_s = 0.0
+        self.tokens = self.cached = 0
+
+    def __aiter__(self) -> "Flight":
+        return self
+
+    async def __anext__(self) -> Emitted:
+        if self.over and self.unread.empty():
+            raise StopAsyncIteration
+        return await self.unread.get()
+
+    async def aclose(self) -> None:
+        self.front.leave(self)
+
+    def take(self, emitted: Emitted) -> None:
+        """Something new from a worker, or the end of it."""
+        if emitted.tokens:
+            self.last_s = time.time()
+            self.first_s = self.first_s or self.last_s
+            self.tokens += len(emitted.tokens)
+        self.cached = max(self.cached, emitted.cached)
+        self.unread.put_nowait(emitted)
+
+
+class WorkerProcess:
+    """One worker: its process, its end of the socket, the requests that it has."""
+
+    def __init__(self, front: "ServingFront", index: int, order: WorkerOrder, environment: dict[str, str]) -> None:
+        self.front, self.index, self.order, self.environment = front, index, order, environment
+        self.state = "starting"  # or ready, dead, stopped
+        self.flights: dict[str, Flight] = {}
+        self.facts: WorkerReady | None = None
+        self.stats: dict[str, float] = {}
+        self.failed: WorkerFailed | None = None
+        self.restarts, self.wait, self.since = 0, WAITS[0], 0.0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.writer: asyncio.StreamWriter | None = None
+
+    @property
+    def load(self) -> float:
+        return len(self.flights)
+
+    def predict(self, tokens: int, now: float) -> float:  # noqa: ARG002  every worker is as fast, so tokens stand for seconds
+        return tokens + sum(len(one.request.prompt) for one in self.flights.values() if not one.tokens)
+
+    async def run(self) -> None:
+        """Start it, again and again where it dies, until it is stopped or what it was asked for cannot be run."""
+        while self.state != "stopped":
+            await self._once()
+            self.front.died(self)
+            if self.state == "stopped" or (self.failed is not None and self.failed.wrong):
+                return
+            if time.monotonic() - self.since > STEADY and self.since:
+                self.wait = WAITS[0]
+            self.restarts, self.since = self.restarts + 1, 0.0
+            await asyncio.sleep(self.wait)
+            self.wait = min(2 * self.wait, WAITS[1])
+            self.state = "starting" if self.state != "stopped" else "stopped"
+
+    async def _once(self) -> None:
+        own, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "dragonscale.runtime.serve.worker", str(theirs.fileno())]
+        self.process = subprocess.Popen(
+            command,
+            pass_fds=(theirs.fileno(),),
+            env={**os.environ, **self.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+        )
+        theirs.close()
+        reader, self.writer = await asyncio.open_connection(sock=own)
+        decode = msgspec.msgpack.Decoder(FromWorker).decode
+        try:
+            self.writer.write(framed(self.order))
+            while True:
+                (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                self._heard(decode(await reader.readexactly(size)))
+        except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
+            pass
+        finally:
+            self.writer.close()
+            self.process.kill()  # one that closed its socket is of no use any more
+            await asyncio.to_thread(self.process.wait)
+
+    def _heard(self, message: FromWorker) -> None:
+        if isinstance(message, StepOutput):
+            self.stats = message.stats or self.stats
+            self.front.heard(self, message)
+        elif isinstance(message, WorkerReady):
+            self.state, self.facts, self.since, self.failed = "ready", message, time.monotonic(), None
+            self.front.changed.set()
+            self.front.pump()
+        elif isinstance(message, WorkerFailed):
+            self.failed = message
+        else:
+            self.front.say(self.index, message)
+
+    def send(self, message: ToWorker) -> None:
+        if self.writer is not None and not self.writer.is_closing():
+            self.writer.write(framed(message))
+
+    def stop(self) -> None:
+        self.state = "stopped"
+        if self.writer is not None:
+            self.writer.close()
+
+
+class ServingFront:
+    """The workers and what is under way. `queue` requests may wait beyond those that the engines run at once."""
+
+    def __init__(
+        self, orders: Sequence[WorkerOrder], environments: Sequence[dict[str, str]] = (), *, router: str = "least_loaded",
+        queue: int = 1024, record: TrafficRecord | None = None, say: Say = lambda _index, _message: None,
+    ) -> None:  # fmt: skip
+        self.room = HandoverRoom() if any(one.role == "prefill" for one in orders) else None
+        if self.room is not None:
+            orders = [msgspec.structs.replace(one, folder=self.room.folder) for one in orders]
+        given = environments or [{}] * len(orders)
+        places = enumerate(zip(orders, given, strict=True))
+        self.workers = [WorkerProcess(self, index, *place) for index, place in places]
+        self.routers = {role: Router(router) for role in {one.role for one in orders}}
+        self.entry = "prefill" if self.room is not None else "both"
+        self.block_tokens = orders[0].page
+        self.most = queue + sum(one.sequences for one in orders if one.role != "prefill")
+        self.flights: dict[str, Flight] = {}
+        self.waiting: deque[Flight] = deque()
+        self.record, self.say = record or TrafficRecord(), say
+        self.changed, self.draining = asyncio.Event(), False
+        self.ends: deque[float] = deque(maxlen=64)
+        self.numbers = itertools.count()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Start all workers and wait until they take requests; what cannot be run is told in a sentence."""
+        self.tasks = [asyncio.create_task(one.run()) for one in self.workers]
+        while not all(one.state == "ready" for one in self.workers):
+            self.changed.clear()
+            await self.changed.wait()
+            if bad := next((one.failed for one in self.workers if one.failed is not None), None):
+                await self.close()
+                raise InputError(bad.why)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every role has a worker that takes requests."""
+        alive = {one.order.role for one in self.workers if one.state == "ready"}
+        return not self.draining and alive == set(self.routers)
+
+    def generate(self, request: ServeRequest) -> Flight:
+        """Take a request, or refuse it: what comes of it is read from the flight, which must be closed."""
+        if self.draining:
+            raise Overfull(self._retry_after(), "the server is shutting down")
+        if len(self.flights) >= self.most:
+            raise Overfull(self._retry_after())
+        named = any(one.kind in ("prefix_affinity", "slo_aware") for one in self.routers.values())
+        blocks = block_names(request.prompt, self.block_tokens) if named else ()
+        flight = Flight(self, request, str(next(self.numbers)), blocks)
+        self.flights[request.id] = flight
+        self.record.came(request.id, flight.arrived)
+        if request.deadline:
+            wait = max(request.deadline - time.time(), 0)
+            asyncio.get_running_loop().call_later(wait, self._late, flight)
+        self.waiting.append(flight)
+        self.pump()
+        return flight
+
+    def pump(self) -> None:
+        """Give those who wait to workers, in their order."""
+        while self.waiting and self._give(self.waiting[0]):
+            self.waiting.popleft()
+
+    def _give(self, flight: Flight) -> bool:
+        """Whether a worker takes it: one that has room for its pages to pass, where they are handed over."""
+        request, room = flight.request, self.room
+        role = "decode" if flight.first else self.entry
+        if request.embed and room is not None:
+            role = "prefill"
+        alive = [one for one in self.workers if one.state == "ready" and one.order.role == role]
+        if not alive:
+            return False
+        handing = role == "prefill" and not request.embed and request.length > 1
+        if handing and room is not None and not room.take(flight.name, self._page_bytes(request)):
+            return False
+        worker = self.routers[role].choose(alive, flight, len(request.prompt), time.monotonic())
+        flight.worker = worker
+        worker.flights[request.id] = flight
+        path = room.path(flight.name) if room is not None else ""
+        out_of = path if flight.first else ""
+        worker.send(Submit(request, into=path if handing else "", out_of=out_of, first=flight.first))
+        return True
+
+    def _page_bytes(self, request: ServeRequest) -> int:
+        facts = next(one.facts for one in self.workers if one.facts is not None)
+        return (len(request.prompt) // facts.page + 2) * facts.page_bytes * facts.devices // facts.ranks
+
+    def heard(self, worker: WorkerProcess, output: StepOutput) -> None:
+        """What a worker's step brought."""
+        for emitted in output.emitted:
+            flight = worker.flights.get(emitted.id)
+            if flight is None:  # it left
+                continue
+            if emitted.finish == "handover":  # on to a decode worker
+                emitted = msgspec.structs.replace(emitted, finish="")
+                flight.first, flight.worker = emitted.tokens, None
+                del worker.flights[emitted.id]
+                self.waiting.appendleft(flight)
+            flight.take(emitted)
+            if emitted.finish:
+                self._over(flight, emitted.finish)
+        if self.room is not None:
+            for id in output.taken:
+                if id in self.flights:
+                    self.room.free(self.flights[id].name)
+            if any(one.finish == "handover" for one in output.emitted):
+                self.room.sweep()  # of those who left meanwhile
+            self.pump()
+
+    def died(self, worker: WorkerProcess) -> None:
+        """A worker is gone: its requests go to others where nothing was sent of them, or end."""
+        worker.state = "dead" if worker.state != "stopped" else "stopped"
+        had, worker.flights = list(worker.flights.values()), {}
+        for flight in reversed(had):
+            flight.worker = None
+            whole = bool(flight.first) and self.room is not None and flight.name in self.room.taken
+            if (flight.tokens and not (whole and flight.tokens == len(flight.first))) or flight.retried:
+                self._end(flight, "error", DIED)
+                continue
+            flight.retried = True
+            self.waiting.appendleft(flight)
+        if self.room is not None:
+            self.room.sweep()
+        self.changed.set()
+        self.pump()
+
+    def _late(self, flight: Flight) -> None:
+        if not flight.over and flight.worker is None:  # an engine knows of deadlines itself
+            self._end(flight, "deadline", "")
+
+    def _end(self, flight: Flight, finish: str, why: str) -> None:
+        flight.take(Emitted(id=flight.request.id, finish=finish, why=why))
+        self._over(flight, finish)
+
+    def _over(self, flight: Flight, finish: str) -> None:
+        """Forget a request that has ended, wherever it was."""
+        flight.over, id = True, flight.request.id
+        del self.flights[id]
+        if flight.worker is not None:
+            flight.worker.flights.pop(id, None)
+        elif flight in self.waiting:
+            self.waiting.remove(flight)
+        if self.room is not None:
+            self.room.free(flight.name)
+        self.ends.append(time.monotonic())
+        made = 0 if finish in ("error", "cancelled") else flight.tokens
+        prompt = flight.request.prompt
+        more = {"cached_tokens": flight.cached, "finish": finish}
+        self.record.ended(id, prompt, flight.arrived, flight.first_s, flight.last_s, made, **more)
+        if self.waiting:
+            self.pump()
+
+    def leave(self, flight: Flight) -> None:
+        """Whoever asked is gone."""
+        if not flight.over:
+            if flight.worker is not None:
+                flight.worker.send(Drop(flight.request.id))
+            self._over(flight, "cancelled")
+
+    def _retry_after(self) -> float:
+        """Seconds until one of those under way ends, at the pace of the last ones."""
+        span = time.monotonic() - self.ends[0] if len(self.ends) > 1 else 0.0
+        return min(max(span / max(len(self.ends) - 1, 1), 1.0), 60.0)
+
+    def stats(self) -> dict[str, Any]:
+        """What is under way and how the workers are, for `/metrics` and `/health`."""
+        known = ("state", "restarts", "load", "stats")
+        workers = [
+            {"index": one.index, "role": one.order.role} | {name: getattr(one, name) for name in known}
+            for one in self.workers
+        ]
+        return {"requests": len(self.flights), "waiting": len(self.waiting), "ready": self.ready, "workers": workers}
+
+    async def drain(self, grace: float) -> None:
+        """Take no more, let what is under way end within so many seconds, end the rest, stop the workers."""
+        self.draining = True
+        until = time.monotonic() + grace
+        while self.flights and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        for flight in list(self.flights.values()):
+            self._end(flight, "error", "The server is shutting down.")
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop all workers, whatever they do."""
+        for one in self.workers:
+            one.stop()
+        for one in self.workers:
+            if one.process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    await asyncio.to_thread(one.process.wait, 3)
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        if self.room is not None:
+            self.room.close()
+        self.record.close()
