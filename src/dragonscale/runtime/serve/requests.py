@@ -4,6 +4,8 @@ A request has its prompt as token ids; text is the server's business. A worker a
 request since the last one and, with the last, why it ended.
 """
 
+from typing import Any
+
 import msgspec
 
 
@@ -43,6 +45,17 @@ class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
 
 
+class HandedOver(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prefill engine leaves to a decode engine: the `tokens` generated so far and, in `pages` of a `rank` of its own cache, the keys
+    of the first `computed` tokens. `contents` are those pages as `ModelRunner.read_pages` gives them, filled in on the way."""
+
+    tokens: list[int]
+    computed: int
+    rank: int = 0
+    pages: list[int] = []
+    contents: Any = None
+
+
 class TokenLogprob(msgspec.Struct, frozen=True):
     """A chosen token's log probability, and the likeliest tokens with theirs."""
 
@@ -52,8 +65,8 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 
 
 class Emitted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is new of a request. `finish` is empty while it goes on, then `stop` (an end token), `length`, `cancelled`, `deadline`, or
-    `error` with `why`. `cached` tokens of the prompt came from the prefix cache."""
+    """What is new of a request. `finish` is empty while it goes on, then `stop` (an end token, which is the last of `tokens`), `length`, `cancelled`,
+    `deadline`, `handover` (a prefill engine is done and holds the pages until they are released), or `error` with `why`. `cached` tokens of the prompt came from the prefix cache."""
 
     id: str
     tokens: list[int] = []
