@@ -10,7 +10,7 @@ from dragonscale.runtime.serve.engine import EngineDead, ServingEngine
 from dragonscale.runtime.serve.requests import HandedOver, ServeRequest
 from dragonscale.runtime.serve.scheduler import EngineFull
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape
-from tests.runtime.serve.fake_device import FakeRunner, FakeSampler, alone
+from tests.runtime.serve.fake_device import VOCAB, FakeRunner, FakeSampler, alone, salt
 
 
 def shapes(sequences: int, tokens: int) -> list[StepShape]:
@@ -91,3 +91,119 @@ def test_every_request_gets_what_it_gets_alone(limits):
     assert 0 < cancelled < len(asked) / 2
     if limits.get("pages") == 17:
         assert made.scheduler.preemptions > 10, "the pool was not small enough to test anything"
+
+
+def test_requests_handed_from_a_prefill_engine_to_a_decode_engine_end_as_alone():
+    dice = random.Random(5)
+    asked = [request(dice, number) for number in range(60)]
+    prefill, decode = engine("prefill", pages=30), engine("decode", pages=20)
+    left, told, finish = list(reversed(asked)), {r.id: [] for r in asked}, {}
+    by_id = {r.id: r for r in asked}
+    while left or not (prefill.idle and decode.idle):
+        if left and dice.random() < 0.5:
+            prefill.add(left.pop())
+        for said in prefill.step():
+            told[said.id] += said.tokens
+            finish[said.id] = said.finish
+            if said.finish == "handover":
+                held = prefill.export(said.id)
+                assert held.computed == len(by_id[said.id].prompt)
+                prefill.check()
+                contents = prefill.runner.read_pages(held.rank, held.pages)
+                prefill.release(said.id)
+                decode.add(by_id[said.id], HandedOver(tokens=held.tokens, computed=held.computed, contents=contents))
+        for said in decode.step():
+            told[said.id] += said.tokens
+            finish[said.id] = said.finish
+        prefill.check()
+        decode.check()
+    assert told == {r.id: alone(r) for r in asked}
+    assert set(finish.values()) == {"stop", "length"}
+    assert prefill.stats()["pages_used"] == decode.stats()["pages_used"] == 0
+
+
+def test_a_failed_step_fails_its_requests_and_no_others():
+    dice = random.Random(6)
+    asked = [request(dice, number) for number in range(80)]
+    made = engine()
+    made.runner.fail_at = {9, 30, 31, 70}
+    told = serve(made, asked, dice)
+    failed = [r for r in asked if told[r.id][1] == "error"]
+    assert 0 < len(failed) < 40
+    assert not made.dead
+    for r in asked:
+        tokens, right = told[r.id][0], alone(r)
+        assert tokens == (right[: len(tokens)] if r in failed else right)
+
+
+def test_an_engine_whose_device_is_gone_says_so():
+    made = engine()
+    made.runner.fail_at = set(range(3, 100))
+    for number in range(30):
+        made.add(ServeRequest(id=str(number), prompt=[1, 2, 3], length=20))
+    said = []
+    while not made.idle:
+        said += made.step()
+        made.check()
+    assert sum(one.finish == "error" for one in said) == 30
+    assert all("device lost" in one.why for one in said if one.finish)
+    with pytest.raises(EngineDead, match="device lost"):
+        made.add(ServeRequest(id="late", prompt=[1]))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "length", "why"),
+    [
+        ([], 4, "at least one token"),
+        ([1], 0, "at least one"),
+        ([1] * 60, 5, "more than the 64"),
+        ([1] * 40, 9, "12 pages"),
+    ],
+)
+def test_what_can_never_fit_is_refused(prompt, length, why):
+    made = engine(pages=13)
+    with pytest.raises(InputError, match=why):
+        made.add(ServeRequest(id="x", prompt=prompt, length=length))
+    assert made.idle
+
+
+def test_a_full_queue_a_known_id_a_deadline():
+    now = [0.0]
+    made = engine(queue=2)
+    made.clock = lambda: now[0]
+    made.add(ServeRequest(id="a", prompt=[1], length=60, deadline=5.0))
+    made.add(ServeRequest(id="b", prompt=[1], length=3))
+    with pytest.raises(EngineFull):
+        made.add(ServeRequest(id="c", prompt=[1]))
+    with pytest.raises(InputError, match="already"):
+        made.add(ServeRequest(id="a", prompt=[1]))
+    said = [one for _ in range(10) for one in made.step()]
+    assert [one.finish for one in said if one.id == "b"][-1] == "length"
+    now[0] = 5.0
+    assert [(one.id, one.finish) for one in made.step() if one.finish] == [("a", "deadline")]
+    made.step()
+    made.check()
+    assert made.idle
+
+
+def test_prompts_computed_before_are_found_again_and_equal_ones_wait_for_each_other():
+    made = engine(page=4, pages=40, tokens=64, length=64)
+    prompt = list(range(30))
+    for number in range(4):
+        made.add(ServeRequest(id=str(number), prompt=prompt, length=2))
+    said = {one.id: one for _ in range(12) for one in made.step()}
+    assert sorted(one.cached for one in said.values()) == [0, 28, 28, 28]
+    made.add(ServeRequest(id="aligned", prompt=prompt[:28], length=1))
+    assert [one.cached for _ in range(3) for one in made.step()] == [24], "the last token is always computed"
+
+
+def test_an_embedding_is_the_last_hidden_state():
+    made = engine()
+    prompt = [5, 6, 7] * 9
+    made.add(ServeRequest(id="e", prompt=prompt, embed=True))
+    made.add(ServeRequest(id="t", prompt=[1], length=9))
+    said = [one for _ in range(20) for one in made.step()]
+    (embedded,) = (one for one in said if one.id == "e")
+    assert (embedded.finish, embedded.tokens) == ("stop", [])
+    token = (int(embedded.embedding[0]) + salt(ServeRequest(id="e", prompt=prompt))) % VOCAB % 1000
+    assert [token] == alone(ServeRequest(id="e", prompt=prompt, length=1))
