@@ -48,7 +48,8 @@ class StepBatch:
     last, which may still be on the device. `writes` [R, N] is where a token's keys go: page · page size + place in the page.
     `tables` [R, D+P, W] are pages of rows, `lengths` [R, D+P] their tokens with those of this step, `slots` [R, D+P] their places in
     the sampler's state. `starts` [R, P+1] is where each prompt's chunk begins among the N tokens (the last: where the last one ends).
-    `reads` [R, D·Q+P] are the tokens of N whose logits are wanted."""
+    `reads` [R, D·Q+P] are the tokens of N whose logits are wanted. `drafted` [R, D] are how many of a decoding row's tokens after the
+    first are drafts; the rest of its Q is padding."""
 
     shape: StepShape
     tokens: numpy.ndarray
@@ -60,6 +61,7 @@ class StepBatch:
     slots: numpy.ndarray
     starts: numpy.ndarray
     reads: numpy.ndarray
+    drafted: numpy.ndarray
 
 
 def empty_batch(shape: StepShape, ranks: int, width: int, slots: int) -> StepBatch:
@@ -76,6 +78,7 @@ def empty_batch(shape: StepShape, ranks: int, width: int, slots: int) -> StepBat
     return StepBatch(
         shape, zeros(n), numpy.zeros((ranks, shape.decodes), bool), zeros(n), zeros(n), zeros(rows, width), zeros(rows),
         numpy.full((ranks, rows), slots, numpy.int32), starts, reads,
+        zeros(shape.decodes),
     )  # fmt: skip
 
 
