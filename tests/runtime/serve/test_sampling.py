@@ -9,13 +9,12 @@ pytest.importorskip("jax")
 
 import jax
 import jax.numpy as jnp
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 from scipy.stats import chi2
 
-from dragonscale.errors import InputError
 from dragonscale.runtime.serve.filters import filtered, tempered
 from dragonscale.runtime.serve.requests import Sampling, ServeRequest
-from dragonscale.runtime.serve.sampling import Sampler, check_sampling
+from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
 
 VOCAB = 50
