@@ -1,0 +1,185 @@
+"""The OpenAI-compatible server: routes, what is refused at the door, and how it stops.
+
+One process, one event loop. A request is read within bounds (its size, its time), checked, turned into sequences of tokens and
+handed to the front; `answers` makes its answer. Around every request, one piece of middleware gives it an id, checks the key and
+the host, turns every error into OpenAI's envelope, counts it, and writes one line of JSON to the log, which never has a word of
+what was asked or answered.
+
+It listens on this machine only unless it is told otherwise. On SIGTERM it says that it is not ready, takes no new request, lets
+those under way end within a time of grace, and ends the rest; the second signal does not wait.
+"""
+
+import asyncio
+import hmac
+import re
+import socket
+import time
+import uuid
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from dragonscale.errors import InputError
+from dragonscale.runtime.serve.protocol import ENDPOINTS, ApiError
+from dragonscale.runtime.serve.routes import HttpSettings, OpenAIService
+from dragonscale.runtime.serve.text import ModelText
+
+_OPEN = ("/health", "/ready", "/metrics", "/version", "/openapi.json")
+"""What asks for no key: probes and scrapers have none."""
+
+
+class RequestGate:
+    """Middleware around every request: its id, the door, the log."""
+
+    def __init__(self, app: Any, service: OpenAIService) -> None:
+        self.app, self.service = app, service
+        self.settings = service.settings
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = dict(reversed(scope["headers"]))
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        state = scope.setdefault("state", {})
+        state["id"] = id = given if re.fullmatch(r"[\w.:-]{1,128}", given, re.ASCII) else uuid.uuid4().hex
+        status, began = 0, time.perf_counter()
+
+        async def say(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", id.encode())]
+            await send(message)
+
+        try:
+            refused = self._refused(scope, headers)
+            await (error_answer(refused) if refused else self.app)(scope, receive, say)
+        finally:
+            self._log(scope, state, status, time.perf_counter() - began)
+
+    def _refused(self, scope: Any, headers: dict[bytes, bytes]) -> ApiError | None:
+        hosts, key = self.settings.hosts, self.settings.api_key.encode()
+        if hosts and headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] not in hosts:
+            return ApiError(400, "The header `host` names none of this server's hosts.")
+        if key and scope["path"] not in _OPEN and scope["method"] != "OPTIONS":
+            kind, _, offered = headers.get(b"authorization", b"").partition(b" ")
+            if not (kind.lower() == b"bearer" and hmac.compare_digest(offered.strip(), key)):
+                return ApiError(
+                    401, "The header `authorization: Bearer KEY` has no key, or a wrong one.", code="invalid_api_key"
+                )
+        return None
+
+    def _log(self, scope: Any, state: dict[str, Any], status: int, seconds: float) -> None:
+        """One line for each request, and what Prometheus is told; none of it has a word of what was asked."""
+        route, generation, metrics = (
+            getattr(scope.get("route"), "path", "none"),
+            state.get("generation"),
+            self.service.metrics,
+        )
+        metrics.answered(route, status)
+        line = {
+            "time": time.time(),
+            "id": state["id"],
+            "method": scope["method"],
+            "route": route,
+            "status": status,
+            "seconds": seconds,
+        }
+        if generation is not None:
+            line |= generation.summary(seconds)
+        self.settings.log(line)
+
+
+def error_answer(error: ApiError) -> Response:
+    return Response(error.body, error.status, error.headers, media_type="application/json")
+
+
+async def _told(_: Request, error: Exception) -> Response:
+    """Any error as the client hears it."""
+    if isinstance(error, HTTPException):
+        said = {404: "There is no such path here.", 405: "This path does not take this method."}.get(
+            error.status_code, error.detail
+        )
+        answer = error_answer(ApiError(error.status_code, said))
+        answer.headers.update(error.headers or {})
+        return answer
+    if isinstance(error, InputError):
+        error = ApiError(400, str(error))
+    if isinstance(error, ClientDisconnect):
+        error = ApiError(499, "The client has gone.")
+    return error_answer(
+        error if isinstance(error, ApiError) else ApiError(500, "The server failed; its log says more.")
+    )
+
+
+def build_app(front: Any, text: ModelText, settings: HttpSettings) -> Starlette:
+    """The application: `app.state.service` is what it serves."""
+    service = OpenAIService(front, text, settings)
+    routes = [Route(one.path, getattr(service, one.handler), methods=[one.method]) for one in ENDPOINTS]
+    layers = [Middleware(RequestGate, service)]
+    if settings.origins:
+        layers.insert(
+            0, Middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=["*"], allow_headers=["*"])
+        )
+    known = (ApiError, HTTPException, InputError, ClientDisconnect, Exception)
+    app = Starlette(routes=routes, middleware=layers, exception_handlers=dict.fromkeys(known, _told))
+    app.state.service = service
+    app.router.redirect_slashes = False
+    return app
+
+
+class PromptProtocol(H11Protocol):
+    """HTTP whose client has to send its first headers in time; uvicorn itself waits for ever."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(self.config.timeout_keep_alive, self._expect)
+
+    def _expect(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.abort()
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that is asked to stop by a signal: it drains first. The second signal stops it at once."""
+
+    def __init__(self, config: uvicorn.Config, service: OpenAIService) -> None:
+        super().__init__(config)
+        self.service = service
+        self._drain: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        if self._drain is not None:
+            super().handle_exit(sig, frame)
+        self.service.draining = True
+        self._drain = self._drain or asyncio.get_running_loop().create_task(self._end())
+
+    async def _end(self) -> None:
+        try:
+            await self.service.front.drain(self.service.settings.grace_s)
+        finally:
+            self.should_exit = True
+
+
+async def serve_http(app: Starlette, listener: socket.socket | None = None) -> None:
+    """Serve until a signal, then drain; `listener` is a socket that listens already."""
+    service: OpenAIService = app.state.service
+    settings = service.settings
+    if listener is None:
+        listener = socket.create_server((settings.host, settings.port), backlog=2048)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # whoever takes no byte for so long is gone
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.idle_s * 1000))
+    config = uvicorn.Config(
+        app, http=PromptProtocol, ws="none", lifespan="off", log_level="warning", access_log=False, server_header=False,
+        timeout_keep_alive=int(settings.idle_s), timeout_graceful_shutdown=5, h11_max_incomplete_event_size=64 << 10,
+    )  # fmt: skip
+    await DrainingServer(config, service).serve(sockets=[listener])

@@ -1,0 +1,102 @@
+"""A front whose model says its prompt again and again, and a server around it on a port of this machine."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from dragonscale.runtime.serve.front import Overfull
+from dragonscale.runtime.serve.http import DrainingServer, PromptProtocol, build_app
+from dragonscale.runtime.serve.requests import Emitted, ServeRequest, TokenLogprob
+from dragonscale.runtime.serve.routes import HttpSettings
+from dragonscale.runtime.serve.text import plain_text
+
+
+class EchoFront:
+    """Emits the prompt's tokens in a circle, one every `pace` seconds. `open` counts those not closed yet, `cancelled` those that were
+    closed before their end."""
+
+    def __init__(self, pace: float = 0.0, most: int = 10_000) -> None:
+        self.pace, self.most, self.ready = pace, most, True
+        self.open, self.cancelled, self.seen = 0, 0, []
+
+    async def generate(self, request: ServeRequest) -> AsyncIterator[Emitted]:
+        if self.open >= self.most:
+            raise Overfull(2.5)
+        self.open += 1
+        self.seen.append(request)
+        ended = False
+        try:
+            if request.embed:
+                ended = True
+                yield Emitted(id=request.id, finish="length", embedding=[0.5, -1.25])
+                return
+            wanted = request.prompt_logprobs
+            rows = [None, *[TokenLogprob(one, -0.5, [(one, -0.5)]) for one in request.prompt[1:]]]
+            for at in range(request.length):
+                await asyncio.sleep(self.pace)
+                token, left = request.prompt[at % len(request.prompt)], request.length - at - 1
+                top = request.sampling.logprobs
+                told = [] if top is None else [TokenLogprob(token, -0.25, [(token, -0.25), (65, -2.0)][:top])]
+                before = rows if wanted is not None and at == 0 else []
+                ended = not left or token in request.ends
+                finish = "stop" if token in request.ends else "" if left else "length"
+                yield Emitted(
+                    id=request.id, tokens=[token], logprobs=told, finish=finish, cached=at == 0, prompt_logprobs=before
+                )
+                if ended:
+                    return
+        finally:
+            self.open -= 1
+            self.cancelled += not ended
+
+    def stats(self) -> dict[str, Any]:
+        numbers = {
+            "running": self.open,
+            "waiting": 0,
+            "pages_used": 1,
+            "pages_free": 3,
+            "prefix_hits": 2,
+            "prefix_queries": 8,
+        }
+        return {"workers": [{"index": 0, "restarts": 0, "stats": numbers}]}
+
+    async def drain(self, grace: float) -> None:
+        for _ in range(int(grace / 0.01)):
+            if not self.open:
+                return
+            await asyncio.sleep(0.01)
+
+
+def settings(**more: Any) -> HttpSettings:
+    known: dict[str, Any] = {"model": "echo", "length": 512, "vocabulary": 300, "log": lambda _: None}
+    return HttpSettings(**(known | more))
+
+
+@contextmanager
+def served(front: Any, said: HttpSettings, text: Any = None) -> Iterator[str]:
+    """The address of a server in a thread of its own."""
+    app = build_app(front, text or plain_text(300), said)
+    config = uvicorn.Config(
+        app,
+        port=0,
+        http=PromptProtocol,
+        ws="none",
+        lifespan="off",
+        log_level="critical",
+        timeout_keep_alive=int(said.idle_s),
+    )
+    server = DrainingServer(config, app.state.service)
+    server.install_signal_handlers = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        threading.Event().wait(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)

@@ -1,0 +1,247 @@
+"""The server as its clients see it: the `openai` client, `vllm bench serve`'s and lm-eval's requests, and everybody who does it wrong."""
+
+import base64
+import json
+import struct
+
+import httpx
+import openai
+import pytest
+
+from tests.runtime.serve.echo_front import EchoFront, served, settings
+
+HTTP = httpx.Client()
+HELLO = [72, 101, 108, 108, 111]
+
+
+@pytest.fixture(scope="module")
+def front():
+    return EchoFront()
+
+
+@pytest.fixture(scope="module")
+def lines():
+    return []
+
+
+@pytest.fixture(scope="module")
+def url(front, lines):
+    with served(front, settings(log=lines.append, body_bytes=100_000)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(url):
+    with openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def test_chat(client, front):
+    said = client.chat.completions.create(
+        model="echo", messages=[{"role": "user", "content": [{"type": "text", "text": "Hé"}]}], max_completion_tokens=9, n=2,
+        logprobs=True, top_logprobs=2, seed=7, logit_bias={"5": -100}, extra_body={"top_k": 3, "min_p": 0.5, "nobody_knows": 1},
+    )  # fmt: skip
+    assert [one.message.content for one in said.choices] == ["user: Hé"] * 2
+    assert [one.finish_reason for one in said.choices] == ["length"] * 2
+    row = said.choices[0].logprobs.content[0]
+    assert (row.token, row.logprob, row.bytes, row.top_logprobs[1].token) == ("u", -0.25, [117], "A")
+    assert (said.usage.prompt_tokens, said.usage.completion_tokens, said.usage.prompt_tokens_details.cached_tokens) == (
+        21,
+        18,
+        1,
+    )
+    first, second = front.seen[-2:]
+    assert (first.sampling.seed, second.sampling.seed) == (7, 8)
+    assert (first.sampling.top_k, first.sampling.min_p, first.sampling.bias) == (3, 0.5, {5: -100.0})
+    assert first.id != second.id
+
+
+def test_chat_stream(client):
+    events = list(
+        client.chat.completions.create(
+            model="echo", messages=[{"role": "user", "content": "ab"}], max_tokens=20, stream=True, n=2, stop=["b\n"],
+            stream_options={"include_usage": True},
+        )
+    )  # fmt: skip
+    texts = {0: "", 1: ""}
+    for event in events:
+        for choice in event.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert texts == {0: "user: a", 1: "user: a"}
+    assert [one.choices[0].finish_reason for one in events if one.choices and one.choices[0].finish_reason] == [
+        "stop"
+    ] * 2
+    assert events[0].choices[0].delta.role == "assistant"
+    assert events[-1].usage.completion_tokens == 18
+    assert all(one.usage is None for one in events[:-1])
+
+
+def test_prompts_of_all_kinds(client):
+    for prompt, texts in [
+        ("Hello", ["Hello"]),
+        (HELLO, ["Hello"]),
+        (["ab", "c"], ["abab", "cccc"]),
+        ([HELLO, [97]], ["Hell", "aaaa"]),
+    ]:
+        said = client.completions.create(model="echo", prompt=prompt, max_tokens=len(texts[0]))
+        assert [one.text for one in said.choices] == texts
+    said = client.completions.create(model="echo", prompt="ab", max_tokens=2, logprobs=1)
+    told = said.choices[0].logprobs
+    assert (told.tokens, told.token_logprobs, told.text_offset) == (["a", "b"], [-0.25, -0.25], [0, 1])
+    assert told.top_logprobs == [{"a": -0.25}, {"b": -0.25}]
+
+
+def test_a_request_of_lm_eval(client, url):
+    """`local-completions` scores a continuation by the log probabilities of a prompt that is said again."""
+    asked = {
+        "model": "echo",
+        "prompt": [HELLO, HELLO],
+        "temperature": 0,
+        "max_tokens": 1,
+        "logprobs": 1,
+        "seed": 1234,
+        "echo": True,
+    }
+    said = HTTP.post(url + "/v1/completions", json=asked).json()
+    assert [one["text"] for one in said["choices"]] == ["HelloH"] * 2
+    told = said["choices"][0]["logprobs"]
+    assert told["token_logprobs"] == [None, -0.5, -0.5, -0.5, -0.5, -0.25]
+    assert told["top_logprobs"][2:4] == [{"l": -0.5}] * 2
+    assert told["text_offset"] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_request_of_vllm_bench_serve(url):
+    """Its payloads: nulls for what is not set, tokens without an end."""
+    asked = {"model": "echo", "prompt": "ab", "repetition_penalty": 1.0, "max_tokens": 6, "logprobs": None, "stream": True,
+             "stream_options": {"include_usage": True}, "ignore_eos": True}  # fmt: skip
+    text, usage = "", None
+    with HTTP.stream("POST", url + "/v1/completions", json=asked, headers={"x-request-id": "bench-1"}) as answer:
+        assert (answer.status_code, answer.headers["x-request-id"]) == (200, "bench-1")
+        lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
+    assert lines.pop() == "[DONE]"
+    for line in lines:
+        event = json.loads(line)
+        if event["choices"]:
+            text += event["choices"][0]["text"]
+        else:
+            usage = event["usage"]
+    assert (text, usage["completion_tokens"], usage["prompt_tokens"]) == ("ababab", 6, 2)
+
+
+def test_embeddings(client, url):
+    said = client.embeddings.create(model="echo", input=["ab", "c"])  # the client asks for base64
+    assert [one.embedding for one in said.data] == [[0.5, -1.25]] * 2
+    assert said.usage.prompt_tokens == 3
+    packed = HTTP.post(url + "/v1/embeddings", json={"input": "a", "encoding_format": "base64"}).json()["data"][0][
+        "embedding"
+    ]
+    assert struct.unpack("<2f", base64.b64decode(packed)) == (0.5, -1.25)
+
+
+@pytest.mark.parametrize(
+    ("body", "grammar"),
+    [
+        ({"response_format": {"type": "json_object"}}, ("json_object", "")),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}}, ("json_schema", '{"type":"object"}')),
+        ({"guided_regex": "a+"}, ("regex", "a+")),
+        ({"structured_outputs": {"choice": ["a", "b"]}}, ("choice", '["a","b"]')),
+        ({"response_format": {"type": "text"}}, None),
+    ],
+)  # fmt: skip
+def test_constraints(url, front, body, grammar):
+    asked = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, **body}
+    assert HTTP.post(url + "/v1/chat/completions", json=asked).status_code == 200
+    assert front.seen[-1].sampling.grammar == grammar
+
+
+def test_the_rest(client, url, lines):
+    assert client.models.list().data[0].id == client.models.retrieve("echo").id == "echo"
+    made = HTTP.post(url + "/tokenize", json={"prompt": "Hello", "return_token_strs": True}).json()
+    assert made == {"count": 5, "max_model_len": 512, "tokens": HELLO, "token_strs": list("Hello")}
+    assert HTTP.post(url + "/detokenize", json={"tokens": HELLO}).json() == {"prompt": "Hello"}
+    assert [HTTP.get(url + path).status_code for path in ("/health", "/ready", "/version", "/openapi.json")] == [
+        200
+    ] * 4
+    client.completions.create(model="echo", prompt="secret", max_tokens=3)
+    page = HTTP.get(url + "/metrics").text
+    for line in (
+        'vllm:kv_cache_usage_perc{engine="0",model_name="echo"} 0.25', 'vllm:prefix_cache_hits_total{engine="0",model_name="echo"} 2.0',
+        'vllm:time_to_first_token_seconds_count{model_name="echo"}', 'vllm:request_success_total{finished_reason="length",model_name="echo"}',
+        'vllm:generation_tokens_total{model_name="echo"}',
+    ):  # fmt: skip
+        assert line in page
+    line = next(one for one in reversed(lines) if one["route"] == "/v1/completions")
+    assert (line["status"], line["prompt_tokens"], line["output_tokens"], line["finish"]) == (200, 6, 3, "length")
+    assert line["ttft_s"] > 0
+    assert "secret" not in str(lines)
+
+
+DEEP = '{"prompt":"a","guided_json":' + '{"a":' * 100_000 + "1" + "}" * 100_001
+CHAT = {"messages": [{"role": "user", "content": "a"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("completions", b"", 400, "no JSON"),
+        ("completions", b"{", 400, "no JSON"),
+        ("completions", b'{"prompt": "\xff"}', 400, "no JSON"),
+        ("completions", b'{"prompt": "\\ud800"}', 400, "no JSON"),
+        ("completions", b'{"prompt": "a", "temperature": NaN}', 400, "no JSON"),
+        ("completions", b'{"prompt": "a", "temperature": 1e999}', 400, "`temperature`"),
+        ("completions", b'{"prompt": "a", "max_tokens": ' + b"9" * 6000 + b"}", 400, "`max_tokens`"),
+        ("completions", DEEP.encode()[:90_000], 400, "nested"),
+        ("completions", [], 400, "object"),
+        ("completions", {}, 400, "`prompt` is missing"),
+        ("completions", {"prompt": []}, 400, "not empty"),
+        ("completions", {"prompt": ["a", 1]}, 400, "list of texts"),
+        ("completions", {"prompt": ""}, 400, "no token"),
+        ("completions", {"prompt": [300]}, 400, "beyond 299"),
+        ("completions", {"prompt": "a" * 600}, 400, "600 tokens, and the model takes 511"),
+        ("completions", {"prompt": "a", "max_tokens": 512}, 400, "1 tokens and 512"),
+        ("completions", {"prompt": "a", "max_tokens": 0}, 400, "`max_tokens`"),
+        ("completions", {"prompt": "a", "n": True}, 400, "`n`"),
+        ("completions", {"prompt": "a", "suffix": "b"}, 400, "`suffix`"),
+        ("completions", {"prompt": "a", "best_of": 3}, 400, "`best_of`"),
+        ("completions", {"prompt": "a", "model": "other"}, 404, "no model 'other' here"),
+        ("completions", {"prompt": "a", "guided_regex": "a", "guided_choice": ["b"]}, 400, "one constraint"),
+        ("completions", {"prompt": "a" * 100_001}, 413, "larger than 100000"),
+        ("chat/completions", {"messages": []}, 400, "`messages`"),
+        ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "image_url"),
+        ("chat/completions", CHAT | {"tool_choice": "required"}, 400, "`tool_choice`"),
+        ("chat/completions", CHAT | {"top_logprobs": 2}, 400, "`logprobs`"),
+        ("chat/completions", CHAT | {"chat_template_kwargs": {"generate": 1, "self": 2}}, 200, ""),
+        ("chat/completions", CHAT | {"response_format": {"type": "json_schema"}}, 400, "json_schema.schema"),
+        ("embeddings", {"input": "a", "encoding_format": "int8"}, 400, "int8"),
+        ("nothing", {}, 404, "no such path"),
+        ("models", {}, 405, "method"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_a_sentence(url, path, body, status, says):
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = HTTP.post(f"{url}/v1/{path}", content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == status, answer.text
+    if status != 200:
+        error = answer.json()["error"]
+        assert says in error["message"]
+        assert error["message"].endswith(".")
+        assert set(error) == {"message", "type", "param", "code"}
+
+
+def test_a_body_has_to_be_json(url):
+    assert HTTP.post(url + "/v1/completions", content=b'{"prompt": "a"}').status_code == 415
+    wrong = HTTP.post(url + "/v1/completions", json={"prompt": "a"}, headers={"x-request-timeout": "soon"})
+    assert (wrong.status_code, "soon" in wrong.json()["error"]["message"]) == (400, True)
+
+
+def test_keys_and_hosts():
+    with served(EchoFront(), settings(api_key="sesame", hosts=("127.0.0.1",))) as url:
+        asked = {"json": {"prompt": "a", "max_tokens": 1}}
+        for key in ("", "Bearer", "Bearer wrong", "Basic sesame"):
+            answer = HTTP.post(url + "/v1/completions", headers={"authorization": key}, **asked)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert (
+            HTTP.post(url + "/v1/completions", headers={"authorization": "Bearer sesame"}, **asked).status_code == 200
+        )
+        assert HTTP.get(url + "/health").status_code == 200
+        assert HTTP.get(url + "/health", headers={"host": "evil.example:1"}).status_code == 400
