@@ -14,6 +14,12 @@ HTTP = httpx.Client()
 HELLO = [72, 101, 108, 108, 111]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _closed():
+    with HTTP:
+        yield
+
+
 @pytest.fixture(scope="module")
 def front():
     return EchoFront()
@@ -91,7 +97,7 @@ def test_prompts_of_all_kinds(client):
     assert told.top_logprobs == [{"a": -0.25}, {"b": -0.25}]
 
 
-def test_a_request_of_lm_eval(client, url):
+def test_a_request_of_lm_eval(url):
     """`local-completions` scores a continuation by the log probabilities of a prompt that is said again."""
     asked = {
         "model": "echo",
