@@ -101,7 +101,7 @@ def even_rows(values: jax.Array, experts: int, scale: jax.Array | None) -> Exper
     each = values.shape[0] // experts
     numbers = jnp.repeat(jnp.arange(experts), each)
     sizes = jnp.full(experts, each, jnp.int32)
-    return ExpertRows(values, sizes, numbers, jnp.arange(values.shape[0]), scale, True)
+    return ExpertRows(values, sizes, numbers, jnp.arange(values.shape[0]), scale, even=True)
 
 
 def _send_padded(rows: ExpertRows, experts: int, axis: Axes, capacity: int) -> tuple[ExpertRows, ReturnPath]:

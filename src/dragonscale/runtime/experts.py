@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from dragonscale.runtime.numerics import Routing
+from dragonscale.runtime.quantized import Quantized
 
 
 @jax.tree_util.register_dataclass
@@ -27,7 +28,7 @@ class ExpertChoice:
 @dataclass(frozen=True)
 class ExpertRows:
     """Rows sorted by expert: values [r, d], rows of each expert, the expert, the original place and the router's weight of
-    each row (None once it is multiplied in). Where every expert has the same number of rows whatever was chosen, they are
+    each row (None once it is multiplied in). `shift` is how far uneven rows were rolled to have a chip's own experts first. Where every expert has the same number of rows whatever was chosen, they are
     `even`, and matmuls with them are plain ones."""
 
     values: jax.Array
@@ -35,6 +36,7 @@ class ExpertRows:
     experts: jax.Array
     order: jax.Array
     scale: jax.Array | None = None
+    shift: jax.Array | None = None
     even: bool = field(default=False, metadata={"static": True})
 
     def having(self, values: jax.Array) -> "ExpertRows":
@@ -85,8 +87,11 @@ def dispatch(x: jax.Array, chosen: ExpertChoice, experts: int) -> ExpertRows:
     return ExpertRows(rows, sizes, flat[order], order, chosen.weights.reshape(-1)[order])
 
 
-def multiply(rows: ExpertRows, weight: jax.Array) -> ExpertRows:
+def multiply(rows: ExpertRows, weight: jax.Array | Quantized) -> ExpertRows:
     """Each expert's rows times its matrix: weight [e, d, f]."""
+    if isinstance(weight, Quantized):
+        done = multiply(rows, weight.values)
+        return done.having((done.values * weight.scale[rows.experts]).astype(rows.values.dtype))
     weight = weight.astype(rows.values.dtype)
     if not rows.even:
         return rows.having(jax.lax.ragged_dot(rows.values, weight, rows.sizes))

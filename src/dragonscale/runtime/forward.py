@@ -93,6 +93,13 @@ def embed(params: Tree, program: Program, tokens: jax.Array, positions: jax.Arra
 
 def head(params: Tree, program: Program, residual: jax.Array, setting: PassSetting) -> jax.Array:
     """The residual stream to logits, in fp32; over several chips, this chip's part of the vocabulary."""
+    return head_and_hidden(params, program, residual, setting)[0]
+
+
+def head_and_hidden(
+    params: Tree, program: Program, residual: jax.Array, setting: PassSetting
+) -> tuple[jax.Array, jax.Array]:
+    """Logits, and the hidden state that they are made of: the residual stream after its last norm."""
     section = program.sections[-1]
     positions = jnp.zeros((1, residual.shape[1]), jnp.int32)
     shared = {**params["embed"], **params["head"]}
@@ -100,7 +107,7 @@ def head(params: Tree, program: Program, residual: jax.Array, setting: PassSetti
     cap = setting.numerics.logits_cap
     with jax.named_scope("head/cap"):
         logits = made["Y"].astype(jnp.float32)
-        return cap * jnp.tanh(logits / cap) if cap else logits
+        return cap * jnp.tanh(logits / cap) if cap else logits, made["R"]
 
 
 def through(program: Program, stretch: Stretch, setting: PassSetting, positions: jax.Array, remat: Any = None) -> Any:

@@ -5,7 +5,9 @@ it leaves its result is the business of the pass (`runtime.one_pass`).
 """
 
 import functools
+import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,7 @@ from dragonscale.runtime import experts
 from dragonscale.runtime.attention_lines import attend, cache
 from dragonscale.runtime.expert_lines import combine, dispatch, expert_matmul, route
 from dragonscale.runtime.one_pass import PassSetting, SectionPass, Tensors
+from dragonscale.runtime.quantized import Quantized
 from dragonscale.runtime.scopes import scope_of
 from dragonscale.sharding.step import layout_of
 
@@ -70,13 +73,42 @@ def _einsum(op: Op, run: SectionPass) -> None:
             _take_channels(array, run)
     if isinstance(run.tensors[op.inputs[0].name], experts.ExpertRows):
         return expert_matmul(op, run)
-    operands = [run.operand(array, op) for array in op.inputs]
-    dtype = operands[0].dtype
-    weights = [run.weight(array, op, dtype) for array in op.weights]
-    multiply = _wide_einsum if op.part == "head" else jnp.einsum
-    value = multiply(subscripts(op), *operands, *weights)
+    if (key := run.joined(op)) is not None:
+        value = _part_of_joined(op, run, key)
+    else:
+        operands = [run.operand(array, op) for array in op.inputs]
+        weights = [run.weight(array, op, operands[0].dtype) for array in op.weights]
+        value = _multiplied(subscripts(op), operands, weights, wide=op.part == "head")
     forms = (*(run.wanted(array, op) for array in op.inputs), *(run.used(array, op) for array in op.weights))
     return run.put(op, value, run.place.of_line(op, forms, run.section.dims))
+
+
+def _multiplied(text: str, operands: list[jax.Array], weights: list[Any], wide: bool = False) -> jax.Array:
+    """An einsum of which the last operand may be a weight in int8: its result is scaled."""
+    multiply: Callable[..., jax.Array] = _wide_einsum if wide else jnp.einsum  # pyright: ignore[reportAssignmentType]
+    if not weights or not isinstance(weights[-1], Quantized):
+        return multiply(text, *operands, *weights)
+    dtype = operands[0].dtype
+    value = multiply(text, *operands, *weights[:-1], weights[-1].values.astype(dtype))
+    return (value * weights[-1].scale).astype(value.dtype)
+
+
+def _part_of_joined(op: Op, run: SectionPass, key: str) -> jax.Array:
+    """A line's part of one matmul with several weights side by side, which the first of their lines computes."""
+    if key not in run.products:
+        x = run.operand(op.inputs[0], op)
+        weight = run.weights[key]
+        run.products[key] = _multiplied(
+            "btd,dm->btm", [x], [weight if isinstance(weight, Quantized) else weight.astype(x.dtype)]
+        )
+    at = 0
+    for name in key.split("+"):
+        line = next(one for one in run.section.ops if any(array.name == name for array in one.weights))
+        shape = tuple(run.local_size(dim.name, dim.axes) for dim in run.used(line.weights[0], line).dims[1:])
+        if name == op.weights[0].name:
+            return run.products[key][..., at : at + math.prod(shape)].reshape(*run.products[key].shape[:2], *shape)
+        at += math.prod(shape)
+    raise AssertionError(f"{op.weights[0].name} is no part of {key}")
 
 
 def _take_channels(array: Array, run: SectionPass) -> None:

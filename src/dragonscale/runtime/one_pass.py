@@ -19,6 +19,7 @@ from dragonscale.runtime.expert_exchange import ReturnPath
 from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.place import WHOLE, Place
 from dragonscale.runtime.placed_experts import Mixing
+from dragonscale.runtime.quantized import Quantized
 
 Tensors = dict[str, Any]
 Note = Callable[[jax.Array, str], jax.Array]
@@ -65,7 +66,7 @@ class Routed:
 class SectionPass:
     """What a pass through a section needs beside its weights. `positions` are those of all tokens, [b or 1, t]; `stored` is
     the cache of this layer while decoding; `kept` collects what the layer wants cached. `layouts` says how
-    each tensor lies, `forms` holds those that were brought elsewhere for a line."""
+    each tensor lies, `forms` holds those that were brought elsewhere for a line, `products` those of joined weights."""
 
     section: Section
     setting: PassSetting
@@ -78,6 +79,7 @@ class SectionPass:
     layouts: dict[str, Array] = field(default_factory=dict)
     forms: dict[tuple[str, Array], jax.Array] = field(default_factory=dict)
     routed: Routed | None = None
+    products: dict[str, jax.Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.numerics, self.place = self.setting.numerics, self.setting.place
@@ -109,15 +111,34 @@ class SectionPass:
         """How a line has a tensor before it."""
         return self.place.for_line(array, self.held(array), op, self.section.dims)
 
-    def weight(self, array: Array, op: Op, dtype: Any = None) -> jax.Array:
-        """A weight as it is used: cast and cut to this chip's own KV heads while it is small, then gathered."""
+    def weight(self, array: Array, op: Op, dtype: Any = None) -> Any:
+        """A weight as it is used: cast and cut to this chip's own KV heads while it is small, then gathered. One in int8 lies as it
+        is used, and is for the lines that multiply with it to scale."""
         value = self.weights[array.name]
+        if isinstance(value, Quantized):
+            return value
         value = value if dtype is None else value.astype(dtype)
-        for place, dim in enumerate(array.dims):
-            if dim.name == "k" and (axes := self.place.copied("k", self.section.dims)):
-                mine = self.place.index(axes) * value.shape[place] // self.place.ways(axes)
-                value = jax.lax.dynamic_slice_in_dim(value, mine, 1, place)
-        return self.place.bring(value, self.at_rest(array), self.used(array, op))
+        return self.place.bring(self.own_heads(value, array.names), self.at_rest(array), self.used(array, op))
+
+    def own_heads(self, value: jax.Array, names: tuple[str, ...]) -> jax.Array:
+        """Of a weight with all KV heads, of which there are fewer than chips, the one that this chip uses."""
+        axes = self.place.copied("k", self.section.dims) if "k" in names else ()
+        if not axes:
+            return value
+        at = names.index("k")
+        mine = self.place.index(axes) * value.shape[at] // self.place.ways(axes)
+        return jax.lax.dynamic_slice_in_dim(value, mine, 1, at)
+
+    def local_size(self, name: str, axes: tuple[str, ...]) -> int:
+        """Entries of a weight's dim on this chip."""
+        if name == "k" and self.place.copied("k", self.section.dims):
+            return 1
+        return self.section.dims[name] // self.place.ways(axes)
+
+    def joined(self, op: Op) -> str | None:
+        """The name of the stored weight that this line's is a part of: `Wq+Wk+Wv`, side by side along what they make."""
+        own = op.weights[0].name if op.weights else ""
+        return None if own in self.weights else next((key for key in self.weights if own in key.split("+")), None)
 
     def used(self, weight: Array, op: Op) -> Array:
         """How a line has a weight before it."""

@@ -7,6 +7,7 @@ and the results added up and scattered by the one that narrows.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -52,20 +53,38 @@ def _in_boxes(rows: ExpertRows, count: int, change: Callable[[jax.Array], jax.Ar
 
 
 def own_experts(rows: ExpertRows, place: Place, axes: tuple[str, ...]) -> ExpertRows:
-    """Of rows with the same room for every expert, those of this chip's experts along `axes`."""
+    """The rows of this chip's experts along `axes`: of rows with the same room for every expert those alone, of others all of them
+    with this chip's own in front, which are the only ones that belong to an expert."""
+    if not axes:
+        return rows
     count = rows.sizes.size // place.ways(axes)
-    return _in_boxes(rows, count, lambda boxes: place.part(boxes, 0, axes)) if axes else rows
+    if rows.even:
+        return _in_boxes(rows, count, lambda boxes: place.part(boxes, 0, axes))
+    first = place.index(axes) * count
+    shift = jnp.where(jnp.arange(rows.sizes.size) < first, rows.sizes, 0).sum()
+    parts = (rows.values, rows.experts - first, rows.order, rows.scale)
+    values, numbers, order, scale = jax.tree.map(lambda each: jnp.roll(each, -shift, 0), parts)
+    own = jnp.clip(numbers, 0, count - 1)  # of rows that are not this chip's, any: what they give is left out
+    return ExpertRows(values, place.part(rows.sizes, 0, axes), own, order, scale, shift)
 
 
 def among_all(done: ExpertRows, place: Place, axes: tuple[str, ...]) -> ExpertRows:
     """Results of this chip's experts in their place among all, with zeros for the others'."""
+    if not axes:
+        return done
+    if not done.even:
+        assert done.shift is not None
+        done, shift = done.weighted(), done.shift
+        mine = (jnp.arange(done.values.shape[0]) < done.sizes.sum())[:, None]
+        back = partial(jnp.roll, shift=shift, axis=0)
+        return replace(done, values=back(jnp.where(mine, done.values, 0)), order=back(done.order))
     count = done.sizes.size * place.ways(axes)
 
     def put(boxes: jax.Array) -> jax.Array:
         empty = jnp.zeros((count, *boxes.shape[1:]), boxes.dtype)
         return jax.lax.dynamic_update_slice_in_dim(empty, boxes, place.index(axes) * done.sizes.size, 0)
 
-    return _in_boxes(done.weighted(), count, put) if axes else done
+    return _in_boxes(done.weighted(), count, put)
 
 
 def widened(rows: ExpertRows, axes: tuple[str, ...]) -> ExpertRows:

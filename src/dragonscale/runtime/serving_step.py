@@ -48,14 +48,15 @@ def serving_mesh(plan: ServingPlan, program: Program, devices: list[Any]) -> Mes
     return Mesh(numpy.array(devices).reshape(tuple(sizes.values())), SERVING)
 
 
-def check(plan: ServingPlan) -> None:
-    """Refuse what has no program yet."""
+def check(plan: ServingPlan, narrow: tuple[str, ...] = ()) -> None:
+    """Refuse what has no program yet; `narrow` names what may be in int8."""
     for name, allowed in (("context", 1), ("width", 1), ("pipe", 1), ("spread", "copy")):
         if (value := getattr(plan, name)) != allowed:
             raise InputError(f"A serving plan with {name}={value} has no JAX program yet; take {name}={allowed}.")
     for name in ("weights", "kv", "compute"):
-        if getattr(plan, name) != "bf16":
-            raise InputError(f"The JAX program serves in bf16; the plan says {name}={getattr(plan, name)}.")
+        allowed = ("bf16", "int8") if name in narrow else ("bf16",)
+        if (value := getattr(plan, name)) not in allowed:
+            raise InputError(f"The JAX program serves with {name} in {' or '.join(allowed)}; the plan says {value}.")
 
 
 def serving_step(

@@ -1,0 +1,117 @@
+"""The program of one packed step, as every chip of the plan's mesh runs it.
+
+The model's own lines run as they do everywhere (`runtime.lines`), with the tokens of a rank as one sequence b=1, t=N; what is special
+is the cache, whose `attend` writes the step's keys into their pages and reads each row's own (`paged_attention`). A step's integers
+come as one array, so that they are one transfer.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy
+
+from dragonscale.models.program import Program, Section
+from dragonscale.runtime.attention import Reach
+from dragonscale.runtime.decode import cached
+from dragonscale.runtime.forward import embed, head_and_hidden
+from dragonscale.runtime.lines import PassSetting, SectionPass, run_section
+from dragonscale.runtime.place import Place
+from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows, attend_paged
+from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
+from dragonscale.runtime.serve.weights import served
+
+
+@dataclass
+class PagedLayer:
+    """A layer's cache during a step: what is new is kept at hand, and goes to its pages when attention wants all of it."""
+
+    paged: PagedKeys
+    rows: StepRows
+
+    def write(self, name: str, value: jax.Array) -> jax.Array:  # noqa: ARG002 (the protocol's)
+        return value
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, reach: Reach, scale: float, cap: float,
+        sinks: jax.Array | None,
+    ) -> jax.Array:  # fmt: skip
+        key, value = key[0], value[0]
+        with jax.named_scope("cache"):
+            self.paged = self.paged.written(self.rows.writes, key, value)
+        kept = self.paged.as_kept(key, value) if self.rows.shape.fresh else (key, value)
+        return attend_paged(query[0], *kept, self.paged, self.rows, Scoring(reach, scale, cap, sinks))[None]
+
+
+def _sizes(shape: StepShape, limits: EngineLimits) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The arrays of a step in the order in which they are packed."""
+    empty = empty_batch(shape, 1, limits.width, limits.sequences)
+    for field in fields(StepBatch)[1:]:
+        yield field.name, getattr(empty, field.name).shape[1:]
+
+
+def packed_ints(batch: StepBatch) -> numpy.ndarray:
+    """All arrays of a step as one [R, …]."""
+    ranks = batch.tokens.shape[0]
+    parts = [getattr(batch, field.name).reshape(ranks, -1) for field in fields(StepBatch)[1:]]
+    return numpy.concatenate(parts, 1, dtype=numpy.int32, casting="unsafe")
+
+
+def packed_size(shape: StepShape, limits: EngineLimits) -> int:
+    return sum(int(numpy.prod(size)) for _, size in _sizes(shape, limits))
+
+
+def unpacked(ints: jax.Array, shape: StepShape, limits: EngineLimits, platform: str) -> StepRows:
+    """A rank's arrays from its row of the packed ones."""
+    found: dict[str, Any] = {}
+    at = 0
+    for name, size in _sizes(shape, limits):
+        length = int(numpy.prod(size))
+        found[name] = ints[at : at + length].reshape(size)
+        at += length
+    return StepRows(**found, shape=shape, page=limits.page, platform=platform)
+
+
+def run_step(
+    weights: Any, cache: list[PagedKeys], rows: StepRows, last: jax.Array, program: Program, setting: PassSetting
+) -> tuple[jax.Array, jax.Array, list[PagedKeys]]:
+    """Logits [1, read, v] of a rank in fp32, the hidden states below them, and the cache with the step's tokens."""
+    shape = rows.shape
+    tokens = rows.tokens
+    if shape.decodes:
+        at = jnp.arange(shape.decodes) * shape.queries
+        newest = jnp.where(rows.from_last > 0, last[rows.slots[: shape.decodes]], tokens[at])
+        tokens = newest if shape.packed == shape.decodes else tokens.at[at].set(newest)
+    positions = rows.positions[None]
+    residual = embed(weights, program, tokens[None], positions, setting)
+    sections, written = served(program), []
+    for name, own, paged in zip(program.order, weights["layers"], cache, strict=True):
+        layer = PagedLayer(paged, rows)
+        run = SectionPass(sections[name], setting, positions, own, stored=layer, tensors={"R": residual})
+        residual = run_section(run)["R"]
+        written.append(layer.paged)
+    if shape.tokens:
+        with jax.named_scope("head/last"):
+            residual = residual[:, rows.reads]
+    logits, hidden = head_and_hidden(weights, program, residual, setting)
+    if split := setting.place.vocabulary(program):
+        logits = jax.lax.all_gather(logits, split, axis=-1, tiled=True)
+    return logits, hidden, written
+
+
+def cached_sizes(section: Section, place: Place) -> tuple[int, int, int | None, tuple[str, ...]]:
+    """Of a layer's cache: heads of all chips, channels of a key and of a value (None: latents, which have no values of their own), and
+    the axes that split the heads. A chip has the KV heads that its query heads use."""
+    arrays, dims = cached(section), section.dims
+    if arrays[0].names[-1] == "c":
+        return 1, dims["c"] + dims["r"], None, ()
+    axes = place.fit(place.rules.attending(next(op.inputs[0] for op in section.ops if op.function == "attend")), dims)
+    ways, n, k = place.ways(axes.dim("n").axes), dims["n"], dims["k"]
+    if k % ways == 0:
+        heads = k
+    else:  # as `matching_heads` chooses them
+        mine, shared = n // ways, n // k
+        heads = ways * (mine if mine % shared and shared % mine else max(1, mine // shared))
+    return heads, dims["h"], dims["g"], axes.dim("n").axes
