@@ -23,6 +23,9 @@ from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRo
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
 from dragonscale.runtime.serve.weights import served
 
+ARRAYS = tuple(field.name for field in fields(StepRows) if not field.metadata.get("static"))
+"""The arrays of a batch that the model wants."""
+
 
 @dataclass
 class PagedLayer:
@@ -48,14 +51,14 @@ class PagedLayer:
 def _sizes(shape: StepShape, limits: EngineLimits) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The arrays of a step in the order in which they are packed."""
     empty = empty_batch(shape, 1, limits.width, limits.sequences)
-    for field in fields(StepBatch)[1:]:
-        yield field.name, getattr(empty, field.name).shape[1:]
+    for name in ARRAYS:
+        yield name, getattr(empty, name).shape[1:]
 
 
 def packed_ints(batch: StepBatch) -> numpy.ndarray:
     """All arrays of a step as one [R, …]."""
     ranks = batch.tokens.shape[0]
-    parts = [getattr(batch, field.name).reshape(ranks, -1) for field in fields(StepBatch)[1:]]
+    parts = [getattr(batch, name).reshape(ranks, -1) for name in ARRAYS]
     return numpy.concatenate(parts, 1, dtype=numpy.int32, casting="unsafe")
 
 

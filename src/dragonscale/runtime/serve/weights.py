@@ -99,7 +99,7 @@ class WeightPlacement:
             at = seen[name] = seen.get(name, -1) + 1
             raw, sharded = self._raw(name)
             found = {own: read(name, own, at).astype(shape.dtype) for own, shape in raw.items()}
-            return packers[name](jax.device_put(found, sharded))
+            return packers[name][0](jax.device_put(found, sharded))
 
         layers = [placed(name) for name in self.program.order]
         return {"embed": placed("embed"), "layers": layers, "head": placed("head")}
@@ -108,7 +108,12 @@ class WeightPlacement:
         """Shapes and shardings of what `put` gives."""
 
         def shapes(name: str) -> dict[str, Any]:
-            return jax.eval_shape(self._packer(served(self.program)[name]), self._raw(name)[0])
+            pack, specs = self._packer(served(self.program)[name])
+
+            def sharded(shape: Any, spec: PartitionSpec) -> Any:
+                return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=NamedSharding(self.mesh, spec))
+
+            return jax.tree.map(sharded, jax.eval_shape(pack, self._raw(name)[0]), specs)
 
         kinds = {name: shapes(name) for name in {*self.program.order, "embed", "head"}}
         return {"embed": kinds["embed"], "layers": [kinds[name] for name in self.program.order], "head": kinds["head"]}
@@ -132,8 +137,8 @@ class WeightPlacement:
             own["k"] = copies
         return PartitionSpec(*(own[name] or None for name in names or array.names))
 
-    def _packer(self, section: Section) -> Any:
-        """A function of a layer's weights as a checkpoint has them."""
+    def _packer(self, section: Section) -> tuple[Any, dict[str, Any]]:
+        """A function of a layer's weights as a checkpoint has them, and how what it makes is spread over the mesh."""
         arrays = {name: weight.array for name, weight in weights_of(self.program)[section.name].items()}
         groups = [group for group in joined_names(section) if set(group) <= set(arrays)]
         scaled = {name: found for name, array in arrays.items() if self.narrow and (found := channels(section, array))}
@@ -176,7 +181,8 @@ class WeightPlacement:
             return found
 
         mapped = jax.shard_map(local, mesh=self.mesh, in_specs=(specs(False),), out_specs=specs(True), check_vma=False)
-        return jax.jit(lambda weights: mapped({name: rounded(name, value) for name, value in weights.items()}))
+        pack = jax.jit(lambda weights: mapped({name: rounded(name, value) for name, value in weights.items()}))
+        return pack, specs(True)
 
 
 def _axes(spec: Any) -> tuple[str, ...]:
