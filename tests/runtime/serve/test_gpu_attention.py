@@ -1,109 +1,99 @@
-"""The paged kernels for GPUs, interpreted on the CPU, against attention over keys gathered one sequence at a time."""
+"""The paged kernels for GPUs, interpreted on the CPU, against attention over gathered pages."""
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy
 import pytest
 
-from dragonscale.runtime.attention import Reach, attend
-from dragonscale.runtime.serve.gpu_attention import Heads, PagedCache, Tile, decode_rows, prompt_rows
+from dragonscale.runtime.attention import Reach
+from dragonscale.runtime.quantized import quantized
+from dragonscale.runtime.serve.gpu_attention import Tile, decode_rows, prompt_rows
+from dragonscale.runtime.serve.gpu_matmul import MatmulTile, gated_matmul, skinny_matmul
+from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows, attend_chunks, attend_decodes
+from dragonscale.runtime.serve.steps import StepShape
 
-PAGE, WIDTH = 4, 12
-
-
-def setting(k: int, h: int, lengths: list[int], seed: int = 0, latent: int = 0):
-    """A cache of random keys, in shuffled pages."""
-    random = numpy.random.default_rng(seed)
-    slots = (1 + len(lengths) * WIDTH) * PAGE
-    tables = 1 + random.permutation(len(lengths) * WIDTH).reshape(len(lengths), WIDTH)
-    keys, values = (jnp.asarray(random.normal(size=(slots, k, h)), jnp.float32) for _ in range(2))
-    turned = jnp.asarray(random.normal(size=(slots, k, latent)), jnp.float32) if latent else None
-    return keys, values, turned, jnp.asarray(tables, jnp.int32), jnp.asarray(lengths, jnp.int32)
+PAGE, WIDTH = 4, 10
 
 
-def expected(query, keys, values, table, length, heads: Heads, sinks=None):
-    """Of the newest tokens of one sequence."""
-    own = (table[:, None] * PAGE + jnp.arange(PAGE)).reshape(-1)[:length]
-    at = jnp.arange(length - query.shape[0], length)
-    found = attend(
-        query[None], keys[own][None], values[own][None], at[None], jnp.arange(length)[None],
-        heads.reach, heads.scale, heads.cap, sinks,
-    )  # fmt: skip
-    return found[0]
+def normal(seed: int, *shape: int) -> jax.Array:
+    return jnp.asarray(numpy.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-CASES = [
-    (Reach(), 0.0, False, 1, 1),
-    (Reach(), 0.0, True, 4, 1),
-    (Reach(window=9), 5.0, False, 2, 3),
-    (Reach(chunk=8), 0.0, True, 1, 2),
-]
+def made_rows(shape: StepShape, lengths: list[int], starts: list[int]) -> StepRows:
+    """Rows whose pages lie anywhere."""
+    tables = 1 + numpy.random.default_rng(0).permutation(len(lengths) * WIDTH).reshape(-1, WIDTH)
+    newest = (numpy.array(lengths)[: shape.decodes, None] - shape.queries + numpy.arange(shape.queries)).reshape(-1)
+    none = jnp.zeros(0, jnp.int32)
+    arrays = {"positions": newest, "tables": tables, "lengths": lengths, "starts": starts}
+    given = {name: jnp.asarray(value, jnp.int32) for name, value in arrays.items()}
+    rest = dict.fromkeys(("tokens", "from_last", "writes", "slots", "reads"), none)
+    return StepRows(**given, **rest, shape=shape, page=PAGE)
 
 
-@pytest.mark.parametrize(("reach", "cap", "sink", "splits", "queries"), CASES)
-def test_decoding_rows(reach: Reach, cap: float, sink: bool, splits: int, queries: int) -> None:
-    n, k, h, heads = 6, 2, 24, Heads(reach, 0.3, cap, PAGE)
-    keys, values, _, tables, lengths = setting(k, h, [37, 0, 5, 48])
-    random = numpy.random.default_rng(1)
-    query = jnp.asarray(random.normal(size=(4 * queries, n, h)), jnp.float32)
-    sinks = jnp.asarray(random.normal(size=n), jnp.float32) if sink else None
-    found = decode_rows(
-        query, PagedCache(keys, values), tables, lengths, heads, sinks=sinks, tile=Tile(16, 8, splits), interpret=True
-    )
-    for row, length in enumerate([37, 0, 5, 48]):
-        own = slice(row * queries, (row + 1) * queries)
-        if length:
-            wanted = expected(query[own], keys, values, tables[row], length, heads, sinks)
-            numpy.testing.assert_allclose(found[own], wanted, atol=1e-5)
-        assert numpy.isfinite(found[own]).all()
+def made_cache(rows: StepRows, k: int, h: int, int8: bool = False, latent: bool = False) -> PagedKeys:
+    """Random keys; what nobody may read is not a number."""
+    slots = (1 + rows.tables.size) * PAGE
+    keys, values = (normal(seed, slots, k, h) for seed in (1, 2))
+    if int8:
+        (keys, one), (values, other) = (quantized(each, (-1,)) for each in (keys, values))
+        return PagedKeys(keys, values, one[..., 0], other[..., 0])
+    keys, values = (each.at[:PAGE].set(jnp.nan) for each in (keys, values))
+    return PagedKeys(keys, None if latent else values)
 
 
-@pytest.mark.parametrize(("reach", "cap", "sink"), [(Reach(), 0.0, False), (Reach(window=9), 5.0, True)])
-def test_chunks_of_prompts(reach: Reach, cap: float, sink: bool) -> None:
-    n, k, h, heads = 4, 2, 16, Heads(reach, 0.3, cap, PAGE)
-    lengths, starts = [40, 13, 0, 21], [0, 11, 24, 24, 30]
-    keys, values, _, tables, sizes = setting(k, h, lengths)
-    random = numpy.random.default_rng(1)
-    query = jnp.asarray(random.normal(size=(33, n, h)), jnp.float32)
-    sinks = jnp.asarray(random.normal(size=n), jnp.float32) if sink else None
-    found = prompt_rows(
-        query, PagedCache(keys, values), tables, sizes, jnp.asarray(starts), heads, sinks=sinks,
-        tile=Tile(8, 8), interpret=True,
-    )  # fmt: skip
-    for row, length in enumerate(lengths):
-        own = slice(starts[row], starts[row + 1])
-        if length:
-            wanted = expected(query[own], keys, values, tables[row], length, heads, sinks)
-            numpy.testing.assert_allclose(found[own], wanted, atol=1e-5)
+CASES = {
+    "one part": (Scoring(Reach(), 0.3), 1, 1, {}),
+    "four parts and sinks": (Scoring(Reach(), 0.3, sinks=normal(3, 6)), 4, 1, {}),
+    "window, cap, drafts, sinks": (Scoring(Reach(window=9), 0.3, 5.0, normal(3, 6)), 2, 3, {}),
+    "chunks of keys": (Scoring(Reach(chunk=8), 0.3, sinks=normal(3, 6)), 1, 2, {}),
+    "int8": (Scoring(Reach(), 0.3), 2, 1, {"int8": True}),
+    "latents": (Scoring(Reach(), 0.3), 2, 1, {"latent": True}),
+}
 
 
-def test_int8_cache() -> None:
-    n, k, h, heads, lengths = 4, 2, 16, Heads(Reach(), 0.3, 0.0, PAGE), [37, 5]
-    keys, values, _, tables, sizes = setting(k, h, lengths)
-    small, scales = zip(*(quantized(each) for each in (keys, values)), strict=True)
-    query = jnp.asarray(numpy.random.default_rng(1).normal(size=(2, n, h)), jnp.float32)
-    cache = PagedCache(small[0], small[1], scales[0], scales[1])
-    found = decode_rows(query, cache, tables, sizes, heads, tile=Tile(16, 8, 2), interpret=True)
-    wide = [each.astype(jnp.float32) * scale[..., None] for each, scale in zip(small, scales, strict=True)]
-    for row, length in enumerate(lengths):
-        wanted = expected(query[row : row + 1], wide[0], wide[1], tables[row], length, heads)
-        numpy.testing.assert_allclose(found[row : row + 1], wanted, atol=1e-5)
+USUAL = "window, cap, drafts, sinks"
 
 
-def quantized(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    scale = jnp.abs(x).max(-1) / 127
-    return jnp.round(x / scale[..., None]).astype(jnp.int8), scale
+@pytest.mark.parametrize(
+    "case", [each if each == USUAL else pytest.param(each, marks=pytest.mark.slow) for each in CASES]
+)
+def test_decoding_rows(case: str) -> None:
+    how, splits, queries, kind = CASES[case]
+    latent = kind.get("latent", False)
+    n, k, h, size = (20, 1, 40, 32) if latent else (6, 2, 24, 24)
+    lengths = [37, 0, 5, 40]
+    rows = made_rows(StepShape(4, queries), lengths, [0])
+    query, cache = normal(4, 4 * queries, n, h), made_cache(rows, k, h, **kind)
+    call = partial(decode_rows, page=PAGE, how=how, size=size, tile=Tile(16, 8, splits), interpret=True)
+    found = jax.jit(call)(query, cache, rows.tables, rows.lengths)
+    clean = jax.tree.map(lambda each: jnp.nan_to_num(each) if each.dtype == jnp.float32 else each, cache)
+    wanted = attend_decodes(query, clean, rows, how, size)
+    real = numpy.repeat(numpy.array(lengths) > 0, queries)
+    numpy.testing.assert_allclose(found[real], wanted[real], atol=1e-5)
+    assert numpy.isfinite(found).all()
 
 
-def test_latents_are_keys_and_values() -> None:
-    n, c, r, heads, lengths = 20, 32, 8, Heads(Reach(), 0.3, 0.0, PAGE), [37, 5]
-    latents, _, turned, tables, sizes = setting(1, c, lengths, latent=r)
-    assert turned is not None
-    random = numpy.random.default_rng(1)
-    query, q_turned = (jnp.asarray(random.normal(size=(2, n, size)), jnp.float32) for size in (c, r))
-    cache = PagedCache(latents, None, turned=turned)
-    found = decode_rows(query, cache, tables, sizes, heads, turned=q_turned, tile=Tile(16, 8, 2), interpret=True)
-    joined, keys = jnp.concatenate([query, q_turned], -1), jnp.concatenate([latents, turned], -1)
-    for row, length in enumerate(lengths):
-        wanted = expected(joined[row : row + 1], keys, latents, tables[row], length, heads)
-        numpy.testing.assert_allclose(found[row : row + 1], wanted, atol=1e-5)
+@pytest.mark.parametrize(
+    "how",
+    [Scoring(Reach(), 0.3), pytest.param(Scoring(Reach(window=9), 0.3, 5.0, normal(3, 4)), marks=pytest.mark.slow)],
+)
+def test_chunks_of_prompts(how: Scoring) -> None:
+    starts = [0, 11, 24, 24, 30]
+    rows = made_rows(StepShape(prompts=4, tokens=33), [40, 13, 0, 21], starts)
+    query, cache = normal(4, 33, 4, 16), made_cache(rows, 2, 16)
+    call = partial(prompt_rows, page=PAGE, how=how, size=16, tile=Tile(8, 8), interpret=True)
+    found = jax.jit(call)(query, cache, rows.tables, rows.lengths, rows.starts)
+    wanted = attend_chunks(query, jax.tree.map(jnp.nan_to_num, cache), rows, how, 16)
+    numpy.testing.assert_allclose(found[: starts[-1]], wanted[: starts[-1]], atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 20])
+def test_matmuls_of_few_tokens(tokens: int) -> None:
+    x, one, other = normal(1, tokens, 64), normal(2, 64, 40), normal(3, 64, 40)
+    for splits in (1, 2):
+        found = skinny_matmul(x, one, MatmulTile(16, 16, splits), interpret=True)
+        numpy.testing.assert_allclose(found, x @ one, atol=1e-4)
+    found = gated_matmul(x, one, other, jax.nn.silu, MatmulTile(16, 16), interpret=True)
+    numpy.testing.assert_allclose(found, jax.nn.silu(x @ one) * (x @ other), atol=1e-4)

@@ -8,12 +8,12 @@ Rows of no tokens end at once.
 Decoding has few query rows and would leave most of the GPU idle: its keys are split over programs (flash-decoding), each leaves its
 part and the logarithm of its sum, and a second small kernel adds the parts up. Caches are bf16, or int8 with a scale for each token
 and head: scores are multiplied by the keys' scales and weights by the values', so nothing is unpacked to memory. Latent attention has
-keys in two arrays (latents and turned channels) and the latents as values, which are then loaded once.
+keys whose leading channels are the values too: they are loaded once.
 """
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
 from dragonscale.runtime.attention import UNSEEN, Reach
+from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring
 
 LOG2E = math.log2(math.e)
 PROGRAMS = 264
@@ -39,76 +40,46 @@ class Tile:
     stages: int = 3
 
 
-@dataclass(frozen=True)
-class Heads:
-    """What is the same for all rows of a call: which keys are seen, the scale of scores, their soft cap (0: none), page size."""
-
-    reach: Reach
-    scale: float
-    cap: float
-    page: int
-
-
-@dataclass(frozen=True)
-class PagedCache:
-    """Keys and values [slots, k, h] of a layer, by slots (page · page size + place). `key_scales` and `value_scales` [slots, k]
-    belong to int8; `turned` [slots, k, r] are further channels of keys, and without `values` the keys are the values (latents)."""
-
-    keys: jax.Array
-    values: jax.Array | None
-    key_scales: jax.Array | None = None
-    value_scales: jax.Array | None = None
-    turned: jax.Array | None = None
-
-
-jax.tree_util.register_dataclass(
-    PagedCache, ["keys", "values", "key_scales", "value_scales", "turned"], meta_fields=[]
-)
-
-
 def decode_rows(
-    query: jax.Array, cache: PagedCache, tables: jax.Array, lengths: jax.Array, heads: Heads,
-    turned: jax.Array | None = None, sinks: jax.Array | None = None, tile: Tile | None = None, interpret: bool = False,
+    query: jax.Array, cache: PagedKeys, tables: jax.Array, lengths: jax.Array, page: int, how: Scoring, size: int,
+    tile: Tile | None = None, interpret: bool = False,
 ) -> jax.Array:  # fmt: skip
-    """Attention [D·Q, n, v] of D decoding rows with their newest Q tokens each: queries [D·Q, n, h] (and `turned` [D·Q, n, r]),
-    page tables [D, W], lengths [D]."""
-    count, (_, n, _), k = tables.shape[0], query.shape, cache.keys.shape[1]
-    tile = tile or decode_tile(count, query.shape[0] // max(count, 1) * (n // k), k, cache)
-    per = query.shape[0] // count
-    made = _attend(query, turned, cache, tables, lengths, None, sinks, heads, per, tile, interpret)
-    return made if tile.splits == 1 else _combined(*made, sinks, query.dtype, interpret)
+    """[D·Q, n, g] of D decoding rows with their newest Q tokens each: queries [D·Q, n, h], page tables [D, W], lengths [D];
+    `size` is g."""
+    per = query.shape[0] // tables.shape[0]
+    tile = tile or decode_tile(tables.shape[0], per * query.shape[1] // cache.keys.shape[1], cache)
+    made = _attend(query, cache, tables, lengths, None, how, per, page, size, tile, interpret)
+    return made[0] if tile.splits == 1 else _combined(*made, how.sinks, query.dtype, interpret)
 
 
 def prompt_rows(
-    query: jax.Array, cache: PagedCache, tables: jax.Array, lengths: jax.Array, starts: jax.Array, heads: Heads,
-    turned: jax.Array | None = None, sinks: jax.Array | None = None, tile: Tile | None = None, interpret: bool = False,
+    query: jax.Array, cache: PagedKeys, tables: jax.Array, lengths: jax.Array, starts: jax.Array, page: int, how: Scoring,
+    size: int, tile: Tile | None = None, interpret: bool = False,
 ) -> jax.Array:  # fmt: skip
-    """Attention [N, n, v] of chunks of P prompts, packed one after the other in queries [N, n, h] from `starts` [P+1]; the keys of
-    the chunks are in the cache already. What belongs to no chunk is not written."""
+    """[N, n, g] of chunks of P prompts, packed one after the other in queries [N, n, h] from `starts` [P+1]; the keys of the chunks
+    are in the cache already. What belongs to no chunk is not written."""
     tile = tile or prompt_tile(cache)
-    group = query.shape[1] // cache.keys.shape[1]
-    per = max(1, tile.rows // _heads_together(group, tile))
+    per = max(1, tile.rows // _together(query.shape[1] // cache.keys.shape[1], tile))
     blocks = pl.cdiv(query.shape[0], per) + tables.shape[0] - 1  # each row may end in a block of its own
-    spans = _spans(starts, per, blocks)
-    return _attend(query, turned, cache, tables, lengths, spans, sinks, heads, per, tile, interpret)
+    return _attend(query, cache, tables, lengths, _spans(starts, per, blocks), how, per, page, size, tile, interpret)[0]
 
 
-def decode_tile(rows: int, queries: int, k: int, cache: PagedCache) -> Tile:
-    """A good cut for decoding: as many parts as make the GPU busy."""
-    latent = cache.values is None
+def decode_tile(rows: int, queries: int, cache: PagedKeys) -> Tile:
+    """A good cut for decoding `rows` sequences with so many query rows for each KV head: as many parts as make the GPU busy."""
+    wide = cache.keys.shape[-1] > 256
     block = min(64, max(16, pl.next_power_of_2(queries)))
-    programs = rows * k * pl.cdiv(queries, block)
+    programs = rows * cache.keys.shape[1] * pl.cdiv(queries, block)
     splits = min(32, pl.next_power_of_2(max(1, PROGRAMS // programs)))
-    return Tile(block, 32 if latent else 64, splits, 4, 2 if latent else 3)
+    return Tile(block, 32 if wide else 64, splits, 4, 2 if wide else 3)
 
 
-def prompt_tile(cache: PagedCache) -> Tile:
+def prompt_tile(cache: PagedKeys) -> Tile:
     """A good cut for prompts; wide heads leave room for fewer keys."""
     wide = cache.keys.shape[-1] > 128
     return Tile(64, 32, 1, 4, 2) if wide else Tile(128, 64, 1, 4, 3)
 
 
-def _heads_together(group: int, tile: Tile) -> int:
+def _together(group: int, tile: Tile) -> int:
     """Query heads of a KV head that a program takes."""
     return min(group, tile.rows)
 
@@ -125,31 +96,30 @@ def _spans(starts: jax.Array, per: int, blocks: int) -> jax.Array:
 
 
 def _attend(
-    query: jax.Array, turned: jax.Array | None, cache: PagedCache, tables: jax.Array, lengths: jax.Array,
-    spans: jax.Array | None, sinks: jax.Array | None, heads: Heads, per: int, tile: Tile, interpret: bool,
+    query: jax.Array, cache: PagedKeys, tables: jax.Array, lengths: jax.Array, spans: jax.Array | None, how: Scoring,
+    per: int, page: int, size: int, tile: Tile, interpret: bool,
 ) -> Any:  # fmt: skip
-    tokens, n, _ = query.shape
-    k = cache.keys.shape[1]
-    together = _heads_together(n // k, tile)
-    width = (cache.keys if cache.values is None else cache.values).shape[-1]
-    blocks = tables.shape[0] if spans is None else spans.shape[0]
-    parts, logs = ((tile.splits, tokens, n, width), jnp.float32), ((tile.splits, tokens, n), jnp.float32)
-    shapes = [((tokens, n, width), query.dtype)] if tile.splits == 1 else [parts, logs]
-    kernel = functools.partial(_kernel, heads=heads, per=per, together=together, tile=tile, group=n // k)
-    made = pl.pallas_call(
+    """The whole result; or the parts [S, N, n, g] of split keys, and the logarithms [S, N, n] of their sums."""
+    (tokens, n, _), k = query.shape, cache.keys.shape[1]
+    together = _together(n // k, tile)
+    shapes = [((tokens, n, size), query.dtype)]
+    if tile.splits > 1:
+        shapes = [((tile.splits, tokens, n, size), jnp.float32), ((tile.splits, tokens, n), jnp.float32)]
+    plain = replace(how, sinks=None)
+    kernel = functools.partial(_kernel, how=plain, page=page, per=per, together=together, tile=tile, group=n // k)
+    return pl.pallas_call(
         kernel,
-        grid=(blocks, k * pl.cdiv(n // k, together), tile.splits),
+        grid=(len(tables) if spans is None else len(spans), k * pl.cdiv(n // k, together), tile.splits),
         out_shape=[jax.ShapeDtypeStruct(*shape) for shape in shapes],
         compiler_params=gpu.CompilerParams(num_warps=tile.warps, num_stages=tile.stages),
         interpret=interpret,
         name="paged_decode" if spans is None else "paged_prompts",
-    )(query, turned, cache, tables, lengths, spans, sinks)
-    return made[0] if tile.splits == 1 else made
+    )(query, cache, tables, lengths, spans, how.sinks)
 
 
 def _kernel(
-    query: Any, turned: Any, cache: PagedCache, tables: Any, lengths: Any, spans: Any, sinks: Any, *out: Any,
-    heads: Heads, per: int, together: int, tile: Tile, group: int,
+    query: Any, cache: PagedKeys, tables: Any, lengths: Any, spans: Any, sinks: Any, *out: Any,
+    how: Scoring, page: int, per: int, together: int, tile: Tile, group: int,
 ) -> None:  # fmt: skip
     block, head, part = (pl.program_id(axis) for axis in range(3))
     row, first, end = (block, block * per, block * per + per) if spans is None else (spans[block, i] for i in range(3))
@@ -162,19 +132,22 @@ def _kernel(
     at = length - (end - token)  # positions
     own = kv * group + own
 
-    def query_of(ref: Any) -> jax.Array:
-        lanes, used = _lanes(ref.shape[-1])
-        place = ref.at[token[:, None], own[:, None], lanes[None]]
-        return gpu.load(place, mask=_both(real[:, None], used), other=0)
+    # Latents: the leading channels of a key are the value too, those behind are only scored.
+    channels, size = query.shape[-1], out[0].shape[-1]
+    pieces = [(0, channels)] if cache.values is not None else [(0, size), (size, channels)]
 
-    q, q_turned = query_of(query), None if turned is None else query_of(turned)
+    def query_piece(begin: int, end: int) -> jax.Array:
+        lanes, used = _lanes(begin, end)
+        return gpu.load(query.at[token[:, None], own[:, None], lanes[None]], mask=_both(real[:, None], used), other=0)
+
+    queries = [query_piece(*piece) for piece in pieces]
     newest = jnp.minimum(length - (end - jnp.minimum(first + per, end)), length)  # keys that the last token sees
     oldest = length - (end - first)
     low = jnp.zeros_like(oldest)
-    if heads.reach.window is not None:
-        low = jnp.maximum(low, oldest - heads.reach.window + 1)
-    if heads.reach.chunk is not None:
-        low = jnp.maximum(low, oldest // heads.reach.chunk * heads.reach.chunk)
+    if how.reach.window is not None:
+        low = jnp.maximum(low, oldest - how.reach.window + 1)
+    if how.reach.chunk is not None:
+        low = jnp.maximum(low, oldest // how.reach.chunk * how.reach.chunk)
     begin, stop = low // tile.keys, jnp.where(first < end, pl.cdiv(newest, tile.keys), 0)
     if tile.splits > 1:
         share = pl.cdiv(stop - begin, tile.splits)
@@ -184,23 +157,19 @@ def _kernel(
         most, total, made = carry
         keys = index * tile.keys + jnp.arange(tile.keys)
         there = keys < newest
-        page = gpu.load(tables.at[row, keys // heads.page], mask=there, other=0)
-        slot = page * heads.page + keys % heads.page
+        slot = gpu.load(tables.at[row, keys // page], mask=there, other=0) * page + keys % page
         load = functools.partial(_rows_of, slot=slot, kv=kv, there=there if masked else None)
-        key = load(cache.keys)
-        key = key.astype(q.dtype) if cache.key_scales is not None else key
-        scores = gpu.dot(q, key, trans_b=True)
-        if q_turned is not None:
-            scores += gpu.dot(q_turned, load(cache.turned), trans_b=True)
-        if cache.key_scales is not None:
-            scores *= gpu.load(cache.key_scales.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
-        if heads.cap:  # tanh(x) = 1 - 2 / (1 + e^2x)
-            scores = heads.cap - 2 * heads.cap / (1 + jnp.exp2(scores * (2 * LOG2E * heads.scale / heads.cap)))
+        blocks = [load(cache.keys, *piece).astype(query.dtype) for piece in pieces]
+        scores = sum(gpu.dot(one, block, trans_b=True) for one, block in zip(queries, blocks, strict=True))
+        if cache.key_scale is not None:
+            scores *= gpu.load(cache.key_scale.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
+        if how.cap:  # tanh(x) = 1 - 2 / (1 + e^2x)
+            scores = how.cap - 2 * how.cap / (1 + jnp.exp2(scores * (2 * LOG2E * how.scale / how.cap)))
             scores *= LOG2E
         else:
-            scores *= heads.scale * LOG2E
+            scores *= how.scale * LOG2E
         if masked:
-            seen = _seen(heads.reach, at[:, None], keys[None])
+            seen = _seen(how.reach, at[:, None], keys[None])
             scores = jnp.where(seen, scores, UNSEEN)
         new = jnp.maximum(most, scores.max(1))
         weights = jnp.exp2(scores - new[:, None])
@@ -208,18 +177,17 @@ def _kernel(
             weights = jnp.where(seen, weights, 0.0)
         old = jnp.exp2(most - new)
         total = total * old + weights.sum(1)
-        value = key if cache.values is None else load(cache.values)
-        if cache.value_scales is not None:
-            weights *= gpu.load(cache.value_scales.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
-            value = value.astype(q.dtype)
+        value = blocks[0] if cache.values is None else load(cache.values, 0, size).astype(query.dtype)
+        if (scale := cache.key_scale if cache.values is None else cache.value_scale) is not None:
+            weights *= gpu.load(scale.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
         return new, total, made * old[:, None] + gpu.dot(weights.astype(value.dtype), value)
 
-    lanes, used = _lanes(out[0].shape[-1])
+    lanes, used = _lanes(0, size)
     carry = (
         jnp.full((tile.rows,), UNSEEN, jnp.float32), jnp.zeros((tile.rows,), jnp.float32),
         jnp.zeros((tile.rows, lanes.size), jnp.float32),
     )  # fmt: skip
-    if spans is not None and heads.reach == Reach():  # all keys of these blocks are seen by all
+    if spans is not None and how.reach == Reach():  # all keys of these blocks are seen by all
         whole = jnp.clip((oldest + 1) // tile.keys, begin, stop)
         carry = jax.lax.fori_loop(begin, whole, functools.partial(step, False), carry)
         begin = whole
@@ -240,17 +208,17 @@ def _kernel(
         gpu.store(out[0].at[part, token[:, None], own[:, None], lanes[None]], whole, mask=_both(real[:, None], used))
 
 
-def _rows_of(ref: Any, slot: jax.Array, kv: Any, there: jax.Array | None) -> jax.Array:
-    """[keys, h] of a cache; what is not there is zero (pages may hold anything beyond a sequence's end)."""
-    lanes, used = _lanes(ref.shape[-1])
+def _rows_of(ref: Any, begin: int, end: int, slot: jax.Array, kv: Any, there: jax.Array | None) -> jax.Array:
+    """[keys, end - begin] of a cache; what is not there is zero (pages may hold anything beyond a sequence's end)."""
+    lanes, used = _lanes(begin, end)
     mask = _both(None if there is None else there[:, None], used)
     return gpu.load(ref.at[slot[:, None], kv, lanes[None]], mask=mask, other=None if mask is None else 0)
 
 
-def _lanes(size: int) -> tuple[jax.Array, jax.Array | None]:
-    """Channels, up to a power of two as Triton wants, and which of them there are (None: all)."""
-    lanes = jnp.arange(pl.next_power_of_2(size))
-    return lanes, None if lanes.size == size else (lanes < size)[None]
+def _lanes(begin: int, end: int) -> tuple[jax.Array, jax.Array | None]:
+    """Channels, as many as a power of two, which Triton wants, and which of them there are (None: all)."""
+    lanes = begin + jnp.arange(pl.next_power_of_2(end - begin))
+    return lanes, None if lanes.size == end - begin else (lanes < end)[None]
 
 
 def _both(one: jax.Array | None, other: jax.Array | None) -> jax.Array | None:
@@ -272,14 +240,18 @@ def _combined(parts: jax.Array, logs: jax.Array, sinks: jax.Array | None, dtype:
 
     def kernel(parts: Any, logs: Any, sinks: Any, out: Any) -> None:
         token, head = pl.program_id(0), pl.program_id(1)
-        lanes, used = _lanes(width)
+        lanes, used = _lanes(0, width)
         each = jnp.arange(splits)
         log = logs[:, token, head]
         most = log.max(0)
         mask = _both((log > UNSEEN / 2)[:, None], used)
         made = gpu.load(parts.at[each[:, None], token, head, lanes[None]], mask=mask, other=0)
         weights = jnp.exp2(log - most)
-        total = weights.sum(0) if sinks is None else weights.sum(0) + jnp.exp2(sinks[head].astype(jnp.float32) * LOG2E - most)
+        total = (
+            weights.sum(0)
+            if sinks is None
+            else weights.sum(0) + jnp.exp2(sinks[head].astype(jnp.float32) * LOG2E - most)
+        )
         made = (made * weights[:, None]).sum(0) / total
         gpu.store(out.at[token, head, lanes], made.astype(dtype), mask=None if used is None else used[0])
 

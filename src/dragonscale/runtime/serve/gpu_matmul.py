@@ -67,9 +67,10 @@ def _sums(x: Any, weights: tuple[Any, ...], tile: MatmulTile) -> tuple[jax.Array
     real = None if m == tokens.size else (tokens < m)[:, None]
     inside = None if n % tile.columns == 0 else (columns < n)[None]
     each = k // tile.splits
+    begin = pl.program_id(1) * each
 
     def step(index: Any, totals: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        rows = pl.program_id(1) * each + index * tile.rows + jnp.arange(tile.rows)
+        rows = begin + index * tile.rows + jnp.arange(tile.rows)
         left = gpu.load(x.at[tokens[:, None], rows[None]], mask=real, other=None if real is None else 0)
         blocks = [
             gpu.load(w.at[rows[:, None], columns[None]], mask=inside, other=None if inside is None else 0)
