@@ -83,7 +83,7 @@ def decode() -> Iterator[Way]:
         size = 2 * rows * length * k * h * 2
         grid = itertools.product((16, 32, 64, 128), (4, 2, 8), (2, 3, 4), (16, 8, 32) if rows == 1 else (1, 2))
         for keys, warps, stages, splits in grid:
-            if stages * keys > 256 or (warps == 8 and keys < 64) or (warps == 2 and keys > 64):
+            if stages * keys > 256 or keys * stages < 64 or (warps == 8 and keys < 64) or (warps == 2 and keys > 64):
                 continue
             if rows == 1 and (splits * keys > 1024 or stages > 3):
                 continue
@@ -125,7 +125,7 @@ def prompts() -> Iterator[Way]:
 
 def matmuls(m: int) -> Iterator[Way]:
     shapes = {"qkv": (4096, 6144, 6), "o": (4096, 4096, 8), "down": (14336, 4096, 3), "head": (4096, 128256, 1)}
-    grid = [(64, 128, 4, 4), (64, 64, 4, 5), (128, 64, 4, 4), (128, 64, 8, 4), (32, 128, 4, 4), (128, 128, 8, 3), (64, 256, 4, 3), (64, 128, 8, 4), (32, 256, 4, 3)]  # fmt: skip
+    grid = [(64, 128, 4, 4), (128, 64, 4, 4), (128, 64, 8, 4), (32, 128, 4, 4), (64, 256, 4, 3), (64, 128, 8, 4)]  # fmt: skip
     for name, (k, n, count) in shapes.items():
         k, n = (k // 16, n // 16) if SMALL else (k, n)
         x = normal(m, k)
@@ -133,7 +133,7 @@ def matmuls(m: int) -> Iterator[Way]:
         yield Way(f"{name} {m}", "XLA", lambda x, w: x @ w, copies, 2 * k * n)
         for (columns, rows, warps, stages), splits in itertools.product(grid, (1,) if name == "head" else (1, 2, 4, 8)):
             programs = -(-n // columns) * splits
-            if not SMALL and (programs < 120 or (programs > 800 and splits > 1)) or k % (splits * rows):
+            if (not SMALL and (programs < 120 or (programs > 800 and splits > 1))) or k % (splits * rows):
                 continue
             tile = MatmulTile(columns, rows, splits, warps, stages)
             call = lambda x, w, tile=tile: skinny_matmul(x, w, tile, interpret=SMALL)  # noqa: E731
