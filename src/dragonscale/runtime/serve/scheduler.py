@@ -14,12 +14,13 @@ so that a step's arrays are gathered rather than built.
 from collections import deque
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy
 
 from dragonscale.errors import InputError
 from dragonscale.runtime.serve.pages import PagePool
-from dragonscale.runtime.serve.requests import HandedOver, ServeRequest
+from dragonscale.runtime.serve.requests import HandedOver, ServeRequest, TokenLogprob
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
 
 KNEE = 256
@@ -34,7 +35,8 @@ class EngineFull(RuntimeError):
 class LiveSequence:
     """A request on its way. `tokens[:known]` are its prompt and output so far, `flying` more are being sampled, `limit` is where it ends;
     keys of `computed` tokens are in `pages` (or will be when the steps under way have run), of which the first `shared` are in the
-    prefix tree. It decodes when `computed` has reached `target`, what was known when it got its slot."""
+    prefix tree. It decodes when `computed` has reached `target`, what was known when it got its slot. A prompt that is `scored` needs the
+    logits of all its tokens; they come in `scores`. `grammar` and `ngrams` are where its output is in its grammar, and its drafts."""
 
     request: ServeRequest
     rank: int
@@ -51,6 +53,13 @@ class LiveSequence:
     cached: int = -1
     pages: list[int] = field(default_factory=list)
     ended: bool = False
+    grammar: Any = None
+    ngrams: Any = None
+    scores: list[TokenLogprob | None] = field(default_factory=list)
+
+    @property
+    def scored(self) -> bool:
+        return self.request.prompt_logprobs is not None and self.known == len(self.request.prompt)
 
     @property
     def output(self) -> list[int]:
@@ -59,16 +68,19 @@ class LiveSequence:
 
 @dataclass
 class ScheduledStep:
-    """A step's arrays and whose they are: `rows` are (rank, row, sequence) of those that get a token from it."""
+    """A step's arrays and whose they are: `rows` are (rank, row, sequence) of those that get a token from it, `chunks` the sequences whose
+    known tokens it computes, `computed` all its tokens that are not padding. `scored` is set in a step of a single prompt with
+    its tokens from there on in rows of their own."""
 
     batch: StepBatch
-    rows: list[tuple[int, int, LiveSequence]]
-    prompts: list[LiveSequence]
-    computed: int
+    rows: list[tuple[int, int, LiveSequence]] = field(default_factory=list)
+    chunks: list[LiveSequence] = field(default_factory=list)
+    computed: int = 0
+    scored: int = -1
 
     @property
     def sequences(self) -> list[LiveSequence]:
-        return list({id(s): s for s in (*self.prompts, *(s for _, _, s in self.rows))}.values())
+        return list({id(s): s for s in (*self.chunks, *(s for _, _, s in self.rows))}.values())
 
 
 class BatchScheduler:
@@ -83,43 +95,43 @@ class BatchScheduler:
         self.slots = [list(range(slots))[::-1] for _ in range(ranks)]
         self.tables = numpy.zeros((ranks, slots + 1, limits.width), numpy.int32)
         self.positions = numpy.zeros((ranks, slots + 1), numpy.int32)
-        self.given = numpy.full((ranks, slots + 1), -1, numpy.int32)
+        self.given = numpy.full((ranks, slots + 1), -1, numpy.int32)  # tokens that the device has not sampled itself
         self.entered: list[LiveSequence] = []
         self.arrivals = self.preemptions = self.hits = self.asked = 0
-        self.prompts = max(shape.prompts for shape in shapes)
-        self.budget = max(shape.tokens for shape in shapes)
+        self.prompts, self.budget = max(s.prompts for s in shapes), max(s.tokens for s in shapes)
         self.chosen = lru_cache(maxsize=4096)(self.choose)
+        self.turn = False
 
     def refuse(self, request: ServeRequest) -> None:
         """Raises if this request can never be served."""
-        length, limits = 0 if request.embed else request.length, self.limits
-        if not request.prompt or (length < 1 and not request.embed):
-            raise InputError("a prompt has at least one token, and at least one is generated")
-        if (total := len(request.prompt) + length + limits.draft) > limits.length:
+        prompt, length, limits = len(request.prompt), 0 if request.embed else request.length, self.limits
+        if not prompt or (length < 1 and not request.embed):
+            raise InputError("A prompt has at least one token, and at least one is generated.")
+        if (total := prompt + length + limits.draft) > limits.length:
+            most = limits.length - limits.draft
             raise InputError(
-                f"{len(request.prompt)} tokens of prompt and {length} to generate are more than the {limits.length - limits.draft} of a sequence"
+                f"{prompt} tokens of prompt and {length} to generate are more than the {most} of a sequence."
             )
         if -(-total // limits.page) > limits.pages - 1:
-            raise InputError(
-                f"{total} tokens do not fit into the cache of {limits.pages - 1} pages of {limits.page} tokens; ask for fewer"
-            )
+            room = f"{limits.pages - 1} pages of {limits.page} tokens"
+            raise InputError(f"{total} tokens do not fit into the cache of {room}; ask for fewer.")
 
     def add(self, request: ServeRequest, handed: HandedOver | None = None, once: bool = False) -> LiveSequence:
         """Queues a request on the rank with the least to do, what it has cached of the prompt taken off; `once` ends it after a token."""
         self.refuse(request)
         if sum(map(len, self.waiting)) >= self.queue:
-            raise EngineFull(f"{self.queue} requests wait already")
+            raise EngineFull(f"{self.queue} requests wait already.")
         so_far = request.prompt + (handed.tokens if handed else [])
         tokens = numpy.zeros(len(request.prompt) + (1 if request.embed else request.length), numpy.int32)
         tokens[: len(so_far)] = so_far
         rank = 0
         if self.limits.ranks > 1:
-            todo = [
-                sum(s.limit - s.computed for s in (*self.waiting[r], *self.running[r].values()))
-                - len(pool.match(tokens[: len(so_far)])) * self.limits.page
-                for r, pool in enumerate(self.pools)
+            left = [
+                sum(s.limit - s.computed for s in (*w, *r.values()))
+                for w, r in zip(self.waiting, self.running, strict=True)
             ]
-            rank = todo.index(min(todo))
+            found = [len(pool.match(tokens[: len(so_far)])) * self.limits.page for pool in self.pools]
+            rank = min(range(self.limits.ranks), key=lambda r: left[r] - found[r])
         self.arrivals += 1
         limit = len(so_far) + 1 if once else len(tokens)
         sequence = LiveSequence(request, rank, self.arrivals, tokens, len(so_far), limit, handed)
@@ -129,12 +141,13 @@ class BatchScheduler:
     def enter(self, sequence: LiveSequence) -> bool:
         """Gives a sequence its slot and pages for all that is known of it, leaving a page to each that runs: False if it has to wait."""
         rank, page = sequence.rank, self.limits.page
-        pool, running = self.pools[rank], self.running[rank]
-        known = sequence.tokens[: sequence.known]
-        found = [] if sequence.handed else pool.match(known)
-        ahead = (len(found) + 1) * page
-        if pool.prefixes and not sequence.handed and ahead < sequence.known:
-            for other in running.values():  # its next page is being computed: next time it will be in the tree
+        pool, running, known = self.pools[rank], self.running[rank], sequence.tokens[: sequence.known]
+        found = []
+        if pool.prefixes and not sequence.handed and not sequence.scored:
+            found = pool.match(known)
+            ahead = (len(found) + 1) * page
+            for other in running.values() if ahead < sequence.known else ():
+                # Another sequence computes the next page of this one: soon it will be in the tree.
                 if other.computed < ahead <= other.target and (other.tokens[:ahead] == known[:ahead]).all():
                     return False
         pool.hold(found)
@@ -143,16 +156,15 @@ class BatchScheduler:
         if taken is None:
             pool.release(found)
             return False
+        slot = sequence.slot = self.slots[rank].pop()
         sequence.pages, sequence.shared, sequence.computed = found + taken, len(found), len(found) * page
         sequence.target = sequence.known
-        slot = sequence.slot = self.slots[rank].pop()
         if sequence.handed:
             sequence.computed = sequence.target = sequence.handed.computed
-            self.given[rank, slot] = sequence.tokens[sequence.known - 1]
+            self.given[rank, slot] = known[-1]
         if sequence.cached < 0:
             sequence.cached = sequence.computed
-            self.hits += sequence.computed
-            self.asked += sequence.known
+            self.hits, self.asked = self.hits + sequence.computed, self.asked + sequence.known
         running[slot] = sequence
         self.tables[rank, slot, : len(sequence.pages)] = sequence.pages
         self.positions[rank, slot] = sequence.computed
@@ -161,25 +173,23 @@ class BatchScheduler:
 
     def leave(self, sequence: LiveSequence, keep: bool = True, hold: bool = False) -> list[int]:
         """Takes slot and pages away; `keep` leaves what was computed in the prefix tree, `hold` leaves the pages to the caller."""
-        if sequence.slot < 0:
+        rank, slot, pages = sequence.rank, sequence.slot, sequence.pages
+        if slot < 0:
             return []
-        rank, slot = sequence.rank, sequence.slot
         if keep:
             whole = min(sequence.known, sequence.computed) // self.limits.page
-            self.pools[rank].share(sequence.tokens, sequence.pages, sequence.shared, whole)
-        pages = sequence.pages
+            self.pools[rank].share(sequence.tokens, pages, sequence.shared, whole)
         if not hold:
             self.pools[rank].release(pages)
         del self.running[rank][slot]
         self.slots[rank].append(slot)
-        self.tables[rank, slot] = 0
-        self.positions[rank, slot], self.given[rank, slot] = 0, -1
+        self.tables[rank, slot], self.positions[rank, slot], self.given[rank, slot] = 0, 0, -1
         sequence.pages, sequence.shared, sequence.computed, sequence.slot, sequence.handed = [], 0, 0, -1, None
         return pages
 
     def end(self, sequence: LiveSequence, keep: bool = True, hold: bool = False) -> list[int]:
         """A sequence is over, wherever it is; tokens of it that are still flying will be dropped."""
-        if sequence.slot < 0 and not sequence.ended:
+        if sequence.slot < 0:
             self.waiting[sequence.rank].remove(sequence)
         sequence.ended = True
         return self.leave(sequence, keep, hold)
@@ -197,9 +207,9 @@ class BatchScheduler:
             sequence.computed += count - 1
             self.positions[sequence.rank, sequence.slot] += count - 1
 
-    def decoding(self, rank: int, queries: int) -> list[LiveSequence]:
+    def decoding(self, rank: int) -> list[LiveSequence]:
         """The rows of a rank that decode, with pages for what they write; the youngest make room where there is none."""
-        rows, page, pool, running = [], self.limits.page, self.pools[rank], self.running[rank]
+        rows, page, running = [], self.limits.page, self.running[rank]
         for sequence in list(running.values()):
             if (
                 sequence.slot < 0
@@ -207,8 +217,8 @@ class BatchScheduler:
                 or sequence.known + sequence.flying >= sequence.limit
             ):
                 continue
-            while sequence.slot >= 0 and sequence.computed + queries > len(sequence.pages) * page:
-                if (taken := pool.take(1)) is not None:
+            while sequence.slot >= 0 and sequence.computed + self.limits.draft >= len(sequence.pages) * page:
+                if (taken := self.pools[rank].take(1)) is not None:
                     self.tables[rank, sequence.slot, len(sequence.pages)] = taken[0]
                     sequence.pages += taken
                 else:
@@ -230,41 +240,40 @@ class BatchScheduler:
             if sequence.computed < sequence.target:
                 prompts.append(sequence)
                 left -= sequence.target - sequence.computed
-        return prompts[: self.prompts]
+        return prompts
 
     def choose(self, decodes: int, queries: int, todo: tuple[tuple[int, ...], ...], fresh: bool) -> StepShape:
-        """The shape that gets most done for what it computes, counting what it leaves as computed in the next best one. `todo` are
-        the tokens left of the prompts of every rank."""
-        sizes = sorted({shape.tokens for shape in self.shapes})
+        """The shape that gets most done for what it computes, what it leaves counted as computed in the smallest shape that holds it. `todo`
+        are the tokens left of the prompts of every rank."""
+        sizes, wanted = sorted({shape.tokens for shape in self.shapes}), any(map(sum, todo))
 
-        def cost(shape: StepShape) -> tuple[int, int, bool]:
+        def cost(shape: StepShape) -> tuple[int, int, bool, int]:
             done = [min(shape.tokens, sum(prompts[: shape.prompts])) for prompts in todo]
-            rest = max((sum(prompts) - d for prompts, d in zip(todo, done, strict=True)), default=0)
+            rest = max(sum(prompts) - d for prompts, d in zip(todo, done, strict=True))
             later = next((size for size in sizes if size >= rest), rest)
             spent = max(shape.packed, KNEE) + (max(later, KNEE) if rest else 0)
-            return spent, -sum(done), not shape.fresh
+            return spent, -sum(done), not shape.fresh, shape.packed
 
-        wanted = any(map(sum, todo))
-        able = [
-            shape
-            for shape in self.shapes
-            if shape.decodes >= decodes and (shape.queries == queries or not decodes)
-            if (shape.tokens > 0) == wanted and (fresh or not shape.fresh)
-        ]
-        return min(able, key=lambda shape: (*cost(shape), shape.packed))
+        rows = [s for s in self.shapes if s.decodes >= decodes and (s.queries == queries or not decodes)]
+        return min((s for s in rows if (s.tokens > 0) == wanted and (fresh or not s.fresh)), key=cost)
 
-    def plan(self, queries: int = 1) -> ScheduledStep | None:
-        """The next step, its sequences advanced as if it had run; None if there is nothing to compute."""
-        decodes = [self.decoding(rank, queries) for rank in range(self.limits.ranks)]
-        prompts = [self.prompting(rank) for rank in range(self.limits.ranks)]
-        most = max(map(len, decodes))
-        if not most and not any(prompts):
+    def plan(self, drafting: bool = False) -> ScheduledStep | None:
+        """The next step, its sequences advanced as if it had run; None if there is nothing to compute. With `drafting` there are drafts
+        for rows that decode (beside prompts there is always room for them)."""
+        limits = self.limits
+        decodes = [self.decoding(rank) for rank in range(limits.ranks)]
+        asked = [self.prompting(rank) for rank in range(limits.ranks)]
+        prompts = [[s for s in rank if not s.scored] for rank in asked]
+        scored = [s for rank in asked for s in rank if s.scored]
+        most, todo = max(map(len, decodes)), tuple(tuple(s.target - s.computed for s in rank) for rank in prompts)
+        self.turn = bool(scored) and not self.turn
+        if self.turn or (scored and not most and not any(todo)):  # every other step
+            return self.score(scored[0])
+        if not most and not any(todo):
             return None
-        todo = tuple(tuple(s.target - s.computed for s in rank) for rank in prompts)
-        lone = all(len(rank) < 2 and all(s.computed == 0 for s in rank) for rank in prompts)
-        shape = self.chosen(most, queries, todo, lone and not most)
-        batch = empty_batch(shape, self.limits.ranks, self.limits.width, self.limits.sequences)
-        step = ScheduledStep(batch, [], [], 0)
+        fresh = not most and all(len(rank) < 2 and all(s.computed == 0 for s in rank) for rank in prompts)
+        shape = self.chosen(most, 1 + limits.draft if drafting or any(todo) else 1, todo, fresh)
+        step = ScheduledStep(empty_batch(shape, limits.ranks, limits.width, limits.sequences))
         if most:
             self.fill_decodes(step, decodes)
         for rank, rows in enumerate(prompts):
@@ -274,57 +283,80 @@ class BatchScheduler:
     def fill_decodes(self, step: ScheduledStep, decodes: list[list[LiveSequence]]) -> None:
         batch, page = step.batch, self.limits.page
         d, q, ranks = batch.shape.decodes, batch.shape.queries, self.limits.ranks
-        slots = batch.slots[:, :d]
+        at, slots = numpy.arange(ranks)[:, None], batch.slots[:, :d]
         for rank, rows in enumerate(decodes):
             slots[rank, : len(rows)] = [sequence.slot for sequence in rows]
-        at = numpy.arange(ranks)[:, None]
-        first, real = self.positions[at, slots], slots < self.limits.sequences
-        tables = self.tables[at, slots]
+            step.rows += [(rank, row, sequence) for row, sequence in enumerate(rows)]
+        first, given, tables = self.positions[at, slots], self.given[at, slots], self.tables[at, slots]
+        real = slots < self.limits.sequences
         positions = (first[..., None] + numpy.arange(q, dtype=numpy.int32)) * real[..., None]
         pages = numpy.take_along_axis(tables, positions // page, 2)
-        batch.tables[:, :d] = tables
-        batch.lengths[:, :d] = numpy.where(real, first + q, 0)
+        batch.tables[:, :d], batch.lengths[:, :d] = tables, numpy.where(real, first + q, 0)
         batch.positions[:, : d * q] = positions.reshape(ranks, -1)
         batch.writes[:, : d * q] = (pages * page + positions % page).reshape(ranks, -1)
-        given = self.given[at, slots]
         batch.from_last[:] = real & (given < 0)
         batch.tokens[:, : d * q : q] = numpy.maximum(given, 0)
         self.given[at, slots] = -1
         self.positions[at, slots] += real
-        for rank, rows in enumerate(decodes):
-            for row, sequence in enumerate(rows):
-                sequence.computed += 1
-                sequence.flying += 1
-                step.rows.append((rank, row, sequence))
+        for _, _, sequence in step.rows:
+            sequence.computed += 1
+            sequence.flying += 1
         step.computed += len(step.rows) * q
 
+    def chunk(self, step: ScheduledStep, sequence: LiveSequence, at: int, count: int) -> numpy.ndarray:
+        """Puts the next known tokens of a sequence at a place of a step's tokens; returns their positions."""
+        batch, rank, page, slot = step.batch, sequence.rank, self.limits.page, sequence.slot
+        start, end = sequence.computed, sequence.computed + count
+        places = numpy.arange(start, end, dtype=numpy.int32)
+        batch.tokens[rank, at : at + count] = sequence.tokens[start:end]
+        batch.positions[rank, at : at + count] = places
+        batch.writes[rank, at : at + count] = self.tables[rank, slot, places // page] * page + places % page
+        sequence.computed = self.positions[rank, slot] = end
+        sequence.flying += end == sequence.target
+        step.chunks.append(sequence)
+        step.computed += count
+        return places
+
+    def share(self, sequence: LiveSequence) -> None:
+        """Lets others read the pages of a prompt that are complete."""
+        done = self.pools[sequence.rank].share(
+            sequence.tokens, sequence.pages, sequence.shared, sequence.computed // self.limits.page
+        )
+        self.tables[sequence.rank, sequence.slot, sequence.shared : done] = sequence.pages[sequence.shared : done]
+        sequence.shared = done
+
     def fill_prompts(self, step: ScheduledStep, rank: int, prompts: list[LiveSequence]) -> None:
-        batch, shape, page = step.batch, step.batch.shape, self.limits.page
-        at, room = shape.decodes * shape.queries, shape.tokens
+        batch, shape = step.batch, step.batch.shape
+        decoded = at = shape.decodes * shape.queries
         for number, sequence in enumerate(prompts[: shape.prompts]):
-            start, count = sequence.computed, min(sequence.target - sequence.computed, room)
+            count, row = min(sequence.target - sequence.computed, shape.packed - at), shape.decodes + number
             if not count:
                 break
-            row, end = shape.decodes + number, start + count
-            places = numpy.arange(start, end, dtype=numpy.int32)
-            table = self.tables[rank, sequence.slot]
-            batch.tokens[rank, at : at + count] = sequence.tokens[start:end]
-            batch.positions[rank, at : at + count] = places
-            batch.writes[rank, at : at + count] = table[places // page] * page + places % page
-            batch.tables[rank, row], batch.lengths[rank, row] = table, end
-            at, room = at + count, room - count
+            self.chunk(step, sequence, at, count)
+            at += count
+            batch.tables[rank, row], batch.lengths[rank, row] = self.tables[rank, sequence.slot], sequence.computed
             batch.starts[rank, number + 1 :] = at
-            batch.reads[rank, shape.decodes * shape.queries + number] = at - 1
-            sequence.computed = self.positions[rank, sequence.slot] = end
-            if end == sequence.target:
+            batch.reads[rank, decoded + number] = at - 1
+            if sequence.computed == sequence.target:
                 batch.slots[rank, row] = sequence.slot
-                sequence.flying += 1
                 step.rows.append((rank, row, sequence))
-            done = self.pools[rank].share(sequence.tokens, sequence.pages, sequence.shared, end // page)
-            self.tables[rank, sequence.slot, sequence.shared : done] = sequence.pages[sequence.shared : done]
-            sequence.shared = done
-            step.prompts.append(sequence)
-            step.computed += count
+            self.share(sequence)
+
+    def score(self, sequence: LiveSequence) -> ScheduledStep:
+        """A step of a prompt whose logits are all wanted: as logits are read of decoding rows, each of its tokens is one."""
+        left, rank = sequence.target - sequence.computed, sequence.rank
+        shapes = sorted(s for s in self.shapes if s.queries == 1 and not s.tokens)
+        shape = next((s for s in shapes if s.decodes >= left), shapes[-1])
+        count = min(left, shape.decodes)
+        batch = empty_batch(shape, self.limits.ranks, self.limits.width, self.limits.sequences)
+        step = ScheduledStep(batch, scored=sequence.computed)
+        batch.tables[rank, :count] = self.tables[rank, sequence.slot]
+        batch.lengths[rank, :count] = self.chunk(step, sequence, 0, count) + 1
+        if count == left:
+            batch.slots[rank, count - 1] = sequence.slot
+            step.rows.append((rank, count - 1, sequence))
+        self.share(sequence)
+        return step
 
     def check(self, others: list[list[list[int]]]) -> None:
         """Asserts the invariants of all ranks; `others` are page lists of each rank that are held beside the running sequences'."""
