@@ -1,14 +1,15 @@
 """A device that computes no model: the next token is a hash of all tokens of the sequence with their positions, read through the page table, and
 of the request that its slot was given to. A wrong page, position, length or slot gives another token."""
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy
 
 from dragonscale.runtime.serve.requests import ServeRequest
+from dragonscale.runtime.serve.sampling import Sampled
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch
 
-VOCAB = 50_000
+VOCAB = 50_021
 WEIGHTS = numpy.random.default_rng(0).integers(1, 1 << 30, 1 << 16)
 
 
@@ -16,13 +17,13 @@ def salt(request: ServeRequest) -> int:
     return sum(request.id.encode()) * 7919 + len(request.prompt)
 
 
-def alone(request: ServeRequest) -> list[int]:
-    """What the device makes of a request by itself."""
+def alone(request: ServeRequest, kinds: int = 1000) -> list[int]:
+    """What the device makes of a request by itself; there are so many `kinds` of token."""
     tokens = numpy.array(request.prompt, numpy.int64)
     total = int((((tokens + 1) * WEIGHTS[: len(tokens)]) % VOCAB).sum())
     output: list[int] = []
     while len(output) < request.length:
-        token = (total + salt(request)) % VOCAB % 1000
+        token = (total + salt(request)) % VOCAB % kinds
         output.append(token)
         if token in request.ends and len(output) > request.least:
             break
@@ -33,6 +34,10 @@ def alone(request: ServeRequest) -> list[int]:
 class FakeRunner:
     def __init__(self, limits: EngineLimits) -> None:
         self.limits, self.fail_at, self.steps = limits, set(), 0
+        self.reset()
+
+    def reset(self) -> None:
+        limits = self.limits
         self.cache = numpy.full((limits.ranks, limits.pages * limits.page), -(10**6), numpy.int64)
         self.hidden = None
 
@@ -71,22 +76,30 @@ class FakeRunner:
         self.cache[rank].reshape(-1, self.limits.page)[pages] = arrays[0]
 
 
-@dataclass
-class FakeSampled:
-    tokens: numpy.ndarray
-
-
 class FakeSampler:
-    def __init__(self, limits: EngineLimits) -> None:
-        self.last = numpy.zeros((limits.ranks, limits.sequences + 1), numpy.int64)
+    vocab = VOCAB
+
+    def __init__(self, limits: EngineLimits, kinds: int = 1000) -> None:
+        self.limits, self.kinds = limits, kinds
+        self.reset()
+
+    def reset(self) -> None:
+        self.last = numpy.zeros((self.limits.ranks, self.limits.sequences + 1), numpy.int64)
         self.salts = numpy.zeros_like(self.last)
 
-    def admit(self, rank: int, slot: int, request: ServeRequest) -> None:
+    def admit(self, rank: int, slot: int, request: ServeRequest, output: list[int]) -> None:
+        assert output == alone(request, self.kinds)[: len(output)]
         self.salts[rank, slot] = salt(request)
         self.last[rank, slot] = -1
 
-    def sample(self, logits: numpy.ndarray, batch: StepBatch) -> FakeSampled:
-        ranks = numpy.arange(len(logits))[:, None]
-        tokens = (logits + self.salts[ranks, batch.slots]) % VOCAB % 1000
-        self.last[ranks, batch.slots] = tokens
-        return FakeSampled(tokens)
+    def sample(self, logits: numpy.ndarray, batch: StepBatch, *_: Any) -> Sampled:
+        d, q, ranks = batch.shape.decodes, batch.shape.queries, numpy.arange(len(logits))[:, None]
+        rows = numpy.array([*numpy.repeat(numpy.arange(d), q), *range(d, batch.shape.rows)], int)
+        tokens = (logits + self.salts[ranks, batch.slots[:, rows]]) % VOCAB % self.kinds
+        chosen = tokens[:, : d * q].reshape(len(logits), d, q)
+        drafts = batch.tokens[:, : d * q].reshape(len(logits), d, q)[:, :, 1:]
+        hits = (chosen[:, :, :-1] == drafts) & (numpy.arange(q - 1) < batch.drafted[:, :, None])
+        counts = 1 + numpy.cumprod(hits, 2).sum(2)
+        self.last[ranks, batch.slots[:, :d]] = numpy.take_along_axis(chosen, counts[:, :, None] - 1, 2)[:, :, 0]
+        self.last[ranks, batch.slots[:, d:]] = tokens[:, d * q :]
+        return Sampled(tokens, counts)

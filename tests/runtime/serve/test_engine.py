@@ -9,28 +9,20 @@ from dragonscale.errors import InputError
 from dragonscale.runtime.serve.engine import EngineDead, ServingEngine
 from dragonscale.runtime.serve.requests import HandedOver, ServeRequest
 from dragonscale.runtime.serve.scheduler import EngineFull
-from dragonscale.runtime.serve.steps import EngineLimits, StepShape
+from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
 from tests.runtime.serve.fake_device import VOCAB, FakeRunner, FakeSampler, alone, salt
 
 
-def shapes(sequences: int, tokens: int) -> list[StepShape]:
-    decodes = sorted({1, 4, sequences})
-    sizes = [size for size in (8, 16, 64, 256, 1024) if size <= tokens]
-    return [
-        *(StepShape(decodes=d) for d in decodes),
-        *(StepShape(decodes=d, prompts=4, tokens=t) for d in (0, sequences) for t in sizes),
-        *(StepShape(prompts=1, tokens=t, fresh=True) for t in sizes),
-    ]
-
-
-def engine(role: str = "both", prefixes: bool = True, queue: int = 1024, **limits: int) -> ServingEngine:
+def engine(
+    role: str = "both", prefixes: bool = True, queue: int = 1024, kinds: int = 1000, **limits: int
+) -> ServingEngine:
     given = EngineLimits(**({"pages": 40, "page": 4, "sequences": 6, "tokens": 16, "length": 64} | limits))
     runner = FakeRunner(given)
     return ServingEngine(
         runner,
-        FakeSampler(given),
+        FakeSampler(given, kinds),
         given,
-        shapes(given.sequences, given.tokens),
+        shapes_for(given),
         role=role,
         prefixes=prefixes,
         queue=queue,
@@ -70,6 +62,7 @@ def serve(
     [
         {}, {"pages": 18}, {"pages": 17, "sequences": 12}, {"prefixes": False, "pages": 17}, {"ranks": 3, "pages": 24},
         {"page": 16, "pages": 5}, {"page": 1, "pages": 80}, {"tokens": 8, "sequences": 2}, {"tokens": 1024, "sequences": 32, "pages": 300},
+        {"draft": 3, "pages": 20, "length": 67, "kinds": 2}, {"draft": 2, "length": 66, "kinds": 2, "ranks": 2},
     ],
     ids=str,
 )  # fmt: skip
@@ -81,7 +74,7 @@ def test_every_request_gets_what_it_gets_alone(limits):
     cancelled = 0
     for r in asked:
         tokens, finish = told[r.id]
-        right = alone(r)
+        right = alone(r, limits.get("kinds", 1000))
         if finish == "cancelled":
             cancelled += 1
             assert tokens == right[: len(tokens)]
@@ -89,6 +82,8 @@ def test_every_request_gets_what_it_gets_alone(limits):
             assert tokens == right, r
             assert finish == ("stop" if right[-1] in r.ends and len(right) > r.least else "length")
     assert 0 < cancelled < len(asked) / 2
+    if "draft" in limits:
+        assert 200 < made.accepted < made.drafted / 2
     if limits.get("pages") == 17:
         assert made.scheduler.preemptions > 10, "the pool was not small enough to test anything"
 

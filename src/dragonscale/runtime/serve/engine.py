@@ -1,12 +1,12 @@
 """The loop: plan a step, run it on the device, and read the tokens of the one before it meanwhile.
 
 `ServingEngine.step` puts step n+1 on the device's queue before it fetches what step n sampled, so that the host's work hides behind the
-device's: decoding rows take their token from the sampler's state on the device. A sequence that ends at step n then has a token of step n+1 that
-nobody wants; it is dropped, and since steps run in order, its pages can be given away at once. Where the host has to see a
-token before the next step can be planned (grammars, drafts), the loop waits for it.
+device's: decoding rows take their token from the sampler's state on the device. A sequence that ends at step n then has a token of step n+1
+that nobody wants; it is dropped, and since steps run in order, its pages can be given away at once. Where the host has to see a token before
+the next step can be planned (grammars, drafts), the loop waits for it.
 
-A step that fails on the device fails the requests that were in it. What the cache holds is in doubt then: everything else that ran is computed
-again, and after a few failures in a row the engine is dead and says so to everyone.
+A step that fails on the device fails the requests that were in it. What the cache holds is in doubt then: everything else that ran is
+computed again, and after a few failures in a row the engine is dead and says so to everyone.
 """
 
 import heapq
@@ -20,8 +20,10 @@ import jax
 import numpy
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.requests import Emitted, HandedOver, ServeRequest
+from dragonscale.runtime.serve.requests import Emitted, HandedOver, ServeRequest, TokenLogprob
+from dragonscale.runtime.serve.sampling import Sampled, check_sampling
 from dragonscale.runtime.serve.scheduler import BatchScheduler, LiveSequence, ScheduledStep
+from dragonscale.runtime.serve.speculation import NgramIndex
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape
 
 FAILURES = 3
@@ -34,11 +36,11 @@ class EngineDead(RuntimeError):
 
 @dataclass
 class InFlight:
-    """A step on the device: what was planned and the arrays that will come of it."""
+    """A step on the device: what was planned and the arrays that will come of it (`extra`: hidden states or logits, where wanted)."""
 
     step: ScheduledStep
-    sampled: Any
-    hidden: Any
+    sampled: Sampled
+    extra: Any
 
 
 @dataclass
@@ -51,13 +53,15 @@ class ShapeTime:
 
 
 class ServingEngine:
-    """Requests in, tokens out. `role` is `both`, `prefill` (requests end with their first token and are handed over) or `decode`."""
+    """Requests in, tokens out. `role` is `both`, `prefill` (requests end with their first token and are handed over) or `decode`;
+    `grammars` reads the grammars of requests; where `limits` has drafts, `drafter` is the model that makes them (None: n-grams)."""
 
     def __init__(
-        self, runner: Any, sampler: Any, limits: EngineLimits, shapes: list[StepShape], *, prefixes: bool = True, queue: int = 1024,
-        role: str = "both", clock: Callable[[], float] = time.time,
+        self, runner: Any, sampler: Any, limits: EngineLimits, shapes: list[StepShape], *, grammars: Any = None, drafter: Any = None,
+        prefixes: bool = True, queue: int = 1024, role: str = "both", clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        self.runner, self.sampler, self.limits, self.role, self.clock = runner, sampler, limits, role, clock
+        self.runner, self.sampler, self.grammars, self.drafter = runner, sampler, grammars, drafter
+        self.limits, self.role, self.clock = limits, role, clock
         self.scheduler = BatchScheduler(limits, shapes, prefixes, queue)
         self.live: dict[str, LiveSequence] = {}
         self.exports: dict[str, HandedOver] = {}
@@ -65,7 +69,7 @@ class ServingEngine:
         self.deadlines: list[tuple[float, str]] = []
         self.outbox: list[Emitted] = []
         self.times: dict[StepShape, ShapeTime] = {}
-        self.failures = self.tokens_in = self.tokens_out = 0
+        self.failures = self.tokens_in = self.tokens_out = self.drafted = self.accepted = 0
         self.since = time.perf_counter()
         self.dead = ""
 
@@ -79,8 +83,19 @@ class ServingEngine:
         if self.dead:
             raise EngineDead(self.dead)
         if request.id in self.live or request.id in self.exports:
-            raise InputError(f"a request with the id {request.id} is being served already")
-        self.live[request.id] = self.scheduler.add(request, handed, once=self.role == "prefill")
+            raise InputError(f"A request with the id {request.id} is being served already.")
+        if request.prompt and not 0 <= min(request.prompt) <= max(request.prompt) < self.sampler.vocab:
+            raise InputError(f"The prompt has a token that is not one of the {self.sampler.vocab} of the vocabulary.")
+        check_sampling(request, self.sampler.vocab)
+        grammar = None
+        if request.sampling.grammar is not None:
+            if self.grammars is None:
+                raise InputError("This engine has no tokenizer, so it cannot hold output to a grammar.")
+            grammar = self.grammars.begin(request.sampling.grammar)
+            for token in handed.tokens if handed else ():
+                grammar.take(token)
+        sequence = self.live[request.id] = self.scheduler.add(request, handed, once=self.role == "prefill")
+        sequence.grammar = grammar
         self.tokens_in += len(request.prompt)
         if request.deadline:
             heapq.heappush(self.deadlines, (request.deadline, request.id))
@@ -89,13 +104,13 @@ class ServingEngine:
         """Ends a request wherever it is; its pages and its slot are free at once. One that is over already is left alone."""
         if id in self.exports:
             self.release(id)
-        if (sequence := self.live.get(id)) is not None:
-            self.outbox.append(self.finish(sequence, why))
+        if id in self.live:
+            self.finish(self.live[id], why)
 
     def export(self, id: str) -> HandedOver:
         """The pages that a request which ended with `handover` has left; they stay until `release`."""
         if id not in self.exports:
-            raise InputError(f"no pages are held for request {id}")
+            raise InputError(f"No pages are held for request {id}.")
         return self.exports[id]
 
     def release(self, id: str) -> None:
@@ -104,147 +119,226 @@ class ServingEngine:
         self.scheduler.pools[handed.rank].release(handed.pages)
         del self.exports[id]
 
-    def finish(self, sequence: LiveSequence, finish: str, why: str = "", keep: bool = True, **more: Any) -> Emitted:
+    def finish(self, sequence: LiveSequence, finish: str, why: str = "", keep: bool = True, **more: Any) -> None:
         """Ends a sequence and says so."""
-        held = finish == "handover"
+        id, held = sequence.request.id, finish == "handover"
         pages = self.scheduler.end(sequence, keep, hold=held)
         if held:
-            self.exports[sequence.request.id] = HandedOver(
-                tokens=sequence.output, computed=sequence.known - 1, rank=sequence.rank, pages=pages
-            )
-        del self.live[sequence.request.id]
-        return Emitted(id=sequence.request.id, finish=finish, why=why, cached=max(sequence.cached, 0), **more)
+            computed = sequence.known - 1
+            self.exports[id] = HandedOver(tokens=sequence.output, computed=computed, rank=sequence.rank, pages=pages)
+        del self.live[id]
+        self.outbox.append(Emitted(id=id, finish=finish, why=why, cached=max(sequence.cached, 0), **more))
 
     def step(self) -> list[Emitted]:
         """Runs ahead by one step and tells what the step before gave."""
         while self.deadlines and self.deadlines[0][0] <= self.clock():
             self.cancel(heapq.heappop(self.deadlines)[1], "deadline")
-        if self.waits():
+        if self.limits.draft or any(
+            s.grammar is not None for running in self.scheduler.running for s in running.values()
+        ):
             self.collect(0)
-        step = self.scheduler.plan()
+        guesses = self.guess()
+        step = self.scheduler.plan(drafting=bool(guesses) or self.drafter is not None)
         if self.admit() and step is not None:
-            self.dispatch(step)
+            self.dispatch(step, guesses)
         self.collect(0 if step is None else 1)
         said, self.outbox = self.outbox, []
         return said
 
-    def waits(self) -> bool:
-        """Whether the next step cannot be planned before the tokens of the last one are seen."""
-        return False
+    def guess(self) -> dict[LiveSequence, list[int]]:
+        """Drafts by n-grams for the sequences that decode."""
+        guesses = {}
+        for running in self.scheduler.running if self.limits.draft and self.drafter is None else ():
+            for s in running.values():
+                if s.computed >= s.target and s.grammar is None:
+                    s.ngrams = s.ngrams or NgramIndex(s.tokens[: s.known].tolist())
+                    if guess := s.ngrams.propose(self.limits.draft):
+                        guesses[s] = guess
+        return guesses
 
     def admit(self) -> bool:
         """Tells the device about sequences that got a slot: how they are sampled, and keys that another engine computed."""
         entered, self.scheduler.entered = self.scheduler.entered, []
         try:
             for sequence in entered:
-                self.sampler.admit(sequence.rank, sequence.slot, sequence.request)
+                self.sampler.admit(sequence.rank, sequence.slot, sequence.request, sequence.output)
                 if sequence.handed:
                     count = -(-sequence.computed // self.limits.page)
                     self.runner.write_pages(sequence.rank, sequence.pages[:count], sequence.handed.contents)
                     sequence.handed = None
-        except Exception as error:
+        except Exception as error:  # whatever the device says: the requests are told, the others go on
             self.fail(entered, error)
             return False
         return True
 
-    def dispatch(self, step: ScheduledStep) -> None:
+    def dispatch(self, step: ScheduledStep, guesses: dict[LiveSequence, list[int]]) -> None:
         """Puts a step on the device's queue and asks for its tokens."""
+        if not self.pending:
+            self.since = time.perf_counter()
+        held = {(rank, row): s.grammar for rank, row, s in step.rows if s.grammar is not None}
+        masks = self.grammars.masks(self.limits.ranks, step.batch.shape.rows, held) if held else None
         try:
-            if not self.pending:
-                self.since = time.perf_counter()
+            probs = self.draft(step, guesses) if self.limits.draft else ()
             logits = self.runner.run(step.batch, self.sampler.last)
-            sampled = self.sampler.sample(logits, step.batch)
-            hidden = self.runner.hidden if any(s.request.embed for _, _, s in step.rows) else None
-            for array in (*vars(sampled).values(), hidden):
+            sampled = self.sampler.sample(logits, step.batch, masks, probs)
+            embeds = any(s.request.embed for _, _, s in step.rows)
+            flight = InFlight(step, sampled, logits if step.scored >= 0 else self.runner.hidden if embeds else None)
+            for array in (*vars(sampled).values(), flight.extra):
                 if isinstance(array, jax.Array):
                     array.copy_to_host_async()
-            self.pending.append(InFlight(step, sampled, hidden))
-        except Exception as error:  # whatever the device says: the requests of the step are told, the others go on
+            self.pending.append(flight)
+        except Exception as error:
             self.fail(step.sequences, error)
+
+    def draft(self, step: ScheduledStep, guesses: dict[LiveSequence, list[int]]) -> tuple[Any, ...]:
+        """Writes drafts into the rows that decode; returns what a model drew them from."""
+        batch, q = step.batch, step.batch.shape.queries
+        rows, probs, guessed = [each for each in step.rows if each[1] < batch.shape.decodes], (), None
+        if self.drafter is not None and step.scored >= 0:
+            self.drafter.runner.run(batch, self.sampler.last)  # it has to see the prompt too
+        elif self.drafter is not None:
+            previous = numpy.zeros((self.limits.ranks, batch.shape.decodes), numpy.int32)
+            for rank, row, s in rows:
+                previous[rank, row], batch.tokens[rank, row * q] = s.tokens[s.known - 2 : s.known]
+            drafts = self.drafter.propose(batch, previous)
+            guessed, probs = numpy.asarray(drafts.tokens), drafts.probs
+        for rank, row, s in rows if q > 1 else ():
+            guess = guesses.get(s, ()) if guessed is None else guessed[rank, row]
+            count = len(guess) if s.grammar is None else 0  # a grammar has to see each token
+            batch.tokens[rank, row * q + 1 : row * q + 1 + count] = guess[:count]
+            batch.drafted[rank, row] = count
+            self.drafted += count
+        return probs
 
     def collect(self, ahead: int) -> None:
         """Fetches the tokens of all steps but the last `ahead`."""
         while len(self.pending) > ahead:
             flight = self.pending.popleft()
+            step, shape = flight.step, flight.step.batch.shape
             try:
-                tokens = numpy.asarray(flight.sampled.tokens)
-                hidden = numpy.asarray(flight.hidden)
+                found, extra = flight.sampled.fetch(), jax.device_get(flight.extra)
             except Exception as error:
-                self.fail(flight.step.sequences, error)
+                self.fail(step.sequences, error)
                 continue
-            now = time.perf_counter()
-            record = self.times.setdefault(flight.step.batch.shape, ShapeTime())
-            record.steps, record.seconds, record.tokens = (
-                record.steps + 1,
-                record.seconds + now - self.since,
-                record.tokens + flight.step.computed,
-            )
-            self.since, self.failures = now, 0
-            for rank, row, sequence in flight.step.rows:
+            now, taken = time.perf_counter(), self.times.setdefault(shape, ShapeTime())
+            taken.steps, taken.tokens = taken.steps + 1, taken.tokens + step.computed
+            taken.seconds, self.since, self.failures = taken.seconds + now - self.since, now, 0
+            if step.scored >= 0:
+                score(step, extra)
+            tokens, counts, drafted = found.tokens.tolist(), found.counts.tolist(), shape.decodes * shape.queries
+            for rank, row, sequence in step.rows:
                 if sequence.ended:
                     continue
+                first, kept = drafted + row - shape.decodes, 1
+                if row < shape.decodes:
+                    first, kept = row * shape.queries, counts[rank][row]
+                    self.accepted += kept - 1
                 if sequence.request.embed:
-                    self.outbox.append(self.finish(sequence, "stop", embedding=hidden[rank, row].tolist()))
+                    self.finish(sequence, "stop", embedding=extra[rank, first].tolist())
                 else:
-                    self.took(sequence, [int(tokens[rank, row])])
+                    self.took(sequence, tokens[rank][first : first + kept], found, (rank, first))
 
-    def took(self, sequence: LiveSequence, tokens: list[int]) -> None:
+    def took(self, sequence: LiveSequence, tokens: list[int], found: Sampled, at: tuple[int, int]) -> None:
         """New tokens of a sequence, up to one that ends it."""
-        request, known, finish = sequence.request, sequence.known, ""
+        request, known, grammar, finish, why = sequence.request, sequence.known, sequence.grammar, "", ""
         for count, token in enumerate(tokens, 1):
             made = known + count - len(request.prompt)
-            if token in request.ends and made > request.least:
-                finish, tokens = "stop", tokens[:count]
-            elif made >= request.length:
-                finish, tokens = "length", tokens[:count]
+            if grammar is not None:
+                grammar.take(token)
+                why = grammar.error
+            if (token in request.ends and made > request.least) or (
+                grammar is not None and grammar.complete and not why
+            ):
+                finish = "stop"
+            elif why or made >= request.length:
+                finish = "error" if why else "length"
             if finish:
+                tokens = tokens[:count]
                 break
         sequence.tokens[known : known + len(tokens)] = tokens
         self.scheduler.landed(sequence, len(tokens))
         self.tokens_out += len(tokens)
-        if self.role == "prefill" and not finish:
+        if sequence.ngrams is not None:
+            sequence.ngrams.extend(tokens)
+        more: dict[str, Any] = {}
+        if request.sampling.logprobs is not None:
+            more["logprobs"] = told(tokens, found, at, request.sampling.logprobs)
+        if sequence.scores:
+            more["prompt_logprobs"], sequence.scores = sequence.scores, []
+        if not finish and self.role == "prefill":
             finish = "handover"
         if finish:
-            self.outbox.append(self.finish(sequence, finish, tokens=tokens))
+            self.finish(sequence, finish, why, tokens=tokens, **more)
         else:
-            self.outbox.append(Emitted(id=request.id, tokens=tokens, cached=sequence.cached))
+            self.outbox.append(Emitted(id=request.id, tokens=tokens, cached=sequence.cached, **more))
 
     def fail(self, lost: list[LiveSequence], error: Exception) -> None:
         """The requests of a failed step are told; all others start again with an empty cache."""
         self.failures += 1
-        why = f"the step that computed this request failed on the device: {error}"
-        self.outbox += [self.finish(s, "error", why, keep=False) for s in lost if not s.ended]
-        for flight in self.pending:
-            for _, _, sequence in flight.step.rows:
-                sequence.flying = 0
+        why = f"The step that computed this request failed on the device: {error}"
+        for sequence in lost:
+            if not sequence.ended:
+                self.finish(sequence, "error", why, keep=False)
+        for _, _, sequence in (row for flight in self.pending for row in flight.step.rows):
+            sequence.flying = 0
         self.pending.clear()
-        for id_ in list(self.exports):
-            self.release(id_)
-        for rank, running in enumerate(self.scheduler.running):
+        for id in list(self.exports):
+            self.release(id)
+        for pool, running in zip(self.scheduler.pools, self.scheduler.running, strict=True):
             for sequence in reversed(list(running.values())):
                 self.scheduler.preempt(sequence, keep=False)
-            self.scheduler.pools[rank].clear()
+            pool.clear()
+        try:
+            for part in (self.runner, self.sampler, *([self.drafter.runner] if self.drafter else [])):
+                part.reset()
+        except Exception as worse:
+            self.failures, error = FAILURES, worse
         if self.failures >= FAILURES:
-            self.dead = f"the engine stopped after {self.failures} steps failed one after the other: {error}"
-            self.outbox += [self.finish(s, "error", self.dead) for s in list(self.live.values())]
+            self.dead = f"The engine stopped because its device fails: {error}"
+            for sequence in list(self.live.values()):
+                self.finish(sequence, "error", self.dead)
 
     def check(self) -> None:
         """Asserts that nothing is lost or held twice: for tests, after each step."""
-        held = [[h.pages for h in self.exports.values() if h.rank == rank] for rank in range(self.limits.ranks)]
-        self.scheduler.check(held)
-        there = [s.request.id for rank in self.scheduler.running for s in rank.values()]
-        there += [s.request.id for rank in self.scheduler.waiting for s in rank]
-        assert sorted(there) == sorted(self.live), "a request is neither waiting nor running, or both"
+        ranks = range(self.limits.ranks)
+        self.scheduler.check([[h.pages for h in self.exports.values() if h.rank == rank] for rank in ranks])
+        there = [s for rank in ranks for s in (*self.scheduler.running[rank].values(), *self.scheduler.waiting[rank])]
+        assert sorted(s.request.id for s in there) == sorted(self.live), (
+            "a request neither waits nor runs, or does both"
+        )
 
     def stats(self) -> dict[str, Any]:
         """Numbers for metrics and reports: gauges of now, counters since the start, seconds by step shape."""
-        scheduler = self.scheduler
-        free = sum(pool.available for pool in scheduler.pools)
+        scheduler, free = self.scheduler, sum(pool.available for pool in self.scheduler.pools)
         return {
             "running": sum(map(len, scheduler.running)), "waiting": sum(map(len, scheduler.waiting)),
             "pages_used": self.limits.ranks * (self.limits.pages - 1) - free, "pages_free": free,
             "prefix_hits": scheduler.hits, "prefix_queries": scheduler.asked, "preemptions": scheduler.preemptions,
-            "evictions": sum(pool.evictions for pool in scheduler.pools),
+            "evictions": sum(pool.evictions for pool in scheduler.pools), "drafted": self.drafted, "accepted": self.accepted,
             "tokens_in": self.tokens_in, "tokens_out": self.tokens_out,
-            "steps": sum(t.steps for t in self.times.values()), "times": self.times, "dead": self.dead,
+            "steps": sum(taken.steps for taken in self.times.values()), "times": self.times, "dead": self.dead,
         }  # fmt: skip
+
+
+def told(tokens: list[int], found: Sampled, at: tuple[int, int], count: int) -> list[TokenLogprob]:
+    """Log probabilities of tokens that a step chose from a place of its reads on."""
+    rank, rows = at[0], range(at[1], at[1] + len(tokens))
+    likeliest = [
+        zip(found.top[rank, i, :count].tolist(), found.top_logprobs[rank, i].tolist(), strict=False) for i in rows
+    ]
+    chosen = found.logprobs[rank, rows].tolist()
+    return [TokenLogprob(token, own, list(top)) for token, own, top in zip(tokens, chosen, likeliest, strict=True)]
+
+
+def score(step: ScheduledStep, logits: numpy.ndarray) -> None:
+    """Log probabilities of a prompt's own tokens, each from the logits of the one before it."""
+    sequence, first = step.chunks[0], step.scored
+    prompt, count = sequence.request.prompt, sequence.request.prompt_logprobs or 0
+    sequence.scores = sequence.scores or [None] * len(prompt)
+    for at, row in enumerate(logits[sequence.rank, : step.computed], first + 1):
+        if at < len(prompt):
+            logs = row - numpy.logaddexp.reduce(row)
+            top = numpy.argsort(-logs)[:count].tolist()
+            sequence.scores[at] = TokenLogprob(
+                prompt[at], float(logs[prompt[at]]), [(token, float(logs[token])) for token in top]
+            )

@@ -91,6 +91,10 @@ class ModelRunner:
             lambda: jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), self._room), out_shardings=where
         )()
 
+    def reset(self) -> None:
+        """An empty cache in place of one that a failed step may have taken along."""
+        self.cache = self._empty()
+
     @property
     def page_bytes(self) -> int:
         """Bytes of a page over all layers on one chip, scales included."""

@@ -182,12 +182,16 @@ class Sampler:
         self._host = SlotState(settings, seeds, begun, *edits)
         self._stale = set(SlotState._fields)
         self._state = self._host
-        self.last = self._put(numpy.zeros((ranks, slots), numpy.int32))
-        zeros = jax.jit(lambda: jnp.zeros((ranks, slots, self.vocab), jnp.int32), out_shardings=self.sharding)
-        self._counts = zeros()
         self._allowed: dict[int, Any] = {}
+        self.reset()
         setter = lambda counts, rank, slot, row: counts.at[rank, slot].set(row)  # noqa: E731
         self._set_counts = jax.jit(setter, donate_argnums=0, out_shardings=self.sharding)
+
+    def reset(self) -> None:
+        """Anew what steps write: a failed one may have taken it along."""
+        size = self.limits.ranks, self.limits.sequences + 1
+        self.last = self._put(numpy.zeros(size, numpy.int32))
+        self._counts = jax.jit(lambda: jnp.zeros((*size, self.vocab), jnp.int32), out_shardings=self.sharding)()
 
     def _put(self, array: Any) -> Any:
         return jax.device_put(array, self.sharding)
