@@ -1,7 +1,6 @@
 """Hugging Face checkpoints: small random ones are written, loaded, run, and compared with a plain NumPy reference."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from dragonscale.runtime.checkpoint import load_weights  # noqa: E402
 from dragonscale.runtime.forward import forward, loss  # noqa: E402
 from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
-from dragonscale.runtime.safetensors import DTYPES, SafeTensors  # noqa: E402
+from dragonscale.runtime.safetensors import SafeTensors, write_safetensors  # noqa: E402
 from dragonscale.runtime.train.loop import train  # noqa: E402
 from dragonscale.runtime.train.settings import read_order  # noqa: E402
 from dragonscale.runtime.train.tokens import open_tokens  # noqa: E402
@@ -26,28 +25,6 @@ from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 MORE = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0, "norm_topk_prob": True}
 NAMES = ("llama", "tied", "qwen2", "qwen3", "mistral", "mixtral", "qwen3-moe", "deepseek-v3")
-
-
-def write_safetensors(tensors: Mapping[str, Any], path: str | Path) -> None:
-    """Write tensors to one file."""
-    names = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
-    table: dict[str, Any] = {}
-    place = 0
-    arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-    for name, array in arrays.items():
-        table[name] = {
-            "dtype": names[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [place, place + array.nbytes],
-        }
-        place += array.nbytes
-    header = json.dumps(table).encode()
-    header += b" " * (-len(header) % 8)
-    with open(path, "wb") as file:
-        file.write(len(header).to_bytes(8, "little"))
-        file.write(header)
-        for array in arrays.values():
-            file.write(array.tobytes())
 
 
 def random_tensors(config: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
@@ -142,7 +119,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"lacks the weight Wd of block.*down_proj"):
         load_weights({k: v for k, v in written.items() if "3.mlp.down_proj" not in k}, program)
     wrong = written | {"model.layers.1.self_attn.q_proj.weight": np.zeros((7, 64), np.float32)}
-    with pytest.raises(InputError, match="not that of this model"):
+    with pytest.raises(InputError, match=r"shape \(7, 64\), not that of this model: \(64, 64\)"):
         load_weights(wrong, program)
     (tmp_path / "model.safetensors").write_bytes(b"\x00" * 40)
     with pytest.raises(InputError, match="not in the safetensors format"):

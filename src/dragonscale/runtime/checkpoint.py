@@ -1,147 +1,252 @@
-"""Weights of a Hugging Face checkpoint as the parameter tree of a model program.
+"""Weights of a Hugging Face checkpoint as the parameter tree of a model program, and back.
 
-A checkpoint keeps every projection as a matrix [out, in] under its own name; the program has them by named dims. `SOURCES`
-says, for each weight of a program, which tensors it may be found under and how they become its dims; a family needs no
-code of its own. A weight that is found nowhere, or a tensor of another shape, is refused by name.
+A checkpoint keeps every projection as a matrix [out, in] under its own name; the program has them by named dims. The tables
+say, for each weight of a program, which tensors it may be found under and how these lie: `nh d` is a matrix of n·h rows and d
+columns. So a weight is a view of its tensor, and writing is the same view, written to; a family needs no code of its own. A
+weight that is found nowhere, or a tensor of another shape, is refused by name.
+
+`(c+r) d` holds two weights, of c rows and of r rows. `e d f<0>` has, for each of f, two entries of which the first is meant. `{}`
+in a name is the number of an expert.
+
+>>> read_layout("n(p+g) c", ("c", "n", "g"), {"n": 2, "p": 3, "g": 4, "c": 5})
+((14, 5), (2, 7, 5), (slice(None, None, None), slice(3, 7, None), slice(None, None, None)), (2, 0, 1))
 """
 
+import json
+import math
+import re
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy
 
 from dragonscale.errors import InputError, shorten
+from dragonscale.files import write_file
+from dragonscale.models.load import model_fields
 from dragonscale.models.program import Program, Section
+from dragonscale.runtime.narrow_tensors import as_numbers
 from dragonscale.runtime.parameters import Tree, Weight, weights_of
+from dragonscale.runtime.safetensors import write_safetensors
 
-Sizes = dict[str, int]
-Make = Callable[[numpy.ndarray, Sizes], numpy.ndarray]
+Reader = Callable[[str, str, int], numpy.ndarray]
+"""A weight by its section's name, its own, and the layer's number among those of its section (0 at the ends)."""
+Sources = dict[str, dict[str, str]]
+"""For each weight, the names that a tensor may have after the layer's prefix, each with the tensor's layout."""
 
-
-def _matrix(*dims: str) -> Make:
-    """[out, in] to [in, out…]: the dims of a projection whose first dim is its input."""
-    return lambda tensor, sizes: tensor.T.reshape([sizes[name] for name in dims])
-
-
-def _as_is(*dims: str) -> Make:
-    return lambda tensor, sizes: tensor.reshape([sizes[name] for name in dims])
-
-
-def _rows(start: Callable[[Sizes], int], stop: Callable[[Sizes], int], *dims: str) -> Make:
-    """Some rows of a matrix that holds several projections."""
-    return lambda tensor, sizes: tensor[start(sizes) : stop(sizes)].T.reshape([sizes[name] for name in dims])
-
-
-def _latent(first: bool) -> Make:
-    """Keys' and values' expansions, head by head in one matrix [n·(p+g), c]."""
-
-    def make(tensor: numpy.ndarray, sizes: Sizes) -> numpy.ndarray:
-        heads = tensor.reshape(sizes["n"], sizes["p"] + sizes["g"], sizes["c"])
-        chosen = heads[:, : sizes["p"]] if first else heads[:, sizes["p"] :]
-        return chosen.transpose(2, 0, 1)
-
-    return make
-
-
-Source = tuple[tuple[str, ...], Make]
-ATTENTION: dict[str, Source] = {
-    "Wq": (("self_attn.q_proj.weight",), _matrix("d", "n", "h")),
-    "Wk": (("self_attn.k_proj.weight",), _matrix("d", "k", "h")),
-    "Wv": (("self_attn.v_proj.weight",), _matrix("d", "k", "g")),
-    "w_q": (("self_attn.q_proj.bias",), _as_is("n", "h")),
-    "w_k": (("self_attn.k_proj.bias",), _as_is("k", "h")),
-    "w_v": (("self_attn.v_proj.bias",), _as_is("k", "g")),
-    "w_o": (("self_attn.o_proj.bias",), _as_is("d")),
-    "Wo": (("self_attn.o_proj.weight",), _matrix("n", "g", "d")),
-    "Wqa": (("self_attn.q_a_proj.weight",), _matrix("d", "q")),
-    "Wqb": (("self_attn.q_b_proj.weight",), _matrix("q", "n", "h")),
-    "Wkva": (("self_attn.kv_a_proj_with_mqa.weight",), _rows(lambda _: 0, lambda s: s["c"], "d", "c")),
-    "Wkr": (("self_attn.kv_a_proj_with_mqa.weight",), _rows(lambda s: s["c"], lambda s: s["c"] + s["r"], "d", "r")),
-    "Wkb": (("self_attn.kv_b_proj.weight",), _latent(first=True)),
-    "Wvb": (("self_attn.kv_b_proj.weight",), _latent(first=False)),
-    "w_sinks": (("self_attn.sinks",), _as_is("n")),
+ATTENTION: Sources = {
+    "Wq": {"self_attn.q_proj.weight": "nh d"},
+    "Wk": {"self_attn.k_proj.weight": "kh d"},
+    "Wv": {"self_attn.v_proj.weight": "kg d"},
+    "w_q": {"self_attn.q_proj.bias": "nh"},
+    "w_k": {"self_attn.k_proj.bias": "kh"},
+    "w_v": {"self_attn.v_proj.bias": "kg"},
+    "w_o": {"self_attn.o_proj.bias": "d"},
+    "Wo": {"self_attn.o_proj.weight": "d ng"},
+    "Wqa": {"self_attn.q_a_proj.weight": "q d"},
+    "Wqb": {"self_attn.q_b_proj.weight": "nh q"},
+    "Wkva": {"self_attn.kv_a_proj_with_mqa.weight": "(c+r) d"},
+    "Wkr": {"self_attn.kv_a_proj_with_mqa.weight": "(c+r) d"},
+    "Wkb": {"self_attn.kv_b_proj.weight": "n(p+g) c"},
+    "Wvb": {"self_attn.kv_b_proj.weight": "n(p+g) c"},
+    "w_sinks": {"self_attn.sinks": "n"},
 }
-FEED: dict[str, Source] = {
-    "Wu": (("mlp.up_proj.weight",), _matrix("d", "f")),
-    "Wg": (("mlp.gate_proj.weight",), _matrix("d", "f")),
-    "Wd": (("mlp.down_proj.weight",), _matrix("f", "d")),
-    "W_router": (("mlp.gate.weight", "block_sparse_moe.gate.weight", "mlp.router.weight"), _matrix("d", "e")),
-    "w_score": (("mlp.gate.e_score_correction_bias",), _as_is("e")),
-    "Wsu": (("mlp.shared_experts.up_proj.weight", "mlp.shared_expert.up_proj.weight"), _matrix("d", "z")),
-    "Wsg": (("mlp.shared_experts.gate_proj.weight", "mlp.shared_expert.gate_proj.weight"), _matrix("d", "z")),
-    "Wsd": (("mlp.shared_experts.down_proj.weight", "mlp.shared_expert.down_proj.weight"), _matrix("z", "d")),
-    "W_sgate": (("mlp.shared_expert_gate.weight",), _as_is("d")),
+FEED: Sources = {
+    "Wu": {"mlp.up_proj.weight": "f d"},
+    "Wg": {"mlp.gate_proj.weight": "f d"},
+    "Wd": {"mlp.down_proj.weight": "d f"},
+    "W_router": {"mlp.gate.weight": "e d", "block_sparse_moe.gate.weight": "e d", "mlp.router.weight": "e d"},
+    "w_router": {"mlp.router.bias": "e"},
+    "w_score": {"mlp.gate.e_score_correction_bias": "e"},
+    "Wsu": {"mlp.shared_experts.up_proj.weight": "z d", "mlp.shared_expert.up_proj.weight": "z d"},
+    "Wsg": {"mlp.shared_experts.gate_proj.weight": "z d", "mlp.shared_expert.gate_proj.weight": "z d"},
+    "Wsd": {"mlp.shared_experts.down_proj.weight": "d z", "mlp.shared_expert.down_proj.weight": "d z"},
+    "W_sgate": {"mlp.shared_expert_gate.weight": "d"},
 }
-EXPERTS: dict[str, Source] = {
-    "Wu": (("mlp.experts.{}.up_proj.weight", "block_sparse_moe.experts.{}.w3.weight"), _matrix("d", "f")),
-    "Wg": (("mlp.experts.{}.gate_proj.weight", "block_sparse_moe.experts.{}.w1.weight"), _matrix("d", "f")),
-    "Wd": (("mlp.experts.{}.down_proj.weight", "block_sparse_moe.experts.{}.w2.weight"), _matrix("f", "d")),
+EXPERTS: Sources = {
+    "Wu": {
+        "mlp.experts.{}.up_proj.weight": "f d", "block_sparse_moe.experts.{}.w3.weight": "f d",
+        "mlp.experts.gate_up_proj": "e d f<1>", "mlp.experts.gate_up_proj_blocks": "e f<1> d",
+    },
+    "Wg": {
+        "mlp.experts.{}.gate_proj.weight": "f d", "block_sparse_moe.experts.{}.w1.weight": "f d",
+        "mlp.experts.gate_up_proj": "e d f<0>", "mlp.experts.gate_up_proj_blocks": "e f<0> d",
+    },
+    "Wd": {
+        "mlp.experts.{}.down_proj.weight": "d f", "block_sparse_moe.experts.{}.w2.weight": "d f",
+        "mlp.experts.down_proj": "e f d", "mlp.experts.down_proj_blocks": "e d f",
+    },
+    "w_u": {"mlp.experts.gate_up_proj_bias": "e f<1>"},
+    "w_g": {"mlp.experts.gate_up_proj_bias": "e f<0>"},
+    "w_d": {"mlp.experts.down_proj_bias": "e d"},
+}  # fmt: skip
+NORMS: Sources = {
+    "w_mixer": {"input_layernorm.weight": "d"},
+    "w_ffn": {"pre_feedforward_layernorm.weight": "d", "post_attention_layernorm.weight": "d"},
+    "w_mixer_after": {"post_attention_layernorm.weight": "d"},
+    "w_ffn_after": {"post_feedforward_layernorm.weight": "d"},
+    "w_qnorm": {"self_attn.q_norm.weight": "h"},
+    "w_qnorm of latents": {"self_attn.q_a_layernorm.weight": "q"},
+    "w_knorm": {"self_attn.k_norm.weight": "h"},
+    "w_kvnorm": {"self_attn.kv_a_layernorm.weight": "c"},
 }
-NORMS: dict[str, Source] = {
-    "w_mixer": (("input_layernorm.weight",), _as_is("d")),
-    "w_ffn": (("pre_feedforward_layernorm.weight", "post_attention_layernorm.weight"), _as_is("d")),
-    "w_mixer_after": (("post_attention_layernorm.weight",), _as_is("d")),
-    "w_ffn_after": (("post_feedforward_layernorm.weight",), _as_is("d")),
-    "w_qnorm": (("self_attn.q_norm.weight",), _as_is("h")),
-    "w_qnorm of latents": (("self_attn.q_a_layernorm.weight",), _as_is("q")),
-    "w_knorm": (("self_attn.k_norm.weight",), _as_is("h")),
-    "w_kvnorm": (("self_attn.kv_a_layernorm.weight",), _as_is("c")),
+ENDS: Sources = {
+    "W_embed": {"embed_tokens.weight": "v d"},
+    "w_final": {"norm.weight": "d"},
+    "W_head": {"lm_head.weight": "v d"},
 }
-ENDS: dict[str, Source] = {
-    "W_embed": (("model.embed_tokens.weight", "embed_tokens.weight"), _as_is("v", "d")),
-    "w_final": (("model.norm.weight", "norm.weight"), _as_is("d")),
-    "W_head": (("lm_head.weight",), _as_is("v", "d")),
-}
+PREFIXES = ("model.", "", "language_model.model.", "model.language_model.")
+"""Before the names of a language model's tensors; the longer ones where it is part of a model that also sees."""
+WRITTEN = {
+    "mixtral": ("block_sparse_moe.",), "gpt_oss": ("mlp.router.", "mlp.experts.gate", "mlp.experts.down"),
+    "qwen2_moe": ("mlp.shared_expert.",),
+}  # fmt: skip
+"""Where a weight has several names, those that begin so are the family's; of other families it is the first."""
+
+
+@cache
+def _parsed(layout: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(re.findall(r"<\d>|\([\w+]+\)|\w", dim)) for dim in layout.split())
+
+
+def read_layout(layout: str, names: tuple[str, ...], sizes: Mapping[str, int]) -> tuple[Any, Any, Any, Any]:
+    """A tensor's shape; the same with a dim for each factor; which entries of these are the weight with dims `names`; and the
+    order of its dims."""
+    shape: list[int] = []
+    fine: list[int] = []
+    picked: list[slice | int] = []
+    kept: list[str] = []
+    for dim in _parsed(layout):
+        first = len(fine)
+        for factor in dim:
+            parts = factor.strip("()").split("+")
+            if factor[0] == "<":
+                fine.append(2)
+                picked.append(int(factor[1]))
+                continue
+            own = next(part for part in parts if part in names)
+            start = sum(sizes[part] for part in parts[: parts.index(own)])
+            fine.append(sum(sizes[part] for part in parts))
+            picked.append(slice(start, start + sizes[own]) if len(parts) > 1 else slice(None))
+            kept.append(own)
+        shape.append(math.prod(fine[first:]))
+    return tuple(shape), tuple(fine), tuple(picked), tuple(kept.index(name) for name in names)
 
 
 def load_weights(tensors: Mapping[str, Any], program: Program, dtype: Any = jnp.bfloat16) -> Tree:
     """The parameter tree of a program from the tensors of a checkpoint, in the host's memory: whoever takes it says where on
     the devices each weight lies."""
+    read = tensor_reader(tensors, program)
     tree: Tree = {}
-    layers: dict[str, list[int]] = {}
-    for number, name in enumerate(program.order):
-        layers.setdefault(name, []).append(number)
-    for section in program.sections:
-        tree[section.name] = {}
-        for name, weight in weights_of(program)[section.name].items():
-            if weight.stacked:
-                value = numpy.stack([_layer(tensors, section, weight, number) for number in layers[section.name]])
-            else:
-                value = _found(tensors, ENDS, name, "", section)
-            if value.shape != weight.shape:
-                raise InputError(
-                    f"The checkpoint's {name} of {section.name} has the shape {value.shape}, not {weight.shape}."
-                )
-            tree[section.name][name] = value.astype(dtype)
+    for section, weights in weights_of(program).items():
+        tree[section] = {}
+        for name, weight in weights.items():
+            layers = [
+                read(section, name, layer).astype(dtype) for layer in range(weight.shape[0] if weight.stacked else 1)
+            ]
+            tree[section][name] = numpy.stack(layers) if weight.stacked else layers[0]
     return tree
 
 
-def _layer(tensors: Mapping[str, Any], section: Section, weight: Weight, number: int) -> numpy.ndarray:
-    name, prefix = weight.array.name, f"model.layers.{number}."
+def tensor_reader(tensors: Mapping[str, Any], program: Program) -> Reader:
+    """Weights one at a time, each a view of its tensor where the file has it as it is: nothing is copied before it is used."""
+    weights = weights_of(program)
+    sections = {section.name: section for section in program.sections}
+    start = next((one for one in PREFIXES if f"{one}embed_tokens.weight" in tensors), "model.")
+
+    def read(section: str, name: str, layer: int) -> numpy.ndarray:
+        weight, own = weights[section][name], sections[section]
+        sources, prefix = _place(program, own, weight, layer, start)
+        if not sources:
+            raise InputError(f"There is no place known in checkpoints for the weight {name} of {section}.")
+        spelt = next((prefix + one for one in sources if prefix + one.format(0) in tensors), None)
+        if spelt is None:
+            asked = shorten(" or ".join(prefix + one.format(0) for one in sources), 160)
+            raise InputError(f"The checkpoint lacks the weight {name} of {section}: there is no {asked}.")
+        layout = sources[spelt.removeprefix(prefix)]
+        if "{}" not in spelt:
+            return _viewed(as_numbers(tensors, spelt), spelt, layout, weight.array.names, own.dims)
+        dims = weight.array.names[1:]
+        every = [spelt.format(expert) for expert in range(own.dims["e"])]
+        for one in every:
+            if one not in tensors:
+                raise InputError(
+                    f"The checkpoint lacks the weight {name} of {section}: there is no {shorten(one, 160)}."
+                )
+        return numpy.stack([_viewed(as_numbers(tensors, one), one, layout, dims, own.dims) for one in every])
+
+    return read
+
+
+def _place(program: Program, section: Section, weight: Weight, layer: int, start: str) -> tuple[dict[str, str], str]:
+    """The tensors that may hold a weight, and what is before their names."""
+    name = weight.array.name
+    if not weight.stacked:
+        return ENDS.get(name, {}), start.replace("model.", "", 1) if name == "W_head" else start
+    number = [at for at, one in enumerate(program.order) if one == section.name][layer]
     if any(dim.select for dim in weight.array.dims):
-        return _found(tensors, EXPERTS, name, prefix, section)
+        return EXPERTS.get(name, {}), f"{start}layers.{number}."
     name = "w_qnorm of latents" if name == "w_qnorm" and "q" in section.dims else name
-    return _found(tensors, {**ATTENTION, **FEED, **NORMS}, name, prefix, section)
+    return {**ATTENTION, **FEED, **NORMS}.get(name, {}), f"{start}layers.{number}."
 
 
-def _found(
-    tensors: Mapping[str, Any], sources: dict[str, Source], name: str, prefix: str, section: Section
+def _viewed(
+    tensor: numpy.ndarray, name: str, layout: str, names: tuple[str, ...], sizes: Mapping[str, int]
 ) -> numpy.ndarray:
-    """A weight from the first of its names that is there; of experts, from the tensors of all of them."""
-    if name not in sources:
-        raise InputError(f"There is no place known in checkpoints for the weight {name} of {section.name}.")
-    names, make = sources[name]
-    spelt = next((prefix + one for one in names if prefix + one.format(0) in tensors), None)
-    if spelt is None:
-        asked = shorten(" or ".join(prefix + one.format(0) for one in names), 160)
-        raise InputError(f"The checkpoint lacks the weight {name} of {section.name}: there is no {asked}.")
-    every = [spelt.format(expert) for expert in range(section.dims["e"])] if sources is EXPERTS else [spelt]
-    try:
-        found = [make(numpy.asarray(tensors[each]), section.dims) for each in every]
-    except ValueError:
-        shape = tensors[every[0]].shape
+    shape, fine, picked, order = read_layout(layout, names, sizes)
+    if tensor.shape != shape and tensor.squeeze().shape != shape:
         raise InputError(
-            f"The checkpoint's {every[0]} has the shape {shape}, which is not that of this model."
-        ) from None
-    return numpy.stack(found) if sources is EXPERTS else found[0]
+            f"The checkpoint's {shorten(name, 160)} has the shape {tensor.shape}, not that of this model: {shape}."
+        )
+    return tensor.reshape(fine)[picked].transpose(order)
+
+
+def save_weights(params: Tree, program: Program, family: str, dtype: Any = numpy.float32) -> dict[str, numpy.ndarray]:
+    """The tensors of a checkpoint from a parameter tree whose layers are stacked, under the names of a family (`llama`)."""
+    sections = {section.name: section for section in program.sections}
+    made: dict[str, numpy.ndarray] = {}
+    for section, weights in weights_of(program).items():
+        for name, weight in weights.items():
+            whole = numpy.asarray(params[section][name]).astype(dtype)
+            for layer in range(weight.shape[0] if weight.stacked else 1):
+                sources, prefix = _place(program, sections[section], weight, layer, "model.")
+                spelt = _spelt(sources, family, sandwiched="w_mixer_after" in weights)
+                if not spelt:
+                    raise InputError(f"There is no place known in checkpoints for the weight {name} of {section}.")
+                value = whole[layer] if weight.stacked else whole
+                each = [(spelt.format(at), one) for at, one in enumerate(value)] if "{}" in spelt else [(spelt, value)]
+                dims = weight.array.names[1:] if "{}" in spelt else weight.array.names
+                for own, part in each:
+                    shape = read_layout(sources[spelt], dims, sections[section].dims)[0]
+                    tensor = made.setdefault(prefix + own, numpy.zeros(shape, dtype))
+                    _viewed(tensor, own, sources[spelt], dims, sections[section].dims)[...] = part
+    return made
+
+
+def _spelt(sources: Mapping[str, str], family: str, sandwiched: bool) -> str:
+    """The name that a family gives a tensor. A norm before the feed-forward part is named after the attention before it, unless that
+    has a norm of its own."""
+    if len(sources) > 1 and "post_attention_layernorm.weight" in sources:
+        return "pre_feedforward_layernorm.weight" if sandwiched else "post_attention_layernorm.weight"
+    starts = WRITTEN.get(family, ())
+    return (
+        next((one for one in sources if one.startswith(starts)), next(iter(sources), ""))
+        if starts
+        else next(iter(sources), "")
+    )
+
+
+def save_folder(
+    folder: str | Path, model: str | Path, params: Tree, program: Program, dtype: Any = numpy.float32
+) -> None:
+    """A model folder as Hugging Face's: `config.json` from what `model` was read from, and `model.safetensors`. A tokenizer is
+    whoever's business trained one."""
+    path, config = Path(folder), dict(model_fields(model))
+    family = str(config.setdefault("model_type", "llama"))
+    config.setdefault("architectures", ["".join(part.capitalize() for part in family.split("_")) + "ForCausalLM"])
+    config["dtype"] = {"float32": "float32", "bfloat16": "bfloat16"}.get(numpy.dtype(dtype).name, "float32")
+    path.mkdir(parents=True, exist_ok=True)
+    write_safetensors(save_weights(params, program, family, dtype), path / "model.safetensors")
+    write_file(path / "config.json", json.dumps(config, indent=2), "The model's config")

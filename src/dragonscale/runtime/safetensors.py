@@ -78,3 +78,30 @@ class SafeTensors(Mapping[str, numpy.ndarray]):
 
     def __len__(self) -> int:
         return len(self._places)
+
+
+def write_safetensors(tensors: Mapping[str, numpy.ndarray], path: str | Path) -> None:
+    """Write tensors to one file, seen under its name when it is whole."""
+    kinds = {numpy.dtype(dtype): name for name, dtype in DTYPES.items()}
+    table: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # which libraries ask for before they read anything
+    place = 0
+    for name, tensor in tensors.items():
+        table[name] = {
+            "dtype": kinds[tensor.dtype],
+            "shape": tensor.shape,
+            "data_offsets": (place, place + tensor.nbytes),
+        }
+        place += tensor.nbytes
+    header = json.dumps(table).encode()
+    header += b" " * (-len(header) % 8)
+    target = Path(path)
+    half = target.with_name(f"{target.name}.writing")
+    try:
+        with half.open("wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            for tensor in tensors.values():
+                file.write(numpy.ascontiguousarray(tensor).tobytes())
+        half.replace(target)
+    except OSError as error:
+        half.unlink(missing_ok=True)
+        raise InputError(f"The weights cannot be written to {shorten(str(path))}: {error.strerror}.") from None
