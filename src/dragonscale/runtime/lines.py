@@ -18,6 +18,7 @@ from dragonscale.notation import Array
 from dragonscale.runtime import experts
 from dragonscale.runtime.attention_lines import attend, cache
 from dragonscale.runtime.expert_lines import combine, dispatch, expert_matmul, route
+from dragonscale.runtime.numerics import Numerics
 from dragonscale.runtime.one_pass import PassSetting, SectionPass, Tensors
 from dragonscale.runtime.quantized import Quantized
 from dragonscale.runtime.scopes import scope_of
@@ -168,17 +169,26 @@ def _bias(op: Op, run: SectionPass) -> None:
     return run.put(op, x, run.wanted(op.inputs[0], op))
 
 
+def _gated(gate: jax.Array, x: jax.Array, numerics: Numerics) -> jax.Array:
+    """What a gate lets through."""
+    limit = numerics.gate_limit
+    if not limit:
+        return ACTS[numerics.act](gate) * x
+    gate = jnp.minimum(gate, limit)
+    return gate * jax.nn.sigmoid(numerics.gate_slope * gate) * (jnp.clip(x, -limit, limit) + 1)
+
+
 def _act(op: Op, run: SectionPass) -> None:
     assert op.output is not None
     first, *rest = (run.operand(array, op) for array in op.inputs)
     function = ACTS[run.numerics.act]
     if isinstance(first, experts.ExpertRows):
-        gated = function(first.values) * rest[0].values if rest else function(first.values)
+        gated = _gated(first.values, rest[0].values, run.numerics) if rest else function(first.values)
         return run.put(op, first.having(gated))
     if not rest:
         made = function(first)
     elif op.part in ("mlp", "experts", "shared") and "d" not in op.output.names:  # a hidden layer behind its gate
-        made = function(first) * rest[0]
+        made = _gated(first, rest[0], run.numerics)
     else:
         gate = jax.nn.sigmoid(rest[0].astype(jnp.float32)).astype(first.dtype)
         made = first * gate.reshape(*gate.shape, *[1] * (first.ndim - gate.ndim))

@@ -26,7 +26,7 @@ class Rope:
     """Rotary embeddings: `theta`, the part of a head that turns, and how frequencies are stretched for long contexts.
 
     `interleaved` pairs neighbours (GPT-J, DeepSeek) instead of halves. `kind` is `none` (no positions), `default`, `linear`,
-    `llama3` or `yarn`.
+    `llama3` or `yarn`, whose bounds between stretched and unstretched channels are `whole_turns` or lie between two channels.
     """
 
     theta: float = 10000.0
@@ -40,6 +40,7 @@ class Rope:
     magnitude: float = 1.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    whole_turns: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,12 @@ class Routing:
 
 @dataclass(frozen=True)
 class Numerics:
-    """The arithmetic of one model. `offset` is added to the weights of norms (Gemma keeps them around zero)."""
+    """The arithmetic of one model. `offset` is added to the weights of norms (Gemma keeps them around zero). With a `gate_limit`
+    (gpt-oss) gates and what they open are held within it, the gate is x·sigmoid(`gate_slope`·x), and one is added to what it opens."""
 
     act: Activation = "silu"
+    gate_limit: float = 0.0
+    gate_slope: float = 1.702
     eps: float = 1e-5
     norm: Literal["rms", "layer"] = "rms"
     offset: float = 0.0
@@ -89,15 +93,22 @@ def read_numerics(config: Mapping[str, Any]) -> Numerics:
     gemma = kind.startswith("gemma")
     epsilons = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps")
     eps = next((config[name] for name in epsilons if config.get(name)), 1e-5)
+    ropes = config.get("rope_parameters") or {}
+    near = Rope(float(config["rope_local_base_freq"])) if config.get("rope_local_base_freq") else None
+    if "full_attention" in ropes:  # one for each kind of layer
+        config["rope_parameters"] = ropes["full_attention"]
+        near = _rope({**config, "rope_parameters": ropes.get("sliding_attention", ropes["full_attention"])})
     rope = _rope(config)
     heads = config.get("query_pre_attn_scalar")
     return Numerics(
         act=_ACTIVATIONS[given],
+        gate_limit=float(config.get("swiglu_limit") or 7.0) if kind == "gpt_oss" else 0.0,
+        gate_slope=float(config.get("swiglu_alpha") or 1.702),
         eps=float(eps),
         norm="layer" if kind in _LAYER_NORM else "rms",
         offset=1.0 if gemma else 0.0,
         rope=rope,
-        near_rope=Rope(float(config["rope_local_base_freq"])) if config.get("rope_local_base_freq") else None,
+        near_rope=near,
         attention_scale=_attention_scale(config, rope) if heads is None else float(heads) ** -0.5,
         attention_cap=float(config.get("attn_logit_softcapping") or 0.0),
         logits_cap=float(config.get("final_logit_softcapping") or 0.0),
@@ -119,7 +130,7 @@ def _rope(config: Mapping[str, Any]) -> Rope:
     latent = config.get("kv_lora_rank") is not None
     return Rope(
         theta=theta,
-        part=float(config.get("partial_rotary_factor") or config.get("rotary_pct") or 1.0),
+        part=float(_first((config, scaling), "partial_rotary_factor", "rotary_pct") or 1.0),
         kind=kind,
         factor=float(scaling.get("factor") or 1.0),
         low=float(scaling.get("low_freq_factor") or 1.0),
@@ -129,7 +140,12 @@ def _rope(config: Mapping[str, Any]) -> Rope:
         magnitude=_magnitude(scaling) if kind == "yarn" else 1.0,
         beta_fast=float(scaling.get("beta_fast") or 32.0),
         beta_slow=float(scaling.get("beta_slow") or 1.0),
+        whole_turns=bool(scaling.get("truncate", True)),
     )
+
+
+def _first(tables: tuple[Mapping[str, Any], ...], *names: str) -> Any:
+    return next((table[name] for name in names for table in tables if table.get(name) is not None), None)
 
 
 def _mscale(factor: float, scale: float) -> float:
@@ -137,6 +153,8 @@ def _mscale(factor: float, scale: float) -> float:
 
 
 def _magnitude(scaling: Mapping[str, Any]) -> float:
+    if scaling.get("attention_factor") is not None:
+        return float(scaling["attention_factor"])
     factor = float(scaling.get("factor") or 1.0)
     first, every = scaling.get("mscale"), scaling.get("mscale_all_dim")
     return _mscale(factor, float(first)) / _mscale(factor, float(every)) if first and every else _mscale(factor, 1.0)
@@ -147,7 +165,7 @@ def _attention_scale(config: Mapping[str, Any], rope: Rope) -> float | None:
     if config.get("kv_lora_rank") is None:
         return None
     size = float(config["qk_nope_head_dim"] + config["qk_rope_head_dim"])
-    scaling = config.get("rope_scaling") or {}
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
     every = scaling.get("mscale_all_dim")
     return size**-0.5 * (_mscale(rope.factor, float(every)) ** 2 if rope.kind == "yarn" and every else 1.0)
 

@@ -71,13 +71,18 @@ def initialise(program: Program, key: jax.Array, dtype: Any = jnp.float32) -> Tr
     def random(_: str, weight: Weight) -> jax.Array:
         nonlocal key
         key, here = jax.random.split(key)
-        name = weight.array.name
-        if name.startswith("w"):
-            one = not name.endswith("_bias") and any(part in name for part in _SCALES)
-            return jnp.ones(weight.shape, dtype) if one else jnp.zeros(weight.shape, dtype)
-        return (jax.random.normal(here, weight.shape, jnp.float32) * weight.fan_in**-0.5).astype(dtype)
+        return random_values(weight, here, dtype, weight.shape)
 
     return each_weight(program, random)
+
+
+def random_values(weight: Weight, key: jax.Array, dtype: Any, shape: tuple[int, ...]) -> jax.Array:
+    """Of one weight, or of one layer of a stack."""
+    name = weight.array.name
+    if name.startswith("w"):
+        one = not name.endswith("_bias") and any(part in name for part in _SCALES)
+        return jnp.ones(shape, dtype) if one else jnp.zeros(shape, dtype)
+    return (jax.random.normal(key, shape, jnp.float32) * weight.fan_in**-0.5).astype(dtype)
 
 
 def abstract(program: Program, dtype: Any = jnp.float32) -> Tree:

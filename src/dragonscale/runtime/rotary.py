@@ -25,7 +25,8 @@ def frequencies(rope: Rope, size: int) -> jax.Array:
         def turning(turns: float) -> float:
             return size * math.log(rope.original / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
 
-        low, high = math.floor(turning(rope.beta_fast)), math.ceil(turning(rope.beta_slow))
+        low, high = turning(rope.beta_fast), turning(rope.beta_slow)
+        low, high = (math.floor(low), math.ceil(high)) if rope.whole_turns else (low, high)
         low, high = max(low, 0), min(high, size - 1)
         ramp = jnp.clip((jnp.arange(size // 2, dtype=jnp.float32) - low) / max(high - low, 1e-3), 0, 1)
         return base / rope.factor * ramp + base * (1 - ramp)

@@ -14,7 +14,7 @@ import torch
 import transformers
 
 SIZES = {
-    "hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 40, "intermediate_size": 24, "num_attention_heads": 4,
+    "hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 40, "intermediate_size": 12, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "bos_token_id": 0, "eos_token_id": 39,
     "pad_token_id": 0,
 }  # fmt: skip
@@ -34,7 +34,7 @@ MORE = {
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
     "deepseek_v3": {
         "num_key_value_heads": 4, "q_lora_rank": 12, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
-        "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12, "n_shared_experts": 1,
+        "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_shared_experts": 1,
         "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5, "head_dim": 4,
     },
     "gpt_oss": {
@@ -66,7 +66,11 @@ def write(kind: str, folder: Path) -> None:
     model.bfloat16().save_pretrained(folder)
     for extra in ("generation_config.json",):
         (folder / extra).unlink(missing_ok=True)
-    found = {"tokens": tokens[0].tolist(), "greedy": follow.tolist(), "logits": [[round(x, 5) for x in row] for row in logits.tolist()]}
+    found = {
+        "tokens": tokens[0].tolist(),
+        "greedy": follow.tolist(),
+        "logits": [[round(x, 5) for x in row] for row in logits.tolist()],
+    }
     (folder / "expected.json").write_text(json.dumps(found))
 
 

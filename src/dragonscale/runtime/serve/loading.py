@@ -1,0 +1,143 @@
+"""A model to serve: what it computes, where its weights are read from, and its text.
+
+A model is a folder in Hugging Face's format (`config.json`, `*.safetensors`, `tokenizer.json`), or a name with weights from elsewhere: another
+folder, checkpoints of our own trainer, or random ones made on the device, for benchmarks. Weights are read one at a time when
+they are placed, so the host never holds the model: files are mapped, and a training checkpoint is read weight by weight.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy
+
+from dragonscale.errors import InputError, shorten
+from dragonscale.listener import Listener
+from dragonscale.models import hub, load_model
+from dragonscale.models.program import Program
+from dragonscale.models.transformer import Transformer
+from dragonscale.runtime.checkpoint import tensor_reader
+from dragonscale.runtime.numerics import Numerics, numerics_of
+from dragonscale.runtime.parameters import random_values, weights_of
+from dragonscale.runtime.safetensors import SafeTensors
+from dragonscale.runtime.serve.text import ModelText, load_text, plain_text
+
+WeightReader = Callable[[str, str, int], Any]
+"""A weight by its section's name, its own, and the layer's number among those of its section (0 at the ends)."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that can be placed on devices: `read` gives its weights, `text` its tokenizer."""
+
+    model: Transformer
+    program: Program
+    numerics: Numerics
+    read: WeightReader
+    text: ModelText
+
+
+def open_model(
+    name: str, weights: str = "", random: bool = False, tokenizer: str = "", listener: Listener | None = None
+) -> LoadedModel:
+    """A model by its folder or name. `weights` and `tokenizer` are folders that replace its own. Nothing large is read yet; as it is,
+    `listener` hears of every weight."""
+    model = load_model(name)
+    program = model.program()
+    own = _folder(name)
+    read = _random(program) if random else _reader(name, Path(weights) if weights else own, program)
+    found = Path(tokenizer) if tokenizer else own
+    if tokenizer or (found is not None and (found / "tokenizer.json").is_file()) or not random:
+        text = load_text(found or Path(weights))
+    else:
+        text = plain_text(program.sections[0].dims["v"])
+    return LoadedModel(model, program, numerics_of(name), _heard(read, program, listener), text)
+
+
+def _folder(name: str) -> Path | None:
+    """The folder that a name leads to: the folder itself, that of a config, or what the Hub's cache has."""
+    path = Path(name)
+    if path.exists():
+        return path if path.is_dir() else path.parent
+    repo = hub.hub_name(name)
+    return hub.cached(repo) if repo is not None else None
+
+
+def _reader(name: str, folder: Path | None, program: Program) -> WeightReader:
+    if folder is None:
+        raise InputError(
+            f"The model {shorten(name)} is known by name only; give its folder, a folder with --weights, or --random."
+        )
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {shorten(str(folder))} to read weights from.")
+    steps = [int(one.name) for one in folder.iterdir() if one.name.isdigit() and (one / "state").is_dir()]
+    return _trained(folder / str(max(steps)), program) if steps else tensor_reader(SafeTensors(folder), program)
+
+
+def _trained(folder: Path, program: Program) -> WeightReader:
+    """Weights of a checkpoint of our own trainer, a stack of layers at a time."""
+    import orbax.checkpoint as ocp
+
+    known = weights_of(program)
+
+    @lru_cache(maxsize=1)
+    def stack(section: str, name: str) -> Any:
+        shape = jax.ShapeDtypeStruct(known[section][name].shape, jnp.float32)
+        item = {"params": {section: {name: shape}}}
+        args = {"params": {section: {name: ocp.RestoreArgs(restore_type=numpy.ndarray)}}}
+        try:
+            with ocp.PyTreeCheckpointer() as reader:
+                found = reader.restore(
+                    folder.absolute() / "state",
+                    args=ocp.args.PyTreeRestore(item, restore_args=args, partial_restore=True),
+                )
+            value = found["params"][section][name]
+        except Exception as error:  # Orbax and TensorStore raise whatever the file system made of it
+            raise InputError(
+                f"The weight {name} of {section} cannot be read from {shorten(str(folder))}: {shorten(str(error), 160)}."
+            ) from None
+        if value.shape != shape.shape:
+            raise InputError(
+                f"The weight {name} of {section} in {shorten(str(folder))} has the shape {value.shape}, not that of this model: {shape.shape}."
+            )
+        return value
+
+    return lambda section, name, layer: (
+        stack(section, name)[layer] if known[section][name].stacked else stack(section, name)
+    )
+
+
+def _random(program: Program, seed: int = 0) -> WeightReader:
+    """Random weights, made on the device."""
+    known, key = weights_of(program), jax.random.key(seed)
+    numbers = {pair: at for at, pair in enumerate((section, name) for section in known for name in known[section])}
+    make = jax.jit(random_values, static_argnums=(0, 2, 3))
+
+    def read(section: str, name: str, layer: int) -> jax.Array:
+        weight = known[section][name]
+        own = jax.random.fold_in(jax.random.fold_in(key, numbers[section, name]), layer)
+        return make(weight, own, jnp.bfloat16, weight.shape[1:] if weight.stacked else weight.shape)
+
+    return read
+
+
+def _heard(read: WeightReader, program: Program, listener: Listener | None) -> WeightReader:
+    """The same, with word of how far it is."""
+    if listener is None:
+        return read
+    total = sum(
+        weight.shape[0] if weight.stacked else 1 for own in weights_of(program).values() for weight in own.values()
+    )
+    done = 0
+
+    def heard(section: str, name: str, layer: int) -> Any:
+        nonlocal done
+        done += 1
+        listener.step(min(done, total), total)
+        return read(section, name, layer)
+
+    return heard
