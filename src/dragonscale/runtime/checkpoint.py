@@ -15,7 +15,7 @@ in a name is the number of an expert.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,9 @@ from dragonscale.files import write_file
 from dragonscale.models.load import model_fields
 from dragonscale.models.program import Program, Section
 from dragonscale.runtime.narrow_tensors import as_numbers
-from dragonscale.runtime.parameters import Tree, Weight, weights_of
+from dragonscale.runtime.parameters import Tree, Weight, WeightReader, weights_of
 from dragonscale.runtime.safetensors import write_safetensors
 
-Reader = Callable[[str, str, int], numpy.ndarray]
-"""A weight by its section's name, its own, and the layer's number among those of its section (0 at the ends)."""
 Sources = dict[str, dict[str, str]]
 """For each weight, the names that a tensor may have after the layer's prefix, each with the tensor's layout."""
 
@@ -150,7 +148,7 @@ def load_weights(tensors: Mapping[str, Any], program: Program, dtype: Any = jnp.
     return tree
 
 
-def tensor_reader(tensors: Mapping[str, Any], program: Program) -> Reader:
+def tensor_reader(tensors: Mapping[str, Any], program: Program) -> WeightReader:
     """Weights one at a time, each a view of its tensor where the file has it as it is: nothing is copied before it is used."""
     weights = weights_of(program)
     sections = {section.name: section for section in program.sections}

@@ -18,6 +18,8 @@ from dragonscale.notation import Array
 from dragonscale.sharding.partition_spec import to_partition_spec
 
 Tree = dict[str, dict[str, Any]]
+WeightReader = Callable[[str, str, int], Any]
+"""A weight by its section's name, its own, and the layer's number among those of its section (0 at the ends)."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,20 @@ def random_values(weight: Weight, key: jax.Array, dtype: Any, shape: tuple[int, 
         one = not name.endswith("_bias") and any(part in name for part in _SCALES)
         return jnp.ones(shape, dtype) if one else jnp.zeros(shape, dtype)
     return (jax.random.normal(key, shape, jnp.float32) * weight.fan_in**-0.5).astype(dtype)
+
+
+def random_reader(program: Program, dtype: Any = jnp.bfloat16, seed: int = 0) -> WeightReader:
+    """Random weights one at a time, made on the device."""
+    known, key = weights_of(program), jax.random.key(seed)
+    numbers = {pair: at for at, pair in enumerate((section, name) for section in known for name in known[section])}
+    make = jax.jit(random_values, static_argnums=(0, 2, 3))
+
+    def read(section: str, name: str, layer: int) -> jax.Array:
+        weight = known[section][name]
+        own = jax.random.fold_in(jax.random.fold_in(key, numbers[section, name]), layer)
+        return make(weight, own, dtype, weight.shape[1:] if weight.stacked else weight.shape)
+
+    return read
 
 
 def abstract(program: Program, dtype: Any = jnp.float32) -> Tree:

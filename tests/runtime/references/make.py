@@ -59,10 +59,11 @@ def write(kind: str, folder: Path) -> None:
         for name, value in model.named_buffers():
             if "e_score_correction_bias" in name:
                 value.copy_((torch.randn_like(value) * 0.1).bfloat16().float())
+    model.generation_config.eos_token_id = None  # ten tokens follow, whichever
     tokens = torch.randint(1, 38, (1, 12))
     with torch.no_grad():
         logits = model(tokens).logits[0]
-        follow = model.generate(tokens, do_sample=False, max_new_tokens=10, min_new_tokens=10, use_cache=True)[0, 12:]
+        follow = model.generate(tokens, do_sample=False, max_new_tokens=10, use_cache=True)[0, 12:]
     model.bfloat16().save_pretrained(folder)
     for extra in ("generation_config.json",):
         (folder / extra).unlink(missing_ok=True)

@@ -5,15 +5,9 @@ folder, checkpoints of our own trainer, or random ones made on the device, for b
 they are placed, so the host never holds the model: files are mapped, and a training checkpoint is read weight by weight.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-import jax
-import jax.numpy as jnp
-import numpy
 
 from dragonscale.errors import InputError, shorten
 from dragonscale.listener import Listener
@@ -22,12 +16,9 @@ from dragonscale.models.program import Program
 from dragonscale.models.transformer import Transformer
 from dragonscale.runtime.checkpoint import tensor_reader
 from dragonscale.runtime.numerics import Numerics, numerics_of
-from dragonscale.runtime.parameters import random_values, weights_of
+from dragonscale.runtime.parameters import WeightReader, random_reader, weights_of
 from dragonscale.runtime.safetensors import SafeTensors
 from dragonscale.runtime.serve.text import ModelText, load_text, plain_text
-
-WeightReader = Callable[[str, str, int], Any]
-"""A weight by its section's name, its own, and the layer's number among those of its section (0 at the ends)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ def open_model(
     model = load_model(name)
     program = model.program()
     own = _folder(name)
-    read = _random(program) if random else _reader(name, Path(weights) if weights else own, program)
+    read = random_reader(program) if random else _reader(name, Path(weights) if weights else own, program)
     found = Path(tokenizer) if tokenizer else own
     if tokenizer or (found is not None and (found / "tokenizer.json").is_file()) or not random:
         text = load_text(found or Path(weights))
@@ -75,54 +66,11 @@ def _reader(name: str, folder: Path | None, program: Program) -> WeightReader:
     if not folder.is_dir():
         raise InputError(f"There is no folder {shorten(str(folder))} to read weights from.")
     steps = [int(one.name) for one in folder.iterdir() if one.name.isdigit() and (one / "state").is_dir()]
-    return _trained(folder / str(max(steps)), program) if steps else tensor_reader(SafeTensors(folder), program)
+    if steps:
+        from dragonscale.runtime.train.checkpoints import trained_reader
 
-
-def _trained(folder: Path, program: Program) -> WeightReader:
-    """Weights of a checkpoint of our own trainer, a stack of layers at a time."""
-    import orbax.checkpoint as ocp
-
-    known = weights_of(program)
-
-    @lru_cache(maxsize=1)
-    def stack(section: str, name: str) -> Any:
-        shape = jax.ShapeDtypeStruct(known[section][name].shape, jnp.float32)
-        item = {"params": {section: {name: shape}}}
-        args = {"params": {section: {name: ocp.RestoreArgs(restore_type=numpy.ndarray)}}}
-        try:
-            with ocp.PyTreeCheckpointer() as reader:
-                found = reader.restore(
-                    folder.absolute() / "state",
-                    args=ocp.args.PyTreeRestore(item, restore_args=args, partial_restore=True),
-                )
-            value = found["params"][section][name]
-        except Exception as error:  # Orbax and TensorStore raise whatever the file system made of it
-            raise InputError(
-                f"The weight {name} of {section} cannot be read from {shorten(str(folder))}: {shorten(str(error), 160)}."
-            ) from None
-        if value.shape != shape.shape:
-            raise InputError(
-                f"The weight {name} of {section} in {shorten(str(folder))} has the shape {value.shape}, not that of this model: {shape.shape}."
-            )
-        return value
-
-    return lambda section, name, layer: (
-        stack(section, name)[layer] if known[section][name].stacked else stack(section, name)
-    )
-
-
-def _random(program: Program, seed: int = 0) -> WeightReader:
-    """Random weights, made on the device."""
-    known, key = weights_of(program), jax.random.key(seed)
-    numbers = {pair: at for at, pair in enumerate((section, name) for section in known for name in known[section])}
-    make = jax.jit(random_values, static_argnums=(0, 2, 3))
-
-    def read(section: str, name: str, layer: int) -> jax.Array:
-        weight = known[section][name]
-        own = jax.random.fold_in(jax.random.fold_in(key, numbers[section, name]), layer)
-        return make(weight, own, jnp.bfloat16, weight.shape[1:] if weight.stacked else weight.shape)
-
-    return read
+        return trained_reader(folder / str(max(steps)), program)
+    return tensor_reader(SafeTensors(folder), program)
 
 
 def _heard(read: WeightReader, program: Program, listener: Listener | None) -> WeightReader:

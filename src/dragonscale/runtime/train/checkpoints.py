@@ -10,13 +10,17 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy
 import orbax.checkpoint as ocp
 
 from dragonscale.errors import Infeasible, InputError, shorten
+from dragonscale.models.program import Program
+from dragonscale.runtime.parameters import WeightReader, weights_of
 from dragonscale.runtime.train.checksums import damaged, write_sums
 
 MARGIN = 1.1
@@ -128,6 +132,34 @@ class Checkpoints:
             raise Infeasible(
                 f"The checkpoint of step {step} could not be written to {self.name} ({_short(error)}); {self._last()}."
             ) from None
+
+
+def trained_reader(folder: Path, program: Program) -> WeightReader:
+    """The weights in the folder of one checkpoint, without the rest of its state; each stack of layers is read once."""
+    known = weights_of(program)
+    where = shorten(str(folder), 200)
+
+    @cache
+    def stack(section: str, name: str) -> Any:
+        shape = known[section][name].shape
+        item = {"params": {section: {name: jax.ShapeDtypeStruct(shape, numpy.float32)}}}
+        plain = {"params": {section: {name: ocp.RestoreArgs(restore_type=numpy.ndarray)}}}
+        wanted = ocp.args.PyTreeRestore(item, restore_args=plain, partial_restore=True)
+        try:
+            with ocp.PyTreeCheckpointer() as reader:
+                found = reader.restore(folder.absolute() / "state", args=wanted)["params"][section][name]
+        except Exception as error:  # as above
+            raise InputError(f"The weight {name} of {section} cannot be read from {where} ({_short(error)}).") from None
+        if found.shape != shape:
+            raise InputError(
+                f"The weight {name} of {section} in {where} has the shape {found.shape}, not that of this model: {shape}."
+            )
+        return found
+
+    def read(section: str, name: str, layer: int) -> Any:
+        return stack(section, name)[layer] if known[section][name].stacked else stack(section, name)
+
+    return read
 
 
 def own_bytes(state: Any) -> int:
