@@ -22,6 +22,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
 from dragonscale.runtime.attention import UNSEEN, Reach
+from dragonscale.runtime.serve.gpu_matmul import dot
 from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring
 
 LOG2E = math.log2(math.e)
@@ -160,7 +161,7 @@ def _kernel(
         slot = gpu.load(tables.at[row, keys // page], mask=there, other=0) * page + keys % page
         load = functools.partial(_rows_of, slot=slot, kv=kv, there=there if masked else None)
         blocks = [load(cache.keys, *piece).astype(query.dtype) for piece in pieces]
-        scores = sum(gpu.dot(one, block, trans_b=True) for one, block in zip(queries, blocks, strict=True))
+        scores = sum(dot(one, block, turned=True) for one, block in zip(queries, blocks, strict=True))
         if cache.key_scale is not None:
             scores *= gpu.load(cache.key_scale.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
         if how.cap:  # tanh(x) = 1 - 2 / (1 + e^2x)
@@ -180,7 +181,7 @@ def _kernel(
         value = blocks[0] if cache.values is None else load(cache.values, 0, size).astype(query.dtype)
         if (scale := cache.key_scale if cache.values is None else cache.value_scale) is not None:
             weights *= gpu.load(scale.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
-        return new, total, made * old[:, None] + gpu.dot(weights.astype(value.dtype), value)
+        return new, total, made * old[:, None] + dot(weights.astype(value.dtype), value)
 
     lanes, used = _lanes(0, size)
     carry = (

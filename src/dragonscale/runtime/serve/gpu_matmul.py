@@ -53,6 +53,12 @@ def gated_matmul(
     return _call(kernel, (pl.cdiv(gate.shape[1], tile.columns), 1), shape, tile, "gated_matmul", interpret)(x, gate, up)
 
 
+def dot(one: jax.Array, other: jax.Array, turned: bool = False) -> jax.Array:
+    """A product of blocks in a kernel, in fp32; with `turned` of the second one's rows."""
+    dims = (((1,), (1 if turned else 0,)), ((), ()))
+    return jax.lax.dot_general(one, other, dims, preferred_element_type=jnp.float32)
+
+
 def _call(kernel: Any, grid: tuple[int, int], shape: Any, tile: MatmulTile, name: str, interpret: bool) -> Any:
     params = gpu.CompilerParams(num_warps=tile.warps, num_stages=tile.stages)
     out = jax.ShapeDtypeStruct(*shape)
@@ -76,7 +82,7 @@ def _sums(x: Any, weights: tuple[Any, ...], tile: MatmulTile) -> tuple[jax.Array
             gpu.load(w.at[rows[:, None], columns[None]], mask=inside, other=None if inside is None else 0)
             for w in weights
         ]
-        return tuple(total + gpu.dot(left, block) for total, block in zip(totals, blocks, strict=True))
+        return tuple(total + dot(left, block) for total, block in zip(totals, blocks, strict=True))
 
     start = tuple(jnp.zeros((tokens.size, tile.columns), jnp.float32) for _ in weights)
     return jax.lax.fori_loop(0, each // tile.rows, step, start)
