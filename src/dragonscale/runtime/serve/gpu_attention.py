@@ -21,9 +21,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from dragonscale.runtime.attention import UNSEEN, Reach
+from dragonscale.runtime.attention import UNSEEN, Reach, attend_causally, flash_possible
 from dragonscale.runtime.serve.gpu_matmul import dot
-from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring
+from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows
 
 LOG2E = math.log2(math.e)
 PROGRAMS = 264
@@ -39,6 +39,25 @@ class Tile:
     splits: int = 1
     warps: int = 4
     stages: int = 3
+
+
+def attend_rows(
+    query: jax.Array, key: jax.Array, value: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring
+) -> jax.Array:
+    """What `attend_paged` computes, on a GPU; of a fresh prompt cuDNN's flash attention where it can."""
+    shape, size = rows.shape, value.shape[-1]
+    first, count = shape.decodes * shape.queries, shape.decodes
+    made: list[jax.Array] = []
+    if count:
+        made.append(decode_rows(query[:first], cache, rows.tables[:count], rows.lengths[:count], rows.page, how, size))
+    if shape.fresh and flash_possible(query, value, how.reach, how.cap, how.sinks):
+        at = jnp.arange(shape.tokens)[None]
+        own = (query[None, first:], key[None, first:], value[None, first:])
+        made.append(attend_causally(*own, at, at, how.reach, how.scale)[0])
+    elif shape.tokens:
+        there = (rows.tables[count:], rows.lengths[count:], rows.starts - first)
+        made.append(prompt_rows(query[first:], cache, *there, rows.page, how, size))
+    return made[0] if len(made) == 1 else jnp.concatenate(made)
 
 
 def decode_rows(
@@ -58,11 +77,13 @@ def prompt_rows(
     size: int, tile: Tile | None = None, interpret: bool = False,
 ) -> jax.Array:  # fmt: skip
     """[N, n, g] of chunks of P prompts, packed one after the other in queries [N, n, h] from `starts` [P+1]; the keys of the chunks
-    are in the cache already. What belongs to no chunk is not written."""
+    are in the cache already. What belongs to no chunk is zero."""
     tile = tile or prompt_tile(cache)
     per = max(1, tile.rows // _together(query.shape[1] // cache.keys.shape[1], tile))
-    blocks = pl.cdiv(query.shape[0], per) + tables.shape[0] - 1  # each row may end in a block of its own
-    return _attend(query, cache, tables, lengths, _spans(starts, per, blocks), how, per, page, size, tile, interpret)[0]
+    # What is left over is a row of no length behind the others. Each row may end in a block of its own.
+    ends = jnp.append(starts, query.shape[0])
+    spans = _spans(ends, per, pl.cdiv(query.shape[0], per) + tables.shape[0])
+    return _attend(query, cache, tables, jnp.append(lengths, 0), spans, how, per, page, size, tile, interpret)[0]
 
 
 def decode_tile(rows: int, queries: int, cache: PagedKeys) -> Tile:
@@ -71,13 +92,13 @@ def decode_tile(rows: int, queries: int, cache: PagedKeys) -> Tile:
     block = min(64, max(16, pl.next_power_of_2(queries)))
     programs = rows * cache.keys.shape[1] * pl.cdiv(queries, block)
     splits = min(32, pl.next_power_of_2(max(1, PROGRAMS // programs)))
-    return Tile(block, 32 if wide else 64, splits, 4, 2 if wide else 3)
+    return Tile(block, 32, splits, 8, 2) if wide else Tile(block, 64, splits, 4, 3)
 
 
 def prompt_tile(cache: PagedKeys) -> Tile:
     """A good cut for prompts; wide heads leave room for fewer keys."""
-    wide = cache.keys.shape[-1] > 128
-    return Tile(64, 32, 1, 4, 2) if wide else Tile(128, 64, 1, 4, 3)
+    channels = cache.keys.shape[-1]
+    return Tile(128, 64, 1, 4, 3) if channels <= 128 else Tile(64, 32, 1, 4 if channels <= 256 else 8, 2)
 
 
 def _together(group: int, tile: Tile) -> int:

@@ -97,6 +97,10 @@ def attend_paged(
 ) -> jax.Array:
     """[N, n, g] of queries [N, n, h] at the rows' positions, against a cache in which this step's tokens are written; `key` [N, k, h]
     and `value` [N, k, g] are this step's own, as the cache keeps them."""
+    if rows.platform in ("gpu", "cuda"):
+        from dragonscale.runtime.serve.gpu_attention import attend_rows  # it needs Pallas, which others need not load
+
+        return attend_rows(query, key, value, cache, rows, how)
     shape = rows.shape
     first = shape.decodes * shape.queries
     made: list[jax.Array] = []
