@@ -209,6 +209,21 @@ COMMANDS: dict[str, Command] = {
             tool=False,
         ),
         Command(
+            "run serve",
+            "Serve: the plan as an OpenAI-compatible server on the devices there are, beside what it promised.",
+            "dragonscale.questions.run_serve:RunServeQuestion",
+            "dragonscale.reports.run.serve:ask_serve",
+            PROOF,
+            (
+                "dscale run serve plan.toml --weights Meta-Llama-3-8B",
+                "dscale run serve tp1 --model llama3-8b --random --on h200:1 --length 2048 --record served.jsonl",
+                "dscale run serve tiny-llama --cpu 1 --port 8080 --draft ngram",
+            ),
+            ("explain",),
+            page="run-serve",
+            tool=False,
+        ),
+        Command(
             "export",
             "A plan as the files and commands of the software that runs it, and of what launches it.",
             "dragonscale.questions.export:ExportQuestion",

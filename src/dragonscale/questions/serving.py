@@ -45,3 +45,8 @@ DRAFTS = Whole("Tokens drafted at a time; the best number without it.", default=
 DRAFT = Thing(
     "The model that drafts; an EAGLE or MTP head without it.", default="", value="MODEL", group=WORK, offers="models"
 )
+ROUTER = Text(
+    "round_robin, least_loaded, prefix_affinity or slo_aware.",
+    default="least_loaded", value="NAME", group=PLAN,
+    offers=("round_robin", "least_loaded", "prefix_affinity", "slo_aware"),
+)  # fmt: skip

@@ -30,6 +30,7 @@ from dragonscale.questions.serving import (
     OUTPUT,
     PROMPT,
     RATE,
+    ROUTER,
     SERVE_PLAN,
     TOKEN_BUDGET,
     TPOT,
@@ -91,11 +92,7 @@ class SimulateQuestion:
     )
     prefill_plan: Thing = SERVE_PLAN.but(about="Their sharding and formats.")
     prefill_replicas: Whole = Whole("How many of them (1).", default=None, value="N", group=PLAN)
-    router: Text = Text(
-        "round_robin, least_loaded, prefix_affinity or slo_aware.",
-        default="least_loaded", value="NAME", group=PLAN,
-        offers=("round_robin", "least_loaded", "prefix_affinity", "slo_aware"),
-    )  # fmt: skip
+    router: Text = ROUTER
     autoscale: Text = Text(
         "Grow and shrink: 2..16,target=24,startup=90s.", default="", value="LEAST..MOST,…", group=PLAN
     )

@@ -5,6 +5,7 @@
 | azure | `TIMESTAMP,ContextTokens,GeneratedTokens` with dates | Azure LLM inference traces 2023 and 2024 |
 | burstgpt | `Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type`, seconds | BurstGPT |
 | mooncake | a JSON object a line: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` | Mooncake |
+| served | the same with `block_tokens` and what was measured | `dscale run serve --record` |
 | plain | `arrival_s,input_tokens,output_tokens` | whoever writes one |
 
 Each may be gzipped. Arrivals count from the first. A row without prompt or output is a call that failed (BurstGPT has
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 
 import msgspec
 
@@ -35,8 +36,8 @@ MOONCAKE_BLOCK = 512
 LATEST = 1e12
 """Seconds, at most: a time in seconds since 1970 is far below it."""
 
-Row = tuple[float, int, int, tuple[int, ...]]
-"""Arrival in seconds, prompt and output tokens, hashes of the prompt's blocks."""
+Row = tuple[float, int, int, tuple[int, ...], int]
+"""Arrival in seconds, prompt and output tokens, hashes of the prompt's blocks and the tokens of each."""
 
 
 class MooncakeLine(msgspec.Struct):
@@ -46,6 +47,7 @@ class MooncakeLine(msgspec.Struct):
     input_length: int
     output_length: int
     hash_ids: tuple[int, ...] = ()
+    block_tokens: Annotated[int, msgspec.Meta(ge=1, le=LONGEST)] = MOONCAKE_BLOCK
 
 
 @contextmanager
@@ -91,7 +93,7 @@ def _table(file: TextIO, columns: tuple[str, str, str], time_of: Callable[[str],
             continue
         try:
             stamp, tokens, output = (fields[place] for place in places)
-            yield reader.line_num, (time_of(stamp), int(tokens), int(output), ())
+            yield reader.line_num, (time_of(stamp), int(tokens), int(output), (), 0)
         except (ValueError, IndexError):
             raise InputError(
                 f"Line {reader.line_num} of the trace {Path(file.name).name} is {shorten(','.join(fields))}; "
@@ -108,7 +110,7 @@ def _mooncake(file: TextIO) -> Iterator[tuple[int, Row]]:
             read = decode(line)
         except msgspec.MsgspecError as error:
             raise InputError(f"Line {number} of the trace is no Mooncake request: {error}.") from None
-        yield number, (read.timestamp / 1e3, read.input_length, read.output_length, read.hash_ids)
+        yield number, (read.timestamp / 1e3, read.input_length, read.output_length, read.hash_ids, read.block_tokens)
 
 
 TABLES: dict[str, tuple[tuple[str, str, str], Callable[[str], float]]] = {
@@ -138,11 +140,10 @@ def trace_format(path: Path) -> str:
 
 def _rows(path: Path, kind: str) -> Iterator[SimulatedRequest]:
     """Requests of a file in its order, from time 0."""
-    size = MOONCAKE_BLOCK if kind == "mooncake" else 0
     start = before = None
     number = 0
     with _opened(path) as file:
-        for line, (time, tokens, output, blocks) in (
+        for line, (time, tokens, output, blocks, size) in (
             _mooncake(file) if kind == "mooncake" else _table(file, *TABLES[kind])
         ):
             if not 0 <= tokens <= LONGEST or not 0 <= output <= LONGEST or not -LATEST < time < LATEST:

@@ -40,6 +40,11 @@ class LoadTest:
     engine: str = ""
     plan: str = ""
     notes: tuple[str, ...] = field(default=())
+    trace: str = ""
+    """The file itself, where it says when each request came: the same ones are simulated."""
+    slice: str = ""
+    launch: dict[str, int] = field(default_factory=dict)
+    """What the server was started with, by the flags of `dscale simulate`."""
 
     @property
     def mean_clients(self) -> float | None:

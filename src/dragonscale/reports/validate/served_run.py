@@ -69,7 +69,7 @@ def _simulate_question(
     if not saved.engine and not question.engine and test.engine:
         words["engine"] = "trtllm" if test.engine == "trt" else test.engine
     return SimulateQuestion(
-        named, on=slice_for(question.on or saved.slice, "", saved.plan.chips), warmup=0.0, capacity=False,
+        named, on=slice_for(question.on or saved.slice or test.slice, "", saved.plan.chips), warmup=0.0, capacity=False,
         **({"engine": question.engine} if question.engine else {}), **_traffic(test), **words,
     )  # fmt: skip
 
@@ -88,6 +88,8 @@ def _foreign_words(saved: SavedPlan) -> dict[str, Any]:
 
 def _traffic(test: LoadTest) -> dict[str, Any]:
     """How requests came and how long they were."""
+    if test.trace:
+        return {"trace": test.trace, **test.launch}
     words: dict[str, Any] = {
         "requests": str(min(test.requests, MOST)), "prompt": str(max(round(test.prompt), 1)),
         "output": str(max(round(test.output), 1)),
@@ -146,6 +148,10 @@ def _latencies(name: str, found: MeasuredTimes, expected: Latency, band: ServedB
 
 def _workload(report: SimulateReport, test: LoadTest) -> str:
     traffic = report.traffic
+    if test.trace:
+        return (
+            f"{test.requests:,} requests as they came, of {test.prompt:,.0f} and {test.output:,.0f} tokens on average"
+        )
     came = f"{traffic['clients']} clients" if "clients" in traffic else traffic.get("rate") or "all at once"
     return f"{test.requests:,} requests ({came}) of {traffic['prompt']} and {traffic['output']} tokens"
 

@@ -39,7 +39,7 @@ class TrafficRecord:
 
     def __init__(self, path: str = "", **facts: Any) -> None:
         self.facts, self.file = facts, _opened(path) if path else None
-        self.began = self.latest = 0.0
+        self.began = self.latest = self.until = 0.0
         self.open: dict[str, tuple[float, str | None]] = {}
         self.ttft: deque[float] = deque(maxlen=KEPT)
         self.tpot: deque[float] = deque(maxlen=KEPT)
@@ -55,7 +55,7 @@ class TrafficRecord:
         self, id: str, prompt: Sequence[int], arrived: float, first: float, last: float, count: int, **more: Any
     ) -> None:
         """A request is over; one without a token counts as failed and has no line."""
-        between = (last - first) / max(count - 1, 1)
+        between, self.until = (last - first) / max(count - 1, 1), max(self.until, last)
         if count:
             self.requests, self.tokens = self.requests + 1, self.tokens + count
             self.prompt_tokens += len(prompt)
@@ -70,7 +70,7 @@ class TrafficRecord:
         if count:
             line = {
                 "timestamp": round(1e3 * stamp, 3), "input_length": len(prompt), "output_length": count,
-                "hash_ids": block_names(prompt, self.facts["block_tokens"]), "ttft_s": round(first - arrived, 6),
+                "hash_ids": block_names(prompt, size) if (size := self.facts.get("block_tokens")) else [], "ttft_s": round(first - arrived, 6),
                 "tpot_s": round(between, 7), **more, **self.facts,
             }  # fmt: skip
             text = msgspec.json.encode(line).decode() + "\n"

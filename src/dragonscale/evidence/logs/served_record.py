@@ -1,0 +1,58 @@
+"""`dscale run serve --record`: a line of JSON for each request, when it came, what it had and what it waited for.
+
+The file is a trace too (`simulation/trace_files.py`), so the same requests are simulated, each when it came.
+"""
+
+from typing import Any
+
+from dragonscale.evidence.logs.load_test import LoadTest, MeasuredTimes, variation
+from dragonscale.evidence.logs.text import LogText, number
+
+LAUNCH = ("max_seqs", "token_budget", "replicas")
+NAME, KIND = "dscale run serve --record", "serving"
+
+
+def recognises(log: LogText) -> bool:
+    return any(map(_is_request, log.tables))
+
+
+def _is_request(table: dict[str, Any]) -> bool:
+    return {"timestamp", "input_length", "output_length", "ttft_s", "tpot_s"} <= table.keys()
+
+
+def read(log: LogText) -> LoadTest:
+    """All requests of a file."""
+    every = list(filter(_is_request, log.tables))
+    first = every[0]
+    prompts, outputs = (_numbers(every, name) for name in ("input_length", "output_length"))
+    stamps = _numbers(every, "timestamp")
+    lasts = [at / 1e3 + ttft + tpot * (made - 1) for at, ttft, tpot, made in zip(
+        stamps, _numbers(every, "ttft_s"), _numbers(every, "tpot_s"), outputs, strict=True)]  # fmt: skip
+    span = max(lasts) - min(stamps) / 1e3
+    spreads = [one for one in map(variation, (prompts, outputs)) if one is not None]
+    return LoadTest(
+        NAME, len(every), sum(prompts) / len(every), sum(outputs) / len(every),
+        _times(_numbers(every, "ttft_s")),
+        _times([tpot for tpot, made in zip(_numbers(every, "tpot_s"), outputs, strict=True) if made > 1]),
+        sum(outputs) / span if span > 0 else None, len(every) / span if span > 0 else None,
+        rate=len(every) / span if span > 0 else None, spread=max(spreads, default=None),
+        model=str(first.get("model") or ""), engine=str(first.get("engine") or ""), plan=str(first.get("plan") or ""),
+        trace=str(log.path), slice=str(first.get("slice") or ""),
+        launch={name: int(value) for name in LAUNCH if (value := number(first.get(name)))},
+    )  # fmt: skip
+
+
+def _numbers(rows: list[dict[str, Any]], name: str) -> list[float]:
+    return [number(row[name]) or 0.0 for row in rows]
+
+
+def _times(values: list[float]) -> MeasuredTimes:
+    """The mean, the median and the 99th percentile.
+
+    >>> _times([1.0, 2.0, 6.0])
+    MeasuredTimes(mean=3.0, p50=2.0, p99=6.0)
+    """
+    ranked = sorted(values)
+    if not ranked:
+        return MeasuredTimes()
+    return MeasuredTimes(sum(ranked) / len(ranked), ranked[len(ranked) // 2], ranked[int(0.99 * len(ranked))])

@@ -1,0 +1,253 @@
+"""What `dscale run serve` is asked, understood: the model and its weights, the plan, the workers. All of it before JAX is loaded."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.models import load_model
+from dragonscale.models.assumed import with_assumed
+from dragonscale.models.transformer import Transformer
+from dragonscale.questions.flag import written
+from dragonscale.questions.run_serve import RunServeQuestion
+from dragonscale.questions.serving import ROUTER
+from dragonscale.reports.given import check_named
+from dragonscale.runtime.serve.wire import WorkerOrder
+from dragonscale.serving.launch import LaunchLimits
+from dragonscale.serving.plan import ServingPlan, parse_serving_plan
+from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
+from dragonscale.units import parse, parse_length
+
+SEQUENCES, TOKENS, LENGTH, PAGES = 64, 2048, 4096, 2048
+"""What an engine is built for where nobody says: sequences of a data rank, tokens of a step, of a sequence, pages on a CPU."""
+FORMATS = {"weights": ("bf16", "fp32", "int8"), "kv": ("bf16", "fp32", "int8"), "compute": ("bf16", "fp32")}
+PLAN_WORDS = re.compile(r"(?i)\s*([a-z]+\d+|[a-z]+\s*=\s*\S+)([,\s]+([a-z]+\d+|[a-z]+\s*=\s*\S+))*\s*")
+DRAFTS = 4
+NGRAM = "ngram"
+
+
+@dataclass(frozen=True)
+class ServeOrder:
+    """A server in full. `name` is what clients call the model, `folder` where its tokenizer is (none: numbers for text)."""
+
+    model: Transformer
+    saved: SavedPlan
+    name: str
+    folder: str
+    workers: tuple[WorkerOrder, ...]
+    environments: tuple[dict[str, str], ...]
+    router: str
+    queue: int
+    host: str
+    port: int
+    api_key: str
+    grace: float
+    log: float
+    slice: str = ""
+
+    @property
+    def plan(self) -> ServingPlan:
+        return self.saved.plan
+
+    @property
+    def first(self) -> WorkerOrder:
+        """A worker that decodes, as all of them do."""
+        return next(one for one in self.workers if one.role != "prefill")
+
+
+def read_order(question: RunServeQuestion) -> ServeOrder:
+    """Check every flag; what cannot be used is refused in one sentence."""
+    check_named(question.model, question.on, question.draft)
+    saved, given = _saved(question)
+    named = written(with_assumed(given, question.assume, question.family))
+    if not named:
+        raise InputError("Say what to serve: --model llama3-8b, or a plan file that names its model.")
+    model = load_model(named)
+    saved = replace(saved, plan=_formats(question, saved, model), model=named)
+    weights = _weights(question, named)
+    pools = _pools(question, saved)
+    if question.router not in ROUTER.offers:
+        raise unknown("router", question.router, ROUTER.offers)
+    launch = LaunchLimits(
+        question.max_seqs or saved.launch.max_seqs, question.token_budget or saved.launch.token_budget,
+        question.memory_fraction or saved.launch.memory_fraction,
+    )  # fmt: skip
+    draft, drafts = _draft(question, saved)
+    sequences = launch.max_seqs or -(-saved.batch // saved.plan.data) or SEQUENCES
+    shared = WorkerOrder(
+        model=named, weights=weights, sequences=sequences, tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
+        length=_length(question, model), memory=launch.memory_fraction or 0.9, draft=draft,
+        draft_weights=question.draft_weights or _own_weights(draft), draft_tokens=drafts,
+        prefix_cache=bool(question.prefix_cache), tokenizer=weights, seed=question.seed, cpu=question.cpu,
+        pages=_pages(question),
+    )  # fmt: skip
+    if not 0 <= question.port <= 65535:
+        raise InputError(f"--port is {question.port}; ports go from 0 to 65535.")
+    if question.queue_limit < 0:
+        raise InputError(f"--queue-limit is {question.queue_limit}; write a number of requests from 0.")
+    workers = [_worker(shared, plan, role) for role, plan, count in pools for _ in range(count)]
+    return ServeOrder(
+        model, saved, question.name or Path(named).name, weights, tuple(workers), tuple(_environments(workers)), question.router,
+        question.queue_limit, question.host, question.port, question.api_key or os.environ.get("DSCALE_API_KEY", ""),
+        parse(question.grace, "s", "--grace"), parse(question.log, "s", "--log"), written(question.on) or saved.slice,
+    )  # fmt: skip
+
+
+def _saved(question: RunServeQuestion) -> tuple[SavedPlan, Any]:
+    """The plan, and the model: the one word may be a plan file, a plan or the model."""
+    word = written(question.plan).strip()
+    if word.endswith(".toml") or PLAN_WORDS.fullmatch(word):
+        try:
+            saved = read_serving_plan(word)
+        except InputError:
+            if question.model or word.endswith(".toml"):
+                raise
+        else:
+            return saved, question.model or saved.model
+    if question.model:
+        raise InputError(
+            f"{shorten(word)} is no plan; write a plan file of `dscale serve --save`, or how to split the model, such as tp1."
+        )
+    return SavedPlan(ServingPlan()), question.plan
+
+
+def _formats(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> ServingPlan:
+    """The plan in formats that can be run: those that were said, or bf16 (fp32 on a CPU, which has no other)."""
+    wide = question.dtype or ("fp32" if question.cpu else "")
+    found: dict[str, Any] = {name: wide for name in FORMATS if wide and name not in saved.named}
+    found |= {name: value for name, value in (("weights", question.quantize), ("kv", question.kv_dtype)) if value}
+    plan = replace(saved.plan, **found)
+    for name, known in FORMATS.items():
+        if getattr(plan, name) not in known:
+            raise InputError(f"The plan has {name} in {getattr(plan, name)}; {', '.join(known)} can be run.")
+    for name, why in (
+        ("pipe", "pipeline stages"),
+        ("context", "context parallelism"),
+        ("width", "2D weight-stationary matmuls"),
+    ):
+        if getattr(plan, name) > 1:
+            raise InputError(
+                f"The plan {plan} has {why}, which the engine does not run; take tensor, data and expert degrees."
+            )
+    if plan.expert > 1 and not any(op.function == "dispatch" for one in model.program().sections for op in one.ops):
+        raise InputError(f"The plan {plan} deals out experts, and {model.name} has none.")
+    return plan
+
+
+def _weights(question: RunServeQuestion, named: str) -> str:
+    """The folder of the weights; none for random ones, which have to be asked for."""
+    own = _own_weights(named)
+    if question.random:
+        if question.weights:
+            raise InputError("--random and --weights say two things; leave one of them out.")
+        return ""
+    folder = question.weights or own
+    if not folder:
+        raise InputError(
+            f"Say where the weights of {shorten(named)} are: --weights FOLDER of its .safetensors files; or --random."
+        )
+    if not glob.glob(os.path.join(glob.escape(folder), "*.safetensors")):
+        raise InputError(f"--weights is {shorten(folder)}, in which there is no .safetensors file.")
+    return folder
+
+
+def _own_weights(named: str) -> str:
+    """The model's own folder, where it is one with weights in it."""
+    return named if named and glob.glob(os.path.join(glob.escape(named), "*.safetensors")) else ""
+
+
+def _pools(question: RunServeQuestion, saved: SavedPlan) -> list[tuple[str, ServingPlan, int]]:
+    """Roles, their plans, and how many workers each has."""
+    pool = saved.prefill
+    replicas, prefill = question.replicas or saved.replicas or 1, question.prefill_replicas
+    prefill = (pool.replicas or 1 if pool.slice else 0) if prefill is None else prefill
+    if not 1 <= replicas <= 1024 or not 0 <= prefill <= 1024:
+        raise InputError(
+            f"{replicas} replicas and {prefill} that prefill cannot be started on one machine; take 1 to 1024."
+        )
+    if not prefill:
+        return [("both", saved.plan, replicas)]
+    text = question.prefill_plan or pool.plan
+    plan = parse_serving_plan(text) if text else saved.plan
+    plan = replace(plan, **{name: getattr(saved.plan, name) for name in ("weights", "kv", "compute")})
+    return [("prefill", plan, prefill), ("decode", saved.plan, replicas)]
+
+
+def _worker(shared: WorkerOrder, plan: ServingPlan, role: str) -> WorkerOrder:
+    import msgspec
+
+    cpu = shared.cpu
+    if cpu and cpu < plan.chips:
+        raise InputError(f"--cpu {cpu} is fewer devices than the plan {plan} takes; give --cpu {plan.chips}.")
+    return msgspec.structs.replace(shared, plan=str(plan), role=role)
+
+
+def _length(question: RunServeQuestion, model: Transformer) -> int:
+    length = parse_length(question.length, "--length")[0] if question.length else min(model.context or LENGTH, LENGTH)
+    if model.context and length > model.context:
+        raise InputError(f"--length is {length:,}; {model.name} takes sequences of up to {model.context:,} tokens.")
+    return length
+
+
+def _pages(question: RunServeQuestion) -> int:
+    if question.pages is None:
+        return PAGES if question.cpu else 0
+    if question.pages < 2:
+        raise InputError(f"--pages is {question.pages}; the first page is nobody's, so 2 is the least.")
+    return question.pages
+
+
+def _draft(question: RunServeQuestion, saved: SavedPlan) -> tuple[str, int]:
+    """Who drafts, and how many tokens at a time."""
+    own = saved.speculation
+    draft, drafts = (
+        written(question.draft) or own.draft,
+        question.drafts or (own.drafts if own.draft or question.draft else 0),
+    )
+    if question.drafts and not draft:
+        draft = NGRAM
+    if draft and draft != NGRAM:
+        load_model(draft)
+    if drafts and not 1 <= drafts <= 16:
+        raise InputError(f"--drafts is {drafts}; draft 1 to 16 tokens at a time.")
+    return draft, (drafts or DRAFTS) if draft else 0
+
+
+def _environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
+    """Which devices each worker sees: on GPUs a part of those there are; a TPU host belongs to one process."""
+    if workers[0].cpu:
+        return [{"JAX_PLATFORMS": "cpu"}] * len(workers)
+    shared = {"XLA_PYTHON_CLIENT_MEM_FRACTION": os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")}
+    if len(workers) == 1:
+        return [shared]
+    if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
+        raise InputError(
+            f"{len(workers)} workers are asked for, and the TPUs of a host belong to one process; take --replicas 1 with data "
+            "parallelism in the plan (dp2)."
+        )
+    devices, needed = _gpus(), [parse_serving_plan(one.plan).chips for one in workers]
+    if len(devices) < sum(needed):
+        raise InputError(
+            f"{len(workers)} workers need {sum(needed)} devices, and there are {len(devices)}; take fewer replicas, or --cpu N."
+        )
+    ends = [sum(needed[: place + 1]) for place in range(len(needed))]
+    return [
+        shared | {"CUDA_VISIBLE_DEVICES": ",".join(devices[end - count : end])}
+        for end, count in zip(ends, needed, strict=True)
+    ]
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process may use, by number."""
+    said = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if said is not None:
+        return [one.strip() for one in said.split(",") if one.strip()]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False).stdout
+    return [str(number) for number, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]
