@@ -40,7 +40,7 @@ from dragonscale.training.timers import expected_timer
 STEPS = Path(__file__).parents[2] / "docs" / "data" / "h200_stack_steps.jsonl"
 H200 = parse_slice("h200:1")
 MEASURED = '[[TABLE.measured]]\nchip = "h200"\nwhat = "training"\nsource = "s"\ndate = "d"\nrows = 9\nleft_out = 9\nworst = 0.2\n'
-STACK, ENGINE = load_stack("dragonscale"), load_engine("dragonscale")
+STACK, ENGINE = load_stack("dragonscale"), load_engine("jax-program")
 
 
 def test_models_left_out_are_within_the_errors_that_are_stated() -> None:
@@ -126,7 +126,7 @@ def test_attention_of_the_engine_on_tpus_is_the_flash_kernel_of_the_chip() -> No
                     ).lines
                     if line.kind == "attention"
                 )
-                for engine in ("dragonscale", "jax")
+                for engine in ("jax-program", "jax")
             )
             assert ours == pytest.approx(theirs, rel=0.05)
 

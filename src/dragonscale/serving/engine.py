@@ -67,7 +67,7 @@ def adjust(engine: Engine, **groups: Mapping[str, Any]) -> Engine:
 def on_kind(engine: Engine, kind: str) -> Engine:
     """An engine's settings on a kind of chip.
 
-    >>> on_kind(load_engine("dragonscale"), "tpu").kernels.plain_flash
+    >>> on_kind(load_engine("jax-program"), "tpu").kernels.plain_flash
     False
     """
     if kind != "tpu" or not engine.tpu:

@@ -1,4 +1,4 @@
-"""A stack and an engine of the user's own, as `--stack FILE` and `--engine FILE` take them: what differs from `dragonscale`, why, and
+"""A stack and an engine of the user's own, as `--stack FILE` and `--engine FILE` take them: what differs from those of our own programs, why, and
 how far off it was on models left out."""
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,8 @@ from dragonscale.plan.measured_on import MeasuredOn
 from dragonscale.plan.settings import read_settings
 from dragonscale.tables import toml_value
 
-BASE = "dragonscale"
+BASE, ENGINE = "dragonscale", "jax-program"
+"""The stack and the engine that describe our own programs of a step."""
 
 
 def stack_text(
@@ -25,16 +26,16 @@ def stack_text(
     head = f"# Written by `dscale calibrate --stack` on {date}, {where}. Take it with --stack FILE and --engine FILE."
     why = f"Our own JAX program, its constants settled on whole steps: {where}, {date}."
     parts = [head]
-    for table, record, free, whats in (
-        ("stack", settled.stack, FREE_STACK, ("training",)),
-        ("engine", settled.engine, FREE_ENGINE, ("prefill", "decode")),
+    for table, base, record, free, whats in (
+        ("stack", BASE, settled.stack, FREE_STACK, ("training",)),
+        ("engine", ENGINE, settled.engine, FREE_ENGINE, ("prefill", "decode")),
     ):
         groups = read_settings((tpu or {}).get(table, ()))
         for path in free:
             group, name = path.split(".")
             groups.setdefault(group, {})[name] = constant(record, path)
         parts.append(
-            f"[{table}]\nbase = {toml_value(BASE)}\nwhy = {toml_value(why)}" + ("" if tpu is None else "\ntpu = []")
+            f"[{table}]\nbase = {toml_value(base)}\nwhy = {toml_value(why)}" + ("" if tpu is None else "\ntpu = []")
         )
         parts += [f"[{table}.{group}]\n{_lines(values)}" for group, values in groups.items()]
         rows: Iterable[MeasuredOn] = (measured[what] for what in whats if what in measured)

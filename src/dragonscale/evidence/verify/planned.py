@@ -65,7 +65,7 @@ def plan_of(request: Request) -> Planned:
 
 def _serving(request: Request) -> Planned:
     model, plan, piece = load_model(request.model), parse_serving_plan(request.plan), parse_slice(request.slice)
-    engine = adjust(load_engine("dragonscale"), program={"expert_capacity": request.capacity})
+    engine = adjust(load_engine("jax-program"), program={"expert_capacity": request.capacity})
     deployment = Deployment(model, piece, plan, engine)
     prompt = request.program == "prefill"
     step = prefill(request.sequence, request.batch) if prompt else decode(request.batch, request.sequence - 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 from dragonscale.errors import InputError, unknown
 from dragonscale.evidence.calibrate.stack_cases import Case, cases, small_cases
 from dragonscale.evidence.calibrate.stack_expected import expected_case
-from dragonscale.evidence.calibrate.stack_file import BASE, stack_text
+from dragonscale.evidence.calibrate.stack_file import BASE, ENGINE, stack_text
 from dragonscale.evidence.calibrate.stack_fit import (
     FREE_ENGINE,
     FREE_STACK,
@@ -77,7 +77,7 @@ def fill_stack(
     """Time, settle and write."""
     rows = measured_rows(question, path, listener)
     listener.wait("Settling the constants.")
-    piece, start, served = parse_slice(f"{chip.name}:1"), load_stack(BASE), load_engine(BASE)
+    piece, start, served = parse_slice(f"{chip.name}:1"), load_stack(BASE), load_engine(ENGINE)
     # With what differs on TPUs set, and nothing left to be set again over what is settled.
     stack, engine = on_chip(start, chip.kind), on_kind(served, chip.kind)
     settled = settle(rows, piece, stack, engine)

@@ -68,7 +68,7 @@ def read_question(question: ProfileQuestion) -> ProfileAsked:
         chip,
         request,
         plan.stack,
-        question.engine.strip().lower() or "dragonscale",
+        question.engine.strip().lower() or "jax-program",
         (*plan.notes, *profile_notes([planned])),
     )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import socket
 import sys
 import time
 from dataclasses import replace
@@ -37,8 +38,9 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
 
 async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listener) -> ServeRun:
     from dragonscale.runtime.serve.front import ServingFront
-    from dragonscale.runtime.serve.http import HttpSettings, serve_http
+    from dragonscale.runtime.serve.http import build_app, serve_http
     from dragonscale.runtime.serve.record import TrafficRecord
+    from dragonscale.runtime.serve.routes import HttpSettings
     from dragonscale.runtime.serve.text import load_text, plain_text
 
     vocabulary = order.model.program().sections[0].dims["v"]
@@ -48,6 +50,7 @@ async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listen
     facts |= {"replicas": sum(one.role != "prefill" for one in order.workers)}
     shared = {"block_tokens": order.first.page} if order.first.prefix_cache else {}  # what a replay may share
     record = TrafficRecord(question.record, **facts, **shared)
+    listening = _listening(order)
     begun, bar = time.monotonic(), StartBar(len(order.workers), listener)
     front = ServingFront(
         order.workers, order.environments, router=order.router, queue=order.queue, record=record, say=bar.heard
@@ -68,7 +71,10 @@ async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listen
             api_key=order.api_key,
             grace_s=order.grace,
         )
-        await serve_http(front, text, settings, lambda url: listener.log(_welcome(url, order)))
+        with listening:
+            port = listening.getsockname()[1]
+            listener.log(_welcome(f"http://{order.host}:{port}", order))
+            await serve_http(build_app(front, text, settings), listening)
         if watch is not None:
             watch.cancel()
     finally:
@@ -127,6 +133,16 @@ class ServedSoFar:
             sum(one.restarts for one in front.workers), record.prompt_tokens, record.tokens,
             record.tokens / span if span > 0 else None, served_times(record.ttft), served_times(record.tpot), self.planned,
         )  # fmt: skip
+
+
+def _listening(order: ServeOrder) -> socket.socket:
+    """The socket, taken before anything is loaded: a port that is not free is told at once."""
+    try:
+        return socket.create_server((order.host, order.port), backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"{order.host}:{order.port} cannot be listened on: {error}; give another --port, or 0."
+        ) from None
 
 
 def _welcome(url: str, order: ServeOrder) -> str:

@@ -83,6 +83,7 @@ class TrafficRecord:
         if self.file is not None:
             self.file.writelines(text for _, text in self.open.values() if text)
             self.file.close()
+            self.file = None
 
 
 def _opened(path: str) -> TextIO:

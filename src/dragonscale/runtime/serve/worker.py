@@ -18,7 +18,7 @@ from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.runtime.serve.handover import read_arrays, write_arrays
-from dragonscale.runtime.serve.requests import Emitted
+from dragonscale.runtime.serve.requests import Emitted, HandedOver
 from dragonscale.runtime.serve.wire import Drop, Pipe, Starting, StepOutput, Submit, WorkerFailed, WorkerReady
 
 TELL = 0.2
@@ -53,8 +53,6 @@ class WorkerLoop:
                 raise RuntimeError(engine.dead)
 
     def _heard(self, message: Submit | Drop) -> None:
-        from dragonscale.runtime.serve.requests import HandedOver
-
         if isinstance(message, Drop):
             self.into.pop(message.id, None)
             self.engine.cancel(message.id)
@@ -91,6 +89,7 @@ class WorkerLoop:
 
 def main(descriptor: int) -> int:
     """Load, compile, serve."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runtime's own remarks on start-up
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front drains when a terminal interrupts both
     pipe = Pipe(socket.socket(fileno=descriptor))
     folder = ""
@@ -107,8 +106,9 @@ def main(descriptor: int) -> int:
     except (BrokenPipeError, ConnectionResetError, EOFError):
         pass
     except Exception as error:
-        traceback.print_exc()
         wrong = isinstance(error, InputError | Infeasible)
+        if not wrong:
+            traceback.print_exc()
         with contextlib.suppress(OSError):
             pipe.send(WorkerFailed(str(error) or type(error).__name__, wrong))
         return 1
