@@ -92,6 +92,9 @@ class RunServeQuestion:
         offers=("int8",),
     )
     dtype: Text = DTYPE.but(about="What matrices are multiplied in: bf16 or fp32.", default="", offers=("bf16", "fp32"))
+    lazy: Switch = Switch(
+        "Start sooner: compile ways of sampling when they are first asked for, which then waits.", group=SOFTWARE
+    )
     seed: Whole = Whole("Seed of random weights, and of requests that give none.", default=0, value="N")
     assume: Several = ASSUME
     family: Text = FAMILY

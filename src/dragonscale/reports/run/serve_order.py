@@ -83,7 +83,7 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         model=named, weights=weights, sequences=sequences, tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
         length=_length(question, model), memory=launch.memory_fraction or 0.9, draft=draft,
         draft_weights=question.draft_weights or _own_weights(draft), draft_tokens=drafts,
-        prefix_cache=bool(question.prefix_cache), tokenizer=weights, seed=question.seed, cpu=question.cpu,
+        prefix_cache=bool(question.prefix_cache), lazy=bool(question.lazy), tokenizer=weights, seed=question.seed, cpu=question.cpu,
         pages=_pages(question),
     )  # fmt: skip
     if not 0 <= question.port <= 65535:

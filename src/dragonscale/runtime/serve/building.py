@@ -2,7 +2,6 @@
 
 import time
 import zlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +21,9 @@ from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.steps import EngineLimits
 from dragonscale.runtime.serve.weights import Reader
 from dragonscale.runtime.serve.wire import WorkerOrder
+from dragonscale.runtime.serve.worker import Tell
 from dragonscale.serving.plan import parse_serving_plan
 
-Tell = Callable[[str, int, int], None]
 RESERVE = 3e9
 """Bytes of a device beside weights, pages and what samples: activations of a step, what libraries take."""
 FRACTION = 0.95
@@ -47,7 +46,9 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
         raise Infeasible(f"The plan {plan} takes {plan.chips} devices, and there are {len(devices)}.")
     limits = EngineLimits(2, order.page, order.sequences, order.tokens, order.length, order.draft_tokens, plan.data)
     dtype = jnp.float32 if plan.compute == "fp32" else jnp.bfloat16
-    wide = {name: "bf16" for name in ("weights", "kv", "compute", "wire") if getattr(plan, name) == "fp32"}  # by the dtype
+    wide = {
+        name: "bf16" for name in ("weights", "kv", "compute", "wire") if getattr(plan, name) == "fp32"
+    }  # by the dtype
     given = (program, numerics_of(order.model), replace(plan, **wide), devices)
     empty = ModelRunner(*given, None, limits, dtype)
     weights = empty.placement.put(_reader(order, program, dtype))
@@ -57,8 +58,9 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
     limits = replace(limits, pages=pages)
     runner, loaded = ModelRunner(*given, weights, limits, dtype), time.perf_counter()
     shapes = shapes_for(limits)
-    runner.compile(shapes, _Progress(tell, 0, 2))
-    sampler.compile(shapes, lambda done, total: tell("compiling", total + done, 2 * total))
+    runner.compile(shapes, _Progress(tell, 2 - order.lazy))
+    if not order.lazy:
+        sampler.compile(shapes, lambda done, total: tell("compiling", total + done, 2 * total))
     parameters = sum(int(numpy.prod(one.shape)) for of in weights_of(program).values() for one in of.values())
     engine = ServingEngine(runner, sampler, limits, shapes, prefixes=order.prefix_cache, queue=QUEUE, role=order.role)
     facts = {
@@ -72,12 +74,12 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
 class _Progress(Listener):
     """How far compiling is, as a part of all that is compiled."""
 
-    def __init__(self, tell: Tell, part: int, parts: int) -> None:
+    def __init__(self, tell: Tell, parts: int) -> None:
         super().__init__()
-        self.tell, self.part, self.parts = tell, part, parts
+        self.tell, self.parts = tell, parts
 
     def step(self, done: int, total: int) -> None:
-        self.tell("compiling", self.part * total + done, self.parts * total)
+        self.tell("compiling", done, self.parts * total)
 
 
 def _pages_that_fit(device: Any, order: WorkerOrder, page_bytes: int, sampler: int) -> int:

@@ -130,7 +130,7 @@ class WorkerProcess:
 
     async def _once(self) -> None:
         own, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "dragonscale.runtime.serve.worker", str(theirs.fileno())]
+        command = [sys.executable, "-m", self.front.module, str(theirs.fileno())]
         self.process = subprocess.Popen(
             command,
             pass_fds=(theirs.fileno(),),
@@ -182,7 +182,9 @@ class ServingFront:
     def __init__(
         self, orders: Sequence[WorkerOrder], environments: Sequence[dict[str, str]] = (), *, router: str = "least_loaded",
         queue: int = 1024, record: TrafficRecord | None = None, say: Say = lambda _index, _message: None,
+        module: str = "dragonscale.runtime.serve.worker",
     ) -> None:  # fmt: skip
+        self.module = module
         self.room = HandoverRoom() if any(one.role == "prefill" for one in orders) else None
         if self.room is not None:
             orders = [msgspec.structs.replace(one, folder=self.room.folder) for one in orders]

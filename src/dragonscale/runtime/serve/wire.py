@@ -20,13 +20,12 @@ BUFFER = 4 << 20
 class WorkerOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker runs. `weights` is a folder of Hugging Face files (none: random weights by `seed`). `pages` 0 takes those that fit
     into `memory`, the part of a device's memory that may be used. `role` is `both`, or `prefill` or `decode` of a disaggregated pair,
-    whose pages go through files in `folder`. On a CPU there are `cpu` virtual devices."""
+    whose pages go through files in `folder`. On a CPU there are `cpu` virtual devices.
+    A `lazy` one compiles how tokens are sampled when it is first asked for."""
 
     model: str
     weights: str = ""
     plan: str = "tensor=1"
-    dtype: str = ""
-    kv: str = ""
     length: int = 4096
     sequences: int = 64
     tokens: int = 2048
@@ -37,6 +36,7 @@ class WorkerOrder(msgspec.Struct, frozen=True, kw_only=True):
     draft_weights: str = ""
     draft_tokens: int = 0
     prefix_cache: bool = True
+    lazy: bool = False
     tokenizer: str = ""
     seed: int = 0
     cpu: int = 0

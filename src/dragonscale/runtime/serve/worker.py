@@ -14,13 +14,25 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from dragonscale.errors import Infeasible, InputError
 from dragonscale.runtime.serve.handover import read_arrays, write_arrays
 from dragonscale.runtime.serve.requests import Emitted, HandedOver
-from dragonscale.runtime.serve.wire import Drop, Pipe, Starting, StepOutput, Submit, WorkerFailed, WorkerReady
+from dragonscale.runtime.serve.wire import (
+    Drop,
+    Pipe,
+    Starting,
+    StepOutput,
+    Submit,
+    WorkerFailed,
+    WorkerOrder,
+    WorkerReady,
+)
 
+Tell = Callable[[str, int, int], None]
+Build = Callable[[WorkerOrder, Tell], tuple[Any, dict[str, Any]]]
 TELL = 0.2
 """Seconds between two looks at the engine's own numbers."""
 
@@ -39,7 +51,12 @@ class WorkerLoop:
         """Until the front is gone, or the engine is dead, which the front sees by the end of the process."""
         engine, pipe = self.engine, self.pipe
         while True:
-            for message in pipe.drain(wait=engine.idle and not self.refused):
+            idle = engine.idle and not self.refused
+            if idle and self.told:  # the numbers at rest, before it sleeps
+                self.told = 0.0
+                pipe.send(StepOutput(stats=self._stats()))
+                self.told = 0.0
+            for message in pipe.drain(wait=idle):
                 self._heard(message)
             if not pipe.open:
                 return
@@ -87,8 +104,8 @@ class WorkerLoop:
         return {name: value for name, value in self.engine.stats().items() if isinstance(value, int | float)}
 
 
-def main(descriptor: int) -> int:
-    """Load, compile, serve."""
+def main(descriptor: int, build: Build | None = None) -> int:
+    """Load, compile, serve; `build` makes the engine of an order, if it is not to be that of a model."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runtime's own remarks on start-up
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front drains when a terminal interrupts both
     pipe = Pipe(socket.socket(fileno=descriptor))
@@ -96,9 +113,10 @@ def main(descriptor: int) -> int:
     try:
         order = pipe.order()
         folder = order.folder
-        from dragonscale.runtime.serve.building import build_engine
+        if build is None:
+            from dragonscale.runtime.serve.building import build_engine as build
 
-        engine, facts = build_engine(order, lambda what, done, total: pipe.send(Starting(what, done, total)))
+        engine, facts = build(order, lambda what, done, total: pipe.send(Starting(what, done, total)))
         gc.collect()
         gc.freeze()  # nothing of what was built is ever garbage: not to be looked through again
         pipe.send(WorkerReady(**facts))

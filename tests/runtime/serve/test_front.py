@@ -1,0 +1,190 @@
+"""The front over real processes: streams, routing, refusals, a worker killed at work, pages handed over, a drain."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jax")
+
+from dragonscale.errors import InputError
+from dragonscale.runtime.serve.front import DIED, Flight, Overfull, ServingFront
+from dragonscale.runtime.serve.requests import Emitted, ServeRequest
+from dragonscale.runtime.serve.wire import WorkerOrder
+from tests.runtime.serve.fake_device import alone
+
+ORDER = WorkerOrder(model="fake", length=256, sequences=4, tokens=64, pages=200, page=4)
+HERE = {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))))}
+Wait = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def make(*roles: str, **more: Any) -> ServingFront:
+    from msgspec.structs import replace
+
+    orders = [replace(ORDER, role=role) for role in roles]
+    return ServingFront(orders, [HERE] * len(roles), module="tests.runtime.serve.fake_worker", **more)
+
+
+async def read(flight: Flight) -> list[Emitted]:
+    return [emitted async for emitted in flight]
+
+
+async def tokens(flight: Flight) -> list[int]:
+    return [token for emitted in await read(flight) for token in emitted.tokens]
+
+
+async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came to be"
+        await asyncio.sleep(0.01)
+
+
+def asked(id: str, count: int = 9, length: int = 12, first: int = 1) -> ServeRequest:
+    return ServeRequest(id=id, prompt=list(range(first, first + count)), length=length)
+
+
+@pytest.fixture(scope="module")
+def wait() -> Iterator[Wait]:
+    loop = asyncio.new_event_loop()
+    yield loop.run_until_complete
+    loop.close()
+
+
+@pytest.fixture(scope="module")
+def fronts(wait: Wait) -> Iterator[tuple[ServingFront, ServingFront]]:
+    """Two replicas behind the router, and a prefill worker with a decode worker, started together."""
+
+    async def begin() -> tuple[ServingFront, ServingFront]:
+        both = make("both", "both", router="prefix_affinity", queue=4), make("prefill", "decode")
+        await asyncio.gather(*(one.start() for one in both))
+        return both
+
+    async def end() -> None:
+        await asyncio.gather(*(one.close() for one in found))
+
+    found = wait(begin())
+    yield found
+    wait(end())
+
+
+def test_replicas_give_what_one_engine_gives_and_prefixes_stay_together(wait: Wait, fronts: Any) -> None:
+    front = fronts[0]
+
+    async def run() -> None:
+        requests = [asked(f"r{i}", 5 + 3 * i, first=1 + 50 * (i % 2)) for i in range(8)]
+        flights = [front.generate(one) for one in requests]
+        homes = {i: flight.worker.index for i, flight in enumerate(flights)}
+        assert len({homes[i] for i in (0, 2, 4, 6)}) == 1
+        assert {homes[0], homes[1]} == {0, 1}
+        assert await asyncio.gather(*map(tokens, flights)) == [alone(one) for one in requests]
+        again = front.generate(asked("again", 40))
+        assert [one.cached for one in await read(again)][-1] >= 20
+        assert not front.flights
+        assert not any(one.flights for one in front.workers)
+
+    wait(run())
+
+
+def test_too_many_are_refused_and_those_who_leave_make_room(wait: Wait, fronts: Any) -> None:
+    front = fronts[0]
+
+    async def run() -> None:
+        flights = [front.generate(asked(f"f{i}", length=200)) for i in range(front.most)]
+        with pytest.raises(Overfull, match="full") as refused:
+            front.generate(asked("more"))
+        assert 1 <= refused.value.retry_after <= 60
+        for one in flights[1:]:
+            await one.aclose()
+        assert await tokens(front.generate(asked("more"))) == alone(asked("more"))
+        await flights[0].aclose()
+        at_rest = {"running": 0, "waiting": 0, "pages_used": 0}
+        await until(lambda: all(at_rest.items() <= one.stats.items() for one in front.workers), 5)
+
+    wait(run())
+
+
+def test_a_killed_worker_fails_what_it_had_begun_retries_the_rest_and_comes_back(wait: Wait, fronts: Any) -> None:
+    front = fronts[0]
+
+    async def run() -> None:
+        request = asked("dies", 9, 240)
+        begun = front.generate(request)
+        await anext(begun)
+        worker = begun.worker
+        new = asked("new", 9, 20)  # begins alike, so that it goes to the same one; killed before it can have an answer
+        waiting = front.generate(new)
+        assert waiting.worker is worker
+        os.kill(worker.process.pid, signal.SIGKILL)
+        last = (await read(begun))[-1]
+        assert (last.finish, last.why) == ("error", DIED)
+        assert await tokens(waiting) == alone(new)
+        assert front.ready
+        assert sorted(one["state"] for one in front.stats()["workers"])[0] in ("dead", "ready", "starting")
+        await until(lambda: worker.state == "ready")
+        assert worker.restarts == 1
+        assert await tokens(front.generate(asked("after"))) == alone(asked("after"))
+
+    wait(run())
+
+
+def test_pages_handed_over_give_the_same_tokens_and_leave_no_file(wait: Wait, fronts: Any) -> None:
+    front = fronts[1]
+
+    async def run() -> None:
+        requests = [asked(f"h{i}", 3 + 7 * i, 2 + 5 * i) for i in range(5)] + [asked("one", 9, 1)]
+        flights = [front.generate(one) for one in requests]
+        assert await asyncio.gather(*map(tokens, flights)) == [alone(one) for one in requests]
+        gone = front.generate(asked("gone", 60, 100))
+        await gone.aclose()
+        await until(lambda: not os.listdir(front.room.folder))
+        assert not front.room.taken
+
+    wait(run())
+
+
+def test_a_dead_decoder_fails_what_it_had_and_frees_the_files(wait: Wait, fronts: Any) -> None:
+    front = fronts[1]
+
+    async def run() -> None:
+        flight = front.generate(asked("long", 9, 240))
+        await until(lambda: flight.tokens > 4)
+        decoder = front.workers[1]
+        os.kill(decoder.process.pid, signal.SIGKILL)
+        assert (await read(flight))[-1].finish == "error"
+        await until(lambda: not front.ready)
+        later = front.generate(asked("later"))  # prefilled at once, decoded when there is somebody again
+        assert await tokens(later) == alone(asked("later"))
+        assert front.ready
+        await until(lambda: not os.listdir(front.room.folder))
+
+    wait(run())
+
+
+def test_a_drain_ends_what_is_under_way_and_stops_everything(wait: Wait, fronts: Any) -> None:
+    front = fronts[1]
+
+    async def run() -> None:
+        short, long = front.generate(asked("short", 9, 5)), front.generate(asked("endless", 9, 240))
+        drained = asyncio.create_task(front.drain(0.5))
+        await asyncio.sleep(0)
+        with pytest.raises(Overfull, match="shutting down"):
+            front.generate(asked("late"))
+        assert await tokens(short) == alone(asked("short", 9, 5))
+        assert (await read(long))[-1].why == "The server is shutting down."
+        await drained
+        assert not Path(front.room.folder).exists()
+        assert all(one.process.poll() is not None for one in front.workers)
+
+    wait(run())
+
+
+def test_what_cannot_be_run_is_told_at_the_start(wait: Wait) -> None:
+    front = ServingFront([WorkerOrder(model="wrong")], [HERE], module="tests.runtime.serve.fake_worker")
+    with pytest.raises(InputError, match="no such model"):
+        wait(front.start())
