@@ -34,10 +34,14 @@ class RunServeQuestion:
     )  # fmt: skip
     model: Thing = MODEL.but(default="", place=False)
     weights: Text = Text(
-        "The folder of Hugging Face .safetensors files; the model's own where it is a folder.",
+        "The folder of Hugging Face .safetensors files, or of checkpoints of run train; the model's own where it is a folder.",
         default="", value="FOLDER", offers="files",
     )  # fmt: skip
     random: Switch = Switch("Serve random weights: what it takes in time, without a checkpoint.")
+    tokenizer: Text = Text(
+        "The folder of tokenizer.json where it is not with the model or the weights.",
+        default="", value="FOLDER", offers="files",
+    )  # fmt: skip
     name: Text = Text("What clients call the model; its own name without it.", default="", value="NAME")
     length: Text = Text("Tokens of a sequence at most, prompt and output.", default="", value="TOKENS")
     host: Text = Text("The address to listen on.", default="127.0.0.1", value="HOST")

@@ -70,6 +70,7 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
     model = load_model(named)
     saved = replace(saved, plan=_formats(question, saved, model), model=named)
     weights = _weights(question, named)
+    folder = _tokenizer(question, named, weights)
     pools = _pools(question, saved)
     if question.router not in ROUTER.offers:
         raise unknown("router", question.router, ROUTER.offers)
@@ -83,7 +84,7 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         model=named, weights=weights, sequences=sequences, tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
         length=_length(question, model), memory=launch.memory_fraction or 0.9, draft=draft,
         draft_weights=question.draft_weights or _own_weights(draft), draft_tokens=drafts,
-        prefix_cache=bool(question.prefix_cache), lazy=bool(question.lazy), tokenizer=weights, seed=question.seed, cpu=question.cpu,
+        prefix_cache=bool(question.prefix_cache), lazy=bool(question.lazy), tokenizer=folder, seed=question.seed, cpu=question.cpu,
         pages=_pages(question),
     )  # fmt: skip
     if not 0 <= question.port <= 65535:
@@ -92,7 +93,7 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         raise InputError(f"--queue-limit is {question.queue_limit}; write a number of requests from 0.")
     workers = [_worker(shared, plan, role) for role, plan, count in pools for _ in range(count)]
     return ServeOrder(
-        model, saved, question.name or Path(named).name, weights, tuple(workers), tuple(_environments(workers)), question.router,
+        model, saved, question.name or _called(named), folder, tuple(workers), tuple(_environments(workers)), question.router,
         question.queue_limit, question.host, question.port, question.api_key or os.environ.get("DSCALE_API_KEY", ""),
         parse(question.grace, "s", "--grace"), parse(question.log, "s", "--log"), written(question.on) or saved.slice,
     )  # fmt: skip
@@ -151,9 +152,28 @@ def _weights(question: RunServeQuestion, named: str) -> str:
         raise InputError(
             f"Say where the weights of {shorten(named)} are: --weights FOLDER of its .safetensors files; or --random."
         )
-    if not glob.glob(os.path.join(glob.escape(folder), "*.safetensors")):
-        raise InputError(f"--weights is {shorten(folder)}, in which there is no .safetensors file.")
+    trained = glob.glob(os.path.join(glob.escape(folder), "[0-9]*", "state"))  # checkpoints of `dscale run train`
+    if not trained and not _own_weights(folder):
+        raise InputError(f"--weights is {shorten(folder)}, in which there is no .safetensors file and no checkpoint.")
     return folder
+
+
+def _tokenizer(question: RunServeQuestion, named: str, weights: str) -> str:
+    """The folder of the tokenizer; none where tokens stand for themselves."""
+    places = [question.tokenizer] if question.tokenizer else [named, str(Path(named).parent), weights]
+    found = next((one for one in places if one and (Path(one) / "tokenizer.json").is_file()), "")
+    if not found and (question.tokenizer or not question.random):
+        where = question.tokenizer or weights
+        raise InputError(
+            f"There is no tokenizer.json in {shorten(where)}; name the folder that has it with --tokenizer."
+        )
+    return found
+
+
+def _called(named: str) -> str:
+    """What a model is called: a config by its folder."""
+    path = Path(named)
+    return path.parent.name if path.name == "config.json" and path.parent.name else path.name
 
 
 def _own_weights(named: str) -> str:

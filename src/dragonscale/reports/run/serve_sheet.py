@@ -27,7 +27,7 @@ def start_sheet(
     aside = f"plan {order.plan}{count}; {facts.programs} programs ready in {start_s:.0f} s"
     columns = ["", Column("", right=True), Column("planned", right=True)]
     remark = ""
-    if planned is not None:
+    if planned is not None and planned.ttft_s is not None:
         remark = f"Planned: {planned.batch} requests of {planned.prompt:,} + {planned.output:,} tokens under way."
     return Sheet((Title(head, aside), table(columns, rows), *((Prose(remark),) if remark else ())))
 

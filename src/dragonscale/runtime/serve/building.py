@@ -1,29 +1,28 @@
 """An engine from an order: the model on its devices, as many pages as there is room for, every program compiled."""
 
+import math
 import time
-import zlib
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy
 
 from dragonscale.errors import Infeasible
 from dragonscale.listener import Listener
-from dragonscale.models import load_model
-from dragonscale.models.program import Program
-from dragonscale.runtime.numerics import numerics_of
-from dragonscale.runtime.parameters import scales, weights_of
+from dragonscale.runtime.parameters import weights_of
+from dragonscale.runtime.serve.constraints import GrammarReader
 from dragonscale.runtime.serve.engine import ServingEngine
-from dragonscale.runtime.serve.runner import ModelRunner, compiled_folder, keep_compiled, shapes_for
+from dragonscale.runtime.serve.loading import LoadedModel, open_model
+from dragonscale.runtime.serve.runner import ModelRunner, compiled_folder, keep_compiled
 from dragonscale.runtime.serve.sampling import Sampler
-from dragonscale.runtime.serve.steps import EngineLimits
-from dragonscale.runtime.serve.weights import Reader
+from dragonscale.runtime.serve.speculation import DraftModel
+from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
 from dragonscale.runtime.serve.wire import WorkerOrder
 from dragonscale.runtime.serve.worker import Tell
-from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
+NGRAM, FORMATS = "ngram", ("weights", "kv", "compute", "wire")
 RESERVE = 3e9
 """Bytes of a device beside weights, pages and what samples: activations of a step, what libraries take."""
 FRACTION = 0.95
@@ -38,48 +37,67 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", order.cpu)
     keep_compiled(compiled_folder())
-    begun = time.perf_counter()
-    tell("loading", 0, 1)
-    model, plan = load_model(order.model), parse_serving_plan(order.plan)
-    program, devices = model.program(), jax.devices()[: plan.chips]
+    begun, plan = time.perf_counter(), parse_serving_plan(order.plan)
+    devices = jax.devices()[: plan.chips]
     if len(devices) < plan.chips:
         raise Infeasible(f"The plan {plan} takes {plan.chips} devices, and there are {len(devices)}.")
+    random, draft = not order.weights, order.draft if order.draft != NGRAM else ""
+    loaded = open_model(order.model, order.weights, random, order.tokenizer, _Progress(tell, "loading", 1))
+    drafting = open_model(draft, order.draft_weights, not order.draft_weights, order.tokenizer) if draft else None
     limits = EngineLimits(2, order.page, order.sequences, order.tokens, order.length, order.draft_tokens, plan.data)
-    dtype = jnp.float32 if plan.compute == "fp32" else jnp.bfloat16
-    wide = {
-        name: "bf16" for name in ("weights", "kv", "compute", "wire") if getattr(plan, name) == "fp32"
-    }  # by the dtype
-    given = (program, numerics_of(order.model), replace(plan, **wide), devices)
-    empty = ModelRunner(*given, None, limits, dtype)
-    weights = empty.placement.put(_reader(order, program, dtype))
-    jax.block_until_ready(weights)
-    sampler = Sampler(limits, program.sections[0].dims["v"], empty.mesh, order.seed)
-    pages = order.pages or _pages_that_fit(devices[0], order, empty.page_bytes, sampler.bytes)
+    models = [_Placed(one, plan, devices, limits) for one in (loaded, drafting) if one is not None]
+    vocab = loaded.program.sections[0].dims["v"]
+    sampler = Sampler(limits, vocab, models[0].mesh, order.seed, weighed=drafting is not None)
+    page_bytes = sum(one.page_bytes for one in models)
+    pages = order.pages or _pages_that_fit(devices[0], order, page_bytes, sampler.bytes)
     limits = replace(limits, pages=pages)
-    runner, loaded = ModelRunner(*given, weights, limits, dtype), time.perf_counter()
-    shapes = shapes_for(limits)
-    runner.compile(shapes, _Progress(tell, 2 - order.lazy))
+    sampler.limits = limits
+    runner, *others = (one.runner(limits) for one in models)
+    drafter = DraftModel(others[0], sampler) if others else None
+    placed, shapes = time.perf_counter(), shapes_for(limits)
+    runner.compile(shapes, _Progress(tell, "compiling", 2 - order.lazy))
+    if drafter is not None:
+        drafter.compile(shapes)
     if not order.lazy:
         sampler.compile(shapes, lambda done, total: tell("compiling", total + done, 2 * total))
-    parameters = sum(int(numpy.prod(one.shape)) for of in weights_of(program).values() for one in of.values())
-    engine = ServingEngine(runner, sampler, limits, shapes, prefixes=order.prefix_cache, queue=QUEUE, role=order.role)
+    text = loaded.text
+    grammars = GrammarReader(text.tokenizer, vocab, text.ends) if text.ends else None  # which a text has to end with
+    engine = ServingEngine(
+        runner, sampler, limits, shapes, grammars=grammars, drafter=drafter, prefixes=order.prefix_cache, queue=QUEUE, role=order.role,
+    )  # fmt: skip
+    known = weights_of(loaded.program).values()
     facts = {
-        "pages": pages, "page_bytes": runner.page_bytes, "page": limits.page, "ranks": limits.ranks,
-        "devices": plan.chips, "device_kind": devices[0].device_kind, "parameters": parameters,
-        "load_s": loaded - begun, "compile_s": time.perf_counter() - loaded, "programs": len(shapes),
+        "pages": pages, "page_bytes": page_bytes, "page": limits.page, "ranks": limits.ranks, "devices": plan.chips,
+        "device_kind": devices[0].device_kind, "parameters": sum(math.prod(one.shape) for of in known for one in of.values()),
+        "load_s": placed - begun, "compile_s": time.perf_counter() - placed, "programs": len(shapes),
     }  # fmt: skip
     return engine, facts
 
 
-class _Progress(Listener):
-    """How far compiling is, as a part of all that is compiled."""
+class _Placed:
+    """A model with its weights on the devices, which the number of pages depends on."""
 
-    def __init__(self, tell: Tell, parts: int) -> None:
+    def __init__(self, loaded: LoadedModel, plan: ServingPlan, devices: list[Any], limits: EngineLimits) -> None:
+        self.dtype = jnp.float32 if plan.compute == "fp32" else jnp.bfloat16
+        wide = {name: "bf16" for name in FORMATS if getattr(plan, name) == "fp32"}  # which the dtype says
+        self.given = (loaded.program, loaded.numerics, replace(plan, **wide), devices)
+        empty = ModelRunner(*self.given, None, limits, self.dtype)
+        self.mesh, self.page_bytes = empty.mesh, empty.page_bytes
+        self.weights = jax.block_until_ready(empty.placement.put(loaded.read))
+
+    def runner(self, limits: EngineLimits) -> ModelRunner:
+        return ModelRunner(*self.given, self.weights, limits, self.dtype)
+
+
+class _Progress(Listener):
+    """How far loading is, or the first of so many equal parts of compiling."""
+
+    def __init__(self, tell: Tell, what: str, parts: int) -> None:
         super().__init__()
-        self.tell, self.parts = tell, parts
+        self.tell, self.what, self.parts = tell, what, parts
 
     def step(self, done: int, total: int) -> None:
-        self.tell("compiling", done, self.parts * total)
+        self.tell(self.what, done, self.parts * total)
 
 
 def _pages_that_fit(device: Any, order: WorkerOrder, page_bytes: int, sampler: int) -> int:
@@ -95,25 +113,3 @@ def _pages_that_fit(device: Any, order: WorkerOrder, page_bytes: int, sampler: i
             f"sequence of {order.length:,} has; split the model over more devices, or give a shorter --length."
         )
     return pages
-
-
-def _reader(order: WorkerOrder, program: Program, dtype: Any) -> Reader:
-    """Weights by name: of a checkpoint, or random ones that are made where they are used."""
-    known = weights_of(program)
-    if order.weights:
-        from dragonscale.runtime.checkpoint import load_weights
-        from dragonscale.runtime.safetensors import SafeTensors
-        from dragonscale.runtime.serve.weights import reader_of
-
-        return reader_of(load_weights(SafeTensors(order.weights), program, dtype))
-    normal = jax.jit(lambda key, shape, scale: (jax.random.normal(key, shape) * scale).astype(dtype), static_argnums=1)
-
-    def read(section: str, name: str, layer: int) -> Any:
-        weight = known[section][name]
-        shape = weight.shape[1:] if weight.stacked else weight.shape
-        if name.startswith("w"):
-            return jnp.full(shape, 1.0 if scales(name) else 0.0, dtype)
-        key = jax.random.key(zlib.crc32(f"{order.seed} {section} {name} {layer}".encode()))
-        return normal(key, shape, weight.fan_in**-0.5)
-
-    return read

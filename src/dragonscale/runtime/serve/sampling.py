@@ -252,7 +252,9 @@ class Sampler:
         level = SHAPED if masks is not None else self.level(batch.slots)
         told = bool(numpy.take_along_axis(self._told, batch.slots, 1).any())
         key = SamplingProgram(d, q, shape.prompts, level, told, bool(probs) and level > GREEDY)
-        drafts = batch.tokens[:, : d * q].reshape(-1, d, q)[:, :, 1:].reshape(self.limits.ranks, -1)
+        drafts = (
+            batch.tokens[:, : d * q].reshape(self.limits.ranks, d, q)[:, :, 1:].reshape(self.limits.ranks, d * (q - 1))
+        )
         words = [batch.slots, numpy.take_along_axis(batch.positions, batch.reads, 1), batch.drafted, drafts]
         program = self.programs.get(key) or self._build(key)
         extra = self._extra(key, masks, probs)
