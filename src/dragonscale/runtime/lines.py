@@ -79,19 +79,22 @@ def _einsum(op: Op, run: SectionPass) -> None:
     else:
         operands = [run.operand(array, op) for array in op.inputs]
         weights = [run.weight(array, op, operands[0].dtype) for array in op.weights]
-        value = _multiplied(subscripts(op), operands, weights, wide=op.part == "head")
+        value = _multiplied(subscripts(op), operands, weights, run.setting, wide=op.part == "head")
     forms = (*(run.wanted(array, op) for array in op.inputs), *(run.used(array, op) for array in op.weights))
     return run.put(op, value, run.place.of_line(op, forms, run.section.dims))
 
 
-def _multiplied(text: str, operands: list[jax.Array], weights: list[Any], wide: bool = False) -> jax.Array:
+def _multiplied(
+    text: str, operands: list[jax.Array], weights: list[Any], setting: PassSetting, wide: bool = False
+) -> jax.Array:
     """An einsum of which the last operand may be a weight in int8: its result is scaled."""
     multiply: Callable[..., jax.Array] = _wide_einsum if wide else jnp.einsum  # pyright: ignore[reportAssignmentType]
-    if not weights or not isinstance(weights[-1], Quantized):
-        return multiply(text, *operands, *weights)
-    dtype = operands[0].dtype
-    value = multiply(text, *operands, *weights[:-1], weights[-1].values.astype(dtype))
-    return (value * weights[-1].scale).astype(value.dtype)
+    narrow = bool(weights) and isinstance(weights[-1], Quantized)
+    last = weights[-1].values if narrow else [*operands, *weights][-1]
+    value = None if wide or (len(operands), len(weights)) != (1, 1) else setting.multiply(text, operands[0], last)
+    if value is None:
+        value = multiply(text, *[*operands, *weights][:-1], last.astype(operands[0].dtype) if narrow else last)
+    return (value * weights[-1].scale).astype(value.dtype) if narrow else value
 
 
 def _part_of_joined(op: Op, run: SectionPass, key: str) -> jax.Array:
@@ -100,7 +103,7 @@ def _part_of_joined(op: Op, run: SectionPass, key: str) -> jax.Array:
         x = run.operand(op.inputs[0], op)
         weight = run.weights[key]
         run.products[key] = _multiplied(
-            "btd,dm->btm", [x], [weight if isinstance(weight, Quantized) else weight.astype(x.dtype)]
+            "btd,dm->btm", [x], [weight if isinstance(weight, Quantized) else weight.astype(x.dtype)], run.setting
         )
     at = 0
     for name in key.split("+"):

@@ -28,14 +28,15 @@ Note = Callable[[jax.Array, str], jax.Array]
 @dataclass(frozen=True)
 class PassSetting:
     """What all passes of a model share: its arithmetic, what it computes in (None: in the weights' own type), where things
-    lie, how tokens reach experts, and a function that marks each tensor of the program by its name (which remat policies
-    go by)."""
+    lie, how tokens reach experts, a function that marks each tensor of the program by its name (which remat policies
+    go by), and one that computes some einsums of an input and a weight better than XLA (None of the others)."""
 
     numerics: Numerics
     dtype: Any = None
     place: Place = WHOLE
     mixing: Mixing = field(default_factory=Mixing)
     note: Note = lambda value, _: value
+    multiply: Callable[[str, jax.Array, jax.Array], jax.Array | None] = lambda *_: None
 
 
 class LayerCache(Protocol):

@@ -26,8 +26,8 @@ from dragonscale.runtime.serve.gpu_matmul import dot
 from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows
 
 LOG2E = math.log2(math.e)
-PROGRAMS = 264
-"""Programs that keep an H100 or H200 busy: two on each of its 132 SMs."""
+PROGRAMS = 132
+"""Programs that keep an H100 or H200 busy: one on each of its SMs."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ def decode_tile(rows: int, queries: int, cache: PagedKeys) -> Tile:
     block = min(64, max(16, pl.next_power_of_2(queries)))
     programs = rows * cache.keys.shape[1] * pl.cdiv(queries, block)
     splits = min(32, pl.next_power_of_2(max(1, PROGRAMS // programs)))
-    return Tile(block, 32, splits, 8, 2) if wide else Tile(block, 64, splits, 4, 3)
+    return Tile(block, 32, splits, 8, 2) if wide else Tile(block, 64, splits, 2 if splits == 1 and block == 16 else 4, 2)
 
 
 def prompt_tile(cache: PagedKeys) -> Tile:
     """A good cut for prompts; wide heads leave room for fewer keys."""
     channels = cache.keys.shape[-1]
-    return Tile(128, 64, 1, 4, 3) if channels <= 128 else Tile(64, 32, 1, 4 if channels <= 256 else 8, 2)
+    return Tile(128, 64, 1, 4, 2) if channels <= 128 else Tile(64, 32, 1, 4 if channels <= 256 else 8, 2)
 
 
 def _together(group: int, tile: Tile) -> int:

@@ -7,6 +7,7 @@ user's cache folder (`$XDG_CACHE_HOME/dragonscale/compiled`).
 
 import os
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,10 @@ class ModelRunner:
         self.mesh = devices if isinstance(devices, Mesh) else serving_mesh(plan, program, devices)
         place = serving_place(plan, program, prompt=False, exchange=exchanges(plan, program))
         self.setting = PassSetting(numerics, dtype, place)
+        if self.mesh.devices.flat[0].platform in ("gpu", "cuda"):
+            from dragonscale.runtime.serve.gpu_matmul import few_tokens  # it needs Pallas, which others need not load
+
+            self.setting = replace(self.setting, multiply=few_tokens)
         self.by_rank = NamedSharding(self.mesh, PartitionSpec("data"))
         self.placement = WeightPlacement(program, place, self.mesh, dtype, plan.weights == "int8")
         if weights is not None and "layers" not in weights:
