@@ -100,6 +100,26 @@ def kernels(run: Any, folder: Path, steps: int) -> list[tuple[str, float, int]]:
     return sorted(rows, key=lambda row: -row[1])
 
 
+def rates() -> dict[str, float]:
+    """What the chip reaches, hot: FLOP/s of a large matmul, bytes per second of a large copy (read and written) and of a sum."""
+
+    def fastest(function: Any, *arguments: Any) -> float:
+        function(*arguments).block_until_ready()
+        found = []
+        for _ in range(15):
+            before = time.perf_counter()
+            [function(*arguments) for _ in range(20)][-1].block_until_ready()
+            found.append((time.perf_counter() - before) / 20)
+        return sorted(found)[len(found) // 2]
+
+    square, long = jnp.ones((8192, 8192), jnp.bfloat16), jnp.ones(2**29, jnp.bfloat16)
+    return {
+        "matmul_flops": 2 * 8192**3 / fastest(jax.jit(jnp.matmul), square, square),
+        "copy_bytes": 2 * long.nbytes / fastest(jax.jit(jnp.copy), long),
+        "read_bytes": long.nbytes / fastest(jax.jit(lambda x: x.max()), long),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
@@ -132,6 +152,8 @@ def main() -> None:
     bare = ModelRunner(program, numerics, plan, devices, None, limits)
     runner = ModelRunner(program, numerics, plan, devices, random_weights(bare), limits)
     print(f"{devices[0].device_kind}: weights after {time.perf_counter() - started:.1f} s", flush=True)
+    if not given.small:
+        print(json.dumps(rates()), flush=True)
     last = jax.device_put(numpy.zeros((limits.ranks, rows + 1), numpy.int32), runner.by_rank)
     for text, shape in zip(given.steps.split(","), shapes, strict=True):
         try:

@@ -92,7 +92,9 @@ def decode_tile(rows: int, queries: int, cache: PagedKeys) -> Tile:
     block = min(64, max(16, pl.next_power_of_2(queries)))
     programs = rows * cache.keys.shape[1] * pl.cdiv(queries, block)
     splits = min(32, pl.next_power_of_2(max(1, PROGRAMS // programs)))
-    return Tile(block, 32, splits, 8, 2) if wide else Tile(block, 64, splits, 2 if splits == 1 and block == 16 else 4, 2)
+    return (
+        Tile(block, 32, splits, 8, 2) if wide else Tile(block, 64, splits, 2 if splits == 1 and block == 16 else 4, 2)
+    )
 
 
 def prompt_tile(cache: PagedKeys) -> Tile:

@@ -35,7 +35,11 @@ def few_tokens(text: str, x: jax.Array, weight: jax.Array) -> jax.Array | None:
     """An einsum as lines have them, if it is a matmul that this kernel takes; None otherwise."""
     (left, right), out = text.split("->")[0].split(","), text.split("->")[1]
     summed = "".join(letter for letter in left if letter in right)
-    if not (left.endswith(summed) and right.startswith(summed) and out == left.removesuffix(summed) + right.removeprefix(summed)):
+    if not (
+        left.endswith(summed)
+        and right.startswith(summed)
+        and out == left.removesuffix(summed) + right.removeprefix(summed)
+    ):
         return None
     k = math.prod(weight.shape[: len(summed)])
     m, n = x.size // k, weight.size // k
