@@ -1,4 +1,4 @@
-"""The sampler against what NumPy says, and its distribution against the exact one."""
+"""The sampler against what NumPy says, and what it draws against the exact distribution."""
 
 from typing import Any
 
@@ -9,40 +9,36 @@ pytest.importorskip("jax")
 
 import jax
 import jax.numpy as jnp
-from scipy.special import softmax
+from jax.sharding import Mesh
+from scipy.special import log_softmax, softmax
 from scipy.stats import chi2
 
-from dragonscale.runtime.serve.filters import filtered, tempered
+from dragonscale.errors import InputError
+from dragonscale.runtime.serve.filters import STATE, SlotState, tempered
 from dragonscale.runtime.serve.requests import Sampling, ServeRequest
-from dragonscale.runtime.serve.sampling import Sampler
+from dragonscale.runtime.serve.sampling import Sampler, check_sampling
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
 
-VOCAB = 50
+VOCAB = 30
+X = (numpy.random.default_rng(1).normal(size=VOCAB) * 2).astype(numpy.float32)
+HOWS: list[dict[str, Any]] = [
+    {}, {"temperature": 0.5}, {"top_k": 5, "top_p": 0.8}, {"min_p": 0.1}, {"repetition": 4.0}, {"bias": {3: 2.5, 4: -100.0}},
+    {"presence": 1.5, "frequency": 1.0}, {"temperature": 0.0},
+]  # fmt: skip
 
 
-def asked(prompt: list[int] | None = None, least: int = 0, ends: list[int] | None = None, **how: Any) -> ServeRequest:
-    return ServeRequest(id="a", prompt=prompt or [1, 2, 3], sampling=Sampling(**how), least=least, ends=ends or [])
+def asked(least: int = 0, ends: list[int] | None = None, **how: Any) -> ServeRequest:
+    return ServeRequest(id="a", prompt=[1, 2, 3], sampling=Sampling(**how), least=least, ends=ends or [])
 
 
 def decoding(slots: list[list[int]], position: int, sequences: int, prompts: int = 0) -> StepBatch:
-    """A step whose rows all decode their token at a position; the last `prompts` of them are ends of prompts."""
+    """A step whose rows all read a token at one position; the last `prompts` of them are ends of prompts."""
     rows = len(slots[0])
     batch = empty_batch(StepShape(rows - prompts, 1, prompts, prompts), len(slots), 1, sequences)
     batch.slots[:] = slots
     batch.positions[:] = position
     batch.reads[:] = numpy.arange(rows)
     return batch
-
-
-def drawn(logits: numpy.ndarray, rows: int, position: int = 2, **how: Any) -> numpy.ndarray:
-    """Tokens of many rows with the same logits, each with its own seed."""
-    sampler = Sampler(EngineLimits(pages=2, sequences=rows), logits.shape[-1])
-    for slot in range(rows):
-        sampler.admit(0, slot, asked(seed=slot, **how))
-    found = sampler.sample(
-        jnp.broadcast_to(logits, (1, rows, len(logits))), decoding([list(range(rows))], position, rows)
-    )
-    return numpy.asarray(found.tokens)[0]
 
 
 def kept(x: numpy.ndarray, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> numpy.ndarray:
@@ -52,66 +48,134 @@ def kept(x: numpy.ndarray, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.
         stays &= x >= numpy.sort(numpy.where(stays, x, -numpy.inf))[-top_k]
     p = softmax(numpy.where(stays, x, -numpy.inf))
     order = numpy.argsort(-p, kind="stable")
-    before = numpy.cumsum(p[order]) - p[order]
-    stays[order[before >= top_p]] = False
+    stays[order[numpy.cumsum(p[order]) - p[order] >= top_p]] = False
     return stays
 
 
-def unlikely(tokens: numpy.ndarray, p: numpy.ndarray) -> float:
-    """The probability of counts as far from `p` as these, or farther (chi-square; tokens that are seldom go together)."""
-    counts, wanted = numpy.bincount(tokens, minlength=len(p)), p * len(tokens)
-    assert not counts[p == 0].any(), "a token that has no probability"
+def exact(how: dict[str, Any], output: tuple[int, ...] = ()) -> numpy.ndarray:
+    """The distribution that a request after the prompt 1, 2, 3 and some output has, in doubles."""
+    x = X.astype(float)
+    seen = [*{1, 2, 3, *output}]
+    x[seen] = numpy.where(x[seen] > 0, x[seen] / how.get("repetition", 1), x[seen] * how.get("repetition", 1))
+    for token in output:
+        x[token] -= how.get("frequency", 0)
+    for token in set(output):
+        x[token] -= how.get("presence", 0)
+    for token, value in how.get("bias", {}).items():
+        x[token] += value
+    if how.get("temperature", 1) == 0:
+        return (numpy.arange(VOCAB) == x.argmax()).astype(float)
+    x /= how.get("temperature", 1)
+    return softmax(
+        numpy.where(kept(x, how.get("top_k", 0), how.get("top_p", 1.0), how.get("min_p", 0.0)), x, -numpy.inf)
+    )
+
+
+def surprise(outcomes: numpy.ndarray, p: numpy.ndarray) -> float:
+    """The probability of counts as far from `p` as these, or farther: chi-square, seldom outcomes together."""
+    counts, wanted = numpy.bincount(outcomes, minlength=len(p)), p * len(outcomes)
+    if counts[p == 0].any():
+        return 0.0
     often = wanted >= 5
-    counts, wanted = ([*a[often], a[~often].sum()] for a in (counts, wanted))
-    return float(chi2.sf(sum((c - w) ** 2 / w for c, w in zip(counts, wanted, strict=True) if w > 0), len(counts) - 1))
+    counts, wanted = (numpy.array([*a[often], a[~often].sum()]) for a in (counts, wanted))
+    there = wanted > 0
+    return float(chi2.sf(((counts - wanted)[there] ** 2 / wanted[there]).sum(), max(there.sum() - 1, 1)))
 
 
 def test_every_filter_keeps_what_sorting_keeps() -> None:
-    random = numpy.random.default_rng(0)
-
     cases = [
-        (k, p, m, t)
+        (t, k, p, m)
         for k in (0, 1, 7, 200)
         for p in (1.0, 0.9, 0.3, 1e-6)
         for m in (0.0, 0.05)
         for t in (0.3, 1.0, 3.0)
     ]
-    x = (random.normal(size=(len(cases), 200)) * 3).astype(numpy.float32)
-    x[3] = 0  # all equal
+    x = (numpy.random.default_rng(0).normal(size=(len(cases), 200)) * 3).astype(numpy.float32)
     x[5, 7:] = -numpy.inf
-    settings = numpy.array([[t, k, p, m, 0, 0, 1] for k, p, m, t in cases], numpy.float32)
-    found = numpy.asarray(jax.jit(lambda x, s: filtered(tempered(x, s), s))(x, settings))
-    for row, scaled, (k, p, m, t) in zip(found, x, cases, strict=True):
-        scaled = (scaled / numpy.float32(t)).astype(numpy.float32)
-        if scaled.any():
-            expected = kept(scaled.astype(float), k, p, m)
-            expected[numpy.isneginf(scaled)] = False
-        else:
-            expected = numpy.ones(200, bool)  # equals stay together
-        assert (numpy.isfinite(row) == expected).all(), (k, p, m, t)
+    state = numpy.zeros(len(cases), STATE)
+    state["settings"] = [[*case, 0, 0, 1] for case in cases]
+    words = state[:, None].view(numpy.uint32)
+    filtering = jax.jit(lambda x, words: tempered(x, SlotState.unpacked(words), True))
+    for row, logits, (t, k, p, m) in zip(numpy.asarray(filtering(x, words)), x, cases, strict=True):
+        scaled = logits / numpy.float32(t)
+        expected = kept(scaled.astype(float), k, p, m) & numpy.isfinite(scaled)
+        assert (numpy.isfinite(row) == expected).all(), (t, k, p, m)
         numpy.testing.assert_allclose(row[expected], scaled[expected], rtol=1e-6)
+    equal = numpy.asarray(filtering(numpy.zeros_like(x), words))
+    assert (equal == 0).all(), "equals stay together"
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {},
-        {"temperature": 0.5},
-        {"top_k": 5, "top_p": 0.8},
-        {"min_p": 0.1},
-        {"presence": 1.0, "frequency": 0.5, "repetition": 1.3},
-        {"bias": {3: 2.5, 4: -100.0}},
-    ],
-)
-def test_tokens_come_from_the_exact_distribution(how: dict[str, Any]) -> None:
-    x = numpy.random.default_rng(1).normal(size=VOCAB).astype(numpy.float32) * 2
-    expected = x.astype(float)
-    if "repetition" in how:  # the prompt is 1, 2, 3
-        expected[1:4] = numpy.where(expected[1:4] > 0, expected[1:4] / 1.3, expected[1:4] * 1.3)
-    for token, value in how.get("bias", {}).items():
-        expected[token] += value
-    expected /= how.get("temperature", 1.0)
-    stays = kept(expected, how.get("top_k", 0), how.get("top_p", 1.0), how.get("min_p", 0.0))
-    tokens = drawn(x, 4000, **how)
-    assert unlikely(tokens, softmax(numpy.where(stays, expected, -numpy.inf))) > 1e-3
-    assert unlikely(tokens, softmax(x * 0.9)) < 1e-3
+def test_tokens_come_from_the_exact_distribution_whatever_their_neighbours_ask_for() -> None:
+    each = 400
+    rows = each * len(HOWS)
+    sampler = Sampler(EngineLimits(pages=2, sequences=rows), VOCAB)
+    outputs = numpy.resize(numpy.argsort(-X)[:2], rows)
+    for slot in range(rows):
+        sampler.admit(0, slot, asked(seed=slot, **HOWS[slot // each]), [int(outputs[slot])])
+    found = sampler.sample(jnp.broadcast_to(X, (1, rows, VOCAB)), decoding([list(range(rows))], 3, rows))
+    tokens = numpy.asarray(found.tokens)[0].reshape(len(HOWS), each)
+    for how, row in zip(HOWS, tokens, strict=True):
+        p = sum(exact(how, (int(output),)) for output in outputs[:2]) / 2
+        assert surprise(row, p) > 0.01, how
+    wrong = [surprise(row, exact({})) for row in tokens[1:]]
+    assert max(wrong) < 0.01, "the test sees each setting"
+
+
+def test_a_seed_gives_the_same_tokens_in_any_batch_slot_and_rank(eight: list[Any]) -> None:
+    """One rank and a prompt's row, or two ranks on two chips; with neighbours that are filtered, or alone."""
+    how = {"seed": 11, "temperature": 1.5}
+    alone = Sampler(EngineLimits(pages=2, sequences=3), VOCAB)
+    alone.admit(0, 2, asked(**how))
+    mesh = Mesh(numpy.array(eight[:4]).reshape(2, 2), ("data", "tensor"))
+    many = Sampler(EngineLimits(pages=2, sequences=3, ranks=2), VOCAB, mesh)
+    for rank in range(2):
+        for slot in range(3):
+            many.admit(
+                rank, slot, asked(**(how if (rank, slot) == (1, 0) else {"seed": slot, "top_k": 7, "logprobs": 3}))
+            )
+    drawn = []
+    for position in range(2, 10):
+        one = alone.sample(jnp.broadcast_to(X, (1, 1, VOCAB)), decoding([[2]], position, 3, prompts=1))
+        other = many.sample(jnp.broadcast_to(X, (2, 3, VOCAB)), decoding([[0, 1, 2], [2, 0, 3]], position, 3))
+        same = {int(one.tokens[0, 0]), int(other.tokens[1, 1]), int(alone.last[0, 2]), int(many.last[1, 0])}
+        assert len(same) == 1
+        drawn += same
+    assert len(set(drawn)) > 3
+
+
+def test_logprobs_are_of_the_models_own_distribution() -> None:
+    sampler = Sampler(EngineLimits(pages=2, sequences=2), VOCAB)
+    sampler.admit(0, 0, asked(temperature=0.2, bias={9: 50.0}, logprobs=5))
+    sampler.admit(0, 1, asked(temperature=0.0))
+    found = jax.device_get(vars(sampler.sample(jnp.broadcast_to(X, (1, 2, VOCAB)), decoding([[0, 1]], 2, 2))))
+    expected = log_softmax(X.astype(float))
+    assert found["tokens"][0].tolist() == [9, X.argmax()]
+    numpy.testing.assert_allclose(found["logprobs"][0], expected[found["tokens"][0]], rtol=1e-5)
+    order = numpy.argsort(-expected)[:20]
+    assert (found["top"][0] == order).all()
+    numpy.testing.assert_allclose(found["top_logprobs"][0, 1], expected[order], rtol=1e-5)
+
+
+def test_penalties_count_what_is_sampled_and_ends_wait_for_the_fewest_tokens() -> None:
+    """A frequency penalty that is greater than the logits' range goes once round the vocabulary; the end is barred for 3 tokens."""
+    best = int(X.argmax())
+    sampler = Sampler(EngineLimits(pages=2, sequences=2), VOCAB)
+    sampler.compile([StepShape(2)])
+    ready = len(sampler.programs)
+    sampler.admit(0, 0, asked(temperature=0, frequency=100.0))
+    sampler.admit(0, 1, asked(temperature=0, least=3, ends=[best, 4]))
+    tokens = [
+        numpy.asarray(sampler.sample(jnp.broadcast_to(X, (1, 2, VOCAB)), decoding([[0, 1]], position, 2)).tokens)[0]
+        for position in range(2, 2 + VOCAB)
+    ]
+    assert [row[0] for row in tokens] == numpy.argsort(-X).tolist()
+    second = next(token for token in numpy.argsort(-X) if token not in (best, 4))
+    assert [row[1] for row in tokens] == [second] * 3 + [best] * (VOCAB - 3)
+    assert len(sampler.programs) == ready == 8, "nothing is compiled under way"
+
+
+def test_what_there_is_no_room_for_is_refused() -> None:
+    with pytest.raises(InputError, match=r"token 30; the vocabulary's tokens are 0 to 29"):
+        check_sampling(asked(bias={30: 1.0}), VOCAB)
+    with pytest.raises(InputError, match="321 tokens and 0 end tokens"):
+        check_sampling(asked(bias=dict.fromkeys(range(321), 1.0)), 1000)

@@ -1,8 +1,7 @@
 """Output held to a grammar: a JSON schema, a regular expression, a choice or a Lark grammar, through llguidance.
 
-llguidance says which tokens may come next, as bits over the vocabulary; the sampler takes the others away (`sampling`). It knows where
-tokens straddle the grammar's own symbols, and it takes about 50 µs for a row. A row with a grammar needs its token on the host before the
-next one, so it has no drafts, and nothing is ever rolled back.
+llguidance says which tokens may come next, as bits over the vocabulary, in about 50 µs for a row; the sampler takes the others away
+(`sampling`). A row with a grammar needs its token on the host before the next one, so it has no drafts, and nothing is ever rolled back.
 """
 
 import json
@@ -22,15 +21,14 @@ def _grammar(kind: str, text: str) -> str:
     """The grammar in llguidance's own form; wrong JSON is found here, the rest when it is read."""
     if kind not in KINDS:
         raise InputError(f"There is no grammar of the kind {kind!r}; there are {', '.join(KINDS)}.")
-    if kind in ("json_schema", "choice"):
-        try:
-            given = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"The {kind} is not JSON: {error}.") from None
-        if kind == "choice" and not (
-            isinstance(given, list) and given and all(isinstance(c, str) and c for c in given)
-        ):
-            raise InputError("A choice is a list of one or more texts that are not empty.")
+    try:
+        given = json.loads(text) if kind in ("json_schema", "choice") else None
+    except ValueError as error:
+        raise InputError(f"The {kind} is not JSON: {error}.") from None
+    if kind == "choice" and not (
+        isinstance(given, list) and given and all(isinstance(each, str) and each for each in given)
+    ):
+        raise InputError("A choice is a list of one or more texts that are not empty.")
     return grammar_from("json_schema", '{"type": "object"}') if kind == "json_object" else grammar_from(kind, text)
 
 
@@ -48,7 +46,7 @@ class OutputGrammar:
         self._matcher = matcher
 
     def allow(self, bits: numpy.ndarray) -> None:
-        """Write the tokens that may come next into bits [w] of int32 or uint32: only ends when the grammar is complete."""
+        """Write the tokens that may come next into bits [⌈v/32⌉]: only ends when the grammar is complete."""
         fill_next_token_bitmask(self._matcher, bits.view(numpy.int32)[None])
 
     def take(self, token: int) -> None:
@@ -56,14 +54,14 @@ class OutputGrammar:
         self._matcher.consume_token(token)
 
     @property
+    def error(self) -> str:
+        """Why it cannot go on; nothing where it can."""
+        return self._matcher.get_error().split("\n")[0]
+
+    @property
     def complete(self) -> bool:
         """Nothing but an end may follow."""
         return self._matcher.is_stopped()
-
-    @property
-    def error(self) -> str:
-        """Why it cannot go on; empty where it can."""
-        return self._matcher.get_error().splitlines()[0] if self._matcher.is_error() else ""
 
 
 class GrammarReader:
@@ -71,13 +69,10 @@ class GrammarReader:
     end a text. Grammars that were read lately are kept: requests of one kind come in numbers."""
 
     def __init__(self, tokenizer: Any, vocab: int, ends: list[int]) -> None:
-        self.vocab = vocab
-        self.tokenizer = LLTokenizer(tokenizer.to_str(), n_vocab=vocab, eos_token=ends)
-        self._read = lru_cache(maxsize=64)(self._first)
-
-    def _first(self, kind: str, text: str) -> LLMatcher:
-        check_grammar(kind, text, self.tokenizer)
-        return LLMatcher(self.tokenizer, _grammar(kind, text), log_level=0)
+        self.vocab, self.tokenizer = vocab, LLTokenizer(tokenizer.to_str(), n_vocab=vocab, eos_token=ends)
+        self._read = lru_cache(maxsize=64)(
+            lambda kind, text: LLMatcher(self.tokenizer, _grammar(kind, text), log_level=0)
+        )
 
     def begin(self, grammar: tuple[str, str]) -> OutputGrammar:
         """A sequence at the start of a grammar."""

@@ -178,9 +178,11 @@ class ServingEngine:
         held = {(rank, row): s.grammar for rank, row, s in step.rows if s.grammar is not None}
         masks = self.grammars.masks(self.limits.ranks, step.batch.shape.rows, held) if held else None
         try:
-            probs = self.draft(step, guesses) if self.limits.draft else ()
-            logits = self.runner.run(step.batch, self.sampler.last)
+            probs, last = self.draft(step, guesses) if self.limits.draft else (), self.sampler.last
+            logits = self.runner.run(step.batch, last)
             sampled = self.sampler.sample(logits, step.batch, masks, probs)
+            if self.drafter is not None:  # it has to see prompts and the last draft too
+                self.drafter.runner.run(step.batch, last)
             embeds = any(s.request.embed for _, _, s in step.rows)
             flight = InFlight(step, sampled, logits if step.scored >= 0 else self.runner.hidden if embeds else None)
             for array in (*vars(sampled).values(), flight.extra):
@@ -193,21 +195,14 @@ class ServingEngine:
     def draft(self, step: ScheduledStep, guesses: dict[LiveSequence, list[int]]) -> tuple[Any, ...]:
         """Writes drafts into the rows that decode; returns what a model drew them from."""
         batch, q = step.batch, step.batch.shape.queries
-        rows, probs, guessed = [each for each in step.rows if each[1] < batch.shape.decodes], (), None
-        if self.drafter is not None and step.scored >= 0:
-            self.drafter.runner.run(batch, self.sampler.last)  # it has to see the prompt too
-        elif self.drafter is not None:
-            previous = numpy.zeros((self.limits.ranks, batch.shape.decodes), numpy.int32)
-            for rank, row, s in rows:
-                previous[rank, row], batch.tokens[rank, row * q] = s.tokens[s.known - 2 : s.known]
-            drafts = self.drafter.propose(batch, previous)
-            guessed, probs = numpy.asarray(drafts.tokens), drafts.probs
-        for rank, row, s in rows if q > 1 else ():
-            guess = guesses.get(s, ()) if guessed is None else guessed[rank, row]
-            count = len(guess) if s.grammar is None else 0  # a grammar has to see each token
-            batch.tokens[rank, row * q + 1 : row * q + 1 + count] = guess[:count]
-            batch.drafted[rank, row] = count
-            self.drafted += count
+        probs = self.drafter.propose(batch) if self.drafter is not None and q > 1 else ()
+        for rank, row, s in step.rows if q > 1 else ():
+            if row < batch.shape.decodes and s.grammar is None:  # a grammar has to see each token
+                drafts = batch.tokens[rank, row * q + 1 : (row + 1) * q]
+                guess = guesses.get(s, ()) if self.drafter is None else drafts
+                drafts[: len(guess)] = guess
+                batch.drafted[rank, row] = len(guess)
+                self.drafted += len(guess)
         return probs
 
     def collect(self, ahead: int) -> None:
