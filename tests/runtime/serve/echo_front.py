@@ -1,15 +1,14 @@
 """A front whose model says its prompt again and again, and a server around it on a port of this machine."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
-
 from dragonscale.runtime.serve.front import Overfull
-from dragonscale.runtime.serve.http import DrainingServer, PromptProtocol, build_app
+from dragonscale.runtime.serve.http import build_app, serve_http
 from dragonscale.runtime.serve.requests import Emitted, ServeRequest, TokenLogprob
 from dragonscale.runtime.serve.routes import HttpSettings
 from dragonscale.runtime.serve.text import plain_text
@@ -64,12 +63,6 @@ class EchoFront:
         }
         return {"workers": [{"index": 0, "restarts": 0, "stats": numbers}]}
 
-    async def drain(self, grace: float) -> None:
-        for _ in range(int(grace / 0.01)):
-            if not self.open:
-                return
-            await asyncio.sleep(0.01)
-
 
 def settings(**more: Any) -> HttpSettings:
     known: dict[str, Any] = {"model": "echo", "length": 512, "vocabulary": 300, "log": lambda _: None}
@@ -78,25 +71,14 @@ def settings(**more: Any) -> HttpSettings:
 
 @contextmanager
 def served(front: Any, said: HttpSettings, text: Any = None) -> Iterator[str]:
-    """The address of a server in a thread of its own."""
+    """The address of a server in a thread of its own. Its sockets hold little, so that who does not read is soon noticed."""
     app = build_app(front, text or plain_text(300), said)
-    config = uvicorn.Config(
-        app,
-        port=0,
-        http=PromptProtocol,
-        ws="none",
-        lifespan="off",
-        log_level="critical",
-        timeout_keep_alive=int(said.idle_s),
-    )
-    server = DrainingServer(config, app.state.service)
-    server.install_signal_handlers = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
-    thread = threading.Thread(target=server.run, daemon=True)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    thread = threading.Thread(target=lambda: asyncio.run(serve_http(app, listener)), daemon=True)
     thread.start()
-    while not server.started:
-        threading.Event().wait(0.01)
     try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        server.should_exit = True
+        app.state.server.should_exit = True
         thread.join(10)

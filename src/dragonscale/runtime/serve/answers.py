@@ -49,7 +49,7 @@ class ChoiceAnswer:
     def take(self, emitted: Emitted, metrics: ServerMetrics) -> None:
         """What an engine emitted, added."""
         if emitted.finish == "error":
-            raise ApiError(500, f"The engine failed: {emitted.why or 'it does not say why'}.")
+            raise ApiError(500, f"The engine failed: {emitted.why.rstrip('.') or 'it does not say why'}.")
         if emitted.finish in _ENDED_EARLY:
             why = "took longer than its time limit" if emitted.finish == "deadline" else "was cancelled by the server"
             raise ApiError(_ENDED_EARLY[emitted.finish], f"The request {why}.")

@@ -95,6 +95,7 @@ class RequestGate:
             "seconds": seconds,
         }
         if generation is not None:
+            self.service.under_way.discard(generation)
             line |= generation.summary(seconds)
         self.settings.log(line)
 
@@ -164,10 +165,12 @@ class DrainingServer(uvicorn.Server):
         self._drain = self._drain or asyncio.get_running_loop().create_task(self._end())
 
     async def _end(self) -> None:
-        try:
-            await self.service.front.drain(self.service.settings.grace_s)
-        finally:
-            self.should_exit = True
+        under_way, until = self.service.under_way, time.monotonic() + self.service.settings.grace_s
+        while under_way and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        for generation in under_way:
+            generation.fail(ApiError(503, "The server is shutting down."))
+        self.should_exit = True
 
 
 async def serve_http(app: Starlette, listener: socket.socket | None = None) -> None:
@@ -182,4 +185,5 @@ async def serve_http(app: Starlette, listener: socket.socket | None = None) -> N
         app, http=PromptProtocol, ws="none", lifespan="off", log_level="warning", access_log=False, server_header=False,
         timeout_keep_alive=int(settings.idle_s), timeout_graceful_shutdown=5, h11_max_incomplete_event_size=64 << 10,
     )  # fmt: skip
-    await DrainingServer(config, service).serve(sockets=[listener])
+    app.state.server = DrainingServer(config, service)
+    await app.state.server.serve(sockets=[listener])

@@ -75,6 +75,7 @@ class OpenAIService:
         self.front, self.text, self.settings = front, text, settings
         self.metrics = ServerMetrics(settings.model, front.stats)
         self.draining, self.created = False, int(time.time())
+        self.under_way: set[Generation] = set()
 
     # What is asked
 
@@ -246,8 +247,9 @@ class OpenAIService:
                 503, "The server is shutting down." if self.draining else "The server is not ready yet.", retry_after=1
             )
         until = asyncio.get_running_loop().time() + seconds
-        request.state.generation = Generation(self.front, choices, self.metrics, until)
-        return request.state.generation
+        request.state.generation = made = Generation(self.front, choices, self.metrics, until)
+        self.under_way.add(made)
+        return made
 
     async def embeddings(self, request: Request) -> Response:
         asked: EmbeddingRequest = await self.body(request, EmbeddingRequest)

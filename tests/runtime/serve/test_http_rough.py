@@ -1,0 +1,211 @@
+"""The server under rough use: clients that go, do not read, ask too much at once or too slowly, and a server that is stopped."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.runtime.serve.echo_front import EchoFront, served, settings
+
+HTTP = httpx.Client()
+ASKED = {"prompt": "abc", "max_tokens": 400}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed():
+    with HTTP:
+        yield
+
+
+def until(said, seconds=5.0):
+    """Whether something becomes so in time."""
+    end = time.monotonic() + seconds
+    while not said() and time.monotonic() < end:
+        time.sleep(0.005)
+    return said()
+
+
+def sent(url, body, path="/v1/completions", **headers):
+    """A connection whose request was sent; nobody reads its answer."""
+    host, port = url.removeprefix("http://").split(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect((host, int(port)))
+    content = json.dumps(body).encode()
+    lines = [f"POST {path} HTTP/1.1", f"host: {host}", "content-type: application/json", f"content-length: {len(content)}"]
+    connection.sendall("\r\n".join([*lines, *[f"{k}: {v}" for k, v in headers.items()], "", ""]).encode() + content)
+    return connection
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_is_cancelled(stream):
+    front = EchoFront(pace=0.01)
+    with served(front, settings()) as url:
+        connection = sent(url, ASKED | {"stream": stream, "n": 3})
+        assert until(lambda: front.open == 3)
+        connection.close()
+        assert until(lambda: front.open == 0)
+        assert front.cancelled == 3
+
+
+def test_a_stop_string_cancels_the_rest():
+    front = EchoFront()
+    with served(front, settings()) as url:
+        said = HTTP.post(url + "/v1/completions", json=ASKED | {"stop": "ca"}).json()["choices"][0]
+        assert (said["text"], said["finish_reason"], front.cancelled, front.open) == ("ab", "stop", 1, 0)
+
+
+def test_a_client_that_does_not_read_is_cut_off():
+    """Its tokens are merged while it does not read, up to a bound; others go on."""
+    front = EchoFront()
+    with served(front, settings(length=10_000_000, unread_bytes=1_000)) as url:
+        slow = sent(url, {"prompt": "abc" * 100, "max_tokens": 5_000_000, "stream": True})
+        assert until(lambda: front.open == 1)
+        assert HTTP.post(url + "/v1/completions", json=ASKED).status_code == 200
+        assert until(lambda: front.open == 0, 20)
+        assert front.cancelled == 1
+        slow.close()
+
+
+def test_unread_tokens_are_merged():
+    front = EchoFront()
+    with served(front, settings(length=1_000_000)) as url:
+        slow = sent(url, {"prompt": "abcd", "max_tokens": 8_000, "stream": True})
+        assert until(lambda: front.seen and front.open == 0, 30)
+        got = b""
+        while not got.endswith(b"0\r\n\r\n"):
+            got += slow.recv(1 << 20)
+        slow.close()
+    events = [json.loads(line[6:]) for line in got.decode().splitlines() if line.startswith("data: {")]
+    texts = [one["choices"][0]["text"] for one in events]
+    assert "".join(texts) == "abcd" * 2_000
+    assert max(map(len, texts)) > 1000
+
+
+def test_a_full_queue_says_when_to_come_again():
+    front = EchoFront(pace=0.01, most=2)
+    with served(front, settings()) as url:
+        held = sent(url, ASKED | {"n": 2})
+        assert until(lambda: front.open == 2)
+        for stream in (False, True):
+            answer = HTTP.post(url + "/v1/completions", json=ASKED | {"stream": stream})
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
+            assert answer.json()["error"]["type"] == "rate_limit_error"
+        held.close()
+        assert until(lambda: front.open == 0)
+
+
+@pytest.mark.parametrize("where", ["header", "body", "server"])
+def test_deadlines(where):
+    front = EchoFront(pace=0.02)
+    with served(front, settings(deadline_s=0.2 if where == "server" else 60)) as url:
+        asked = {"json": ASKED | ({"timeout": 0.2} if where == "body" else {})}
+        if where == "header":
+            asked["headers"] = {"x-request-timeout": "0.2"}
+        answer = HTTP.post(url + "/v1/completions", **asked)
+        assert (answer.status_code, "time limit" in answer.json()["error"]["message"]) == (504, True)
+        asked["json"]["stream"] = True
+        lines = HTTP.post(url + "/v1/completions", **asked).text.splitlines()
+        assert "time limit" in json.loads(lines[-4][6:])["error"]["message"]
+        assert lines[-2] == "data: [DONE]"
+        assert front.open == 0
+
+
+def test_bodies_and_headers_have_to_arrive():
+    with served(EchoFront(), settings(arrival_s=0.2, idle_s=1)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as slow:
+            slow.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{")
+            assert b" 408 " in slow.recv(1000)
+        with socket.create_connection((host, int(port))) as silent:
+            silent.sendall(b"GET / HT")
+            silent.settimeout(5)
+            assert silent.recv(10) == b""
+
+
+def test_a_body_without_a_length_is_bounded():
+    with served(EchoFront(), settings(body_bytes=1000)) as url:
+        pieces = (b" " * 100 for _ in range(1000))
+        answer = HTTP.post(url + "/v1/completions", content=pieces, headers={"content-type": "application/json"})
+        assert answer.status_code == 413
+
+
+def test_an_engine_that_fails_is_a_500():
+    front = EchoFront()
+
+    async def failing(request):
+        from dragonscale.runtime.serve.requests import Emitted
+
+        yield Emitted(id=request.id, finish="error", why="out of luck")
+
+    front.generate = failing
+    with served(front, settings()) as url:
+        answer = HTTP.post(url + "/v1/completions", json=ASKED)
+        assert (answer.status_code, "out of luck" in answer.json()["error"]["message"]) == (500, True)
+        front.ready = False
+        assert HTTP.get(url + "/ready").status_code == 503
+        assert HTTP.post(url + "/v1/completions", json=ASKED).status_code == 503
+
+
+SERVER = """
+import asyncio, socket, sys
+from tests.runtime.serve.echo_front import *
+from dragonscale.runtime.serve.http import serve_http
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+app = build_app(EchoFront(pace=0.01), plain_text(300), settings(grace_s=float(sys.argv[1]), model="echo"))
+asyncio.run(serve_http(app, listener))
+"""
+
+
+@pytest.mark.parametrize(("grace", "whole"), [(10.0, True), (0.2, False)])
+def test_a_stopped_server_drains(grace, whole):
+    """SIGTERM: not ready, nothing new, what runs ends; or, where the time of grace is too short, is ended."""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path.cwd())])}
+    process = subprocess.Popen([sys.executable, "-c", SERVER, str(grace)], stdout=subprocess.PIPE, env=env)
+    url = f"http://127.0.0.1:{process.stdout.readline().decode().strip()}"
+    assert until(lambda: _answers(url), 20)
+    texts = []
+    asking = threading.Thread(target=lambda: texts.append(HTTP.post(url + "/v1/completions", json=ASKED | {"max_tokens": 80, "stream": True}).text))
+    asking.start()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    if whole:
+        assert until(lambda: HTTP.get(url + "/ready").status_code == 503)
+        assert HTTP.post(url + "/v1/completions", json=ASKED).status_code == 503
+        assert HTTP.get(url + "/health").status_code == 200
+    asking.join(10)
+    assert process.wait(10) in (0, -signal.SIGTERM)
+    process.stdout.close()
+    assert texts[0].rstrip().endswith("data: [DONE]")
+    assert ('"finish_reason":"length"' in texts[0]) == whole
+    assert ("shutting down" in texts[0]) != whole
+
+
+def _answers(url):
+    try:
+        return HTTP.get(url + "/health").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_the_app_needs_no_socket():
+    """As other programs mount it: through ASGI alone."""
+    from dragonscale.runtime.serve.http import build_app
+    from dragonscale.runtime.serve.text import plain_text
+
+    async def ask():
+        app = build_app(EchoFront(), plain_text(300), settings())
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+            return (await client.post("/v1/completions", json={"prompt": "ab", "max_tokens": 3})).json()
+
+    assert asyncio.run(ask())["choices"][0]["text"] == "aba"
