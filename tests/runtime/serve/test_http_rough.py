@@ -41,7 +41,12 @@ def sent(url, body, path="/v1/completions", **headers):
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.connect((host, int(port)))
     content = json.dumps(body).encode()
-    lines = [f"POST {path} HTTP/1.1", f"host: {host}", "content-type: application/json", f"content-length: {len(content)}"]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        f"host: {host}",
+        "content-type: application/json",
+        f"content-length: {len(content)}",
+    ]
     connection.sendall("\r\n".join([*lines, *[f"{k}: {v}" for k, v in headers.items()], "", ""]).encode() + content)
     return connection
 
@@ -124,7 +129,9 @@ def test_bodies_and_headers_have_to_arrive():
     with served(EchoFront(), settings(arrival_s=0.2, idle_s=1)) as url:
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as slow:
-            slow.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{")
+            slow.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+            )
             assert b" 408 " in slow.recv(1000)
         with socket.create_connection((host, int(port))) as silent:
             silent.sendall(b"GET / HT")
@@ -175,7 +182,11 @@ def test_a_stopped_server_drains(grace, whole):
     url = f"http://127.0.0.1:{process.stdout.readline().decode().strip()}"
     assert until(lambda: _answers(url), 20)
     texts = []
-    asking = threading.Thread(target=lambda: texts.append(HTTP.post(url + "/v1/completions", json=ASKED | {"max_tokens": 80, "stream": True}).text))
+    asking = threading.Thread(
+        target=lambda: texts.append(
+            HTTP.post(url + "/v1/completions", json=ASKED | {"max_tokens": 80, "stream": True}).text
+        )
+    )
     asking.start()
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
