@@ -117,7 +117,7 @@ def test_deadlines(where):
         if where == "header":
             asked["headers"] = {"x-request-timeout": "0.2"}
         answer = HTTP.post(url + "/v1/completions", **asked)
-        assert (answer.status_code, "time limit" in answer.json()["error"]["message"]) == (504, True)
+        assert (answer.status_code, "time limit" in answer.json()["error"]["message"]) == (408, True)
         asked["json"]["stream"] = True
         lines = HTTP.post(url + "/v1/completions", **asked).text.splitlines()
         assert "time limit" in json.loads(lines[-4][6:])["error"]["message"]

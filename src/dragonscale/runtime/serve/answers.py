@@ -26,7 +26,7 @@ from dragonscale.runtime.serve.text import ModelText, TextStream
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_ENDED_EARLY = {"deadline": 504, "cancelled": 503}
+_ENDED_EARLY = {"deadline": 408, "cancelled": 503}
 _START_AFTER_S = 5.0
 """A stream's headers go out with its first token, so that a refusal has its own status; a longer wait begins without."""
 
@@ -77,6 +77,12 @@ class ChoiceAnswer:
         if self.request.sampling.logprobs is None:
             return text, None
         return text, {"content": [self._chat_row(row) for row in rows if row]} if self._chat else self._plain_rows(rows)
+
+    def whole(self) -> dict[str, Any]:
+        """All of it, as the choice of an answer that is no stream."""
+        text, logprobs = self.content()
+        body = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
+        return {"index": self.index, **body, "logprobs": logprobs, "finish_reason": self.finish}
 
     def event(self, head: bytes, tail: bytes) -> bytes:
         """What is new as an event of the stream, or nothing."""
@@ -155,7 +161,7 @@ class Generation:
             async with asyncio.timeout_at(self._until) as self._limit:
                 yield
         except TimeoutError:
-            raise self._failure or ApiError(504, "The request took longer than its time limit.") from None
+            raise self._failure or ApiError(408, "The request took longer than its time limit.") from None
         finally:
             self._limit = None
             for task in tasks:
@@ -201,7 +207,7 @@ class Generation:
                         if choice.finish:
                             return
                         if self.unread is not None and choice.size > self.unread:
-                            self.fail(ApiError(408, "The client does not read what it asked for."))
+                            self.fail(ApiError(499, "The client does not read what it asked for."))
                 self.fail(ApiError(500, "The engine ended the request without saying why."))
             except ApiError as error:
                 self.fail(error)
@@ -252,7 +258,7 @@ class EventStream(Response):
             if self._usage:
                 last = opening + b',"choices":[],"usage":' + msgspec.json.encode(self._usage()) + b"}\n\n"
         except ApiError as error:
-            if not started or error.status in (408, 499):
+            if not started or error.status == 499:
                 raise
             last = b"data: " + error.body + b"\n\n"
         finally:

@@ -28,7 +28,8 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.protocol import ENDPOINTS, ApiError
+from dragonscale.runtime.serve.openapi import ENDPOINTS
+from dragonscale.runtime.serve.protocol import ApiError
 from dragonscale.runtime.serve.routes import HttpSettings, OpenAIService
 from dragonscale.runtime.serve.text import ModelText
 

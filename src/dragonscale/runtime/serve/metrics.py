@@ -12,29 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 _FIRST = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1,
-    2.5,
-    5,
-    7.5,
-    10,
-    20,
-    40,
-    80,
-    160,
-    640,
-    2560,
-)
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
+)  # fmt: skip
 _EACH = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 _WHOLE = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 _GAUGES = {
@@ -71,7 +50,6 @@ class ServerMetrics:
             "vllm:request_time_per_output_token_seconds", "Time per output token, of requests.", _EACH
         )
         self.whole = times("vllm:e2e_request_latency_seconds", "Time of requests from end to end.", _WHOLE)
-        self.queued = times("vllm:request_queue_time_seconds", "Time that requests waited in the queue.", _WHOLE)
         done = Counter(
             "vllm:request_success", "Requests that ended.", [*names, "finished_reason"], registry=self.registry
         )

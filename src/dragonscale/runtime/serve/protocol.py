@@ -9,7 +9,7 @@ ignored: OpenAI's own clients send new ones all the time. What is known and not 
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,9 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Logprobs = Annotated[int, Meta(ge=0, le=20)]
 Stop = Annotated[str, Meta(min_length=1, max_length=1000)]
+Seconds = Annotated[float, Meta(gt=0, le=86400)]
+Filled = Annotated[str, Meta(min_length=1)]
+Prompt = Filled | Annotated[list[Filled | Token | Annotated[list[Token], Meta(min_length=1)]], Meta(min_length=1)]
 Record = TypeVar("Record")
 
 
@@ -98,10 +101,7 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     guided_regex: str | None = None
     guided_choice: Annotated[list[str], Meta(min_length=1)] | None = None
     guided_grammar: str | None = None
-    timeout: Annotated[float, Meta(gt=0, le=86400)] | None = None
-
-
-Prompt = str | list[str | Token | list[Token]]
+    timeout: Seconds | None = None
 
 
 class CompletionRequest(GenerationFields, kw_only=True):
@@ -144,7 +144,7 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     input: Prompt
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
-    timeout: Annotated[float, Meta(gt=0, le=86400)] | None = None
+    timeout: Seconds | None = None
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):
@@ -152,9 +152,12 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
 
     prompt: str | None = None
     messages: Messages | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    add_generation_prompt: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     model: str | None = None
     add_special_tokens: bool | None = None
-    add_generation_prompt: bool | None = None
     return_token_strs: bool | None = None
 
 
@@ -177,13 +180,9 @@ def read(body: bytes, kind: type[Record]) -> Record:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         said, _, at = str(error).partition(" - at ")
-        missing = re.search(r"missing required field `(\w+)`", said)
-        path = re.search(r"\$\.?([^`]*)", at)
-        param = missing[1] if missing else path[1] if path else None
-        if missing:
-            raise ApiError(400, f"The field `{param}` is missing.", param) from None
-        where = f"The field `{param}`" if param else "The body"
-        raise ApiError(400, f"{where} is wrong: {said[:1].lower()}{said[1:]}.", param) from None
+        field = re.search(r"\$\.?([^`]*)", at)
+        where = f"The field `{field[1]}`" if field else "The body"
+        raise ApiError(400, f"{where} is wrong: {said[:1].lower()}{said[1:]}.", field and field[1]) from None
     except RecursionError:
         raise ApiError(400, "The body is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -199,11 +198,9 @@ def prompts_of(prompt: Prompt, field: str) -> list[str] | list[list[int]]:
     if isinstance(prompt, str):
         return [prompt]
     kinds = {type(each) for each in prompt}
-    if len(kinds) != 1 or [] in prompt:
+    if len(kinds) != 1:
         raise ApiError(
-            400,
-            f"`{field}` is a text, a list of texts, a list of token ids or a list of such lists, and not empty.",
-            field,
+            400, f"`{field}` is a text, a list of texts, a list of token ids or a list of such lists.", field
         )
     return [prompt] if kinds == {int} else prompt  # pyright: ignore[reportReturnType]
 
@@ -211,30 +208,22 @@ def prompts_of(prompt: Prompt, field: str) -> list[str] | list[list[int]]:
 def grammar_of(request: GenerationFields) -> tuple[str, str] | None:
     """The one constraint of a request's output, as its kind and its text."""
 
-    def schema(given: str | dict[str, Any] | None) -> str | None:
-        return given if given is None or isinstance(given, str) else msgspec.json.encode(given).decode()
-
-    def choice(given: list[str] | None) -> str | None:
-        return msgspec.json.encode(given).decode() if given is not None else None
-
     form, outputs = request.response_format, request.structured_outputs or StructuredOutputs()
-    if form and form.type == "json_schema" and not (form.json_schema and form.json_schema.schema_ is not None):
+    kind = form.type if form else "text"
+    schema = form.json_schema.schema_ if form and form.json_schema and kind == "json_schema" else None
+    if kind == "json_schema" and schema is None:
         raise ApiError(400, "`response_format` of type `json_schema` needs `json_schema.schema`.", "response_format")
-    wanted = form.json_schema.schema_ if form and form.type == "json_schema" and form.json_schema else None
-    asked = [
-        ("json_schema", schema(wanted)), ("json_schema", schema(request.guided_json)), ("json_schema", schema(outputs.json)),
-        ("json_object", "" if (form and form.type == "json_object") or outputs.json_object else None),
-        ("regex", request.guided_regex), ("regex", outputs.regex),
-        ("choice", choice(request.guided_choice)), ("choice", choice(outputs.choice)),
-        ("lark", request.guided_grammar), ("lark", outputs.grammar),
-    ]  # fmt: skip
-    given = [(kind, text) for kind, text in asked if text is not None]
+    asked = {
+        "json_schema": (schema, request.guided_json, outputs.json), "regex": (request.guided_regex, outputs.regex),
+        "json_object": ("" if kind == "json_object" or outputs.json_object else None,),
+        "choice": (request.guided_choice, outputs.choice), "lark": (request.guided_grammar, outputs.grammar),
+    }  # fmt: skip
+    given = [(kind, one) for kind, every in asked.items() for one in every if one is not None]
     if len(given) > 1:
-        raise ApiError(
-            400,
-            "The output can be held to one constraint only: a response format, a schema, a regex, a choice or a grammar.",
-        )
-    return given[0] if given else None
+        raise ApiError(400, "The output can be held to one constraint only: one schema, regex, choice or grammar.")
+    return next(
+        ((kind, one if isinstance(one, str) else msgspec.json.encode(one).decode()) for kind, one in given), None
+    )
 
 
 def sampling_of(request: GenerationFields, logprobs: int | None, recommended: Mapping[str, float]) -> Sampling:
@@ -250,81 +239,3 @@ def sampling_of(request: GenerationFields, logprobs: int | None, recommended: Ma
         repetition=said("repetition_penalty", 1.0), seed=request.seed, logprobs=logprobs,
         bias=request.logit_bias or {}, grammar=grammar_of(request),
     )  # fmt: skip
-
-
-class Endpoint(NamedTuple):
-    """A route: who handles it, the record that it takes, the keys that its answer has."""
-
-    method: str
-    path: str
-    handler: str
-    takes: type[msgspec.Struct] | None
-    gives: tuple[str, ...]
-    says: str
-
-
-_ANSWER = ("id", "object", "created", "model", "choices", "usage")
-ENDPOINTS = (
-    Endpoint("POST", "/v1/chat/completions", "chat", ChatRequest, _ANSWER, "The next message of a conversation"),
-    Endpoint("POST", "/v1/completions", "completions", CompletionRequest, _ANSWER, "The text that follows a prompt"),
-    Endpoint(
-        "POST",
-        "/v1/embeddings",
-        "embeddings",
-        EmbeddingRequest,
-        ("object", "data", "model", "usage"),
-        "Texts as vectors",
-    ),
-    Endpoint("GET", "/v1/models", "models", None, ("object", "data"), "The model that is served"),
-    Endpoint("GET", "/v1/models/{model:path}", "model", None, ("id", "object", "created", "owned_by"), "About a model"),
-    Endpoint("POST", "/tokenize", "tokenize", TokenizeRequest, ("count", "max_model_len", "tokens"), "A text's tokens"),
-    Endpoint("POST", "/detokenize", "detokenize", DetokenizeRequest, ("prompt",), "The text of tokens"),
-    Endpoint("GET", "/health", "health", None, ("status",), "Whether the server lives"),
-    Endpoint("GET", "/ready", "ready", None, ("status",), "Whether it takes requests"),
-    Endpoint("GET", "/metrics", "numbers", None, (), "Numbers for Prometheus"),
-    Endpoint("GET", "/version", "about", None, ("version",), "The version of Dragonscale"),
-    Endpoint("GET", "/openapi.json", "schema", None, ("openapi", "paths"), "This description"),
-)
-
-
-def openapi(model: str, version: str) -> dict[str, Any]:
-    """The server described as OpenAPI, from the records that it reads."""
-    kinds = [one.takes for one in ENDPOINTS if one.takes]
-    refs, parts = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    for part in parts.values():
-        part.get("properties", {}).get("model", {}).update(enum=[model, None])
-    envelope = {
-        "type": "object",
-        "required": ["error"],
-        "properties": {"error": {"type": "object", "required": ["message", "type"]}},
-    }
-    failed = {"description": "What is wrong, in one sentence", "content": {"application/json": {"schema": envelope}}}
-    paths: dict[str, Any] = {}
-    for one in ENDPOINTS:
-        shape = (
-            {"application/json": {"schema": {"type": "object", "required": list(one.gives)}}}
-            if one.gives
-            else {"text/plain": {}}
-        )
-        if one.gives == _ANSWER:
-            shape["text/event-stream"] = {}
-        about: dict[str, Any] = {
-            "summary": one.says,
-            "responses": {"200": {"description": one.says, "content": shape}, "default": failed},
-        }
-        if one.takes:
-            about["requestBody"] = {
-                "required": True,
-                "content": {"application/json": {"schema": refs[kinds.index(one.takes)]}},
-            }
-        if "{" in one.path:
-            about["parameters"] = [
-                {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-            ]
-        paths.setdefault(one.path.replace(":path", ""), {})[one.method.lower()] = about
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Dragonscale", "version": version},
-        "paths": paths,
-        "components": {"schemas": parts},
-    }
