@@ -24,7 +24,6 @@ import numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.errors import InputError
-from dragonscale.listener import Listener
 from dragonscale.runtime.serve import filters
 from dragonscale.runtime.serve.filters import EDITS, STATE, SlotState
 from dragonscale.runtime.serve.requests import ServeRequest
@@ -164,6 +163,11 @@ class Sampler:
         )
         self.last, self._counts = zeros()
 
+    @property
+    def bytes(self) -> int:
+        """Held on one chip."""
+        return self._need[0].size * (self.vocab * 4 + STATE.itemsize)
+
     def admit(self, rank: int, slot: int, request: ServeRequest, output: Sequence[int] = ()) -> None:
         """Give a slot to a request; `output` is what it generated before it was preempted."""
         s, at = request.sampling, (rank, slot)
@@ -232,12 +236,15 @@ class Sampler:
             self._all[rows] = jax.device_put(bits, self.sharding)
         return self._all[rows]
 
-    def compile(self, shapes: Iterable[StepShape], listener: Listener | None = None, threads: int = 4) -> None:
-        """Build every program that steps of these shapes may need."""
+    def compile(
+        self, shapes: Iterable[StepShape], tell: Callable[[int, int], None] | None = None, threads: int = 4
+    ) -> None:
+        """Build every program that steps of these shapes may need; `tell` hears how many of how many there are."""
         keys = {self._key(shape, level, told) for shape in shapes for level in range(4) for told in (False, True)}
         with ThreadPoolExecutor(threads) as pool:
             for done, _ in enumerate(pool.map(self._build, keys), 1):
-                (listener or Listener()).step(done, len(keys))
+                if tell:
+                    tell(done, len(keys))
 
     def _build(self, key: SamplingProgram) -> Any:
         shaped, (rows, read, *_) = key.level == SHAPED, key.sizes

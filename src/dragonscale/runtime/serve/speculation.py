@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from dragonscale.listener import Listener
 from dragonscale.runtime.serve import filters
 from dragonscale.runtime.serve.filters import SlotState
 from dragonscale.runtime.serve.sampling import FILTERED, GREEDY, PLAIN, Sampler
@@ -73,11 +72,11 @@ class DraftModel:
     def __init__(self, runner: Any, sampler: Sampler) -> None:
         self.runner, self.sampler = runner, sampler
 
-    def compile(self, shapes: Iterable[StepShape], listener: Listener | None = None) -> None:
+    def compile(self, shapes: Iterable[StepShape]) -> None:
         """Build what goes with a target's steps of these shapes: the same steps, and the decoding rows alone with one token each."""
         shapes = list(shapes)
         decodes = sorted({shape.decodes for shape in shapes} - {0})
-        self.runner.compile([*shapes, *map(StepShape, decodes)], listener)
+        self.runner.compile([*shapes, *map(StepShape, decodes)])
         for rows in decodes:
             for level in (GREEDY, PLAIN, FILTERED):
                 self._program(rows, level)
