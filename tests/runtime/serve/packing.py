@@ -42,6 +42,8 @@ class PackedRun:
         self.runner = ModelRunner(
             self.program, numerics, plan, self.devices[: plan.chips], self.params, self.limits, jnp.float32
         )
+        last = numpy.zeros((plan.data, self.limits.sequences + 1), numpy.int32)
+        self.last = jax.device_put(last, self.runner.by_rank)
         ids = jax.random.randint(jax.random.key(1), (plan.data, self.count, self.length), 0, self.config["vocab_size"])
         self.tokens = numpy.asarray(ids)
         flat = jnp.asarray(ids).reshape(-1, self.length)
@@ -87,10 +89,7 @@ class PackedRun:
         """Run a step; the logits found and those of the forward pass, of the real rows."""
         batch = self.batch(shape, decodes, prompts)
         self.runner.compile([shape], moves=False)
-        last = jax.device_put(
-            numpy.zeros((self.limits.ranks, self.limits.sequences + 1), numpy.int32), self.runner.by_rank
-        )
-        logits = numpy.asarray(self.runner.run(batch, last))
+        logits = numpy.asarray(self.runner.run(batch, self.last))
         found, wanted = [], []
         for rank in range(self.limits.ranks):
             rows = [*((row, row * shape.queries, shape.queries) for row in range(len(decodes[rank]))),

@@ -22,10 +22,10 @@ from dragonscale.models.program import Program
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.meshes import exchanges, serving_place
 from dragonscale.runtime.numerics import Numerics
+from dragonscale.runtime.packed_weights import WeightPlacement, reader_of, served
 from dragonscale.runtime.serve.paged_attention import PagedKeys
 from dragonscale.runtime.serve.step_program import cached_sizes, packed_ints, packed_size, run_step, unpacked
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, shapes_for
-from dragonscale.runtime.serve.weights import WeightPlacement, reader_of, served
 from dragonscale.runtime.serving_step import check, serving_mesh
 from dragonscale.serving.plan import ServingPlan
 
@@ -47,8 +47,8 @@ def keep_compiled(folder: Path | None) -> None:
 
 
 class ModelRunner:
-    """A model ready to compute steps. `weights` are a tree as `parameters.initialise` or a checkpoint gives it, or what
-    `WeightPlacement.put` made of one; with None the runner can only compile. `dtype` is what it computes in; `plan.kv` and
+    """A model ready to compute steps. `weights` are a reader of a checkpoint's, a tree as `parameters.initialise` gives
+    it, or what `WeightPlacement.put` made of either; with None the runner can only compile. `dtype` is what it computes in; `plan.kv` and
     `plan.weights` say what is in int8."""
 
     def __init__(
@@ -68,8 +68,8 @@ class ModelRunner:
             self.setting = replace(self.setting, multiply=few_tokens)
         self.by_rank = NamedSharding(self.mesh, PartitionSpec("data"))
         self.placement = WeightPlacement(program, place, self.mesh, dtype, plan.weights == "int8")
-        if weights is not None and "layers" not in weights:
-            weights = self.placement.put(reader_of(weights))
+        if weights is not None and (callable(weights) or "layers" not in weights):
+            weights = self.placement.put(weights if callable(weights) else reader_of(weights))
         self.weights = weights
         self._room = [self._layer_room(name) for name in program.order]
         self.cache: list[PagedKeys] = [] if weights is None else self._empty()

@@ -18,10 +18,10 @@ from dragonscale.runtime.attention import Reach
 from dragonscale.runtime.decode import cached
 from dragonscale.runtime.forward import embed, head_and_hidden
 from dragonscale.runtime.lines import PassSetting, SectionPass, run_section
+from dragonscale.runtime.packed_weights import served
 from dragonscale.runtime.place import Place
 from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows, attend_paged
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
-from dragonscale.runtime.serve.weights import served
 
 ARRAYS = tuple(field.name for field in fields(StepRows) if not field.metadata.get("static"))
 """The arrays of a batch that the model wants."""

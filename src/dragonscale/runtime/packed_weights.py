@@ -1,4 +1,4 @@
-"""Weights as the engine's steps read them: a dict for each layer, in the order of the layers, on the plan's mesh.
+"""Weights as a served model reads them: a dict for each layer, in the order of the layers, on the plan's mesh.
 
 Three things are done once, when weights are loaded, so that no step copies a weight. Matmuls that read the same tensor have their
 weights side by side in one array (`Wq+Wk+Wv`): XLA would join them by copying, at every step. Where there are fewer KV heads than
@@ -6,7 +6,6 @@ chips, each chip has the one that it uses. And with int8 weights the matrices of
 channel; embeddings, heads, routers and vectors stay as they are, as planned.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +18,13 @@ from dragonscale.models.program import Op, Program, Section
 from dragonscale.notation import Array
 from dragonscale.runtime.lines import PassSetting, SectionPass
 from dragonscale.runtime.numerics import Numerics
-from dragonscale.runtime.parameters import Tree, weights_of
+from dragonscale.runtime.parameters import Tree, WeightReader, weights_of
 from dragonscale.runtime.place import Place
 from dragonscale.runtime.quantized import Quantized, quantized
 from dragonscale.serving.formats import WIDE_PARTS
 
-Reader = Callable[[str, str, int], Any]
-"""A weight by the name of its section, its own name and the layer's number among those of the section (0 for the ends)."""
 
-
-def reader_of(params: Tree) -> Reader:
+def reader_of(params: Tree) -> WeightReader:
     """Weights from a tree whose layers are stacked."""
 
     def read(section: str, name: str, layer: int) -> Any:
@@ -89,7 +85,7 @@ class WeightPlacement:
     dtype: Any = jnp.bfloat16
     narrow: bool = False
 
-    def put(self, read: Reader) -> dict[str, Any]:
+    def put(self, read: WeightReader) -> dict[str, Any]:
         """The weights on their devices: those of the ends, and of each layer. One layer at a time is there twice."""
         sections = served(self.program)
         packers = {name: self._packer(section) for name, section in sections.items()}
