@@ -180,12 +180,13 @@ def measure(runner: ModelRunner, batch: StepBatch, last: jax.Array, out: Path, t
         return host
 
     run(3)
-    found = []
+    found, host = [], 0.0
     for _ in range(3):
         before = time.perf_counter()
         host = run(times)
         found.append((time.perf_counter() - before) / times)
-    read = sum(leaf.nbytes for leaf in jax.tree.leaves((runner.weights["layers"], runner.weights["head"])))
+    weights: Any = runner.weights
+    read = sum(leaf.nbytes for leaf in jax.tree.leaves((weights["layers"], weights["head"])))
     keys = int((batch.lengths[0] // runner.limits.page).sum()) * runner.page_bytes
     row = {
         "seconds": min(found),
