@@ -28,7 +28,7 @@ from dragonscale.files import write_file
 from dragonscale.models.load import model_fields
 from dragonscale.models.program import Program, Section
 from dragonscale.runtime.narrow_tensors import as_numbers
-from dragonscale.runtime.parameters import Tree, Weight, WeightReader, weights_of
+from dragonscale.runtime.parameters import Tree, Weight, WeightReader, stacked, weights_of
 from dragonscale.runtime.safetensors import write_safetensors
 
 Sources = dict[str, dict[str, str]]
@@ -136,16 +136,7 @@ def read_layout(layout: str, names: tuple[str, ...], sizes: Mapping[str, int]) -
 def load_weights(tensors: Mapping[str, Any], program: Program, dtype: Any = jnp.bfloat16) -> Tree:
     """The parameter tree of a program from the tensors of a checkpoint, in the host's memory: whoever takes it says where on
     the devices each weight lies."""
-    read = tensor_reader(tensors, program)
-    tree: Tree = {}
-    for section, weights in weights_of(program).items():
-        tree[section] = {}
-        for name, weight in weights.items():
-            layers = [
-                read(section, name, layer).astype(dtype) for layer in range(weight.shape[0] if weight.stacked else 1)
-            ]
-            tree[section][name] = numpy.stack(layers) if weight.stacked else layers[0]
-    return tree
+    return stacked(tensor_reader(tensors, program), program, dtype)
 
 
 def tensor_reader(tensors: Mapping[str, Any], program: Program) -> WeightReader:

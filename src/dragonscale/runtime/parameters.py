@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.models.program import Program, Section
@@ -99,6 +100,17 @@ def random_reader(program: Program, dtype: Any = jnp.bfloat16, seed: int = 0) ->
         return make(weight, own, dtype, weight.shape[1:] if weight.stacked else weight.shape)
 
     return read
+
+
+def stacked(read: WeightReader, program: Program, dtype: Any = jnp.float32) -> Tree:
+    """A whole tree in the host's memory, of weights that are read one at a time."""
+
+    def whole(section: str, weight: Weight) -> numpy.ndarray:
+        layers = range(weight.shape[0] if weight.stacked else 1)
+        found = [read(section, weight.array.name, layer).astype(dtype) for layer in layers]
+        return numpy.stack(found) if weight.stacked else found[0]
+
+    return each_weight(program, whole)
 
 
 def abstract(program: Program, dtype: Any = jnp.float32) -> Tree:
