@@ -6,6 +6,7 @@ chips, each chip has the one that it uses. And with int8 weights the matrices of
 channel; embeddings, heads, routers and vectors stay as they are, as planned.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ from dragonscale.runtime.parameters import Tree, WeightReader, weights_of
 from dragonscale.runtime.place import Place
 from dragonscale.runtime.quantized import Quantized, quantized
 from dragonscale.serving.formats import WIDE_PARTS
+
+READERS = 4
+"""Layers that are loaded at once."""
 
 
 def reader_of(params: Tree) -> WeightReader:
@@ -86,18 +90,18 @@ class WeightPlacement:
     narrow: bool = False
 
     def put(self, read: WeightReader) -> dict[str, Any]:
-        """The weights on their devices: those of the ends, and of each layer. One layer at a time is there twice."""
-        sections = served(self.program)
-        packers = {name: self._packer(section) for name, section in sections.items()}
-        seen: dict[str, int] = {}
+        """The weights on their devices: those of the ends, and of each layer. A few layers at a time are there twice, read and
+        turned round by a thread each."""
+        packers = {name: self._packer(section) for name, section in served(self.program).items()}
 
-        def placed(name: str) -> dict[str, Any]:
-            at = seen[name] = seen.get(name, -1) + 1
+        def placed(name: str, at: int = 0) -> dict[str, Any]:
             raw, sharded = self._raw(name)
-            found = {own: read(name, own, at).astype(shape.dtype) for own, shape in raw.items()}
+            found = {own: read(name, own, at).astype(shape.dtype, copy=False) for own, shape in raw.items()}
             return packers[name][0](jax.device_put(found, sharded))
 
-        layers = [placed(name) for name in self.program.order]
+        order = self.program.order
+        with ThreadPoolExecutor(READERS) as pool:
+            layers = list(pool.map(placed, order, [order[:at].count(name) for at, name in enumerate(order)]))
         return {"embed": placed("embed"), "layers": layers, "head": placed("head")}
 
     def abstract(self) -> dict[str, Any]:

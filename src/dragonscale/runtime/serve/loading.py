@@ -5,6 +5,7 @@ folder, checkpoints of our own trainer, or random ones made on the device, for b
 they are placed, so the host never holds the model: files are mapped, and a training checkpoint is read weight by weight.
 """
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,12 @@ def _reader(name: str, folder: Path | None, program: Program) -> WeightReader:
         )
     if not folder.is_dir():
         raise InputError(f"There is no folder {shorten(str(folder))} to read weights from.")
-    steps = [int(one.name) for one in folder.iterdir() if one.name.isdigit() and (one / "state").is_dir()]
-    if steps:
-        from dragonscale.runtime.train.checkpoints import trained_reader
+    if next(folder.glob("*.safetensors"), None) is None:
+        from dragonscale.runtime.train.checkpoints import newest_checkpoint, trained_reader
 
-        return trained_reader(folder / str(max(steps)), program)
+        newest = newest_checkpoint(folder)
+        if newest is not None:
+            return trained_reader(newest, program)
     return tensor_reader(SafeTensors(folder), program)
 
 
@@ -80,12 +82,10 @@ def _heard(read: WeightReader, program: Program, listener: Listener | None) -> W
     total = sum(
         weight.shape[0] if weight.stacked else 1 for own in weights_of(program).values() for weight in own.values()
     )
-    done = 0
+    done = itertools.count(1)  # several threads may read
 
     def heard(section: str, name: str, layer: int) -> Any:
-        nonlocal done
-        done += 1
-        listener.step(min(done, total), total)
+        listener.step(min(next(done), total), total)
         return read(section, name, layer)
 
     return heard

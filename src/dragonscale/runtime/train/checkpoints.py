@@ -9,6 +9,7 @@ import contextlib
 import logging
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -170,8 +171,12 @@ def trained_reader(folder: Path, program: Program) -> WeightReader:
             )
         return found
 
+    one_at_a_time = threading.Lock()
+
     def read(section: str, name: str, layer: int) -> Any:
-        return stack(section, name)[layer] if known[section][name].stacked else stack(section, name)
+        with one_at_a_time:
+            found = stack(section, name)
+        return found[layer] if known[section][name].stacked else found
 
     return read
 
