@@ -6,6 +6,7 @@ chips, each chip has the one that it uses. And with int8 weights the matrices of
 channel; embeddings, heads, routers and vectors stay as they are, as planned.
 """
 
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -90,19 +91,26 @@ class WeightPlacement:
     narrow: bool = False
 
     def put(self, read: WeightReader) -> dict[str, Any]:
-        """The weights on their devices: those of the ends, and of each layer. A few layers at a time are there twice, read and
-        turned round by a thread each."""
-        packers = {name: self._packer(section) for name, section in served(self.program).items()}
+        """The weights on their devices: those of the ends, and of each layer. Threads read a few layers ahead and turn their matrices
+        round; packing stays in one thread, as programs with collectives must start in one order on all devices."""
+        packers = {name: self._packer(section)[0] for name, section in served(self.program).items()}
 
-        def placed(name: str, at: int = 0) -> dict[str, Any]:
-            raw, sharded = self._raw(name)
-            found = {own: read(name, own, at).astype(shape.dtype, copy=False) for own, shape in raw.items()}
-            return packers[name][0](jax.device_put(found, sharded))
+        def raw(name: str, at: int = 0) -> Any:
+            shapes, sharded = self._raw(name)
+            found = {own: read(name, own, at).astype(shape.dtype, copy=False) for own, shape in shapes.items()}
+            return jax.device_put(found, sharded)
 
-        order = self.program.order
+        order, layers = self.program.order, []
+        ahead: deque[Any] = deque()
         with ThreadPoolExecutor(READERS) as pool:
-            layers = list(pool.map(placed, order, [order[:at].count(name) for at, name in enumerate(order)]))
-        return {"embed": placed("embed"), "layers": layers, "head": placed("head")}
+            for at, name in enumerate(order):
+                ahead.append(pool.submit(raw, name, order[:at].count(name)))
+                if len(ahead) > READERS:
+                    layers.append(packers[order[len(layers)]](ahead.popleft().result()))
+            while ahead:
+                layers.append(packers[order[len(layers)]](ahead.popleft().result()))
+        ends = {name: packers[name](raw(name)) for name in ("embed", "head")}
+        return {"layers": layers, **ends}
 
     def abstract(self) -> dict[str, Any]:
         """Shapes and shardings of what `put` gives."""
