@@ -48,7 +48,7 @@ def test_python_examples_run(page: Path, capsys: pytest.CaptureFixture[str]) -> 
 SCRIPTS = [path for path in sorted((ROOT / "examples").glob("*.py")) if "__main__" in path.read_text()]
 
 
-LONG = ("train_tiny.py",)
+LONG = ("train_tiny.py", "train_and_serve.py")
 """Scripts that really train, for most of a minute; `tests/runtime` runs the same trainer in less."""
 
 
