@@ -120,7 +120,8 @@ def _saved(question: RunServeQuestion) -> tuple[SavedPlan, Any]:
 def _formats(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> ServingPlan:
     """The plan in formats that can be run: those that were said, or bf16 (fp32 on a CPU, which has no other)."""
     wide = question.dtype or ("fp32" if question.cpu else "")
-    found: dict[str, Any] = {name: wide for name in FORMATS if wide and name not in saved.named}
+    free = [name for name in FORMATS if question.dtype or name not in saved.named]
+    found: dict[str, Any] = {name: wide for name in free if wide and getattr(saved.plan, name) in ("bf16", "fp32")}
     found |= {name: value for name, value in (("weights", question.quantize), ("kv", question.kv_dtype)) if value}
     plan = replace(saved.plan, **found)
     for name, known in FORMATS.items():

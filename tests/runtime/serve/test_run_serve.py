@@ -1,0 +1,227 @@
+"""`dscale run serve`: what is refused before anything is loaded, what a record is read as, and a server of a tiny model from start to end."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragonscale.errors import InputError
+from dragonscale.listener import Listener
+from dragonscale.questions.run_serve import RunServeQuestion
+from dragonscale.questions.simulate import SimulateQuestion
+from dragonscale.questions.validate import ServingScoreQuestion
+from dragonscale.reports.run.serve_order import read_order
+from dragonscale.reports.run.serve_planned import planned_page_bytes, planned_serving
+from dragonscale.reports.simulate.ask import ask as ask_simulate
+from dragonscale.reports.validate.ask import ask_serving
+from dragonscale.runtime.serve.handover import HandoverRoom, read_arrays, write_arrays
+from dragonscale.runtime.serve.record import TrafficRecord
+from dragonscale.serving.plan import parse_serving_plan
+from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, save_serving_plan
+from tests.runtime.tiny import CONFIGS
+
+GIVEN: dict[str, Any] = {"plan": "tp1", "model": "llama3-8b", "random": True}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"plan": "llama3-8b", "model": "", "random": False}, "Say where the weights of 'llama3-8b' are"),
+        ({"plan": "nonsense words"}, "is no plan"),
+        ({"plan": "pp2"}, "pipeline stages"),
+        ({"plan": "tp2 ep2"}, "has none"),
+        ({"plan": "tp1,weights=fp8"}, "weights in fp8; bf16, fp32, int8"),
+        ({"plan": "tp4", "cpu": 2}, "give --cpu 4"),
+        ({"weights": "/nowhere", "random": False}, "no .safetensors file"),
+        ({"tokenizer": "/nowhere"}, "no tokenizer.json"),
+        ({"length": "20k"}, "up to 8,192 tokens"),
+        ({"router": "nearest"}, "no router 'nearest'"),
+        ({"pages": 1}, "2 is the least"),
+        ({"draft": "ngram", "drafts": 40}, "draft 1 to 16"),
+        ({"max_seqs": 64, "token_budget": 32}, "every sequence that decodes needs a token"),
+        ({"port": 70000}, "from 0 to 65535"),
+        ({"replicas": 0, "prefill_replicas": 5000}, "cannot be started on one machine"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_a_sentence(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
+        read_order(RunServeQuestion(**{**GIVEN, **given}))
+
+
+def test_a_saved_plan_says_everything_and_its_pages_are_the_planners(tmp_path: Path) -> None:
+    saved = SavedPlan(
+        parse_serving_plan("tensor=2,data=2,kv=int8"), "llama3-8b", "h200:4", "dragonscale", 32, replicas=2,
+        traffic=SavedTraffic(prompt=512, output=64), prefill=SavedPrefill(slice="h200:1", plan="tensor=1", replicas=3),
+    )  # fmt: skip
+    save_serving_plan(saved, str(tmp_path / "plan.toml"))
+    order = read_order(RunServeQuestion(str(tmp_path / "plan.toml"), random=True, cpu=4, dtype="fp32"))
+    roles = [(one.role, one.plan, one.sequences) for one in order.workers]
+    decode, prefill = "tensor=2,data=2,weights=fp32,kv=int8,compute=fp32", "weights=fp32,kv=int8,compute=fp32"
+    assert roles == [("prefill", prefill, 16)] * 3 + [("decode", decode, 16)] * 2
+    assert planned_page_bytes(order, 16) == 16 * 32 * (8 / 2) * 128 * 2
+    order = read_order(RunServeQuestion(**GIVEN, on="h200:1"))
+    planned = planned_serving(order, "cpu")
+    assert planned is not None
+    assert (planned.page_bytes, planned.batch) == (16 * 131072, 64)
+    assert planned.ttft_s is not None
+    assert 0.01 < planned.ttft_s < 1
+    assert planned_serving(read_order(RunServeQuestion(**GIVEN)), "cpu") is None
+
+
+def test_a_record_is_a_trace_and_a_load_test(tmp_path: Path) -> None:
+    path = tmp_path / "served.jsonl"
+    facts = {"model": "llama3-8b", "engine": "dragonscale", "plan": "tensor=1", "slice": "h200:1", "block_tokens": 16}
+    record = TrafficRecord(str(path), **facts, max_seqs=8)
+    shared = list(range(64))
+    for number in range(20):
+        record.came(str(number), 100.0 + number / 10)
+    record.ended("3", [], 100.3, 0.0, 0.0, 0, finish="cancelled")
+    for number in (5, 1, *(set(range(20)) - {5, 1, 3})):  # they end in another order than they came
+        came = 100.0 + number / 10
+        record.ended(str(number), [*shared, *[number] * 100], came, came + 0.05, came + 0.65, 61, cached_tokens=0)
+    record.close()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["timestamp"] for row in rows] == sorted(row["timestamp"] for row in rows)
+    assert (len(rows), record.failed, rows[0]["tpot_s"]) == (19, 1, pytest.approx(0.01))
+    assert rows[0]["hash_ids"][:4] == rows[1]["hash_ids"][:4]
+    assert rows[0]["hash_ids"][4] != rows[1]["hash_ids"][4]
+    replayed = ask_simulate(
+        SimulateQuestion("llama3-8b", on="h200:1", engine="dragonscale", trace=str(path)), Listener()
+    )
+    assert replayed.requests.finished == 19
+    scored = ask_serving(ServingScoreQuestion(str(path), plan="tp1"), Listener())
+    measured = {row.name: row.measured for row in scored.measures}
+    assert measured["median TTFT"] == pytest.approx(0.05)
+    assert measured["median TPOT"] == pytest.approx(0.01)
+
+
+def test_pages_pass_through_files_that_are_bounded_and_freed() -> None:
+    numpy = pytest.importorskip("numpy")
+    pytest.importorskip("ml_dtypes")
+    room = HandoverRoom(limit=100)
+    try:
+        assert room.take("a", 60)
+        assert not room.take("b", 60)
+        arrays = [numpy.arange(6, dtype="bfloat16").reshape(2, 3), numpy.ones((1, 4), numpy.int8)]
+        write_arrays(room.path("a"), arrays)
+        for found, wanted in zip(read_arrays(room.path("a")), arrays, strict=True):
+            assert found.dtype == wanted.dtype
+            assert (found == wanted).all()
+        write_arrays(room.path("late"), arrays)
+        room.sweep()
+        assert os.listdir(room.folder) == ["a"]
+        room.free("a")
+        assert room.take("b", 60)
+    finally:
+        room.close()
+    assert not Path(room.folder).exists()
+
+
+class RunningServer:
+    """A `dscale run serve` of a tiny model with random weights, on the CPU."""
+
+    def __init__(self, folder: Path, *flags: str, kind: str = "llama") -> None:
+        (folder / "tiny").mkdir()
+        config = folder / "tiny" / "config.json"
+        config.write_text(json.dumps({**CONFIGS[kind], "num_hidden_layers": 2}))
+        command = [
+            sys.executable,
+            "-m",
+            "dragonscale",
+            "run",
+            "serve",
+            "tp1",
+            "--model",
+            str(config),
+            "--random",
+            "--json",
+        ]
+        command += [
+            "--length",
+            "64",
+            "--max-seqs",
+            "2",
+            "--token-budget",
+            "32",
+            "--pages",
+            "64",
+            "--lazy",
+            "--cpu",
+            "1",
+            "--port",
+            "0",
+            *flags,
+        ]
+        self.log = folder / "log"
+        with self.log.open("wb") as log, (folder / "answer").open("wb") as answer:
+            self.process = subprocess.Popen(command, stdout=answer, stderr=log)
+        self.answer, self.url, end = folder / "answer", "", time.monotonic() + 400
+        while not self.url and time.monotonic() < end and self.process.poll() is None:
+            time.sleep(0.1)
+            found = re.search(r"at (http://\S+)/v1", self.log.read_text())
+            self.url = found[1] if found else ""
+        assert self.url, self.log.read_text()
+
+    def get(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}{path}", data, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            return json.loads(answer.read())
+
+    def complete(self, prompt: list[int], count: int = 12, **more: Any) -> str:
+        body = {"prompt": prompt, "max_tokens": count, "temperature": 0, "ignore_eos": True, **more}
+        return self.get("/v1/completions", body)["choices"][0]["text"]
+
+    def stop(self) -> dict[str, Any]:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0
+        return json.loads(self.answer.read_text())
+
+
+PROMPTS = [list(range(1, 2 + 5 * at)) for at in range(5)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "deepseek-v3"])
+def test_two_processes_that_hand_pages_over_say_what_one_says(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    servers = [
+        RunningServer(tmp_path / "one", "--record", str(tmp_path / "record.jsonl"), kind=kind),
+        RunningServer(tmp_path / "two", "--prefill-replicas", "1", kind=kind),
+    ]
+    one, two = ([server.complete(prompt) for prompt in PROMPTS] for server in servers)
+    assert one == two
+    assert not list(Path("/dev/shm").glob(f"dragonscale-{servers[1].process.pid}-pages-*/*"))
+    alone, both = (server.stop() for server in servers)
+    assert (alone["requests"], alone["failed"], both["prefill_replicas"]) == (5, 0, 1)
+    assert alone["page_bytes"] == alone["planned_page_bytes"]
+    assert not list(Path("/dev/shm").glob(f"dragonscale-{servers[1].process.pid}-pages-*"))
+    assert len((tmp_path / "record.jsonl").read_text().splitlines()) == 5
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_comes_back_behind_the_server(tmp_path: Path) -> None:
+    server = RunningServer(tmp_path)
+    before = server.complete(PROMPTS[2])
+    child = subprocess.run(
+        ["pgrep", "-P", str(server.process.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    os.kill(int(child[0]), signal.SIGKILL)
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        try:
+            assert server.complete(PROMPTS[2]) == before
+            break
+        except urllib.error.HTTPError:  # while nobody is there
+            time.sleep(0.5)
+    assert server.stop()["restarts"] == 1
