@@ -103,18 +103,18 @@ class EngineLimits:
 
 def shapes_for(limits: EngineLimits) -> list[StepShape]:
     """The steps that an engine is compiled for. Decoding rows alone come in powers of two; beside chunks of prompts they are none or
-    as many as there may be, since a row that is padding costs next to nothing there. Chunks come in powers of four up to the
-    budget, of up to eight prompts, or of one whose keys are all its own.
+    as many as there may be, since a row that is padding costs next to nothing there. Chunks come in powers of two up to the
+    budget (matmuls of many tokens take their time: a chunk in a shape of twice its size costs twice), of up to eight prompts, or of one whose keys are all its own.
 
     >>> [shape.decodes for shape in shapes_for(EngineLimits(pages=64, sequences=6, tokens=64)) if not shape.tokens]
     [1, 2, 4, 6]
     >>> [(s.decodes, s.tokens) for s in shapes_for(EngineLimits(pages=64, sequences=6, tokens=512)) if s.fresh]
-    [(0, 128), (0, 512)]
+    [(0, 128), (0, 256), (0, 512)]
     """
     rows = [*(1 << power for power in range((limits.sequences - 1).bit_length())), limits.sequences]
     chunks = [limits.tokens]
-    while chunks[0] > 256:
-        chunks.insert(0, -(-chunks[0] // 4))
+    while chunks[0] > 128:
+        chunks.insert(0, -(-chunks[0] // 2))
     prompts = min(8, limits.sequences)
     decodes = [StepShape(n, queries) for queries in sorted({1, 1 + limits.draft}) for n in rows]
     mixed = [StepShape(n, 1 + limits.draft if n else 1, prompts, t) for t in chunks for n in (0, limits.sequences)]
