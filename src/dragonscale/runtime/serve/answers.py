@@ -258,8 +258,10 @@ class EventStream(Response):
             if self._usage:
                 last = opening + b',"choices":[],"usage":' + msgspec.json.encode(self._usage()) + b"}\n\n"
         except ApiError as error:
-            if not started or error.status == 499:
+            if not started:
                 raise
+            if error.status == 499:  # nobody listens; the server closes what is left of the connection
+                return
             last = b"data: " + error.body + b"\n\n"
         finally:
             patience.cancel()

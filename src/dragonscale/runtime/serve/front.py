@@ -291,7 +291,7 @@ class ServingFront:
     def died(self, worker: WorkerProcess) -> None:
         """A worker is gone: its requests go to others where nothing was sent of them, or end."""
         worker.state = "dead" if worker.state != "stopped" else "stopped"
-        had, worker.flights = list(worker.flights.values()), {}
+        had, worker.flights, worker.stats = list(worker.flights.values()), {}, {}
         for flight in reversed(had):
             flight.worker = None
             whole = bool(flight.first) and self.room is not None and flight.name in self.room.taken
