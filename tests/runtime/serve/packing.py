@@ -11,7 +11,7 @@ from dragonscale.models.huggingface import load_config
 from dragonscale.runtime.forward import forward
 from dragonscale.runtime.lines import PassSetting
 from dragonscale.runtime.numerics import read_numerics
-from dragonscale.runtime.parameters import abstract
+from dragonscale.runtime.parameters import Weight, each_weight
 from dragonscale.runtime.serve.runner import ModelRunner
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
 from dragonscale.serving.plan import parse_serving_plan
@@ -37,7 +37,7 @@ class PackedRun:
         plan = parse_serving_plan(self.plan)
         self.program, numerics = load_config(self.config).program(), read_numerics(self.config)
         deal = numpy.random.default_rng(0)
-        self.params = jax.tree.map(lambda each: _weight(each.shape, deal), abstract(self.program))
+        self.params = each_weight(self.program, lambda _, weight: _random(weight, deal))
         self.limits = EngineLimits(self.pages, self.page, 4, 16, self.length, ranks=plan.data)
         self.runner = ModelRunner(
             self.program, numerics, plan, self.devices[: plan.chips], self.params, self.limits, jnp.float32
@@ -45,7 +45,7 @@ class PackedRun:
         last = numpy.zeros((plan.data, self.limits.sequences + 1), numpy.int32)
         self.last = jax.device_put(last, self.runner.by_rank)
         ids = jax.random.randint(jax.random.key(1), (plan.data, self.count, self.length), 0, self.config["vocab_size"])
-        self.tokens = numpy.asarray(ids)
+        self.tokens = numpy.array(ids)
         flat = jnp.asarray(ids).reshape(-1, self.length)
         whole = jax.jit(lambda p: forward(p, self.program, flat, PassSetting(numerics)))(self.params)
         self.wanted = numpy.asarray(whole).reshape(plan.data, self.count, self.length, -1)
@@ -101,6 +101,7 @@ class PackedRun:
         return numpy.concatenate(found), numpy.concatenate(wanted)
 
 
-def _weight(shape: tuple[int, ...], deal: numpy.random.Generator) -> numpy.ndarray:
-    """Weights that are all alike random, those of norms too: ones and zeros hide mistakes."""
-    return (deal.standard_normal(shape) * (shape[-2] if len(shape) > 1 else 4) ** -0.5).astype(numpy.float32)
+def _random(weight: Weight, deal: numpy.random.Generator) -> numpy.ndarray:
+    """Random weights, those of norms and biases too: ones and zeros hide mistakes."""
+    values = deal.standard_normal(weight.shape) * (0.3 if weight.array.name.startswith("w") else weight.fan_in**-0.5)
+    return (values + ("norm" in weight.array.name)).astype(numpy.float32)

@@ -15,6 +15,7 @@ from tests.runtime.tiny import CONFIGS  # noqa: E402
 
 slow = pytest.mark.slow
 SMALL = {"num_hidden_layers": 2}
+ONE = {"num_hidden_layers": 1}
 MODELS: dict[str, dict[str, Any]] = {name: {**config, **SMALL} for name, config in CONFIGS.items()} | {
     "gpt-oss": {**CONFIGS["mixtral"], **SMALL, "model_type": "gpt_oss", "sliding_window": 8, "head_dim": 16},
 }
@@ -50,13 +51,13 @@ def _through_one_shape(run: PackedRun) -> None:
     _same(run.step(shape, [[(0, 2), (1, 2)], *[[(0, 2)]] * (ranks - 1)], [[(2, 9), (3, 3)], *[[(1, 4)]] * (ranks - 1)]))
 
 
-@pytest.mark.parametrize("name", ["gemma2", "deepseek-v3", "gpt-oss"])
-def test_packed_steps_are_the_forward_pass(name: str) -> None:
-    _through_one_shape(PackedRun(MODELS[name]))
+@pytest.mark.parametrize(("name", "layers"), [("gemma2", SMALL), ("deepseek-v3", ONE), ("gpt-oss", ONE)])
+def test_packed_steps_are_the_forward_pass(name: str, layers: dict[str, int]) -> None:
+    _through_one_shape(PackedRun(MODELS[name] | layers))
 
 
 def test_a_mesh_gives_what_one_chip_gives(eight: list[Any]) -> None:
-    _through_one_shape(PackedRun(MODELS["qwen3-moe"], "tensor=2,data=2,expert=4", eight))
+    _through_one_shape(PackedRun(MODELS["qwen3-moe"] | ONE, "tensor=2,data=2,expert=4", eight))
 
 
 @slow
@@ -82,20 +83,19 @@ def test_every_kind_of_step_on_meshes(name: str, plan: str, eight: list[Any]) ->
     "name", ["llama", *(pytest.param(name, marks=slow) for name in ("deepseek-v3", "gpt-oss", "qwen3-moe"))]
 )
 def test_int8_is_near_and_the_same_model_however_it_is_packed(name: str) -> None:
-    plan = "tensor=1,weights=int8,kv=int8"
-    whole = PackedRun(MODELS[name], plan)
-    at_once, wanted = whole.step(FRESH, [[]], [[(0, 13)]])
-    pieces = PackedRun(MODELS[name], plan)
-    pieces.step(MIXED, [[]], [[(1, 4), (0, 5)]])
-    pieces.step(MIXED, [[(1, 1)]], [[(0, 7)]])
-    found, _ = pieces.step(MIXED, [[(1, 1), (0, 1)]], [[]])
+    plan, model = "tensor=1,weights=int8,kv=int8", MODELS[name] | (ONE if name == "llama" else SMALL)
+    run = PackedRun(model, plan)
+    run.tokens[0, 1] = run.tokens[0, 0]
+    at_once, wanted = run.step(FRESH, [[]], [[(0, 13)]])
+    run.step(MIXED, [[]], [[(2, 4), (1, 5)]])
+    run.step(MIXED, [[(2, 1)]], [[(1, 7)]])
+    found, _ = run.step(MIXED, [[(2, 1), (1, 1)]], [[]])
     assert numpy.abs(found[1] - at_once[0]).max() < 1e-4
-    error = numpy.linalg.norm(at_once - wanted) / numpy.linalg.norm(wanted)
-    assert 1e-4 < error < 0.1
-    keys = whole.runner.cache[0].keys
-    assert keys.dtype == numpy.int8
+    assert 1e-4 < numpy.linalg.norm(at_once - wanted) / numpy.linalg.norm(wanted) < 0.03
+    assert run.runner.cache[0].keys.dtype == numpy.int8
 
 
+@slow
 def test_int8_on_a_mesh_is_that_of_one_chip(eight: list[Any]) -> None:
     steps = (MIXED, [[]], [[(0, 13)]])
     one, _ = PackedRun(MODELS["qwen2"], "tensor=1,weights=int8,kv=int8").step(*steps)
@@ -103,38 +103,29 @@ def test_int8_on_a_mesh_is_that_of_one_chip(eight: list[Any]) -> None:
     assert numpy.abs(one - four).max() < 1e-4
 
 
-def test_pages_hidden_states_and_what_is_not_compiled() -> None:
-    run = PackedRun(MODELS["llama"])
-    runner, shape = run.runner, StepShape(0, 1, 1, 16)
+def test_pages_hidden_states_last_tokens_and_what_is_not_compiled() -> None:
+    run = PackedRun(MODELS["llama"] | ONE)
+    runner, shape = run.runner, StepShape(1, 1, 1, 16)
     logits, _ = run.step(shape, [[]], [[(0, 13)]])
     assert runner.hidden is not None
-    head = run.params["head"]["W_head"]
-    assert numpy.abs(numpy.asarray(runner.hidden)[0] @ head.T - logits).max() < 1e-3
-    # A page holds what the planner counts: two layers of keys and values of two heads, in fp32 here.
+    assert numpy.abs(numpy.asarray(runner.hidden)[0, 1:] @ run.params["head"]["W_head"].T - logits).max() < 1e-3
+    # A page holds what the planner counts: keys and values of two heads, in fp32 here.
     assert runner.page_bytes == sum(cache_bytes(run.program.sections, run.page, "fp32").values())
-    # Pages that go to another engine, to other places there, hold the sequence: the next token is as if nothing had happened.
-    other = PackedRun(MODELS["llama"])
+    # Pages that go elsewhere hold the sequence: with its next token it goes on as if nothing had happened.
     runner.compile([])
-    other.runner.compile([])
-    other.tables = other.tables[:, ::-1]
     used = -(-13 // run.page)
-    other.runner.write_pages(0, list(other.tables[0, 0, :used]), runner.read_pages(0, list(run.tables[0, 0, :used])))
-    other.done[0, 0] = 13
-    _same(other.step(shape, [[]], [[(0, 1)]]))
-    with pytest.raises(AssertionError, match="no step was compiled for"):
-        other.runner.run(other.batch(StepShape(1), [[(0, 1)]], [[]]), other.last)
-
-
-def test_a_row_takes_the_token_that_it_sampled_last() -> None:
-    run = PackedRun(MODELS["llama"])
-    shape = StepShape(2, 1, 1, 8)
-    run.step(shape, [[]], [[(1, 6)]])
-    batch = run.batch(shape, [[(1, 1)]], [[]])
-    batch.from_last[0, 0], batch.tokens[0, 0] = True, 0
+    contents = runner.read_pages(0, list(run.tables[0, 0, :used]))
+    run.tables[0, 0] = run.tables[0, 1][::-1]
+    runner.write_pages(0, list(run.tables[0, 0, :used]), contents)
+    # The row takes the token that its slot sampled last, whatever stands in the batch.
+    batch = run.batch(shape, [[(0, 1)]], [[]])
+    batch.from_last[0, 0], batch.tokens[0, 0], batch.slots[0, 0] = True, 0, 2
     last = numpy.zeros((1, run.limits.sequences + 1), numpy.int32)
-    last[0, 1] = run.tokens[0, 1, 6]
-    found = numpy.asarray(run.runner.run(batch, jax.device_put(last, run.runner.by_rank)))[0, :1]
-    _same((found, run.wanted[0, 1, 6:7]))
+    last[0, 2] = run.tokens[0, 0, 13]
+    found = numpy.asarray(runner.run(batch, jax.device_put(last, runner.by_rank)))[0, :1]
+    _same((found, run.wanted[0, 0, 13:14]))
+    with pytest.raises(AssertionError, match="no step was compiled for"):
+        runner.run(run.batch(StepShape(1), [[(0, 1)]], [[]]), run.last)
 
 
 def test_plans_and_limits_that_do_not_fit_are_refused() -> None:

@@ -2,7 +2,7 @@
 
 Every shape of a step is compiled before the first request; `run` calls what is there and nothing else, so that nothing compiles under
 load. The cache is given to each step and comes back written, in place. Programs that were compiled once are found again in the
-user's cache folder (`$XDG_CACHE_HOME/dragonscale/compiled`).
+user's cache folder (`DRAGONSCALE_CACHE`, or `~/.cache/dragonscale`; `JAX_ENABLE_COMPILATION_CACHE=false` keeps none).
 """
 
 import os
@@ -37,12 +37,13 @@ MOVED = 32
 
 def compiled_folder() -> Path:
     """Where compiled programs are kept from one start to the next."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dragonscale" / "compiled"
+    return Path(os.environ.get("DRAGONSCALE_CACHE") or Path.home() / ".cache" / "dragonscale") / "compiled"
 
 
-def keep_compiled(folder: Path | None) -> None:
-    """Let XLA's programs be kept in a folder, for all of this process; None keeps none."""
-    jax.config.update("jax_compilation_cache_dir", None if folder is None else str(folder))
+def keep_compiled(folder: Path) -> None:
+    """Let XLA's programs be kept in a folder, for all of this process, unless JAX was given one already."""
+    if not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
