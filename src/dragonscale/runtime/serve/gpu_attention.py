@@ -88,13 +88,13 @@ def prompt_rows(
 
 def decode_tile(rows: int, queries: int, cache: PagedKeys) -> Tile:
     """A good cut for decoding `rows` sequences with so many query rows for each KV head: as many parts as make the GPU busy."""
-    wide = cache.keys.shape[-1] > 256
+    channels = cache.keys.shape[-1]
     block = min(64, max(16, pl.next_power_of_2(queries)))
     programs = rows * cache.keys.shape[1] * pl.cdiv(queries, block)
     splits = min(32, pl.next_power_of_2(max(1, PROGRAMS // programs)))
-    return (
-        Tile(block, 32, splits, 8, 2) if wide else Tile(block, 64, splits, 2 if splits == 1 and block == 16 else 4, 2)
-    )
+    if channels > 256:
+        return Tile(block, 32, splits, 8, 2)
+    return Tile(block, 64, splits, 2 if splits == 1 and block == 16 and channels <= 128 else 4, 2)
 
 
 def prompt_tile(cache: PagedKeys) -> Tile:
@@ -177,29 +177,27 @@ def _kernel(
         share = pl.cdiv(stop - begin, tile.splits)
         begin, stop = begin + part * share, jnp.minimum(stop, begin + part * share + share)
 
-    def step(masked: bool, index: Any, carry: Any) -> Any:
+    unit = LOG2E if how.cap else how.scale * LOG2E  # of scores, in powers of two
+
+    def step(index: Any, carry: Any) -> Any:
         most, total, made = carry
         keys = index * tile.keys + jnp.arange(tile.keys)
         there = keys < newest
         slot = gpu.load(tables.at[row, keys // page], mask=there, other=0) * page + keys % page
-        load = functools.partial(_rows_of, slot=slot, kv=kv, there=there if masked else None)
+        load = functools.partial(_rows_of, slot=slot, kv=kv, there=there)
         blocks = [load(cache.keys, *piece).astype(query.dtype) for piece in pieces]
-        scores = sum(dot(one, block, turned=True) for one, block in zip(queries, blocks, strict=True))
+        scores = dot(queries[0], blocks[0], turned=True)
+        if len(blocks) > 1:
+            scores += dot(queries[1], blocks[1], turned=True)
         if cache.key_scale is not None:
             scores *= gpu.load(cache.key_scale.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
         if how.cap:  # tanh(x) = 1 - 2 / (1 + e^2x)
             scores = how.cap - 2 * how.cap / (1 + jnp.exp2(scores * (2 * LOG2E * how.scale / how.cap)))
-            scores *= LOG2E
-        else:
-            scores *= how.scale * LOG2E
-        if masked:
-            seen = _seen(how.reach, at[:, None], keys[None])
-            scores = jnp.where(seen, scores, UNSEEN)
+        scores = jnp.where(_seen(how.reach, at[:, None], keys[None]), scores, UNSEEN)
         new = jnp.maximum(most, scores.max(1))
-        weights = jnp.exp2(scores - new[:, None])
-        if masked:
-            weights = jnp.where(seen, weights, 0.0)
-        old = jnp.exp2(most - new)
+        # Where nothing was seen yet all weights are one; the first key that is seen makes nothing of them, as does `_combined`.
+        weights = jnp.exp2(scores * unit - (new * unit)[:, None])
+        old = jnp.exp2((most - new) * unit)
         total = total * old + weights.sum(1)
         value = blocks[0] if cache.values is None else load(cache.values, 0, size).astype(query.dtype)
         if (scale := cache.key_scale if cache.values is None else cache.value_scale) is not None:
@@ -211,11 +209,8 @@ def _kernel(
         jnp.full((tile.rows,), UNSEEN, jnp.float32), jnp.zeros((tile.rows,), jnp.float32),
         jnp.zeros((tile.rows, lanes.size), jnp.float32),
     )  # fmt: skip
-    if spans is not None and how.reach == Reach():  # all keys of these blocks are seen by all
-        whole = jnp.clip((oldest + 1) // tile.keys, begin, stop)
-        carry = jax.lax.fori_loop(begin, whole, functools.partial(step, False), carry)
-        begin = whole
-    most, total, made = jax.lax.fori_loop(begin, stop, functools.partial(step, True), carry)
+    most, total, made = jax.lax.fori_loop(begin, stop, step, carry)
+    most *= unit
     if tile.splits == 1:
         if sinks is not None:
             total += jnp.exp2(gpu.load(sinks.at[own], mask=real, other=0).astype(jnp.float32) * LOG2E - most)
