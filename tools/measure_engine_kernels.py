@@ -90,7 +90,7 @@ def decode() -> Iterator[Way]:
             tile = Tile(16, keys, splits, warps, stages)
             call = lambda q, c, t, s, tile=tile: decode_rows(q, c, t, s, PAGE, how, h, tile, SMALL)  # noqa: E731
             yield Way(f"decode {rows}", str(tile), call, copies, size)
-        plain = [(query[:, None], *(each[PAGE:].reshape(rows, length, k, h) for each in (c.keys, c.values)), lengths) for _, c, _, _ in copies]  # fmt: skip
+        plain = [(query[:, None], *(each[PAGE:].reshape(rows, length, k, h) for each in (c.keys, c.values) if each is not None), lengths) for _, c, _, _ in copies]  # fmt: skip
 
         def cudnn(q: Any, keys: Any, values: Any, lengths: Any) -> Any:
             own = None if SMALL else "cudnn"
@@ -110,12 +110,12 @@ def prompts() -> Iterator[Way]:
         starts = jnp.array([0, tokens], jnp.int32)
         query = normal(tokens, n, h)
         flops = 4 * n * h * (tokens * before + tokens * tokens / 2)
-        for rows, keys, warps, stages in ((64, 64, 4, 3), (128, 64, 4, 2), (128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2), (128, 32, 4, 3), (128, 128, 4, 2), (64, 128, 4, 2), (256, 64, 8, 2)):  # fmt: skip
+        for rows, keys, warps, stages in ((64, 64, 4, 2), (64, 64, 4, 3), (128, 64, 4, 2), (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 128, 8, 3), (128, 32, 8, 3)):  # fmt: skip
             tile = Tile(rows, keys, 1, warps, stages)
             call = lambda q, c, t, s, z, tile=tile: prompt_rows(q, c, t, s, z, PAGE, how, h, tile, SMALL)  # noqa: E731
             yield Way(f"prompts {tokens}+{before}", str(tile), call, [(query, cache, tables, jnp.array([length], jnp.int32), starts)], 0, flops)  # fmt: skip
         if not before:
-            plain = [(query[None], *(each[PAGE:][None] for each in (cache.keys, cache.values)))]
+            plain = [(query[None], *(each[PAGE:][None] for each in (cache.keys, cache.values) if each is not None))]
 
             def cudnn(q: Any, keys: Any, values: Any) -> Any:
                 return jax.nn.dot_product_attention(q, keys, values, is_causal=True, implementation=None if SMALL else "cudnn")  # fmt: skip

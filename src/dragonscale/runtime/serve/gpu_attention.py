@@ -142,7 +142,7 @@ def _attend(
 
 
 def _kernel(
-    query: Any, cache: PagedKeys, tables: Any, lengths: Any, spans: Any, sinks: Any, *out: Any,
+    query: Any, cache: Any, tables: Any, lengths: Any, spans: Any, sinks: Any, *out: Any,
     how: Scoring, page: int, per: int, together: int, tile: Tile, group: int,
 ) -> None:  # fmt: skip
     block, head, part = (pl.program_id(axis) for axis in range(3))
@@ -227,11 +227,10 @@ def _kernel(
         gpu.store(out[0].at[part, token[:, None], own[:, None], lanes[None]], whole, mask=_both(real[:, None], used))
 
 
-def _rows_of(ref: Any, begin: int, end: int, slot: jax.Array, kv: Any, there: jax.Array | None) -> jax.Array:
+def _rows_of(ref: Any, begin: int, end: int, slot: Any, kv: Any, there: Any) -> jax.Array:
     """[keys, end - begin] of a cache; what is not there is zero (pages may hold anything beyond a sequence's end)."""
     lanes, used = _lanes(begin, end)
-    mask = _both(None if there is None else there[:, None], used)
-    return gpu.load(ref.at[slot[:, None], kv, lanes[None]], mask=mask, other=None if mask is None else 0)
+    return gpu.load(ref.at[slot[:, None], kv, lanes[None]], mask=_both(there[:, None], used), other=0)
 
 
 def _lanes(begin: int, end: int) -> tuple[jax.Array, jax.Array | None]:
@@ -240,8 +239,8 @@ def _lanes(begin: int, end: int) -> tuple[jax.Array, jax.Array | None]:
     return lanes, None if lanes.size == end - begin else (lanes < end)[None]
 
 
-def _both(one: jax.Array | None, other: jax.Array | None) -> jax.Array | None:
-    return one & other if one is not None and other is not None else other if one is None else one
+def _both(one: jax.Array, other: jax.Array | None) -> jax.Array:
+    return one if other is None else one & other
 
 
 def _seen(reach: Reach, at: jax.Array, keys: jax.Array) -> jax.Array:
