@@ -189,8 +189,9 @@ def measure(runner: ModelRunner, batch: StepBatch, last: jax.Array, out: Path, t
     read = sum(leaf.nbytes for leaf in jax.tree.leaves((weights["layers"], weights["head"])))
     keys = int((batch.lengths[0] // runner.limits.page).sum()) * runner.page_bytes
     row = {
-        "seconds": min(found),
+        "seconds": sorted(found)[1],
         "host_s": host / times,
+        "host_alone_s": min(alone),
         "compile_s": compiled,
         "weight_bytes": read,
         "key_bytes": keys,
