@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +22,10 @@ from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.questions.validate import ServingScoreQuestion
 from dragonscale.reports.run.serve_order import read_order
 from dragonscale.reports.run.serve_planned import planned_page_bytes, planned_serving
+from dragonscale.reports.run.serve_traffic import TrafficRecord
 from dragonscale.reports.simulate.ask import ask as ask_simulate
 from dragonscale.reports.validate.ask import ask_serving
 from dragonscale.runtime.serve.handover import HandoverRoom, read_arrays, write_arrays
-from dragonscale.runtime.serve.record import TrafficRecord
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, save_serving_plan
 from tests.runtime.tiny import CONFIGS
@@ -81,13 +82,15 @@ def test_a_record_is_a_trace_and_a_load_test(tmp_path: Path) -> None:
     path = tmp_path / "served.jsonl"
     facts = {"model": "llama3-8b", "engine": "dragonscale", "plan": "tensor=1", "slice": "h200:1", "block_tokens": 16}
     record = TrafficRecord(str(path), **facts, max_seqs=8)
-    shared = list(range(64))
+    flights = []
     for number in range(20):
-        record.came(str(number), 100.0 + number / 10)
-    record.ended("3", [], 100.3, 0.0, 0.0, 0, finish="cancelled")
+        request, came = SimpleNamespace(id=str(number), prompt=[*range(64), *[number] * 100]), 100 + number / 10
+        times = {"arrived": came, "first_s": came + 0.05, "last_s": came + 0.65, "tokens": 61, "cached": 0}
+        flights.append(SimpleNamespace(request=request, **times))
+        record.came(flights[-1])
+    record.ended(flights[3], "cancelled")
     for number in (5, 1, *(set(range(20)) - {5, 1, 3})):  # they end in another order than they came
-        came = 100.0 + number / 10
-        record.ended(str(number), [*shared, *[number] * 100], came, came + 0.05, came + 0.65, 61, cached_tokens=0)
+        record.ended(flights[number], "length")
     record.close()
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["timestamp"] for row in rows] == sorted(row["timestamp"] for row in rows)

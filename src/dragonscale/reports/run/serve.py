@@ -15,6 +15,7 @@ from dragonscale.reports.asked_chips import asked_chips
 from dragonscale.reports.run.serve_order import ServeOrder, read_order
 from dragonscale.reports.run.serve_planned import PlannedServing, planned_page_bytes, planned_serving
 from dragonscale.reports.run.serve_records import ServeRun, beside, served_times
+from dragonscale.reports.run.serve_traffic import TrafficRecord
 
 NEEDED = ("jax", "starlette", "uvicorn", "tokenizers", "jinja2", "llguidance", "prometheus_client")
 PORTIONS = 1000
@@ -39,7 +40,6 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
 async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listener) -> ServeRun:
     from dragonscale.runtime.serve.front import ServingFront
     from dragonscale.runtime.serve.http import build_app, serve_http
-    from dragonscale.runtime.serve.record import TrafficRecord
     from dragonscale.runtime.serve.routes import HttpSettings
     from dragonscale.runtime.serve.text import load_text, plain_text
 
@@ -79,6 +79,7 @@ async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listen
             watch.cancel()
     finally:
         await front.drain(0)
+        record.close()
     return started.result()
 
 

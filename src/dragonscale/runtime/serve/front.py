@@ -23,30 +23,35 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError
+from dragonscale.runtime.serve import wire
 from dragonscale.runtime.serve.handover import HandoverRoom
-from dragonscale.runtime.serve.record import TrafficRecord, block_names
 from dragonscale.runtime.serve.requests import Emitted, ServeRequest
-from dragonscale.runtime.serve.wire import (
-    LENGTH,
-    Drop,
-    FromWorker,
-    Starting,
-    StepOutput,
-    Submit,
-    ToWorker,
-    WorkerFailed,
-    WorkerOrder,
-    WorkerReady,
-    framed,
-)
 from dragonscale.simulation.router import Router
 
 WAITS = (0.5, 30.0)
 """Seconds before a worker that died is started again: the first time, and at most."""
+TRIES = 3
+"""How often a worker may die before it was ever ready."""
 STEADY = 60.0
 """Seconds after which a worker counts as well."""
+MASK = (1 << 53) - 1
+"""Names of blocks are whole numbers that every reader of JSON keeps."""
 DIED = "The worker that had the request died."
-Say = Callable[[int, Starting], None]
+Say = Callable[[int, wire.Starting], None]
+
+
+def block_names(prompt: Sequence[int], size: int) -> list[int]:
+    """Names of a prompt's whole blocks, each of it and everything before it.
+
+    >>> a, b = block_names([1, 2, 3, 4, 5], 2), block_names([1, 2, 9, 9], 2)
+    >>> len(a), a[0] == b[0], a[1] == b[1]
+    (2, True, False)
+    """
+    name, found = 0, []
+    for start, end in itertools.pairwise(range(0, len(prompt) + 1, size)):
+        name = hash((name, *prompt[start:end])) & MASK
+        found.append(name)
+    return found
 
 
 class Overfull(Exception):
@@ -96,15 +101,15 @@ class Flight:
 class WorkerProcess:
     """One worker: its process, its end of the socket, the requests that it has."""
 
-    def __init__(self, front: "ServingFront", index: int, order: WorkerOrder, environment: dict[str, str]) -> None:
+    def __init__(self, front: "ServingFront", index: int, order: wire.WorkerOrder, environment: dict[str, str]) -> None:
         self.front, self.index, self.order, self.environment = front, index, order, environment
         self.state = "starting"  # or ready, dead, stopped
         self.flights: dict[str, Flight] = {}
-        self.facts: WorkerReady | None = None
+        self.facts: wire.WorkerReady | None = None
         self.stats: dict[str, float] = {}
-        self.failed: WorkerFailed | None = None
+        self.failed: wire.WorkerFailed | None = None
         self.restarts, self.wait, self.since = 0, WAITS[0], 0.0
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[Any] | None = None
         self.writer: asyncio.StreamWriter | None = None
 
     @property
@@ -130,45 +135,41 @@ class WorkerProcess:
 
     async def _once(self) -> None:
         own, theirs = socket.socketpair()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wire.BUFFER)
         command = [sys.executable, "-m", self.front.module, str(theirs.fileno())]
-        self.process = subprocess.Popen(
-            command,
-            pass_fds=(theirs.fileno(),),
-            env={**os.environ, **self.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-        )
-        theirs.close()
+        with theirs:
+            how: Any = {"env": {**os.environ, **self.environment}, "stdin": subprocess.DEVNULL, "stdout": 2}
+            self.process = process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), **how)
         reader, self.writer = await asyncio.open_connection(sock=own)
-        decode = msgspec.msgpack.Decoder(FromWorker).decode
+        decode = msgspec.msgpack.Decoder(wire.FromWorker).decode
         try:
-            self.writer.write(framed(self.order))
+            self.writer.write(wire.framed(self.order))
             while True:
-                (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                (size,) = wire.LENGTH.unpack(await reader.readexactly(wire.LENGTH.size))
                 self._heard(decode(await reader.readexactly(size)))
         except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
             pass
         finally:
             self.writer.close()
-            self.process.kill()  # one that closed its socket is of no use any more
-            await asyncio.to_thread(self.process.wait)
+            process.kill()  # one that closed its socket is of no use any more
+            await asyncio.to_thread(process.wait)
 
-    def _heard(self, message: FromWorker) -> None:
-        if isinstance(message, StepOutput):
+    def _heard(self, message: wire.FromWorker) -> None:
+        if isinstance(message, wire.StepOutput):
             self.stats = message.stats or self.stats
             self.front.heard(self, message)
-        elif isinstance(message, WorkerReady):
+        elif isinstance(message, wire.WorkerReady):
             self.state, self.facts, self.since, self.failed = "ready", message, time.monotonic(), None
             self.front.changed.set()
             self.front.pump()
-        elif isinstance(message, WorkerFailed):
+        elif isinstance(message, wire.WorkerFailed):
             self.failed = message
         else:
             self.front.say(self.index, message)
 
-    def send(self, message: ToWorker) -> None:
+    def send(self, message: wire.ToWorker) -> None:
         if self.writer is not None and not self.writer.is_closing():
-            self.writer.write(framed(message))
+            self.writer.write(wire.framed(message))
 
     def stop(self) -> None:
         self.state = "stopped"
@@ -177,11 +178,12 @@ class WorkerProcess:
 
 
 class ServingFront:
-    """The workers and what is under way. `queue` requests may wait beyond those that the engines run at once."""
+    """The workers and what is under way. `queue` requests may wait beyond those that the engines run at once; `record` is told of every
+    flight that came and ended, `say` how far workers are at their start."""
 
     def __init__(
-        self, orders: Sequence[WorkerOrder], environments: Sequence[dict[str, str]] = (), *, router: str = "least_loaded",
-        queue: int = 1024, record: TrafficRecord | None = None, say: Say = lambda _index, _message: None,
+        self, orders: Sequence[wire.WorkerOrder], environments: Sequence[dict[str, str]] = (), *, router: str = "least_loaded",
+        queue: int = 1024, record: Any = None, say: Say = lambda _index, _message: None,
         module: str = "dragonscale.runtime.serve.worker",
     ) -> None:  # fmt: skip
         self.module = module
@@ -197,7 +199,7 @@ class ServingFront:
         self.most = queue + sum(one.sequences for one in orders if one.role != "prefill")
         self.flights: dict[str, Flight] = {}
         self.waiting: deque[Flight] = deque()
-        self.record, self.say = record or TrafficRecord(), say
+        self.record, self.say = record, say
         self.changed, self.draining = asyncio.Event(), False
         self.ends: deque[float] = deque(maxlen=64)
         self.numbers = itertools.count()
@@ -209,9 +211,10 @@ class ServingFront:
         while not all(one.state == "ready" for one in self.workers):
             self.changed.clear()
             await self.changed.wait()
-            if bad := next((one.failed for one in self.workers if one.failed is not None), None):
+            bad = [one.failed.why for one in self.workers if one.failed is not None]
+            if bad or any(one.restarts >= TRIES for one in self.workers):
                 await self.close()
-                raise InputError(bad.why)
+                raise InputError((bad or [f"A worker died {TRIES} times before it was ready."])[0])
 
     @property
     def ready(self) -> bool:
@@ -229,7 +232,8 @@ class ServingFront:
         blocks = block_names(request.prompt, self.block_tokens) if named else ()
         flight = Flight(self, request, str(next(self.numbers)), blocks)
         self.flights[request.id] = flight
-        self.record.came(request.id, flight.arrived)
+        if self.record is not None:
+            self.record.came(flight)
         if request.deadline:
             wait = max(request.deadline - time.time(), 0)
             asyncio.get_running_loop().call_later(wait, self._late, flight)
@@ -259,14 +263,14 @@ class ServingFront:
         worker.flights[request.id] = flight
         path = room.path(flight.name) if room is not None else ""
         out_of = path if flight.first else ""
-        worker.send(Submit(request, into=path if handing else "", out_of=out_of, first=flight.first))
+        worker.send(wire.Submit(request, into=path if handing else "", out_of=out_of, first=flight.first))
         return True
 
     def _page_bytes(self, request: ServeRequest) -> int:
         facts = next(one.facts for one in self.workers if one.facts is not None)
         return (len(request.prompt) // facts.page + 2) * facts.page_bytes * facts.devices // facts.ranks
 
-    def heard(self, worker: WorkerProcess, output: StepOutput) -> None:
+    def heard(self, worker: WorkerProcess, output: wire.StepOutput) -> None:
         """What a worker's step brought."""
         for emitted in output.emitted:
             flight = worker.flights.get(emitted.id)
@@ -324,10 +328,8 @@ class ServingFront:
         if self.room is not None:
             self.room.free(flight.name)
         self.ends.append(time.monotonic())
-        made = 0 if finish in ("error", "cancelled") else flight.tokens
-        prompt = flight.request.prompt
-        more = {"cached_tokens": flight.cached, "finish": finish}
-        self.record.ended(id, prompt, flight.arrived, flight.first_s, flight.last_s, made, **more)
+        if self.record is not None:
+            self.record.ended(flight, finish)
         if self.waiting:
             self.pump()
 
@@ -335,7 +337,7 @@ class ServingFront:
         """Whoever asked is gone."""
         if not flight.over:
             if flight.worker is not None:
-                flight.worker.send(Drop(flight.request.id))
+                flight.worker.send(wire.Drop(flight.request.id))
             self._over(flight, "cancelled")
 
     def _retry_after(self) -> float:
@@ -375,4 +377,3 @@ class ServingFront:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         if self.room is not None:
             self.room.close()
-        self.record.close()

@@ -1,10 +1,9 @@
-"""What the front and its workers say to each other: msgpack messages over a socket, each after its length.
+"""What the front and its workers say to each other: msgpack messages over a socket, framed as `multiprocessing.connection` does.
 
 The front says first what a worker is to run (`WorkerOrder`), then requests and who left. A worker tells how far it is, that it is
 ready, and after each step one message with all that is new.
 """
 
-import socket
 import struct
 from typing import Any
 
@@ -12,7 +11,7 @@ import msgspec
 
 from dragonscale.runtime.serve.requests import Emitted, ServeRequest
 
-LENGTH = struct.Struct("<I")
+LENGTH = struct.Struct("!i")
 BUFFER = 4 << 20
 """Bytes that a socket holds on its way: a worker goes on while the front is busy with something else for a moment."""
 
@@ -100,7 +99,7 @@ class WorkerFailed(msgspec.Struct, frozen=True, tag=True):
 
 ToWorker = Submit | Drop
 FromWorker = Starting | WorkerReady | StepOutput | WorkerFailed
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
 
 
 def framed(message: Any) -> bytes:
@@ -109,57 +108,5 @@ def framed(message: Any) -> bytes:
     >>> len(framed(Drop("a")))
     20
     """
-    body = _encode(message)
+    body = encode(message)
     return LENGTH.pack(len(body)) + body
-
-
-class Pipe:
-    """A worker's end: sends whole messages, and takes what has come without waiting, or waits where there is nothing to do."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self.end, self.open = end, True
-        self._kept = bytearray()
-        self._decode = msgspec.msgpack.Decoder(ToWorker).decode
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
-
-    def send(self, message: FromWorker) -> None:
-        self.end.setblocking(True)
-        self.end.sendall(framed(message))
-
-    def order(self) -> WorkerOrder:
-        """The first message."""
-        self.end.setblocking(True)
-        (size,) = LENGTH.unpack(self._exactly(LENGTH.size))
-        return msgspec.msgpack.decode(self._exactly(size), type=WorkerOrder)
-
-    def _exactly(self, size: int) -> bytes:
-        found = b""
-        while len(found) < size:
-            part = self.end.recv(size - len(found))
-            if not part:
-                raise EOFError
-            found += part
-        return found
-
-    def drain(self, wait: bool) -> list[ToWorker]:
-        """What has come; `wait` for something. `open` is no longer set when the other end is gone."""
-        self.end.setblocking(wait)
-        try:
-            while True:
-                part = self.end.recv(1 << 20)
-                if not part:
-                    self.open = False
-                    break
-                self._kept += part
-                self.end.setblocking(False)
-        except BlockingIOError:
-            pass
-        found, at, kept = [], 0, self._kept
-        while len(kept) - at >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(kept, at)
-            if len(kept) - at - LENGTH.size < size:
-                break
-            found.append(self._decode(memoryview(kept)[at + LENGTH.size : at + LENGTH.size + size]))
-            at += LENGTH.size + size
-        del kept[:at]
-        return found

@@ -10,29 +10,22 @@ import gc
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
+import msgspec
+
 from dragonscale.errors import Infeasible, InputError
+from dragonscale.runtime.serve import wire
 from dragonscale.runtime.serve.handover import read_arrays, write_arrays
 from dragonscale.runtime.serve.requests import Emitted, HandedOver
-from dragonscale.runtime.serve.wire import (
-    Drop,
-    Pipe,
-    Starting,
-    StepOutput,
-    Submit,
-    WorkerFailed,
-    WorkerOrder,
-    WorkerReady,
-)
 
 Tell = Callable[[str, int, int], None]
-Build = Callable[[WorkerOrder, Tell], tuple[Any, dict[str, Any]]]
+Build = Callable[[wire.WorkerOrder, Tell], tuple[Any, dict[str, Any]]]
 TELL = 0.2
 """Seconds between two looks at the engine's own numbers."""
 
@@ -40,37 +33,38 @@ TELL = 0.2
 class WorkerLoop:
     """The engine, what comes over the pipe, and the files of those whose pages are handed over."""
 
-    def __init__(self, pipe: Pipe, engine: Any) -> None:
+    def __init__(self, pipe: Connection, engine: Any) -> None:
         self.pipe, self.engine = pipe, engine
+        self.decode = msgspec.msgpack.Decoder(wire.ToWorker).decode
         self.into: dict[str, str] = {}
         self.handed: list[str] = []
         self.refused: list[Emitted] = []
         self.told = 0.0
 
     def run(self) -> None:
-        """Until the front is gone, or the engine is dead, which the front sees by the end of the process."""
-        engine, pipe = self.engine, self.pipe
-        while True:
+        """Until the front is gone (an `EOFError`), or the engine is dead."""
+        engine = self.engine
+        while not engine.dead:
             idle = engine.idle and not self.refused
             if idle and self.told:  # the numbers at rest, before it sleeps
+                self._tell(wire.StepOutput(stats=self._stats(0.0)))
                 self.told = 0.0
-                pipe.send(StepOutput(stats=self._stats()))
-                self.told = 0.0
-            for message in pipe.drain(wait=idle):
-                self._heard(message)
-            if not pipe.open:
-                return
+            while self.pipe.poll(None if idle else 0):
+                self._heard(self.decode(self.pipe.recv_bytes()))
+                idle = False
             emitted = [self._handed_over(one) for one in engine.step()] + self.refused
             self.refused = []
             taken = [id for id in self.handed if (at := engine.live.get(id)) is None or at.handed is None]
-            self.handed = [id for id in self.handed if id not in taken] if taken else self.handed
             if emitted or taken:
-                pipe.send(StepOutput(emitted, taken, self._stats()))
-            if engine.dead:
-                raise RuntimeError(engine.dead)
+                self.handed = [id for id in self.handed if id not in taken]
+                self._tell(wire.StepOutput(emitted, taken, self._stats(TELL)))
+        raise RuntimeError(engine.dead)
 
-    def _heard(self, message: Submit | Drop) -> None:
-        if isinstance(message, Drop):
+    def _tell(self, message: wire.FromWorker) -> None:
+        self.pipe.send_bytes(wire.encode(message))
+
+    def _heard(self, message: wire.ToWorker) -> None:
+        if isinstance(message, wire.Drop):
             self.into.pop(message.id, None)
             self.engine.cancel(message.id)
             return
@@ -96,9 +90,9 @@ class WorkerLoop:
             self.engine.release(emitted.id)
         return emitted
 
-    def _stats(self) -> dict[str, float]:
+    def _stats(self, wait: float) -> dict[str, float]:
         now = time.monotonic()
-        if now - self.told < TELL:
+        if now - self.told < wait:
             return {}
         self.told = now
         return {name: value for name, value in self.engine.stats().items() if isinstance(value, int | float)}
@@ -108,18 +102,21 @@ def main(descriptor: int, build: Build | None = None) -> int:
     """Load, compile, serve; `build` makes the engine of an order, if it is not to be that of a model."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runtime's own remarks on start-up
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front drains when a terminal interrupts both
-    pipe = Pipe(socket.socket(fileno=descriptor))
-    folder = ""
+    pipe, folder = Connection(descriptor), ""
+
+    def tell(message: wire.FromWorker) -> None:
+        pipe.send_bytes(wire.encode(message))
+
     try:
-        order = pipe.order()
+        order = msgspec.msgpack.decode(pipe.recv_bytes(), type=wire.WorkerOrder)
         folder = order.folder
         if build is None:
             from dragonscale.runtime.serve.building import build_engine as build
 
-        engine, facts = build(order, lambda what, done, total: pipe.send(Starting(what, done, total)))
+        engine, facts = build(order, lambda *how: tell(wire.Starting(*how)))
         gc.collect()
         gc.freeze()  # nothing of what was built is ever garbage: not to be looked through again
-        pipe.send(WorkerReady(**facts))
+        tell(wire.WorkerReady(**facts))
         WorkerLoop(pipe, engine).run()
     except (BrokenPipeError, ConnectionResetError, EOFError):
         pass
@@ -128,7 +125,7 @@ def main(descriptor: int, build: Build | None = None) -> int:
         if not wrong:
             traceback.print_exc()
         with contextlib.suppress(OSError):
-            pipe.send(WorkerFailed(str(error) or type(error).__name__, wrong))
+            tell(wire.WorkerFailed(str(error) or type(error).__name__, wrong))
         return 1
     if folder and os.getppid() == 1:  # the front fell: nobody else will
         shutil.rmtree(folder, ignore_errors=True)

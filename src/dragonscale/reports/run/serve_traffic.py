@@ -6,32 +6,15 @@ those of requests that came before it: no more are held back than are under way.
 """
 
 from collections import deque
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, TextIO
 
 import msgspec
 
 from dragonscale.errors import InputError
+from dragonscale.runtime.serve.front import Flight, block_names
 
-MASK = (1 << 53) - 1
-"""Names of blocks are whole numbers that every reader of JSON keeps."""
 KEPT = 20_000
 """Requests whose times are kept for medians."""
-
-
-def block_names(prompt: Sequence[int], size: int) -> list[int]:
-    """Names of a prompt's whole blocks, each of it and everything before it.
-
-    >>> a, b = block_names([1, 2, 3, 4, 5], 2), block_names([1, 2, 9, 9], 2)
-    >>> len(a), a[0] == b[0], a[1] == b[1]
-    (2, True, False)
-    """
-    name, found = 0, []
-    for start, end in pairwise(range(0, len(prompt) + 1, size)):
-        name = hash((name, *prompt[start:end])) & MASK
-        found.append(name)
-    return found
 
 
 class TrafficRecord:
@@ -45,36 +28,37 @@ class TrafficRecord:
         self.tpot: deque[float] = deque(maxlen=KEPT)
         self.requests = self.tokens = self.prompt_tokens = self.failed = 0
 
-    def came(self, id: str, arrived: float) -> None:
-        self.began = self.began or arrived
+    def came(self, flight: Flight) -> None:
+        self.began = self.began or flight.arrived
         if self.file is not None:  # in the order of a trace, though some were longer on their way here
-            self.latest = max(self.latest, arrived - self.began)
-            self.open[id] = self.latest, None
+            self.latest = max(self.latest, flight.arrived - self.began)
+            self.open[flight.request.id] = self.latest, None
 
-    def ended(
-        self, id: str, prompt: Sequence[int], arrived: float, first: float, last: float, count: int, **more: Any
-    ) -> None:
-        """A request is over; one without a token counts as failed and has no line."""
-        between, self.until = (last - first) / max(count - 1, 1), max(self.until, last)
+    def ended(self, flight: Flight, finish: str) -> None:
+        """A request is over; one that was given up or failed has no line."""
+        count = 0 if finish in ("error", "cancelled") else flight.tokens
+        first, between = flight.first_s - flight.arrived, (flight.last_s - flight.first_s) / max(count - 1, 1)
+        self.until, prompt = max(self.until, flight.last_s), flight.request.prompt
         if count:
             self.requests, self.tokens = self.requests + 1, self.tokens + count
             self.prompt_tokens += len(prompt)
-            self.ttft.append(first - arrived)
+            self.ttft.append(first)
             if count > 1:
                 self.tpot.append(between)
         else:
             self.failed += 1
         if self.file is None:
             return
-        stamp, text = self.open[id][0], ""
+        (stamp, _), text = self.open[flight.request.id], ""
         if count:
+            size = self.facts.get("block_tokens")
             line = {
                 "timestamp": round(1e3 * stamp, 3), "input_length": len(prompt), "output_length": count,
-                "hash_ids": block_names(prompt, size) if (size := self.facts.get("block_tokens")) else [], "ttft_s": round(first - arrived, 6),
-                "tpot_s": round(between, 7), **more, **self.facts,
+                "hash_ids": block_names(prompt, size) if size else [], "ttft_s": round(first, 6), "tpot_s": round(between, 7),
+                "cached_tokens": flight.cached, "finish": finish, **self.facts,
             }  # fmt: skip
             text = msgspec.json.encode(line).decode() + "\n"
-        self.open[id] = stamp, text
+        self.open[flight.request.id] = stamp, text
         while self.open and (ready := next(iter(self.open.values()))[1]) is not None:
             del self.open[next(iter(self.open))]
             self.file.write(ready)
