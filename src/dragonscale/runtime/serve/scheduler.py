@@ -1,105 +1,40 @@
 """Which sequences the next step computes: continuous batching with chunked prefill over a paged cache.
 
 Every sequence that decodes has its row in every step; what is left of the step's token budget goes to prompts, first come first served, in
-chunks where they do not fit. A step has one of a few compiled shapes, and all data ranks run the same one, so the shape is chosen that
-computes least padding (`choose`). When a sequence needs a page and there is none, the youngest one of its rank loses its place: its pages
-go to the prefix tree, it waits in front of the queue and is computed again. The oldest one therefore always goes on, and since a request that
-does not fit into the cache alone is refused on arrival, every request ends.
-
-The scheduler runs ahead of the device: `flying` counts tokens of a sequence that are being sampled and that nobody has seen yet. Positions,
-page tables and tokens to feed are kept in arrays by slot (a sequence's place in the sampler's state), with one slot more for padding,
-so that a step's arrays are gathered rather than built.
+chunks where they do not fit. When a sequence needs a page and there is none, the youngest one of its rank loses its place: its pages go to
+the prefix tree, it waits in front of the queue and is computed again. The oldest one therefore always goes on, and since a request that does
+not fit into the cache alone is refused on arrival, every request ends. The scheduler runs ahead of the device: `flying` counts tokens of a
+sequence that are being sampled and that nobody has seen yet.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
 
 import numpy
 
 from dragonscale.errors import InputError
+from dragonscale.runtime.serve.packing import LiveSequence, ScheduledStep, StepPacker
 from dragonscale.runtime.serve.pages import PagePool
-from dragonscale.runtime.serve.requests import HandedOver, ServeRequest, TokenLogprob
-from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
-
-KNEE = 256
-"""Tokens below which a step takes as long as reading the weights: fewer are no cheaper."""
+from dragonscale.runtime.serve.requests import HandedOver, ServeRequest
+from dragonscale.runtime.serve.steps import EngineLimits, StepShape
 
 
 class EngineFull(RuntimeError):
     """The waiting queue has no room: ask again later."""
 
 
-@dataclass(slots=True, eq=False)
-class LiveSequence:
-    """A request on its way. `tokens[:known]` are its prompt and output so far, `flying` more are being sampled, `limit` is where it ends;
-    keys of `computed` tokens are in `pages` (or will be when the steps under way have run), of which the first `shared` are in the
-    prefix tree. It decodes when `computed` has reached `target`, what was known when it got its slot. A prompt that is `scored` needs the
-    logits of all its tokens; they come in `scores`. `grammar` and `ngrams` are where its output is in its grammar, and its drafts."""
-
-    request: ServeRequest
-    rank: int
-    order: int
-    tokens: numpy.ndarray
-    known: int
-    limit: int
-    handed: HandedOver | None = None
-    slot: int = -1
-    target: int = 0
-    computed: int = 0
-    flying: int = 0
-    shared: int = 0
-    cached: int = -1
-    pages: list[int] = field(default_factory=list)
-    ended: bool = False
-    grammar: Any = None
-    ngrams: Any = None
-    scores: list[TokenLogprob | None] = field(default_factory=list)
-
-    @property
-    def scored(self) -> bool:
-        return self.request.prompt_logprobs is not None and self.known == len(self.request.prompt)
-
-    @property
-    def output(self) -> list[int]:
-        return self.tokens[len(self.request.prompt) : self.known].tolist()
-
-
-@dataclass
-class ScheduledStep:
-    """A step's arrays and whose they are: `rows` are (rank, row, sequence) of those that get a token from it, `chunks` the sequences whose
-    known tokens it computes, `computed` all its tokens that are not padding. `scored` is set in a step of a single prompt with
-    its tokens from there on in rows of their own."""
-
-    batch: StepBatch
-    rows: list[tuple[int, int, LiveSequence]] = field(default_factory=list)
-    chunks: list[LiveSequence] = field(default_factory=list)
-    computed: int = 0
-    scored: int = -1
-
-    @property
-    def sequences(self) -> list[LiveSequence]:
-        return list({id(s): s for s in (*self.chunks, *(s for _, _, s in self.rows))}.values())
-
-
 class BatchScheduler:
     """The sequences of all data ranks: those that wait and those that have a slot."""
 
     def __init__(self, limits: EngineLimits, shapes: list[StepShape], prefixes: bool = True, queue: int = 1024) -> None:
-        self.limits, self.shapes, self.queue = limits, sorted(shapes), queue
+        self.limits, self.queue, self.packer = limits, queue, StepPacker(limits, shapes)
         ranks, slots = limits.ranks, limits.sequences
         self.pools = [PagePool(limits.pages, limits.page, prefixes) for _ in range(ranks)]
         self.waiting: list[deque[LiveSequence]] = [deque() for _ in range(ranks)]
         self.running: list[dict[int, LiveSequence]] = [{} for _ in range(ranks)]  # oldest first
         self.slots = [list(range(slots))[::-1] for _ in range(ranks)]
-        self.tables = numpy.zeros((ranks, slots + 1, limits.width), numpy.int32)
-        self.positions = numpy.zeros((ranks, slots + 1), numpy.int32)
-        self.given = numpy.full((ranks, slots + 1), -1, numpy.int32)  # tokens that the device has not sampled itself
         self.entered: list[LiveSequence] = []
         self.arrivals = self.preemptions = self.hits = self.asked = 0
         self.prompts, self.budget = max(s.prompts for s in shapes), max(s.tokens for s in shapes)
-        self.chosen = lru_cache(maxsize=4096)(self.choose)
         self.turn = False
 
     def refuse(self, request: ServeRequest) -> None:
@@ -161,13 +96,13 @@ class BatchScheduler:
         sequence.target = sequence.known
         if sequence.handed:
             sequence.computed = sequence.target = sequence.handed.computed
-            self.given[rank, slot] = known[-1]
+            self.packer.given[rank, slot] = known[-1]
         if sequence.cached < 0:
             sequence.cached = sequence.computed
             self.hits, self.asked = self.hits + sequence.computed, self.asked + sequence.known
         running[slot] = sequence
-        self.tables[rank, slot, : len(sequence.pages)] = sequence.pages
-        self.positions[rank, slot] = sequence.computed
+        self.packer.tables[rank, slot, : len(sequence.pages)] = sequence.pages
+        self.packer.positions[rank, slot] = sequence.computed
         self.entered.append(sequence)
         return True
 
@@ -183,7 +118,7 @@ class BatchScheduler:
             self.pools[rank].release(pages)
         del self.running[rank][slot]
         self.slots[rank].append(slot)
-        self.tables[rank, slot], self.positions[rank, slot], self.given[rank, slot] = 0, 0, -1
+        self.packer.clear(rank, slot)
         sequence.pages, sequence.shared, sequence.computed, sequence.slot, sequence.handed = [], 0, 0, -1, None
         return pages
 
@@ -205,7 +140,7 @@ class BatchScheduler:
         sequence.known += count
         if count > 1 and sequence.slot >= 0:
             sequence.computed += count - 1
-            self.positions[sequence.rank, sequence.slot] += count - 1
+            self.packer.positions[sequence.rank, sequence.slot] += count - 1
 
     def decoding(self, rank: int) -> list[LiveSequence]:
         """The rows of a rank that decode, with pages for what they write; the youngest make room where there is none."""
@@ -219,7 +154,7 @@ class BatchScheduler:
                 continue
             while sequence.slot >= 0 and sequence.computed + self.limits.draft >= len(sequence.pages) * page:
                 if (taken := self.pools[rank].take(1)) is not None:
-                    self.tables[rank, sequence.slot, len(sequence.pages)] = taken[0]
+                    self.packer.tables[rank, sequence.slot, len(sequence.pages)] = taken[0]
                     sequence.pages += taken
                 else:
                     self.preempt(next(reversed(running.values())))
@@ -242,21 +177,6 @@ class BatchScheduler:
                 left -= sequence.target - sequence.computed
         return prompts
 
-    def choose(self, decodes: int, queries: int, todo: tuple[tuple[int, ...], ...], fresh: bool) -> StepShape:
-        """The shape that gets most done for what it computes, what it leaves counted as computed in the smallest shape that holds it. `todo`
-        are the tokens left of the prompts of every rank."""
-        sizes, wanted = sorted({shape.tokens for shape in self.shapes}), any(map(sum, todo))
-
-        def cost(shape: StepShape) -> tuple[int, int, bool, int]:
-            done = [min(shape.tokens, sum(prompts[: shape.prompts])) for prompts in todo]
-            rest = max(sum(prompts) - d for prompts, d in zip(todo, done, strict=True))
-            later = next((size for size in sizes if size >= rest), rest)
-            spent = max(shape.packed, KNEE) + (max(later, KNEE) if rest else 0)
-            return spent, -sum(done), not shape.fresh, shape.packed
-
-        rows = [s for s in self.shapes if s.decodes >= decodes and (s.queries == queries or not decodes)]
-        return min((s for s in rows if (s.tokens > 0) == wanted and (fresh or not s.fresh)), key=cost)
-
     def plan(self, drafting: bool = False) -> ScheduledStep | None:
         """The next step, its sequences advanced as if it had run; None if there is nothing to compute. With `drafting` there are drafts
         for rows that decode (beside prompts there is always room for them)."""
@@ -268,95 +188,27 @@ class BatchScheduler:
         most, todo = max(map(len, decodes)), tuple(tuple(s.target - s.computed for s in rank) for rank in prompts)
         self.turn = bool(scored) and not self.turn
         if self.turn or (scored and not most and not any(todo)):  # every other step
-            return self.score(scored[0])
+            step = self.packer.score(scored[0])
+            self.share(step)
+            return step
         if not most and not any(todo):
             return None
         fresh = not most and all(len(rank) < 2 and all(s.computed == 0 for s in rank) for rank in prompts)
-        shape = self.chosen(most, 1 + limits.draft if drafting or any(todo) else 1, todo, fresh)
-        step = ScheduledStep(empty_batch(shape, limits.ranks, limits.width, limits.sequences))
+        shape = self.packer.chosen(most, 1 + limits.draft if drafting or any(todo) else 1, todo, fresh)
+        step = self.packer.empty(shape)
         if most:
-            self.fill_decodes(step, decodes)
+            self.packer.decodes(step, decodes)
         for rank, rows in enumerate(prompts):
-            self.fill_prompts(step, rank, rows)
+            self.packer.prompts(step, rank, rows)
+        self.share(step)
         return step
 
-    def fill_decodes(self, step: ScheduledStep, decodes: list[list[LiveSequence]]) -> None:
-        batch, page = step.batch, self.limits.page
-        d, q, ranks = batch.shape.decodes, batch.shape.queries, self.limits.ranks
-        at, slots = numpy.arange(ranks)[:, None], batch.slots[:, :d]
-        for rank, rows in enumerate(decodes):
-            slots[rank, : len(rows)] = [sequence.slot for sequence in rows]
-            step.rows += [(rank, row, sequence) for row, sequence in enumerate(rows)]
-        first, given, tables = self.positions[at, slots], self.given[at, slots], self.tables[at, slots]
-        real = slots < self.limits.sequences
-        positions = (first[..., None] + numpy.arange(q, dtype=numpy.int32)) * real[..., None]
-        pages = numpy.take_along_axis(tables, positions // page, 2)
-        batch.tables[:, :d], batch.lengths[:, :d] = tables, numpy.where(real, first + q, 0)
-        batch.positions[:, : d * q] = positions.reshape(ranks, -1)
-        batch.writes[:, : d * q] = (pages * page + positions % page).reshape(ranks, -1)
-        batch.from_last[:] = real & (given < 0)
-        batch.tokens[:, : d * q : q] = numpy.maximum(given, 0)
-        self.given[at, slots] = -1
-        self.positions[at, slots] += real
-        for _, _, sequence in step.rows:
-            sequence.computed += 1
-            sequence.flying += 1
-        step.computed += len(step.rows) * q
-
-    def chunk(self, step: ScheduledStep, sequence: LiveSequence, at: int, count: int) -> numpy.ndarray:
-        """Puts the next known tokens of a sequence at a place of a step's tokens; returns their positions."""
-        batch, rank, page, slot = step.batch, sequence.rank, self.limits.page, sequence.slot
-        start, end = sequence.computed, sequence.computed + count
-        places = numpy.arange(start, end, dtype=numpy.int32)
-        batch.tokens[rank, at : at + count] = sequence.tokens[start:end]
-        batch.positions[rank, at : at + count] = places
-        batch.writes[rank, at : at + count] = self.tables[rank, slot, places // page] * page + places % page
-        sequence.computed = self.positions[rank, slot] = end
-        sequence.flying += end == sequence.target
-        step.chunks.append(sequence)
-        step.computed += count
-        return places
-
-    def share(self, sequence: LiveSequence) -> None:
-        """Lets others read the pages of a prompt that are complete."""
-        done = self.pools[sequence.rank].share(
-            sequence.tokens, sequence.pages, sequence.shared, sequence.computed // self.limits.page
-        )
-        self.tables[sequence.rank, sequence.slot, sequence.shared : done] = sequence.pages[sequence.shared : done]
-        sequence.shared = done
-
-    def fill_prompts(self, step: ScheduledStep, rank: int, prompts: list[LiveSequence]) -> None:
-        batch, shape = step.batch, step.batch.shape
-        decoded = at = shape.decodes * shape.queries
-        for number, sequence in enumerate(prompts[: shape.prompts]):
-            count, row = min(sequence.target - sequence.computed, shape.packed - at), shape.decodes + number
-            if not count:
-                break
-            self.chunk(step, sequence, at, count)
-            at += count
-            batch.tables[rank, row], batch.lengths[rank, row] = self.tables[rank, sequence.slot], sequence.computed
-            batch.starts[rank, number + 1 :] = at
-            batch.reads[rank, decoded + number] = at - 1
-            if sequence.computed == sequence.target:
-                batch.slots[rank, row] = sequence.slot
-                step.rows.append((rank, row, sequence))
-            self.share(sequence)
-
-    def score(self, sequence: LiveSequence) -> ScheduledStep:
-        """A step of a prompt whose logits are all wanted: as logits are read of decoding rows, each of its tokens is one."""
-        left, rank = sequence.target - sequence.computed, sequence.rank
-        shapes = sorted(s for s in self.shapes if s.queries == 1 and not s.tokens)
-        shape = next((s for s in shapes if s.decodes >= left), shapes[-1])
-        count = min(left, shape.decodes)
-        batch = empty_batch(shape, self.limits.ranks, self.limits.width, self.limits.sequences)
-        step = ScheduledStep(batch, scored=sequence.computed)
-        batch.tables[rank, :count] = self.tables[rank, sequence.slot]
-        batch.lengths[rank, :count] = self.chunk(step, sequence, 0, count) + 1
-        if count == left:
-            batch.slots[rank, count - 1] = sequence.slot
-            step.rows.append((rank, count - 1, sequence))
-        self.share(sequence)
-        return step
+    def share(self, step: ScheduledStep) -> None:
+        """Lets others read the pages of prompts that this step completes: it runs before theirs."""
+        for s in step.chunks:
+            done = self.pools[s.rank].share(s.tokens, s.pages, s.shared, s.computed // self.limits.page)
+            self.packer.tables[s.rank, s.slot, s.shared : done] = s.pages[s.shared : done]
+            s.shared = done
 
     def check(self, others: list[list[list[int]]]) -> None:
         """Asserts the invariants of all ranks; `others` are page lists of each rank that are held beside the running sequences'."""
@@ -365,15 +217,17 @@ class BatchScheduler:
             assert sorted([*self.slots[rank], *running]) == list(range(self.limits.sequences)), (
                 "a slot is lost or given twice"
             )
-            tables = numpy.zeros_like(self.tables[rank])
+            tables = numpy.zeros_like(self.packer.tables[rank])
             for slot, s in running.items():
                 tables[slot, : len(s.pages)] = s.pages
                 assert (s.slot, s.rank, s.ended) == (slot, rank, False), f"slot {slot} is not its sequence's"
                 assert s.computed <= len(s.pages) * self.limits.page, f"slot {slot} writes beyond its pages"
                 assert s.computed < s.target or s.computed == s.known + s.flying - 1, f"slot {slot} lost a token"
-            assert (tables == self.tables[rank]).all(), "tables of slots are not the pages of their sequences"
+            assert (tables == self.packer.tables[rank]).all(), "tables of slots are not the pages of their sequences"
             positions = [running[slot].computed if slot in running else 0 for slot in range(self.limits.sequences + 1)]
-            assert self.positions[rank].tolist() == positions, "positions of slots are not those of their sequences"
+            assert self.packer.positions[rank].tolist() == positions, (
+                "positions of slots are not those of their sequences"
+            )
             orders = [s.order for s in (*running.values(), *self.waiting[rank])]
             assert orders == sorted(orders), "a younger sequence went before an older one"
             assert not any(s.slot >= 0 or s.pages or s.ended for s in self.waiting[rank]), (
