@@ -62,7 +62,7 @@ def serve(
     [
         {}, {"pages": 18}, {"pages": 17, "sequences": 12}, {"prefixes": False, "pages": 17}, {"ranks": 3, "pages": 24},
         {"page": 16, "pages": 5}, {"page": 1, "pages": 80}, {"tokens": 8, "sequences": 2}, {"tokens": 1024, "sequences": 32, "pages": 300},
-        {"draft": 3, "pages": 20, "length": 67, "kinds": 2}, {"draft": 2, "length": 66, "kinds": 2, "ranks": 2},
+        {"draft": 3, "pages": 20, "kinds": 2}, {"draft": 2, "kinds": 2, "ranks": 2},
     ],
     ids=str,
 )  # fmt: skip

@@ -133,10 +133,11 @@ class ServingEngine:
     def step(self) -> list[Emitted]:
         """Runs ahead by one step and tells what the step before gave."""
         while self.deadlines and self.deadlines[0][0] <= self.clock():
-            self.cancel(heapq.heappop(self.deadlines)[1], "deadline")
-        if self.limits.draft or any(
-            s.grammar is not None for running in self.scheduler.running for s in running.values()
-        ):
+            deadline, id = heapq.heappop(self.deadlines)
+            if id in self.live and self.live[id].request.deadline == deadline:  # not a later one of the same name
+                self.cancel(id, "deadline")
+        running = (s for rank in self.scheduler.running for s in rank.values())
+        if self.limits.draft or any(s.grammar is not None for s in running):
             self.collect(0)
         guesses = self.guess()
         step = self.scheduler.plan(drafting=bool(guesses) or self.drafter is not None)
@@ -177,8 +178,8 @@ class ServingEngine:
         if not self.pending:
             self.since = time.perf_counter()
         held = {(rank, row): s.grammar for rank, row, s in step.rows if s.grammar is not None}
-        masks = self.grammars.masks(self.limits.ranks, step.batch.shape.rows, held) if held else None
         try:
+            masks = self.grammars.masks(self.limits.ranks, step.batch.shape.rows, held) if held else None
             probs, last = self.draft(step, guesses) if self.limits.draft else (), self.sampler.last
             logits = self.runner.run(step.batch, last)
             sampled = self.sampler.sample(logits, step.batch, masks, probs)
@@ -242,12 +243,13 @@ class ServingEngine:
             if grammar is not None:
                 grammar.take(token)
                 why = grammar.error
-            if (token in request.ends and made > request.least) or (
-                grammar is not None and grammar.complete and not why
-            ):
+            complete = grammar is not None and grammar.complete
+            if why:
+                finish = "error"
+            elif complete or (token in request.ends and made > request.least):
                 finish = "stop"
-            elif why or made >= request.length:
-                finish = "error" if why else "length"
+            elif made >= request.length:
+                finish = "length"
             if finish:
                 tokens = tokens[:count]
                 break
@@ -299,9 +301,7 @@ class ServingEngine:
         ranks = range(self.limits.ranks)
         self.scheduler.check([[h.pages for h in self.exports.values() if h.rank == rank] for rank in ranks])
         there = [s for rank in ranks for s in (*self.scheduler.running[rank].values(), *self.scheduler.waiting[rank])]
-        assert sorted(s.request.id for s in there) == sorted(self.live), (
-            "a request neither waits nor runs, or does both"
-        )
+        assert sorted(s.request.id for s in there) == sorted(self.live), "a request is nowhere or in two places"
 
     def stats(self) -> dict[str, Any]:
         """Numbers for metrics and reports: gauges of now, counters since the start, seconds by step shape."""
@@ -318,23 +318,21 @@ class ServingEngine:
 
 def told(tokens: list[int], found: Sampled, at: tuple[int, int], count: int) -> list[TokenLogprob]:
     """Log probabilities of tokens that a step chose from a place of its reads on."""
-    rank, rows = at[0], range(at[1], at[1] + len(tokens))
-    likeliest = [
-        zip(found.top[rank, i, :count].tolist(), found.top_logprobs[rank, i].tolist(), strict=False) for i in rows
-    ]
-    chosen = found.logprobs[rank, rows].tolist()
-    return [TokenLogprob(token, own, list(top)) for token, own, top in zip(tokens, chosen, likeliest, strict=True)]
+    rank, rows = at[0], slice(at[1], at[1] + len(tokens))
+    columns = (found.logprobs[rank, rows], found.top[rank, rows, :count], found.top_logprobs[rank, rows, :count])
+    each = zip(tokens, *(column.tolist() for column in columns), strict=True)
+    return [TokenLogprob(token, own, list(zip(top, logs, strict=True))) for token, own, top, logs in each]
 
 
 def score(step: ScheduledStep, logits: numpy.ndarray) -> None:
     """Log probabilities of a prompt's own tokens, each from the logits of the one before it."""
-    sequence, first = step.chunks[0], step.scored
+    sequence = step.chunks[0]
     prompt, count = sequence.request.prompt, sequence.request.prompt_logprobs or 0
     sequence.scores = sequence.scores or [None] * len(prompt)
-    for at, row in enumerate(logits[sequence.rank, : step.computed], first + 1):
-        if at < len(prompt):
-            logs = row - numpy.logaddexp.reduce(row)
-            top = numpy.argsort(-logs)[:count].tolist()
-            sequence.scores[at] = TokenLogprob(
-                prompt[at], float(logs[prompt[at]]), [(token, float(logs[token])) for token in top]
-            )
+    after = prompt[step.scored + 1 : step.scored + 1 + step.computed]
+    for at, (token, row) in enumerate(zip(after, logits[sequence.rank], strict=False), step.scored + 1):
+        logs = row - row.max()
+        logs -= numpy.log(numpy.exp(logs).sum())
+        top = numpy.argpartition(-logs, count)[:count]
+        likeliest = [(int(one), float(logs[one])) for one in top[numpy.argsort(-logs[top])]]
+        sequence.scores[at] = TokenLogprob(token, float(logs[token]), likeliest)

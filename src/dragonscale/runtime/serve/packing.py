@@ -46,7 +46,8 @@ class LiveSequence:
 
     @property
     def scored(self) -> bool:
-        return self.request.prompt_logprobs is not None and self.known == len(self.request.prompt)
+        request = self.request
+        return request.prompt_logprobs is not None and self.known == len(request.prompt) and not request.embed
 
     @property
     def output(self) -> list[int]:

@@ -42,11 +42,10 @@ class BatchScheduler:
         prompt, length, limits = len(request.prompt), 0 if request.embed else request.length, self.limits
         if not prompt or (length < 1 and not request.embed):
             raise InputError("A prompt has at least one token, and at least one is generated.")
-        if (total := prompt + length + limits.draft) > limits.length:
-            most = limits.length - limits.draft
-            raise InputError(
-                f"{prompt} tokens of prompt and {length} to generate are more than the {most} of a sequence."
-            )
+        if prompt + length > limits.length:
+            both = f"{prompt} tokens of prompt and {length} to generate"
+            raise InputError(f"{both} are more than the {limits.length} of a sequence.")
+        total = prompt + length + limits.draft
         if -(-total // limits.page) > limits.pages - 1:
             room = f"{limits.pages - 1} pages of {limits.page} tokens"
             raise InputError(f"{total} tokens do not fit into the cache of {room}; ask for fewer.")

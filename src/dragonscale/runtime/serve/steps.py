@@ -97,8 +97,8 @@ class EngineLimits:
 
     @property
     def width(self) -> int:
-        """Pages of the longest sequence."""
-        return -(-self.length // self.page)
+        """Pages of the longest sequence and of drafts beyond its end."""
+        return -(-(self.length + self.draft) // self.page)
 
 
 def shapes_for(limits: EngineLimits) -> list[StepShape]:
