@@ -137,7 +137,7 @@ class Server:
         self.url = f"http://127.0.0.1:{port}"
         self.process = dscale(
             "run", "serve", "tp2", "--model", str(folder / "served"), "--name", "tiny", "--cpu", "2", "--port", port,
-            "--sequences", "8", "--tokens", "128", "--length", "512", "--pages", "256", "--on", "v5p:2", "--lazy",
+            "--sequences", "8", "--tokens", "128", "--length", "512", "--pages", "256", "--on", "h100:2", "--lazy",
         )  # fmt: skip
 
     def __enter__(self) -> str:
