@@ -3,8 +3,8 @@
     python examples/train_and_serve.py
 
 On a machine of two cores it takes about a minute and a half. The model is trained by `dscale run train` on a mesh of 2x2x2 virtual devices, saved as
-a Hugging Face folder that other software reads too, and served by `dscale run serve` with its heads split over two devices. Then the
-client asks it what it learnt: word by word, several at once, and with the rest of a story.
+a Hugging Face folder that other software reads too, planned by `dscale serve` for two chips, and served by `dscale run serve` on two virtual
+devices with that plan. Then the client asks it what it learnt: word by word, two answers at once, and the rest of a story.
 """
 
 import json
@@ -102,16 +102,13 @@ def prepare(folder: Path, steps: int) -> None:
 
 
 def dscale(*words: str, **options: Any) -> Any:
-    """A command of ours, in a process of its own."""
-    return subprocess.Popen([sys.executable, "-m", "dragonscale", *words], **options)
+    """A command of ours, in a process of its own. The arrays are tiny: quick compilation is worth more than the quickest code."""
+    environment = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=1"}
+    return subprocess.Popen([sys.executable, "-m", "dragonscale", *words], env=environment, **options)
 
 
 def train(folder: Path) -> None:
-    # The arrays are tiny: quick compilation is worth more than the quickest code.
-    environment = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=1"}
-    if dscale(
-        "run", "train", str(folder / "plan.toml"), "--cpu", "8", "--log", "25", cwd=folder, env=environment
-    ).wait():
+    if dscale("run", "train", str(folder / "plan.toml"), "--cpu", "8", "--log", "25", cwd=folder).wait():
         sys.exit("The training failed.")
 
 
@@ -127,23 +124,30 @@ def save(folder: Path) -> None:
     save_folder(folder / "served", model, trained_weights(folder / "checkpoints", program), program)
 
 
+def size(folder: Path) -> None:
+    """What the planner expects of two chips, and the plan that is served."""
+    traffic = ("--prompt", "16", "--output", "32", "--batch", "8")
+    chips = ("--on", "h100:2", "--engine", "dragonscale", "--plan", "tp2")
+    if dscale("serve", str(folder / "served"), *chips, *traffic, "--save", str(folder / "serve.toml")).wait():
+        sys.exit("The plan could not be made.")
+
+
 class Server:
-    """`dscale run serve` on a free port, stopped as a scheduler would."""
+    """`dscale run serve` on a free port, stopped as a scheduler would. What it logs goes to a file, what came of it to the screen."""
 
     def __init__(self, folder: Path) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
-        self.url = f"http://127.0.0.1:{port}"
-        self.process = dscale(
-            "run", "serve", "tp2", "--model", str(folder / "served"), "--name", "tiny", "--cpu", "2", "--port", port,
-            "--sequences", "8", "--tokens", "128", "--length", "512", "--pages", "256", "--on", "h100:2", "--lazy",
-        )  # fmt: skip
+        self.url, self.log = f"http://127.0.0.1:{port}", folder / "server.log"
+        words = f"--name tiny --cpu 2 --port {port} --token-budget 128 --length 512 --pages 256 --lazy".split()
+        with self.log.open("w") as log:
+            self.process = dscale("run", "serve", str(folder / "serve.toml"), *words, stderr=log)
 
     def __enter__(self) -> str:
         for _ in range(1200):
             if self.process.poll() is not None:
-                sys.exit("The server did not start.")
+                sys.exit(f"The server did not start: {self.log.read_text()[-1000:]}")
             try:
                 with urllib.request.urlopen(f"{self.url}/ready", timeout=1):
                     return self.url
@@ -195,6 +199,7 @@ def main(steps: int = 160) -> None:
         prepare(folder, steps)
         train(folder)
         save(folder)
+        size(folder)
         with Server(folder) as url:
             right = talk(url)
         print(f"\n{right} of {len(TALKS)} answers are what it was taught.")
