@@ -26,7 +26,10 @@ from dragonscale.runtime.serve.text import ModelText, TextStream
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_ENDED_EARLY = {"deadline": 408, "cancelled": 503}
+_FAILED = {
+    "refused": (400, ""), "error": (500, "The engine failed: "), "cancelled": (503, "The server cancelled the request."),
+    "deadline": (408, "The request took longer than its time limit."),
+}  # fmt: skip
 _START_AFTER_S = 5.0
 """A stream's headers go out with its first token, so that a refusal has its own status; a longer wait begins without."""
 
@@ -48,11 +51,9 @@ class ChoiceAnswer:
 
     def take(self, emitted: Emitted, metrics: ServerMetrics) -> None:
         """What an engine emitted, added."""
-        if emitted.finish == "error":
-            raise ApiError(500, f"The engine failed: {emitted.why.rstrip('.') or 'it does not say why'}.")
-        if emitted.finish in _ENDED_EARLY:
-            why = "took longer than its time limit" if emitted.finish == "deadline" else "was cancelled by the server"
-            raise ApiError(_ENDED_EARLY[emitted.finish], f"The request {why}.")
+        if emitted.finish in _FAILED:
+            status, said = _FAILED[emitted.finish]
+            raise ApiError(status, said if said.endswith(".") else f"{said}{emitted.why.rstrip('.')}.")
         new = self._stream.add(emitted.tokens, last=bool(emitted.finish))
         self._rows += [*emitted.prompt_logprobs, *emitted.logprobs]
         self.size += len(new) + 100 * sum(1 + len(row.top) for row in emitted.logprobs)
@@ -161,7 +162,7 @@ class Generation:
             async with asyncio.timeout_at(self._until) as self._limit:
                 yield
         except TimeoutError:
-            raise self._failure or ApiError(408, "The request took longer than its time limit.") from None
+            raise self._failure or ApiError(*_FAILED["deadline"]) from None
         finally:
             self._limit = None
             for task in tasks:

@@ -69,33 +69,22 @@ class RequestGate:
 
     def _refused(self, scope: Any, headers: dict[bytes, bytes]) -> ApiError | None:
         hosts, key = self.settings.hosts, self.settings.api_key.encode()
-        if hosts and headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] not in hosts:
+        if hosts and re.sub(r":\d+$", "", headers.get(b"host", b"").decode("latin-1")) not in hosts:
             return ApiError(400, "The header `host` names none of this server's hosts.")
         if key and scope["path"] not in _OPEN and scope["method"] != "OPTIONS":
             kind, _, offered = headers.get(b"authorization", b"").partition(b" ")
             if not (kind.lower() == b"bearer" and hmac.compare_digest(offered.strip(), key)):
-                return ApiError(
-                    401, "The header `authorization: Bearer KEY` has no key, or a wrong one.", code="invalid_api_key"
-                )
+                said = "The header `authorization: Bearer KEY` has no key, or a wrong one."
+                return ApiError(401, said, code="invalid_api_key")
         return None
 
     def _log(self, scope: Any, state: dict[str, Any], status: int, seconds: float) -> None:
         """One line for each request, and what Prometheus is told; none of it has a word of what was asked."""
-        route, generation, metrics = (
-            getattr(scope.get("route"), "path", "none"),
-            state.get("generation"),
-            self.service.metrics,
-        )
-        metrics.answered(route, status)
-        line = {
-            "time": time.time(),
-            "id": state["id"],
-            "method": scope["method"],
-            "route": route,
-            "status": status,
-            "seconds": seconds,
-        }
-        if generation is not None:
+        route = getattr(scope.get("route"), "path", "none")
+        self.service.metrics.answered(route, status)
+        line = {"time": time.time(), "id": state["id"], "method": scope["method"], "route": route}
+        line |= {"status": status, "seconds": seconds}
+        if (generation := state.get("generation")) is not None:
             self.service.under_way.discard(generation)
             line |= generation.summary(seconds)
         self.settings.log(line)
@@ -108,19 +97,17 @@ def error_answer(error: ApiError) -> Response:
 async def _told(_: Request, error: Exception) -> Response:
     """Any error as the client hears it."""
     if isinstance(error, HTTPException):
-        said = {404: "There is no such path here.", 405: "This path does not take this method."}.get(
-            error.status_code, error.detail
-        )
-        answer = error_answer(ApiError(error.status_code, said))
+        known = {404: "There is no such path here.", 405: "This path does not take this method."}
+        answer = error_answer(ApiError(error.status_code, known.get(error.status_code, error.detail)))
         answer.headers.update(error.headers or {})
         return answer
     if isinstance(error, InputError):
         error = ApiError(400, str(error))
     if isinstance(error, ClientDisconnect):
         error = ApiError(499, "The client has gone.")
-    return error_answer(
-        error if isinstance(error, ApiError) else ApiError(500, "The server failed; its log says more.")
-    )
+    if not isinstance(error, ApiError):
+        error = ApiError(500, "The server failed; its log says more.")
+    return error_answer(error)
 
 
 def build_app(front: Any, text: ModelText, settings: HttpSettings) -> Starlette:
@@ -129,9 +116,8 @@ def build_app(front: Any, text: ModelText, settings: HttpSettings) -> Starlette:
     routes = [Route(one.path, getattr(service, one.handler), methods=[one.method]) for one in ENDPOINTS]
     layers = [Middleware(RequestGate, service)]
     if settings.origins:
-        layers.insert(
-            0, Middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=["*"], allow_headers=["*"])
-        )
+        anything: dict[str, Any] = {"allow_methods": ["*"], "allow_headers": ["*"]}
+        layers.insert(0, Middleware(CORSMiddleware, allow_origins=settings.origins, **anything))
     known = (ApiError, HTTPException, InputError, ClientDisconnect, Exception)
     app = Starlette(routes=routes, middleware=layers, exception_handlers=dict.fromkeys(known, _told))
     app.state.service = service

@@ -66,7 +66,7 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 
 class Emitted(msgspec.Struct, frozen=True, kw_only=True):
     """What is new of a request. `finish` is empty while it goes on, then `stop` (an end token, which is the last of `tokens`), `length`, `cancelled`,
-    `deadline`, `handover` (a prefill engine is done and holds the pages until they are released), or `error` with `why`. `cached` tokens of the prompt came from the prefix cache."""
+    `deadline`, `handover` (a prefill engine is done and holds the pages until they are released), `refused` (it can never be served) or `error`, with `why`. `cached` tokens of the prompt came from the prefix cache."""
 
     id: str
     tokens: list[int] = []

@@ -17,13 +17,13 @@ from importlib.metadata import version
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dragonscale.errors import shorten
 from dragonscale.runtime.serve import protocol
 from dragonscale.runtime.serve.answers import ChoiceAnswer, EventStream, Generation
-from dragonscale.runtime.serve.constraints import check_grammar
 from dragonscale.runtime.serve.metrics import ServerMetrics
 from dragonscale.runtime.serve.openapi import openapi
 from dragonscale.runtime.serve.protocol import ApiError, GenerationFields, prompts_of, read, sampling_of
@@ -108,9 +108,7 @@ class OpenAIService:
         last, length = self.settings.vocabulary - 1, self.settings.length
         if not ids or max(ids) > last:
             raise ApiError(
-                400,
-                f"The prompt has token ids beyond {last}, the last one." if ids else "The prompt has no token.",
-                field,
+                400, f"The prompt has token ids beyond {last}." if ids else "The prompt has no token.", field
             )
         if len(ids) >= length:
             said = f"The prompt has {len(ids)} tokens, and the model takes {length - 1} at most."
@@ -122,9 +120,8 @@ class OpenAIService:
         own = ("messages", "tools", "generate", "self")  # names of the call below
         more = {name: value for name, value in (asked.chat_template_kwargs or {}).items() if name not in own}
         tools = asked.tools if asked.tool_choice != "none" else None
-        return self.text.chat(
-            msgspec.to_builtins(asked.messages), tools, asked.add_generation_prompt is not False, **more
-        )
+        generate, messages = asked.add_generation_prompt is not False, msgspec.to_builtins(asked.messages)
+        return self.text.chat(messages, tools, generate, **more)
 
     def seconds(self, request: Request, timeout: float | None) -> float:
         """How long a request may take: the least of what its header, its body and the server say."""
@@ -143,22 +140,13 @@ class OpenAIService:
             raise ApiError(400, said, "max_tokens", "context_length_exceeded")
         if least > (most or room):
             raise ApiError(400, "`min_tokens` is more than `max_tokens`.", "min_tokens")
-        if any(token >= self.settings.vocabulary for token in (*sampling.bias, *(asked.stop_token_ids or ()))):
-            raise ApiError(
-                400,
-                f"`logit_bias` or `stop_token_ids` has token ids beyond {self.settings.vocabulary - 1}, the last one.",
-            )
         ends = [*(asked.stop_token_ids or []), *([] if asked.ignore_eos else self.text.ends)]
-        seeds = [
-            None if sampling.seed is None else sampling.seed + at for at in range(asked.n or 1)
-        ]  # no two choices the same
-        return [
-            ServeRequest(
-                id=uuid.uuid4().hex, prompt=prompt, length=most or room, least=least, ends=ends, arrived=time.time(),
-                sampling=msgspec.structs.replace(sampling, seed=seed),
-            )
-            for seed in seeds
-        ]  # fmt: skip
+        made = []
+        for at in range(asked.n or 1):  # of one seed, every choice has its own
+            one = sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + at)
+            common = {"prompt": prompt, "length": most or room, "least": least, "ends": ends, "arrived": time.time()}
+            made.append(ServeRequest(id=uuid.uuid4().hex, sampling=one, **common))
+        return made
 
     # Generation
 
@@ -182,15 +170,13 @@ class OpenAIService:
             most = asked.max_tokens or min(16, self.settings.length - len(prompt))
             made += self.sequences(asked, prompt, sampling, most)
         if asked.echo and asked.logprobs is not None:
-            made = [msgspec.structs.replace(one, prompt_logprobs=asked.logprobs) for one in made]
+            made = [replace(one, prompt_logprobs=asked.logprobs) for one in made]
         return await self.answer(request, asked, made, chat=False, echo=bool(asked.echo))
 
     async def answer(
         self, request: Request, asked: GenerationFields, made: list[ServeRequest], chat: bool, echo: bool = False
     ) -> Response:
         """Generate, as a whole or as a stream."""
-        if grammar := made[0].sampling.grammar:
-            await asyncio.to_thread(check_grammar, *grammar)
         stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
         include, skip = bool(asked.include_stop_str_in_output), asked.skip_special_tokens is not False
         choices = []
@@ -207,9 +193,8 @@ class OpenAIService:
             count = (lambda: usage(choices, asked.n or 1)) if wanted else None
             return EventStream(generation, about, count, self.settings.unread_bytes)
         await generation.whole(request.receive)
-        return answer_json(
-            {**about, "choices": [one.whole() for one in choices], "usage": usage(choices, asked.n or 1)}
-        )
+        told = [one.whole() for one in choices]
+        return answer_json({**about, "choices": told, "usage": usage(choices, asked.n or 1)})
 
     def generation(self, request: Request, choices: list[ChoiceAnswer], timeout: float | None) -> Generation:
         """The choices as something that runs, within their time, and that is told of when the server stops."""
@@ -217,7 +202,7 @@ class OpenAIService:
             raise ApiError(503, f"The server {'is shutting down' if self.draining else 'is not ready'}.", retry_after=1)
         seconds = self.seconds(request, timeout)
         for one in choices:
-            one.request = msgspec.structs.replace(one.request, deadline=time.time() + seconds)
+            one.request = replace(one.request, deadline=time.time() + seconds)
         made = Generation(self.front, choices, self.metrics, asyncio.get_running_loop().time() + seconds)
         request.state.generation = made
         self.under_way.add(made)
@@ -232,10 +217,8 @@ class OpenAIService:
         await self.generation(request, choices, asked.timeout).whole(request.receive)
         shown = as_base64 if asked.encoding_format == "base64" else list
         rows = [{"object": "embedding", "index": one.index, "embedding": shown(one.embedding)} for one in choices]
-        count = {
-            name: number for name, number in usage(choices, 1).items() if name in ("prompt_tokens", "total_tokens")
-        }
-        return answer_json({"object": "list", "data": rows, "model": self.settings.model, "usage": count})
+        used = usage(choices, 1)
+        return answer_json({"object": "list", "data": rows, "model": self.settings.model, "usage": used})
 
     # The rest
 

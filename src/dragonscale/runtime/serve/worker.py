@@ -78,7 +78,8 @@ class WorkerLoop:
             if message.into:
                 self.into[request.id] = message.into
         except (InputError, OSError) as error:
-            self.refused.append(Emitted(id=request.id, finish="error", why=str(error)))
+            finish = "refused" if isinstance(error, InputError) else "error"
+            self.refused.append(Emitted(id=request.id, finish=finish, why=str(error)))
 
     def _handed_over(self, emitted: Emitted) -> Emitted:
         """Where a request goes on elsewhere, its pages are written first."""
