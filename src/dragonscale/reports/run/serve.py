@@ -13,7 +13,7 @@ from dragonscale.listener import Listener
 from dragonscale.questions.run_serve import RunServeQuestion
 from dragonscale.reports.asked_chips import asked_chips
 from dragonscale.reports.run.serve_order import ServeOrder, read_order
-from dragonscale.reports.run.serve_planned import PlannedServing, planned_page_bytes, planned_serving
+from dragonscale.reports.run.serve_planned import ENGINE, PlannedServing, planned_page_bytes, planned_serving
 from dragonscale.reports.run.serve_records import ServeRun, beside, served_times
 from dragonscale.reports.run.serve_traffic import TrafficRecord
 
@@ -28,6 +28,8 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
         if importlib.util.find_spec(name) is None:
             raise InputError(f"To serve a model {name} must be installed: pip install 'dragonscale[serve]'.")
     order = read_order(question)
+    if order.saved.engine.partition(",")[0] not in ("", ENGINE):
+        listener.note(f"The plan was made for the engine {order.saved.engine}; it is {ENGINE} that serves it here.")
     if question.kernels and not order.slice:
         raise InputError(
             "--kernels is of the chips that the planned times are of; name them with --on, such as --on h200:1."
@@ -45,7 +47,7 @@ async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listen
 
     vocabulary = order.model.program().sections[0].dims["v"]
     text = load_text(order.folder) if order.folder else plain_text(vocabulary)
-    facts = {"model": order.saved.model, "engine": "dragonscale", "plan": str(order.plan), "slice": order.slice}
+    facts = {"model": order.saved.model, "engine": ENGINE, "plan": str(order.plan), "slice": order.slice}
     facts |= {"max_seqs": order.first.sequences, "token_budget": order.first.tokens}
     facts |= {"replicas": sum(one.role != "prefill" for one in order.workers)}
     shared = {"block_tokens": order.first.page} if order.first.prefix_cache else {}  # what a replay may share

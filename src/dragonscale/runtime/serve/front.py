@@ -69,9 +69,11 @@ class Flight:
     def __init__(self, front: "ServingFront", request: ServeRequest, name: str, blocks: Sequence[int]) -> None:
         self.front, self.request, self.name = front, request, name
         self.blocks, self.block_tokens = blocks, front.block_tokens
-        self.unread: asyncio.Queue[Emitted] = asyncio.Queue()
+        self.unread: deque[Emitted] = deque()
+        self.reader: asyncio.Future[None] | None = None
         self.worker: WorkerProcess | None = None
         self.first: list[int] = []  # tokens of the prefill worker, once its pages are there
+        self.alarm: asyncio.TimerHandle | None = None
         self.retried = self.over = False
         self.arrived = request.arrived or time.time()
         self.first_s = self.last_s = 0.0
@@ -81,9 +83,12 @@ class Flight:
         return self
 
     async def __anext__(self) -> Emitted:
-        if self.over and self.unread.empty():
-            raise StopAsyncIteration
-        return await self.unread.get()
+        while not self.unread:
+            if self.over:
+                raise StopAsyncIteration
+            self.reader = asyncio.get_running_loop().create_future()
+            await self.reader
+        return self.unread.popleft()
 
     async def aclose(self) -> None:
         self.front.leave(self)
@@ -95,7 +100,12 @@ class Flight:
             self.first_s = self.first_s or self.last_s
             self.tokens += len(emitted.tokens)
         self.cached = max(self.cached, emitted.cached)
-        self.unread.put_nowait(emitted)
+        self.unread.append(emitted)
+        self.wake()
+
+    def wake(self) -> None:
+        if self.reader is not None and not self.reader.done():
+            self.reader.set_result(None)
 
 
 class WorkerProcess:
@@ -236,7 +246,7 @@ class ServingFront:
             self.record.came(flight)
         if request.deadline:
             wait = max(request.deadline - time.time(), 0)
-            asyncio.get_running_loop().call_later(wait, self._late, flight)
+            flight.alarm = asyncio.get_running_loop().call_later(wait, self._late, flight)
         self.waiting.append(flight)
         self.pump()
         return flight
@@ -320,6 +330,9 @@ class ServingFront:
     def _over(self, flight: Flight, finish: str) -> None:
         """Forget a request that has ended, wherever it was."""
         flight.over, id = True, flight.request.id
+        flight.wake()
+        if flight.alarm is not None:  # which would keep it alive
+            flight.alarm.cancel()
         del self.flights[id]
         if flight.worker is not None:
             flight.worker.flights.pop(id, None)
