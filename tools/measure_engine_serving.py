@@ -80,7 +80,7 @@ def _percentiles(values: list[float]) -> dict[str, float]:
 async def _load(asked: argparse.Namespace) -> dict[str, Any]:
     alone: list[Any] = []
     first = argparse.Namespace(**{**vars(asked), "rounds": 2})
-    await _client(0, first, alone, [], 0.0)
+    await _client(-1, first, alone, [], 0.0)  # prompts that nobody else has
     single = alone[-1]
     ramp = asked.ramp if asked.ramp is not None else 2 * (single[4] - single[2])
     print(

@@ -42,6 +42,8 @@ class LoadTest:
     notes: tuple[str, ...] = field(default=())
     trace: str = ""
     """The file itself, where it says when each request came: the same ones are simulated."""
+    ramp: float = 0.0
+    """Seconds over which clients began."""
     slice: str = ""
     launch: dict[str, int] = field(default_factory=dict)
     """What the server was started with, by the flags of `dscale simulate`."""

@@ -91,13 +91,13 @@ def _traffic(test: LoadTest) -> dict[str, Any]:
     if test.trace:
         return {"trace": test.trace, **test.launch}
     words: dict[str, Any] = {
-        "requests": str(min(test.requests, MOST)), "prompt": str(max(round(test.prompt), 1)),
+        **test.launch, "requests": str(min(test.requests, MOST)), "prompt": str(max(round(test.prompt), 1)),
         "output": str(max(round(test.output), 1)),
     }  # fmt: skip
     under_way = test.mean_clients
     closed = test.clients and (test.rate is None or (under_way is not None and under_way >= FULL * test.clients))
     if closed:
-        words |= {"clients": test.clients, "ramp": "0s"}
+        words |= {"clients": test.clients, "ramp": f"{test.ramp:.6g}s"}
     elif test.rate is None:
         words |= {"arrivals": "at-once"}
     else:
