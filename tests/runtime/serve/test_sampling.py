@@ -27,7 +27,7 @@ HOWS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def asked(least: int = 0, ends: list[int] | None = None, **how: Any) -> ServeRequest:
+def asked(*, least: int = 0, ends: list[int] | None = None, **how: Any) -> ServeRequest:
     return ServeRequest(id="a", prompt=[1, 2, 3], sampling=Sampling(**how), least=least, ends=ends or [])
 
 
@@ -115,7 +115,7 @@ def test_tokens_come_from_the_exact_distribution_whatever_their_neighbours_ask_f
     found = sampler.sample(jnp.broadcast_to(X, (1, rows, VOCAB)), decoding([list(range(rows))], 3, rows))
     tokens = numpy.asarray(found.tokens)[0].reshape(len(HOWS), each)
     for how, row in zip(HOWS, tokens, strict=True):
-        p = sum(exact(how, (int(output),)) for output in outputs[:2]) / 2
+        p = numpy.mean([exact(how, (int(output),)) for output in outputs[:2]], axis=0)
         assert surprise(row, p) > 0.01, how
     wrong = [surprise(row, exact({})) for row in tokens[1:]]
     assert max(wrong) < 0.01, "the test sees each setting"
@@ -123,16 +123,14 @@ def test_tokens_come_from_the_exact_distribution_whatever_their_neighbours_ask_f
 
 def test_a_seed_gives_the_same_tokens_in_any_batch_slot_and_rank(eight: list[Any]) -> None:
     """One rank and a prompt's row, or two ranks on two chips; with neighbours that are filtered, or alone."""
-    how = {"seed": 11, "temperature": 1.5}
+    how: dict[str, Any] = {"seed": 11, "temperature": 1.5}
     alone = Sampler(EngineLimits(pages=2, sequences=3), VOCAB)
     alone.admit(0, 2, asked(**how))
     mesh = Mesh(numpy.array(eight[:4]).reshape(2, 2), ("data", "tensor"))
     many = Sampler(EngineLimits(pages=2, sequences=3, ranks=2), VOCAB, mesh)
     for rank in range(2):
         for slot in range(3):
-            many.admit(
-                rank, slot, asked(**(how if (rank, slot) == (1, 0) else {"seed": slot, "top_k": 7, "logprobs": 3}))
-            )
+            many.admit(rank, slot, asked(**(how if (rank, slot) == (1, 0) else {"seed": slot, "top_k": 7})))
     drawn = []
     for position in range(2, 10):
         one = alone.sample(jnp.broadcast_to(X, (1, 1, VOCAB)), decoding([[2]], position, 3, prompts=1))
@@ -160,8 +158,6 @@ def test_penalties_count_what_is_sampled_and_ends_wait_for_the_fewest_tokens() -
     """A frequency penalty that is greater than the logits' range goes once round the vocabulary; the end is barred for 3 tokens."""
     best = int(X.argmax())
     sampler = Sampler(EngineLimits(pages=2, sequences=2), VOCAB)
-    sampler.compile([StepShape(2)])
-    ready = len(sampler.programs)
     sampler.admit(0, 0, asked(temperature=0, frequency=100.0))
     sampler.admit(0, 1, asked(temperature=0, least=3, ends=[best, 4]))
     tokens = [
@@ -171,7 +167,19 @@ def test_penalties_count_what_is_sampled_and_ends_wait_for_the_fewest_tokens() -
     assert [row[0] for row in tokens] == numpy.argsort(-X).tolist()
     second = next(token for token in numpy.argsort(-X) if token not in (best, 4))
     assert [row[1] for row in tokens] == [second] * 3 + [best] * (VOCAB - 3)
-    assert len(sampler.programs) == ready == 8, "nothing is compiled under way"
+
+
+@pytest.mark.slow
+def test_nothing_is_compiled_under_way() -> None:
+    sampler, told = Sampler(EngineLimits(pages=2, sequences=3), VOCAB), []
+    sampler.compile([StepShape(3), StepShape(3, 1, 0, 64)], lambda *so_far: told.append(so_far))
+    assert told[-1] == (8, 8) == (len(sampler.programs), len(told))
+    for how in HOWS:
+        sampler.admit(0, 1, asked(**how))
+        sampler.admit(0, 2, asked(**{**how, "logprobs": 1}))
+        for slots in ([0, 1, 3], [0, 1, 2]):
+            sampler.sample(jnp.broadcast_to(X, (1, 3, VOCAB)), decoding([slots], 2, 3))
+    assert len(sampler.programs) == 8
 
 
 def test_what_there_is_no_room_for_is_refused() -> None:

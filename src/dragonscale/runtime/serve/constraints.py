@@ -25,9 +25,8 @@ def _grammar(kind: str, text: str) -> str:
         given = json.loads(text) if kind in ("json_schema", "choice") else None
     except ValueError as error:
         raise InputError(f"The {kind} is not JSON: {error}.") from None
-    if kind == "choice" and not (
-        isinstance(given, list) and given and all(isinstance(each, str) and each for each in given)
-    ):
+    texts = given if isinstance(given, list) else [0]
+    if kind == "choice" and not (texts and all(text and isinstance(text, str) for text in texts)):
         raise InputError("A choice is a list of one or more texts that are not empty.")
     return grammar_from("json_schema", '{"type": "object"}') if kind == "json_object" else grammar_from(kind, text)
 
@@ -44,24 +43,21 @@ class OutputGrammar:
 
     def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher
+        self.take = matcher.consume_token  # go on by a token that was sampled
 
     def allow(self, bits: numpy.ndarray) -> None:
         """Write the tokens that may come next into bits [⌈v/32⌉]: only ends when the grammar is complete."""
         fill_next_token_bitmask(self._matcher, bits.view(numpy.int32)[None])
 
-    def take(self, token: int) -> None:
-        """Go on by a token that was sampled."""
-        self._matcher.consume_token(token)
+    @property
+    def complete(self) -> bool:
+        """Nothing but an end may follow."""
+        return self._matcher.is_stopped()
 
     @property
     def error(self) -> str:
         """Why it cannot go on; nothing where it can."""
         return self._matcher.get_error().split("\n")[0]
-
-    @property
-    def complete(self) -> bool:
-        """Nothing but an end may follow."""
-        return self._matcher.is_stopped()
 
 
 class GrammarReader:
@@ -70,9 +66,7 @@ class GrammarReader:
 
     def __init__(self, tokenizer: Any, vocab: int, ends: list[int]) -> None:
         self.vocab, self.tokenizer = vocab, LLTokenizer(tokenizer.to_str(), n_vocab=vocab, eos_token=ends)
-        self._read = lru_cache(maxsize=64)(
-            lambda kind, text: LLMatcher(self.tokenizer, _grammar(kind, text), log_level=0)
-        )
+        self._read = lru_cache(64)(lambda *grammar: LLMatcher(self.tokenizer, _grammar(*grammar), log_level=0))
 
     def begin(self, grammar: tuple[str, str]) -> OutputGrammar:
         """A sequence at the start of a grammar."""

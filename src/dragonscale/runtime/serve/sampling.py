@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,8 +51,7 @@ class Sampled:
         return Sampled(*jax.device_get(list(vars(self).values())))
 
 
-@dataclass(frozen=True)
-class SamplingProgram:
+class SamplingProgram(NamedTuple):
     """Which program: rows as in the step's shape, what is computed, what is told, whether drafts come with probabilities."""
 
     decodes: int
@@ -61,12 +60,6 @@ class SamplingProgram:
     level: int
     told: bool
     weighed: bool
-
-    @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """Of slots, positions, how many drafts and drafts, in the one array that goes to the device."""
-        d, q, p = self.decodes, self.queries, self.prompts
-        return d + p, d * q + p, d, d * (q - 1)
 
 
 def check_sampling(request: ServeRequest, vocab: int) -> None:
@@ -80,37 +73,35 @@ def check_sampling(request: ServeRequest, vocab: int) -> None:
         )
 
 
-def _choose(
-    key: SamplingProgram, held: Any, last: Any, logits: Any, words: Any, counts: Any, bits: Any, probs: Any
-) -> Any:
+def _choose(key: SamplingProgram, held: Any, last: Any, logits: Any, words: Any, counts: Any, bits: Any, probs: Any) -> Any:  # fmt: skip
     """One rank's step: of logits [read, v] the sampled, the new `last` [slots+1], the new counts [slots+1, v] (where they are used)."""
-    d, q, p = key.decodes, key.queries, key.prompts
-    slots, positions, drafted, drafts = jnp.split(words, numpy.cumsum(key.sizes[:3]))
+    d, q, p = key[:3]
+    slots, positions, drafted, drafts = jnp.split(words, numpy.cumsum([d + p, d * q + p, d]))
     row = numpy.concatenate([numpy.repeat(numpy.arange(d), q), d + numpy.arange(p)])
     at, drafts, offered = slots[row], drafts.reshape(d, q - 1), jnp.arange(q - 1) < drafted[:, None]
-    state, x = SlotState.unpacked(held[at]), logits
+    state, x, noise = SlotState.unpacked(held[at]), logits, 0
     if key.level == SHAPED:
         first, query = numpy.triu_indices(q, 1)  # for each query the drafts before it count as generated
         places = jnp.arange(d)[:, None] * q + query, drafts[:, first]
         x = filters.shaped(x, state, positions, counts[at].at[places].add(2 * offered[:, first]), bits[row])
     if key.level > GREEDY:
         x = filters.tempered(x, state, key.level > PLAIN)
-    noise = state.noise(positions, filters.TOKEN, x.shape[1]) if key.level > GREEDY else 0
+        noise = state.noise(positions, filters.TOKEN, x.shape[1])
     if key.weighed:
         chosen, hits = _weighed(x, state, positions, noise, jnp.stack(probs, 1) * offered[:, :, None], drafts)
     else:
-        chosen = filters.largest(x + jnp.where(state.random(), noise, 0) if key.level > GREEDY else x)
+        chosen = jnp.argmax(x + jnp.where(state.settings[:, :1] > 0, noise, 0), axis=-1)
         hits = chosen[: d * q].reshape(d, q)[:, :-1] == drafts
     # Drafts up to the first that is no hit are kept, and what was chosen there.
     kept = 1 + jnp.sum(jnp.cumprod(offered & hits, axis=1), axis=1)
-    keeps = jnp.arange(q) < kept[:, None]
-    guesses = jnp.pad(drafts, ((0, 0), (0, 1)))
-    tokens = jnp.where(jnp.arange(q) < kept[:, None] - 1, guesses, chosen[: d * q].reshape(d, q))
-    ends = jnp.take_along_axis(tokens, kept[:, None] - 1, axis=1)[:, 0]
-    last = last.at[slots].set(jnp.concatenate([ends, chosen[d * q :]]))
-    tokens = jnp.concatenate([tokens.reshape(-1), chosen[d * q :]])
+    place, own, prompts = jnp.arange(q), chosen[: d * q].reshape(d, q), chosen[d * q :]
+    tokens = jnp.where(place < kept[:, None] - 1, jnp.pad(drafts, ((0, 0), (0, 1))), own)
+    newest = jnp.take_along_axis(tokens, kept[:, None] - 1, axis=1)[:, 0]
+    last = last.at[slots].set(jnp.concatenate([newest, prompts]))
+    keeps = jnp.concatenate([(place < kept[:, None]).reshape(-1), jnp.ones(p, bool)])
+    tokens = jnp.concatenate([tokens.reshape(-1), prompts])
     if key.level == SHAPED:
-        counts = counts.at[at, tokens].add(2 * jnp.concatenate([keeps.reshape(-1), jnp.ones(p, bool)]))
+        counts = counts.at[at, tokens].add(2 * keeps)
     told = ()
     if key.told:
         total = jax.nn.logsumexp(logits, axis=-1)
@@ -129,10 +120,8 @@ def _weighed(x: Any, state: SlotState, positions: Any, noise: Any, drawn: Any, d
     stays = uniform[rows] * jnp.take_along_axis(drawn, drafts[:, :, None], 2)[:, :, 0] < p[rows, drafts]
     drawn = jnp.pad(drawn, ((0, 0), (0, 1), (0, 0))).reshape(d * (k + 1), -1)
     rest = jnp.maximum(p - jnp.pad(drawn, ((0, x.shape[0] - drawn.shape[0]), (0, 0))), 0)
-    rest = jnp.where(
-        jnp.max(rest, axis=-1, keepdims=True) > 0, rest, p
-    )  # nothing is left where both are equal but for rounding
-    return filters.largest(jnp.log(rest) + noise), stays
+    rest = jnp.where(jnp.max(rest, axis=-1, keepdims=True) > 0, rest, p)  # where both are equal but for rounding
+    return jnp.argmax(jnp.log(rest) + noise, axis=-1), stays
 
 
 class Sampler:
@@ -141,26 +130,22 @@ class Sampler:
 
     def __init__(
         self, limits: EngineLimits, vocab: int, mesh: Mesh | None = None, seed: int = 0, weighed: bool = False
-    ) -> None:
-        self.limits, self.vocab, self.weighed = limits, vocab, weighed
+    ):
+        self.limits, self.vocab, self.weighed, self.programs = limits, vocab, weighed, dict[Any, Any]()
         self.mesh = mesh or Mesh(numpy.array(jax.devices()[:1]), ("data",))
         self.sharding = NamedSharding(self.mesh, PartitionSpec("data"))
-        self.programs: dict[Any, Any] = {}
         size = limits.ranks, limits.sequences + 1
-        self._need, self._told = numpy.zeros(size, numpy.int8), numpy.zeros(size, bool)
-        self._host, self._stale = numpy.zeros(size, STATE), True
+        self._need, self._told, self._host = (numpy.zeros(size, kind) for kind in (numpy.int8, bool, STATE))
+        self._stale, self._free = True, dict[int, Any]()
         self._random = numpy.random.default_rng(seed)
-        self._all: dict[int, Any] = {}
         self.reset()
         put = jax.jit(lambda counts, at, row: counts.at[*at].set(row), donate_argnums=0, out_shardings=self.sharding)
         self._set_counts = put.lower(self._counts, (0, 0), numpy.zeros(vocab, numpy.int32)).compile()
 
     def reset(self) -> None:
         """Anew what steps write: a failed one may have taken it along."""
-        size = self._need.shape
-        zeros = jax.jit(
-            lambda: [jnp.zeros(size, jnp.int32), jnp.zeros((*size, self.vocab), jnp.int32)], out_shardings=self.sharding
-        )
+        sizes = [self._need.shape, (*self._need.shape, self.vocab)]
+        zeros = jax.jit(lambda: [jnp.zeros(size, jnp.int32) for size in sizes], out_shardings=self.sharding)
         self.last, self._counts = zeros()
 
     @property
@@ -201,40 +186,36 @@ class Sampler:
         """What the rows of a step ask for."""
         return int(numpy.take_along_axis(self._need, batch.slots, 1).max(initial=GREEDY))
 
-    def sample(
-        self, logits: Any, batch: StepBatch, masks: numpy.ndarray | None = None, probs: tuple[Any, ...] = ()
-    ) -> Sampled:
+    def sample(self, logits: Any, batch: StepBatch, masks: Any = None, probs: tuple[Any, ...] = ()) -> Sampled:
         """Choose a step's tokens and remember the last of each slot; a prompt's chunk that is not its last one has the slot of padding.
         `masks` [R, D+P, ⌈v/32⌉] are allowed tokens as bits (`constraints`); `probs` are what drafts were drawn from (`speculation`)."""
         told = bool(numpy.take_along_axis(self._told, batch.slots, 1).any())
         key = self._key(batch.shape, SHAPED if masks is not None else self.level(batch), told)
-        d, q = key.decodes, key.queries
-        drafts = (
-            batch.tokens[:, : d * q].reshape(self.limits.ranks, d, q)[:, :, 1:].reshape(self.limits.ranks, d * (q - 1))
-        )
-        words = [batch.slots, numpy.take_along_axis(batch.positions, batch.reads, 1), batch.drafted, drafts]
+        d, q, shaped, ranks = key.decodes, key.queries, key.level == SHAPED, len(batch.tokens)
+        drafts = batch.tokens[:, : d * q].reshape(ranks, d, q)[:, :, 1:].reshape(ranks, d * (q - 1))
+        positions = numpy.take_along_axis(batch.positions, batch.reads, 1)
+        words = numpy.concatenate([batch.slots, positions, batch.drafted, drafts], 1)
+        more = (self._counts, self._allowed(key) if masks is None else masks) if shaped else (None, None)
+        logits = logits if logits.sharding == self.sharding else jax.device_put(logits, self.sharding)
         program = self.programs.get(key) or self._build(key)
-        shaped = key.level == SHAPED
-        bits = (self._allowed(d + key.prompts) if masks is None else masks) if shaped else None
         found, self.last, counts = program(
-            self.state(), self.last, jax.device_put(logits, self.sharding), numpy.concatenate(words, 1), self._counts if shaped else None,
-            bits, probs if key.weighed else None,
-        )  # fmt: skip
+            self.state(), self.last, logits, words, *more, probs if key.weighed else None
+        )
         self._counts = counts if shaped else self._counts
         return Sampled(*found)
 
     def _key(self, shape: StepShape, level: int, told: bool) -> SamplingProgram:
         queries = shape.queries if shape.decodes else 1
-        return SamplingProgram(
-            shape.decodes, queries, shape.prompts, level, told, self.weighed and queries > 1 and level > GREEDY
-        )
+        weighed = self.weighed and queries > 1 and level > GREEDY
+        return SamplingProgram(shape.decodes, queries, shape.prompts, level, told, weighed)
 
-    def _allowed(self, rows: int) -> Any:
+    def _allowed(self, key: SamplingProgram) -> Any:
         """Bits of rows without a grammar, on the device."""
-        if rows not in self._all:
+        rows = key.decodes + key.prompts
+        if rows not in self._free:
             bits = numpy.full((self.limits.ranks, rows, -(-self.vocab // 32)), 0xFFFFFFFF, numpy.uint32)
-            self._all[rows] = jax.device_put(bits, self.sharding)
-        return self._all[rows]
+            self._free[rows] = jax.device_put(bits, self.sharding)
+        return self._free[rows]
 
     def compile(
         self, shapes: Iterable[StepShape], tell: Callable[[int, int], None] | None = None, threads: int = 4
@@ -247,12 +228,12 @@ class Sampler:
                     tell(done, len(keys))
 
     def _build(self, key: SamplingProgram) -> Any:
-        shaped, (rows, read, *_) = key.level == SHAPED, key.sizes
-        logits, words = self.array(jnp.float32, read, self.vocab), self.array(jnp.int32, sum(key.sizes))
-        counts, bits = (self._counts, self._allowed(rows)) if shaped else (None, None)
-        probs = (self.array(jnp.float32, key.decodes, self.vocab),) * (key.queries - 1) if key.weighed else None
-        arguments = (self.state(), self.last, logits, words, counts, bits, probs)
-        self.programs[key] = self.over_ranks(partial(_choose, key), (4,) if shaped else ()).lower(*arguments).compile()
+        d, q, p = key[:3]
+        logits, words = self.array(jnp.float32, d * q + p, self.vocab), self.array(jnp.int32, 2 * (d * q + p) + d)
+        more = (self._counts, self._allowed(key)) if key.level == SHAPED else (None, None)
+        probs = (self.array(jnp.float32, d, self.vocab),) * (q - 1) if key.weighed else None
+        program = self.over_ranks(partial(_choose, key), donated=(4,) if key.level == SHAPED else ())
+        self.programs[key] = program.lower(self.state(), self.last, logits, words, *more, probs).compile()
         return self.programs[key]
 
     def array(self, kind: Any, *size: int) -> jax.ShapeDtypeStruct:

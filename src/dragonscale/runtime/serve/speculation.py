@@ -12,6 +12,7 @@ drafts (`StepBatch.drafted`), none where a grammar holds them.
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import product
 from typing import Any
 
 import jax
@@ -34,33 +35,33 @@ class NgramIndex:
         self._after: dict[int, int] = {}
         self.extend(tokens)
 
+    def _ends(self) -> list[int]:
+        """Hashes of the n-grams that the text ends with, the longest first."""
+        return [hash(tuple(self._tokens[-n:])) for n in range(min(LONGEST, len(self._tokens)), 0, -1)]
+
     def extend(self, tokens: Iterable[int]) -> None:
         """Add tokens. The n-grams that end before each are entered now that something follows them."""
         for token in tokens:
-            place = len(self._tokens)
-            for n in range(1, min(LONGEST, place) + 1):
-                self._after[hash(tuple(self._tokens[-n:]))] = place
+            self._after.update(dict.fromkeys(self._ends(), len(self._tokens)))
             self._tokens.append(token)
 
     def propose(self, count: int) -> list[int]:
         """`count` tokens that may follow; none if not even the last token was there before."""
-        for n in range(min(LONGEST, len(self._tokens)), 0, -1):
-            place = self._after.get(hash(tuple(self._tokens[-n:])))
-            if place is not None:
-                # Where the earlier text runs into the end it repeats, so the guess goes round.
-                period = len(self._tokens) - place
-                return [self._tokens[place + i % period] for i in range(count)]
-        return []
+        place = next((self._after[each] for each in self._ends() if each in self._after), None)
+        if place is None:
+            return []
+        # Where the earlier text runs into the end it repeats, so the guess goes round.
+        return [self._tokens[place + i % (len(self._tokens) - place)] for i in range(count)]
 
 
 def _draft(level: int, held: Any, last: Any, logits: Any, words: Any) -> Any:
     """One rank: a token for each row, what it was drawn from, and `last` with it."""
     slots, positions = words
-    token, probs = filters.largest(logits), None
+    token, probs = jnp.argmax(logits, axis=-1), None
     if level > GREEDY:
         state = SlotState.unpacked(held[slots])
         probs = filters.distribution(filters.tempered(logits, state, level > PLAIN), state)
-        token = filters.largest(jnp.log(probs) + state.noise(positions, filters.DRAFT, logits.shape[1]))
+        token = jnp.argmax(jnp.log(probs) + state.noise(positions, filters.DRAFT, logits.shape[1]), axis=-1)
     return token, probs, last.at[slots].set(token)
 
 
@@ -72,21 +73,18 @@ class DraftModel:
     def __init__(self, runner: Any, sampler: Sampler) -> None:
         self.runner, self.sampler = runner, sampler
 
-    def compile(self, shapes: Iterable[StepShape]) -> None:
+    def compile(self, shapes: list[StepShape]) -> None:
         """Build what goes with a target's steps of these shapes: the same steps, and the decoding rows alone with one token each."""
-        shapes = list(shapes)
         decodes = sorted({shape.decodes for shape in shapes} - {0})
         self.runner.compile([*shapes, *map(StepShape, decodes)])
-        for rows in decodes:
-            for level in (GREEDY, PLAIN, FILTERED):
-                self._program(rows, level)
+        for rows, level in product(decodes, (GREEDY, PLAIN, FILTERED)):
+            self._program(rows, level)
 
     def propose(self, batch: StepBatch) -> tuple[Any, ...]:
         """Write Q - 1 drafts for every decoding row into a batch's tokens. Returns what each was drawn from, [R, D, v] on the device (nothing
         where no row is random). The tokens go from step to step on the device and are fetched once."""
         d, q = batch.shape.decodes, batch.shape.queries
-        level, last = min(self.sampler.level(batch), FILTERED), self.sampler.last
-        drafted = []
+        level, last, drafted = min(self.sampler.level(batch), FILTERED), self.sampler.last, []
         for ahead in range(q - 1 if d else 0):
             single = single_batch(batch, ahead)
             logits = jax.device_put(self.runner.run(single, last), self.sampler.sharding)
@@ -100,17 +98,15 @@ class DraftModel:
     def _program(self, rows: int, level: int) -> Any:
         s, key = self.sampler, ("draft", rows, level)
         if key not in s.programs:
-            arguments = (s.state(), s.last, s.array(jnp.float32, rows, s.vocab), s.array(jnp.int32, 2, rows))
-            s.programs[key] = s.over_ranks(partial(_draft, level)).lower(*arguments).compile()
+            arrays = s.array(jnp.float32, rows, s.vocab), s.array(jnp.int32, 2, rows)
+            s.programs[key] = s.over_ranks(partial(_draft, level)).lower(s.state(), s.last, *arrays).compile()
         return s.programs[key]
 
 
 def single_batch(batch: StepBatch, ahead: int) -> StepBatch:
     """The decoding rows of a step alone, each with the token that is `ahead` of its first; later ones were sampled just now."""
-    d, q = batch.shape.decodes, batch.shape.queries
-    ranks, _, width = batch.tables.shape
-    single = empty_batch(StepShape(d), ranks, width, 0)
-    at = slice(ahead, d * q, q)
+    d, at = batch.shape.decodes, slice(ahead, batch.shape.decodes * batch.shape.queries, batch.shape.queries)
+    single = empty_batch(StepShape(d), len(batch.tokens), 0, 0)
     single.tokens, single.positions, single.writes = batch.tokens[:, at], batch.positions[:, at], batch.writes[:, at]
     single.from_last = numpy.ones_like(batch.from_last) if ahead else batch.from_last
     single.tables, single.slots = batch.tables[:, :d], batch.slots[:, :d]

@@ -1,0 +1,101 @@
+"""Output held to a grammar parses, whatever the model says; a grammar that is none is told at once."""
+
+import json
+import re
+
+import numpy
+import pytest
+
+pytest.importorskip("jax")
+pytest.importorskip("llguidance")
+
+import jax.numpy as jnp
+import jsonschema
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from dragonscale.errors import InputError
+from dragonscale.runtime.serve.constraints import GrammarReader, check_grammar
+from dragonscale.runtime.serve.requests import Sampling, ServeRequest
+from dragonscale.runtime.serve.sampling import Sampler
+from dragonscale.runtime.serve.steps import EngineLimits, StepShape, empty_batch
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "kind": {"enum": ["cat", "dog"]}, "tags": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3},
+    },
+    "required": ["name", "age", "kind"], "additionalProperties": False,
+}  # fmt: skip
+GRAMMARS = {
+    "json_schema": json.dumps(SCHEMA), "regex": r"[a-f]{2,4}-\d{3}", "choice": '["yes", "no", "per\\"haps"]',
+    "lark": 'start: "<" /[a-z]{1,5}/ ">" | "none"',
+}  # fmt: skip
+END, VOCAB = 0, 330  # the model has more logits than the tokenizer has tokens
+
+
+def tokenizer() -> Tokenizer:
+    found = Tokenizer(models.BPE())
+    found.pre_tokenizer, found.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    texts = ['{"name": "abc", "age": 12, "kind": "cat"}', "yes no none true false hello abc-123"] * 4
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    found.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(vocab_size=300, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False),
+    )
+    return found
+
+
+def test_random_logits_give_texts_of_the_grammar() -> None:
+    """Sequences of every kind in one batch, beside one that is free; each until its grammar is complete."""
+    each, words = 6, tokenizer()
+    reader, random = GrammarReader(words, VOCAB, [END]), numpy.random.default_rng(2)
+    kinds = [kind for kind in GRAMMARS for _ in range(each)]
+    rows = len(kinds) + 1
+    sampler = Sampler(EngineLimits(pages=2, sequences=rows), VOCAB)
+    for slot, kind in enumerate([*kinds, ""]):
+        grammar = (kind, GRAMMARS[kind]) if kind else None
+        sampler.admit(
+            0, slot, ServeRequest(id="a", prompt=[1], sampling=Sampling(seed=slot, grammar=grammar, bias={33: -9.0}))
+        )
+    held = {(0, row): reader.begin((kind, GRAMMARS[kind])) for row, kind in enumerate(kinds)}
+    output: list[list[int]] = [[] for _ in range(rows)]
+    for position in range(400):
+        batch = empty_batch(StepShape(rows), 1, 1, rows)
+        batch.slots[:], batch.positions[:] = numpy.arange(rows), position
+        logits = jnp.asarray(random.normal(size=(1, rows, VOCAB)) * 2, jnp.float32)
+        tokens = numpy.asarray(sampler.sample(logits, batch, reader.masks(1, rows, held)).tokens)[0]
+        for row, token in enumerate(tokens):
+            output[row].append(int(token))
+            if (0, row) in held and not held[0, row].complete:
+                held[0, row].take(int(token))
+                assert not held[0, row].error
+            elif (0, row) in held:
+                assert token == END, "only an end may follow"
+        if all(END in found for found in output[:-1]):
+            break
+    texts = [words.decode(found[: found.index(END)]) for found in output[:-1]]
+    for kind, text in zip(kinds, texts, strict=True):
+        if kind == "json_schema":
+            jsonschema.validate(json.loads(text), SCHEMA)
+        elif kind == "choice":
+            assert text in ("yes", "no", 'per"haps')
+        else:
+            assert re.fullmatch(GRAMMARS["regex"] if kind == "regex" else "<[a-z]{1,5}>|none", text)
+    assert len(set(texts)) > 12
+    assert max(output[-1]) >= 300, "the free row has the whole vocabulary"
+
+
+def test_a_bad_grammar_is_one_sentence() -> None:
+    for kind, text, said in [
+        ("yaml", "", "no grammar of the kind 'yaml'; there are json_schema"), ("json_schema", "{", "The json_schema is not JSON"),
+        ("json_schema", '{"type": "strin"}', "Invalid type: strin"), ("json_schema", '{"$ref": "http://a/b"}', "http://a/b"),
+        ("json_schema", "[1]", "must be an object"), ("regex", "(a|", "unclosed group"), ("choice", "[]", "one or more texts"),
+        ("choice", '{"a": 1}', "one or more texts"), ("lark", "start: foo", "unknown name"),
+    ]:  # fmt: skip
+        with pytest.raises(InputError, match=re.escape(said)) as found:
+            check_grammar(kind, text)
+        assert "\n" not in str(found.value)
+        assert len(str(found.value)) < 400
+    for kind, text in {**GRAMMARS, "json_object": ""}.items():
+        check_grammar(kind, text)
