@@ -46,6 +46,7 @@ class ChoiceAnswer:
         self._offset = 0
         self.size, self.tokens, self.cached, self.finish = len(echo), 0, 0, ""
         self.began, self.first, self.last = time.perf_counter(), 0.0, 0.0
+        self.waited = 0.0
         self.embedding: list[float] = []
         self._opening, self.closed = b'"role":"assistant",' if chat else b"", False
 
@@ -66,8 +67,9 @@ class ChoiceAnswer:
             if self.first:
                 metrics.between.observe((now - self.last) / len(emitted.tokens))
             else:
-                self.first = now
+                self.first, self.waited = now, emitted.waited
                 metrics.first_token.observe(now - self.began)
+                metrics.queued.observe(emitted.waited)
             self.last, self.tokens = now, self._stream.used
         self.finish = "stop" if self._stream.stopped else emitted.finish
 
@@ -178,24 +180,23 @@ class Generation:
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """What the log says of it; told to Prometheus on the way."""
-        tokens, read = sum(one.tokens for one in self.choices), sum(len(one.request.prompt) for one in self.choices)
-        self.metrics.prompt_tokens.inc(read)
-        self.metrics.output_tokens.inc(tokens)
-        self.metrics.whole.observe(seconds)
-        for one in self.choices:
-            self.metrics.ended(one.finish or ("error" if self._failure and self._failure.status == 500 else "abort"))
-            if one.tokens > 1:
-                self.metrics.per_token.observe((one.last - one.first) / (one.tokens - 1))
-        first = min((one.first - one.began for one in self.choices if one.first), default=None)
+        metrics, unfinished = self.metrics, "error" if self._failure and self._failure.status == 500 else "abort"
         spans = [(one.last - one.first) / (one.tokens - 1) for one in self.choices if one.tokens > 1]
-        finish = ",".join(sorted({one.finish or "unfinished" for one in self.choices}))
-        told = {
-            "prompt_tokens": read,
-            "output_tokens": tokens,
-            "ttft_s": first,
-            "tpot_s": min(spans, default=None),
-            "finish": finish,
-        }
+        told: dict[str, Any] = {
+            "prompt_tokens": sum(len(one.request.prompt) for one in self.choices), "output_tokens": sum(one.tokens for one in self.choices),
+            "finish": ",".join(sorted({one.finish or unfinished for one in self.choices})),
+        }  # fmt: skip
+        metrics.prompt_tokens.inc(told["prompt_tokens"])
+        metrics.output_tokens.inc(told["output_tokens"])
+        metrics.whole.observe(seconds)
+        for one in self.choices:
+            metrics.ended(one.finish or unfinished)
+        for span in spans:
+            metrics.per_token.observe(span)
+        if begun := [one for one in self.choices if one.first]:
+            told["ttft_s"] = min(one.first - one.began for one in begun)
+            told["queue_s"] = max(one.waited for one in begun)
+        told |= {"tpot_s": sum(spans) / len(spans)} if spans else {}
         return told | ({"error": self._failure.message} if self._failure else {})
 
     async def _read(self, choice: ChoiceAnswer) -> None:

@@ -128,7 +128,9 @@ class ServingEngine:
             computed = sequence.known - 1
             self.exports[id] = HandedOver(tokens=sequence.output, computed=computed, rank=sequence.rank, pages=pages)
         del self.live[id]
-        self.outbox.append(Emitted(id=id, finish=finish, why=why, cached=max(sequence.cached, 0), **more))
+        self.outbox.append(
+            Emitted(id=id, finish=finish, why=why, cached=max(sequence.cached, 0), waited=sequence.waited, **more)
+        )
 
     def step(self) -> list[Emitted]:
         """Runs ahead by one step and tells what the step before gave."""
@@ -268,7 +270,8 @@ class ServingEngine:
         if finish:
             self.finish(sequence, finish, why, tokens=tokens, **more)
         else:
-            self.outbox.append(Emitted(id=request.id, tokens=tokens, cached=sequence.cached, **more))
+            said = {"cached": sequence.cached, "waited": sequence.waited}
+            self.outbox.append(Emitted(id=request.id, tokens=tokens, **said, **more))
 
     def fail(self, lost: list[LiveSequence], error: Exception) -> None:
         """The requests of a failed step are told; all others start again with an empty cache."""

@@ -50,6 +50,7 @@ class ServerMetrics:
             "vllm:request_time_per_output_token_seconds", "Time per output token, of requests.", _EACH
         )
         self.whole = times("vllm:e2e_request_latency_seconds", "Time of requests from end to end.", _WHOLE)
+        self.queued = times("vllm:request_queue_time_seconds", "Time that requests waited for their place.", _WHOLE)
         done = Counter(
             "vllm:request_success", "Requests that ended.", [*names, "finished_reason"], registry=self.registry
         )

@@ -38,6 +38,7 @@ class LiveSequence:
     flying: int = 0
     shared: int = 0
     cached: int = -1
+    waited: float = 0.0
     pages: list[int] = field(default_factory=list)
     ended: bool = False
     grammar: Any = None

@@ -66,7 +66,7 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 
 class Emitted(msgspec.Struct, frozen=True, kw_only=True):
     """What is new of a request. `finish` is empty while it goes on, then `stop` (an end token, which is the last of `tokens`), `length`, `cancelled`,
-    `deadline`, `handover` (a prefill engine is done and holds the pages until they are released), `refused` (it can never be served) or `error`, with `why`. `cached` tokens of the prompt came from the prefix cache."""
+    `deadline`, `handover` (a prefill engine is done and holds the pages until they are released), `refused` (it can never be served) or `error`, with `why`. `cached` tokens of the prompt came from the prefix cache; the request `waited` so many seconds for its place."""
 
     id: str
     tokens: list[int] = []
@@ -74,5 +74,6 @@ class Emitted(msgspec.Struct, frozen=True, kw_only=True):
     finish: str = ""
     why: str = ""
     cached: int = 0
+    waited: float = 0.0
     embedding: list[float] = []
     prompt_logprobs: list[TokenLogprob | None] = []

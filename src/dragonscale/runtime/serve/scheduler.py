@@ -7,6 +7,7 @@ not fit into the cache alone is refused on arrival, every request ends. The sche
 sequence that are being sampled and that nobody has seen yet.
 """
 
+import time
 from collections import deque
 
 import numpy
@@ -97,7 +98,8 @@ class BatchScheduler:
             sequence.computed = sequence.target = sequence.handed.computed
             self.packer.given[rank, slot] = known[-1]
         if sequence.cached < 0:
-            sequence.cached = sequence.computed
+            now = time.time()
+            sequence.cached, sequence.waited = sequence.computed, now - (sequence.request.arrived or now)
             self.hits, self.asked = self.hits + sequence.computed, self.asked + sequence.known
         running[slot] = sequence
         self.packer.tables[rank, slot, : len(sequence.pages)] = sequence.pages
