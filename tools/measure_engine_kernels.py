@@ -1,6 +1,6 @@
 """Time the engine's GPU kernels, cut in many ways, beside what XLA and cuDNN have: LLaMA-3-8B's shapes.
 
-Runs where JAX sees a GPU: `python tools/measure_engine_kernels.py OUT [PART …]` with parts `rates`, `decode`, `prompts`, `matmul1`, `matmul64`. Every way runs over
+Runs where JAX sees a GPU: `python tools/measure_engine_kernels.py OUT [PART …]` with parts `check` (are they right?), `rates`, `decode`, `prompts`, `matmul1`, `matmul64`. Every way runs over
 several caches or weights in turn, so that nothing is found in the last-level cache; times are those of the kernels in a profile (all kernels of
 a call added up), the smallest of three calls. `--small` runs everything on the CPU, to see that it runs.
 """
@@ -21,9 +21,11 @@ import jax.numpy as jnp
 import numpy
 
 from dragonscale.runtime.attention import Reach
+from dragonscale.runtime.quantized import quantized
 from dragonscale.runtime.serve.gpu_attention import Tile, decode_rows, prompt_rows
-from dragonscale.runtime.serve.gpu_matmul import MatmulTile, gated_matmul, skinny_matmul
-from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring
+from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, gated_matmul, skinny_matmul
+from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows, attend_chunks, attend_decodes
+from dragonscale.runtime.serve.steps import StepShape
 
 SMALL = "--small" in sys.argv
 PAGE = 16
@@ -154,6 +156,51 @@ def matmuls(m: int) -> Iterator[Way]:
         yield Way(f"gated {m}", str(tile), call, copies, 4 * k * f)
 
 
+def check() -> None:
+    """The kernels as the engine cuts them, against attention over gathered pages: the largest difference of outputs in bf16."""
+    cases = {
+        "llama": (32, 8, 128, 128, Scoring(Reach(), 128**-0.5), {}),
+        "gemma": (16, 8, 256, 256, Scoring(Reach(window=100), 0.06, 50.0), {}),
+        "gpt-oss": (64, 8, 64, 64, Scoring(Reach(window=128), 0.125, sinks=normal(64, dtype=jnp.float32)), {}),
+        "llama4": (40, 8, 128, 128, Scoring(Reach(chunk=128), 128**-0.5), {}),
+        "latent": (128, 1, 576, 512, Scoring(Reach(), 0.07), {"latent": True}),
+        "int8": (32, 8, 128, 128, Scoring(Reach(), 128**-0.5), {"int8": True}),
+        "odd": (28, 4, 96, 96, Scoring(Reach(), 0.1), {}),
+    }
+    lengths, starts, width = [300, 0, 17, 512], [0, 100, 100, 117, 317], 32
+    tables = jnp.asarray(1 + numpy.random.default_rng(0).permutation(4 * width).reshape(4, width), jnp.int32)
+    sizes, none = jnp.asarray(lengths, jnp.int32), jnp.zeros(0, jnp.int32)
+    rest = dict.fromkeys(("tokens", "from_last", "writes", "slots", "reads"), none)
+    for name, (n, k, h, size, how, kind) in cases.items():
+        cache = PagedKeys(*(10 * normal((1 + 4 * width) * PAGE, k, h, seed=i) for i in (1, 2)))
+        if "latent" in kind:
+            cache = PagedKeys(cache.keys)
+        elif "int8" in kind:
+            (keys, one), (values, other) = (quantized(each, (-1,), jnp.bfloat16) for each in (cache.keys, cache.values) if each is not None)  # fmt: skip
+            cache = PagedKeys(keys, values, one[..., 0], other[..., 0])
+        for queries in (1, 3):
+            shape = StepShape(4, queries)
+            query = 10 * normal(4 * queries, n, h, seed=3)
+            at = (sizes[:, None] - queries + jnp.arange(queries)).reshape(-1)
+            rows = StepRows(**rest, positions=at, tables=tables, lengths=sizes, starts=none, shape=shape, page=PAGE)
+            run = jax.jit(lambda q, c, r, how=how, size=size: decode_rows(q, c, r.tables, r.lengths, PAGE, how, size, None, SMALL))  # fmt: skip
+            real = jnp.repeat(sizes > 0, queries)[:, None, None]
+            wanted = jax.jit(lambda q, c, r, how=how, size=size: attend_decodes(q, c, r, how, size))(query, cache, rows)
+            off = jnp.where(real, run(query, cache, rows) - wanted, 0).astype(jnp.float32)
+            note(f"{name}: decode of {queries}: differs by {float(jnp.abs(off).max()):.4f} of {float(jnp.abs(jnp.where(real, wanted, 0)).max()):.2f}")  # fmt: skip
+        query = 10 * normal(330, n, h, seed=3)
+        begins = jnp.asarray(starts, jnp.int32)
+        rows = StepRows(**rest, positions=none, tables=tables, lengths=sizes, starts=begins, shape=StepShape(prompts=4, tokens=330), page=PAGE)  # fmt: skip
+        run = jax.jit(lambda q, c, r, how=how, size=size: prompt_rows(q, c, r.tables, r.lengths, r.starts, PAGE, how, size, None, SMALL))  # fmt: skip
+        wanted = jax.jit(lambda q, c, r, how=how, size=size: attend_chunks(q, c, r, how, size))(query, cache, rows)
+        off = (run(query, cache, rows) - wanted)[: starts[-1]].astype(jnp.float32)
+        note(f"{name}: prompts: differs by {float(jnp.abs(off).max()):.4f} of {float(jnp.abs(wanted[: starts[-1]]).max()):.2f}")  # fmt: skip
+    for m, k, n in () if SMALL else ((1, 4096, 6144), (3, 4096, 4096), (64, 14336, 4096), (33, 4096, 28672)):
+        x, w = 10 * normal(m, k), normal(k, n, seed=1)
+        found, wanted = few_tokens("btd,dm->btm", x[None], w), (x[None] @ w)
+        note(f"matmul {m}: differs by {float(jnp.abs((found if found is not None else 0) - wanted).max()):.4f} of {float(jnp.abs(wanted).max()):.2f}")  # fmt: skip
+
+
 PARTS: dict[str, Callable[[], Iterator[Way]]] = {
     "rates": rates, "decode": decode, "prompts": prompts,
     "matmul1": lambda: matmuls(1), "matmul64": lambda: matmuls(64),
@@ -235,8 +282,11 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     note(jax.devices()[0].device_kind, jax.__version__, asdict(Tile(1, 1)))
     every = []
-    for part in parts or PARTS:
+    for part in parts or ["check", *PARTS]:
         try:
+            if part == "check":
+                check()
+                continue
             ways = list(PARTS[part]())
             ways = ways[:3] + ways[-2:] if SMALL else ways
             rows = list(timed(ways, folder / f"profile-{part}"))
