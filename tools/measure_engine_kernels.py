@@ -201,9 +201,38 @@ def check() -> None:
         note(f"matmul {m}: differs by {float(jnp.abs((found if found is not None else 0) - wanted).max()):.4f} of {float(jnp.abs(wanted).max()):.2f}")  # fmt: skip
 
 
+def int8() -> Iterator[Way]:
+    """Weights and caches in int8."""
+    shapes = {"qkv": (4096, 6144, 6), "down": (14336, 4096, 4), "up": (4096, 28672, 2)}
+    tiles = [(128, 64, 4, 4), (128, 128, 4, 4), (128, 128, 8, 4), (128, 256, 8, 3), (64, 256, 4, 3), (64, 256, 4, 4), (128, 128, 4, 3)]  # fmt: skip
+    for m, (name, (k, n, count)) in itertools.product((1, 64), shapes.items()):
+        x = normal(m, k)
+        copies = [(x, (100 * normal(k, n, seed=i)).astype(jnp.int8)) for i in range(count)]
+        yield Way(f"int8 {name} {m}", "XLA", lambda x, w: x @ w.astype(x.dtype), copies, k * n)
+        for (columns, rows, warps, stages), splits in itertools.product(tiles, (1, 2, 4)):
+            if 110 <= n // columns * splits <= 500:
+                tile = MatmulTile(columns, rows, splits, warps, stages)
+                call = lambda x, w, tile=tile: skinny_matmul(x, w, tile, interpret=SMALL)  # noqa: E731
+                yield Way(f"int8 {name} {m}", str(tile), call, copies, k * n)
+    n, k, h, length, rows = 32, 8, 128, 1024, 64
+    how, pages = Scoring(Reach(), h**-0.5), length // PAGE * rows + 1
+    tables = jnp.asarray(1 + numpy.random.default_rng(0).permutation(pages - 1).reshape(rows, -1), jnp.int32)
+    whole = [(100 * normal(pages * PAGE, k, h, seed=i)).astype(jnp.int8) for i in range(6)]
+    scales = normal(pages * PAGE, k)
+    lengths = jnp.full((rows,), length, jnp.int32)
+    copies = [
+        (normal(rows, n, h), PagedKeys(whole[i], whole[i + 1], scales, scales), tables, lengths) for i in (0, 2, 4)
+    ]
+    for keys, warps, stages, splits in itertools.product((64, 128, 256), (2, 4, 8), (2, 3), (1, 2)):
+        if keys * stages <= 512 and keys // warps >= 16:
+            tile = Tile(16, keys, splits, warps, stages)
+            call = lambda q, c, t, s, tile=tile: decode_rows(q, c, t, s, PAGE, how, h, tile, SMALL)  # noqa: E731
+            yield Way("int8 decode 64", str(tile), call, copies, 2 * rows * length * k * (h + 2))
+
+
 PARTS: dict[str, Callable[[], Iterator[Way]]] = {
     "rates": rates, "decode": decode, "prompts": prompts,
-    "matmul1": lambda: matmuls(1), "matmul64": lambda: matmuls(64),
+    "int8": int8, "matmul1": lambda: matmuls(1), "matmul64": lambda: matmuls(64),
 }  # fmt: skip
 
 

@@ -94,6 +94,8 @@ def decode_tile(rows: int, queries: int, cache: PagedKeys) -> Tile:
     splits = min(32, pl.next_power_of_2(max(1, PROGRAMS // programs)))
     if channels > 256:
         return Tile(block, 32, splits, 8, 2)
+    if cache.key_scale is not None:
+        return Tile(block, 128, splits, 4, 2)
     return Tile(block, 64, splits, 2 if splits == 1 and block == 16 and channels <= 128 else 4, 2)
 
 

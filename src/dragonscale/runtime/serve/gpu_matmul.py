@@ -43,18 +43,23 @@ def few_tokens(text: str, x: jax.Array, weight: jax.Array) -> jax.Array | None:
         return None
     k = math.prod(weight.shape[: len(summed)])
     m, n = x.size // k, weight.size // k
-    tile = tile_of(m, n)
+    narrow = weight.dtype == jnp.int8
+    if m > MOST and narrow:  # widened while it multiplies, XLA's matmul is far from the tensor cores' rate
+        return jnp.einsum(text, x, jax.lax.optimization_barrier(weight.astype(x.dtype)))
+    tile = tile_of(m, n, narrow)
     if m > MOST or x.dtype != jnp.bfloat16 or k % (tile.rows * tile.splits) or n % 16:
         return None
     made = skinny_matmul(x.reshape(m, k), weight.reshape(k, n), tile)
     return made.reshape(*x.shape[: len(left) - len(summed)], *weight.shape[len(summed) :])
 
 
-def tile_of(m: int, n: int) -> MatmulTile:
-    """The cut that was fastest on an H200 for some tokens and columns: one or two programs on each of its 132 SMs."""
+def tile_of(m: int, n: int, narrow: bool = False) -> MatmulTile:
+    """The cut that was fastest on an H200 for some tokens and columns: one or two programs on each of its 132 SMs, and as many bytes
+    under way of `narrow` (int8) weights as of others."""
+    deeper = 2 if narrow else 1
     if m > 16 and n <= 4224:
-        return MatmulTile(64, 128, 2 if n > 2112 else 4)
-    return MatmulTile(128, 64, max(each for each in (1, 2, 4, 8) if each == 1 or -(-n // 128) * each <= 200))
+        return MatmulTile(64, 128 * deeper, 2 if n > 2112 else 4, stages=4 if deeper == 1 else 3)
+    return MatmulTile(128, 64 * deeper, max(each for each in (1, 2, 4, 8) if each == 1 or -(-n // 128) * each <= 200))
 
 
 def skinny_matmul(

@@ -63,10 +63,12 @@ class ModelRunner:
         self.mesh = devices if isinstance(devices, Mesh) else serving_mesh(plan, program, devices)
         place = serving_place(plan, program, prompt=False, exchange=exchanges(plan, program))
         self.setting = PassSetting(numerics, dtype, place)
+        self.options: dict[str, Any] = {}
         if self.mesh.devices.flat[0].platform in ("gpu", "cuda"):
             from dragonscale.runtime.serve.gpu_matmul import few_tokens  # it needs Pallas, which others need not load
 
             self.setting = replace(self.setting, multiply=few_tokens)
+            self.options = {"xla_gpu_enable_cublaslt": True}  # chooses among more kernels: 1% of a prompt's time
         self.by_rank = NamedSharding(self.mesh, PartitionSpec("data"))
         self.placement = WeightPlacement(program, place, self.mesh, dtype, plan.weights == "int8")
         if weights is not None and (callable(weights) or "layers" not in weights):
@@ -146,7 +148,7 @@ class ModelRunner:
 
     def _compile_one(self, which: StepShape | str) -> Any:
         function, arguments = self._mover(which) if isinstance(which, str) else self.program_of(which)
-        return function.lower(*arguments).compile()
+        return function.lower(*arguments).compile(compiler_options=self.options)
 
     def run(self, batch: StepBatch, last: jax.Array) -> jax.Array:
         """Logits [R, read, V] in fp32 of a step, on the devices; `hidden` then holds the states [R, read, d] below them. `last`
