@@ -51,7 +51,7 @@ def _through_one_shape(run: PackedRun) -> None:
     _same(run.step(shape, [[(0, 2), (1, 2)], *[[(0, 2)]] * (ranks - 1)], [[(2, 9), (3, 3)], *[[(1, 4)]] * (ranks - 1)]))
 
 
-@pytest.mark.parametrize(("name", "layers"), [("gemma2", SMALL), ("deepseek-v3", ONE), ("gpt-oss", ONE)])
+@pytest.mark.parametrize(("name", "layers"), [("gemma2", SMALL), ("deepseek-v3", ONE)])
 def test_packed_steps_are_the_forward_pass(name: str, layers: dict[str, int]) -> None:
     _through_one_shape(PackedRun(MODELS[name] | layers))
 

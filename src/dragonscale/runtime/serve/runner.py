@@ -155,8 +155,7 @@ class ModelRunner:
         [R, slots + 1] are the tokens that slots sampled last."""
         step = self._compiled.get(batch.shape)
         assert step is not None, f"no step was compiled for {batch.shape}"
-        ints = jax.device_put(packed_ints(batch), self.by_rank)
-        logits, self.hidden, self.cache = step(self.weights, self.cache, ints, last)
+        logits, self.hidden, self.cache = step(self.weights, self.cache, packed_ints(batch), last)
         return logits
 
     def _mover(self, which: str) -> tuple[Any, tuple[Any, ...]]:

@@ -7,6 +7,7 @@ come as one array, so that they are one transfer.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import jax
@@ -89,12 +90,12 @@ def run_step(
         tokens = newest if shape.packed == shape.decodes else tokens.at[at].set(newest)
     positions = rows.positions[None]
     residual = embed(weights, program, tokens[None], positions, setting)
-    sections, written = served(program), []
+    # Layers of a kind are traced once: a function that is called for each, which XLA then puts in its place.
+    kinds = {name: jax.jit(partial(_layer, section, setting)) for name, section in served(program).items()}
+    written: list[PagedKeys] = []
     for name, own, paged in zip(program.order, weights["layers"], cache, strict=True):
-        layer = PagedLayer(paged, rows)
-        run = SectionPass(sections[name], setting, positions, own, stored=layer, tensors={"R": residual})
-        residual = run_section(run)["R"]
-        written.append(layer.paged)
+        residual, paged = kinds[name](residual, own, paged, rows)
+        written.append(paged)
     if shape.tokens:
         with jax.named_scope("head/last"):
             residual = residual[:, rows.reads]
@@ -102,6 +103,14 @@ def run_step(
     if split := setting.place.vocabulary(program):
         logits = jax.lax.all_gather(logits, split, axis=-1, tiled=True)
     return logits, hidden, written
+
+
+def _layer(
+    section: Section, setting: PassSetting, residual: jax.Array, weights: Any, paged: PagedKeys, rows: StepRows
+) -> tuple[jax.Array, PagedKeys]:
+    layer = PagedLayer(paged, rows)
+    run = SectionPass(section, setting, rows.positions[None], weights, stored=layer, tensors={"R": residual})
+    return run_section(run)["R"], layer.paged
 
 
 def cached_sizes(section: Section, place: Place) -> tuple[int, int, int | None, tuple[str, ...]]:
