@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("llguidance")
 
-import jax.numpy as jnp
+import jax
 import jsonschema
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -48,7 +48,7 @@ def tokenizer() -> Tokenizer:
 
 def test_random_logits_give_texts_of_the_grammar() -> None:
     """Sequences of every kind in one batch, beside one that is free; each until its grammar is complete."""
-    each, words = 6, tokenizer()
+    each, words = 4, tokenizer()
     reader, random = GrammarReader(words, VOCAB, [END]), numpy.random.default_rng(2)
     kinds = [kind for kind in GRAMMARS for _ in range(each)]
     rows = len(kinds) + 1
@@ -63,7 +63,7 @@ def test_random_logits_give_texts_of_the_grammar() -> None:
     for position in range(400):
         batch = empty_batch(StepShape(rows), 1, 1, rows)
         batch.slots[:], batch.positions[:] = numpy.arange(rows), position
-        logits = jnp.asarray(random.normal(size=(1, rows, VOCAB)) * 2, jnp.float32)
+        logits = jax.device_put(random.normal(size=(1, rows, VOCAB)).astype(numpy.float32) * 2)
         tokens = numpy.asarray(sampler.sample(logits, batch, reader.masks(1, rows, held)).tokens)[0]
         for row, token in enumerate(tokens):
             output[row].append(int(token))
@@ -82,7 +82,7 @@ def test_random_logits_give_texts_of_the_grammar() -> None:
             assert text in ("yes", "no", 'per"haps')
         else:
             assert re.fullmatch(GRAMMARS["regex"] if kind == "regex" else "<[a-z]{1,5}>|none", text)
-    assert len(set(texts)) > 12
+    assert len(set(texts)) > 8
     assert max(output[-1]) >= 300, "the free row has the whole vocabulary"
 
 

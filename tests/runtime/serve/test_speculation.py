@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-import jax.numpy as jnp
+import jax
 from scipy.special import softmax
 
 from dragonscale.runtime.serve import sampling
@@ -17,7 +17,7 @@ from dragonscale.runtime.serve.speculation import DraftModel, NgramIndex, single
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
 from tests.runtime.serve.test_sampling import kept, surprise
 
-VOCAB, DRAFTS, FIRST = 6, 3, 2
+VOCAB, DRAFTS, FIRST = 5, 2, 2
 TARGET, DRAFT = (
     numpy.random.default_rng(seed).normal(size=(VOCAB, VOCAB)).astype(numpy.float32) * 1.5 for seed in (3, 4)
 )
@@ -42,7 +42,7 @@ class Bigrams:
         ranks = numpy.arange(len(tokens))[:, None]
         first = tokens[:, : batch.shape.decodes * batch.shape.queries : batch.shape.queries]
         numpy.copyto(first, numpy.asarray(last)[ranks, batch.slots[:, : batch.shape.decodes]], where=batch.from_last)
-        return jnp.asarray(self.table[tokens[ranks, batch.reads]])
+        return jax.device_put(self.table[tokens[ranks, batch.reads]])
 
 
 def generate(
@@ -62,14 +62,14 @@ def generate(
     output: list[list[int]] = [[FIRST] for _ in how]
     for slot, each in enumerate(how):
         sampler.admit(0, slot, ServeRequest(id="a", prompt=[FIRST], sampling=Sampling(seed=slot, **each)))
-    sampler.last = sampler.last.at[:].set(FIRST)
+    sampler.last = jax.device_put(numpy.full((1, rows + 1), FIRST, numpy.int32), sampler.sharding)
     while min(map(len, output)) <= length:
         batch = empty_batch(StepShape(rows, drafts + 1), 1, 1, rows)
         batch.slots[:], batch.from_last[:] = numpy.arange(rows), True
         batch.lengths[:] = [len(row) + drafts for row in output]
         batch.positions[:] = (numpy.array([[len(row) - 1] for row in output]) + numpy.arange(drafts + 1)).reshape(1, -1)
         probs = drafter.propose(batch) if model else ()
-        probs = tuple(jnp.roll(each, 1, 2) for each in probs) if lie else probs
+        probs = tuple(numpy.roll(each, 1, 2) for each in probs) if lie else probs
         batch.drafted[:] = random.integers(0, drafts + 1, rows) if model else 0
         for row, known in enumerate(output if ngrams else []):
             guess = NgramIndex(known).propose(drafts)
@@ -78,7 +78,7 @@ def generate(
         found = sampler.sample(target.run(batch, sampler.last), batch, probs=probs).fetch()
         for row, (tokens, count) in enumerate(zip(found.tokens[0].reshape(rows, -1), found.counts[0], strict=True)):
             output[row] += tokens[:count].tolist()
-        assert sampler.last[0, :rows].tolist() == [row[-1] for row in output]
+        assert numpy.asarray(sampler.last)[0, :rows].tolist() == [row[-1] for row in output]
     return numpy.array([row[1 : length + 1] for row in output])
 
 
@@ -98,7 +98,7 @@ def exact(how: dict[str, Any], length: int) -> numpy.ndarray:
     return p
 
 
-def surprises(each: int = 1000, length: int = 3, lie: bool = False) -> list[float]:
+def surprises(each: int = 600, length: int = 3, lie: bool = False) -> list[float]:
     tokens = generate([how for how in HOWS for _ in range(each)], length, DRAFTS, model=True, lie=lie)
     texts = (tokens * VOCAB ** numpy.arange(length)[::-1]).sum(1).reshape(len(HOWS), each)
     return [surprise(row, exact(how, length)) for how, row in zip(HOWS, texts, strict=True)]
@@ -127,9 +127,12 @@ def test_a_wrong_acceptance_is_seen(monkeypatch: pytest.MonkeyPatch, wrong: str)
 
 
 def test_drafts_by_n_grams_change_no_token() -> None:
-    """Nor does a draft model in greedy rows, whatever it says."""
-    hows = [{**how, "frequency": 0.3} for how in HOWS] + HOWS
+    hows = [*({**how, "frequency": 0.3} for how in HOWS), *HOWS]
     assert (generate(hows, 24, DRAFTS, ngrams=True) == generate(hows, 24)).all()
+
+
+@pytest.mark.slow
+def test_drafts_of_a_model_change_no_token_of_greedy_rows() -> None:
     greedy = [{"temperature": 0.0}] * 4
     assert (generate(greedy, 12, DRAFTS, model=True) == generate(greedy, 12)).all()
 
