@@ -23,7 +23,7 @@ import numpy
 from dragonscale.runtime.attention import Reach
 from dragonscale.runtime.quantized import quantized
 from dragonscale.runtime.serve.gpu_attention import Tile, decode_rows, prompt_rows
-from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, gated_matmul, skinny_matmul
+from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, skinny_matmul
 from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows, attend_chunks, attend_decodes
 from dragonscale.runtime.serve.steps import StepShape
 
@@ -126,34 +126,26 @@ def prompts() -> Iterator[Way]:
 
 
 def matmuls(m: int) -> Iterator[Way]:
-    shapes = {"qkv": (4096, 6144, 6), "o": (4096, 4096, 8), "down": (14336, 4096, 3), "head": (4096, 128256, 1)}
+    shapes = {
+        "qkv": (4096, 6144, 6),
+        "o": (4096, 4096, 8),
+        "down": (14336, 4096, 3),
+        "up": (4096, 28672, 2),
+        "head": (4096, 128256, 1),
+    }
     grid = [(64, 128, 4, 4), (128, 64, 4, 4), (128, 64, 8, 4), (32, 128, 4, 4), (64, 256, 4, 3), (64, 128, 8, 4)]  # fmt: skip
     for name, (k, n, count) in shapes.items():
         k, n = (k // 16, n // 16) if SMALL else (k, n)
         x = normal(m, k)
         copies = [(x, normal(k, n, seed=i)) for i in range(count)]
         yield Way(f"{name} {m}", "XLA", lambda x, w: x @ w, copies, 2 * k * n)
-        for (columns, rows, warps, stages), splits in itertools.product(grid, (1,) if name == "head" else (1, 2, 4, 8)):
+        for (columns, rows, warps, stages), splits in itertools.product(grid, (1,) if n > 20000 else (1, 2, 4, 8)):
             programs = -(-n // columns) * splits
             if (not SMALL and (programs < 120 or (programs > 800 and splits > 1))) or k % (splits * rows):
                 continue
             tile = MatmulTile(columns, rows, splits, warps, stages)
             call = lambda x, w, tile=tile: skinny_matmul(x, w, tile, interpret=SMALL)  # noqa: E731
             yield Way(f"{name} {m}", str(tile), call, copies, 2 * k * n)
-    k, f = (256, 896) if SMALL else (4096, 14336)
-    x = normal(m, k)
-    copies = [(x, normal(k, f, seed=i), normal(k, f, seed=9 + i)) for i in range(2)]
-    joined = [(x, jnp.concatenate([gate, up], 1)) for _, gate, up in copies]
-
-    def plain(x: Any, both: Any) -> Any:
-        made = x @ both
-        return jax.nn.silu(made[:, :f]) * made[:, f:]
-
-    yield Way(f"gated {m}", "XLA, joined", plain, joined, 4 * k * f)
-    for columns, rows, warps, stages in [*grid, (32, 64, 4, 4), (16, 256, 4, 3), (32, 64, 2, 5)]:
-        tile = MatmulTile(columns, rows, 1, warps, stages)
-        call = lambda x, g, u, tile=tile: gated_matmul(x, g, u, jax.nn.silu, tile, interpret=SMALL)  # noqa: E731
-        yield Way(f"gated {m}", str(tile), call, copies, 4 * k * f)
 
 
 def check() -> None:

@@ -10,7 +10,7 @@ import pytest
 from dragonscale.runtime.attention import Reach
 from dragonscale.runtime.quantized import quantized
 from dragonscale.runtime.serve.gpu_attention import Tile, decode_rows, prompt_rows
-from dragonscale.runtime.serve.gpu_matmul import MatmulTile, gated_matmul, skinny_matmul
+from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, skinny_matmul
 from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows, attend_chunks, attend_decodes
 from dragonscale.runtime.serve.steps import StepShape
 
@@ -69,7 +69,7 @@ def test_decoding_rows(case: str) -> None:
     call = partial(decode_rows, page=PAGE, how=how, size=size, tile=Tile(16, 8, splits), interpret=True)
     found = jax.jit(call)(query, cache, rows.tables, rows.lengths)
     clean = jax.tree.map(lambda each: jnp.nan_to_num(each) if each.dtype == jnp.float32 else each, cache)
-    wanted = attend_decodes(query, clean, rows, how, size)
+    wanted = jax.jit(partial(attend_decodes, how=how, size=size))(query, clean, rows)
     real = numpy.repeat(numpy.array(lengths) > 0, queries)
     numpy.testing.assert_allclose(found[real], wanted[real], atol=1e-5)
     assert numpy.isfinite(found).all()
@@ -85,15 +85,24 @@ def test_chunks_of_prompts(how: Scoring) -> None:
     query, cache = normal(4, 33, 4, 16), made_cache(rows, 2, 16)
     call = partial(prompt_rows, page=PAGE, how=how, size=16, tile=Tile(8, 8), interpret=True)
     found = jax.jit(call)(query, cache, rows.tables, rows.lengths, rows.starts)
-    wanted = attend_chunks(query, jax.tree.map(jnp.nan_to_num, cache), rows, how, 16)
+    clean = jax.tree.map(jnp.nan_to_num, cache)
+    wanted = jax.jit(partial(attend_chunks, how=how, size=16))(query, clean, rows)
     numpy.testing.assert_allclose(found[: starts[-1]], wanted[: starts[-1]], atol=1e-5)
 
 
-@pytest.mark.parametrize("tokens", [1, 20])
-def test_matmuls_of_few_tokens(tokens: int) -> None:
-    x, one, other = normal(1, tokens, 64), normal(2, 64, 40), normal(3, 64, 40)
-    for splits in (1, 2):
-        found = skinny_matmul(x, one, MatmulTile(16, 16, splits), interpret=True)
-        numpy.testing.assert_allclose(found, x @ one, atol=1e-4)
-    found = gated_matmul(x, one, other, jax.nn.silu, MatmulTile(16, 16), interpret=True)
-    numpy.testing.assert_allclose(found, jax.nn.silu(x @ one) * (x @ other), atol=1e-4)
+@pytest.mark.parametrize(("tokens", "splits"), [(1, 2), pytest.param(20, 1, marks=pytest.mark.slow)])
+def test_matmuls_of_few_tokens(tokens: int, splits: int) -> None:
+    x, weight = normal(1, tokens, 64), normal(2, 64, 40)
+    found = skinny_matmul(x, weight, MatmulTile(16, 16, splits), interpret=True)
+    numpy.testing.assert_allclose(found, x @ weight, atol=1e-4)
+
+
+def test_which_einsums_are_such_matmuls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only of few tokens, whose weight's leading dims are summed over; anything else is left to XLA."""
+    monkeypatch.setattr("dragonscale.runtime.serve.gpu_matmul.skinny_matmul", lambda x, w, _: x @ w)
+    x, weight = normal(1, 1, 3, 4, 64).astype(jnp.bfloat16), normal(2, 4, 64, 32).astype(jnp.bfloat16)
+    found = few_tokens("abcd,cde->abe", x, weight)
+    assert found is not None
+    numpy.testing.assert_array_equal(found, jnp.einsum("abcd,cde->abe", x, weight))
+    assert few_tokens("abcd,ecd->abe", x, normal(2, 32, 4, 64)) is None
+    assert few_tokens("abcd,cde->abe", jnp.tile(x, (1, 30, 1, 1)), weight) is None

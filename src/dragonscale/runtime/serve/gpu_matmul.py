@@ -46,49 +46,37 @@ def few_tokens(text: str, x: jax.Array, weight: jax.Array) -> jax.Array | None:
     narrow = weight.dtype == jnp.int8
     if m > MOST and narrow:  # widened while it multiplies, XLA's matmul is far from the tensor cores' rate
         return jnp.einsum(text, x, jax.lax.optimization_barrier(weight.astype(x.dtype)))
-    tile = tile_of(m, n, narrow)
+    tile = tile_of(m, k, n, narrow)
     if m > MOST or x.dtype != jnp.bfloat16 or k % (tile.rows * tile.splits) or n % 16:
         return None
     made = skinny_matmul(x.reshape(m, k), weight.reshape(k, n), tile)
     return made.reshape(*x.shape[: len(left) - len(summed)], *weight.shape[len(summed) :])
 
 
-def tile_of(m: int, n: int, narrow: bool = False) -> MatmulTile:
-    """The cut that was fastest on an H200 for some tokens and columns: one or two programs on each of its 132 SMs, and as many bytes
+def tile_of(m: int, k: int, n: int, narrow: bool = False) -> MatmulTile:
+    """The cut that was fastest on an H200 for m tokens and weights [k, n]: one or two programs on each of its 132 SMs, and as many bytes
     under way of `narrow` (int8) weights as of others."""
-    deeper = 2 if narrow else 1
-    if m > 16 and n <= 4224:
-        return MatmulTile(64, 128 * deeper, 2 if n > 2112 else 4, stages=4 if deeper == 1 else 3)
-    return MatmulTile(128, 64 * deeper, max(each for each in (1, 2, 4, 8) if each == 1 or -(-n // 128) * each <= 200))
+    short = m > 16 and n <= 4224
+    columns, rows = (64, 128) if short else (128, 64)
+    rows *= 2 if narrow else 1
+    programs, most = -(-n // columns), 132 if short else 200
+    fitting = (each for each in (2, 4, 8) if programs * each <= most and k % (rows * each) == 0)
+    return MatmulTile(columns, rows, max(fitting, default=1), stages=3 if short and narrow else 4)
 
 
-def skinny_matmul(
-    x: jax.Array, weight: jax.Array, tile: MatmulTile, dtype: Any = None, interpret: bool = False
-) -> jax.Array:
-    """x [M, K] · weight [K, N] of few rows M."""
-    (m, _), n = x.shape, weight.shape[1]
-    dtype = dtype or x.dtype
-    shape = ((m, n), dtype) if tile.splits == 1 else ((tile.splits, m, n), jnp.float32)
-
-    def kernel(x: Any, weight: Any, out: Any) -> None:
-        (total,) = _sums(x, (weight,), tile)
-        _put(out, total, tile.splits > 1)
-
-    made = _call(kernel, (pl.cdiv(n, tile.columns), tile.splits), shape, tile, "skinny_matmul", interpret)(x, weight)
-    return made if tile.splits == 1 else functools.reduce(operator.add, made).astype(dtype)
-
-
-def gated_matmul(
-    x: jax.Array, gate: jax.Array, up: jax.Array, act: Any, tile: MatmulTile, interpret: bool = False
-) -> jax.Array:
-    """act(x · gate) * (x · up) of few rows, in one kernel."""
-
-    def kernel(x: Any, gate: Any, up: Any, out: Any) -> None:
-        one, other = (total.astype(out.dtype) for total in _sums(x, (gate, up), tile))
-        _put(out, act(one.astype(jnp.float32)).astype(out.dtype) * other)
-
-    shape = ((x.shape[0], gate.shape[1]), x.dtype)
-    return _call(kernel, (pl.cdiv(gate.shape[1], tile.columns), 1), shape, tile, "gated_matmul", interpret)(x, gate, up)
+def skinny_matmul(x: jax.Array, weight: jax.Array, tile: MatmulTile, interpret: bool = False) -> jax.Array:
+    """x [M, K] · weight [K, N] of few rows M; K divides into the tile's parts."""
+    m, n = x.shape[0], weight.shape[1]
+    split = tile.splits > 1
+    made = pl.pallas_call(
+        functools.partial(_kernel, tile=tile),
+        grid=(pl.cdiv(n, tile.columns), tile.splits),
+        out_shape=jax.ShapeDtypeStruct((tile.splits, m, n), jnp.float32 if split else x.dtype),
+        compiler_params=gpu.CompilerParams(num_warps=tile.warps, num_stages=tile.stages),
+        interpret=interpret,
+        name="skinny_matmul",
+    )(x, weight)
+    return functools.reduce(operator.add, made).astype(x.dtype)
 
 
 def dot(one: jax.Array, other: jax.Array, turned: bool = False) -> jax.Array:
@@ -97,38 +85,20 @@ def dot(one: jax.Array, other: jax.Array, turned: bool = False) -> jax.Array:
     return jax.lax.dot_general(one, other, dims, preferred_element_type=jnp.float32)
 
 
-def _call(kernel: Any, grid: tuple[int, int], shape: Any, tile: MatmulTile, name: str, interpret: bool) -> Any:
-    params = gpu.CompilerParams(num_warps=tile.warps, num_stages=tile.stages)
-    out = jax.ShapeDtypeStruct(*shape)
-    return pl.pallas_call(kernel, grid=grid, out_shape=out, compiler_params=params, name=name, interpret=interpret)
-
-
-def _sums(x: Any, weights: tuple[Any, ...], tile: MatmulTile) -> tuple[jax.Array, ...]:
-    """This program's columns of x · W, for each of the weights, over its part of the rows; fp32."""
-    (m, k), n = x.shape, weights[0].shape[1]
-    tokens = jnp.arange(max(16, pl.next_power_of_2(m)))
-    columns = pl.program_id(0) * tile.columns + jnp.arange(tile.columns)
-    real = None if m == tokens.size else (tokens < m)[:, None]
-    inside = None if n % tile.columns == 0 else (columns < n)[None]
+def _kernel(x: Any, weight: Any, out: Any, *, tile: MatmulTile) -> None:
+    (m, k), n, part = x.shape, weight.shape[1], pl.program_id(1)
+    tokens = jnp.arange(max(16, pl.next_power_of_2(m)))[:, None]
+    columns = (pl.program_id(0) * tile.columns + jnp.arange(tile.columns))[None]
+    # Masks only where they are needed: they cost instructions in the loop.
+    real = {} if m == tokens.size else {"mask": tokens < m, "other": 0}
+    inside = {} if n % tile.columns == 0 else {"mask": columns < n, "other": 0}
     each = k // tile.splits
-    begin = pl.program_id(1) * each
 
-    def step(index: Any, totals: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        rows = begin + index * tile.rows + jnp.arange(tile.rows)
-        left = gpu.load(x.at[tokens[:, None], rows[None]], mask=real, other=None if real is None else 0)
-        blocks = [
-            gpu.load(w.at[rows[:, None], columns[None]], mask=inside, other=None if inside is None else 0)
-            for w in weights
-        ]
-        return tuple(total + dot(left, block.astype(left.dtype)) for total, block in zip(totals, blocks, strict=True))
+    def step(index: Any, total: jax.Array) -> jax.Array:
+        rows = part * each + index * tile.rows + jnp.arange(tile.rows)
+        left = gpu.load(x.at[tokens, rows[None]], **real)
+        block = gpu.load(weight.at[rows[:, None], columns], **inside)
+        return total + dot(left, block.astype(left.dtype))
 
-    start = tuple(jnp.zeros((tokens.size, tile.columns), jnp.float32) for _ in weights)
-    return jax.lax.fori_loop(0, each // tile.rows, step, start)
-
-
-def _put(out: Any, total: jax.Array, split: bool = False) -> None:
-    m, n = out.shape[-2:]
-    tokens, columns = jnp.arange(total.shape[0]), pl.program_id(0) * total.shape[1] + jnp.arange(total.shape[1])
-    place = (tokens[:, None], columns[None])
-    mask = (tokens < m)[:, None] & (columns < n)[None]
-    gpu.store(out.at[(pl.program_id(1), *place) if split else place], total.astype(out.dtype), mask=mask)
+    total = jax.lax.fori_loop(0, each // tile.rows, step, jnp.zeros((tokens.size, tile.columns), jnp.float32))
+    gpu.store(out.at[part, tokens, columns], total.astype(out.dtype), mask=(tokens < m) & (columns < n))
