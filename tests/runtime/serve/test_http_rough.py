@@ -62,6 +62,15 @@ def test_a_client_that_goes_is_cancelled(stream):
         assert front.cancelled == 3
 
 
+def test_a_stream_that_waits_begins_without_a_token(monkeypatch):
+    monkeypatch.setattr("dragonscale.runtime.serve.answers._START_AFTER_S", 0.05)
+    with served(EchoFront(pace=0.5), settings()) as url:
+        began = time.monotonic()
+        with HTTP.stream("POST", url + "/v1/completions", json=ASKED | {"stream": True, "max_tokens": 1}) as answer:
+            assert (answer.status_code, time.monotonic() - began < 0.4) == (200, True)
+            assert '"finish_reason":"length"' in answer.read().decode()
+
+
 def test_a_stop_string_cancels_the_rest():
     front = EchoFront()
     with served(front, settings()) as url:

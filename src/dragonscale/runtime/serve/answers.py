@@ -234,7 +234,7 @@ class EventStream(Response):
         super().__init__(headers={"cache-control": "no-cache"})
         del self.headers["content-length"]
         self.generation, self._opening, self._usage = generation, opening, usage
-        generation.unread = unread
+        generation.unread = unread // len(generation.choices)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         del scope
@@ -256,7 +256,8 @@ class EventStream(Response):
                 while not all(choice.closed for choice in choices):
                     await self.generation.wake.wait()
                     self.generation.wake.clear()
-                    await say(b"".join([choice.event(head, tail) for choice in choices]))
+                    if (new := b"".join([choice.event(head, tail) for choice in choices])) or not started:
+                        await say(new)
             if self._usage:
                 last = opening + b',"choices":[],"usage":' + msgspec.json.encode(self._usage()) + b"}\n\n"
         except ApiError as error:

@@ -24,12 +24,14 @@ _GAUGES = {
 _COUNTERS = {
     "prefix_queries": ("vllm:prefix_cache_queries", "Tokens that were looked up in the prefix cache."),
     "prefix_hits": ("vllm:prefix_cache_hits", "Tokens that were found in the prefix cache."),
+    "drafted": ("vllm:spec_decode_num_draft_tokens", "Tokens that were drafted."),
+    "accepted": ("vllm:spec_decode_num_accepted_tokens", "Drafted tokens that were accepted."),
     "preemptions": ("vllm:num_preemptions", "Requests that lost their pages and were computed again."),
 }
 _COUNTED = {"evictions", "tokens_in", "tokens_out", "steps", "restarts"}
 
 
-class ServerMetrics:
+class ServerMetrics(Collector):
     """Counts and times of requests; `stats` asks the engines for theirs."""
 
     def __init__(self, model: str, stats: Callable[[], dict[str, Any]]) -> None:
@@ -58,8 +60,8 @@ class ServerMetrics:
             "dragonscale:http_responses", "Answers by route and status.", ["route", "status"], registry=self.registry
         )
         self._done = {reason: done.labels(model, reason) for reason in ("stop", "length", "abort", "error")}
-        self._answers, self._model = answers, model
-        self.registry.register(EngineCollector(model, stats))
+        self._answers, self._model, self._stats = answers, model, stats
+        self.registry.register(self)
 
     def ended(self, reason: str) -> None:
         self._done[reason].inc()
@@ -70,17 +72,11 @@ class ServerMetrics:
     def page(self) -> bytes:
         return generate_latest(self.registry)
 
-
-class EngineCollector(Collector):
-    """What engines count, read when it is asked for."""
-
-    def __init__(self, model: str, stats: Callable[[], dict[str, Any]]) -> None:
-        self._model, self._stats = model, stats
-
     def describe(self) -> list[Metric]:
-        return []
+        return []  # what engines count is not known before they are asked
 
     def collect(self) -> Iterator[Metric]:
+        """What engines count, read when it is asked for."""
         workers = self._stats().get("workers", [])
         numbers = {str(one["index"]): one["stats"] | {"restarts": one["restarts"]} for one in workers}
         for stats in numbers.values():

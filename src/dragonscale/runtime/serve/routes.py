@@ -154,7 +154,7 @@ class OpenAIService:
         asked = await self.body(request, protocol.ChatRequest)
         if asked.top_logprobs and not asked.logprobs:
             raise ApiError(400, "`top_logprobs` needs `logprobs` to be true.", "top_logprobs")
-        prompt = self.fitting(self.conversation(asked), "messages")
+        prompt = self.fitting(await asyncio.to_thread(self.conversation, asked), "messages")
         sampling = sampling_of(asked, asked.top_logprobs or 0 if asked.logprobs else None, self.text.sampling)
         most = asked.max_completion_tokens or asked.max_tokens
         return await self.answer(request, asked, self.sequences(asked, prompt, sampling, most), chat=True)
@@ -227,7 +227,10 @@ class OpenAIService:
         if (asked.prompt is None) == (asked.messages is None):
             raise ApiError(400, "Either `prompt` or `messages` is to be given.", "prompt")
         special = asked.add_special_tokens is not False
-        ids = self.conversation(asked) if asked.prompt is None else self.text.encode(asked.prompt, special)
+        if asked.prompt is None:
+            ids = await asyncio.to_thread(self.conversation, asked)
+        else:
+            ids = await asyncio.to_thread(self.text.encode, asked.prompt, special)
         texts = [self.text.token_text(one)[0] for one in ids] if asked.return_token_strs else None
         return answer_json(
             {"count": len(ids), "max_model_len": self.settings.length, "tokens": ids, "token_strs": texts}
