@@ -167,6 +167,13 @@ def test_an_engine_that_fails_is_a_500():
     with served(front, settings()) as url:
         answer = HTTP.post(url + "/v1/completions", json=ASKED)
         assert (answer.status_code, "out of luck" in answer.json()["error"]["message"]) == (500, True)
+
+        async def broken(request):
+            yield request
+
+        front.generate = broken
+        answer = HTTP.post(url + "/v1/completions", json=ASKED)
+        assert (answer.status_code, "its log says more" in answer.json()["error"]["message"]) == (500, True)
         front.ready = False
         assert HTTP.get(url + "/ready").status_code == 503
         assert HTTP.post(url + "/v1/completions", json=ASKED).status_code == 503

@@ -11,6 +11,7 @@ An event is put together from bytes that were encoded once for its stream; only 
 import asyncio
 import math
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -30,6 +31,8 @@ _FAILED = {
     "refused": (400, ""), "error": (500, "The engine failed: "), "cancelled": (503, "The server cancelled the request."),
     "deadline": (408, "The request took longer than its time limit."),
 }  # fmt: skip
+_AT_ONCE = 64
+"""Of one request's choices, those that are asked of the engines at once: the others wait without a place in the queue."""
 _START_AFTER_S = 5.0
 """A stream's headers go out with its first token, so that a refusal has its own status; a longer wait begins without."""
 
@@ -45,8 +48,7 @@ class ChoiceAnswer:
         self._rows: list[TokenLogprob | None] = []
         self._offset = 0
         self.size, self.tokens, self.cached, self.finish = len(echo), 0, 0, ""
-        self.began, self.first, self.last = time.perf_counter(), 0.0, 0.0
-        self.waited = 0.0
+        self.began, self.first, self.last, self.waited = time.perf_counter(), 0.0, 0.0, 0.0
         self.embedding: list[float] = []
         self._opening, self.closed = b'"role":"assistant",' if chat else b"", False
 
@@ -98,18 +100,7 @@ class ChoiceAnswer:
         self._opening = b""
         told = b"null" if logprobs is None else msgspec.json.encode(logprobs)
         finish = b'"' + self.finish.encode() + b'"' if self.finish else b"null"
-        parts = (
-            head,
-            b'"index":%d,' % self.index,
-            body,
-            b',"logprobs":',
-            told,
-            b',"finish_reason":',
-            finish,
-            b"}]",
-            tail,
-        )
-        return b"".join(parts)
+        return b'%s"index":%d,%s,"logprobs":%s,"finish_reason":%s}]%s' % (head, self.index, body, told, finish, tail)
 
     def _likely(self, token: int, logprob: float) -> dict[str, Any]:
         text, raw = self._text.token_text(token)
@@ -138,12 +129,9 @@ class ChoiceAnswer:
 class Generation:
     """The choices of one HTTP request while they are generated. `until` is the event loop's time at which they have to be done."""
 
-    def __init__(
-        self, front: Any, choices: list[ChoiceAnswer], metrics: ServerMetrics, until: float | None, at_once: int = 64
-    ) -> None:
+    def __init__(self, front: Any, choices: list[ChoiceAnswer], metrics: ServerMetrics, until: float) -> None:
         self.front, self.choices, self.metrics, self._until = front, choices, metrics, until
-        self._gate = asyncio.Semaphore(at_once)
-        self.wake = asyncio.Event()
+        self._gate, self.wake = asyncio.Semaphore(_AT_ONCE), asyncio.Event()
         self._failure: ApiError | None = None
         self._limit: asyncio.Timeout | None = None
         self.unread: int | None = None
@@ -216,6 +204,9 @@ class Generation:
             except Overfull as error:
                 said = f"No room for the request: {error}; try again after {math.ceil(error.retry_after)} s."
                 self.fail(ApiError(429, said, retry_after=error.retry_after))
+            except Exception:
+                traceback.print_exc()
+                self.fail(ApiError(500, "The server failed; its log says more."))
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
