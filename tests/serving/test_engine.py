@@ -17,7 +17,7 @@ def test_settings_are_inherited_at_any_depth() -> None:
     assert first.kernels.gap_s == second.kernels.gap_s == third.kernels.gap_s == 4e-6
     assert (second.kernels.matmul, third.kernels.matmul) == (1.1, 1.1)
     assert (second.kernels.shared_heads, third.kernels.shared_heads) == ((8,), (1,))
-    assert load_engine("dragonscale").host.sample_bytes == load_engine("torch-compiled").host.sample_bytes
+    assert load_engine("dragonscale").host.sample_s == load_engine("torch-compiled").host.sample_s
 
 
 def test_unknown_settings_are_refused() -> None:
