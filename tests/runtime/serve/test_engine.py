@@ -57,18 +57,18 @@ def serve(
     return told
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [
-        {}, {"pages": 18}, {"pages": 17, "sequences": 12}, {"prefixes": False, "pages": 17}, {"ranks": 3, "pages": 24},
-        {"page": 16, "pages": 5}, {"page": 1, "pages": 80}, {"tokens": 8, "sequences": 2}, {"tokens": 1024, "sequences": 32, "pages": 300},
-        {"draft": 3, "pages": 20, "kinds": 2}, {"draft": 2, "kinds": 2, "ranks": 2},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_every_request_gets_what_it_gets_alone(limits):
+WAYS = [
+    {}, {"pages": 18}, {"pages": 17, "sequences": 12}, {"prefixes": False, "pages": 17}, {"ranks": 3, "pages": 24},
+    {"page": 16, "pages": 5}, {"page": 1, "pages": 80}, {"tokens": 8, "sequences": 2}, {"tokens": 1024, "sequences": 32, "pages": 300},
+    {"draft": 3, "pages": 20, "kinds": 2}, {"draft": 2, "kinds": 2, "ranks": 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [50, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("limits", WAYS, ids=str)
+def test_every_request_gets_what_it_gets_alone(limits, count):
     dice = random.Random(str(limits))
-    asked = [request(dice, number) for number in range(150)]
+    asked = [request(dice, number) for number in range(count)]
     made = engine(**limits)
     told = serve(made, asked, dice, cancels=0.05)
     cancelled = 0
@@ -83,9 +83,9 @@ def test_every_request_gets_what_it_gets_alone(limits):
             assert finish == ("stop" if right[-1] in r.ends and len(right) > r.least else "length")
     assert 0 < cancelled < len(asked) / 2
     if "draft" in limits:
-        assert 200 < made.accepted < made.drafted / 2
+        assert 50 < made.accepted < made.drafted / 2
     if limits.get("pages") == 17:
-        assert made.scheduler.preemptions > 10, "the pool was not small enough to test anything"
+        assert made.scheduler.preemptions > count / 25, "the pool was not small enough to test anything"
 
 
 def test_requests_handed_from_a_prefill_engine_to_a_decode_engine_end_as_alone():
