@@ -34,6 +34,10 @@ __all__ = ["ModelRunner", "compiled_folder", "keep_compiled", "shapes_for"]
 MOVED = 32
 """Pages that are read or written from outside at once."""
 
+PROMPT_OPTIONS = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_enable_cublaslt": True}
+"""On GPUs, for steps with prompts: cuBLASLt adds the residual stream within its matmuls, and has more of them to choose from; weights in
+int8 are widened apart, where a kernel that did it for every block of tokens would lose more."""
+
 
 def compiled_folder() -> Path:
     """Where compiled programs are kept from one start to the next."""
@@ -42,7 +46,7 @@ def compiled_folder() -> Path:
 
 def keep_compiled(folder: Path) -> None:
     """Let XLA's programs be kept in a folder, for all of this process, unless JAX was given one already."""
-    if not jax.config.jax_compilation_cache_dir:
+    if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
@@ -63,12 +67,11 @@ class ModelRunner:
         self.mesh = devices if isinstance(devices, Mesh) else serving_mesh(plan, program, devices)
         place = serving_place(plan, program, prompt=False, exchange=exchanges(plan, program))
         self.setting = PassSetting(numerics, dtype, place)
-        self.options: dict[str, Any] = {}
-        if self.mesh.devices.flat[0].platform in ("gpu", "cuda"):
+        self.platform = self.mesh.devices.flat[0].platform
+        if self.platform in ("gpu", "cuda"):
             from dragonscale.runtime.serve.gpu_matmul import few_tokens  # it needs Pallas, which others need not load
 
             self.setting = replace(self.setting, multiply=few_tokens)
-            self.options = {"xla_gpu_enable_cublaslt": True}  # chooses among more kernels: 1% of a prompt's time
         self.by_rank = NamedSharding(self.mesh, PartitionSpec("data"))
         self.placement = WeightPlacement(program, place, self.mesh, dtype, plan.weights == "int8")
         if weights is not None and (callable(weights) or "layers" not in weights):
@@ -112,7 +115,7 @@ class ModelRunner:
 
     def program_of(self, shape: StepShape) -> tuple[Any, tuple[Any, ...]]:
         """A step's function for the whole mesh, and the shapes of what it takes."""
-        limits, platform = self.limits, self.mesh.devices.flat[0].platform
+        limits, platform = self.limits, self.platform
         weights = self.placement.abstract() if self.weights is None else jax.tree.map(_shape_of, self.weights)
         ints = jax.ShapeDtypeStruct((limits.ranks, packed_size(shape, limits)), jnp.int32, sharding=self.by_rank)
         last = jax.ShapeDtypeStruct((limits.ranks, limits.sequences + 1), jnp.int32, sharding=self.by_rank)
@@ -148,7 +151,9 @@ class ModelRunner:
 
     def _compile_one(self, which: StepShape | str) -> Any:
         function, arguments = self._mover(which) if isinstance(which, str) else self.program_of(which)
-        return function.lower(*arguments).compile(compiler_options=self.options)
+        prompts = isinstance(which, StepShape) and which.tokens > 0
+        options = PROMPT_OPTIONS if prompts and self.platform in ("gpu", "cuda") else {}
+        return function.lower(*arguments).compile(compiler_options=options)
 
     def run(self, batch: StepBatch, last: jax.Array) -> jax.Array:
         """Logits [R, read, V] in fp32 of a step, on the devices; `hidden` then holds the states [R, read, d] below them. `last`
