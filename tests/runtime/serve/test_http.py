@@ -211,6 +211,7 @@ CHAT = {"messages": [{"role": "user", "content": "a"}]}
         ("completions", {"prompt": "a", "best_of": 3}, 400, "`best_of`"),
         ("completions", {"prompt": "a", "model": "other"}, 404, "no model 'other' here"),
         ("completions", {"prompt": "a", "guided_regex": "a", "guided_choice": ["b"]}, 400, "one constraint"),
+        ("completions", {"prompt": "a", "guided_regex": "("}, 400, "regex cannot be used"),
         ("completions", {"prompt": "a" * 100_001}, 413, "larger than 100000"),
         ("chat/completions", {"messages": []}, 400, "`messages`"),
         ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "image_url"),

@@ -24,6 +24,7 @@ from starlette.responses import Response
 from dragonscale.errors import shorten
 from dragonscale.runtime.serve import protocol
 from dragonscale.runtime.serve.answers import ChoiceAnswer, EventStream, Generation
+from dragonscale.runtime.serve.constraints import check_grammar
 from dragonscale.runtime.serve.metrics import ServerMetrics
 from dragonscale.runtime.serve.openapi import openapi
 from dragonscale.runtime.serve.protocol import ApiError, GenerationFields, prompts_of, read, sampling_of
@@ -177,6 +178,8 @@ class OpenAIService:
         self, request: Request, asked: GenerationFields, made: list[ServeRequest], chat: bool, echo: bool = False
     ) -> Response:
         """Generate, as a whole or as a stream."""
+        if grammar := made[0].sampling.grammar:  # engines take it for granted that it can be read
+            await asyncio.to_thread(check_grammar, *grammar)
         stops = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
         include, skip = bool(asked.include_stop_str_in_output), asked.skip_special_tokens is not False
         choices = []
