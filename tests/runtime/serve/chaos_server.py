@@ -1,7 +1,7 @@
 """A server for the chaos test, in a process of its own: the real front over two workers, whose engines check that no
 page and no slot is lost after each step.
 
-    python -m tests.runtime.serve.chaos_server MODEL SEQUENCES QUEUE UNREAD_BYTES       (the server: prints its port)
+    python -m tests.runtime.serve.chaos_server MODEL ROLES SEQUENCES QUEUE UNREAD_BYTES (the server: prints its port)
     python -m tests.runtime.serve.chaos_server FD                                       (a worker, started by the front)
 
 MODEL is `tiny`, or `hash` for a device that computes no model but where a wrong page, position or slot gives another token: the
@@ -15,6 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from dragonscale.runtime.serve.wire import WorkerOrder
 from dragonscale.runtime.serve.worker import Tell, main
@@ -55,7 +57,7 @@ def len_of_prompt(request: Any) -> int:
     return len(request.prompt)
 
 
-async def serve(model: str, sequences: int, queue: int, unread: int) -> None:
+async def serve(model: str, roles: str, sequences: int, queue: int, unread: int) -> None:
     from dragonscale.runtime.serve.front import ServingFront
     from dragonscale.runtime.serve.http import build_app, serve_http
     from dragonscale.runtime.serve.routes import HttpSettings
@@ -68,7 +70,8 @@ async def serve(model: str, sequences: int, queue: int, unread: int) -> None:
             model=folder if model == "tiny" else model, plan="tensor=1,weights=fp32,kv=fp32,compute=fp32", length=LENGTH,
             sequences=sequences, tokens=64, page=8, pages=12 * sequences, lazy=True, cpu=1,
         )  # fmt: skip
-        front = ServingFront([order] * 2, queue=queue, module="tests.runtime.serve.chaos_server")
+        orders = [replace(order, role=role) for role in roles.split(",")]
+        front = ServingFront(orders, queue=queue, module="tests.runtime.serve.chaos_server")
         await front.start()
         print(listener.getsockname()[1], flush=True)
         said = HttpSettings("tiny", LENGTH, VOCABULARY, unread_bytes=unread, grace_s=5, log=lambda _: None)
@@ -78,4 +81,4 @@ async def serve(model: str, sequences: int, queue: int, unread: int) -> None:
 
 if __name__ == "__main__":
     first, *others = sys.argv[1:]
-    sys.exit(asyncio.run(serve(first, *map(int, others))) if others else main(int(first), checked))
+    sys.exit(asyncio.run(serve(first, others[0], *map(int, others[1:]))) if others else main(int(first), checked))

@@ -32,10 +32,19 @@ MOST = 60
 
 
 @contextmanager
-def chaos_server(model: str, sequences: int, queue: int) -> Iterator[tuple[str, int]]:
+def chaos_server(model: str, roles: str, sequences: int, queue: int) -> Iterator[tuple[str, int]]:
     """The address of a server, and its process."""
     paths = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])
-    command = [sys.executable, "-m", "tests.runtime.serve.chaos_server", model, str(sequences), str(queue), "4000"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.runtime.serve.chaos_server",
+        model,
+        roles,
+        str(sequences),
+        str(queue),
+        "4000",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": paths})
     try:
         assert process.stdout is not None
@@ -208,8 +217,9 @@ def answers_of_the_hash() -> dict[str, str]:
         return {one: bytes(fake_device.alone(request, VOCABULARY)).decode() for one, request in requests.items()}
 
 
-def test_rude_clients_and_a_killed_worker() -> None:
-    with chaos_server("hash", sequences=6, queue=8) as (url, process), httpx.Client(base_url=url) as client:
+@pytest.mark.parametrize("roles", ["both,both", pytest.param("prefill,decode", marks=pytest.mark.slow)])
+def test_rude_clients_and_a_killed_worker(roles: str) -> None:
+    with chaos_server("hash", roles, sequences=6, queue=8) as (url, process), httpx.Client(base_url=url) as client:
         rude = Rude(url, answers_of_the_hash(), seed=1)
         asyncio.run(rude.run(40, 1.5, process, kill=True))
         at_rest(client, restarts=1)
@@ -222,7 +232,7 @@ def test_200_rude_clients_for_long() -> None:
     """Memory is what it was after the first minute, however long it goes on."""
     seconds, clients = float(os.environ.get("DRAGONSCALE_SOAK_S", "3600")), 200
     with (
-        chaos_server("tiny", sequences=16, queue=64) as (url, process),
+        chaos_server("tiny", "both,both", sequences=16, queue=64) as (url, process),
         httpx.Client(base_url=url, timeout=60) as client,
     ):
         alone = {}
