@@ -22,7 +22,7 @@ VOCAB = 30
 X = (numpy.random.default_rng(1).normal(size=VOCAB) * 2).astype(numpy.float32)
 HOWS: list[dict[str, Any]] = [
     {}, {"temperature": 0.5}, {"top_k": 5, "top_p": 0.8}, {"min_p": 0.1}, {"repetition": 4.0}, {"bias": {3: 2.5, 4: -100.0}},
-    {"presence": 1.5, "frequency": 1.0}, {"temperature": 0.0},
+    {"presence": 1.5, "frequency": 1.0}, {"temperature": 0.0}, {"temperature": 1e-39, "top_p": 0.9},
 ]  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def exact(how: dict[str, Any], output: tuple[int, ...] = ()) -> numpy.ndarray:
         x[token] -= how.get("presence", 0)
     for token, value in how.get("bias", {}).items():
         x[token] += value
-    if how.get("temperature", 1) == 0:
+    if how.get("temperature", 1) < 1e-5:
         return (numpy.arange(VOCAB) == x.argmax()).astype(float)
     x /= how.get("temperature", 1)
     return softmax(

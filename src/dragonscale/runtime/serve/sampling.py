@@ -33,6 +33,8 @@ GREEDY, PLAIN, FILTERED, SHAPED = range(4)
 TOLD = 20
 """Likeliest tokens that are told: OpenAI's limit."""
 FOREVER = 2**31 - 1
+COLD = 1e-5
+"""A temperature below this is greedy: logits divided by it would overflow."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ def _choose(key: SamplingProgram, held: Any, last: Any, logits: Any, words: Any,
     if key.weighed:
         chosen, hits = _weighed(x, state, positions, noise, jnp.stack(probs, 1) * offered[:, :, None], drafts)
     else:
-        chosen = jnp.argmax(x + jnp.where(state.settings[:, :1] > 0, noise, 0), axis=-1)
+        noised = x + jnp.where(state.settings[:, :1] > 0, noise, 0) if key.level > GREEDY else x
+        chosen = jnp.argmax(noised, axis=-1)
         hits = chosen[: d * q].reshape(d, q)[:, :-1] == drafts
     # Drafts up to the first that is no hit are kept, and what was chosen there.
     kept = 1 + jnp.sum(jnp.cumprod(offered & hits, axis=1), axis=1)
@@ -158,14 +161,15 @@ class Sampler:
         s, at = request.sampling, (rank, slot)
         penalised = bool(s.presence or s.frequency or s.repetition != 1)
         filtering = s.top_k > 0 or s.top_p < 1 or s.min_p > 0
-        plain = GREEDY if s.temperature == 0 else FILTERED if filtering else PLAIN
+        temperature = s.temperature if s.temperature > COLD else 0
+        plain = GREEDY if not temperature else FILTERED if filtering else PLAIN
         self._need[at] = SHAPED if penalised or s.bias or request.least or s.grammar else plain
         self._told[at] = s.logprobs is not None
         seed = int(self._random.integers(2**63)) if s.seed is None else s.seed
         edits = [(token, value, FOREVER) for token, value in s.bias.items()]
         edits += [(end, -numpy.inf, len(request.prompt) + request.least) for end in request.ends if request.least]
         entry = numpy.zeros((), STATE)
-        entry["settings"] = s.temperature, s.top_k, s.top_p, s.min_p, s.presence, s.frequency, s.repetition
+        entry["settings"] = temperature, s.top_k, s.top_p, s.min_p, s.presence, s.frequency, s.repetition
         entry["seed"] = (seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF
         for name, column in zip(("ids", "added", "until"), zip(*edits, strict=True), strict=False):
             entry[name][: len(edits)] = column
