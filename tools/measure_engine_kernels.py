@@ -90,7 +90,7 @@ def decode() -> Iterator[Way]:
             if rows == 1 and (splits * keys > 1024 or stages > 3):
                 continue
             tile = Tile(16, keys, splits, warps, stages)
-            call = lambda q, c, t, s, tile=tile: decode_rows(q, c, t, s, PAGE, how, h, tile, SMALL)  # noqa: E731
+            call = lambda q, c, t, s, tile=tile: decode_rows(q, c, t, s, PAGE, how, h, tile=tile, interpret=SMALL)  # noqa: E731
             yield Way(f"decode {rows}", str(tile), call, copies, size)
         plain = [(query[:, None], *(each[PAGE:].reshape(rows, length, k, h) for each in (c.keys, c.values) if each is not None), lengths) for _, c, _, _ in copies]  # fmt: skip
 
@@ -114,7 +114,7 @@ def prompts() -> Iterator[Way]:
         flops = 4 * n * h * (tokens * before + tokens * tokens / 2)
         for rows, keys, warps, stages in ((64, 64, 4, 2), (64, 64, 4, 3), (128, 64, 4, 2), (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (128, 128, 8, 3), (128, 32, 8, 3)):  # fmt: skip
             tile = Tile(rows, keys, 1, warps, stages)
-            call = lambda q, c, t, s, z, tile=tile: prompt_rows(q, c, t, s, z, PAGE, how, h, tile, SMALL)  # noqa: E731
+            call = lambda q, c, t, s, z, tile=tile: prompt_rows(q, c, t, s, z, PAGE, how, h, tile=tile, interpret=SMALL)  # noqa: E731
             yield Way(f"prompts {tokens}+{before}", str(tile), call, [(query, cache, tables, jnp.array([length], jnp.int32), starts)], 0, flops)  # fmt: skip
         if not before:
             plain = [(query[None], *(each[PAGE:][None] for each in (cache.keys, cache.values) if each is not None))]
@@ -175,7 +175,7 @@ def check() -> None:
             query = 10 * normal(4 * queries, n, h, seed=3)
             at = (sizes[:, None] - queries + jnp.arange(queries)).reshape(-1)
             rows = StepRows(**rest, positions=at, tables=tables, lengths=sizes, starts=none, shape=shape, page=PAGE)
-            run = jax.jit(lambda q, c, r, how=how, size=size: decode_rows(q, c, r.tables, r.lengths, PAGE, how, size, None, SMALL))  # fmt: skip
+            run = jax.jit(lambda q, c, r, how=how, size=size: decode_rows(q, c, r.tables, r.lengths, PAGE, how, size, r.shape.queries, interpret=SMALL))  # fmt: skip
             real = jnp.repeat(sizes > 0, queries)[:, None, None]
             wanted = jax.jit(lambda q, c, r, how=how, size=size: attend_decodes(q, c, r, how, size))(query, cache, rows)
             off = jnp.where(real, run(query, cache, rows) - wanted, 0).astype(jnp.float32)
@@ -183,7 +183,7 @@ def check() -> None:
         query = 10 * normal(330, n, h, seed=3)
         begins = jnp.asarray(starts, jnp.int32)
         rows = StepRows(**rest, positions=none, tables=tables, lengths=sizes, starts=begins, shape=StepShape(prompts=4, tokens=330), page=PAGE)  # fmt: skip
-        run = jax.jit(lambda q, c, r, how=how, size=size: prompt_rows(q, c, r.tables, r.lengths, r.starts, PAGE, how, size, None, SMALL))  # fmt: skip
+        run = jax.jit(lambda q, c, r, how=how, size=size: prompt_rows(q, c, r.tables, r.lengths, r.starts, PAGE, how, size, interpret=SMALL))  # fmt: skip
         wanted = jax.jit(lambda q, c, r, how=how, size=size: attend_chunks(q, c, r, how, size))(query, cache, rows)
         off = (run(query, cache, rows) - wanted)[: starts[-1]].astype(jnp.float32)
         note(f"{name}: prompts: differs by {float(jnp.abs(off).max()):.4f} of {float(jnp.abs(wanted[: starts[-1]]).max()):.2f}")  # fmt: skip
@@ -218,7 +218,7 @@ def int8() -> Iterator[Way]:
     for keys, warps, stages, splits in itertools.product((64, 128, 256), (2, 4, 8), (2, 3), (1, 2)):
         if keys * stages <= 512 and keys // warps >= 16:
             tile = Tile(16, keys, splits, warps, stages)
-            call = lambda q, c, t, s, tile=tile: decode_rows(q, c, t, s, PAGE, how, h, tile, SMALL)  # noqa: E731
+            call = lambda q, c, t, s, tile=tile: decode_rows(q, c, t, s, PAGE, how, h, tile=tile, interpret=SMALL)  # noqa: E731
             yield Way("int8 decode 64", str(tile), call, copies, 2 * rows * length * k * (h + 2))
 
 

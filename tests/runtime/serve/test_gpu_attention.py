@@ -9,9 +9,16 @@ import pytest
 
 from dragonscale.runtime.attention import Reach
 from dragonscale.runtime.quantized import quantized
-from dragonscale.runtime.serve.gpu_attention import Tile, decode_rows, prompt_rows
+from dragonscale.runtime.serve.gpu_attention import Tile, attend_rows, decode_rows, prompt_rows
 from dragonscale.runtime.serve.gpu_matmul import MatmulTile, few_tokens, skinny_matmul
-from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows, attend_chunks, attend_decodes
+from dragonscale.runtime.serve.paged_attention import (
+    PagedKeys,
+    Scoring,
+    StepRows,
+    attend_chunks,
+    attend_decodes,
+    attend_paged,
+)
 from dragonscale.runtime.serve.steps import StepShape
 
 PAGE, WIDTH = 4, 10
@@ -53,12 +60,23 @@ CASES = {
 }
 
 
-USUAL = "window, cap, drafts, sinks"
+def test_a_mixed_step() -> None:
+    """Decoding rows with drafts beside prompts' chunks, with a window, a soft cap and sinks; the blocks are larger than the rows."""
+    shape, starts = StepShape(2, 3, 3, 26), [6, 17, 17, 30]
+    rows = made_rows(shape, [37, 0, 40, 0, 21], starts)
+    query, cache = normal(4, 32, 4, 24), made_cache(rows, 2, 24)
+    how = Scoring(Reach(window=9), 0.3, 5.0, normal(3, 4))
+    key = cache.keys[:32]
+    found = jax.jit(partial(attend_rows, how=how, interpret=True))(query, key, key, cache, rows)
+    clean = jax.tree.map(jnp.nan_to_num, cache)
+    wanted = jax.jit(partial(attend_paged, how=how))(query, key, key, clean, rows)
+    numpy.testing.assert_allclose(found[:3], wanted[:3], atol=1e-5)
+    numpy.testing.assert_allclose(found[6:30], wanted[6:30], atol=1e-5)
+    assert numpy.isfinite(found).all()
 
 
-@pytest.mark.parametrize(
-    "case", [each if each == USUAL else pytest.param(each, marks=pytest.mark.slow) for each in CASES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_decoding_rows(case: str) -> None:
     how, splits, queries, kind = CASES[case]
     latent = kind.get("latent", False)
@@ -66,7 +84,8 @@ def test_decoding_rows(case: str) -> None:
     lengths = [37, 0, 5, 40]
     rows = made_rows(StepShape(4, queries), lengths, [0])
     query, cache = normal(4, 4 * queries, n, h), made_cache(rows, k, h, **kind)
-    call = partial(decode_rows, page=PAGE, how=how, size=size, tile=Tile(16, 8, splits), interpret=True)
+    cut = {"queries": queries, "tile": Tile(16, 8, splits), "interpret": True}
+    call = partial(decode_rows, page=PAGE, how=how, size=size, **cut)
     found = jax.jit(call)(query, cache, rows.tables, rows.lengths)
     clean = jax.tree.map(lambda each: jnp.nan_to_num(each) if each.dtype == jnp.float32 else each, cache)
     wanted = jax.jit(partial(attend_decodes, how=how, size=size))(query, clean, rows)
@@ -75,10 +94,8 @@ def test_decoding_rows(case: str) -> None:
     assert numpy.isfinite(found).all()
 
 
-@pytest.mark.parametrize(
-    "how",
-    [Scoring(Reach(), 0.3), pytest.param(Scoring(Reach(window=9), 0.3, 5.0, normal(3, 4)), marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [Scoring(Reach(), 0.3), Scoring(Reach(chunk=8), 0.3)])
 def test_chunks_of_prompts(how: Scoring) -> None:
     starts = [0, 11, 24, 24, 30]
     rows = made_rows(StepShape(prompts=4, tokens=33), [40, 13, 0, 21], starts)

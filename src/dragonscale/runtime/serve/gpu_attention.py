@@ -42,48 +42,50 @@ class Tile:
 
 
 def attend_rows(
-    query: jax.Array, key: jax.Array, value: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring
-) -> jax.Array:
-    """What `attend_paged` computes, on a GPU; of a fresh prompt cuDNN's flash attention where it can."""
-    shape, size = rows.shape, value.shape[-1]
-    first, count = shape.decodes * shape.queries, shape.decodes
-    made: list[jax.Array] = []
-    if count:
-        made.append(decode_rows(query[:first], cache, rows.tables[:count], rows.lengths[:count], rows.page, how, size))
-    if shape.fresh and flash_possible(query, value, how.reach, how.cap, how.sinks):
+    query: jax.Array, key: jax.Array, value: jax.Array, cache: PagedKeys, rows: StepRows, how: Scoring,
+    interpret: bool = False,
+) -> jax.Array:  # fmt: skip
+    """What `attend_paged` computes, on a GPU; of a fresh prompt cuDNN's flash attention where it can. Decoding rows and prompts write
+    their own tokens of one array."""
+    shape, size, count = rows.shape, value.shape[-1], rows.shape.decodes
+    if shape.fresh and not count and flash_possible(query, value, how.reach, how.cap, how.sinks):
         at = jnp.arange(shape.tokens)[None]
-        own = (query[None, first:], key[None, first:], value[None, first:])
-        made.append(attend_causally(*own, at, at, how.reach, how.scale)[0])
-    elif shape.tokens:
-        there = (rows.tables[count:], rows.lengths[count:], rows.starts - first)
-        made.append(prompt_rows(query[first:], cache, *there, rows.page, how, size))
-    return made[0] if len(made) == 1 else jnp.concatenate(made)
+        return attend_causally(query[None], key[None], value[None], at, at, how.reach, how.scale)[0]
+    tables, lengths, page, made = rows.tables, rows.lengths, rows.page, None
+    if count:
+        made = decode_rows(
+            query, cache, tables[:count], lengths[:count], page, how, size, shape.queries, None, interpret
+        )
+    if shape.tokens:
+        there = (tables[count:], lengths[count:], rows.starts)
+        made = prompt_rows(query, cache, *there, page=page, how=how, size=size, into=made, interpret=interpret)
+    assert made is not None
+    return made
 
 
 def decode_rows(
     query: jax.Array, cache: PagedKeys, tables: jax.Array, lengths: jax.Array, page: int, how: Scoring, size: int,
-    tile: Tile | None = None, interpret: bool = False,
+    queries: int = 1, tile: Tile | None = None, interpret: bool = False,
 ) -> jax.Array:  # fmt: skip
-    """[D·Q, n, g] of D decoding rows with their newest Q tokens each: queries [D·Q, n, h], page tables [D, W], lengths [D];
-    `size` is g."""
-    per = query.shape[0] // tables.shape[0]
-    tile = tile or decode_tile(tables.shape[0], per * query.shape[1] // cache.keys.shape[1], cache)
-    made = _attend(query, cache, tables, lengths, None, how, per, page, size, tile, interpret)
-    return made[0] if tile.splits == 1 else _combined(*made, how.sinks, query.dtype, interpret)
+    """[N, n, g] of queries [N, n, h], of which the first are those of D decoding rows, their newest `queries` tokens each; nothing is
+    written of the others. Page tables are [D, W], lengths [D]; `size` is g."""
+    tile = tile or decode_tile(tables.shape[0], queries * query.shape[1] // cache.keys.shape[1], cache)
+    made = _attend(query, cache, tables, lengths, None, how, queries, page, size, tile, None, interpret)
+    return made[0] if tile.splits == 1 else _combined(made[0], made[1], how.sinks, query, interpret)
 
 
 def prompt_rows(
     query: jax.Array, cache: PagedKeys, tables: jax.Array, lengths: jax.Array, starts: jax.Array, page: int, how: Scoring,
-    size: int, tile: Tile | None = None, interpret: bool = False,
+    size: int, tile: Tile | None = None, into: jax.Array | None = None, interpret: bool = False,
 ) -> jax.Array:  # fmt: skip
     """[N, n, g] of chunks of P prompts, packed one after the other in queries [N, n, h] from `starts` [P+1]; the keys of the chunks
-    are in the cache already. What belongs to no chunk is zero."""
+    are in the cache already. What is behind them is zero, what is before them is that of `into`."""
     tile = tile or prompt_tile(cache)
     per = max(1, tile.rows // _together(query.shape[1] // cache.keys.shape[1], tile))
     # What is left over is a row of no length behind the others. Each row may end in a block of its own.
     ends = jnp.append(starts, query.shape[0])
     spans = _spans(ends, per, pl.cdiv(query.shape[0], per) + tables.shape[0])
-    return _attend(query, cache, tables, jnp.append(lengths, 0), spans, how, per, page, size, tile, interpret)[0]
+    return _attend(query, cache, tables, jnp.append(lengths, 0), spans, how, per, page, size, tile, into, interpret)[0]
 
 
 def decode_tile(rows: int, queries: int, cache: PagedKeys) -> Tile:
@@ -123,13 +125,14 @@ def _spans(starts: jax.Array, per: int, blocks: int) -> jax.Array:
 
 def _attend(
     query: jax.Array, cache: PagedKeys, tables: jax.Array, lengths: jax.Array, spans: jax.Array | None, how: Scoring,
-    per: int, page: int, size: int, tile: Tile, interpret: bool,
+    per: int, page: int, size: int, tile: Tile, into: jax.Array | None, interpret: bool,
 ) -> Any:  # fmt: skip
     """The whole result; or the parts [S, N, n, g] of split keys, and the logarithms [S, N, n] of their sums."""
     (tokens, n, _), k = query.shape, cache.keys.shape[1]
     together = _together(n // k, tile)
     shapes = [((tokens, n, size), query.dtype)]
     if tile.splits > 1:
+        tokens = len(tables) * per
         shapes = [((tile.splits, tokens, n, size), jnp.float32), ((tile.splits, tokens, n), jnp.float32)]
     plain = replace(how, sinks=None)
     kernel = functools.partial(_kernel, how=plain, page=page, per=per, together=together, tile=tile, group=n // k)
@@ -138,13 +141,14 @@ def _attend(
         grid=(len(tables) if spans is None else len(spans), k * pl.cdiv(n // k, together), tile.splits),
         out_shape=[jax.ShapeDtypeStruct(*shape) for shape in shapes],
         compiler_params=gpu.CompilerParams(num_warps=tile.warps, num_stages=tile.stages),
+        input_output_aliases={} if into is None else {0: 0},
         interpret=interpret,
         name="paged_decode" if spans is None else "paged_prompts",
-    )(query, cache, tables, lengths, spans, how.sinks)
+    )(into, query, cache, tables, lengths, spans, how.sinks)
 
 
 def _kernel(
-    query: Any, cache: Any, tables: Any, lengths: Any, spans: Any, sinks: Any, *out: Any,
+    _: Any, query: Any, cache: Any, tables: Any, lengths: Any, spans: Any, sinks: Any, *out: Any,
     how: Scoring, page: int, per: int, together: int, tile: Tile, group: int,
 ) -> None:  # fmt: skip
     block, head, part = (pl.program_id(axis) for axis in range(3))
@@ -254,7 +258,9 @@ def _seen(reach: Reach, at: jax.Array, keys: jax.Array) -> jax.Array:
     return seen
 
 
-def _combined(parts: jax.Array, logs: jax.Array, sinks: jax.Array | None, dtype: Any, interpret: bool) -> jax.Array:
+def _combined(
+    parts: jax.Array, logs: jax.Array, sinks: jax.Array | None, query: jax.Array, interpret: bool
+) -> jax.Array:
     """The sum of parts [S, N, n, v], weighted by the logarithms of their sums."""
     splits, tokens, n, width = parts.shape
 
@@ -273,12 +279,12 @@ def _combined(parts: jax.Array, logs: jax.Array, sinks: jax.Array | None, dtype:
             else weights.sum(0) + jnp.exp2(sinks[head].astype(jnp.float32) * LOG2E - most)
         )
         made = (made * weights[:, None]).sum(0) / total
-        gpu.store(out.at[token, head, lanes], made.astype(dtype), mask=None if used is None else used[0])
+        gpu.store(out.at[token, head, lanes], made.astype(query.dtype), mask=None if used is None else used[0])
 
     return pl.pallas_call(
         kernel,
         grid=(tokens, n),
-        out_shape=jax.ShapeDtypeStruct((tokens, n, width), dtype),
+        out_shape=jax.ShapeDtypeStruct((len(query), n, width), query.dtype),
         compiler_params=gpu.CompilerParams(num_warps=4, num_stages=1),
         interpret=interpret,
         name="paged_parts",
