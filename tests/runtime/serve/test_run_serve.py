@@ -205,10 +205,15 @@ def test_two_processes_that_hand_pages_over_say_what_one_says(tmp_path: Path, ki
     one, two = ([server.complete(prompt) for prompt in PROMPTS] for server in servers)
     assert one == two
     assert not list(Path("/dev/shm").glob(f"dragonscale-{servers[1].process.pid}-pages-*/*"))
-    alone, both = (server.stop() for server in servers)
-    assert (alone["requests"], alone["failed"], both["prefill_replicas"]) == (5, 0, 1)
+    alone = servers[0].stop()
+    assert (alone["requests"], alone["failed"]) == (5, 0)
     assert alone["page_bytes"] == alone["planned_page_bytes"]
-    assert not list(Path("/dev/shm").glob(f"dragonscale-{servers[1].process.pid}-pages-*"))
+    servers[1].process.kill()  # without a word: its workers find out, and clean up
+    folders, end = f"dragonscale-{servers[1].process.pid}-pages-*", time.monotonic() + 30
+    while list(Path("/dev/shm").glob(folders)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not list(Path("/dev/shm").glob(folders))
+    servers[1].process.wait()
     assert len((tmp_path / "record.jsonl").read_text().splitlines()) == 5
 
 

@@ -18,6 +18,8 @@ from dragonscale.reports.run.serve_records import ServeRun, beside, served_times
 from dragonscale.reports.run.serve_traffic import TrafficRecord
 
 NEEDED = ("jax", "starlette", "uvicorn", "tokenizers", "jinja2", "llguidance", "prometheus_client")
+LOCAL = ("127.0.0.1", "localhost", "::1", "[::1]")
+"""Names of this machine: a server that listens to it alone answers to no other, so that no web page can call it under its own."""
 PORTIONS = 1000
 """Parts of the bar that a worker's start is."""
 
@@ -30,6 +32,8 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
     order = read_order(question)
     if order.saved.engine.partition(",")[0] not in ("", ENGINE):
         listener.note(f"The plan was made for the engine {order.saved.engine}; it is {ENGINE} that serves it here.")
+    if order.host not in LOCAL and not order.api_key:
+        listener.note(f"Everybody who reaches {order.host}:{order.port} may use the server; --api-key asks for a key.")
     if question.kernels and not order.slice:
         raise InputError(
             "--kernels is of the chips that the planned times are of; name them with --on, such as --on h200:1."
@@ -75,7 +79,8 @@ async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listen
         )
         with listening:
             port = listening.getsockname()[1]
-            listener.log(_welcome(f"http://{order.host}:{port}", order))
+            host = f"[{order.host}]" if ":" in order.host else order.host
+            listener.log(_welcome(f"http://{host}:{port}", order))
             await serve_http(build_app(front, text, settings), listening)
         if watch is not None:
             watch.cancel()
@@ -141,7 +146,8 @@ class ServedSoFar:
 def _listening(order: ServeOrder) -> socket.socket:
     """The socket, taken before anything is loaded: a port that is not free is told at once."""
     try:
-        return socket.create_server((order.host, order.port), backlog=2048)
+        family = socket.AF_INET6 if ":" in order.host else socket.AF_INET
+        return socket.create_server((order.host, order.port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
         raise InputError(
             f"{order.host}:{order.port} cannot be listened on: {error}; give another --port, or 0."

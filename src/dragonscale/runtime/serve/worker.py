@@ -103,7 +103,7 @@ def main(descriptor: int, build: Build | None = None) -> int:
     """Load, compile, serve; `build` makes the engine of an order, if it is not to be that of a model."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runtime's own remarks on start-up
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front drains when a terminal interrupts both
-    pipe, folder = Connection(descriptor), ""
+    pipe, folder, parent = Connection(descriptor), "", os.getppid()
 
     def tell(message: wire.FromWorker) -> None:
         pipe.send_bytes(wire.encode(message))
@@ -128,7 +128,7 @@ def main(descriptor: int, build: Build | None = None) -> int:
         with contextlib.suppress(OSError):
             tell(wire.WorkerFailed(str(error) or type(error).__name__, wrong))
         return 1
-    if folder and os.getppid() == 1:  # the front fell: nobody else will
+    if folder and os.getppid() != parent:  # the front fell: nobody else will
         shutil.rmtree(folder, ignore_errors=True)
     return 0
 
