@@ -165,6 +165,8 @@ class EngineMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens to a page of the KV cache."""
     whole_windows: bool = False
     """Whether sliding-window layers keep all tokens."""
+    scale_bytes: float = 0.0
+    """Bytes of the scale of each cached vector where the cache has 8 bits: one for a token's key and value in every head, one for a latent."""
 
 
 class AliveTensors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -68,8 +68,12 @@ def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array
         if name != "b"
     )
     narrow = "fp8" if op.part == "indexer" and dtype_bytes(kv) == 1 else kv
+    each: Number = dtype_bytes(array.dtype or narrow)
+    last = array.names[-1]
+    if each == 1 and last in ("h", "g", "c"):  # the rotary part of a latent is under the latent's scale
+        each = each + deployment.engine.memory.scale_bytes / local_size(last, sizes[last], ways[last])
     layers = section.repeat / deployment.plan.pipe
-    return elements / ways["b"] * dtype_bytes(array.dtype or narrow) * layers
+    return elements / ways["b"] * each * layers
 
 
 def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:

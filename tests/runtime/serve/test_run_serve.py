@@ -17,6 +17,7 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
+from dragonscale.models.huggingface import load_config
 from dragonscale.questions.run_serve import RunServeQuestion
 from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.questions.validate import ServingScoreQuestion
@@ -26,6 +27,8 @@ from dragonscale.reports.run.serve_traffic import TrafficRecord
 from dragonscale.reports.simulate.ask import ask as ask_simulate
 from dragonscale.reports.validate.ask import ask_serving
 from dragonscale.runtime.serve.handover import HandoverRoom, read_arrays, write_arrays
+from dragonscale.serving.capacity import capacity
+from dragonscale.serving.deployment import deploy
 from dragonscale.serving.plan import parse_serving_plan
 from dragonscale.serving.plan_file import SavedPlan, SavedPrefill, SavedTraffic, save_serving_plan
 from tests.runtime.tiny import CONFIGS
@@ -68,7 +71,7 @@ def test_a_saved_plan_says_everything_and_its_pages_are_the_planners(tmp_path: P
     roles = [(one.role, one.plan, one.sequences) for one in order.workers]
     decode, prefill = "tensor=2,data=2,weights=fp32,kv=int8,compute=fp32", "weights=fp32,kv=int8,compute=fp32"
     assert roles == [("prefill", prefill, 16)] * 3 + [("decode", decode, 16)] * 2
-    assert planned_page_bytes(order, 16) == 16 * 32 * (8 / 2) * 128 * 2
+    assert planned_page_bytes(order, 16) == 16 * 32 * (8 / 2) * (128 + 2) * 2  # with a scale for each vector
     order = read_order(RunServeQuestion(**GIVEN, on="h200:1"))
     planned = planned_serving(order, "cpu")
     assert planned is not None
@@ -127,6 +130,22 @@ def test_pages_pass_through_files_that_are_bounded_and_freed() -> None:
     finally:
         room.close()
     assert not Path(room.folder).exists()
+
+
+@pytest.mark.parametrize("plan", ["tensor=1", "tensor=4", "tensor=2,data=2", "tensor=2,kv=int8"])
+def test_pages_are_as_large_as_the_planner_counts_them(plan: str, eight: list[Any]) -> None:
+    from dragonscale.runtime.numerics import read_numerics
+    from dragonscale.runtime.serve.runner import ModelRunner
+    from dragonscale.runtime.serve.steps import EngineLimits
+
+    split = parse_serving_plan(plan)
+    for name in ("llama", "gemma2", "deepseek-v3", "qwen3-moe"):
+        model, numerics = load_config(CONFIGS[name]), read_numerics(CONFIGS[name])
+        limits = EngineLimits(8, ranks=split.data)
+        runner = ModelRunner(model.program(), numerics, split, eight[: split.chips], None, limits)
+        deployment = deploy(model, f"h100:{split.chips}", split, "dragonscale")
+        planned = capacity(deployment).per_token * limits.page * split.data
+        assert runner.page_bytes == planned, name
 
 
 class RunningServer:

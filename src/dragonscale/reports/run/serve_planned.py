@@ -1,6 +1,6 @@
 """What the planner expects of a server: room for KV pages, TTFT, TPOT and tokens per second in a steady state of its batch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dragonscale.errors import InputError
 from dragonscale.hardware import parse_slice
@@ -36,7 +36,8 @@ class PlannedServing:
 
 def planned_page_bytes(order: ServeOrder, page: int, on: str = "h100") -> float:
     """Bytes of a page on one chip: the same on every chip, so any stands for one that is not known."""
-    deployment = deploy(order.model, f"{on}:{order.plan.chips}", order.plan, ENGINE)
+    plan = replace(order.plan, weights="bf16", compute="bf16", attention="")  # of which the cache knows nothing
+    deployment = deploy(order.model, f"{on}:{order.plan.chips}", plan, ENGINE)
     return float(capacity(deployment).per_token * page * deployment.axes.get("data", 1))
 
 
@@ -50,14 +51,14 @@ def planned_serving(order: ServeOrder, device_kind: str) -> PlannedServing | Non
     limits = LaunchLimits(first.sequences, first.tokens, first.memory)
     engine = engine_on(ENGINE, piece.chip, order.model, limits, order.plan.chips, order.plan)
     deployment, plan = deploy(order.model, piece, order.plan, engine), order.plan
-    room = capacity(deployment)
     ask = Ask(traffic.prompt or PROMPT, traffic.output or OUTPUT)
     batch = order.saved.batch or first.sequences * plan.data
     formats = Formats(plan.weights, plan.compute, plan.kv, plan.attention, plan.wire)
     try:
+        room = capacity(deployment)
         found = judge(order.model, Lot((piece,), stack([plan], formats, plan.spread)), engine, ask, (batch,))
-    except InputError:  # a format that the chip has no rate for
-        found = []
+    except InputError:  # formats that nobody knows kernels or rates of, on that chip
+        return None
     state = found[0].state if found else None
     return PlannedServing(
         on, float(room.per_token * first.page * deployment.axes.get("data", 1)), float(room.tokens), batch, ask.prompt, ask.output,

@@ -67,7 +67,7 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
     )  # fmt: skip
     known = weights_of(loaded.program).values()
     facts = {
-        "pages": pages, "page_bytes": page_bytes, "page": limits.page, "ranks": limits.ranks, "devices": plan.chips,
+        "pages": pages, "page_bytes": models[0].page_bytes, "page": limits.page, "ranks": limits.ranks, "devices": plan.chips,
         "device_kind": devices[0].device_kind, "parameters": sum(math.prod(one.shape) for of in known for one in of.values()),
         "load_s": placed - begun, "compile_s": time.perf_counter() - placed, "programs": len(shapes),
     }  # fmt: skip
