@@ -92,8 +92,12 @@ def _multiplied(
     narrow = bool(weights) and isinstance(weights[-1], Quantized)
     last = weights[-1].values if narrow else [*operands, *weights][-1]
     value = None if wide or (len(operands), len(weights)) != (1, 1) else setting.multiply(text, operands[0], last)
-    if value is None:
-        value = multiply(text, *[*operands, *weights][:-1], last.astype(operands[0].dtype) if narrow else last)
+    if value is None and narrow:
+        # No weight is widened before its turn: all of them at once would need their memory in bf16.
+        last, first = jax.lax.optimization_barrier((last, operands[0]))
+        value = multiply(text, first, *operands[1:], *weights[:-1], last.astype(first.dtype))
+    elif value is None:
+        value = multiply(text, *operands, *weights)
     return (value * weights[-1].scale).astype(value.dtype) if narrow else value
 
 

@@ -26,6 +26,9 @@ from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, 
 
 ARRAYS = tuple(field.name for field in fields(StepRows) if not field.metadata.get("static"))
 """The arrays of a batch that the model wants."""
+FEWEST = 8
+"""Rows through the head of a step with prompts: of a single one XLA's GPU compiler makes a product in fp32, of a widened copy of the
+whole table."""
 
 
 @dataclass
@@ -98,8 +101,8 @@ def run_step(
         written.append(paged)
     if shape.tokens:
         with jax.named_scope("head/last"):
-            residual = residual[:, rows.reads]
-    logits, hidden = head_and_hidden(weights, program, residual, setting)
+            residual = residual[:, jnp.resize(rows.reads, max(shape.read, FEWEST))]
+    logits, hidden = (each[:, : shape.read] for each in head_and_hidden(weights, program, residual, setting))
     if split := setting.place.vocabulary(program):
         logits = jax.lax.all_gather(logits, split, axis=-1, tiled=True)
     return logits, hidden, written
