@@ -1,6 +1,7 @@
 """The front over real processes: streams, routing, refusals, a worker killed at work, pages handed over, a drain."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -107,6 +108,35 @@ def test_too_many_are_refused_and_those_who_leave_make_room(wait: Wait, fronts: 
         await until(lambda: all(at_rest.items() <= one.stats.items() for one in front.workers), 5)
 
     wait(run())
+
+
+def test_a_reader_with_enough_has_been_served_and_one_that_is_gone_has_not(wait: Wait, fronts: Any) -> None:
+    """A stop string ends the reading early: that is an answer. A client that leaves ends it by cancellation."""
+    front, ends = fronts[0], []
+
+    class Ends:
+        def came(self, flight: Flight) -> None: ...
+
+        def ended(self, flight: Flight, finish: str) -> None:
+            ends.append((flight.request.id, finish))
+
+    async def some(id: str) -> None:
+        async with contextlib.aclosing(front.generate(asked(id, length=200))) as flight:
+            async for _ in flight:
+                if id == "enough":
+                    return
+
+    async def run() -> None:
+        before, front.record = front.record, Ends()
+        await some("enough")
+        reader = asyncio.create_task(some("gone"))
+        await asyncio.sleep(0.05)
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+        front.record = before
+
+    wait(run())
+    assert ends == [("enough", "stop"), ("gone", "cancelled")]
 
 
 def test_a_killed_worker_fails_what_it_had_begun_retries_the_rest_and_comes_back(wait: Wait, fronts: Any) -> None:

@@ -91,7 +91,8 @@ class Flight:
         return self.unread.popleft()
 
     async def aclose(self) -> None:
-        self.front.leave(self)
+        task = asyncio.current_task()  # one that is not cancelled has read enough: a stop string
+        self.front.leave(self, "cancelled" if task is None or task.cancelling() else "stop")
 
     def take(self, emitted: Emitted) -> None:
         """Something new from a worker, or the end of it."""
@@ -346,12 +347,12 @@ class ServingFront:
         if self.waiting:
             self.pump()
 
-    def leave(self, flight: Flight) -> None:
-        """Whoever asked is gone."""
+    def leave(self, flight: Flight, finish: str = "cancelled") -> None:
+        """Whoever asked is gone, or has enough."""
         if not flight.over:
             if flight.worker is not None:
                 flight.worker.send(wire.Drop(flight.request.id))
-            self._over(flight, "cancelled")
+            self._over(flight, finish)
 
     def _retry_after(self) -> float:
         """Seconds until one of those under way ends, at the pace of the last ones."""

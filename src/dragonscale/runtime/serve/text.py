@@ -162,6 +162,8 @@ class TextStream:
     def _until_stop(self, text: str) -> str:
         """What is sure of the text held back and some more: up to the stop string that is complete first, or all of it but what may
         begin one."""
+        if not self._stops:
+            return text
         whole = self._held + text
         found = [(whole.index(stop) + len(stop), -len(stop), stop) for stop in self._stops if stop in whole]
         if found:
@@ -226,7 +228,8 @@ def load_text(folder: str | Path) -> ModelText:
             f"The folder {shorten(str(folder))} has no tokenizer.json that can be read: {error}."
         ) from None
     about = _json(path / "special_tokens_map.json") | _json(path / "tokenizer_config.json")
-    named = {name: _content(about[name]) for name in about if name.endswith("_token") and about[name]}
+    said = {name: one for name, one in about.items() if name.endswith("_token") and one}
+    named = {name: str(one.get("content", "") if isinstance(one, dict) else one) for name, one in said.items()}
     generation, config = _json(path / "generation_config.json"), _json(path / "config.json")
     ends = [*_numbers(generation.get("eos_token_id")), tokenizer.token_to_id(named.get("eos_token", ""))]
     found = [token for token in ends if token is not None] or _numbers(config.get("eos_token_id"))
@@ -252,10 +255,6 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         raise InputError(f"The file {shorten(str(path))} is not JSON, or cannot be read.") from None
     return found if isinstance(found, dict) else {}
-
-
-def _content(token: Any) -> str:
-    return str(token.get("content", "")) if isinstance(token, dict) else str(token)
 
 
 def _numbers(ids: Any) -> list[int]:
