@@ -26,8 +26,8 @@ from dragonscale.runtime.serve.gpu_matmul import dot
 from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows
 
 LOG2E = math.log2(math.e)
-PROGRAMS = 132
-"""Programs that keep an H100 or H200 busy: one on each of its SMs."""
+PROGRAMS, PARTS = 512, 16
+"""Programs that keep an H100 or H200 busy, four on each of its SMs; and parts that are worth adding up."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def decode_tile(rows: int, queries: int, cache: PagedKeys) -> Tile:
     channels = cache.keys.shape[-1]
     block = min(64, max(16, pl.next_power_of_2(queries)))
     programs = rows * cache.keys.shape[1] * pl.cdiv(queries, block)
-    splits = min(32, pl.next_power_of_2(max(1, PROGRAMS // programs)))
+    splits = min(PARTS, pl.next_power_of_2(max(1, PROGRAMS // programs)))
     if channels > 256:
         return Tile(block, 32, splits, 8, 2)
     if cache.key_scale is not None:
