@@ -73,7 +73,6 @@ class Flight:
         self.reader: asyncio.Future[None] | None = None
         self.worker: WorkerProcess | None = None
         self.first: list[int] = []  # tokens of the prefill worker, once its pages are there
-        self.alarm: asyncio.TimerHandle | None = None
         self.retried = self.over = False
         self.arrived = request.arrived or time.time()
         self.first_s = self.last_s = 0.0
@@ -142,7 +141,8 @@ class WorkerProcess:
             self.restarts, self.since = self.restarts + 1, 0.0
             await asyncio.sleep(self.wait)
             self.wait = min(2 * self.wait, WAITS[1])
-            self.state = "starting" if self.state != "stopped" else "stopped"
+            if self.state != "stopped":
+                self.state = "starting"
 
     async def _once(self) -> None:
         own, theirs = socket.socketpair()
@@ -245,9 +245,6 @@ class ServingFront:
         self.flights[request.id] = flight
         if self.record is not None:
             self.record.came(flight)
-        if request.deadline:
-            wait = max(request.deadline - time.time(), 0)
-            flight.alarm = asyncio.get_running_loop().call_later(wait, self._late, flight)
         self.waiting.append(flight)
         self.pump()
         return flight
@@ -320,10 +317,6 @@ class ServingFront:
         self.changed.set()
         self.pump()
 
-    def _late(self, flight: Flight) -> None:
-        if not flight.over and flight.worker is None:  # an engine knows of deadlines itself
-            self._end(flight, "deadline", "")
-
     def _end(self, flight: Flight, finish: str, why: str) -> None:
         flight.take(Emitted(id=flight.request.id, finish=finish, why=why))
         self._over(flight, finish)
@@ -332,8 +325,6 @@ class ServingFront:
         """Forget a request that has ended, wherever it was."""
         flight.over, id = True, flight.request.id
         flight.wake()
-        if flight.alarm is not None:  # which would keep it alive
-            flight.alarm.cancel()
         del self.flights[id]
         if flight.worker is not None:
             flight.worker.flights.pop(id, None)
