@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from dragonscale.errors import InputError
+from dragonscale.hardware import parse_slice
 from dragonscale.listener import Listener
 from dragonscale.questions.run_serve import RunServeQuestion
 from dragonscale.reports.asked_chips import asked_chips
@@ -40,6 +41,7 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
         )
     if order.slice:
         order = replace(order, slice=asked_chips(order.slice, "", question.kernels))
+        parse_slice(order.slice)  # one that there is not is told before anything is loaded
     return asyncio.run(_serve(order, question, listener)).came_from(question, listener.notes)
 
 
