@@ -161,9 +161,10 @@ CHAT = (
 
 
 def test_a_model_folder(tmp_path: Path) -> None:
-    about = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", "chat_template": CHAT}
+    about = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", "add_bos_token": True, "chat_template": CHAT}
     text = load_text(folder(tmp_path, tokenizer_config=about, generation_config={"eos_token_id": [1, 5], "top_p": 0.9}))
     assert (text.ends, text.sampling) == ([1, 5], {"top_p": 0.9})
+    assert text.named == {"bos_token": "<s>", "eos_token": "</s>"}
     parts = [{"type": "text", "text": "the"}, {"type": "text", "text": "owl"}]
     tokens = text.chat([{"role": "user", "content": parts}, {"role": "assistant", "content": "stones "}])
     assert tokens[0] == 0

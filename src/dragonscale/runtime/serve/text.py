@@ -211,7 +211,9 @@ def _template(source: str) -> Any:
         raise TemplateError(message)
 
     found = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    found.filters["tojson"] = lambda value, indent=None, **_: json.dumps(value, ensure_ascii=False, indent=indent)
+    found.filters["tojson"] = lambda value, ensure_ascii=False, indent=None, separators=None, sort_keys=False: (
+        json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    )
     found.globals |= {"raise_exception": fail, "strftime_now": lambda form: datetime.now().strftime(form)}
     # Some templates mark what an assistant wrote, for training; here the mark is a block like any other.
     source = re.sub(r"({%[-+]?\s*)generation\b", r"\1if true", source)
@@ -228,8 +230,8 @@ def load_text(folder: str | Path) -> ModelText:
             f"The folder {shorten(str(folder))} has no tokenizer.json that can be read: {error}."
         ) from None
     about = _json(path / "special_tokens_map.json") | _json(path / "tokenizer_config.json")
-    said = {name: one for name, one in about.items() if name.endswith("_token") and one}
-    named = {name: str(one.get("content", "") if isinstance(one, dict) else one) for name, one in said.items()}
+    said = {name: one.get("content") if isinstance(one, dict) else one for name, one in about.items()}
+    named = {name: one for name, one in said.items() if name.endswith("_token") and isinstance(one, str)}
     generation, config = _json(path / "generation_config.json"), _json(path / "config.json")
     ends = [*_numbers(generation.get("eos_token_id")), tokenizer.token_to_id(named.get("eos_token", ""))]
     found = [token for token in ends if token is not None] or _numbers(config.get("eos_token_id"))
