@@ -44,7 +44,7 @@ def serve(
     """Feeds requests at random times and gathers what is said; invariants are checked after each step."""
     left, told = list(reversed(requests)), {r.id: ([], "") for r in requests}
     while left or not made.idle:
-        while left and dice.random() < 0.5:
+        while left and len(made.live) < 100 and dice.random() < 0.5:
             made.add(left.pop())
         if made.live and dice.random() < cancels:
             made.cancel(dice.choice(list(made.live)))
