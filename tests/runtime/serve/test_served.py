@@ -51,17 +51,20 @@ class Served:
             for size, more in [(12, 9), (12, 3), (0, 1), (5, 20), (12, 9), (8, 5)]
         ]
 
+        self.whole = jax.jit(lambda weights, ids: forward(weights, self.program, ids, PassSetting(self.numerics)))
+
+    def logits(self, tokens: list[list[int]]) -> numpy.ndarray:
+        padded = numpy.zeros((len(self.prompts), LENGTH), numpy.int32)
+        for row, known in enumerate(tokens):
+            padded[row, : len(known)] = known
+        return numpy.asarray(self.whole(self.weights, padded))
+
     def greedy(self) -> list[list[int]]:
-        tokens = numpy.zeros((len(self.prompts), LENGTH), numpy.int32)
-        sizes = [len(prompt) for prompt in self.prompts]
-        for row, prompt in enumerate(self.prompts):
-            tokens[row, : len(prompt)] = prompt
-        whole = jax.jit(lambda weights, ids: forward(weights, self.program, ids, PassSetting(self.numerics)))
-        rows = numpy.arange(len(sizes))
-        for new in range(NEW):
-            at = numpy.array(sizes) + new
-            tokens[rows, at] = numpy.asarray(whole(self.weights, tokens))[rows, at - 1].argmax(-1)
-        return [tokens[row, size : size + NEW].tolist() for row, size in enumerate(sizes)]
+        tokens = list(self.prompts)
+        for _ in range(NEW):
+            logits = self.logits(tokens)
+            tokens = [[*known, int(row[len(known) - 1].argmax())] for known, row in zip(tokens, logits, strict=True)]
+        return [known[-NEW:] for known in tokens]
 
     def engine(
         self, plan: str = "tensor=1", role: str = "both", devices: Any = None, fresh: bool = True, **way: Any
@@ -107,13 +110,41 @@ def run(engine: ServingEngine, requests: list[ServeRequest], spoil: int = -1) ->
 TIGHT: dict[str, Any] = {"tokens": 16, "pages": 14, "sequences": 3}
 
 
-@pytest.mark.parametrize("name", ["mistral", "deepseek-v3"])
-def test_greedy_output_in_a_tight_engine_is_the_forward_pass(name: str) -> None:
-    model = Served(name, layers=1)
-    engine = model.engine(fresh=False, **TIGHT)
+@pytest.fixture(scope="module", params=["mistral", "deepseek-v3"])
+def tight(request: Any) -> tuple[Served, ServingEngine]:
+    model = Served(request.param, layers=1)
+    return model, model.engine(fresh=False, **TIGHT)
+
+
+def test_greedy_output_in_a_tight_engine_is_the_forward_pass(tight: tuple[Served, ServingEngine]) -> None:
+    model, engine = tight
     assert run(engine, model.requests()) == model.greedy()
     assert engine.scheduler.preemptions > 0
     assert engine.scheduler.hits > 0
+
+
+def test_log_probabilities_of_prompt_and_output_are_the_forward_pass(tight: tuple[Served, ServingEngine]) -> None:
+    model, engine = tight
+    sampling = Sampling(temperature=0, logprobs=2)
+    for number, prompt in enumerate(model.prompts):
+        engine.add(ServeRequest(id=str(number), prompt=prompt, length=3, sampling=sampling, prompt_logprobs=3))
+    rows = {str(number): ([], []) for number in range(len(model.prompts))}
+    while not engine.idle:
+        for one in engine.step():
+            rows[one.id][0].extend(one.prompt_logprobs)
+            rows[one.id][1].extend(one.logprobs)
+        engine.check()
+    said = [[*prompt, *(one.token for one in rows[str(i)][1])] for i, prompt in enumerate(model.prompts)]
+    logs = numpy.asarray(jax.nn.log_softmax(model.logits(said), -1))
+    for row, (prompt, tokens) in enumerate(zip(model.prompts, said, strict=True)):
+        scored, chosen = rows[str(row)]
+        assert scored[0] is None
+        assert (len(scored), len(chosen)) == (len(prompt), 3)
+        for at, one in enumerate([*scored[1:], *chosen]):
+            likeliest = numpy.argsort(-logs[row, at])[: 3 if at + 1 < len(prompt) else 2].tolist()
+            assert one.token == tokens[at + 1]
+            assert one.logprob == pytest.approx(logs[row, at, one.token], abs=1e-4)
+            assert one.top == [(token, pytest.approx(logs[row, at, token], abs=1e-4)) for token in likeliest]
 
 
 @slow
@@ -174,40 +205,6 @@ def test_a_lost_cache_fails_one_step_and_the_rest_is_computed_again() -> None:
     assert 0 < sum(failed) <= 2
     assert all(found == wanted[: len(found)] for found, wanted in zip(said, right, strict=True))
     assert not engine.dead
-
-
-@slow
-def test_log_probabilities_of_prompt_and_output_are_the_forward_pass() -> None:
-    model = Served("llama")
-    engine = model.engine(sequences=3)
-    sampling = Sampling(temperature=0, logprobs=2)
-    for number, prompt in enumerate(model.prompts):
-        engine.add(ServeRequest(id=str(number), prompt=prompt, length=3, sampling=sampling, prompt_logprobs=3))
-    rows = {str(number): ([], []) for number in range(len(model.prompts))}
-    while not engine.idle:
-        for one in engine.step():
-            rows[one.id][0].extend(one.prompt_logprobs)
-            rows[one.id][1].extend(one.logprobs)
-    for prompt, (scored, chosen) in zip(model.prompts, rows.values(), strict=True):
-        tokens = [*prompt, *(one.token for one in chosen)]
-        logits = jnp.asarray(
-            forward(
-                jax.tree.map(jnp.asarray, model.weights),
-                model.program,
-                jnp.array([tokens]),
-                PassSetting(model.numerics),
-            )
-        )
-        logs = numpy.asarray(jax.nn.log_softmax(logits[0], -1))
-        assert scored[0] is None
-        assert len(scored) == len(prompt)
-        for at, one in enumerate([*scored, *chosen]):
-            if at:
-                top = numpy.argsort(-logs[at - 1])[: len(one.top)].tolist()
-                assert one.token == tokens[at]
-                assert one.logprob == pytest.approx(logs[at - 1, one.token], abs=1e-4)
-                assert one.top == [(token, pytest.approx(logs[at - 1, token], abs=1e-4)) for token in top]
-                assert len(one.top) == (3 if at < len(prompt) else 2)
 
 
 @slow
