@@ -15,7 +15,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.path.join(os.path.dirna
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-such-folder")
 
 # These run inside the environments of other software (tools/software.py).
-collect_ignore_glob = ["exports/software/*"]
+collect_ignore_glob = ["exports/software/*", "runtime/references/*"]
 
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None, print_blob=True)
