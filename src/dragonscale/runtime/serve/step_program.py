@@ -101,7 +101,7 @@ def run_step(
         written.append(paged)
     if shape.tokens:
         with jax.named_scope("head/last"):
-            residual = residual[:, jnp.resize(rows.reads, max(shape.read, FEWEST))]
+            residual = residual[:, jnp.resize(rows.reads, (max(shape.read, FEWEST),))]
     logits, hidden = (each[:, : shape.read] for each in head_and_hidden(weights, program, residual, setting))
     if split := setting.place.vocabulary(program):
         logits = jax.lax.all_gather(logits, split, axis=-1, tiled=True)
