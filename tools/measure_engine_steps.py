@@ -154,8 +154,6 @@ def main() -> None:
     bare = ModelRunner(program, numerics, plan, devices, None, limits)
     runner = ModelRunner(program, numerics, plan, devices, random_weights(bare), limits)
     print(f"{devices[0].device_kind}: weights after {time.perf_counter() - started:.1f} s", flush=True)
-    if not given.small:
-        print(json.dumps(rates()), flush=True)
     last = jax.device_put(numpy.zeros((limits.ranks, rows + 1), numpy.int32), runner.by_rank)
     for text, shape in zip(given.steps.split(","), shapes, strict=True):
         try:
@@ -166,6 +164,8 @@ def main() -> None:
         print(json.dumps(row), flush=True)
         with (given.out / "steps.jsonl").open("a") as file:
             print(json.dumps(row), file=file)
+    if not given.small:  # after the steps, on a hot chip
+        print(json.dumps(rates()), flush=True)
 
 
 def measure(runner: ModelRunner, batch: StepBatch, last: jax.Array, out: Path, times: int) -> dict[str, Any]:

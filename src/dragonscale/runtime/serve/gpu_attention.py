@@ -22,7 +22,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
 from dragonscale.runtime.attention import UNSEEN, Reach, attend_causally, flash_possible
-from dragonscale.runtime.serve.gpu_matmul import dot
+from dragonscale.runtime.serve.gpu_matmul import dot, widened
 from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows
 
 LOG2E = math.log2(math.e)
@@ -191,7 +191,7 @@ def _kernel(
         there = keys < newest
         slot = gpu.load(tables.at[row, keys // page], mask=there, other=0) * page + keys % page
         load = functools.partial(_rows_of, slot=slot, kv=kv, there=there)
-        blocks = [load(cache.keys, *piece).astype(query.dtype) for piece in pieces]
+        blocks = [widened(load(cache.keys, *piece), query.dtype) for piece in pieces]
         scores = dot(queries[0], blocks[0], turned=True)
         if len(blocks) > 1:
             scores += dot(queries[1], blocks[1], turned=True)
@@ -205,7 +205,7 @@ def _kernel(
         weights = jnp.exp2(scores * unit - (new * unit)[:, None])
         old = jnp.exp2((most - new) * unit)
         total = total * old + weights.sum(1)
-        value = blocks[0] if cache.values is None else load(cache.values, 0, size).astype(query.dtype)
+        value = blocks[0] if cache.values is None else widened(load(cache.values, 0, size), query.dtype)
         if (scale := cache.key_scale if cache.values is None else cache.value_scale) is not None:
             weights *= gpu.load(scale.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
         return new, total, made * old[:, None] + dot(weights.astype(value.dtype), value)

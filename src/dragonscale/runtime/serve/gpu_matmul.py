@@ -45,7 +45,7 @@ def few_tokens(text: str, x: jax.Array, weight: jax.Array) -> jax.Array | None:
     m, n = x.size // k, weight.size // k
     narrow = weight.dtype == jnp.int8
     if m > MOST and narrow:  # widened while it multiplies, XLA's matmul is far from the tensor cores' rate
-        return jnp.einsum(text, x, jax.lax.optimization_barrier(weight.astype(x.dtype)))
+        return jnp.einsum(text, x, _widened_ahead(weight, x.dtype))
     tile = tile_of(m, k, n, narrow)
     if m > MOST or x.dtype != jnp.bfloat16 or k % (tile.rows * tile.splits) or n % 16:
         return None
@@ -85,6 +85,33 @@ def dot(one: jax.Array, other: jax.Array, turned: bool = False) -> jax.Array:
     return jax.lax.dot_general(one, other, dims, preferred_element_type=jnp.float32)
 
 
+def widened(block: jax.Array, dtype: Any) -> jax.Array:
+    """A block in a kernel in the type of its partner. int8 becomes float by integer arithmetic (the bits of 1.5·2²³ + x are those of
+    1.5·2²³ plus x): conversions run at an eighth of its rate, and would take longer than the loads."""
+    if block.dtype != jnp.int8:
+        return block.astype(dtype)
+    bits = block.astype(jnp.int32) + 0x4B400000
+    return (jax.lax.bitcast_convert_type(bits, jnp.float32) - 12582912.0).astype(dtype)
+
+
+def _widened_ahead(weight: jax.Array, dtype: Any, block: int = 8192) -> jax.Array:
+    """A whole int8 weight, in a pass of its own."""
+    if weight.size % block:
+        return jax.lax.optimization_barrier(weight.astype(dtype))
+
+    def kernel(given: Any, out: Any) -> None:
+        out[...] = widened(given[...], dtype)
+
+    spec = pl.BlockSpec((block,), lambda i: (i,))
+    shape = jax.ShapeDtypeStruct((weight.size,), dtype)
+    params = gpu.CompilerParams(num_warps=4, num_stages=1)
+    call = pl.pallas_call(
+        kernel, grid=(weight.size // block,), in_specs=[spec], out_specs=spec, out_shape=shape, compiler_params=params,
+        name="widened",
+    )  # fmt: skip
+    return call(weight.reshape(-1)).reshape(weight.shape)
+
+
 def _kernel(x: Any, weight: Any, out: Any, *, tile: MatmulTile) -> None:
     (m, k), n, part = x.shape, weight.shape[1], pl.program_id(1)
     tokens = jnp.arange(max(16, pl.next_power_of_2(m)))[:, None]
@@ -98,7 +125,7 @@ def _kernel(x: Any, weight: Any, out: Any, *, tile: MatmulTile) -> None:
         rows = part * each + index * tile.rows + jnp.arange(tile.rows)
         left = gpu.load(x.at[tokens, rows[None]], **real)
         block = gpu.load(weight.at[rows[:, None], columns], **inside)
-        return total + dot(left, block.astype(left.dtype))
+        return total + dot(left, widened(block, left.dtype))
 
     total = jax.lax.fori_loop(0, each // tile.rows, step, jnp.zeros((tokens.size, tile.columns), jnp.float32))
     gpu.store(out.at[part, tokens, columns], total.astype(out.dtype), mask=(tokens < m) & (columns < n))
