@@ -42,7 +42,7 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
     if len(devices) < plan.chips:
         raise Infeasible(f"The plan {plan} takes {plan.chips} devices, and there are {len(devices)}.")
     random, draft = not order.weights, order.draft if order.draft != NGRAM else ""
-    loaded = open_model(order.model, order.weights, random, order.tokenizer, _Progress(tell, "loading", 1))
+    loaded = open_model(order.model, order.weights, random, order.tokenizer, _Progress(tell, "loading", 1), order.seed)
     drafting = open_model(draft, order.draft_weights, not order.draft_weights, order.tokenizer) if draft else None
     limits = EngineLimits(2, order.page, order.sequences, order.tokens, order.length, order.draft_tokens, plan.data)
     models = [_Placed(one, plan, devices, limits) for one in (loaded, drafting) if one is not None]

@@ -34,19 +34,17 @@ class LoadedModel:
 
 
 def open_model(
-    name: str, weights: str = "", random: bool = False, tokenizer: str = "", listener: Listener | None = None
-) -> LoadedModel:
+    name: str, weights: str = "", random: bool = False, tokenizer: str = "", listener: Listener | None = None, seed: int = 0
+) -> LoadedModel:  # fmt: skip
     """A model by its folder or name. `weights` and `tokenizer` are folders that replace its own. Nothing large is read yet; as it is,
     `listener` hears of every weight."""
-    model = load_model(name)
+    model, own = load_model(name), _folder(name)
     program = model.program()
-    own = _folder(name)
-    read = random_reader(program) if random else _reader(name, Path(weights) if weights else own, program)
-    found = Path(tokenizer) if tokenizer else own
-    if tokenizer or (found is not None and (found / "tokenizer.json").is_file()) or not random:
-        text = load_text(found or Path(weights))
-    else:
-        text = plain_text(program.sections[0].dims["v"])
+    read = random_reader(program, seed=seed) if random else _reader(name, Path(weights) if weights else own, program)
+    places = [Path(one) for one in ([tokenizer] if tokenizer else [weights, own]) if one]
+    found = next((one for one in places if (one / "tokenizer.json").is_file()), None)
+    known = found is not None or tokenizer or not random
+    text = load_text(found or places[0]) if known else plain_text(program.sections[0].dims["v"])
     return LoadedModel(model, program, numerics_of(name), _heard(read, program, listener), text)
 
 

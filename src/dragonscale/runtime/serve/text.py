@@ -111,10 +111,11 @@ class ModelText:
         given = {"tools": tools or None, "documents": None, **self.named, **more, "add_generation_prompt": generate}
         given["messages"] = [_message(one) for one in messages]
         try:
-            return self.encode(_template(source).render(given), special=False)
+            written = _template(source).render(given)
         except Exception as error:  # a template is a program: whatever it raises is about these messages
             said = str(error).strip().rstrip(".") or type(error).__name__
             raise InputError(f"The model's chat template does not take these messages: {said}.") from None
+        return self.encode(written, special=False)
 
 
 class TextStream:
