@@ -34,6 +34,7 @@ SLOW = ("verify", "scaling", "codesign", "search", "capacity", "cpu")
 STOPS = {
     "dragonscale.evidence.verify.quiet": "verify_quietly",
     "dragonscale.reports.run.ask": "_prepare",
+    "dragonscale.reports.run.serve": "_serve",
     "dragonscale.reports.calibrate.ask": "bench_with",
     "dragonscale.reports.sweep.ask": "sweep",
     "dragonscale.cli.mcp.ask": "serve",
