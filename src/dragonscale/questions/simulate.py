@@ -75,7 +75,7 @@ class SimulateQuestion:
     swing: Real = Real("How much of the mean a diurnal rate swings by.", default=0.5, value="PART")
     period: Text = Text("The period of a diurnal rate.", default="24h", value="TIME")
     trace: Text = Text(
-        "Replay a trace: Azure CSV, Mooncake JSONL, BurstGPT CSV or arrival_s,input_tokens,output_tokens.",
+        "Replay a trace: Azure CSV, Mooncake JSONL, BurstGPT CSV, arrival_s,input_tokens,output_tokens or --record of run serve.",
         default="", value="FILE", offers="files",
     )  # fmt: skip
     speed: Real = Real("Replay a trace so many times as fast.", default=1.0, value="X")

@@ -33,7 +33,7 @@ TRAINING_FILE = FILE.but(
     about="A CSV of measured runs; or, with --plan, the log of one: Megatron-LM, torchtitan, MaxText, DeepSpeed, Hugging Face."
 )
 SERVING_FILE = FILE.but(
-    about="A CSV of measured runs; or, with --plan, the result of one load test: vllm bench serve, sglang.bench_serving, AIPerf."
+    about="A CSV of measured runs; or, with --plan, the result of one load test: vllm bench serve, sglang.bench_serving, AIPerf, --record of run serve."
 )
 RUN_PLAN = Thing(
     "The plan that ran (a .toml that --save wrote, tp8 pp4 dp16, or the config or command that was run): FILE is its log.",
