@@ -16,10 +16,10 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from dragonscale.runtime.serve.http import build_app, serve_http
 from dragonscale.runtime.serve.requests import Emitted, ServeRequest
-from dragonscale.runtime.serve.routes import HttpSettings
-from dragonscale.runtime.serve.text import plain_text
+from dragonscale.runtime.server.http import build_app, serve_http
+from dragonscale.runtime.server.routes import HttpSettings
+from dragonscale.runtime.server.text import plain_text
 
 
 class SteppingFront:

@@ -18,8 +18,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragonscale.runtime.serve.wire import WorkerOrder
-from dragonscale.runtime.serve.worker import Tell, main
+from dragonscale.runtime.server.wire import WorkerOrder
+from dragonscale.runtime.server.worker import Tell, main
 
 VOCABULARY = 128
 CONFIG = {
@@ -38,7 +38,7 @@ def checked(order: WorkerOrder, tell: Tell) -> tuple[Any, dict[str, Any]]:
         engine, facts = fake_worker.build(order, tell)
         engine.sampler.kinds = VOCABULARY
     else:
-        from dragonscale.runtime.serve.building import build_engine
+        from dragonscale.runtime.server.building import build_engine
 
         engine, facts = build_engine(order, tell)
     plain = engine.step
@@ -58,10 +58,10 @@ def len_of_prompt(request: Any) -> int:
 
 
 async def serve(model: str, roles: str, sequences: int, queue: int, unread: int) -> None:
-    from dragonscale.runtime.serve.front import ServingFront
-    from dragonscale.runtime.serve.http import build_app, serve_http
-    from dragonscale.runtime.serve.routes import HttpSettings
-    from dragonscale.runtime.serve.text import plain_text
+    from dragonscale.runtime.server.front import ServingFront
+    from dragonscale.runtime.server.http import build_app, serve_http
+    from dragonscale.runtime.server.routes import HttpSettings
+    from dragonscale.runtime.server.text import plain_text
 
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)  # who does not read is soon noticed

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dragonscale.runtime.serve.front import Overfull
-from dragonscale.runtime.serve.http import build_app, serve_http
 from dragonscale.runtime.serve.requests import Emitted, ServeRequest, TokenLogprob
-from dragonscale.runtime.serve.routes import HttpSettings
-from dragonscale.runtime.serve.text import plain_text
+from dragonscale.runtime.server.front import Overfull
+from dragonscale.runtime.server.http import build_app, serve_http
+from dragonscale.runtime.server.routes import HttpSettings
+from dragonscale.runtime.server.text import plain_text
 
 
 class EchoFront:

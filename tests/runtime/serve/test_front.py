@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("jax")
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.front import DIED, Flight, Overfull, ServingFront
 from dragonscale.runtime.serve.requests import Emitted, ServeRequest
-from dragonscale.runtime.serve.wire import WorkerOrder
+from dragonscale.runtime.server.front import DIED, Flight, Overfull, ServingFront
+from dragonscale.runtime.server.wire import WorkerOrder
 from tests.runtime.serve.fake_device import alone
 
 ORDER = WorkerOrder(model="fake", length=256, sequences=4, tokens=64, pages=200, page=4)

@@ -20,11 +20,11 @@ HI = [{"role": "user", "content": "hi"}]
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    from dragonscale.runtime.serve.front import ServingFront
-    from dragonscale.runtime.serve.http import build_app, serve_http
-    from dragonscale.runtime.serve.routes import HttpSettings
-    from dragonscale.runtime.serve.text import load_text, plain_text
-    from dragonscale.runtime.serve.wire import WorkerOrder
+    from dragonscale.runtime.server.front import ServingFront
+    from dragonscale.runtime.server.http import build_app, serve_http
+    from dragonscale.runtime.server.routes import HttpSettings
+    from dragonscale.runtime.server.text import load_text, plain_text
+    from dragonscale.runtime.server.wire import WorkerOrder
 
     folder: Path = tmp_path_factory.mktemp("model")
     (folder / "config.json").write_text(json.dumps(CONFIG | {"vocab_size": VOCABULARY, "eos_token_id": END}))

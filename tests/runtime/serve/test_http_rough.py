@@ -63,7 +63,7 @@ def test_a_client_that_goes_is_cancelled(stream):
 
 
 def test_a_stream_that_waits_begins_without_a_token(monkeypatch):
-    monkeypatch.setattr("dragonscale.runtime.serve.answers._START_AFTER_S", 0.05)
+    monkeypatch.setattr("dragonscale.runtime.server.answers._START_AFTER_S", 0.05)
     with served(EchoFront(pace=0.5), settings()) as url:
         began = time.monotonic()
         with HTTP.stream("POST", url + "/v1/completions", json=ASKED | {"stream": True, "max_tokens": 1}) as answer:
@@ -182,7 +182,7 @@ def test_an_engine_that_fails_is_a_500():
 SERVER = """
 import asyncio, socket, sys
 from tests.runtime.serve.echo_front import *
-from dragonscale.runtime.serve.http import serve_http
+from dragonscale.runtime.server.http import serve_http
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 app = build_app(EchoFront(pace=0.01), plain_text(300), settings(grace_s=float(sys.argv[1]), model="echo"))
@@ -227,8 +227,8 @@ def _answers(url):
 
 def test_the_app_needs_no_socket():
     """As other programs mount it: through ASGI alone."""
-    from dragonscale.runtime.serve.http import build_app
-    from dragonscale.runtime.serve.text import plain_text
+    from dragonscale.runtime.server.http import build_app
+    from dragonscale.runtime.server.text import plain_text
 
     async def ask():
         app = build_app(EchoFront(), plain_text(300), settings())

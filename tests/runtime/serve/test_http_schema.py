@@ -9,8 +9,8 @@ import schemathesis
 from hypothesis import HealthCheck
 from hypothesis import settings as effort
 
-from dragonscale.runtime.serve.http import build_app
-from dragonscale.runtime.serve.text import plain_text
+from dragonscale.runtime.server.http import build_app
+from dragonscale.runtime.server.text import plain_text
 from tests.runtime.serve.echo_front import EchoFront, settings
 
 APP = build_app(EchoFront(), plain_text(300), settings(length=64, choices=64))

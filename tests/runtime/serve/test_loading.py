@@ -22,7 +22,7 @@ from dragonscale.runtime.narrow_tensors import as_numbers  # noqa: E402
 from dragonscale.runtime.numerics import numerics_of  # noqa: E402
 from dragonscale.runtime.parameters import each_weight, weights_of  # noqa: E402
 from dragonscale.runtime.safetensors import SafeTensors  # noqa: E402
-from dragonscale.runtime.serve.loading import open_model  # noqa: E402
+from dragonscale.runtime.server.loading import open_model  # noqa: E402
 from dragonscale.runtime.train.checkpoints import Checkpoints  # noqa: E402
 
 REFERENCES = Path(__file__).parent.parent / "references"
@@ -92,7 +92,7 @@ class Counted(Listener):
 
 
 def tokenizer_folder(path: Path) -> Path:
-    from dragonscale.runtime.serve.text import plain_text
+    from dragonscale.runtime.server.text import plain_text
 
     path.mkdir()
     plain_text(40).tokenizer.save(str(path / "tokenizer.json"))

@@ -26,7 +26,7 @@ from dragonscale.reports.run.serve_planned import planned_page_bytes, planned_se
 from dragonscale.reports.run.serve_traffic import TrafficRecord
 from dragonscale.reports.simulate.ask import ask as ask_simulate
 from dragonscale.reports.validate.ask import ask_serving
-from dragonscale.runtime.serve.handover import HandoverRoom, read_arrays, write_arrays
+from dragonscale.runtime.server.handover import HandoverRoom, read_arrays, write_arrays
 from dragonscale.serving.capacity import capacity
 from dragonscale.serving.deployment import deploy
 from dragonscale.serving.plan import parse_serving_plan

@@ -11,7 +11,7 @@ tokenizers = pytest.importorskip("tokenizers")
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers  # noqa: E402
 
 from dragonscale.errors import InputError  # noqa: E402
-from dragonscale.runtime.serve.text import ModelText, TextStream, load_text, plain_text  # noqa: E402
+from dragonscale.runtime.server.text import ModelText, TextStream, load_text, plain_text  # noqa: E402
 
 CORPUS = [
     "The owl counted the stones, and the wings; naïve dragons öffnen die Tür.",

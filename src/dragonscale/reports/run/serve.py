@@ -46,10 +46,10 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
 
 
 async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listener) -> ServeRun:
-    from dragonscale.runtime.serve.front import ServingFront
-    from dragonscale.runtime.serve.http import build_app, serve_http
-    from dragonscale.runtime.serve.routes import HttpSettings
-    from dragonscale.runtime.serve.text import load_text, plain_text
+    from dragonscale.runtime.server.front import ServingFront
+    from dragonscale.runtime.server.http import build_app, serve_http
+    from dragonscale.runtime.server.routes import HttpSettings
+    from dragonscale.runtime.server.text import load_text, plain_text
 
     vocabulary = order.model.program().sections[0].dims["v"]
     text = load_text(order.folder) if order.folder else plain_text(vocabulary)

@@ -17,7 +17,7 @@ from dragonscale.questions.flag import written
 from dragonscale.questions.run_serve import RunServeQuestion
 from dragonscale.questions.serving import ROUTER
 from dragonscale.reports.given import check_named
-from dragonscale.runtime.serve.wire import WorkerOrder
+from dragonscale.runtime.server.wire import WorkerOrder
 from dragonscale.serving.launch import LaunchLimits
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 from dragonscale.serving.plan_file import SavedPlan, read_serving_plan

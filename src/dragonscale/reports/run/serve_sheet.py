@@ -4,7 +4,7 @@ from typing import Any
 
 from dragonscale.reports.run.serve_order import ServeOrder
 from dragonscale.reports.run.serve_planned import PlannedServing
-from dragonscale.runtime.serve.wire import WorkerReady
+from dragonscale.runtime.server.wire import WorkerReady
 from dragonscale.sheets.sheet import Column, Prose, Sheet, Title, amount, table
 
 

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.front import Flight, block_names
+from dragonscale.runtime.server.front import Flight, block_names
 
 KEPT = 20_000
 """Requests whose times are kept for medians."""

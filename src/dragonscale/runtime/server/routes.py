@@ -22,14 +22,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragonscale.errors import shorten
-from dragonscale.runtime.serve import protocol
-from dragonscale.runtime.serve.answers import ChoiceAnswer, EventStream, Generation
 from dragonscale.runtime.serve.constraints import check_grammar
-from dragonscale.runtime.serve.metrics import ServerMetrics
-from dragonscale.runtime.serve.openapi import openapi
-from dragonscale.runtime.serve.protocol import ApiError, GenerationFields, prompts_of, read, sampling_of
 from dragonscale.runtime.serve.requests import Sampling, ServeRequest
-from dragonscale.runtime.serve.text import ModelText, TextStream
+from dragonscale.runtime.server import protocol
+from dragonscale.runtime.server.answers import ChoiceAnswer, EventStream, Generation
+from dragonscale.runtime.server.metrics import ServerMetrics
+from dragonscale.runtime.server.openapi import openapi
+from dragonscale.runtime.server.protocol import ApiError, GenerationFields, prompts_of, read, sampling_of
+from dragonscale.runtime.server.text import ModelText, TextStream
 
 
 def log_line(line: dict[str, Any]) -> None:

@@ -171,10 +171,10 @@ def read(body: bytes, kind: type[Record]) -> Record:
 
     >>> read(b'{"prompt": "a", "temperature": 3}', CompletionRequest)
     Traceback (most recent call last):
-    dragonscale.runtime.serve.protocol.ApiError: The field `temperature` is wrong: expected `float` <= 2.0.
+    dragonscale.runtime.server.protocol.ApiError: The field `temperature` is wrong: expected `float` <= 2.0.
     >>> read(b'{"prompt": "a", "n": NaN}', CompletionRequest)
     Traceback (most recent call last):
-    dragonscale.runtime.serve.protocol.ApiError: The body is no JSON: JSON is malformed: invalid character (byte 21).
+    dragonscale.runtime.server.protocol.ApiError: The body is no JSON: JSON is malformed: invalid character (byte 21).
     """
     try:
         return msgspec.json.decode(body, type=kind)

@@ -19,7 +19,7 @@ from dragonscale.runtime.checkpoint import tensor_reader
 from dragonscale.runtime.numerics import Numerics, numerics_of
 from dragonscale.runtime.parameters import WeightReader, random_reader, weights_of
 from dragonscale.runtime.safetensors import SafeTensors
-from dragonscale.runtime.serve.text import ModelText, load_text, plain_text
+from dragonscale.runtime.server.text import ModelText, load_text, plain_text
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve import wire
-from dragonscale.runtime.serve.handover import HandoverRoom
 from dragonscale.runtime.serve.requests import Emitted, ServeRequest
+from dragonscale.runtime.server import wire
+from dragonscale.runtime.server.handover import HandoverRoom
 from dragonscale.simulation.router import Router
 
 WAITS = (0.5, 30.0)
@@ -195,7 +195,7 @@ class ServingFront:
     def __init__(
         self, orders: Sequence[wire.WorkerOrder], environments: Sequence[dict[str, str]] = (), *, router: str = "least_loaded",
         queue: int = 1024, record: Any = None, say: Say = lambda _index, _message: None,
-        module: str = "dragonscale.runtime.serve.worker",
+        module: str = "dragonscale.runtime.server.worker",
     ) -> None:  # fmt: skip
         self.module = module
         self.room = HandoverRoom() if any(one.role == "prefill" for one in orders) else None

@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from dragonscale.runtime.serve.front import Overfull
-from dragonscale.runtime.serve.metrics import ServerMetrics
-from dragonscale.runtime.serve.protocol import ApiError
 from dragonscale.runtime.serve.requests import Emitted, ServeRequest, TokenLogprob
-from dragonscale.runtime.serve.text import ModelText, TextStream
+from dragonscale.runtime.server.front import Overfull
+from dragonscale.runtime.server.metrics import ServerMetrics
+from dragonscale.runtime.server.protocol import ApiError
+from dragonscale.runtime.server.text import ModelText, TextStream
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -28,10 +28,10 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.openapi import ENDPOINTS
-from dragonscale.runtime.serve.protocol import ApiError
-from dragonscale.runtime.serve.routes import HttpSettings, OpenAIService
-from dragonscale.runtime.serve.text import ModelText
+from dragonscale.runtime.server.openapi import ENDPOINTS
+from dragonscale.runtime.server.protocol import ApiError
+from dragonscale.runtime.server.routes import HttpSettings, OpenAIService
+from dragonscale.runtime.server.text import ModelText
 
 _OPEN = ("/health", "/ready", "/metrics", "/version", "/openapi.json")
 """What asks for no key: probes and scrapers have none."""

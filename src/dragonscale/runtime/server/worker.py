@@ -1,6 +1,6 @@
 """A process around an engine: reads requests between steps, and sends what each step brought in one message.
 
-    python -m dragonscale.runtime.serve.worker FD
+    python -m dragonscale.runtime.server.worker FD
 
 FD is the worker's end of a socket whose first message is what to run (`wire.py`). It ends when the other end is gone.
 """
@@ -20,9 +20,9 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import Infeasible, InputError
-from dragonscale.runtime.serve import wire
-from dragonscale.runtime.serve.handover import read_arrays, write_arrays
 from dragonscale.runtime.serve.requests import Emitted, HandedOver
+from dragonscale.runtime.server import wire
+from dragonscale.runtime.server.handover import read_arrays, write_arrays
 
 Tell = Callable[[str, int, int], None]
 Build = Callable[[wire.WorkerOrder, Tell], tuple[Any, dict[str, Any]]]
@@ -112,7 +112,7 @@ def main(descriptor: int, build: Build | None = None) -> int:
         order = msgspec.msgpack.decode(pipe.recv_bytes(), type=wire.WorkerOrder)
         folder = order.folder
         if build is None:
-            from dragonscale.runtime.serve.building import build_engine as build
+            from dragonscale.runtime.server.building import build_engine as build
 
         engine, facts = build(order, lambda *how: tell(wire.Starting(*how)))
         gc.collect()

@@ -13,13 +13,13 @@ from dragonscale.listener import Listener
 from dragonscale.runtime.parameters import weights_of
 from dragonscale.runtime.serve.constraints import GrammarReader
 from dragonscale.runtime.serve.engine import ServingEngine
-from dragonscale.runtime.serve.loading import LoadedModel, open_model
 from dragonscale.runtime.serve.runner import ModelRunner, compiled_folder, keep_compiled
 from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.speculation import DraftModel
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
-from dragonscale.runtime.serve.wire import WorkerOrder
-from dragonscale.runtime.serve.worker import Tell
+from dragonscale.runtime.server.loading import LoadedModel, open_model
+from dragonscale.runtime.server.wire import WorkerOrder
+from dragonscale.runtime.server.worker import Tell
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 
 NGRAM, FORMATS = "ngram", ("weights", "kv", "compute", "wire")

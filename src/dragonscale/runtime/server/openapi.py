@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dragonscale.runtime.serve import protocol
+from dragonscale.runtime.server import protocol
 
 
 class Endpoint(NamedTuple):
