@@ -131,6 +131,35 @@ def test_a_failed_step_fails_its_requests_and_no_others():
         assert tokens == (right[: len(tokens)] if r in failed else right)
 
 
+def test_a_request_that_cannot_enter_leaves_those_beside_it_whole():
+    """The step that was planned with it never runs: tokens that it was to give are not waited for."""
+    made, fine = engine(), ServeRequest(id="fine", prompt=[1] * 20, length=9)
+    admit = made.sampler.admit
+
+    def fails(rank, slot, request, output):
+        if request.id == "torn":
+            raise ValueError("half a file")
+        admit(rank, slot, request, output)
+
+    made.sampler.admit = fails
+    made.add(fine)
+    said = made.step()  # the second step would end its prompt
+    made.add(ServeRequest(id="torn", prompt=[2] * 5, length=9))
+    said += [one for _ in range(30) for one in made.step()]
+    made.check()
+    assert [token for one in said if one.id == "fine" for token in one.tokens] == alone(fine)
+    assert [one.finish for one in said if one.id == "torn"] == ["error"]
+    assert made.idle
+
+
+def test_deadlines_of_requests_that_ended_are_not_kept():
+    made = engine()
+    for number in range(2_000):
+        made.add(ServeRequest(id=str(number), prompt=[1], length=1, deadline=1e12))
+        made.step()
+    assert len(made.deadlines) < 1_100
+
+
 def test_an_engine_whose_device_is_gone_says_so():
     made = engine()
     made.runner.fail_at = set(range(3, 100))

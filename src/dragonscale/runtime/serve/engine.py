@@ -138,6 +138,8 @@ class ServingEngine:
             deadline, id = heapq.heappop(self.deadlines)
             if id in self.live and self.live[id].request.deadline == deadline:  # not a later one of the same name
                 self.cancel(id, "deadline")
+        if len(self.deadlines) > 2 * len(self.live) + 1000:  # of requests that ended long before
+            self.deadlines = sorted((s.request.deadline, id) for id, s in self.live.items() if s.request.deadline)
         running = (s for rank in self.scheduler.running for s in rank.values())
         if self.limits.draft or any(s.grammar is not None for s in running):
             self.collect(0)
@@ -280,9 +282,9 @@ class ServingEngine:
         for sequence in lost:
             if not sequence.ended:
                 self.finish(sequence, "error", why, keep=False)
-        for _, _, sequence in (row for flight in self.pending for row in flight.step.rows):
-            sequence.flying = 0
         self.pending.clear()
+        for sequence in self.live.values():  # those of a step that was planned and never dispatched too
+            sequence.flying = 0
         for id in list(self.exports):
             self.release(id)
         for pool, running in zip(self.scheduler.pools, self.scheduler.running, strict=True):
