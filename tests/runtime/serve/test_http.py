@@ -186,6 +186,10 @@ DEEP = '{"prompt":"a","guided_json":' + '{"a":' * 100_000 + "1" + "}" * 100_001
 CHAT = {"messages": [{"role": "user", "content": "a"}]}
 
 
+def called(function):
+    return {"messages": [{"role": "assistant", "tool_calls": [{"function": function}]}]}
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
@@ -217,6 +221,9 @@ CHAT = {"messages": [{"role": "user", "content": "a"}]}
         ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "image_url"),
         ("chat/completions", CHAT | {"tool_choice": "required"}, 400, "`tool_choice`"),
         ("chat/completions", CHAT | {"top_logprobs": 2}, 400, "`logprobs`"),
+        ("chat/completions", called("x"), 400, "`function`"),
+        ("chat/completions", called({"arguments": "[" * 90_000}), 400, "not JSON"),
+        ("completions", {"prompt": "a", "guided_json": "[" * 90_000}, 400, "not JSON"),
         ("chat/completions", CHAT | {"chat_template_kwargs": {"generate": 1, "self": 2}}, 200, ""),
         ("chat/completions", CHAT | {"response_format": {"type": "json_schema"}}, 400, "json_schema.schema"),
         ("embeddings", {"input": "a", "encoding_format": "int8"}, 400, "int8"),

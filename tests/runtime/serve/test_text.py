@@ -2,6 +2,7 @@
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,13 @@ def test_added_tokens_and_tokens_of_random_models() -> None:
     assert plain.decode(plain.encode("Hé 🐉")) == "Hé 🐉"
     assert TextStream(plain, []).add([104, 105, 999]) == "hi t999"
     assert plain.decode(plain.chat([{"role": "user", "content": "hi"}])) == "user: hi\nassistant: "
+
+
+def test_long_stop_strings_take_no_room() -> None:
+    text, stops = plain_text(300), [chr(200 + at) * 1000 for at in range(64)]
+    tracemalloc.start()
+    kept = [TextStream(text, [65], stops) for _ in range(8)]
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(kept) == 8
+    assert size < 100_000

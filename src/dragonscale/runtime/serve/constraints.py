@@ -23,7 +23,7 @@ def _grammar(kind: str, text: str) -> str:
         raise InputError(f"There is no grammar of the kind {kind!r}; there are {', '.join(KINDS)}.")
     try:
         given = json.loads(text) if kind in ("json_schema", "choice") else None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"The {kind} is not JSON: {error}.") from None
     texts = given if isinstance(given, list) else [0]
     if kind == "choice" and not (texts and all(text and isinstance(text, str) for text in texts)):

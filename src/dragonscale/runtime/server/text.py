@@ -130,7 +130,6 @@ class TextStream:
         self._hidden = frozenset(ends) | (text.special if skip_special else frozenset())
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
         self._stops = [stop for stop in stops if stop]
-        self._begun = frozenset(stop[:size] for stop in self._stops for size in range(1, len(stop)))
         self._most = max(map(len, self._stops), default=1) - 1
         self._held = ""
         # A tokenizer that drops the space before a text's first word does so here only if the prompt has no word.
@@ -170,8 +169,8 @@ class TextStream:
         if found:
             end, _, self.stopped = min(found)
             return whole[: end if self._include else end - len(self.stopped)]
-        most = min(self._most, len(whole))
-        sure = len(whole) - next((size for size in range(most, 0, -1) if whole[-size:] in self._begun), 0)
+        ends = range(max(len(whole) - self._most, 0), len(whole))
+        sure = next((at for at in ends if any(stop.startswith(whole[at:]) for stop in self._stops)), len(whole))
         self._held = whole[sure:]
         return whole[:sure]
 
@@ -192,11 +191,14 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = dict(call.get("function") or {})
+    given = call.get("function") or {}
+    if not isinstance(given, Mapping):
+        raise InputError("A tool call's `function` is an object with `name` and `arguments`.")
+    function = dict(given)
     if isinstance(function.get("arguments"), str):
         try:
             function["arguments"] = json.loads(function["arguments"] or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InputError(f"The arguments {shorten(function['arguments'])} of a tool call are not JSON.") from None
     return {**call, "function": function}
 
