@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dragonscale.runtime.server.text import plain_text
 from tests.runtime.serve.echo_front import EchoFront, served, settings
 
 HTTP = httpx.Client()
@@ -179,6 +180,33 @@ def test_an_engine_that_fails_is_a_500():
         assert HTTP.post(url + "/v1/completions", json=ASKED).status_code == 503
 
 
+def test_a_failure_of_the_server_has_an_id_and_its_status(monkeypatch):
+    lines = []
+    monkeypatch.setattr("dragonscale.runtime.server.routes.usage", lambda *_: 1 / 0)
+    with served(EchoFront(), settings(log=lines.append)) as url:
+        answer = HTTP.post(url + "/v1/completions", json={"prompt": "a", "max_tokens": 1})
+    assert (answer.status_code, answer.json()["error"]["code"], lines[0]["status"]) == (500, "500", 500)
+    assert answer.headers["x-request-id"] == lines[0]["id"]
+
+
+def test_many_long_choices_are_read_to_their_end():
+    """What a choice says at once (its prompt again) is no sign of a client that does not read."""
+    with served(EchoFront(), settings(length=20_000)) as url:
+        asked = {"prompt": "a" * 9_000, "max_tokens": 2, "stream": True, "n": 128, "echo": True}
+        assert HTTP.post(url + "/v1/completions", json=asked).text.count('"finish_reason":"length"') == 128
+
+
+def test_many_prompts_do_not_hold_others_up():
+    text, busy = plain_text(300), []
+    encode = text.encode
+    text.encode = lambda *given: (busy.append(threading.current_thread()), encode(*given))[1]
+    with served(EchoFront(), settings(), text) as url:
+        assert HTTP.post(url + "/v1/completions", json={"prompt": ["a" * 500] * 50, "max_tokens": 1}).status_code == 200
+        assert HTTP.post(url + "/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
+    assert len({*busy}) == 2, "long prompts are read beside the event loop, a short one within"
+    assert len({*busy[:50]}) == 1
+
+
 SERVER = """
 import asyncio, socket, sys
 from tests.runtime.serve.echo_front import *
@@ -228,7 +256,6 @@ def _answers(url):
 def test_the_app_needs_no_socket():
     """As other programs mount it: through ASGI alone."""
     from dragonscale.runtime.server.http import build_app
-    from dragonscale.runtime.server.text import plain_text
 
     async def ask():
         app = build_app(EchoFront(), plain_text(300), settings())

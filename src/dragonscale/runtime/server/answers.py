@@ -33,6 +33,8 @@ _FAILED = {
 }  # fmt: skip
 _AT_ONCE = 64
 """Of one request's choices, those that are asked of the engines at once: the others wait without a place in the queue."""
+_LEAST_UNREAD = 1 << 15
+"""Bytes that a choice may always leave unread: a few tokens with their log probabilities come at once."""
 _START_AFTER_S = 5.0
 """A stream's headers go out with its first token, so that a refusal has its own status; a longer wait begins without."""
 
@@ -47,7 +49,7 @@ class ChoiceAnswer:
         self._new = [echo] if echo else []
         self._rows: list[TokenLogprob | None] = []
         self._offset = 0
-        self.size, self.tokens, self.cached, self.finish = len(echo), 0, 0, ""
+        self.size, self.tokens, self.cached, self.finish = 0, 0, 0, ""
         self.began, self.first, self.last, self.waited = time.perf_counter(), 0.0, 0.0, 0.0
         self.embedding: list[float] = []
         self._opening, self.closed = b'"role":"assistant",' if chat else b"", False
@@ -225,7 +227,7 @@ class EventStream(Response):
         super().__init__(headers={"cache-control": "no-cache"})
         del self.headers["content-length"]
         self.generation, self._opening, self._usage = generation, opening, usage
-        generation.unread = unread // len(generation.choices)
+        generation.unread = max(unread // len(generation.choices), min(unread, _LEAST_UNREAD))
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         del scope

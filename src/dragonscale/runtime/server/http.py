@@ -14,6 +14,7 @@ import hmac
 import re
 import socket
 import time
+import traceback
 import uuid
 from typing import Any
 
@@ -64,6 +65,10 @@ class RequestGate:
         try:
             refused = self._refused(scope, headers)
             await (error_answer(refused) if refused else self.app)(scope, receive, say)
+        except Exception:  # here and not above, so that the answer has its id and the log its status
+            traceback.print_exc()
+            if not status:
+                await error_answer(ApiError(500, "The server failed; its log says more."))(scope, receive, say)
         finally:
             self._log(scope, state, status, time.perf_counter() - began)
 
@@ -103,11 +108,7 @@ async def _told(_: Request, error: Exception) -> Response:
         return answer
     if isinstance(error, InputError):
         error = ApiError(400, str(error))
-    if isinstance(error, ClientDisconnect):
-        error = ApiError(499, "The client has gone.")
-    if not isinstance(error, ApiError):
-        error = ApiError(500, "The server failed; its log says more.")
-    return error_answer(error)
+    return error_answer(error if isinstance(error, ApiError) else ApiError(499, "The client has gone."))
 
 
 def build_app(front: Any, text: ModelText, settings: HttpSettings) -> Starlette:
@@ -118,7 +119,7 @@ def build_app(front: Any, text: ModelText, settings: HttpSettings) -> Starlette:
     if settings.origins:
         anything: dict[str, Any] = {"allow_methods": ["*"], "allow_headers": ["*"]}
         layers.insert(0, Middleware(CORSMiddleware, allow_origins=settings.origins, **anything))
-    known = (ApiError, HTTPException, InputError, ClientDisconnect, Exception)
+    known = (ApiError, HTTPException, InputError, ClientDisconnect)
     app = Starlette(routes=routes, middleware=layers, exception_handlers=dict.fromkeys(known, _told))
     app.state.service = service
     app.router.redirect_slashes = False

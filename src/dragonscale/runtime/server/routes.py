@@ -98,12 +98,13 @@ class OpenAIService:
         prompts = prompts_of(given, field)
         if len(prompts) * each > self.settings.choices:
             raise ApiError(400, f"A request may have {self.settings.choices} prompts times choices at most.", field)
-        found = []
-        for one in prompts:
-            if isinstance(one, str) and len(one) > 20_000:  # beside the event loop: other streams go on
-                one = await asyncio.to_thread(self.text.encode, one, special)
-            found.append(self.fitting(self.text.encode(one, special) if isinstance(one, str) else one, field))
-        return found
+
+        def tokens() -> list[list[int]]:
+            every = (self.text.encode(one, special) if isinstance(one, str) else one for one in prompts)
+            return [self.fitting(one, field) for one in every]
+
+        # What is long goes beside the event loop: other streams go on.
+        return tokens() if sum(map(len, prompts)) < 20_000 else await asyncio.to_thread(tokens)
 
     def fitting(self, ids: list[int], field: str) -> list[int]:
         last, length = self.settings.vocabulary - 1, self.settings.length
@@ -240,13 +241,8 @@ class OpenAIService:
         )
 
     async def detokenize(self, request: Request) -> Response:
-        return answer_json(
-            {
-                "prompt": self.text.decode(
-                    (await self.body(request, protocol.DetokenizeRequest)).tokens, skip_special=False
-                )
-            }
-        )
+        asked = await self.body(request, protocol.DetokenizeRequest)
+        return answer_json({"prompt": await asyncio.to_thread(self.text.decode, asked.tokens, skip_special=False)})
 
     def card(self) -> dict[str, Any]:
         known = {"max_model_len": self.settings.length, "owned_by": "dragonscale"}
