@@ -9,15 +9,19 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("jax")
 
 from dragonscale.errors import InputError
 from dragonscale.runtime.serve.requests import Emitted, ServeRequest
+from dragonscale.runtime.server import wire
 from dragonscale.runtime.server.front import DIED, Flight, Overfull, ServingFront
 from dragonscale.runtime.server.wire import WorkerOrder
+from dragonscale.runtime.server.worker import WorkerLoop
 from tests.runtime.serve.fake_device import alone
+from tests.runtime.serve.fake_worker import build
 
 ORDER = WorkerOrder(model="fake", length=256, sequences=4, tokens=64, pages=200, page=4)
 HERE = {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))))}
@@ -218,3 +222,31 @@ def test_what_cannot_be_run_is_told_at_the_start(wait: Wait) -> None:
     front = ServingFront([WorkerOrder(model="wrong")], [HERE], module="tests.runtime.serve.fake_worker")
     with pytest.raises(InputError, match="no such model"):
         wait(front.start())
+
+
+def test_pages_that_cannot_be_written_are_an_error_of_their_request_alone(tmp_path: Path) -> None:
+    engine, _ = build(msgspec.structs.replace(ORDER, role="prefill"), lambda *_: None)
+    loop = WorkerLoop(pipe=None, engine=engine)  # pyright: ignore[reportArgumentType]
+    loop._heard(wire.Submit(asked("full"), into=str(tmp_path / "nowhere" / "1")))
+    loop._heard(wire.Submit(asked("fine"), into=str(tmp_path / "2")))
+    said = {one.id: one.finish for _ in range(4) for one in map(loop._handed_over, engine.step())}
+    assert said == {"full": "error", "fine": "handover"}
+    assert not engine.exports
+    engine.check()
+
+
+def test_a_worker_that_ran_is_started_again_whatever_it_said(monkeypatch: pytest.MonkeyPatch, wait: Wait) -> None:
+    """The memory of the one that died may not be free yet, which reads as a model that does not fit."""
+    monkeypatch.setattr("dragonscale.runtime.server.front.WAITS", (0.0, 0.0))
+    worker, starts = make("both").workers[0], []
+
+    async def once() -> None:
+        starts.append(worker.state)
+        if len(starts) == 1:
+            worker.facts = "ready once"
+        worker.failed = wire.WorkerFailed("There is no room.", wrong=True)
+        worker.state = "stopped" if len(starts) == 3 else worker.state
+
+    worker._once = once
+    wait(worker.run())
+    assert len(starts) == 3

@@ -134,8 +134,8 @@ class WorkerProcess:
         while self.state != "stopped":
             await self._once()
             self.front.died(self)
-            if self.state == "stopped" or (self.failed is not None and self.failed.wrong):
-                return
+            if self.state == "stopped" or (self.failed is not None and self.failed.wrong and self.facts is None):
+                return  # one that ran before may run again: a device's memory is not free at once
             if time.monotonic() - self.since > STEADY and self.since:
                 self.wait = WAITS[0]
             self.restarts, self.since = self.restarts + 1, 0.0

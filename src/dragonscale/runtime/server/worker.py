@@ -85,10 +85,13 @@ class WorkerLoop:
         """Where a request goes on elsewhere, its pages are written first."""
         path = self.into.pop(emitted.id, "") if emitted.finish else ""
         if emitted.finish == "handover":
-            handed = self.engine.export(emitted.id)
-            if path:  # none where it was cancelled
-                write_arrays(path, self.engine.runner.read_pages(handed.rank, handed.pages))
-            self.engine.release(emitted.id)
+            try:
+                handed = self.engine.export(emitted.id)
+                if path:  # none where it was cancelled
+                    write_arrays(path, self.engine.runner.read_pages(handed.rank, handed.pages))
+            except (InputError, OSError) as error:  # a later step failed and took them along; or no room for the file
+                emitted = Emitted(id=emitted.id, finish="error", why=f"The pages could not be handed over: {error}")
+            self.engine.cancel(emitted.id)  # lets the pages go
         return emitted
 
     def _stats(self, wait: float) -> dict[str, float]:
@@ -102,7 +105,8 @@ class WorkerLoop:
 def main(descriptor: int, build: Build | None = None) -> int:
     """Load, compile, serve; `build` makes the engine of an order, if it is not to be that of a model."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # the runtime's own remarks on start-up
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front drains when a terminal interrupts both
+    for one in (signal.SIGINT, signal.SIGTERM):  # the front drains when a terminal or a supervisor signals both
+        signal.signal(one, signal.SIG_IGN)
     pipe, folder, parent = Connection(descriptor), "", os.getppid()
 
     def tell(message: wire.FromWorker) -> None:
