@@ -8,6 +8,10 @@ import httpx
 import openai
 import pytest
 
+from dragonscale.runtime.serve.requests import Emitted, Sampling, ServeRequest, TokenLogprob
+from dragonscale.runtime.server.answers import ChoiceAnswer
+from dragonscale.runtime.server.metrics import ServerMetrics
+from dragonscale.runtime.server.text import TextStream, plain_text
 from tests.runtime.serve.echo_front import EchoFront, served, settings
 
 HTTP = httpx.Client()
@@ -132,6 +136,17 @@ def test_a_request_of_vllm_bench_serve(url):
         else:
             usage = event["usage"]
     assert (text, usage["completion_tokens"], usage["prompt_tokens"]) == ("ababab", 6, 2)
+
+
+def test_log_probabilities_end_where_the_stop_string_does():
+    """Drafts bring several tokens at once, some behind the stop."""
+    text = plain_text(300)
+    asked = ServeRequest(id="a", prompt=HELLO, sampling=Sampling(logprobs=0))
+    choice = ChoiceAnswer(0, asked, text, TextStream(text, HELLO, ["el"]), chat=True)
+    choice.take(Emitted(id="a", tokens=HELLO, logprobs=[TokenLogprob(one, -1.0) for one in HELLO]), ServerMetrics("", dict))
+    said = choice.whole()
+    assert (said["message"]["content"], said["finish_reason"]) == ("H", "stop")
+    assert [row["token"] for row in said["logprobs"]["content"]] == ["H", "e", "l"]
 
 
 def test_embeddings(client, url):

@@ -338,6 +338,6 @@ def score(step: ScheduledStep, logits: numpy.ndarray) -> None:
     for at, (token, row) in enumerate(zip(after, logits[sequence.rank], strict=False), step.scored + 1):
         logs = row - row.max()
         logs -= numpy.log(numpy.exp(logs).sum())
-        top = numpy.argpartition(-logs, count)[:count]
+        top = numpy.argpartition(-logs, min(count, logs.size - 1))[:count]
         likeliest = [(int(one), float(logs[one])) for one in top[numpy.argsort(-logs[top])]]
         sequence.scores[at] = TokenLogprob(token, float(logs[token]), likeliest)

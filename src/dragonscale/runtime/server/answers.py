@@ -60,7 +60,7 @@ class ChoiceAnswer:
             status, said = _FAILED[emitted.finish]
             raise ApiError(status, said if said.endswith(".") else f"{said}{emitted.why.rstrip('.')}.")
         new = self._stream.add(emitted.tokens, last=bool(emitted.finish))
-        self._rows += [*emitted.prompt_logprobs, *emitted.logprobs]
+        self._rows += [*emitted.prompt_logprobs, *emitted.logprobs[: self._stream.used - self.tokens]]
         self.size += len(new) + 100 * sum(1 + len(row.top) for row in emitted.logprobs)
         self.cached = self.cached or emitted.cached
         self.embedding = emitted.embedding or self.embedding
