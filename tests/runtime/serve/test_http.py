@@ -143,7 +143,9 @@ def test_log_probabilities_end_where_the_stop_string_does():
     text = plain_text(300)
     asked = ServeRequest(id="a", prompt=HELLO, sampling=Sampling(logprobs=0))
     choice = ChoiceAnswer(0, asked, text, TextStream(text, HELLO, ["el"]), chat=True)
-    choice.take(Emitted(id="a", tokens=HELLO, logprobs=[TokenLogprob(one, -1.0) for one in HELLO]), ServerMetrics("", dict))
+    choice.take(
+        Emitted(id="a", tokens=HELLO, logprobs=[TokenLogprob(one, -1.0) for one in HELLO]), ServerMetrics("", dict)
+    )
     said = choice.whole()
     assert (said["message"]["content"], said["finish_reason"]) == ("H", "stop")
     assert [row["token"] for row in said["logprobs"]["content"]] == ["H", "e", "l"]
