@@ -74,6 +74,9 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
     habits, profile, issued, seconds = bench.engine.kernels, bench.profile, 1.0, 0.0
     if bench.timed:
         seconds = matmul_seconds(m, n, k, name, profile, many, replayed=True) * habits.matmul
+        if habits.widening and FORMATS[name].weight < FORMATS[name].activation:
+            wide = matmul_seconds(m, n, k, FORMATS[name].compute, profile, many, replayed=True) * habits.matmul
+            seconds = wide * habits.widening
         if bench.engine.program.loop_s and first.part != "head":
             read = memory_seconds(many * n * k * FORMATS[name].weight, profile)
             seconds = where(raw == 1, read + bench.engine.program.loop_s * len(kernels), seconds)
