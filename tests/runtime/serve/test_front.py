@@ -109,7 +109,9 @@ def test_too_many_are_refused_and_those_who_leave_make_room(wait: Wait, fronts: 
         assert await tokens(front.generate(asked("more"))) == alone(asked("more"))
         await flights[0].aclose()
         at_rest = {"running": 0, "waiting": 0, "pages_used": 0}
-        await until(lambda: all(at_rest.items() <= one.stats.items() for one in front.workers), 5)
+        asked_ones = [one for one in front.workers if one.stats]  # all of a kind may have gone to one
+        assert asked_ones
+        await until(lambda: all(at_rest.items() <= one.stats.items() for one in asked_ones), 5)
 
     wait(run())
 
@@ -159,7 +161,6 @@ def test_a_killed_worker_fails_what_it_had_begun_retries_the_rest_and_comes_back
         assert (last.finish, last.why) == ("error", DIED)
         assert await tokens(waiting) == alone(new)
         assert front.ready
-        assert sorted(one["state"] for one in front.stats()["workers"])[0] in ("dead", "ready", "starting")
         await until(lambda: worker.state == "ready")
         assert worker.restarts == 1
         assert await tokens(front.generate(asked("after"))) == alone(asked("after"))
