@@ -40,14 +40,22 @@ def made_rows(shape: StepShape, lengths: list[int], starts: list[int]) -> StepRo
 
 
 def made_cache(rows: StepRows, k: int, h: int, int8: bool = False, latent: bool = False) -> PagedKeys:
-    """Random keys; what nobody may read is not a number."""
+    """Random keys; what nobody may read is not a number: page 0, and what is behind the end of each row. In int8, scales are not."""
     slots = (1 + rows.tables.size) * PAGE
+    places = numpy.asarray(rows.tables)[:, :, None] * PAGE + numpy.arange(PAGE)
+    behind = numpy.arange(WIDTH * PAGE)[None] >= numpy.asarray(rows.lengths)[:, None]
+    unused = numpy.concatenate([numpy.arange(PAGE), places.reshape(len(places), -1)[behind]])
     keys, values = (normal(seed, slots, k, h) for seed in (1, 2))
     if int8:
         (keys, one), (values, other) = (quantized(each, (-1,)) for each in (keys, values))
-        return PagedKeys(keys, values, one[..., 0], other[..., 0])
-    keys, values = (each.at[:PAGE].set(jnp.nan) for each in (keys, values))
+        one, other = (each[..., 0].at[unused].set(jnp.nan) for each in (one, other))
+        return PagedKeys(keys, None if latent else values, one, None if latent else other)
+    keys, values = (each.at[unused].set(jnp.nan) for each in (keys, values))
     return PagedKeys(keys, None if latent else values)
+
+
+def without_nan(cache: PagedKeys) -> PagedKeys:
+    return jax.tree.map(lambda each: jnp.nan_to_num(each) if each.dtype == jnp.float32 else each, cache)
 
 
 CASES = {
@@ -57,6 +65,7 @@ CASES = {
     "chunks of keys": (Scoring(Reach(chunk=8), 0.3, sinks=normal(3, 6)), 1, 2, {}),
     "int8": (Scoring(Reach(), 0.3), 2, 1, {"int8": True}),
     "latents": (Scoring(Reach(), 0.3), 2, 1, {"latent": True}),
+    "latents in int8, drafts": (Scoring(Reach(), 0.3), 1, 3, {"latent": True, "int8": True}),
 }
 
 
@@ -68,11 +77,22 @@ def test_a_mixed_step() -> None:
     how = Scoring(Reach(window=9), 0.3, 5.0, normal(3, 4))
     key = cache.keys[:32]
     found = jax.jit(partial(attend_rows, how=how, interpret=True))(query, key, key, cache, rows)
-    clean = jax.tree.map(jnp.nan_to_num, cache)
+    clean = without_nan(cache)
     wanted = jax.jit(partial(attend_paged, how=how))(query, key, key, clean, rows)
     numpy.testing.assert_allclose(found[:3], wanted[:3], atol=1e-5)
     numpy.testing.assert_allclose(found[6:30], wanted[6:30], atol=1e-5)
     assert numpy.isfinite(found).all()
+
+
+def test_drafts_of_more_heads_than_a_block_has() -> None:
+    """Latent attention has all query heads at one KV head: with drafts a block holds some of the heads, and all tokens."""
+    rows = made_rows(StepShape(2, 3), [21, 5], [0])
+    query, cache = normal(4, 6, 20, 40), made_cache(rows, 1, 40, latent=True)
+    how, cut = Scoring(Reach(), 0.3), {"queries": 3, "tile": Tile(16, 8, 2), "interpret": True}
+    call = partial(decode_rows, page=PAGE, how=how, size=32, **cut)
+    found = jax.jit(call)(query, cache, rows.tables, rows.lengths)
+    wanted = jax.jit(partial(attend_decodes, how=how, size=32))(query, without_nan(cache), rows)
+    numpy.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -87,7 +107,7 @@ def test_decoding_rows(case: str) -> None:
     cut = {"queries": queries, "tile": Tile(16, 8, splits), "interpret": True}
     call = partial(decode_rows, page=PAGE, how=how, size=size, **cut)
     found = jax.jit(call)(query, cache, rows.tables, rows.lengths)
-    clean = jax.tree.map(lambda each: jnp.nan_to_num(each) if each.dtype == jnp.float32 else each, cache)
+    clean = without_nan(cache)
     wanted = jax.jit(partial(attend_decodes, how=how, size=size))(query, clean, rows)
     real = numpy.repeat(numpy.array(lengths) > 0, queries)
     numpy.testing.assert_allclose(found[real], wanted[real], atol=1e-5)
@@ -102,7 +122,7 @@ def test_chunks_of_prompts(how: Scoring) -> None:
     query, cache = normal(4, 33, 4, 16), made_cache(rows, 2, 16)
     call = partial(prompt_rows, page=PAGE, how=how, size=16, tile=Tile(8, 8), interpret=True)
     found = jax.jit(call)(query, cache, rows.tables, rows.lengths, rows.starts)
-    clean = jax.tree.map(jnp.nan_to_num, cache)
+    clean = without_nan(cache)
     wanted = jax.jit(partial(attend_chunks, how=how, size=16))(query, clean, rows)
     numpy.testing.assert_allclose(found[: starts[-1]], wanted[: starts[-1]], atol=1e-5)
 

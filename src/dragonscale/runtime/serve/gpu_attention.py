@@ -69,7 +69,7 @@ def decode_rows(
 ) -> jax.Array:  # fmt: skip
     """[N, n, g] of queries [N, n, h], of which the first are those of D decoding rows, their newest `queries` tokens each; nothing is
     written of the others. Page tables are [D, W], lengths [D]; `size` is g."""
-    tile = tile or decode_tile(tables.shape[0], queries * query.shape[1] // cache.keys.shape[1], cache)
+    tile = tile or decode_tile(tables.shape[0], queries, query.shape[1] // cache.keys.shape[1], cache)
     made = _attend(query, cache, tables, lengths, None, how, queries, page, size, tile, None, interpret)
     return made[0] if tile.splits == 1 else _combined(made[0], made[1], how.sinks, query, interpret)
 
@@ -81,18 +81,19 @@ def prompt_rows(
     """[N, n, g] of chunks of P prompts, packed one after the other in queries [N, n, h] from `starts` [P+1]; the keys of the chunks
     are in the cache already. What is behind them is zero, what is before them is that of `into`."""
     tile = tile or prompt_tile(cache)
-    per = max(1, tile.rows // _together(query.shape[1] // cache.keys.shape[1], tile))
+    per = max(1, tile.rows * cache.keys.shape[1] // query.shape[1])
     # What is left over is a row of no length behind the others. Each row may end in a block of its own.
     ends = jnp.append(starts, query.shape[0])
     spans = _spans(ends, per, pl.cdiv(query.shape[0], per) + tables.shape[0])
     return _attend(query, cache, tables, jnp.append(lengths, 0), spans, how, per, page, size, tile, into, interpret)[0]
 
 
-def decode_tile(rows: int, queries: int, cache: PagedKeys) -> Tile:
-    """A good cut for decoding `rows` sequences with so many query rows for each KV head: as many parts as make the GPU busy."""
+def decode_tile(rows: int, queries: int, group: int, cache: PagedKeys) -> Tile:
+    """A good cut for decoding so many tokens of `rows` sequences, with a group of query heads for each KV head: as many parts as make
+    the GPU busy. A block has all tokens of a row, with as many of the heads as fit."""
     channels = cache.keys.shape[-1]
-    block = min(64, max(16, pl.next_power_of_2(queries)))
-    programs = rows * cache.keys.shape[1] * pl.cdiv(queries, block)
+    block = min(max(64, pl.next_power_of_2(queries)), max(16, pl.next_power_of_2(queries * group)))
+    programs = rows * cache.keys.shape[1] * pl.cdiv(group, block // queries)
     splits = min(PARTS, pl.next_power_of_2(max(1, PROGRAMS // programs)))
     if channels > 256:
         return Tile(block, 32, splits, 8, 2)
@@ -105,11 +106,6 @@ def prompt_tile(cache: PagedKeys) -> Tile:
     """A good cut for prompts; wide heads leave room for fewer keys."""
     channels = cache.keys.shape[-1]
     return Tile(128, 64, 1, 4, 2) if channels <= 128 else Tile(64, 32, 1, 4 if channels <= 256 else 8, 2)
-
-
-def _together(group: int, tile: Tile) -> int:
-    """Query heads of a KV head that a program takes."""
-    return min(group, tile.rows)
 
 
 def _spans(starts: jax.Array, per: int, blocks: int) -> jax.Array:
@@ -129,7 +125,8 @@ def _attend(
 ) -> Any:  # fmt: skip
     """The whole result; or the parts [S, N, n, g] of split keys, and the logarithms [S, N, n] of their sums."""
     (tokens, n, _), k = query.shape, cache.keys.shape[1]
-    together = _together(n // k, tile)
+    together = min(n // k, tile.rows // per)  # query heads of a KV head that a program takes, with all tokens of its block
+    assert together, f"{per} queries of a row do not fit a block of {tile.rows}"
     shapes = [((tokens, n, size), query.dtype)]
     if tile.splits > 1:
         tokens = len(tables) * per
