@@ -125,7 +125,9 @@ def _attend(
 ) -> Any:  # fmt: skip
     """The whole result; or the parts [S, N, n, g] of split keys, and the logarithms [S, N, n] of their sums."""
     (tokens, n, _), k = query.shape, cache.keys.shape[1]
-    together = min(n // k, tile.rows // per)  # query heads of a KV head that a program takes, with all tokens of its block
+    together = min(
+        n // k, tile.rows // per
+    )  # query heads of a KV head that a program takes, with all tokens of its block
     assert together, f"{per} queries of a row do not fit a block of {tile.rows}"
     shapes = [((tokens, n, size), query.dtype)]
     if tile.splits > 1:
