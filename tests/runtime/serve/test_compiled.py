@@ -56,6 +56,13 @@ def test_nothing_compiles_under_load(tmp_path: Path, drafts: dict[str, Any]) -> 
             said += engine.step()
             engine.check()
         assert not [one.why for one in said if one.finish not in ("", "length", "stop", "cancelled")]
+        engine.add(ServeRequest(id="lost", prompt=[5] * 20, length=5))
+        jax.tree.map(lambda array: array.delete(), engine.runner.cache)
+        said = engine.step()
+        engine.add(ServeRequest(id="after", prompt=[6] * 20, length=5))
+        while not engine.idle:
+            said += engine.step()
+        assert [(one.id, one.finish) for one in said if one.finish] == [("lost", "error"), ("after", "length")]
         assert not compiled
         jax.jit(lambda x: 3.25 * x)(1.0)
         assert compiled, "the test sees what is compiled"

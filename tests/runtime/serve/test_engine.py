@@ -7,7 +7,7 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.runtime.serve.engine import EngineDead, ServingEngine
-from dragonscale.runtime.serve.requests import HandedOver, ServeRequest
+from dragonscale.runtime.serve.requests import HandedOver, Sampling, ServeRequest
 from dragonscale.runtime.serve.scheduler import EngineFull
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
 from tests.runtime.serve.fake_device import VOCAB, FakeRunner, FakeSampler, alone, salt
@@ -149,6 +149,21 @@ def test_a_request_that_cannot_enter_leaves_those_beside_it_whole():
     made.check()
     assert [token for one in said if one.id == "fine" for token in one.tokens] == alone(fine)
     assert [one.finish for one in said if one.id == "torn"] == ["error"]
+    assert made.idle
+
+
+def test_what_cannot_be_read_is_an_error_of_its_request_alone():
+    """The fake device tells no log probabilities: reading them fails on the host."""
+    made, fine = engine(), ServeRequest(id="fine", prompt=[1] * 20, length=9)
+    made.add(fine)
+    made.add(ServeRequest(id="unread", prompt=[2] * 9, length=9, sampling=Sampling(logprobs=1)))
+    told = {"fine": [], "unread": []}
+    for _ in range(30):
+        for one in made.step():
+            told[one.id].append(one)
+        made.check()
+    assert [(one.finish, "could not be read" in one.why) for one in told["unread"]] == [("error", True)]
+    assert [token for one in told["fine"] for token in one.tokens] == alone(fine)
     assert made.idle
 
 

@@ -181,13 +181,14 @@ def test_penalties_count_what_is_sampled_and_ends_wait_for_the_fewest_tokens() -
 def test_nothing_is_compiled_under_way() -> None:
     sampler, told = Sampler(EngineLimits(pages=2, sequences=3), VOCAB), []
     sampler.compile([StepShape(3), StepShape(3, 1, 0, 64)], lambda *so_far: told.append(so_far))
-    assert told[-1] == (8, 8) == (len(sampler.programs), len(told))
+    assert told[-1] == (9, 9) == (len(sampler.programs), len(told))
     for how in HOWS:
         sampler.admit(0, 1, asked(**how))
         sampler.admit(0, 2, asked(**{**how, "logprobs": 1}))
         for slots in ([0, 1, 3], [0, 1, 2]):
             sampler.sample(alike((1, 3, VOCAB)), decoding([slots], 2, 3))
-    assert len(sampler.programs) == 8
+    sampler.score(alike((1, 3, VOCAB)), numpy.zeros((1, 3), numpy.int32))
+    assert len(sampler.programs) == 9
 
 
 def test_what_there_is_no_room_for_is_refused() -> None:

@@ -142,6 +142,10 @@ def test_n_grams_propose_what_followed_the_longest_of_them() -> None:
     assert NgramIndex([5, 6, 7, 6]).propose(2) == [7, 6]
     assert NgramIndex([1, 2, 3]).propose(4) == []
     assert NgramIndex([8, 4, 4]).propose(3) == [4, 4, 4], "a repetition goes on"
+    long = NgramIndex(numpy.array([1, 2, 3, 4, *[9] * 9000, 5, 6, 7, 8, 5, 6]))
+    assert long.propose(2) == [7, 8]
+    long.extend([2, 3])
+    assert long.propose(2) == [], "of a long prompt the end is looked through"
     index = NgramIndex([])
     index.extend([1, 2, 1])
     assert index.propose(3) == [2, 1, 2]

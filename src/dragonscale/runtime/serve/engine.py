@@ -13,15 +13,12 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import jax
-import numpy
-
 from dragonscale.errors import InputError
+from dragonscale.runtime.serve.outputs import InFlight, ShapeTime, following, score, told
 from dragonscale.runtime.serve.packing import LiveSequence, ScheduledStep
-from dragonscale.runtime.serve.requests import Emitted, HandedOver, ServeRequest, TokenLogprob
+from dragonscale.runtime.serve.requests import Emitted, HandedOver, ServeRequest
 from dragonscale.runtime.serve.sampling import Sampled, check_sampling
 from dragonscale.runtime.serve.scheduler import BatchScheduler
 from dragonscale.runtime.serve.speculation import NgramIndex
@@ -33,24 +30,6 @@ FAILURES = 3
 
 class EngineDead(RuntimeError):
     """The device failed too often; the engine has to be started anew."""
-
-
-@dataclass
-class InFlight:
-    """A step on the device: what was planned and the arrays that will come of it (`extra`: hidden states or logits, where wanted)."""
-
-    step: ScheduledStep
-    sampled: Sampled
-    extra: Any
-
-
-@dataclass
-class ShapeTime:
-    """How long steps of a shape took, and the tokens that were not padding."""
-
-    steps: int = 0
-    seconds: float = 0.0
-    tokens: int = 0
 
 
 class ServingEngine:
@@ -157,7 +136,7 @@ class ServingEngine:
         for running in self.scheduler.running if self.limits.draft and self.drafter is None else ():
             for s in running.values():
                 if s.computed >= s.target and s.grammar is None:
-                    s.ngrams = s.ngrams or NgramIndex(s.tokens[: s.known].tolist())
+                    s.ngrams = s.ngrams or NgramIndex(s.tokens[: s.known])
                     if guess := s.ngrams.propose(self.limits.draft):
                         guesses[s] = guess
         return guesses
@@ -190,11 +169,11 @@ class ServingEngine:
             if self.drafter is not None:  # it has to see prompts and the last draft too
                 self.drafter.runner.run(step.batch, last)
             embeds = any(s.request.embed for _, _, s in step.rows)
-            flight = InFlight(step, sampled, logits if step.scored >= 0 else self.runner.hidden if embeds else None)
-            for array in (*vars(sampled).values(), flight.extra):
-                if isinstance(array, jax.Array):
-                    array.copy_to_host_async()
-            self.pending.append(flight)
+            extra = self.runner.hidden if embeds else None
+            if step.scored >= 0:
+                extra = self.sampler.score(logits, following(step))
+            self.pending.append(InFlight(step, sampled, extra))
+            self.pending[-1].copy()
         except Exception as error:
             self.fail(step.sequences, error)
 
@@ -217,27 +196,35 @@ class ServingEngine:
             flight = self.pending.popleft()
             step, shape = flight.step, flight.step.batch.shape
             try:
-                found, extra = flight.sampled.fetch(), jax.device_get(flight.extra)
+                found, extra = flight.fetch()
             except Exception as error:
                 self.fail(step.sequences, error)
                 continue
-            now, taken = time.perf_counter(), self.times.setdefault(shape, ShapeTime())
-            taken.steps, taken.tokens = taken.steps + 1, taken.tokens + step.computed
-            taken.seconds, self.since, self.failures = taken.seconds + now - self.since, now, 0
-            if step.scored >= 0:
-                score(step, extra)
-            tokens, counts, drafted = found.tokens.tolist(), found.counts.tolist(), shape.decodes * shape.queries
-            for rank, row, sequence in step.rows:
+            now, drafted, self.failures = time.perf_counter(), shape.decodes * shape.queries, 0
+            self.times.setdefault(shape, ShapeTime()).add(now - self.since, step.computed)
+            self.since = now
+            tokens, counts = found.tokens.tolist(), found.counts.tolist()
+            scored = [(s.rank, -1, s) for s in step.chunks if step.scored >= 0]
+            for rank, row, sequence in (*scored, *step.rows):
                 if sequence.ended:
                     continue
                 first, kept = drafted + row - shape.decodes, 1
-                if row < shape.decodes:
+                if 0 <= row < shape.decodes:
                     first, kept = row * shape.queries, counts[rank][row]
                     self.accepted += kept - 1
-                if sequence.request.embed:
-                    self.finish(sequence, "stop", embedding=extra[rank, first].tolist())
-                else:
-                    self.took(sequence, tokens[rank][first : first + kept], found, (rank, first))
+                try:
+                    if row < 0:
+                        score(step, extra)
+                    elif sequence.request.embed:
+                        self.finish(sequence, "stop", embedding=extra[rank, first].tolist())
+                    else:
+                        self.took(sequence, tokens[rank][first : first + kept], found, (rank, first))
+                except (
+                    Exception
+                ) as error:  # of what the host does for one request: the others have nothing to do with it
+                    if not sequence.ended:
+                        why = f"What the device gave to this request could not be read: {error}"
+                        self.finish(sequence, "error", why, keep=False)
 
     def took(self, sequence: LiveSequence, tokens: list[int], found: Sampled, at: tuple[int, int]) -> None:
         """New tokens of a sequence, up to one that ends it."""
@@ -319,25 +306,3 @@ class ServingEngine:
             "tokens_in": self.tokens_in, "tokens_out": self.tokens_out,
             "steps": sum(taken.steps for taken in self.times.values()), "times": self.times, "dead": self.dead,
         }  # fmt: skip
-
-
-def told(tokens: list[int], found: Sampled, at: tuple[int, int], count: int) -> list[TokenLogprob]:
-    """Log probabilities of tokens that a step chose from a place of its reads on."""
-    rank, rows = at[0], slice(at[1], at[1] + len(tokens))
-    columns = (found.logprobs[rank, rows], found.top[rank, rows, :count], found.top_logprobs[rank, rows, :count])
-    each = zip(tokens, *(column.tolist() for column in columns), strict=True)
-    return [TokenLogprob(token, own, list(zip(top, logs, strict=True))) for token, own, top, logs in each]
-
-
-def score(step: ScheduledStep, logits: numpy.ndarray) -> None:
-    """Log probabilities of a prompt's own tokens, each from the logits of the one before it."""
-    sequence = step.chunks[0]
-    prompt, count = sequence.request.prompt, sequence.request.prompt_logprobs or 0
-    sequence.scores = sequence.scores or [None] * len(prompt)
-    after = prompt[step.scored + 1 : step.scored + 1 + step.computed]
-    for at, (token, row) in enumerate(zip(after, logits[sequence.rank], strict=False), step.scored + 1):
-        logs = row - row.max()
-        logs -= numpy.log(numpy.exp(logs).sum())
-        top = numpy.argpartition(-logs, min(count, logs.size - 1))[:count]
-        likeliest = [(int(one), float(logs[one])) for one in top[numpy.argsort(-logs[top])]]
-        sequence.scores[at] = TokenLogprob(token, float(logs[token]), likeliest)

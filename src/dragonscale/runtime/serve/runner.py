@@ -78,6 +78,11 @@ class ModelRunner:
             weights = self.placement.put(weights if callable(weights) else reader_of(weights))
         self.weights = weights
         self._room = [self._layer_room(name) for name in program.order]
+        self._moved = jax.tree.map(self._page_room, self._room)
+        self._empty = jax.jit(  # once: `reset` is no time to compile
+            lambda: jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), self._room),
+            out_shardings=jax.tree.map(lambda each: each.sharding, self._room),
+        )
         self.cache: list[PagedKeys] = [] if weights is None else self._empty()
         self.hidden: jax.Array | None = None
         self._compiled: dict[StepShape | str, Any] = {}
@@ -96,14 +101,15 @@ class ModelRunner:
         values = None if value is None else room(value, dtype=dtype)
         return PagedKeys(room(size, dtype=dtype), values, scale, scale if value is not None else None)
 
-    def _empty(self) -> list[PagedKeys]:
-        where = jax.tree.map(lambda each: each.sharding, self._room)
-        return jax.jit(
-            lambda: jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), self._room), out_shardings=where
-        )()
+    def _page_room(self, each: Any) -> Any:
+        """Of an array of the cache, pages that are read or written at once."""
+        sharding = NamedSharding(self.mesh, PartitionSpec("data", None, None, *each.sharding.spec[1:]))
+        shape = self.limits.ranks, MOVED, self.limits.page, *each.shape[1:]
+        return jax.ShapeDtypeStruct(shape, each.dtype, sharding=sharding)
 
     def reset(self) -> None:
         """An empty cache in place of one that a failed step may have taken along."""
+        self.cache, self.hidden = [], None  # first, so that there is room
         self.cache = self._empty()
 
     @property
@@ -165,12 +171,8 @@ class ModelRunner:
 
     def _mover(self, which: str) -> tuple[Any, tuple[Any, ...]]:
         """Programs that read pages of every rank, or write them."""
-        page, ranks = self.limits.page, self.limits.ranks
-        numbers = jax.ShapeDtypeStruct((ranks, MOVED), jnp.int32, sharding=self.by_rank)
-
-        def moved(each: Any) -> Any:
-            sharding = NamedSharding(self.mesh, PartitionSpec("data", None, None, *each.sharding.spec[1:]))
-            return jax.ShapeDtypeStruct((ranks, MOVED, page, *each.shape[1:]), each.dtype, sharding=sharding)
+        page = self.limits.page
+        numbers = jax.ShapeDtypeStruct((self.limits.ranks, MOVED), jnp.int32, sharding=self.by_rank)
 
         def read(cache: Any, pages: jax.Array) -> Any:
             return jax.tree.map(lambda each: each.reshape(-1, page, *each.shape[1:])[pages], cache)
@@ -181,9 +183,9 @@ class ModelRunner:
 
             return jax.tree.map(put, cache, values)
 
-        values = jax.tree.map(moved, self._room)
-        arguments = (self._room, numbers, values) if which == "write" else (self._room, numbers)
-        specs = jax.tree.map(lambda each: each.sharding.spec, (self._room, numbers, values))
+        whole = (self._room, numbers, self._moved)
+        arguments = whole if which == "write" else whole[:2]
+        specs = jax.tree.map(lambda each: each.sharding.spec, whole)
         ends = {"read": (read, specs[:2], specs[2]), "write": (write, specs, specs[0])}
         function, given, out = ends[which]
         mapped = jax.shard_map(function, mesh=self.mesh, in_specs=given, out_specs=out, check_vma=False)
@@ -206,7 +208,6 @@ class ModelRunner:
 
     def write_pages(self, rank: int, pages: list[int], arrays: list[numpy.ndarray]) -> None:
         """Put what `read_pages` gave into pages of a rank."""
-        room = self._mover("write")[1][2]
         for at in range(0, len(pages), MOVED):
             some = pages[at : at + MOVED]
 
@@ -215,7 +216,7 @@ class ModelRunner:
                 whole[rank, :count] = array[at : at + count]
                 return jax.device_put(whole, shape.sharding)
 
-            leaves, tree = jax.tree.flatten(room)
+            leaves, tree = jax.tree.flatten(self._moved)
             values = jax.tree.unflatten(tree, [filled(*both) for both in zip(leaves, arrays, strict=True)])
             self.cache = self._compiled["write"](self.cache, self._page_numbers(rank, some), values)
 

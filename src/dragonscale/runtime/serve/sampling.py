@@ -105,12 +105,15 @@ def _choose(key: SamplingProgram, held: Any, last: Any, logits: Any, words: Any,
     tokens = jnp.concatenate([tokens.reshape(-1), prompts])
     if key.level == SHAPED:
         counts = counts.at[at, tokens].add(2 * keeps)
-    told = ()
-    if key.told:
-        total = jax.nn.logsumexp(logits, axis=-1)
-        top, values = filters.likeliest(logits, min(TOLD, x.shape[1]))
-        told = jnp.take_along_axis(logits, tokens[:, None], axis=1)[:, 0] - total, top, values - total[:, None]
+    told = _told(logits, tokens) if key.told else ()
     return (tokens, kept, *told), last, counts if key.level == SHAPED else None
+
+
+def _told(logits: Any, tokens: Any) -> tuple[Any, Any, Any]:
+    """Log probabilities of a token of each row, and of the likeliest."""
+    total = jax.nn.logsumexp(logits, axis=-1)
+    top, values = filters.likeliest(logits, min(TOLD, logits.shape[1]))
+    return jnp.take_along_axis(logits, tokens[:, None], axis=1)[:, 0] - total, top, values - total[:, None]
 
 
 def _weighed(x: Any, state: SlotState, positions: Any, noise: Any, drawn: Any, drafts: Any) -> tuple[Any, Any]:
@@ -141,15 +144,18 @@ class Sampler:
         self._need, self._told, self._host = (numpy.zeros(size, kind) for kind in (numpy.int8, bool, STATE))
         self._stale, self._free = True, dict[int, Any]()
         self._random = numpy.random.default_rng(seed)
+        sizes = [size, (*size, vocab)]
+        self._zeros = jax.jit(lambda: [jnp.zeros(size, jnp.int32) for size in sizes], out_shardings=self.sharding)
+        self.last: Any = None
+        self._counts: Any = None
         self.reset()
         put = jax.jit(lambda counts, at, row: counts.at[*at].set(row), donate_argnums=0, out_shardings=self.sharding)
         self._set_counts = put.lower(self._counts, (0, 0), numpy.zeros(vocab, numpy.int32)).compile()
 
     def reset(self) -> None:
         """Anew what steps write: a failed one may have taken it along."""
-        sizes = [self._need.shape, (*self._need.shape, self.vocab)]
-        zeros = jax.jit(lambda: [jnp.zeros(size, jnp.int32) for size in sizes], out_shardings=self.sharding)
-        self.last, self._counts = zeros()
+        self.last = self._counts = None  # first, so that there is room
+        self.last, self._counts = self._zeros()
 
     @property
     def bytes(self) -> int:
@@ -200,13 +206,18 @@ class Sampler:
         positions = numpy.take_along_axis(batch.positions, batch.reads, 1)
         words = numpy.concatenate([batch.slots, positions, batch.drafted, drafts], 1)
         more = (self._counts, self._allowed(key) if masks is None else masks) if shaped else (None, None)
-        logits = logits if logits.sharding == self.sharding else jax.device_put(logits, self.sharding)
-        program = self.programs.get(key) or self._build(key)
-        found, self.last, counts = program(
-            self.state(), self.last, logits, words, *more, probs if key.weighed else None
-        )
+        program, given = self.programs.get(key) or self._build(key), (self.state(), self.last, self._placed(logits))
+        found, self.last, counts = program(*given, words, *more, probs if key.weighed else None)
         self._counts = counts if shaped else self._counts
         return Sampled(*found)
+
+    def score(self, logits: Any, tokens: Any) -> Sampled:
+        """Log probabilities of tokens [R, D] that were there already, from a step's logits [R, D, v] before them."""
+        rows = tokens.shape[1]
+        return Sampled(tokens, None, *(self.programs.get(rows) or self._build(rows))(self._placed(logits), tokens))
+
+    def _placed(self, logits: Any) -> Any:
+        return logits if logits.sharding == self.sharding else jax.device_put(logits, self.sharding)
 
     def _key(self, shape: StepShape, level: int, told: bool) -> SamplingProgram:
         queries = shape.queries if shape.decodes else 1
@@ -225,13 +236,20 @@ class Sampler:
         self, shapes: Iterable[StepShape], tell: Callable[[int, int], None] | None = None, threads: int = 4
     ) -> None:
         """Build every program that steps of these shapes may need; `tell` hears how many of how many there are."""
-        keys = {self._key(shape, level, told) for shape in shapes for level in range(4) for told in (False, True)}
+        shapes = list(shapes)
+        keys: set[SamplingProgram | int] = {s.decodes for s in shapes if s.queries == 1 and not s.tokens}
+        keys |= {self._key(shape, level, told) for shape in shapes for level in range(4) for told in (False, True)}
         with ThreadPoolExecutor(threads) as pool:
             for done, _ in enumerate(pool.map(self._build, keys), 1):
                 if tell:
                     tell(done, len(keys))
 
-    def _build(self, key: SamplingProgram) -> Any:
+    def _build(self, key: SamplingProgram | int) -> Any:
+        """A step's program, or the one that scores so many tokens."""
+        if isinstance(key, int):
+            arrays = self.array(jnp.float32, key, self.vocab), self.array(jnp.int32, key)
+            self.programs[key] = self.over_ranks(_told).lower(*arrays).compile()
+            return self.programs[key]
         d, q, p = key[:3]
         logits, words = self.array(jnp.float32, d * q + p, self.vocab), self.array(jnp.int32, 2 * (d * q + p) + d)
         more = (self._counts, self._allowed(key)) if key.level == SHAPED else (None, None)

@@ -25,19 +25,29 @@ from dragonscale.runtime.serve.sampling import FILTERED, GREEDY, PLAIN, Sampler
 from dragonscale.runtime.serve.steps import StepBatch, StepShape, empty_batch
 
 LONGEST = 4
+RECENT = 8192
+"""Tokens of a long prompt, the last ones, that are looked through."""
+MIX, MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
 class NgramIndex:
     """The n-grams of one sequence, by hash (a collision is a bad guess, not an error), and where the text after the latest of each begins."""
 
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self._tokens: list[int] = []
+    def __init__(self, tokens: Sequence[int] | numpy.ndarray) -> None:
+        text = numpy.asarray(tokens[-RECENT:], numpy.uint64)
+        self._tokens: list[int] = text.tolist()
         self._after: dict[int, int] = {}
-        self.extend(tokens)
+        hashes = numpy.zeros(len(text), numpy.uint64)  # as in `_ends`, of all places at once
+        for n in range(min(LONGEST, len(text) - 1)):
+            hashes = hashes[min(n, 1) :] * numpy.uint64(MIX) + text[: len(text) - n] + numpy.uint64(1)
+            self._after.update(zip(hashes[:-1].tolist(), range(n + 1, len(text)), strict=True))
 
     def _ends(self) -> list[int]:
         """Hashes of the n-grams that the text ends with, the longest first."""
-        return [hash(tuple(self._tokens[-n:])) for n in range(min(LONGEST, len(self._tokens)), 0, -1)]
+        hashes = [0]
+        for token in reversed(self._tokens[-LONGEST:]):
+            hashes.append((hashes[-1] * MIX + token + 1) & MASK)
+        return hashes[:0:-1]
 
     def extend(self, tokens: Iterable[int]) -> None:
         """Add tokens. The n-grams that end before each are entered now that something follows them."""
