@@ -4,7 +4,10 @@ Property tests draw the same examples every time, so that a failure is the chang
 `HYPOTHESIS_PROFILE=explore make test` draws new ones. No test has a deadline: machines are busy.
 """
 
+import atexit
 import os
+import shutil
+import tempfile
 
 from hypothesis import settings
 
@@ -13,6 +16,11 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": os.path.join(os.path.dirna
 
 # Nor the user's defaults and profiles.
 os.environ["XDG_CONFIG_HOME"] = os.path.join(os.path.dirname(__file__), "no-such-folder")
+
+# Nor do they write to the user's caches; what is compiled is kept for one run, for all of its processes.
+if "DRAGONSCALE_CACHE" not in os.environ:
+    os.environ["DRAGONSCALE_CACHE"] = tempfile.mkdtemp(prefix="dragonscale-tests-")
+    atexit.register(shutil.rmtree, os.environ["DRAGONSCALE_CACHE"], ignore_errors=True)
 
 # These run inside the environments of other software (tools/software.py).
 collect_ignore_glob = ["exports/software/*", "runtime/references/*"]

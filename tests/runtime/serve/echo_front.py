@@ -81,4 +81,5 @@ def served(front: Any, said: HttpSettings, text: Any = None) -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         app.state.server.should_exit = True
-        thread.join(10)
+        thread.join(60)
+        assert not thread.is_alive(), "the server goes on"

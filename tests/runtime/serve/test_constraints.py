@@ -48,7 +48,7 @@ def tokenizer() -> Tokenizer:
 
 def test_random_logits_give_texts_of_the_grammar() -> None:
     """Sequences of every kind in one batch, beside one that is free; each until its grammar is complete."""
-    each, words = 4, tokenizer()
+    each, words = 3, tokenizer()
     reader, random = GrammarReader(words, VOCAB, [END]), numpy.random.default_rng(2)
     kinds = [kind for kind in GRAMMARS for _ in range(each)]
     rows = len(kinds) + 1
@@ -60,7 +60,7 @@ def test_random_logits_give_texts_of_the_grammar() -> None:
         )
     held = {(0, row): reader.begin((kind, GRAMMARS[kind])) for row, kind in enumerate(kinds)}
     output: list[list[int]] = [[] for _ in range(rows)]
-    for position in range(400):
+    for position in range(100):
         batch = empty_batch(StepShape(rows), 1, 1, rows)
         batch.slots[:], batch.positions[:] = numpy.arange(rows), position
         logits = jax.device_put(random.normal(size=(1, rows, VOCAB)).astype(numpy.float32) * 2)
@@ -82,7 +82,7 @@ def test_random_logits_give_texts_of_the_grammar() -> None:
             assert text in ("yes", "no", 'per"haps')
         else:
             assert re.fullmatch(GRAMMARS["regex"] if kind == "regex" else "<[a-z]{1,5}>|none", text)
-    assert len(set(texts)) > 8
+    assert len(set(texts)) > 6
     assert max(output[-1]) >= 300, "the free row has the whole vocabulary"
 
 

@@ -43,7 +43,7 @@ async def tokens(flight: Flight) -> list[int]:
     return [token for emitted in await read(flight) for token in emitted.tokens]
 
 
-async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
+async def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it never came to be"
@@ -57,7 +57,7 @@ def asked(id: str, count: int = 9, length: int = 12, first: int = 1) -> ServeReq
 @pytest.fixture(scope="module")
 def wait() -> Iterator[Wait]:
     loop = asyncio.new_event_loop()
-    yield loop.run_until_complete
+    yield lambda work: loop.run_until_complete(asyncio.wait_for(work, 180))
     loop.close()
 
 
@@ -111,7 +111,7 @@ def test_too_many_are_refused_and_those_who_leave_make_room(wait: Wait, fronts: 
         at_rest = {"running": 0, "waiting": 0, "pages_used": 0}
         asked_ones = [one for one in front.workers if one.stats]  # all of a kind may have gone to one
         assert asked_ones
-        await until(lambda: all(at_rest.items() <= one.stats.items() for one in asked_ones), 5)
+        await until(lambda: all(at_rest.items() <= one.stats.items() for one in asked_ones))
 
     wait(run())
 
@@ -183,6 +183,7 @@ def test_pages_handed_over_give_the_same_tokens_and_leave_no_file(wait: Wait, fr
     wait(run())
 
 
+@pytest.mark.slow
 def test_a_dead_decoder_fails_what_it_had_and_frees_the_files(wait: Wait, fronts: Any) -> None:
     front = fronts[1]
 
@@ -206,7 +207,10 @@ def test_a_drain_ends_what_is_under_way_and_stops_everything(wait: Wait, fronts:
 
     async def run() -> None:
         short, long = front.generate(asked("short", 9, 5)), front.generate(asked("endless", 9, 240))
-        drained = asyncio.create_task(front.drain(0.5))
+        await until(lambda: short.tokens)
+        drained = asyncio.create_task(
+            front.drain(2.0)
+        )  # the long one takes 2.4 s or more, the short one some steps more
         await asyncio.sleep(0)
         with pytest.raises(Overfull, match="shutting down"):
             front.generate(asked("late"))

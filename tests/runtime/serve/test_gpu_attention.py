@@ -69,6 +69,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 def test_a_mixed_step() -> None:
     """Decoding rows with drafts beside prompts' chunks, with a window, a soft cap and sinks; the blocks are larger than the rows."""
     shape, starts = StepShape(2, 3, 3, 26), [6, 17, 17, 30]
@@ -102,8 +103,8 @@ def test_decoding_rows(case: str) -> None:
     latent = kind.get("latent", False)
     n, k, h, size = (20, 1, 40, 32) if latent else (6, 2, 24, 24)
     lengths = [37, 0, 5, 40]
-    rows = made_rows(StepShape(4, queries), lengths, [0])
-    query, cache = normal(4, 4 * queries, n, h), made_cache(rows, k, h, **kind)
+    rows = made_rows(StepShape(len(lengths), queries), lengths, [0])
+    query, cache = normal(4, len(lengths) * queries, n, h), made_cache(rows, k, h, **kind)
     cut = {"queries": queries, "tile": Tile(16, 8, splits), "interpret": True}
     call = partial(decode_rows, page=PAGE, how=how, size=size, **cut)
     found = jax.jit(call)(query, cache, rows.tables, rows.lengths)

@@ -5,6 +5,7 @@ import json
 import struct
 
 import httpx
+import jsonschema
 import openai
 import pytest
 
@@ -14,7 +15,7 @@ from dragonscale.runtime.server.metrics import ServerMetrics
 from dragonscale.runtime.server.text import TextStream, plain_text
 from tests.runtime.serve.echo_front import EchoFront, served, settings
 
-HTTP = httpx.Client()
+HTTP = httpx.Client(timeout=60)
 HELLO = [72, 101, 108, 108, 111]
 
 
@@ -257,6 +258,29 @@ def test_what_is_wrong_is_said_in_a_sentence(url, path, body, status, says):
         assert says in error["message"]
         assert error["message"].endswith(".")
         assert set(error) == {"message", "type", "param", "code"}
+
+
+def test_answers_are_as_described(url):
+    """Right ones and refusals of every path: schemathesis does it at length (test_http_schema.py)."""
+    paths = HTTP.get(url + "/openapi.json").json()["paths"]
+    asked = {
+        "/v1/chat/completions": CHAT | {"max_tokens": 2, "logprobs": True}, "/v1/embeddings": {"input": "a"},
+        "/v1/completions": {"prompt": "a", "max_tokens": 2, "n": 2}, "/tokenize": {"prompt": "a"}, "/detokenize": {"tokens": [97]},
+    }  # fmt: skip
+    assert set(asked) == {path for path, methods in paths.items() if "post" in methods}
+    wrong = {"model": "other", **dict.fromkeys(("prompt", "input", "tokens", "messages"), 7)}
+    refused = dict.fromkeys(asked, wrong)
+    for body in (asked, refused):
+        for path, methods in paths.items():
+            for method, described in methods.items():
+                place = url + path.replace("{model}", "echo" if body is asked else "other")
+                answer = HTTP.request(method, place, json=body.get(path))
+                right = body is asked or (method == "get" and "{" not in path)
+                assert answer.is_success == right, (path, answer.text)
+                content = described["responses"]["200" if right else "default"]["content"]
+                held = content[answer.headers["content-type"].partition(";")[0]]
+                if held:
+                    jsonschema.validate(answer.json(), held["schema"])
 
 
 def test_a_body_has_to_be_json(url):

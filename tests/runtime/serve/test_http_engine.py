@@ -76,14 +76,15 @@ def test_answers_and_scores_agree(client: openai.OpenAI) -> None:
     assert said.logprobs.token_logprobs == pytest.approx([max(top.values()) for top in said.logprobs.top_logprobs])
     whole = client.completions.create(**asked | {"max_tokens": 40}).choices[0].text
     assert whole.startswith(said.text)
-    if said.text.isascii():  # else tokens and characters are not one to one
-        scored = client.completions.create(
-            **asked | {"prompt": asked["prompt"] + said.text, "max_tokens": 1}, echo=True, logprobs=1
-        )
-        told = scored.choices[0].logprobs.token_logprobs
-        assert told[0] is None
-        assert told[16:36] == pytest.approx(said.logprobs.token_logprobs, abs=1e-3)
-        assert said.logprobs.text_offset == list(range(20))
+    letters = {"extra_body": {"guided_regex": "[a-z]{20}"}}  # so that tokens and characters are one to one
+    said = client.completions.create(**asked | letters, logprobs=1).choices[0]
+    assert (len(said.text), said.logprobs.text_offset) == (20, list(range(20)))
+    scored = client.completions.create(
+        **asked | {"prompt": asked["prompt"] + said.text, "max_tokens": 1}, echo=True, logprobs=1
+    )
+    told = scored.choices[0].logprobs.token_logprobs
+    assert told[0] is None
+    assert told[16:36] == pytest.approx(said.logprobs.token_logprobs, abs=1e-3)
 
 
 @pytest.mark.slow

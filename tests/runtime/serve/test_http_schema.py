@@ -15,7 +15,6 @@ from tests.runtime.serve.echo_front import EchoFront, settings
 
 APP = build_app(EchoFront(), plain_text(300), settings(length=64, choices=64))
 SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", APP)
-LITTLE = effort(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
 MUCH = effort(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -23,12 +22,6 @@ def hold(case):
     checks = [check for check in schemathesis.checks.CHECKS.get_all() if check.__name__ != "positive_data_acceptance"]
     assert len(checks) + 1 == len(schemathesis.checks.CHECKS.get_all())
     case.call_and_validate(checks=checks)
-
-
-@SCHEMA.include(path_regex="tokenize|models").parametrize()  # those of many fields take seconds to draw
-@LITTLE
-def test_a_little(case):
-    hold(case)
 
 
 @pytest.mark.slow

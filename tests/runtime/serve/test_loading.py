@@ -27,7 +27,7 @@ from dragonscale.runtime.train.checkpoints import Checkpoints  # noqa: E402
 
 REFERENCES = Path(__file__).parent.parent / "references"
 QUICK: Any = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-LONGER = dict.fromkeys(("gemma3_text", "mixtral", "qwen3"), pytest.mark.slow)
+LONGER = dict.fromkeys(("gemma2", "gemma3_text", "mixtral", "qwen3"), pytest.mark.slow)
 FAMILIES = sorted(path.name for path in REFERENCES.iterdir() if (path / "config.json").exists())
 
 

@@ -51,7 +51,7 @@ def _through_one_shape(run: PackedRun) -> None:
     _same(run.step(shape, [[(0, 2), (1, 2)], *[[(0, 2)]] * (ranks - 1)], [[(2, 9), (3, 3)], *[[(1, 4)]] * (ranks - 1)]))
 
 
-@pytest.mark.parametrize(("name", "layers"), [("gemma2", SMALL), ("deepseek-v3", ONE)])
+@pytest.mark.parametrize(("name", "layers"), [("gemma2", SMALL), pytest.param("deepseek-v3", ONE, marks=slow)])
 def test_packed_steps_are_the_forward_pass(name: str, layers: dict[str, int]) -> None:
     _through_one_shape(PackedRun(MODELS[name] | layers))
 
@@ -83,10 +83,10 @@ def test_every_kind_of_step_on_meshes(name: str, plan: str, eight: list[Any]) ->
     "name", ["llama", *(pytest.param(name, marks=slow) for name in ("deepseek-v3", "gpt-oss", "qwen3-moe"))]
 )
 def test_int8_is_near_and_the_same_model_however_it_is_packed(name: str) -> None:
-    plan, model = "tensor=1,weights=int8,kv=int8", MODELS[name] | (ONE if name == "llama" else SMALL)
-    run = PackedRun(model, plan)
+    first, layers = (MIXED, ONE) if name == "llama" else (FRESH, SMALL)
+    run = PackedRun(MODELS[name] | layers, "tensor=1,weights=int8,kv=int8")
     run.tokens[0, 1] = run.tokens[0, 0]
-    at_once, wanted = run.step(FRESH, [[]], [[(0, 13)]])
+    at_once, wanted = run.step(first, [[]], [[(0, 13)]])
     run.step(MIXED, [[]], [[(2, 4), (1, 5)]])
     run.step(MIXED, [[(2, 1)]], [[(1, 7)]])
     found, _ = run.step(MIXED, [[(2, 1), (1, 1)]], [[]])

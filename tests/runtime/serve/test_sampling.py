@@ -131,7 +131,7 @@ def test_a_seed_gives_the_same_tokens_in_any_batch_slot_and_rank(eight: list[Any
     others: dict[str, Any] = {"seed": 3, "top_k": 7}
     alone = Sampler(EngineLimits(pages=2, sequences=3), VOCAB)
     alone.admit(0, 2, asked(**how))
-    mesh = Mesh(numpy.array(eight[:4]).reshape(2, 2), ("data", "tensor"))
+    mesh = Mesh(numpy.array(eight[:2]), ("data",))
     many = Sampler(EngineLimits(pages=2, sequences=3, ranks=2), VOCAB, mesh)
     for rank in range(2):
         for slot in range(3):
@@ -149,9 +149,15 @@ def test_a_seed_gives_the_same_tokens_in_any_batch_slot_and_rank(eight: list[Any
     assert len(set(drawn)) > 3
 
 
-def test_logprobs_are_of_the_models_own_distribution() -> None:
-    sampler = Sampler(EngineLimits(pages=2, sequences=2), VOCAB)
-    sampler.admit(0, 0, asked(temperature=0.2, seed=1, logprobs=5))
+@pytest.fixture(scope="module")
+def sampler() -> Sampler:
+    """Of two slots; both tests that use it ask for the same program."""
+    return Sampler(EngineLimits(pages=2, sequences=2), VOCAB)
+
+
+def test_logprobs_are_of_the_models_own_distribution(sampler: Sampler) -> None:
+    """Not of what penalties and the temperature make of it."""
+    sampler.admit(0, 0, asked(temperature=0.2, seed=1, frequency=1.0, logprobs=5))
     sampler.admit(0, 1, asked(temperature=0.0))
     found = jax.device_get(vars(sampler.sample(alike((1, 2, VOCAB)), decoding([[0, 1]], 2, 2))))
     expected = log_softmax(X.astype(float))
@@ -162,11 +168,10 @@ def test_logprobs_are_of_the_models_own_distribution() -> None:
     numpy.testing.assert_allclose(found["top_logprobs"][0, 1], expected[order], rtol=1e-5)
 
 
-def test_penalties_count_what_is_sampled_and_ends_wait_for_the_fewest_tokens() -> None:
+def test_penalties_count_what_is_sampled_and_ends_wait_for_the_fewest_tokens(sampler: Sampler) -> None:
     """A frequency penalty that is greater than the logits' range goes once round the vocabulary; the end is barred for 3 tokens."""
     best = int(X.argmax())
-    sampler = Sampler(EngineLimits(pages=2, sequences=2), VOCAB)
-    sampler.admit(0, 0, asked(temperature=0, frequency=100.0))
+    sampler.admit(0, 0, asked(temperature=0, frequency=100.0, logprobs=0))
     sampler.admit(0, 1, asked(least=3, ends=[best, 4], temperature=0))
     tokens = [
         numpy.asarray(sampler.sample(alike((1, 2, VOCAB)), decoding([[0, 1]], position, 2)).tokens)[0]

@@ -112,7 +112,7 @@ def run(engine: ServingEngine, requests: list[ServeRequest], spoil: int = -1) ->
 TIGHT: dict[str, Any] = {"tokens": 16, "pages": 14, "sequences": 3}
 
 
-@pytest.fixture(scope="module", params=["mistral", "deepseek-v3"])
+@pytest.fixture(scope="module", params=[pytest.param("mistral", marks=slow), "deepseek-v3"])
 def tight(request: Any) -> tuple[Served, ServingEngine]:
     model = Served(request.param, layers=1)
     return model, model.engine(fresh=False, **TIGHT)
