@@ -101,7 +101,8 @@ def test_drafts_of_more_heads_than_a_block_has() -> None:
 def test_decoding_rows(case: str) -> None:
     how, splits, queries, kind = CASES[case]
     latent = kind.get("latent", False)
-    n, k, h, size = (20, 1, 40, 32) if latent else (6, 2, 24, 24)
+    wide = 64 if kind.get("int8") else 8  # channels of int8 that are read as words
+    n, k, h, size = (20, 1, 2 * wide, wide) if latent else (6, 2, 3 * wide, 3 * wide)
     lengths = [37, 0, 5, 40]
     rows = made_rows(StepShape(len(lengths), queries), lengths, [0])
     query, cache = normal(4, len(lengths) * queries, n, h), made_cache(rows, k, h, **kind)
@@ -133,6 +134,13 @@ def test_matmuls_of_few_tokens(tokens: int, splits: int) -> None:
     x, weight = normal(1, tokens, 64), normal(2, 64, 40)
     found = skinny_matmul(x, weight, MatmulTile(16, 16, splits), interpret=True)
     numpy.testing.assert_allclose(found, x @ weight, atol=1e-4)
+
+
+def test_matmuls_with_int8_weights() -> None:
+    """Four columns are read as a word, and their results go to their own places."""
+    x, weight = normal(1, 20, 64), (40 * normal(2, 64, 128)).astype(jnp.int8)
+    found = skinny_matmul(x, weight, MatmulTile(64, 16, 2), interpret=True)
+    numpy.testing.assert_allclose(found, x @ weight.astype(jnp.float32), atol=1e-2)
 
 
 def test_which_einsums_are_such_matmuls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,9 @@ keys whose leading channels are the values too: they are loaded once.
 """
 
 import functools
+import itertools
 import math
+import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +24,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
 from dragonscale.runtime.attention import UNSEEN, Reach, attend_causally, flash_possible
-from dragonscale.runtime.serve.gpu_matmul import dot, widened
+from dragonscale.runtime.serve.gpu_matmul import bytes_of, dot, words
 from dragonscale.runtime.serve.paged_attention import PagedKeys, Scoring, StepRows
 
 LOG2E = math.log2(math.e)
@@ -134,7 +136,12 @@ def _attend(
         tokens = len(tables) * per
         shapes = [((tile.splits, tokens, n, size), jnp.float32), ((tile.splits, tokens, n), jnp.float32)]
     plain = replace(how, sinks=None)
-    kernel = functools.partial(_kernel, how=plain, page=page, per=per, together=together, tile=tile, group=n // k)
+    # Decoding reads int8 as words of four channels (`bytes_of`); a prompt's blocks are large enough for it not to matter.
+    four = 4 if spans is None and cache.keys.dtype == jnp.int8 and size % 64 == query.shape[2] % 64 == 0 else 1
+    cut = {"page": page, "per": per, "together": together, "tile": tile, "group": n // k, "four": four}
+    kernel = functools.partial(_kernel, how=plain, **cut)
+    if four > 1:
+        cache = replace(cache, keys=words(cache.keys), values=None if cache.values is None else words(cache.values))
     return pl.pallas_call(
         kernel,
         grid=(len(tables) if spans is None else len(spans), k * pl.cdiv(n // k, together), tile.splits),
@@ -148,7 +155,7 @@ def _attend(
 
 def _kernel(
     _: Any, query: Any, cache: Any, tables: Any, lengths: Any, spans: Any, sinks: Any, *out: Any,
-    how: Scoring, page: int, per: int, together: int, tile: Tile, group: int,
+    how: Scoring, page: int, per: int, together: int, tile: Tile, group: int, four: int,
 ) -> None:  # fmt: skip
     block, head, part = (pl.program_id(axis) for axis in range(3))
     row, first, end = (block, block * per, block * per + per) if spans is None else (spans[block, i] for i in range(3))
@@ -165,11 +172,14 @@ def _kernel(
     channels, size = query.shape[-1], out[0].shape[-1]
     pieces = [(0, channels)] if cache.values is not None else [(0, size), (size, channels)]
 
-    def query_piece(begin: int, end: int) -> jax.Array:
-        lanes, used = _lanes(begin, end)
-        return gpu.load(query.at[token[:, None], own[:, None], lanes[None]], mask=_both(real[:, None], used), other=0)
+    pieces = [(begin // four, end // four) for begin, end in pieces]
 
-    queries = [query_piece(*piece) for piece in pieces]
+    def query_piece(begin: int, end: int, at: int) -> jax.Array:
+        lanes, used = _lanes(begin, end)
+        place = query.at[token[:, None], own[:, None], lanes[None] * four + at]
+        return gpu.load(place, mask=_both(real[:, None], used), other=0)
+
+    queries = [[query_piece(*piece, at) for at in range(four)] for piece in pieces]
     newest = jnp.minimum(length - (end - jnp.minimum(first + per, end)), length)  # keys that the last token sees
     oldest = length - (end - first)
     low = jnp.zeros_like(oldest)
@@ -190,10 +200,9 @@ def _kernel(
         there = keys < newest
         slot = gpu.load(tables.at[row, keys // page], mask=there, other=0) * page + keys % page
         load = functools.partial(_rows_of, slot=slot, kv=kv, there=there)
-        blocks = [widened(load(cache.keys, *piece), query.dtype) for piece in pieces]
-        scores = dot(queries[0], blocks[0], turned=True)
-        if len(blocks) > 1:
-            scores += dot(queries[1], blocks[1], turned=True)
+        blocks = [bytes_of(load(cache.keys, *piece), query.dtype) for piece in pieces]
+        pairs = zip(itertools.chain(*queries), itertools.chain(*blocks), strict=True)
+        scores = functools.reduce(operator.add, (dot(*pair, turned=True) for pair in pairs))
         if cache.key_scale is not None:
             scores *= gpu.load(cache.key_scale.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
         if how.cap:  # tanh(x) = 1 - 2 / (1 + e^2x)
@@ -204,32 +213,37 @@ def _kernel(
         weights = jnp.exp2(scores * unit - (new * unit)[:, None])
         old = jnp.exp2((most - new) * unit)
         total = total * old + weights.sum(1)
-        value = blocks[0] if cache.values is None else widened(load(cache.values, 0, size), query.dtype)
+        values = blocks[0] if cache.values is None else bytes_of(load(cache.values, 0, size // four), query.dtype)
         if (scale := cache.key_scale if cache.values is None else cache.value_scale) is not None:
             weights *= gpu.load(scale.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
-        return new, total, made * old[:, None] + dot(weights.astype(value.dtype), value)
+        weights = weights.astype(query.dtype)
+        return new, total, [one * old[:, None] + dot(weights, value) for one, value in zip(made, values, strict=True)]
 
-    lanes, used = _lanes(0, size)
+    lanes, used = _lanes(0, size // four)
     carry = (
         jnp.full((tile.rows,), UNSEEN, jnp.float32), jnp.zeros((tile.rows,), jnp.float32),
-        jnp.zeros((tile.rows, lanes.size), jnp.float32),
+        [jnp.zeros((tile.rows, lanes.size), jnp.float32)] * four,
     )  # fmt: skip
     most, total, made = jax.lax.fori_loop(begin, stop, step, carry)
     most *= unit
+
+    def put(*places: Any) -> None:
+        for at, one in enumerate(made):
+            place = out[0].at[*places, token[:, None], own[:, None], lanes[None] * four + at]
+            whole = one / jnp.where(total == 0, 1.0, total)[:, None]
+            gpu.store(place, whole.astype(out[0].dtype), mask=_both(real[:, None], used))
+
     if tile.splits == 1:
         if sinks is not None:
             total += jnp.exp2(gpu.load(sinks.at[own], mask=real, other=0).astype(jnp.float32) * LOG2E - most)
-        made = made / jnp.where(total == 0, 1.0, total)[:, None]
-        place = out[0].at[token[:, None], own[:, None], lanes[None]]
-        gpu.store(place, made.astype(out[0].dtype), mask=_both(real[:, None], used))
+        put()
         return
     logs = jnp.where(total == 0, UNSEEN, most + jnp.log2(jnp.where(total == 0, 1.0, total)))
     gpu.store(out[1].at[part, token, own], logs, mask=real)
 
     @pl.when(begin < stop)
     def _() -> None:
-        whole = made / jnp.where(total == 0, 1.0, total)[:, None]
-        gpu.store(out[0].at[part, token[:, None], own[:, None], lanes[None]], whole, mask=_both(real[:, None], used))
+        put(part)
 
 
 def _rows_of(ref: Any, begin: int, end: int, slot: Any, kv: Any, there: Any) -> jax.Array:

@@ -56,27 +56,60 @@ def few_tokens(text: str, x: jax.Array, weight: jax.Array) -> jax.Array | None:
 def tile_of(m: int, k: int, n: int, narrow: bool = False) -> MatmulTile:
     """The cut that was fastest on an H200 for m tokens and weights [k, n]: one or two programs on each of its 132 SMs, and as many bytes
     under way of `narrow` (int8) weights as of others."""
-    short = m > 16 and n <= 4224
-    columns, rows = (64, 128) if short else (128, 64)
-    rows *= 2 if narrow else 1
+    short = m > 16 and n <= 4224 and not narrow
+    columns, rows = (64, 128) if short else (128, 128 if narrow else 64)
     programs, most = -(-n // columns), 132 if short else 200
     fitting = (each for each in (2, 4, 8) if programs * each <= most and k % (rows * each) == 0)
-    return MatmulTile(columns, rows, max(fitting, default=1), stages=3 if short and narrow else 4)
+    return MatmulTile(columns, rows, max(fitting, default=1), stages=3 if m > 16 and narrow else 4)
 
 
 def skinny_matmul(x: jax.Array, weight: jax.Array, tile: MatmulTile, interpret: bool = False) -> jax.Array:
-    """x [M, K] · weight [K, N] of few rows M; K divides into the tile's parts."""
+    """x [M, K] · weight [K, N] of few rows M; K divides into the tile's parts. int8 is read as words of four columns."""
     m, n = x.shape[0], weight.shape[1]
     split = tile.splits > 1
     made = pl.pallas_call(
-        functools.partial(_kernel, tile=tile),
+        functools.partial(_kernel, tile=tile, four=4 if weight.dtype == jnp.int8 else 1),
         grid=(pl.cdiv(n, tile.columns), tile.splits),
         out_shape=jax.ShapeDtypeStruct((tile.splits, m, n), jnp.float32 if split else x.dtype),
         compiler_params=gpu.CompilerParams(num_warps=tile.warps, num_stages=tile.stages),
         interpret=interpret,
         name="skinny_matmul",
-    )(x, weight)
+    )(x, words(weight))
     return functools.reduce(operator.add, made).astype(x.dtype)
+
+
+def words(narrow: jax.Array) -> jax.Array:
+    """int8 [..., h] as int32 [..., h / 4], the same bytes; anything else as it is."""
+    if narrow.dtype != jnp.int8:
+        return narrow
+    return jax.lax.bitcast_convert_type(narrow.reshape(*narrow.shape[:-1], -1, 4), jnp.int32)
+
+
+def bytes_of(block: jax.Array, dtype: Any) -> list[jax.Array]:
+    """A block in a kernel in the type of its partner; of words the first of their four bytes each, the second, third and last.
+
+    A product wants numbers of a column side by side in a thread's registers, while bytes lie side by side in a row: a thread would
+    load them from shared memory one at a time. Of words it loads four. They become bf16 two at a time: the bits 0x4300 + u are those of
+    128 + u up to 127, and 0x4300 with the sign's bit those of 128 or 256, whose difference is the number."""
+    if block.dtype != jnp.int32:
+        return [widened(block, dtype)]
+    if dtype != jnp.bfloat16:
+        return [((block << (24 - 8 * at)) >> 24).astype(dtype) for at in range(4)]
+    shape = jax.ShapeDtypeStruct(block.shape, jnp.bfloat16)
+    found = []
+    for at in range(4):
+        text = f"""{{
+            .reg .b32 both, low, sign, one;
+            mov.b32 one, 0x3f803f80;
+            prmt.b32 both, $1, $2, {at | (at + 4) << 8};
+            lop3.b32 low, both, 0x007f007f, 0x43004300, 0xea;
+            lop3.b32 sign, both, 0x00800080, 0xc300c300, 0xea;
+            fma.rn.bf16x2 $0, low, one, sign;
+        }}"""
+        found += gpu.elementwise_inline_asm(
+            text, args=[block], constraints="=r,r,r", pack=2, result_shape_dtypes=[shape]
+        )
+    return found
 
 
 def dot(one: jax.Array, other: jax.Array, turned: bool = False) -> jax.Array:
@@ -112,20 +145,34 @@ def _widened_ahead(weight: jax.Array, dtype: Any, block: int = 8192) -> jax.Arra
     return call(weight.reshape(-1)).reshape(weight.shape)
 
 
-def _kernel(x: Any, weight: Any, out: Any, *, tile: MatmulTile) -> None:
+def _kernel(x: Any, weight: Any, out: Any, *, tile: MatmulTile, four: int) -> None:
     (m, k), n, part = x.shape, weight.shape[1], pl.program_id(1)
-    tokens = jnp.arange(max(16, pl.next_power_of_2(m)))[:, None]
-    columns = (pl.program_id(0) * tile.columns + jnp.arange(tile.columns))[None]
+    # Of words sixteen tokens at a time: more make Triton want the widened numbers in shared memory.
+    tokens = [begin + jnp.arange(size)[:, None] for begin, size in _token_blocks(m, four > 1)]
+    columns = (pl.program_id(0) * (tile.columns // four) + jnp.arange(tile.columns // four))[None]
     # Masks only where they are needed: they cost instructions in the loop.
-    real = {} if m == tokens.size else {"mask": tokens < m, "other": 0}
-    inside = {} if n % tile.columns == 0 else {"mask": columns < n, "other": 0}
+    real = [{} if m % own.size == 0 else {"mask": own < m, "other": 0} for own in tokens]
+    inside = {} if n % (tile.columns // four) == 0 else {"mask": columns < n, "other": 0}
     each = k // tile.splits
 
-    def step(index: Any, total: jax.Array) -> jax.Array:
+    def step(index: Any, totals: list[list[jax.Array]]) -> list[list[jax.Array]]:
         rows = part * each + index * tile.rows + jnp.arange(tile.rows)
-        left = gpu.load(x.at[tokens, rows[None]], **real)
-        block = gpu.load(weight.at[rows[:, None], columns], **inside)
-        return total + dot(left, widened(block, left.dtype))
+        blocks = bytes_of(gpu.load(weight.at[rows[:, None], columns], **inside), x.dtype)
+        lefts = [gpu.load(x.at[own, rows[None]], **mask) for own, mask in zip(tokens, real, strict=True)]
+        return [
+            [total + dot(left, block) for total, block in zip(own, blocks, strict=True)]
+            for own, left in zip(totals, lefts, strict=True)
+        ]
 
-    total = jax.lax.fori_loop(0, each // tile.rows, step, jnp.zeros((tokens.size, tile.columns), jnp.float32))
-    gpu.store(out.at[part, tokens, columns], total.astype(out.dtype), mask=(tokens < m) & (columns < n))
+    zeros = [[jnp.zeros((own.size, columns.size), jnp.float32)] * four for own in tokens]
+    totals = jax.lax.fori_loop(0, each // tile.rows, step, zeros)
+    for own, found in zip(tokens, totals, strict=True):
+        for at, total in enumerate(found):
+            mask = (own < m) & (columns < n)
+            gpu.store(out.at[part, own, columns * four + at], total.astype(out.dtype), mask=mask)
+
+
+def _token_blocks(m: int, narrow: bool) -> list[tuple[int, int]]:
+    """First tokens and sizes of the blocks of tokens."""
+    size = max(16, pl.next_power_of_2(m))
+    return [(begin, 16) for begin in range(0, m, 16)] if narrow else [(0, size)]
