@@ -201,7 +201,7 @@ def measure(runner: ModelRunner, batch: StepBatch, last: jax.Array, out: Path, t
     }
     rows = kernels(run, out, 3)
     out.with_suffix(".kernels.json").write_text(json.dumps(rows[:60], indent=0))
-    for name, seconds, count in rows[:12]:
+    for name, seconds, count in rows[:25]:
         print(f"  {seconds * 1e6:9.1f} us {count:5d} {name[:110]}", file=sys.stderr, flush=True)
     return row
 

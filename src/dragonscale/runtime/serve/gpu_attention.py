@@ -136,8 +136,10 @@ def _attend(
         tokens = len(tables) * per
         shapes = [((tile.splits, tokens, n, size), jnp.float32), ((tile.splits, tokens, n), jnp.float32)]
     plain = replace(how, sinks=None)
-    # Decoding reads int8 as words of four channels (`bytes_of`); a prompt's blocks are large enough for it not to matter.
-    four = 4 if spans is None and cache.keys.dtype == jnp.int8 and size % 64 == query.shape[2] % 64 == 0 else 1
+    # Small blocks of queries read int8 as words of four channels (`bytes_of`); large ones have products that want their operands in
+    # shared memory anyway.
+    narrow = cache.keys.dtype == jnp.int8 and tile.rows < 64
+    four = 4 if narrow and size % 64 == query.shape[2] % 64 == 0 else 1
     cut = {"page": page, "per": per, "together": together, "tile": tile, "group": n // k, "four": four}
     kernel = functools.partial(_kernel, how=plain, **cut)
     if four > 1:
