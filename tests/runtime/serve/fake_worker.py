@@ -25,9 +25,7 @@ def build(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[str, Any]
         raise InputError("There is no such model.")
     tell("compiling", 1, 1)
     limits = EngineLimits(order.pages, order.page, order.sequences, order.tokens, order.length)
-    engine = ServingEngine(
-        SlowRunner(limits), FakeSampler(limits), limits, shapes_for(limits), role=order.role, queue=1 << 20
-    )
+    engine = ServingEngine(SlowRunner(limits), FakeSampler(limits), limits, shapes_for(limits), role=order.role)
     facts: dict[str, Any] = {
         "pages": limits.pages,
         "page_bytes": limits.page * 8,

@@ -7,15 +7,12 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.runtime.serve.engine import EngineDead, ServingEngine
-from dragonscale.runtime.serve.requests import HandedOver, Sampling, ServeRequest
-from dragonscale.runtime.serve.scheduler import EngineFull
+from dragonscale.runtime.serve.requests import Sampling, ServeRequest
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
 from tests.runtime.serve.fake_device import VOCAB, FakeRunner, FakeSampler, alone, salt
 
 
-def engine(
-    role: str = "both", prefixes: bool = True, queue: int = 1024, kinds: int = 1000, **limits: int
-) -> ServingEngine:
+def engine(role: str = "both", prefixes: bool = True, kinds: int = 1000, **limits: int) -> ServingEngine:
     given = EngineLimits(**({"pages": 40, "page": 4, "sequences": 6, "tokens": 16, "length": 64} | limits))
     runner = FakeRunner(given)
     return ServingEngine(
@@ -25,7 +22,6 @@ def engine(
         shapes_for(given),
         role=role,
         prefixes=prefixes,
-        queue=queue,
     )
 
 
@@ -101,12 +97,8 @@ def test_requests_handed_from_a_prefill_engine_to_a_decode_engine_end_as_alone()
             told[said.id] += said.tokens
             finish[said.id] = said.finish
             if said.finish == "handover":
-                held = prefill.export(said.id)
-                assert held.computed == len(by_id[said.id].prompt)
-                prefill.check()
-                contents = prefill.runner.read_pages(held.rank, held.pages)
-                prefill.release(said.id)
-                decode.add(by_id[said.id], HandedOver(tokens=held.tokens, computed=held.computed, contents=contents))
+                assert said.handed.computed == len(by_id[said.id].prompt)
+                decode.add(by_id[said.id], said.handed)
         for said in decode.step():
             told[said.id] += said.tokens
             finish[said.id] = said.finish
@@ -208,14 +200,12 @@ def test_what_can_never_fit_is_refused(prompt, length, why):
     assert made.idle
 
 
-def test_a_full_queue_a_known_id_a_deadline():
+def test_a_known_id_and_a_deadline():
     now = [0.0]
-    made = engine(queue=2)
+    made = engine()
     made.clock = lambda: now[0]
     made.add(ServeRequest(id="a", prompt=[1], length=60, deadline=5.0))
     made.add(ServeRequest(id="b", prompt=[1], length=3))
-    with pytest.raises(EngineFull):
-        made.add(ServeRequest(id="c", prompt=[1]))
     with pytest.raises(InputError, match="already"):
         made.add(ServeRequest(id="a", prompt=[1]))
     said = [one for _ in range(10) for one in made.step()]

@@ -13,6 +13,7 @@ from scipy.special import log_softmax, softmax
 from scipy.stats import chi2
 
 from dragonscale.errors import InputError
+from dragonscale.listener import Listener
 from dragonscale.runtime.serve.filters import STATE, SlotState, tempered
 from dragonscale.runtime.serve.requests import Sampling, ServeRequest
 from dragonscale.runtime.serve.sampling import Sampler, check_sampling
@@ -185,7 +186,9 @@ def test_penalties_count_what_is_sampled_and_ends_wait_for_the_fewest_tokens(sam
 @pytest.mark.slow
 def test_nothing_is_compiled_under_way() -> None:
     sampler, told = Sampler(EngineLimits(pages=2, sequences=3), VOCAB), []
-    sampler.compile([StepShape(3), StepShape(3, 1, 0, 64)], lambda *so_far: told.append(so_far))
+    listener = Listener()
+    listener.step = lambda *so_far: told.append(so_far)
+    sampler.compile([StepShape(3), StepShape(3, 1, 0, 64)], listener)
     assert told[-1] == (9, 9) == (len(sampler.programs), len(told))
     for how in HOWS:
         sampler.admit(0, 1, asked(**how))

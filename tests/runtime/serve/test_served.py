@@ -15,7 +15,7 @@ from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import abstract  # noqa: E402
 from dragonscale.runtime.serve.engine import ServingEngine  # noqa: E402
-from dragonscale.runtime.serve.requests import HandedOver, Sampling, ServeRequest  # noqa: E402
+from dragonscale.runtime.serve.requests import Sampling, ServeRequest  # noqa: E402
 from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
 from dragonscale.runtime.serve.sampling import Sampler  # noqa: E402
 from dragonscale.runtime.serve.speculation import DraftModel  # noqa: E402
@@ -175,10 +175,7 @@ def test_a_prefill_engine_hands_over_to_a_decode_engine(name: str) -> None:
     while not (prefill.idle and decode.idle):
         for one in prefill.step():
             said[one.id] += one.tokens
-            held = prefill.export(one.id)
-            contents = prefill.runner.read_pages(held.rank, held.pages)
-            prefill.release(one.id)
-            decode.add(requests[one.id], HandedOver(tokens=held.tokens, computed=held.computed, contents=contents))
+            decode.add(requests[one.id], one.handed)
         for one in decode.step():
             said[one.id] += one.tokens
         prefill.check()

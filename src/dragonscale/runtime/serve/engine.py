@@ -38,13 +38,12 @@ class ServingEngine:
 
     def __init__(
         self, runner: Any, sampler: Any, limits: EngineLimits, shapes: list[StepShape], *, grammars: Any = None, drafter: Any = None,
-        prefixes: bool = True, queue: int = 1024, role: str = "both", clock: Callable[[], float] = time.time,
+        prefixes: bool = True, role: str = "both", clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self.runner, self.sampler, self.grammars, self.drafter = runner, sampler, grammars, drafter
         self.limits, self.role, self.clock = limits, role, clock
-        self.scheduler = BatchScheduler(limits, shapes, prefixes, queue)
+        self.scheduler = BatchScheduler(limits, shapes, prefixes)
         self.live: dict[str, LiveSequence] = {}
-        self.exports: dict[str, HandedOver] = {}
         self.pending: deque[InFlight] = deque()
         self.deadlines: list[tuple[float, str]] = []
         self.outbox: list[Emitted] = []
@@ -58,11 +57,10 @@ class ServingEngine:
         return not self.live and not self.pending and not self.outbox
 
     def add(self, request: ServeRequest, handed: HandedOver | None = None) -> None:
-        """Queues a request; `handed` is what another engine computed of it. Raises `InputError` for one that can never be served,
-        `EngineFull` when too many wait."""
+        """Queues a request; `handed` is what another engine computed of it. Raises `InputError` for one that can never be served."""
         if self.dead:
             raise EngineDead(self.dead)
-        if request.id in self.live or request.id in self.exports:
+        if request.id in self.live:
             raise InputError(f"A request with the id {request.id} is being served already.")
         if request.prompt and not 0 <= min(request.prompt) <= max(request.prompt) < self.sampler.vocab:
             raise InputError(f"The prompt has a token that is not one of the {self.sampler.vocab} of the vocabulary.")
@@ -82,30 +80,13 @@ class ServingEngine:
 
     def cancel(self, id: str, why: str = "cancelled") -> None:
         """Ends a request wherever it is; its pages and its slot are free at once. One that is over already is left alone."""
-        if id in self.exports:
-            self.release(id)
         if id in self.live:
             self.finish(self.live[id], why)
 
-    def export(self, id: str) -> HandedOver:
-        """The pages that a request which ended with `handover` has left; they stay until `release`."""
-        if id not in self.exports:
-            raise InputError(f"No pages are held for request {id}.")
-        return self.exports[id]
-
-    def release(self, id: str) -> None:
-        """Lets the pages of a handed-over request go (they stay in the prefix tree)."""
-        handed = self.export(id)
-        self.scheduler.pools[handed.rank].release(handed.pages)
-        del self.exports[id]
-
     def finish(self, sequence: LiveSequence, finish: str, why: str = "", keep: bool = True, **more: Any) -> None:
         """Ends a sequence and says so."""
-        id, held = sequence.request.id, finish == "handover"
-        pages = self.scheduler.end(sequence, keep, hold=held)
-        if held:
-            computed = sequence.known - 1
-            self.exports[id] = HandedOver(tokens=sequence.output, computed=computed, rank=sequence.rank, pages=pages)
+        id = sequence.request.id
+        self.scheduler.end(sequence, keep)
         del self.live[id]
         self.outbox.append(
             Emitted(id=id, finish=finish, why=why, cached=max(sequence.cached, 0), waited=sequence.waited, **more)
@@ -255,7 +236,8 @@ class ServingEngine:
         if sequence.scores:
             more["prompt_logprobs"], sequence.scores = sequence.scores, []
         if not finish and self.role == "prefill":
-            finish = "handover"
+            finish, contents = "handover", self.runner.read_pages(sequence.rank, sequence.pages)
+            more["handed"] = HandedOver(tokens=sequence.output, computed=sequence.known - 1, contents=contents)
         if finish:
             self.finish(sequence, finish, why, tokens=tokens, **more)
         else:
@@ -272,8 +254,6 @@ class ServingEngine:
         self.pending.clear()
         for sequence in self.live.values():  # those of a step that was planned and never dispatched too
             sequence.flying = 0
-        for id in list(self.exports):
-            self.release(id)
         for pool, running in zip(self.scheduler.pools, self.scheduler.running, strict=True):
             for sequence in reversed(list(running.values())):
                 self.scheduler.preempt(sequence, keep=False)
@@ -291,7 +271,7 @@ class ServingEngine:
     def check(self) -> None:
         """Asserts that nothing is lost or held twice: for tests, after each step."""
         ranks = range(self.limits.ranks)
-        self.scheduler.check([[h.pages for h in self.exports.values() if h.rank == rank] for rank in ranks])
+        self.scheduler.check()
         there = [s for rank in ranks for s in (*self.scheduler.running[rank].values(), *self.scheduler.waiting[rank])]
         assert sorted(s.request.id for s in there) == sorted(self.live), "a request is nowhere or in two places"
 

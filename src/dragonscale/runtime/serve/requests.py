@@ -46,13 +46,11 @@ class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HandedOver(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prefill engine leaves to a decode engine: the `tokens` generated so far and, in `pages` of a `rank` of its own cache, the keys
-    of the first `computed` tokens. `contents` are those pages as `ModelRunner.read_pages` gives them, filled in on the way."""
+    """What a prefill engine leaves to a decode engine: the `tokens` generated so far and the pages with the keys of the first `computed`
+    tokens, as `ModelRunner.read_pages` gives them."""
 
     tokens: list[int]
     computed: int
-    rank: int = 0
-    pages: list[int] = []
     contents: Any = None
 
 
@@ -66,7 +64,7 @@ class TokenLogprob(msgspec.Struct, frozen=True):
 
 class Emitted(msgspec.Struct, frozen=True, kw_only=True):
     """What is new of a request. `finish` is empty while it goes on, then `stop` (an end token, which is the last of `tokens`), `length`, `cancelled`,
-    `deadline`, `handover` (a prefill engine is done and holds the pages until they are released), `refused` (it can never be served) or `error`, with `why`. `cached` tokens of the prompt came from the prefix cache; the request `waited` so many seconds for its place."""
+    `deadline`, `handover` (a prefill engine is done; what it leaves is in `handed`), `refused` (it can never be served) or `error`, with `why`. `cached` tokens of the prompt came from the prefix cache; the request `waited` so many seconds for its place."""
 
     id: str
     tokens: list[int] = []
@@ -77,3 +75,4 @@ class Emitted(msgspec.Struct, frozen=True, kw_only=True):
     waited: float = 0.0
     embedding: list[float] = []
     prompt_logprobs: list[TokenLogprob | None] = []
+    handed: HandedOver | None = None

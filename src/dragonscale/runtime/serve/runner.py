@@ -29,8 +29,6 @@ from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, 
 from dragonscale.runtime.serving_step import check, serving_mesh
 from dragonscale.serving.plan import ServingPlan
 
-__all__ = ["ModelRunner", "compiled_folder", "keep_compiled", "shapes_for"]
-
 MOVED = 32
 """Pages that are read or written from outside at once."""
 

@@ -12,7 +12,7 @@ chosen anyway, so they change nothing at all. Drafts of a model are accepted by 
 Counts for penalties are 4 bytes for each slot and token of the vocabulary (33 MB for 64 slots of 128k), so they are there from the start.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ import numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dragonscale.errors import InputError
+from dragonscale.listener import Listener
 from dragonscale.runtime.serve import filters
 from dragonscale.runtime.serve.filters import EDITS, STATE, SlotState
 from dragonscale.runtime.serve.requests import ServeRequest
@@ -232,17 +233,14 @@ class Sampler:
             self._free[rows] = jax.device_put(bits, self.sharding)
         return self._free[rows]
 
-    def compile(
-        self, shapes: Iterable[StepShape], tell: Callable[[int, int], None] | None = None, threads: int = 4
-    ) -> None:
-        """Build every program that steps of these shapes may need; `tell` hears how many of how many there are."""
-        shapes = list(shapes)
+    def compile(self, shapes: list[StepShape], listener: Listener | None = None, threads: int = 4) -> None:
+        """Build every program that steps of these shapes may need."""
+        listener = listener or Listener()
         keys: set[SamplingProgram | int] = {s.decodes for s in shapes if s.queries == 1 and not s.tokens}
         keys |= {self._key(shape, level, told) for shape in shapes for level in range(4) for told in (False, True)}
         with ThreadPoolExecutor(threads) as pool:
             for done, _ in enumerate(pool.map(self._build, keys), 1):
-                if tell:
-                    tell(done, len(keys))
+                listener.step(done, len(keys))
 
     def _build(self, key: SamplingProgram | int) -> Any:
         """A step's program, or the one that scores so many tokens."""

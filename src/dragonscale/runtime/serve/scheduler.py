@@ -19,15 +19,11 @@ from dragonscale.runtime.serve.requests import HandedOver, ServeRequest
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape
 
 
-class EngineFull(RuntimeError):
-    """The waiting queue has no room: ask again later."""
-
-
 class BatchScheduler:
     """The sequences of all data ranks: those that wait and those that have a slot."""
 
-    def __init__(self, limits: EngineLimits, shapes: list[StepShape], prefixes: bool = True, queue: int = 1024) -> None:
-        self.limits, self.queue, self.packer = limits, queue, StepPacker(limits, shapes)
+    def __init__(self, limits: EngineLimits, shapes: list[StepShape], prefixes: bool = True) -> None:
+        self.limits, self.packer = limits, StepPacker(limits, shapes)
         ranks, slots = limits.ranks, limits.sequences
         self.pools = [PagePool(limits.pages, limits.page, prefixes) for _ in range(ranks)]
         self.waiting: list[deque[LiveSequence]] = [deque() for _ in range(ranks)]
@@ -54,8 +50,6 @@ class BatchScheduler:
     def add(self, request: ServeRequest, handed: HandedOver | None = None, once: bool = False) -> LiveSequence:
         """Queues a request on the rank with the least to do, what it has cached of the prompt taken off; `once` ends it after a token."""
         self.refuse(request)
-        if sum(map(len, self.waiting)) >= self.queue:
-            raise EngineFull(f"{self.queue} requests wait already.")
         so_far = request.prompt + (handed.tokens if handed else [])
         tokens = numpy.zeros(len(request.prompt) + (1 if request.embed else request.length), numpy.int32)
         tokens[: len(so_far)] = so_far
@@ -107,28 +101,26 @@ class BatchScheduler:
         self.entered.append(sequence)
         return True
 
-    def leave(self, sequence: LiveSequence, keep: bool = True, hold: bool = False) -> list[int]:
-        """Takes slot and pages away; `keep` leaves what was computed in the prefix tree, `hold` leaves the pages to the caller."""
+    def leave(self, sequence: LiveSequence, keep: bool = True) -> None:
+        """Takes slot and pages away; `keep` leaves what was computed in the prefix tree."""
         rank, slot, pages = sequence.rank, sequence.slot, sequence.pages
         if slot < 0:
-            return []
+            return
         if keep:
             whole = min(sequence.known, sequence.computed) // self.limits.page
             self.pools[rank].share(sequence.tokens, pages, sequence.shared, whole)
-        if not hold:
-            self.pools[rank].release(pages)
+        self.pools[rank].release(pages)
         del self.running[rank][slot]
         self.slots[rank].append(slot)
         self.packer.clear(rank, slot)
         sequence.pages, sequence.shared, sequence.computed, sequence.slot, sequence.handed = [], 0, 0, -1, None
-        return pages
 
-    def end(self, sequence: LiveSequence, keep: bool = True, hold: bool = False) -> list[int]:
+    def end(self, sequence: LiveSequence, keep: bool = True) -> None:
         """A sequence is over, wherever it is; tokens of it that are still flying will be dropped."""
         if sequence.slot < 0:
             self.waiting[sequence.rank].remove(sequence)
         sequence.ended = True
-        return self.leave(sequence, keep, hold)
+        self.leave(sequence, keep)
 
     def preempt(self, sequence: LiveSequence, keep: bool = True) -> None:
         self.leave(sequence, keep)
@@ -211,10 +203,10 @@ class BatchScheduler:
             self.packer.tables[s.rank, s.slot, s.shared : done] = s.pages[s.shared : done]
             s.shared = done
 
-    def check(self, others: list[list[list[int]]]) -> None:
-        """Asserts the invariants of all ranks; `others` are page lists of each rank that are held beside the running sequences'."""
+    def check(self) -> None:
+        """Asserts the invariants of all ranks."""
         for rank, running in enumerate(self.running):
-            self.pools[rank].check([*(s.pages for s in running.values()), *others[rank]])
+            self.pools[rank].check(s.pages for s in running.values())
             assert sorted([*self.slots[rank], *running]) == list(range(self.limits.sequences)), (
                 "a slot is lost or given twice"
             )

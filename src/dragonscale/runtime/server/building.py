@@ -27,8 +27,6 @@ RESERVE = 3e9
 """Bytes of a device beside weights, pages and what samples: activations of a step, what libraries take."""
 FRACTION = 0.95
 """Of a GPU's memory, what XLA may take (XLA_PYTHON_CLIENT_MEM_FRACTION)."""
-QUEUE = 1 << 20
-"""The front bounds the queue."""
 
 
 def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[str, Any]]:
@@ -59,11 +57,11 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
     if drafter is not None:
         drafter.compile(shapes)
     if not order.lazy:
-        sampler.compile(shapes, lambda done, total: tell("compiling", total + done, 2 * total))
+        sampler.compile(shapes, _Progress(tell, "compiling", 2, part=1))
     text = loaded.text
     grammars = GrammarReader(text.tokenizer, vocab, text.ends) if text.ends else None  # which a text has to end with
     engine = ServingEngine(
-        runner, sampler, limits, shapes, grammars=grammars, drafter=drafter, prefixes=order.prefix_cache, queue=QUEUE, role=order.role,
+        runner, sampler, limits, shapes, grammars=grammars, drafter=drafter, prefixes=order.prefix_cache, role=order.role,
     )  # fmt: skip
     known = weights_of(loaded.program).values()
     facts = {
@@ -90,14 +88,14 @@ class _Placed:
 
 
 class _Progress(Listener):
-    """How far loading is, or the first of so many equal parts of compiling."""
+    """How far loading is, or one of so many equal parts of compiling."""
 
-    def __init__(self, tell: Tell, what: str, parts: int) -> None:
+    def __init__(self, tell: Tell, what: str, parts: int, part: int = 0) -> None:
         super().__init__()
-        self.tell, self.what, self.parts = tell, what, parts
+        self.tell, self.what, self.parts, self.part = tell, what, parts, part
 
     def step(self, done: int, total: int) -> None:
-        self.tell(self.what, done, self.parts * total)
+        self.tell(self.what, self.part * total + done, self.parts * total)
 
 
 def _pages_that_fit(device: Any, order: WorkerOrder, page_bytes: int, sampler: int) -> int:

@@ -84,15 +84,14 @@ class WorkerLoop:
     def _handed_over(self, emitted: Emitted) -> Emitted:
         """Where a request goes on elsewhere, its pages are written first."""
         path = self.into.pop(emitted.id, "") if emitted.finish else ""
-        if emitted.finish == "handover":
-            try:
-                handed = self.engine.export(emitted.id)
-                if path:  # none where it was cancelled
-                    write_arrays(path, self.engine.runner.read_pages(handed.rank, handed.pages))
-            except (InputError, OSError) as error:  # a later step failed and took them along; or no room for the file
-                emitted = Emitted(id=emitted.id, finish="error", why=f"The pages could not be handed over: {error}")
-            self.engine.cancel(emitted.id)  # lets the pages go
-        return emitted
+        if emitted.handed is None:
+            return emitted
+        try:
+            if path:  # none where it was cancelled
+                write_arrays(path, emitted.handed.contents)
+        except OSError as error:  # no room for the file
+            return Emitted(id=emitted.id, finish="error", why=f"The pages could not be handed over: {error}")
+        return msgspec.structs.replace(emitted, handed=None)
 
     def _stats(self, wait: float) -> dict[str, float]:
         now = time.monotonic()
