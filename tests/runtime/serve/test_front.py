@@ -240,9 +240,32 @@ def test_pages_that_cannot_be_written_are_an_error_of_their_request_alone(tmp_pa
     assert engine.stats()["pages_used"] == 0
 
 
+def test_a_fault_of_the_front_ends_what_a_worker_had(wait: Wait) -> None:
+    """Not the task that listens to it alone, which nobody would notice."""
+
+    class Faulty:
+        def came(self, flight: Flight) -> None: ...
+
+        def ended(self, _: Flight, finish: str) -> None:
+            if finish != "error":
+                raise ValueError("a record that fails")
+
+    async def run() -> None:
+        front = make("both", record=Faulty())
+        try:
+            await front.start()
+            long, short = front.generate(asked("long", length=200)), front.generate(asked("short", length=2))
+            assert len((await asyncio.wait_for(asyncio.gather(read(long), read(short)), 20))[1]) > 0
+            assert long.over
+        finally:
+            await front.close()
+
+    wait(run())
+
+
 def test_a_worker_that_ran_is_started_again_whatever_it_said(monkeypatch: pytest.MonkeyPatch, wait: Wait) -> None:
     """The memory of the one that died may not be free yet, which reads as a model that does not fit."""
-    monkeypatch.setattr("dragonscale.runtime.server.front.WAITS", (0.0, 0.0))
+    monkeypatch.setattr("dragonscale.runtime.server.processes.WAITS", (0.0, 0.0))
     worker, starts = make("both").workers[0], []
 
     async def once() -> None:

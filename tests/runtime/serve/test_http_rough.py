@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from dragonscale.runtime.server.logs import LogWriter
 from dragonscale.runtime.server.text import plain_text
 from tests.runtime.serve.echo_front import EchoFront, served, settings
 
@@ -160,6 +161,41 @@ def test_bodies_and_headers_have_to_arrive():
         with socket.create_connection((host, int(port)), 60) as silent:
             silent.sendall(b"GET / HT")
             assert silent.recv(10) == b""
+        with socket.create_connection((host, int(port))) as second:  # drips, so that it is never idle
+            second.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert second.recv(1000)
+            assert until(lambda: dripped(second))
+
+
+def dripped(connection):
+    """Whether the other side is gone, after one more byte."""
+    try:
+        connection.sendall(b"G")
+        time.sleep(0.1)
+        return not connection.recv(1000, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch):
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as nobody, os.fdopen(writing, "w") as full:
+        monkeypatch.setattr("sys.stderr", full)
+        log = LogWriter()
+        began = time.monotonic()
+        for number in range(12_000):  # the pipe holds 64 kB
+            log({"id": str(number), "why": "x" * 100})
+        assert time.monotonic() - began < 5
+        assert log.lost
+        threading.Thread(target=lambda: list(nobody), daemon=True).start()
+        assert until(log.lines.empty)
+        log({"id": "the last"})
+        assert log.lost == 0
+        log.close()
+        assert not log.thread.is_alive()
+        monkeypatch.undo()
 
 
 def test_a_body_without_a_length_is_bounded():

@@ -54,6 +54,8 @@ GIVEN: dict[str, Any] = {"plan": "tp1", "model": "llama3-8b", "random": True}
         ({"max_seqs": 64, "token_budget": 32}, "every sequence that decodes needs a token"),
         ({"port": 70000}, "from 0 to 65535"),
         ({"replicas": 0, "prefill_replicas": 5000}, "cannot be started on one machine"),
+        ({"plan": "tp16", "prefill_replicas": 1, "prefill_plan": "tp8"}, "8 KV heads of a layer"),
+        ({"draft": "llama3-8b", "prefill_replicas": 1, "cpu": 1}, "take --draft ngram"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_a_sentence(given: dict[str, Any], told: str) -> None:
@@ -94,6 +96,7 @@ def test_a_record_is_a_trace_and_a_load_test(tmp_path: Path) -> None:
     record.ended(flights[3], "cancelled")
     for number in (5, 1, *(set(range(20)) - {5, 1, 3})):  # they end in another order than they came
         record.ended(flights[number], "length")
+        assert len(record.open) == 19 - record.requests  # nobody's line waits for another
     record.close()
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["timestamp"] for row in rows] == sorted(row["timestamp"] for row in rows)
@@ -108,6 +111,39 @@ def test_a_record_is_a_trace_and_a_load_test(tmp_path: Path) -> None:
     measured = {row.name: row.measured for row in scored.measures}
     assert measured["median TTFT"] == pytest.approx(0.05)
     assert measured["median TPOT"] == pytest.approx(0.01)
+
+
+def test_a_record_that_cannot_be_written_ends_and_the_server_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("There is no /dev/full.")
+    record = TrafficRecord("/dev/full")
+    for number in range(200):
+        request = SimpleNamespace(id=str(number), prompt=[1] * 9)
+        times = {"arrived": 100.0, "first_s": 100.1, "last_s": 101.0, "tokens": 61, "cached": 0}
+        flight: Any = SimpleNamespace(request=request, **times)
+        record.came(flight)
+        record.ended(flight, "length")
+    record.close()
+    assert record.requests == 200
+    assert capsys.readouterr().err.count("The record ends here") == 1
+
+
+@pytest.mark.parametrize(
+    ("platform", "variable", "memory", "room"),
+    [("gpu", "0.5", 0.4, 80e9), ("gpu", "0.5", 0.9, 100e9), ("tpu", "0.5", 0.9, 90e9)],
+)
+def test_pages_are_counted_in_the_memory_there_is(
+    platform: str, variable: str, memory: float, room: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XLA's pool of a GPU is the part of its memory that the variable says; a TPU's is all of it."""
+    from dragonscale.runtime.server.building import RESERVE, _pages_that_fit
+    from dragonscale.runtime.server.wire import WorkerOrder
+
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", variable)
+    stats = {"bytes_limit": 100e9, "bytes_in_use": 0}
+    device = SimpleNamespace(platform=platform, device_kind="a chip", memory_stats=lambda: stats)
+    pages = _pages_that_fit(device, WorkerOrder(model="llama3-8b", memory=memory), 1 << 20, 0)
+    assert pages == int((room - RESERVE) // (1 << 20))
 
 
 def test_pages_pass_through_files_that_are_bounded_and_freed() -> None:

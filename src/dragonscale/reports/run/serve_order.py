@@ -28,6 +28,7 @@ SEQUENCES, TOKENS, LENGTH, PAGES = 64, 2048, 4096, 2048
 FORMATS = {"weights": ("bf16", "fp32", "int8"), "kv": ("bf16", "fp32", "int8"), "compute": ("bf16", "fp32")}
 PLAN_WORDS = re.compile(r"(?i)\s*([a-z]+\d+|[a-z]+\s*=\s*\S+)([,\s]+([a-z]+\d+|[a-z]+\s*=\s*\S+))*\s*")
 DRAFTS = 4
+FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 NGRAM = "ngram"
 
 
@@ -71,7 +72,7 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
     saved = replace(saved, plan=_formats(question, saved, model), model=named)
     weights = _weights(question, named)
     folder = _tokenizer(question, named, weights)
-    pools = _pools(question, saved)
+    pools = _pools(question, saved, model)
     if question.router not in ROUTER.offers:
         raise unknown("router", question.router, ROUTER.offers)
     launch = LaunchLimits(
@@ -79,6 +80,11 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         question.memory_fraction or saved.launch.memory_fraction,
     )  # fmt: skip
     draft, drafts = _draft(question, saved)
+    if draft not in ("", NGRAM) and len(pools) > 1:
+        raise InputError(
+            f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; take --draft ngram, "
+            "or --prefill-replicas 0."
+        )
     sequences = launch.max_seqs or -(-saved.batch // saved.plan.data) or SEQUENCES
     shared = WorkerOrder(
         model=named, weights=weights, sequences=sequences, tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
@@ -182,7 +188,7 @@ def _own_weights(named: str) -> str:
     return named if named and glob.glob(os.path.join(glob.escape(named), "*.safetensors")) else ""
 
 
-def _pools(question: RunServeQuestion, saved: SavedPlan) -> list[tuple[str, ServingPlan, int]]:
+def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> list[tuple[str, ServingPlan, int]]:
     """Roles, their plans, and how many workers each has."""
     pool = saved.prefill
     replicas, prefill = question.replicas or saved.replicas or 1, question.prefill_replicas
@@ -196,7 +202,23 @@ def _pools(question: RunServeQuestion, saved: SavedPlan) -> list[tuple[str, Serv
     text = question.prefill_plan or pool.plan
     plan = parse_serving_plan(text) if text else saved.plan
     plan = replace(plan, **{name: getattr(saved.plan, name) for name in ("weights", "kv", "compute")})
+    if plan != saved.plan and (ours := _kept_heads(model, plan)) != (theirs := _kept_heads(model, saved.plan)):
+        raise InputError(
+            f"The plan {plan} prefills into {max(ours)} KV heads of a layer, copies counted, and {saved.plan} decodes from "
+            f"{max(theirs)}; pages can be handed over where both keep as many: take --prefill-plan tp{saved.plan.tensor}."
+        )
     return [("prefill", plan, prefill), ("decode", saved.plan, replicas)]
+
+
+def _kept_heads(model: Transformer, plan: ServingPlan) -> list[int]:
+    """KV heads of each layer's cache over all chips: copies of a head that several chips use count."""
+    from dragonscale.runtime.meshes import exchanges, serving_place
+    from dragonscale.runtime.packed_weights import served
+    from dragonscale.runtime.serve.step_program import cached_sizes
+
+    program = model.program()
+    place = serving_place(plan, program, prompt=False, exchange=exchanges(plan, program))
+    return [cached_sizes(served(program)[name], place)[0] for name in program.order]
 
 
 def _worker(shared: WorkerOrder, plan: ServingPlan, role: str) -> WorkerOrder:
@@ -243,7 +265,7 @@ def _environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
     """Which devices each worker sees: on GPUs a part of those there are; a TPU host belongs to one process."""
     if workers[0].cpu:
         return [{"JAX_PLATFORMS": "cpu"}] * len(workers)
-    shared = {"XLA_PYTHON_CLIENT_MEM_FRACTION": os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")}
+    shared = {FRACTION: _fraction(workers[0].memory)}
     if len(workers) == 1:
         return [shared]
     if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
@@ -261,6 +283,14 @@ def _environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
         shared | {"CUDA_VISIBLE_DEVICES": ",".join(devices[end - count : end])}
         for end, count in zip(ends, needed, strict=True)
     ]
+
+
+def _fraction(memory: float) -> str:
+    """The part of a GPU's memory that XLA takes, which pages are counted in: what its own variable says, or a little more than asked for."""
+    said = os.environ.get(FRACTION, "") or f"{max(memory, 0.95):g}"
+    if not re.fullmatch(r"0?\.\d+|1(\.0*)?", said) or not float(said):
+        raise InputError(f"{FRACTION} is {shorten(said)} in the environment; write a number above 0 and up to 1.")
+    return said
 
 
 def _gpus() -> list[str]:

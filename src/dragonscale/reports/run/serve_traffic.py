@@ -1,12 +1,15 @@
 """What a server did, as a trace: a line of JSON for each request, in the order in which they came.
 
 The lines are those of a Mooncake trace (`timestamp` in ms, `input_length`, `output_length`, `hash_ids` of the prompt's blocks) with what
-was measured beside it, so that `dscale simulate --trace` replays them and `dscale validate serving` scores the replay. A line waits for
-those of requests that came before it: no more are held back than are under way.
+was measured beside it, so that `dscale simulate --trace` replays them and `dscale validate serving` scores the replay. A line is written
+when its request ends, and held back by nobody's; the file is put in order when it is closed.
 """
 
+import contextlib
+import os
+import sys
 from collections import deque
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -17,13 +20,18 @@ KEPT = 20_000
 """Requests whose times are kept for medians."""
 
 
+class _Stamped(msgspec.Struct):
+    timestamp: float
+
+
 class TrafficRecord:
     """Times of requests: kept for the sums at the end and, where there is a file, written."""
 
     def __init__(self, path: str = "", **facts: Any) -> None:
         self.facts, self.file = facts, _opened(path) if path else None
         self.began = self.latest = self.until = 0.0
-        self.open: dict[str, tuple[float, str | None]] = {}
+        self.open: dict[str, float] = {}
+        self.written, self.mixed = 0.0, False
         self.ttft: deque[float] = deque(maxlen=KEPT)
         self.tpot: deque[float] = deque(maxlen=KEPT)
         self.requests = self.tokens = self.prompt_tokens = self.failed = 0
@@ -32,7 +40,7 @@ class TrafficRecord:
         self.began = self.began or flight.arrived
         if self.file is not None:  # in the order of a trace, though some were longer on their way here
             self.latest = max(self.latest, flight.arrived - self.began)
-            self.open[flight.request.id] = self.latest, None
+            self.open[flight.request.id] = self.latest
 
     def ended(self, flight: Flight, finish: str) -> None:
         """A request is over; one that was given up or failed has no line."""
@@ -49,7 +57,7 @@ class TrafficRecord:
             self.failed += 1
         if self.file is None:
             return
-        (stamp, _), text = self.open[flight.request.id], ""
+        stamp = self.open.pop(flight.request.id)
         if count:
             size = self.facts.get("block_tokens")
             line = {
@@ -57,21 +65,44 @@ class TrafficRecord:
                 "hash_ids": block_names(prompt, size) if size else [], "ttft_s": round(first, 6), "tpot_s": round(between, 7),
                 "cached_tokens": flight.cached, "finish": finish, **self.facts,
             }  # fmt: skip
-            text = msgspec.json.encode(line).decode() + "\n"
-        self.open[flight.request.id] = stamp, text
-        while self.open and (ready := next(iter(self.open.values()))[1]) is not None:
-            del self.open[next(iter(self.open))]
-            self.file.write(ready)
+            self._write(msgspec.json.encode(line) + b"\n")
+            self.mixed, self.written = self.mixed or stamp < self.written, stamp
 
-    def close(self) -> None:
-        if self.file is not None:
-            self.file.writelines(text for _, text in self.open.values() if text)
-            self.file.close()
+    def _write(self, line: bytes) -> None:
+        assert self.file is not None
+        try:
+            self.file.write(line)
+        except OSError as error:  # a full disk ends the record, not the server
+            print(f"The record ends here, for it cannot be written: {error.strerror}.", file=sys.stderr)
+            with contextlib.suppress(OSError):
+                self.file.close()
             self.file = None
 
+    def close(self) -> None:
+        """Write what is left, and put the lines in order; where that fails the file stays as it is."""
+        file, self.file = self.file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+                if self.mixed and os.path.isfile(file.name):
+                    _sort(file.name)
 
-def _opened(path: str) -> TextIO:
+
+def _sort(path: str) -> None:
+    """Put lines in the order of their times; no more than their places is held in memory."""
+    read, begin, places = msgspec.json.Decoder(_Stamped).decode, 0, []
+    with open(path, "rb") as file, open(f"{path}.sorted", "wb") as into:
+        for line in file:
+            places.append((read(line).timestamp, begin))
+            begin += len(line)
+        for _, begin in sorted(places):
+            file.seek(begin)
+            into.write(file.readline())
+    os.replace(f"{path}.sorted", path)
+
+
+def _opened(path: str) -> BinaryIO:
     try:
-        return open(path, "w", encoding="utf-8")
+        return open(path, "wb")
     except OSError as error:
         raise InputError(f"The record {path} cannot be written: {error.strerror}.") from None

@@ -14,6 +14,8 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from dragonscale.errors import InputError
 
+LARGEST = 64 << 10
+"""Characters of a grammar: an engine reads it between two steps of everybody."""
 KINDS = ("json_schema", "json_object", "regex", "choice", "lark")
 
 
@@ -33,6 +35,8 @@ def _grammar(kind: str, text: str) -> str:
 
 def check_grammar(kind: str, text: str, tokenizer: LLTokenizer | None = None) -> None:
     """Refuse a grammar that cannot be used, in one sentence. Only a Lark grammar that names special tokens needs the tokenizer."""
+    if len(text) > LARGEST:
+        raise InputError(f"The {kind} has {len(text):,} characters; {LARGEST:,} can be used as a grammar.")
     if why := LLMatcher.validate_grammar(_grammar(kind, text), tokenizer):
         lines = [line.strip() for line in why.splitlines() if line.strip(" ^|")]
         raise InputError(f"The {kind} cannot be used as a grammar: {'; '.join(lines)[:300]}.")

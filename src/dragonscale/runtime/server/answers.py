@@ -216,7 +216,7 @@ class Generation:
         self.fail(ApiError(499, "The client has gone."))
 
 
-class EventStream(Response):
+class AnswerStream(Response):
     """A generation as server-sent events: `head` opens each, `usage` makes the last one before the end, if it is wanted."""
 
     media_type = "text/event-stream"

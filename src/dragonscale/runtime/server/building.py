@@ -1,6 +1,7 @@
 """An engine from an order: the model on its devices, as many pages as there is room for, every program compiled."""
 
 import math
+import os
 import time
 from dataclasses import replace
 from typing import Any
@@ -25,8 +26,6 @@ from dragonscale.serving.plan import ServingPlan, parse_serving_plan
 NGRAM, FORMATS = "ngram", ("weights", "kv", "compute", "wire")
 RESERVE = 3e9
 """Bytes of a device beside weights, pages and what samples: activations of a step, what libraries take."""
-FRACTION = 0.95
-"""Of a GPU's memory, what XLA may take (XLA_PYTHON_CLIENT_MEM_FRACTION)."""
 
 
 def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[str, Any]]:
@@ -103,7 +102,9 @@ def _pages_that_fit(device: Any, order: WorkerOrder, page_bytes: int, sampler: i
     stats = device.memory_stats() or {}
     if "bytes_limit" not in stats:
         raise Infeasible(f"{device.device_kind} does not say how much memory it has; give --pages.")
-    free = stats["bytes_limit"] / FRACTION * order.memory - stats["bytes_in_use"] - sampler - RESERVE
+    pool = float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75)) if device.platform == "gpu" else 1.0
+    limit = stats["bytes_limit"] * min(order.memory / pool, 1.0)  # on a GPU, XLA's pool is a part of its memory
+    free = limit - stats["bytes_in_use"] - sampler - RESERVE
     pages = int(free // page_bytes)
     if pages * order.page < order.length:
         raise Infeasible(

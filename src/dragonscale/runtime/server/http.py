@@ -18,6 +18,7 @@ import traceback
 import uuid
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -127,14 +128,29 @@ def build_app(front: Any, text: ModelText, settings: HttpSettings) -> Starlette:
 
 
 class PromptProtocol(H11Protocol):
-    """HTTP whose client has to send its first headers in time; uvicorn itself waits for ever."""
+    """HTTP whose client has to send the headers of every request in time; uvicorn itself waits for ever once they have begun."""
+
+    late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.loop.call_later(self.config.timeout_keep_alive, self._expect)
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._expect()
+        elif self.late is not None:
+            self.late.cancel()
+            self.late = None
 
     def _expect(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        """Headers are awaited from now on, if they were not before."""
+        if self.late is None:
+            self.late = self.loop.call_later(self.config.timeout_keep_alive, self._give_up)
+
+    def _give_up(self) -> None:
+        if not self.transport.is_closing():
             self.transport.abort()
 
 

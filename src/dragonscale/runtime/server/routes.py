@@ -8,7 +8,6 @@ import asyncio
 import base64
 import re
 import struct
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -25,15 +24,12 @@ from dragonscale.errors import shorten
 from dragonscale.runtime.serve.constraints import check_grammar
 from dragonscale.runtime.serve.requests import Sampling, ServeRequest
 from dragonscale.runtime.server import protocol
-from dragonscale.runtime.server.answers import ChoiceAnswer, EventStream, Generation
+from dragonscale.runtime.server.answers import AnswerStream, ChoiceAnswer, Generation
+from dragonscale.runtime.server.logs import LogWriter
 from dragonscale.runtime.server.metrics import ServerMetrics
 from dragonscale.runtime.server.openapi import openapi
 from dragonscale.runtime.server.protocol import ApiError, GenerationFields, prompts_of, read, sampling_of
 from dragonscale.runtime.server.text import ModelText, TextStream
-
-
-def log_line(line: dict[str, Any]) -> None:
-    sys.stderr.write(msgspec.json.encode(line).decode() + "\n")
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class HttpSettings:
     arrival_s: float = 30.0
     idle_s: float = 30.0
     grace_s: float = 30.0
-    log: Callable[[dict[str, Any]], None] = field(default=log_line)
+    log: Callable[[dict[str, Any]], None] = field(default_factory=LogWriter)
 
 
 class OpenAIService:
@@ -195,7 +191,7 @@ class OpenAIService:
         if asked.stream:
             wanted = asked.stream_options is not None and asked.stream_options.include_usage
             count = (lambda: usage(choices, asked.n or 1)) if wanted else None
-            return EventStream(generation, about, count, self.settings.unread_bytes)
+            return AnswerStream(generation, about, count, self.settings.unread_bytes)
         await generation.whole(request.receive)
         told = [one.whole() for one in choices]
         return answer_json({**about, "choices": told, "usage": usage(choices, asked.n or 1)})

@@ -1,0 +1,156 @@
+"""A worker as the front sees it: its process, started again where it dies, the socket to it, and the requests that it has.
+
+What a worker says goes to the front, which decides; here is only how to reach it and what becomes of its process.
+"""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dragonscale.runtime.serve.requests import Emitted, ServeRequest
+from dragonscale.runtime.server import wire
+
+if TYPE_CHECKING:
+    from dragonscale.runtime.server.front import ServingFront
+
+WAITS = (0.5, 30.0)
+"""Seconds before a worker that died is started again: the first time, and at most."""
+STEADY = 60.0
+"""Seconds after which a worker counts as well."""
+
+
+class Flight:
+    """A request under way: what of it is not read yet, who has it, what was measured. As an iterator it gives what is new; closing
+    it before its end cancels it."""
+
+    def __init__(self, front: "ServingFront", request: ServeRequest, name: str, blocks: Sequence[int]) -> None:
+        self.front, self.request, self.name = front, request, name
+        self.blocks, self.block_tokens = blocks, front.block_tokens
+        self.unread: deque[Emitted] = deque()
+        self.reader: asyncio.Future[None] | None = None
+        self.worker: WorkerProcess | None = None
+        self.first: list[int] = []  # tokens of the prefill worker, once its pages are there
+        self.retried = self.over = False
+        self.arrived = request.arrived or time.time()
+        self.first_s = self.last_s = 0.0
+        self.tokens = self.cached = 0
+
+    def __aiter__(self) -> "Flight":
+        return self
+
+    async def __anext__(self) -> Emitted:
+        while not self.unread:
+            if self.over:
+                raise StopAsyncIteration
+            self.reader = asyncio.get_running_loop().create_future()
+            await self.reader
+        return self.unread.popleft()
+
+    async def aclose(self) -> None:
+        task = asyncio.current_task()  # one that is not cancelled has read enough: a stop string
+        self.front.leave(self, "cancelled" if task is None or task.cancelling() else "stop")
+
+    def take(self, emitted: Emitted) -> None:
+        """Something new from a worker, or the end of it."""
+        if emitted.tokens:
+            self.last_s = time.time()
+            self.first_s = self.first_s or self.last_s
+            self.tokens += len(emitted.tokens)
+        self.cached = max(self.cached, emitted.cached)
+        self.unread.append(emitted)
+        self.wake()
+
+    def wake(self) -> None:
+        if self.reader is not None and not self.reader.done():
+            self.reader.set_result(None)
+
+
+class WorkerProcess:
+    """One worker: its process, its end of the socket, the requests that it has."""
+
+    def __init__(self, front: "ServingFront", index: int, order: wire.WorkerOrder, environment: dict[str, str]) -> None:
+        self.front, self.index, self.order, self.environment = front, index, order, environment
+        self.state = "starting"  # or ready, dead, stopped
+        self.flights: dict[str, Flight] = {}
+        self.facts: wire.WorkerReady | None = None
+        self.stats: dict[str, float] = {}
+        self.failed: wire.WorkerFailed | None = None
+        self.restarts, self.wait, self.since = 0, WAITS[0], 0.0
+        self.process: subprocess.Popen[Any] | None = None
+        self.writer: asyncio.StreamWriter | None = None
+
+    @property
+    def load(self) -> float:
+        return len(self.flights)
+
+    def predict(self, tokens: int, now: float) -> float:  # noqa: ARG002  every worker is as fast, so tokens stand for seconds
+        return tokens + sum(len(one.request.prompt) for one in self.flights.values() if not one.tokens)
+
+    async def run(self) -> None:
+        """Start it, again and again where it dies, until it is stopped or what it was asked for cannot be run."""
+        while self.state != "stopped":
+            await self._once()
+            self.front.died(self)
+            if self.state == "stopped" or (self.failed is not None and self.failed.wrong and self.facts is None):
+                return  # one that ran before may run again: a device's memory is not free at once
+            if time.monotonic() - self.since > STEADY and self.since:
+                self.wait = WAITS[0]
+            self.restarts, self.since = self.restarts + 1, 0.0
+            await asyncio.sleep(self.wait)
+            self.wait = min(2 * self.wait, WAITS[1])
+            if self.state != "stopped":
+                self.state = "starting"
+
+    async def _once(self) -> None:
+        own, theirs = socket.socketpair()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, wire.BUFFER)
+        command = [sys.executable, "-m", self.front.module, str(theirs.fileno())]
+        with theirs:
+            how: Any = {"env": {**os.environ, **self.environment}, "stdin": subprocess.DEVNULL, "stdout": 2}
+            self.process = process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), **how)
+        reader, self.writer = await asyncio.open_connection(sock=own)
+        decode = msgspec.msgpack.Decoder(wire.FromWorker).decode
+        try:
+            self.writer.write(wire.framed(self.order))
+            while True:
+                (size,) = wire.LENGTH.unpack(await reader.readexactly(wire.LENGTH.size))
+                self._heard(decode(await reader.readexactly(size)))
+        except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
+            pass
+        except Exception:  # a fault of ours: told, and its requests end as those of a worker that died
+            traceback.print_exc()
+        finally:
+            self.writer.close()
+            process.kill()  # one that closed its socket is of no use any more
+            await asyncio.to_thread(process.wait)
+
+    def _heard(self, message: wire.FromWorker) -> None:
+        if isinstance(message, wire.StepOutput):
+            self.stats = message.stats or self.stats
+            self.front.heard(self, message)
+        elif isinstance(message, wire.WorkerReady):
+            self.state, self.facts, self.since, self.failed = "ready", message, time.monotonic(), None
+            self.front.changed.set()
+            self.front.pump()
+        elif isinstance(message, wire.WorkerFailed):
+            self.failed = message
+        else:
+            self.front.say(self.index, message)
+
+    def send(self, message: wire.ToWorker) -> None:
+        if self.writer is not None and not self.writer.is_closing():
+            self.writer.write(wire.framed(message))
+
+    def stop(self) -> None:
+        self.state = "stopped"
+        if self.writer is not None:
+            self.writer.close()
