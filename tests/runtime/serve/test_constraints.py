@@ -18,6 +18,8 @@ from dragonscale.runtime.serve.constraints import GrammarReader, check_grammar
 from dragonscale.runtime.serve.requests import Sampling, ServeRequest
 from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape, empty_batch
+from dragonscale.runtime.server.building import grammar_reader
+from dragonscale.runtime.server.text import ModelText
 
 SCHEMA = {
     "type": "object",
@@ -44,6 +46,13 @@ def tokenizer() -> Tokenizer:
         trainers.BpeTrainer(vocab_size=300, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False),
     )
     return found
+
+
+def test_a_tokenizer_without_a_decoder_is_served_without_grammars() -> None:
+    words = Tokenizer(models.WordLevel({"<end>": 0, "a": 1, "b": 2}, unk_token="a"))
+    assert grammar_reader(ModelText(words, [END]), VOCAB) is None
+    assert grammar_reader(ModelText(tokenizer()), VOCAB) is None  # nothing says how a text ends
+    assert grammar_reader(ModelText(tokenizer(), [END]), VOCAB) is not None
 
 
 def test_random_logits_give_texts_of_the_grammar() -> None:

@@ -43,6 +43,13 @@ GIVEN: dict[str, Any] = {"plan": "tp1", "model": "llama3-8b", "random": True}
         ({"plan": "nonsense words"}, "is no plan"),
         ({"plan": "pp2"}, "pipeline stages"),
         ({"plan": "tp2 ep2"}, "has none"),
+        (
+            {"plan": "ep2", "model": "mixtral-8x7b"},
+            "data x tensor = 1 chips, which expert=2 does not split evenly; write tp2,ep2",
+        ),
+        ({"plan": "tp4,dp3,ep2", "model": "mixtral-8x7b"}, "does not split evenly"),
+        ({"plan": "tp3,ep3", "model": "mixtral-8x7b"}, "8 experts of"),
+        ({"prefill_plan": "pp2", "prefill_replicas": 1}, "pipeline stages"),
         ({"plan": "tp1,weights=fp8"}, "weights in fp8; bf16, fp32, int8"),
         ({"plan": "tp4", "cpu": 2}, "give --cpu 4"),
         ({"weights": "/nowhere", "random": False}, "no .safetensors file"),

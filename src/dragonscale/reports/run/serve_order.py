@@ -69,7 +69,7 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
     if not named:
         raise InputError("Say what to serve: --model llama3-8b, or a plan file that names its model.")
     model = load_model(named)
-    saved = replace(saved, plan=_formats(question, saved, model), model=named)
+    saved = replace(saved, plan=_formats(question, saved), model=named)
     weights = _weights(question, named)
     folder = _tokenizer(question, named, weights)
     pools = _pools(question, saved, model)
@@ -123,7 +123,7 @@ def _saved(question: RunServeQuestion) -> tuple[SavedPlan, Any]:
     return SavedPlan(ServingPlan()), question.plan
 
 
-def _formats(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> ServingPlan:
+def _formats(question: RunServeQuestion, saved: SavedPlan) -> ServingPlan:
     """The plan in formats that can be run: those that were said, or bf16 (fp32 on a CPU, which has no other)."""
     wide = question.dtype or ("fp32" if question.cpu else "")
     free = [name for name in FORMATS if question.dtype or name not in saved.named]
@@ -133,6 +133,11 @@ def _formats(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -
     for name, known in FORMATS.items():
         if getattr(plan, name) not in known:
             raise InputError(f"The plan has {name} in {getattr(plan, name)}; {', '.join(known)} can be run.")
+    return plan
+
+
+def _check_split(plan: ServingPlan, model: Transformer) -> None:
+    """That the engine has a mesh for a plan: experts are dealt over the data x tensor chips, whole data ranks at a time."""
     for name, why in (
         ("pipe", "pipeline stages"),
         ("context", "context parallelism"),
@@ -142,9 +147,21 @@ def _formats(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -
             raise InputError(
                 f"The plan {plan} has {why}, which the engine does not run; take tensor, data and expert degrees."
             )
-    if plan.expert > 1 and not any(op.function == "dispatch" for one in model.program().sections for op in one.ops):
+    ways, data = plan.expert, plan.data
+    if ways == 1:
+        return
+    experts = max((one.dims.get("e", 0) for one in model.program().sections), default=0)
+    if not experts:
         raise InputError(f"The plan {plan} deals out experts, and {model.name} has none.")
-    return plan
+    if experts % ways:
+        raise InputError(
+            f"The plan {plan} deals out {experts} experts of {model.name}, which expert={ways} does not divide."
+        )
+    if data * plan.tensor % ways or (ways % data and data % ways):
+        raise InputError(
+            f"In the plan {plan} experts are dealt over its data x tensor = {data * plan.tensor} chips, which expert={ways} does not "
+            f"split evenly; write tp{ways},ep{ways} or dp{ways},ep{ways}."
+        )
 
 
 def _weights(question: RunServeQuestion, named: str) -> str:
@@ -190,6 +207,7 @@ def _own_weights(named: str) -> str:
 
 def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> list[tuple[str, ServingPlan, int]]:
     """Roles, their plans, and how many workers each has."""
+    _check_split(saved.plan, model)
     pool = saved.prefill
     replicas, prefill = question.replicas or saved.replicas or 1, question.prefill_replicas
     prefill = (pool.replicas or 1 if pool.slice else 0) if prefill is None else prefill
@@ -202,6 +220,7 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
     text = question.prefill_plan or pool.plan
     plan = parse_serving_plan(text) if text else saved.plan
     plan = replace(plan, **{name: getattr(saved.plan, name) for name in ("weights", "kv", "compute")})
+    _check_split(plan, model)
     if plan != saved.plan and (ours := _kept_heads(model, plan)) != (theirs := _kept_heads(model, saved.plan)):
         raise InputError(
             f"The plan {plan} prefills into {max(ours)} KV heads of a layer, copies counted, and {saved.plan} decodes from "

@@ -57,8 +57,7 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
         drafter.compile(shapes)
     if not order.lazy:
         sampler.compile(shapes, _Progress(tell, "compiling", 2, part=1))
-    text = loaded.text
-    grammars = GrammarReader(text.tokenizer, vocab, text.ends) if text.ends else None  # which a text has to end with
+    grammars = grammar_reader(loaded.text, vocab)
     engine = ServingEngine(
         runner, sampler, limits, shapes, grammars=grammars, drafter=drafter, prefixes=order.prefix_cache, role=order.role,
     )  # fmt: skip
@@ -69,6 +68,15 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
         "load_s": placed - begun, "compile_s": time.perf_counter() - placed, "programs": len(shapes),
     }  # fmt: skip
     return engine, facts
+
+
+def grammar_reader(text: Any, vocab: int) -> GrammarReader | None:
+    """None where a text has no end, or the tokenizer does not say which bytes a token stands for (no decoder): requests with a grammar
+    are then refused, others served."""
+    try:
+        return GrammarReader(text.tokenizer, vocab, text.ends) if text.ends else None
+    except ValueError:
+        return None
 
 
 class _Placed:
