@@ -140,7 +140,7 @@ def _attend(
     # shared memory anyway.
     narrow = cache.keys.dtype == jnp.int8 and tile.rows < 64
     four = 4 if narrow and size % 64 == query.shape[2] % 64 == 0 else 1
-    cut = {"page": page, "per": per, "together": together, "tile": tile, "group": n // k, "four": four}
+    cut = {"page": page, "per": per, "together": together, "tile": tile, "group": n // k, "four": four, "interpret": interpret}
     kernel = functools.partial(_kernel, how=plain, **cut)
     if four > 1:
         cache = replace(cache, keys=words(cache.keys), values=None if cache.values is None else words(cache.values))
@@ -157,7 +157,7 @@ def _attend(
 
 def _kernel(
     _: Any, query: Any, cache: Any, tables: Any, lengths: Any, spans: Any, sinks: Any, *out: Any,
-    how: Scoring, page: int, per: int, together: int, tile: Tile, group: int, four: int,
+    how: Scoring, page: int, per: int, together: int, tile: Tile, group: int, four: int, interpret: bool,
 ) -> None:  # fmt: skip
     block, head, part = (pl.program_id(axis) for axis in range(3))
     row, first, end = (block, block * per, block * per + per) if spans is None else (spans[block, i] for i in range(3))
@@ -202,7 +202,7 @@ def _kernel(
         there = keys < newest
         slot = gpu.load(tables.at[row, keys // page], mask=there, other=0) * page + keys % page
         load = functools.partial(_rows_of, slot=slot, kv=kv, there=there)
-        blocks = [bytes_of(load(cache.keys, *piece), query.dtype) for piece in pieces]
+        blocks = [bytes_of(load(cache.keys, *piece), query.dtype, interpret) for piece in pieces]
         pairs = zip(itertools.chain(*queries), itertools.chain(*blocks), strict=True)
         scores = functools.reduce(operator.add, (dot(*pair, turned=True) for pair in pairs))
         if cache.key_scale is not None:
@@ -215,7 +215,9 @@ def _kernel(
         weights = jnp.exp2(scores * unit - (new * unit)[:, None])
         old = jnp.exp2((most - new) * unit)
         total = total * old + weights.sum(1)
-        values = blocks[0] if cache.values is None else bytes_of(load(cache.values, 0, size // four), query.dtype)
+        values = blocks[0]
+        if cache.values is not None:
+            values = bytes_of(load(cache.values, 0, size // four), query.dtype, interpret)
         if (scale := cache.key_scale if cache.values is None else cache.value_scale) is not None:
             weights *= gpu.load(scale.at[slot, kv], mask=there, other=0)[None].astype(jnp.float32)
         weights = weights.astype(query.dtype)

@@ -68,7 +68,7 @@ def skinny_matmul(x: jax.Array, weight: jax.Array, tile: MatmulTile, interpret: 
     m, n = x.shape[0], weight.shape[1]
     split = tile.splits > 1
     made = pl.pallas_call(
-        functools.partial(_kernel, tile=tile, four=4 if weight.dtype == jnp.int8 else 1),
+        functools.partial(_kernel, tile=tile, four=4 if weight.dtype == jnp.int8 else 1, interpret=interpret),
         grid=(pl.cdiv(n, tile.columns), tile.splits),
         out_shape=jax.ShapeDtypeStruct((tile.splits, m, n), jnp.float32 if split else x.dtype),
         compiler_params=gpu.CompilerParams(num_warps=tile.warps, num_stages=tile.stages),
@@ -85,7 +85,7 @@ def words(narrow: jax.Array) -> jax.Array:
     return jax.lax.bitcast_convert_type(narrow.reshape(*narrow.shape[:-1], -1, 4), jnp.int32)
 
 
-def bytes_of(block: jax.Array, dtype: Any) -> list[jax.Array]:
+def bytes_of(block: jax.Array, dtype: Any, interpret: bool = False) -> list[jax.Array]:
     """A block in a kernel in the type of its partner; of words the first of their four bytes each, the second, third and last.
 
     A product wants numbers of a column side by side in a thread's registers, while bytes lie side by side in a row: a thread would
@@ -93,7 +93,7 @@ def bytes_of(block: jax.Array, dtype: Any) -> list[jax.Array]:
     128 + u up to 127, and 0x4300 with the sign's bit those of 128 or 256, whose difference is the number."""
     if block.dtype != jnp.int32:
         return [widened(block, dtype)]
-    if dtype != jnp.bfloat16:
+    if interpret or dtype != jnp.bfloat16:
         return [((block << (24 - 8 * at)) >> 24).astype(dtype) for at in range(4)]
     shape = jax.ShapeDtypeStruct(block.shape, jnp.bfloat16)
     found = []
@@ -145,7 +145,7 @@ def _widened_ahead(weight: jax.Array, dtype: Any, block: int = 8192) -> jax.Arra
     return call(weight.reshape(-1)).reshape(weight.shape)
 
 
-def _kernel(x: Any, weight: Any, out: Any, *, tile: MatmulTile, four: int) -> None:
+def _kernel(x: Any, weight: Any, out: Any, *, tile: MatmulTile, four: int, interpret: bool) -> None:
     (m, k), n, part = x.shape, weight.shape[1], pl.program_id(1)
     # Of words sixteen tokens at a time: more make Triton want the widened numbers in shared memory.
     tokens = [begin + jnp.arange(size)[:, None] for begin, size in _token_blocks(m, four > 1)]
@@ -157,7 +157,7 @@ def _kernel(x: Any, weight: Any, out: Any, *, tile: MatmulTile, four: int) -> No
 
     def step(index: Any, totals: list[list[jax.Array]]) -> list[list[jax.Array]]:
         rows = part * each + index * tile.rows + jnp.arange(tile.rows)
-        blocks = bytes_of(gpu.load(weight.at[rows[:, None], columns], **inside), x.dtype)
+        blocks = bytes_of(gpu.load(weight.at[rows[:, None], columns], **inside), x.dtype, interpret)
         lefts = [gpu.load(x.at[own, rows[None]], **mask) for own, mask in zip(tokens, real, strict=True)]
         return [
             [total + dot(left, block) for total, block in zip(own, blocks, strict=True)]
