@@ -140,7 +140,15 @@ def _attend(
     # shared memory anyway.
     narrow = cache.keys.dtype == jnp.int8 and tile.rows < 64
     four = 4 if narrow and size % 64 == query.shape[2] % 64 == 0 else 1
-    cut = {"page": page, "per": per, "together": together, "tile": tile, "group": n // k, "four": four, "interpret": interpret}
+    cut = {
+        "page": page,
+        "per": per,
+        "together": together,
+        "tile": tile,
+        "group": n // k,
+        "four": four,
+        "interpret": interpret,
+    }
     kernel = functools.partial(_kernel, how=plain, **cut)
     if four > 1:
         cache = replace(cache, keys=words(cache.keys), values=None if cache.values is None else words(cache.values))
