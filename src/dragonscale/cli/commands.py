@@ -217,7 +217,7 @@ COMMANDS: dict[str, Command] = {
             (
                 "dscale run serve plan.toml --weights Meta-Llama-3-8B",
                 "dscale run serve tp1 --model llama3-8b --random --on h200:1 --length 2048 --record served.jsonl",
-                "dscale run serve tiny-llama --cpu 1 --port 8080 --draft ngram",
+                "dscale run serve ./Qwen3-0.6B --cpu 1 --port 8080 --draft ngram",
             ),
             ("explain",),
             page="run-serve",

@@ -48,7 +48,10 @@ class RunServeQuestion:
     port: Whole = Whole("The port; 0: any that is free.", default=8000, value="N")
     api_key: Text = Text("A key that clients must send; or give it as DSCALE_API_KEY.", default="", value="KEY")
     queue_limit: Whole = Whole(
-        "Requests that may queue; others are told to come again (429).", default=1024, value="N", also=("--queue",)
+        "Requests that may queue beyond those that the engines run (0: none); others are told to come again (429).",
+        default=1024,
+        value="N",
+        also=("--queue",),
     )
     grace: Text = Text(
         "How long requests under way may go on after SIGTERM or Ctrl-C.", default="30s", value="TIME"
@@ -67,7 +70,7 @@ class RunServeQuestion:
     )
     router: Text = ROUTER
     prefix_cache: Switch = Switch(
-        "Keep the KV cache of prompts for others that begin alike (--no-prefix-cache).", default=True, group=SOFTWARE
+        "Keep the KV cache of prompts for others that begin alike.", default=True, group=SOFTWARE
     )
     draft: Thing = DRAFT.but(about="Speculate: the model that drafts, or ngram.", group=SOFTWARE)
     draft_weights: Text = Text(
@@ -78,7 +81,7 @@ class RunServeQuestion:
         offers="files",
     )
     drafts: Whole = Whole(
-        "Speculate: tokens drafted at a time.",
+        "Speculate: tokens drafted at a time, by n-grams where --draft names no model.",
         default=None, value="N", group=SOFTWARE, also=("--draft-tokens",),
     )  # fmt: skip
     max_seqs: Whole = MAX_SEQS.but(also=("--sequences", "--batch"))

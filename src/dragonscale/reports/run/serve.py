@@ -1,6 +1,7 @@
 """The answer to `dscale run serve`: a server until it is told to stop, and then what came of it beside the plan."""
 
 import asyncio
+import errno
 import importlib.util
 import socket
 import sys
@@ -151,8 +152,10 @@ def _listening(order: ServeOrder) -> socket.socket:
         family = socket.AF_INET6 if ":" in order.host else socket.AF_INET
         return socket.create_server((order.host, order.port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
+        taken = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
+        other = "another --port, or 0" if taken else "an address of this machine as --host"
         raise InputError(
-            f"{order.host}:{order.port} cannot be listened on: {error}; give another --port, or 0."
+            f"{order.host}:{order.port} cannot be listened on ({getattr(error, 'strerror', None) or error}); give {other}."
         ) from None
 
 

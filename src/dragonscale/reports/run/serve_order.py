@@ -3,8 +3,6 @@
 import glob
 import os
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from dragonscale.questions.flag import written
 from dragonscale.questions.run_serve import RunServeQuestion
 from dragonscale.questions.serving import ROUTER
 from dragonscale.reports.given import check_named
+from dragonscale.reports.run.serve_devices import environments
 from dragonscale.runtime.server.wire import WorkerOrder
 from dragonscale.serving.launch import LaunchLimits
 from dragonscale.serving.plan import ServingPlan, parse_serving_plan
@@ -28,7 +27,6 @@ SEQUENCES, TOKENS, LENGTH, PAGES = 64, 2048, 4096, 2048
 FORMATS = {"weights": ("bf16", "fp32", "int8"), "kv": ("bf16", "fp32", "int8"), "compute": ("bf16", "fp32")}
 PLAN_WORDS = re.compile(r"(?i)\s*([a-z]+\d+|[a-z]+\s*=\s*\S+)([,\s]+([a-z]+\d+|[a-z]+\s*=\s*\S+))*\s*")
 DRAFTS = 4
-FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 NGRAM = "ngram"
 
 
@@ -75,23 +73,27 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
     pools = _pools(question, saved, model)
     if question.router not in ROUTER.offers:
         raise unknown("router", question.router, ROUTER.offers)
+    for name in ("max_seqs", "token_budget"):
+        if getattr(question, name) == 0:
+            raise InputError(f"--{name.replace('_', '-')} is 0; write a number from 1, or leave it out.")
     launch = LaunchLimits(
         question.max_seqs or saved.launch.max_seqs, question.token_budget or saved.launch.token_budget,
         question.memory_fraction or saved.launch.memory_fraction,
     )  # fmt: skip
-    draft, drafts = _draft(question, saved)
+    draft, drafts = _draft(question, saved, model)
     if draft not in ("", NGRAM) and len(pools) > 1:
         raise InputError(
             f"{shorten(draft)} cannot draft behind workers that prefill, whose pages are the model's own alone; take --draft ngram, "
             "or --prefill-replicas 0."
         )
     sequences = launch.max_seqs or -(-saved.batch // saved.plan.data) or SEQUENCES
+    length = _length(question, model)
     shared = WorkerOrder(
         model=named, weights=weights, sequences=sequences, tokens=launch.token_budget or max(TOKENS, sequences * (drafts + 1)),
-        length=_length(question, model), memory=launch.memory_fraction or 0.9, draft=draft,
+        length=length, memory=launch.memory_fraction or 0.9, draft=draft,
         draft_weights=question.draft_weights or _own_weights(draft), draft_tokens=drafts,
         prefix_cache=bool(question.prefix_cache), lazy=bool(question.lazy), tokenizer=folder, seed=question.seed, cpu=question.cpu,
-        pages=_pages(question),
+        pages=_pages(question, length),
     )  # fmt: skip
     if not 0 <= question.port <= 65535:
         raise InputError(f"--port is {question.port}; ports go from 0 to 65535.")
@@ -99,7 +101,7 @@ def read_order(question: RunServeQuestion) -> ServeOrder:
         raise InputError(f"--queue-limit is {question.queue_limit}; write a number of requests from 0.")
     workers = [_worker(shared, plan, role) for role, plan, count in pools for _ in range(count)]
     return ServeOrder(
-        model, saved, question.name or _called(named), folder, tuple(workers), tuple(_environments(workers)), question.router,
+        model, saved, question.name or _called(named), folder, tuple(workers), tuple(environments(workers)), question.router,
         question.queue_limit, question.host, question.port, question.api_key or os.environ.get("DSCALE_API_KEY", ""),
         parse(question.grace, "s", "--grace"), parse(question.log, "s", "--log"), written(question.on) or saved.slice,
     )  # fmt: skip
@@ -209,13 +211,16 @@ def _pools(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> 
     """Roles, their plans, and how many workers each has."""
     _check_split(saved.plan, model)
     pool = saved.prefill
-    replicas, prefill = question.replicas or saved.replicas or 1, question.prefill_replicas
+    replicas, prefill = question.replicas, question.prefill_replicas
+    replicas = saved.replicas or 1 if replicas is None else replicas
     prefill = (pool.replicas or 1 if pool.slice else 0) if prefill is None else prefill
     if not 1 <= replicas <= 1024 or not 0 <= prefill <= 1024:
         raise InputError(
             f"{replicas} replicas and {prefill} that prefill cannot be started on one machine; take 1 to 1024."
         )
     if not prefill:
+        if question.prefill_plan:
+            raise InputError("--prefill-plan is for workers that prefill; say how many with --prefill-replicas.")
         return [("both", saved.plan, replicas)]
     text = question.prefill_plan or pool.plan
     plan = parse_serving_plan(text) if text else saved.plan
@@ -256,15 +261,18 @@ def _length(question: RunServeQuestion, model: Transformer) -> int:
     return length
 
 
-def _pages(question: RunServeQuestion) -> int:
+def _pages(question: RunServeQuestion, length: int) -> int:
+    least = -(-length // WorkerOrder(model="").page) + 1
     if question.pages is None:
-        return PAGES if question.cpu else 0
-    if question.pages < 2:
-        raise InputError(f"--pages is {question.pages}; the first page is nobody's, so 2 is the least.")
+        return max(PAGES, least) if question.cpu else 0
+    if question.pages < least:
+        raise InputError(
+            f"--pages is {question.pages}; a sequence of {length:,} tokens (--length) takes {least}, one of which is reserved."
+        )
     return question.pages
 
 
-def _draft(question: RunServeQuestion, saved: SavedPlan) -> tuple[str, int]:
+def _draft(question: RunServeQuestion, saved: SavedPlan, model: Transformer) -> tuple[str, int]:
     """Who drafts, and how many tokens at a time."""
     own = saved.speculation
     draft, drafts = (
@@ -274,50 +282,17 @@ def _draft(question: RunServeQuestion, saved: SavedPlan) -> tuple[str, int]:
     if question.drafts and not draft:
         draft = NGRAM
     if draft and draft != NGRAM:
-        load_model(draft)
-    if drafts and not 1 <= drafts <= 16:
+        words, own_words = (one.program().sections[0].dims["v"] for one in (load_model(draft), model))
+        if words != own_words:
+            raise InputError(
+                f"{shorten(draft)} has a vocabulary of {words:,} tokens and {model.name} one of {own_words:,}; a draft has the same."
+            )
+        if not (question.random or question.draft_weights or _own_weights(draft)):
+            raise InputError(
+                f"Say where the weights of the draft {shorten(draft)} are: --draft-weights FOLDER of its .safetensors files."
+            )
+    elif question.draft_weights:
+        raise InputError("--draft-weights is for a model that drafts; name it with --draft.")
+    if question.drafts is not None and not 1 <= drafts <= 16:
         raise InputError(f"--drafts is {drafts}; draft 1 to 16 tokens at a time.")
     return draft, (drafts or DRAFTS) if draft else 0
-
-
-def _environments(workers: list[WorkerOrder]) -> list[dict[str, str]]:
-    """Which devices each worker sees: on GPUs a part of those there are; a TPU host belongs to one process."""
-    if workers[0].cpu:
-        return [{"JAX_PLATFORMS": "cpu"}] * len(workers)
-    shared = {FRACTION: _fraction(workers[0].memory)}
-    if len(workers) == 1:
-        return [shared]
-    if glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
-        raise InputError(
-            f"{len(workers)} workers are asked for, and the TPUs of a host belong to one process; take --replicas 1 with data "
-            "parallelism in the plan (dp2)."
-        )
-    devices, needed = _gpus(), [parse_serving_plan(one.plan).chips for one in workers]
-    if len(devices) < sum(needed):
-        raise InputError(
-            f"{len(workers)} workers need {sum(needed)} devices, and there are {len(devices)}; take fewer replicas, or --cpu N."
-        )
-    ends = [sum(needed[: place + 1]) for place in range(len(needed))]
-    return [
-        shared | {"CUDA_VISIBLE_DEVICES": ",".join(devices[end - count : end])}
-        for end, count in zip(ends, needed, strict=True)
-    ]
-
-
-def _fraction(memory: float) -> str:
-    """The part of a GPU's memory that XLA takes, which pages are counted in: what its own variable says, or a little more than asked for."""
-    said = os.environ.get(FRACTION, "") or f"{max(memory, 0.95):g}"
-    if not re.fullmatch(r"0?\.\d+|1(\.0*)?", said) or not float(said):
-        raise InputError(f"{FRACTION} is {shorten(said)} in the environment; write a number above 0 and up to 1.")
-    return said
-
-
-def _gpus() -> list[str]:
-    """The GPUs that this process may use, by number."""
-    said = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if said is not None:
-        return [one.strip() for one in said.split(",") if one.strip()]
-    if shutil.which("nvidia-smi") is None:
-        return []
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False).stdout
-    return [str(number) for number, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]

@@ -23,7 +23,11 @@ def start_sheet(
         ("TPOT", None, planned and amount(planned.tpot_s, "s")),
     ]
     head = f"{order.name}: {facts.parameters:,} parameters"
-    count = f", {len(order.workers)} workers" if len(order.workers) > 1 else ""
+    prefill = sum(one.role == "prefill" for one in order.workers)
+    replicas = len(order.workers) - prefill
+    count = f", {prefill} that prefill and {replicas} that decode" if prefill else f", {replicas} replicas"
+    count = f"{count}, below is one that decodes" if prefill else f"{count}, each as below"
+    count = count if len(order.workers) > 1 else ""
     aside = f"plan {order.plan}{count}; {facts.programs} programs ready in {start_s:.0f} s"
     columns = ["", Column("", right=True), Column("planned", right=True)]
     remark = ""
@@ -60,7 +64,7 @@ def run_sheet(result: Any) -> Sheet:
             f"in one replica on {planned.slice}."
         )
     if result.restarts:
-        said.append(f"Workers died and were started again {result.restarts} times.")
+        said.append(f"Workers died and were started again: {result.restarts}.")
     head = f"{result.model}: {result.parameters:,} parameters"
     aside = f"plan {result.plan}, on {result.devices} x {result.device_kind}"
     columns = ["", Column("served", right=True), Column("planned", right=True)]

@@ -124,7 +124,8 @@ class ChoiceAnswer:
             told["token_logprobs"].append(chosen["logprob"] if row else None)
             told["top_logprobs"].append(likely if row else None)
             told["text_offset"].append(self._offset)
-            self._offset += len(chosen["token"])
+            shown = self._stream.shown(row.token if row else self.request.prompt[0])
+            self._offset += len(chosen["token"]) if shown else 0
         return told
 
 

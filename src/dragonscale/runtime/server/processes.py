@@ -28,6 +28,10 @@ STEADY = 60.0
 """Seconds after which a worker counts as well."""
 
 
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 class Flight:
     """A request under way: what of it is not read yet, who has it, what was measured. As an iterator it gives what is new; closing
     it before its end cancels it."""
@@ -105,6 +109,12 @@ class WorkerProcess:
             if time.monotonic() - self.since > STEADY and self.since:
                 self.wait = WAITS[0]
             self.restarts, self.since = self.restarts + 1, 0.0
+            if self.facts is not None and self.process is not None:
+                code = self.process.returncode
+                how = f"of signal {-code}" if code < 0 else f"with exit code {code}"
+                _tell(
+                    f"Worker {self.index} (process {self.process.pid}) died {how}; it is started again in {self.wait:g} s."
+                )
             await asyncio.sleep(self.wait)
             self.wait = min(2 * self.wait, WAITS[1])
             if self.state != "stopped":
@@ -138,6 +148,8 @@ class WorkerProcess:
             self.stats = message.stats or self.stats
             self.front.heard(self, message)
         elif isinstance(message, wire.WorkerReady):
+            if self.facts is not None:
+                _tell(f"Worker {self.index} is ready again.")
             self.state, self.facts, self.since, self.failed = "ready", message, time.monotonic(), None
             self.front.changed.set()
             self.front.pump()

@@ -144,6 +144,7 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
     input: Prompt
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Count | None = None
     timeout: Seconds | None = None
 
 
@@ -174,7 +175,7 @@ def read(body: bytes, kind: type[Record]) -> Record:
     dragonscale.runtime.server.protocol.ApiError: The field `temperature` is wrong: expected `float` <= 2.0.
     >>> read(b'{"prompt": "a", "n": NaN}', CompletionRequest)
     Traceback (most recent call last):
-    dragonscale.runtime.server.protocol.ApiError: The body is no JSON: JSON is malformed: invalid character (byte 21).
+    dragonscale.runtime.server.protocol.ApiError: The body is not JSON: JSON is malformed: invalid character (byte 21).
     """
     try:
         return msgspec.json.decode(body, type=kind)
@@ -186,7 +187,7 @@ def read(body: bytes, kind: type[Record]) -> Record:
     except RecursionError:
         raise ApiError(400, "The body is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(400, f"The body is no JSON: {error}.") from None
+        raise ApiError(400, f"The body is not JSON: {error}.") from None
 
 
 def prompts_of(prompt: Prompt, field: str) -> list[str] | list[list[int]]:

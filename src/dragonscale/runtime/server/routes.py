@@ -210,6 +210,8 @@ class OpenAIService:
 
     async def embeddings(self, request: Request) -> Response:
         asked = await self.body(request, protocol.EmbeddingRequest)
+        if asked.dimensions is not None:
+            raise ApiError(400, "`dimensions` is not offered: an embedding is as wide as the model.", "dimensions")
         choices = []
         for index, prompt in enumerate(await self.prompts(asked.input, "input")):
             one = ServeRequest(id=uuid.uuid4().hex, prompt=prompt, length=1, arrived=time.time(), embed=True)

@@ -143,7 +143,7 @@ class TextStream:
             if self.stopped:
                 break
             self.used += 1
-            if token not in self._hidden:
+            if self.shown(token):
                 made.append(self._until_stop(self._bytes.decode(self._raw(token))))
         if last and not self.stopped:
             made.append(self._until_stop(self._bytes.decode(b"", final=True)))
@@ -151,6 +151,10 @@ class TextStream:
             made.append(self._held)
             self._held = ""
         return "".join(made)
+
+    def shown(self, token: int) -> bool:
+        """Whether a token is a part of the text."""
+        return token not in self._hidden
 
     def _raw(self, token: int) -> bytes:
         raw = self._text.piece(token)
