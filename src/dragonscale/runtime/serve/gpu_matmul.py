@@ -59,13 +59,14 @@ def few_tokens(text: str, x: jax.Array, weight: jax.Array) -> jax.Array | None:
 def tile_of(m: int, k: int, n: int, narrow: bool = False) -> MatmulTile:
     """The cut that was fastest on an H200 for m tokens and weights [k, n]: one or two programs on each of its 132 SMs, and as many bytes
     under way of `narrow` (int8) weights as of others."""
+    deep = narrow and m > WORDS and k > 8192
     if narrow:
-        columns, rows, most = 128, 128, 200
+        columns, rows, most = 128, 256 if deep else 128, 200
     else:
         columns, rows, most = (64, 128, 132) if m > WORDS and n <= 4224 else (128, 64, 200)
     programs = -(-n // columns)
     fitting = (each for each in (2, 4, 8) if programs * each <= most and k % (rows * each) == 0)
-    return MatmulTile(columns, rows, max(fitting, default=1), stages=3 if m > WORDS and narrow else 4)
+    return MatmulTile(columns, rows, max(fitting, default=1), 8 if deep else 4, 3 if m > WORDS and narrow else 4)
 
 
 def skinny_matmul(x: jax.Array, weight: jax.Array, tile: MatmulTile, interpret: bool = False) -> jax.Array:
