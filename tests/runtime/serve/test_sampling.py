@@ -187,7 +187,7 @@ def test_penalties_count_what_is_sampled_and_ends_wait_for_the_fewest_tokens(sam
 def test_nothing_is_compiled_under_way() -> None:
     sampler, told = Sampler(EngineLimits(pages=2, sequences=3), VOCAB), []
     listener = Listener()
-    listener.step = lambda *so_far: told.append(so_far)
+    listener.step = lambda done, total: told.append((done, total))
     sampler.compile([StepShape(3), StepShape(3, 1, 0, 64)], listener)
     assert told[-1] == (9, 9) == (len(sampler.programs), len(told))
     for how in HOWS:
