@@ -152,6 +152,16 @@ def test_log_probabilities_end_where_the_stop_string_does():
     assert [row["token"] for row in said["logprobs"]["content"]] == ["H", "e", "l"]
 
 
+def test_offsets_leave_out_tokens_that_are_not_in_the_text():
+    text = plain_text(300)
+    text.tokenizer.add_special_tokens(["<begin>"])
+    text.special.add(300)
+    with served(EchoFront(), settings(vocabulary=301), text) as url:
+        body = {"prompt": [300, 97, 98], "max_tokens": 1, "echo": True, "logprobs": 1}
+        choice = HTTP.post(f"{url}/v1/completions", json=body).json()["choices"][0]
+    assert (choice["text"], choice["logprobs"]["text_offset"]) == ("ab", [0, 0, 1, 2])
+
+
 def test_embeddings(client, url):
     said = client.embeddings.create(model="echo", input=["ab", "c"])  # the client asks for base64
     assert [one.embedding for one in said.data] == [[0.5, -1.25]] * 2
