@@ -5,6 +5,8 @@ Bytes are those of the busiest chip. Numbers, arrays (many plans) or symbols.
 
 from collections.abc import Iterator
 
+import numpy
+
 from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.models.count import weight_size
 from dragonscale.models.program import Op, Section
@@ -62,6 +64,8 @@ def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array
     sizes: dict[str, Number] = {**section.dims, "s": held, "m": past}
     laid = deployment.rules(prompt=False).cached(array)
     ways = {dim.name: mesh.size(*dim.axes) for dim in laid.dims}
+    if "k" in ways and deployment.engine.program.divided and deployment.plan.spread == "copy":
+        sizes["k"], ways["k"] = _kept_heads(deployment, section, ways["k"]), 1
     elements = product(
         sizes[name] / ways[name] if name in ("s", "m") else local_size(name, sizes[name], ways[name])
         for name in array.names
@@ -74,6 +78,20 @@ def _cached_bytes(deployment: Deployment, section: Section, op: Op, array: Array
         each = each + deployment.engine.memory.scale_bytes / local_size(last, sizes[last], ways[last])
     layers = section.repeat / deployment.plan.pipe
     return elements / ways["b"] * each * layers
+
+
+def _kept_heads(deployment: Deployment, section: Section, ways: Number) -> Number:
+    """KV heads that a chip of a compiled program keeps: those that its query heads use, and all of them where the query heads do not
+    divide over the chips. Where they lie across groups, one for each query head."""
+    dims, mesh = section.dims, Mesh(deployment.axes)
+    kept, many = dims["k"], int(numpy.ravel(ways)[0])  # plans that are judged together are split alike
+    if dims["n"] % many:
+        asked = next(op.inputs[0] for op in section.ops if op.function == "attend")
+        many = int(numpy.ravel(mesh.size(*deployment.rules(False, section).attending(asked).dim("n").axes))[0])
+    if kept % many == 0:
+        return kept / many
+    mine, shared = dims["n"] // many, dims["n"] // kept
+    return mine if mine % shared and shared % mine else max(1, mine // shared)
 
 
 def workspace_lines(deployment: Deployment) -> Iterator[HeldLine]:

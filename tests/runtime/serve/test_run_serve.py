@@ -22,9 +22,10 @@ from dragonscale.questions.run_serve import RunServeQuestion
 from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.questions.validate import ServingScoreQuestion
 from dragonscale.reports.run.serve_order import read_order
-from dragonscale.reports.run.serve_planned import planned_page_bytes, planned_serving
+from dragonscale.reports.run.serve_planned import planned_page_bytes, planned_serving, uneven_heads
 from dragonscale.reports.run.serve_traffic import TrafficRecord
 from dragonscale.reports.simulate.ask import ask as ask_simulate
+from dragonscale.reports.simulate.reading import read_question
 from dragonscale.reports.validate.ask import ask_serving
 from dragonscale.runtime.server.handover import HandoverRoom, read_arrays, write_arrays
 from dragonscale.serving.capacity import capacity
@@ -94,6 +95,20 @@ def test_a_saved_plan_says_everything_and_its_pages_are_the_planners(tmp_path: P
     assert planned.ttft_s is not None
     assert 0.01 < planned.ttft_s < 1
     assert planned_serving(read_order(RunServeQuestion(**GIVEN)), "cpu") is None
+
+
+def test_one_plan_has_one_room_for_its_cache(tmp_path: Path) -> None:
+    path = str(tmp_path / "plan.toml")
+    plan = parse_serving_plan("tensor=2")
+    save_serving_plan(SavedPlan(plan, "llama3-8b", "h200:2", "dragonscale", 64), path)
+    order = read_order(RunServeQuestion(path, random=True))
+    planned, simulated = planned_serving(order, "cpu"), read_question(SimulateQuestion(path)).fleet.pool
+    searched = capacity(deploy("llama3-8b", "h200:2", plan, "dragonscale"))  # as `dscale serve` has it
+    assert planned is not None
+    assert planned.tokens == 16 * (simulated.kv_tokens // 16) == 16 * (searched.tokens // 16)
+    assert uneven_heads(order) == []
+    split = read_order(RunServeQuestion(**{**GIVEN, "plan": "tp3"}))
+    assert "has 32 heads, which tensor=3 does not divide" in uneven_heads(split)[0]
 
 
 def test_a_record_is_a_trace_and_a_load_test(tmp_path: Path) -> None:
@@ -181,7 +196,9 @@ def test_pages_pass_through_files_that_are_bounded_and_freed() -> None:
     assert not Path(room.folder).exists()
 
 
-@pytest.mark.parametrize("plan", ["tensor=1", "tensor=4", "tensor=2,data=2", "tensor=2,kv=int8"])
+@pytest.mark.parametrize(
+    "plan", ["tensor=1", "tensor=4", "tensor=8", "tensor=3", "tensor=2,data=2", "tensor=2,kv=int8"]
+)
 def test_pages_are_as_large_as_the_planner_counts_them(plan: str, eight: list[Any]) -> None:
     from dragonscale.runtime.numerics import read_numerics
     from dragonscale.runtime.serve.runner import ModelRunner

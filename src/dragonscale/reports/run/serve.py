@@ -15,7 +15,13 @@ from dragonscale.listener import Listener
 from dragonscale.questions.run_serve import RunServeQuestion
 from dragonscale.reports.asked_chips import asked_chips
 from dragonscale.reports.run.serve_order import ServeOrder, read_order
-from dragonscale.reports.run.serve_planned import ENGINE, PlannedServing, planned_page_bytes, planned_serving
+from dragonscale.reports.run.serve_planned import (
+    ENGINE,
+    PlannedServing,
+    planned_page_bytes,
+    planned_serving,
+    uneven_heads,
+)
 from dragonscale.reports.run.serve_records import ServeRun, beside, served_times
 from dragonscale.reports.run.serve_traffic import TrafficRecord
 
@@ -34,6 +40,8 @@ def ask_serve(question: RunServeQuestion, listener: Listener) -> ServeRun:
     order = read_order(question)
     if order.saved.engine.partition(",")[0] not in ("", ENGINE):
         listener.note(f"The plan was made for the engine {order.saved.engine}; it is {ENGINE} that serves it here.")
+    for note in uneven_heads(order):
+        listener.note(note)
     if order.host not in LOCAL and not order.api_key:
         listener.note(f"Everybody who reaches {order.host}:{order.port} may use the server; --api-key asks for a key.")
     if question.kernels and not order.slice:

@@ -41,6 +41,19 @@ def planned_page_bytes(order: ServeOrder, page: int, on: str = "h100") -> float:
     return float(capacity(deployment).per_token * page * deployment.axes.get("data", 1))
 
 
+def uneven_heads(order: ServeOrder) -> list[str]:
+    """That heads do not divide over the chips, which the engine serves though no planner would propose it."""
+    tensor, sections = order.plan.tensor, order.model.program().sections
+    heads = sorted({one.dims["n"] for one in sections if "n" in one.dims and one.dims["n"] % tensor})
+    if not heads:
+        return []
+    many = " and ".join(map(str, heads))
+    return [
+        f"{order.model.name} has {many} heads, which tensor={tensor} does not divide: every chip keeps all KV heads and computes all of "
+        "their attention."
+    ]
+
+
 def planned_serving(order: ServeOrder, device_kind: str) -> PlannedServing | None:
     """On the slice that was named or that the plan was made for, or on as many of the devices there are, where that chip is known."""
     chip = chip_named(device_kind)
@@ -61,6 +74,6 @@ def planned_serving(order: ServeOrder, device_kind: str) -> PlannedServing | Non
         return None
     state = found[0].state if found else None
     return PlannedServing(
-        on, float(room.per_token * first.page * deployment.axes.get("data", 1)), float(room.tokens), batch, ask.prompt, ask.output,
+        on, float(room.per_token * first.page * deployment.axes.get("data", 1)), float(room.tokens // first.page * first.page), batch, ask.prompt, ask.output,
         state and float(state.ttft), state and float(state.tpot), state and float(state.tokens),
     )  # fmt: skip
