@@ -5,7 +5,7 @@
 | azure | `TIMESTAMP,ContextTokens,GeneratedTokens` with dates | Azure LLM inference traces 2023 and 2024 |
 | burstgpt | `Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type`, seconds | BurstGPT |
 | mooncake | a JSON object a line: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` | Mooncake |
-| served | the same with `block_tokens` and what was measured | `dscale run serve --record` |
+| served | the same with `block_tokens`, `kv_tokens` and what was measured | `dscale run serve --record` |
 | plain | `arrival_s,input_tokens,output_tokens` | whoever writes one |
 
 Each may be gzipped. Arrivals count from the first. A row without prompt or output is a call that failed (BurstGPT has
@@ -48,6 +48,12 @@ class MooncakeLine(msgspec.Struct):
     output_length: int
     hash_ids: tuple[int, ...] = ()
     block_tokens: Annotated[int, msgspec.Meta(ge=1, le=LONGEST)] = MOONCAKE_BLOCK
+
+
+class RecordedRoom(msgspec.Struct):
+    """What a line of a server's record says of its KV cache: the tokens of one replica, 0 where it does not say."""
+
+    kv_tokens: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)] = 0
 
 
 @contextmanager
@@ -169,6 +175,16 @@ def read_trace(path: Path | str, speed: float = 1.0) -> Replay:
     kind = trace_format(path)
     count = sum(1 for _ in _rows(path, kind))
     return Replay(lambda: _rows(path, kind), count, speed)
+
+
+def recorded_room(path: Path | str) -> int:
+    """Tokens that a replica's cache had room for when a trace was recorded; 0 where it does not say."""
+    with _opened(Path(path)) as file:
+        first = file.readline(1 << 20)
+    try:
+        return msgspec.json.decode(first, type=RecordedRoom).kv_tokens
+    except msgspec.MsgspecError:
+        return 0
 
 
 def trace_lengths(path: Path | str) -> tuple[Empirical, Empirical]:

@@ -114,7 +114,7 @@ def test_one_plan_has_one_room_for_its_cache(tmp_path: Path) -> None:
 def test_a_record_is_a_trace_and_a_load_test(tmp_path: Path) -> None:
     path = tmp_path / "served.jsonl"
     facts = {"model": "llama3-8b", "engine": "dragonscale", "plan": "tensor=1", "slice": "h200:1", "block_tokens": 16}
-    record = TrafficRecord(str(path), **facts, max_seqs=8)
+    record = TrafficRecord(str(path), **facts, max_seqs=8, device="NVIDIA H200", kv_tokens=4080)
     flights = []
     for number in range(20):
         request, came = SimpleNamespace(id=str(number), prompt=[*range(64), *[number] * 100]), 100 + number / 10
@@ -134,11 +134,19 @@ def test_a_record_is_a_trace_and_a_load_test(tmp_path: Path) -> None:
     replayed = ask_simulate(
         SimulateQuestion("llama3-8b", on="h200:1", engine="dragonscale", trace=str(path)), Listener()
     )
-    assert replayed.requests.finished == 19
+    assert (replayed.requests.finished, replayed.fleet[0].kv_tokens) == (
+        19,
+        4080,
+    )  # what the server had, not what the plan has
     scored = ask_serving(ServingScoreQuestion(str(path), plan="tp1"), Listener())
     measured = {row.name: row.measured for row in scored.measures}
     assert measured["median TTFT"] == pytest.approx(0.05)
     assert measured["median TPOT"] == pytest.approx(0.01)
+    text = path.read_text()
+    for device, told in (("cpu", "on 'cpu' and the plan is of"), ("NVIDIA H100 80GB HBM3", "--on h100:1")):
+        path.write_text(text.replace("NVIDIA H200", device))
+        with pytest.raises(InputError, match=told):
+            ask_serving(ServingScoreQuestion(str(path), plan="tp1"), Listener())
 
 
 def test_a_record_that_cannot_be_written_ends_and_the_server_does_not(capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,7 +307,9 @@ def test_two_processes_that_hand_pages_over_say_what_one_says(tmp_path: Path, ki
         time.sleep(0.1)
     assert not list(Path("/dev/shm").glob(folders))
     servers[1].process.wait()
-    assert len((tmp_path / "record.jsonl").read_text().splitlines()) == 5
+    lines = (tmp_path / "record.jsonl").read_text().splitlines()
+    assert len(lines) == 5
+    assert json.loads(lines[0])["device"] == "cpu"
 
 
 @pytest.mark.slow

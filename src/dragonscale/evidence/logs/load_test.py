@@ -47,6 +47,10 @@ class LoadTest:
     slice: str = ""
     launch: dict[str, int] = field(default_factory=dict)
     """What the server was started with, by the flags of `dscale simulate`."""
+    device: str = ""
+    """What the driver calls the chips that served, where it is known."""
+    kv_tokens: int = 0
+    """What the cache of a replica had room for."""
 
     @property
     def mean_clients(self) -> float | None:

@@ -44,6 +44,7 @@ def read(log: LogText) -> LoadTest:
         model=str(first.get("model") or ""), engine=str(first.get("engine") or ""), plan=str(first.get("plan") or ""),
         trace="" if clients else str(log.path), slice=str(first.get("slice") or ""),
         launch={name: int(value) for name in LAUNCH if (value := number(first.get(name)))},
+        device=str(first.get("device") or ""), kv_tokens=int(number(first.get("kv_tokens")) or 0),
     )  # fmt: skip
 
 

@@ -76,6 +76,7 @@ async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listen
         await front.start()
         ready = next(one.facts for one in front.workers if one.order.role != "prefill")
         assert ready is not None
+        record.facts |= _recorded(order, ready)
         started = ServedSoFar(order, front, ready, planned_serving(order, ready.device_kind), time.monotonic() - begun)
         listener.log(_told(started.start_sheet()))
         watch = asyncio.create_task(started.tell(listener)) if order.log else None
@@ -99,6 +100,12 @@ async def _serve(order: ServeOrder, question: RunServeQuestion, listener: Listen
         await front.drain(0)
         record.close()
     return started.result()
+
+
+def _recorded(order: ServeOrder, ready: Any) -> dict[str, Any]:
+    """What a record says of the devices that served, which need not be the plan's, and of what one replica had room for."""
+    room = {"pages": ready.pages, "kv_tokens": (ready.pages - 1) * ready.page * ready.ranks}
+    return {"device": ready.device_kind, "devices": ready.devices, "length": order.first.length, **room}
 
 
 class StartBar:

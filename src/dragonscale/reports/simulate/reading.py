@@ -31,6 +31,9 @@ from dragonscale.serving.plan_file import SavedPlan, read_serving_plan
 from dragonscale.simulation.deployed import pool_for
 from dragonscale.units import parse
 
+RECORDS = "dragonscale"
+"""The engine whose server records traces (`dscale run serve --record`)."""
+
 
 @dataclass(frozen=True)
 class SimulateAsked:
@@ -78,6 +81,9 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     prefill = _prefill(question, deployment)
     forced = _refused(question, deployment, prefill, traffic.prompt + traffic.output)
     pool = read_pool(question, deployment, traffic.longest)
+    recorded = ()
+    if traffic.room and deployment.engine.name == RECORDS and original.memory_fraction is None:
+        pool, recorded = _as_recorded(pool, traffic.room)
     fleet = sim.Fleet(
         pool,
         prefill and pool_for(prefill, traffic.longest, question.prefill_replicas or 1, router="least_loaded"),
@@ -105,12 +111,24 @@ def read_question(question: SimulateQuestion, events: int = 0) -> SimulateAsked:
     notes = (
         *deployment.model.notes,
         *(text for text in read if text),
+        *recorded,
         *chosen,
         *prices,
         *forced,
         *profile_notes([deployment.chip]),
     )
     return SimulateAsked(question, deployment, prefill, fleet, traffic, options, notes, original)
+
+
+def _as_recorded(pool: sim.Pool, room: int) -> tuple[sim.Pool, tuple[str, ...]]:
+    """The pool with as much room as the server had that a trace was recorded of."""
+    if room == pool.kv_tokens:
+        return pool, ()
+    note = (
+        f"The trace was recorded with {room:,} tokens of KV cache in a replica, which are taken; the plan has {pool.kv_tokens:,} "
+        "(--memory-fraction takes those)."
+    )
+    return replace(pool, kv_tokens=room), (note,)
 
 
 def _spread(traffic: AskedTraffic, clients: sim.ClosedLoop, fleet: sim.Fleet) -> sim.ClosedLoop:

@@ -9,6 +9,7 @@ from dragonscale import simulation as sim
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.questions.simulate import SimulateQuestion
 from dragonscale.simulation.distributions import Arrivals, Lengths
+from dragonscale.simulation.trace_files import recorded_room
 from dragonscale.units import parse, parse_count, parse_length
 
 LENGTHS = {"fixed": 1, "uniform": 2, "varied": 2, "lognormal": 8}
@@ -27,6 +28,8 @@ class AskedTraffic:
     output: int
     rate: float | None = None
     notes: tuple[str, ...] = ()
+    room: int = 0
+    """Tokens of a replica's KV cache when a trace was recorded; 0 where nobody says."""
 
 
 def _lengths(question: SimulateQuestion, tokens: int, varied: bool) -> Lengths:
@@ -79,7 +82,9 @@ def _replayed(question: SimulateQuestion, requests: int) -> AskedTraffic:
     if not count:
         return AskedTraffic(replay, longest, 1, 1)
     means = max(round(inputs / count), 1), max(round(outputs / count), 1)
-    return AskedTraffic(replay, longest, *means, count / last * question.speed if last > 0 else None)
+    return AskedTraffic(
+        replay, longest, *means, count / last * question.speed if last > 0 else None, room=recorded_room(question.trace)
+    )
 
 
 def _arrivals(question: SimulateQuestion, rate: float | None) -> Arrivals:

@@ -4,13 +4,16 @@ The load generator is simulated with the server: as many clients, who all start 
 outputs of the measured lengths; as many requests. So a queue at the start is in both.
 """
 
+from dataclasses import replace
 from typing import Any
 
-from dragonscale.errors import InputError
+from dragonscale.errors import InputError, shorten
 from dragonscale.evidence.logs.load_test import LoadTest, MeasuredTimes
 from dragonscale.evidence.logs.reading import read_load_test
 from dragonscale.evidence.logs.text import LogText
 from dragonscale.exports.model_names import preset_named
+from dragonscale.hardware import Slice, parse_slice
+from dragonscale.hardware.driver_names import nearest_chip
 from dragonscale.listener import Listener
 from dragonscale.questions.flag import written
 from dragonscale.questions.simulate import SimulateQuestion
@@ -37,12 +40,28 @@ def ask_served(question: ServingScoreQuestion, text: LogText, listener: Listener
     test = read_load_test(text)
     if not test.requests or not test.prompt or not test.output:
         raise InputError(f"{text.shown} of {test.software} holds no request that was answered.")
-    asked = read_question(_simulate_question(question, test, text, listener))
+    simulated = _simulate_question(question, test, text, listener)
+    _check_device(test, simulated.on, text)
+    asked = read_question(simulated)
+    if test.kv_tokens:
+        asked = replace(asked, fleet=replace(asked.fleet, pool=replace(asked.fleet.pool, kv_tokens=test.kv_tokens)))
     for note in asked.notes:
         listener.note(note)
     total = max(asked.traffic.source.requests, 1)
     report, _ = run_simulation(asked, lambda done: listener.step(done, total))
     return _score(asked, report, test).came_from(question, listener.notes)
+
+
+def _check_device(test: LoadTest, on: Any, text: LogText) -> None:
+    """Refuse times of other chips than those of the plan. A device that is no chip of the catalogue may be taken for one."""
+    found, here = nearest_chip(test.device), test.device.lower() == "cpu"
+    piece = on if isinstance(on, Slice) or not on else parse_slice(written(on))
+    if here or (found and piece and found != piece.chip.kin):
+        other = f", or give --on {found}:{piece.chips}" if found and piece else ""
+        raise InputError(
+            f"{text.shown} was recorded on {shorten(test.device)} and the plan is of {piece or 'chips'}, so there is nothing to compare "
+            f"it with; record a run on the plan's chips{other}."
+        )
 
 
 def _simulate_question(
@@ -69,7 +88,7 @@ def _simulate_question(
     if not saved.engine and not question.engine and test.engine:
         words["engine"] = "trtllm" if test.engine == "trt" else test.engine
     return SimulateQuestion(
-        named, on=slice_for(question.on or saved.slice or test.slice, "", saved.plan.chips), warmup=0.0, capacity=False,
+        named, on=slice_for(question.on or saved.slice or test.slice, test.device, saved.plan.chips), warmup=0.0, capacity=False,
         **({"engine": question.engine} if question.engine else {}), **_traffic(test), **words,
     )  # fmt: skip
 
