@@ -32,8 +32,9 @@ class EngineKernels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     block_bytes: float = 24.0
     cache_moves: float = 5.0
     widening: float = 0.0
-    """Seconds of matmuls with weights stored narrower than they are multiplied, over those with weights of that wider format; 0: as the
-    profile times them, whose kernels widen on the fly."""
+    """Seconds of matmuls with weights stored narrower than they are multiplied, over those with weights of that wider format, for more than
+    `widening_rows` rows; 0: as the profile times them, whose kernels widen on the fly."""
+    widening_rows: int = 0
     narrow_attention: bool = False
     """Whether prefill attends in the cache's format."""
     shared_heads: tuple[int, ...] = ()

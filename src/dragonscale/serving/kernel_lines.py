@@ -76,7 +76,7 @@ def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBe
         seconds = matmul_seconds(m, n, k, name, profile, many, replayed=True) * habits.matmul
         if habits.widening and FORMATS[name].weight < FORMATS[name].activation:
             wide = matmul_seconds(m, n, k, FORMATS[name].compute, profile, many, replayed=True) * habits.matmul
-            seconds = wide * habits.widening
+            seconds = where(raw > habits.widening_rows, wide * habits.widening, seconds)
         if bench.engine.program.loop_s and first.part != "head":
             read = memory_seconds(many * n * k * FORMATS[name].weight, profile)
             seconds = where(raw == 1, read + bench.engine.program.loop_s * len(kernels), seconds)
