@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from dragonscale.runtime.serve.requests import Emitted, ServeRequest
+from dragonscale.runtime.serve.requests import Emitted, GenerateRequest
 from dragonscale.runtime.server.http import build_app, serve_http
 from dragonscale.runtime.server.routes import HttpSettings
 from dragonscale.runtime.server.text import plain_text
@@ -32,7 +32,7 @@ class SteppingFront:
         self.streams: list[asyncio.Queue[Emitted]] = []
         self.stepping: asyncio.Task[None] | None = None
 
-    async def generate(self, request: ServeRequest) -> AsyncIterator[Emitted]:
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Emitted]:
         queue: asyncio.Queue[Emitted] = asyncio.Queue()
         self.streams.append(queue)
         self.stepping = self.stepping or asyncio.create_task(self.step())

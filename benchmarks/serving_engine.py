@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from dragonscale.runtime.serve.engine import ServingEngine
-from dragonscale.runtime.serve.requests import ServeRequest
+from dragonscale.runtime.serve.requests import GenerateRequest
 from dragonscale.runtime.serve.sampling import Sampled
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, shapes_for
 
@@ -42,7 +42,7 @@ def milliseconds(rows: int) -> list[float]:
     deal = numpy.random.default_rng(0)
     for number in range(rows):
         prompt = deal.integers(0, 1000, PROMPT).tolist()
-        engine.add(ServeRequest(id=f"request-{number}", prompt=prompt, length=STEPS + 500, ends=[128_001, 128_009]))
+        engine.add(GenerateRequest(id=f"request-{number}", prompt=prompt, length=STEPS + 500, ends=[128_001, 128_009]))
     while any(s.computed < s.target for s in engine.scheduler.running[0].values()) or any(engine.scheduler.waiting):
         engine.step()
     engine.step()

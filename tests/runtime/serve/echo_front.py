@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dragonscale.runtime.serve.requests import Emitted, ServeRequest, TokenLogprob
+from dragonscale.runtime.serve.requests import Emitted, GenerateRequest, TokenLogprob
 from dragonscale.runtime.server.front import Overfull
 from dragonscale.runtime.server.http import build_app, serve_http
 from dragonscale.runtime.server.routes import HttpSettings
@@ -22,7 +22,7 @@ class EchoFront:
         self.pace, self.most, self.ready = pace, most, True
         self.open, self.cancelled, self.seen = 0, 0, []
 
-    async def generate(self, request: ServeRequest) -> AsyncIterator[Emitted]:
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[Emitted]:
         if self.open >= self.most:
             raise Overfull(2.5)
         self.open += 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.runtime.serve.requests import ServeRequest
+from dragonscale.runtime.serve.requests import GenerateRequest
 from dragonscale.runtime.serve.sampling import Sampled
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch
 
@@ -13,11 +13,11 @@ VOCAB = 50_021
 WEIGHTS = numpy.random.default_rng(0).integers(1, 1 << 30, 1 << 16)
 
 
-def salt(request: ServeRequest) -> int:
+def salt(request: GenerateRequest) -> int:
     return sum(request.id.encode()) * 7919 + len(request.prompt)
 
 
-def alone(request: ServeRequest, kinds: int = 1000) -> list[int]:
+def alone(request: GenerateRequest, kinds: int = 1000) -> list[int]:
     """What the device makes of a request by itself; there are so many `kinds` of token."""
     tokens = numpy.array(request.prompt, numpy.int64)
     total = int((((tokens + 1) * WEIGHTS[: len(tokens)]) % VOCAB).sum())
@@ -87,7 +87,7 @@ class FakeSampler:
         self.last = numpy.zeros((self.limits.ranks, self.limits.sequences + 1), numpy.int64)
         self.salts = numpy.zeros_like(self.last)
 
-    def admit(self, rank: int, slot: int, request: ServeRequest, output: list[int]) -> None:
+    def admit(self, rank: int, slot: int, request: GenerateRequest, output: list[int]) -> None:
         assert output == alone(request, self.kinds)[: len(output)]
         self.salts[rank, slot] = salt(request)
         self.last[rank, slot] = -1

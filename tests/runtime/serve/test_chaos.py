@@ -24,7 +24,7 @@ import pytest
 
 pytest.importorskip("jax")
 
-from dragonscale.runtime.serve.requests import ServeRequest
+from dragonscale.runtime.serve.requests import GenerateRequest
 from tests.runtime.serve.chaos_server import LENGTH, VOCABULARY, len_of_prompt
 
 PROMPTS = ["The same beginning of several, " * (1 + at % 2) + chr(65 + at) * (1 + 5 * at % 37) for at in range(16)]
@@ -219,7 +219,7 @@ def answers_of_the_hash() -> dict[str, str]:
     from tests.runtime.serve import fake_device
 
     with mock.patch.object(fake_device, "salt", len_of_prompt):
-        requests = {one: ServeRequest(id="", prompt=list(one.encode()), length=MOST) for one in PROMPTS}
+        requests = {one: GenerateRequest(id="", prompt=list(one.encode()), length=MOST) for one in PROMPTS}
         return {one: bytes(fake_device.alone(request, VOCABULARY)).decode() for one, request in requests.items()}
 
 

@@ -9,7 +9,7 @@ import pytest
 jax = pytest.importorskip("jax")
 pytest.importorskip("llguidance")
 
-from dragonscale.runtime.serve.requests import HandedOver, Sampling, ServeRequest  # noqa: E402
+from dragonscale.runtime.serve.requests import GenerateRequest, HandedOver, Sampling  # noqa: E402
 from dragonscale.runtime.server.building import build_engine  # noqa: E402
 from dragonscale.runtime.server.text import plain_text  # noqa: E402
 from dragonscale.runtime.server.wire import WorkerOrder  # noqa: E402
@@ -44,22 +44,22 @@ def test_nothing_compiles_under_load(tmp_path: Path, drafts: dict[str, Any]) -> 
     try:
         for at, how in enumerate(HOW * 2):
             prompt = [(at * 7 + place) % 256 for place in range(1 + 9 * (at % 5))]
-            engine.add(ServeRequest(id=str(at), prompt=prompt, length=9, sampling=Sampling(**how)))
-        engine.add(ServeRequest(id="embedded", prompt=[5] * 20, embed=True))
-        engine.add(ServeRequest(id="scored", prompt=[5] * 20, length=2, prompt_logprobs=2))
+            engine.add(GenerateRequest(id=str(at), prompt=prompt, length=9, sampling=Sampling(**how)))
+        engine.add(GenerateRequest(id="embedded", prompt=[5] * 20, embed=True))
+        engine.add(GenerateRequest(id="scored", prompt=[5] * 20, length=2, prompt_logprobs=2))
         pages = engine.runner.read_pages(0, [3, 4])
         handed = HandedOver(tokens=[7], computed=8, contents=pages)
-        engine.add(ServeRequest(id="handed", prompt=[9] * 8, length=5), handed)
+        engine.add(GenerateRequest(id="handed", prompt=[9] * 8, length=5), handed)
         engine.cancel("3")
         said = []
         while not engine.idle:
             said += engine.step()
             engine.check()
         assert not [one.why for one in said if one.finish not in ("", "length", "stop", "cancelled")]
-        engine.add(ServeRequest(id="lost", prompt=[5] * 20, length=5))
+        engine.add(GenerateRequest(id="lost", prompt=[5] * 20, length=5))
         jax.tree.map(lambda array: array.delete(), engine.runner.cache)
         said = engine.step()
-        engine.add(ServeRequest(id="after", prompt=[6] * 20, length=5))
+        engine.add(GenerateRequest(id="after", prompt=[6] * 20, length=5))
         while not engine.idle:
             said += engine.step()
         assert [(one.id, one.finish) for one in said if one.finish] == [("lost", "error"), ("after", "length")]

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from dragonscale.errors import InputError
 from dragonscale.runtime.serve.constraints import GrammarReader, check_grammar
-from dragonscale.runtime.serve.requests import Sampling, ServeRequest
+from dragonscale.runtime.serve.requests import GenerateRequest, Sampling
 from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape, empty_batch
 from dragonscale.runtime.server.building import grammar_reader
@@ -65,7 +65,7 @@ def test_random_logits_give_texts_of_the_grammar() -> None:
     for slot, kind in enumerate([*kinds, ""]):
         grammar = (kind, GRAMMARS[kind]) if kind else None
         sampler.admit(
-            0, slot, ServeRequest(id="a", prompt=[1], sampling=Sampling(seed=slot, grammar=grammar, bias={33: -9.0}))
+            0, slot, GenerateRequest(id="a", prompt=[1], sampling=Sampling(seed=slot, grammar=grammar, bias={33: -9.0}))
         )
     held = {(0, row): reader.begin((kind, GRAMMARS[kind])) for row, kind in enumerate(kinds)}
     output: list[list[int]] = [[] for _ in range(rows)]

@@ -7,7 +7,7 @@ import pytest
 
 from dragonscale.errors import InputError
 from dragonscale.runtime.serve.engine import EngineDead, ServingEngine
-from dragonscale.runtime.serve.requests import Sampling, ServeRequest
+from dragonscale.runtime.serve.requests import GenerateRequest, Sampling
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for
 from tests.runtime.serve.fake_device import VOCAB, FakeRunner, FakeSampler, alone, salt
 
@@ -25,17 +25,17 @@ def engine(role: str = "both", prefixes: bool = True, kinds: int = 1000, **limit
     )
 
 
-def request(dice: random.Random, number: int, longest: int = 64, deadline: float = 0.0) -> ServeRequest:
+def request(dice: random.Random, number: int, longest: int = 64, deadline: float = 0.0) -> GenerateRequest:
     prompt = [7] * dice.choice([0, 4, 9, 17]) + [dice.randrange(3) for _ in range(dice.randint(1, 20))]
     length = dice.randint(1, max(1, longest - len(prompt)) if dice.random() < 0.2 else 12)
     ends = [dice.randrange(1000) for _ in range(dice.choice([0, 0, 60]))]
-    return ServeRequest(
+    return GenerateRequest(
         id=f"r{number}", prompt=prompt, length=length, ends=ends, least=dice.choice([0, 3]), deadline=deadline
     )
 
 
 def serve(
-    made: ServingEngine, requests: list[ServeRequest], dice: random.Random, cancels: float = 0.0
+    made: ServingEngine, requests: list[GenerateRequest], dice: random.Random, cancels: float = 0.0
 ) -> dict[str, tuple[list[int], str]]:
     """Feeds requests at random times and gathers what is said; invariants are checked after each step."""
     left, told = list(reversed(requests)), {r.id: ([], "") for r in requests}
@@ -125,7 +125,7 @@ def test_a_failed_step_fails_its_requests_and_no_others():
 
 def test_a_request_that_cannot_enter_leaves_those_beside_it_whole():
     """The step that was planned with it never runs: tokens that it was to give are not waited for."""
-    made, fine = engine(), ServeRequest(id="fine", prompt=[1] * 20, length=9)
+    made, fine = engine(), GenerateRequest(id="fine", prompt=[1] * 20, length=9)
     admit = made.sampler.admit
 
     def fails(rank, slot, request, output):
@@ -136,7 +136,7 @@ def test_a_request_that_cannot_enter_leaves_those_beside_it_whole():
     made.sampler.admit = fails
     made.add(fine)
     said = made.step()  # the second step would end its prompt
-    made.add(ServeRequest(id="torn", prompt=[2] * 5, length=9))
+    made.add(GenerateRequest(id="torn", prompt=[2] * 5, length=9))
     said += [one for _ in range(30) for one in made.step()]
     made.check()
     assert [token for one in said if one.id == "fine" for token in one.tokens] == alone(fine)
@@ -146,9 +146,9 @@ def test_a_request_that_cannot_enter_leaves_those_beside_it_whole():
 
 def test_what_cannot_be_read_is_an_error_of_its_request_alone():
     """The fake device tells no log probabilities: reading them fails on the host."""
-    made, fine = engine(), ServeRequest(id="fine", prompt=[1] * 20, length=9)
+    made, fine = engine(), GenerateRequest(id="fine", prompt=[1] * 20, length=9)
     made.add(fine)
-    made.add(ServeRequest(id="unread", prompt=[2] * 9, length=9, sampling=Sampling(logprobs=1)))
+    made.add(GenerateRequest(id="unread", prompt=[2] * 9, length=9, sampling=Sampling(logprobs=1)))
     told = {"fine": [], "unread": []}
     for _ in range(30):
         for one in made.step():
@@ -162,26 +162,27 @@ def test_what_cannot_be_read_is_an_error_of_its_request_alone():
 def test_deadlines_of_requests_that_ended_are_not_kept():
     made = engine()
     for number in range(1_100):
-        made.add(ServeRequest(id=str(number), prompt=[1], length=1, deadline=1e12 + number))
+        made.add(GenerateRequest(id=str(number), prompt=[1], length=1, deadline=1e12 + number))
         if number != 7:
             made.cancel(str(number))
     made.step()
     assert made.deadlines == [(1e12 + 7, "7")]
 
 
-def test_an_engine_whose_device_is_gone_says_so():
+def test_an_engine_whose_device_is_gone_says_so(capsys):
     made = engine()
     made.runner.fail_at = set(range(3, 100))
     for number in range(30):
-        made.add(ServeRequest(id=str(number), prompt=[1, 2, 3], length=20))
+        made.add(GenerateRequest(id=str(number), prompt=[1, 2, 3], length=20))
     said = []
     while not made.idle:
         said += made.step()
         made.check()
     assert sum(one.finish == "error" for one in said) == 30
-    assert all("device lost" in one.why for one in said if one.finish)
-    with pytest.raises(EngineDead, match="device lost"):
-        made.add(ServeRequest(id="late", prompt=[1]))
+    assert all("the server's log says why" in one.why for one in said if one.finish)
+    assert "device lost" in capsys.readouterr().err  # what a driver says is for the log, not for clients
+    with pytest.raises(EngineDead, match="its device fails"):
+        made.add(GenerateRequest(id="late", prompt=[1]))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_an_engine_whose_device_is_gone_says_so():
 def test_what_can_never_fit_is_refused(prompt, length, why):
     made = engine(pages=13)
     with pytest.raises(InputError, match=why):
-        made.add(ServeRequest(id="x", prompt=prompt, length=length))
+        made.add(GenerateRequest(id="x", prompt=prompt, length=length))
     assert made.idle
 
 
@@ -204,10 +205,10 @@ def test_a_known_id_and_a_deadline():
     now = [0.0]
     made = engine()
     made.clock = lambda: now[0]
-    made.add(ServeRequest(id="a", prompt=[1], length=60, deadline=5.0))
-    made.add(ServeRequest(id="b", prompt=[1], length=3))
+    made.add(GenerateRequest(id="a", prompt=[1], length=60, deadline=5.0))
+    made.add(GenerateRequest(id="b", prompt=[1], length=3))
     with pytest.raises(InputError, match="already"):
-        made.add(ServeRequest(id="a", prompt=[1]))
+        made.add(GenerateRequest(id="a", prompt=[1]))
     said = [one for _ in range(10) for one in made.step()]
     assert [one.finish for one in said if one.id == "b"][-1] == "length"
     now[0] = 5.0
@@ -221,20 +222,20 @@ def test_prompts_computed_before_are_found_again_and_equal_ones_wait_for_each_ot
     made = engine(page=4, pages=40, tokens=64, length=64)
     prompt = list(range(30))
     for number in range(4):
-        made.add(ServeRequest(id=str(number), prompt=prompt, length=2))
+        made.add(GenerateRequest(id=str(number), prompt=prompt, length=2))
     said = {one.id: one for _ in range(12) for one in made.step()}
     assert sorted(one.cached for one in said.values()) == [0, 28, 28, 28]
-    made.add(ServeRequest(id="aligned", prompt=prompt[:28], length=1))
+    made.add(GenerateRequest(id="aligned", prompt=prompt[:28], length=1))
     assert [one.cached for _ in range(3) for one in made.step()] == [24], "the last token is always computed"
 
 
 def test_an_embedding_is_the_last_hidden_state():
     made = engine()
     prompt = [5, 6, 7] * 9
-    made.add(ServeRequest(id="e", prompt=prompt, embed=True))
-    made.add(ServeRequest(id="t", prompt=[1], length=9))
+    made.add(GenerateRequest(id="e", prompt=prompt, embed=True))
+    made.add(GenerateRequest(id="t", prompt=[1], length=9))
     said = [one for _ in range(20) for one in made.step()]
     (embedded,) = (one for one in said if one.id == "e")
     assert (embedded.finish, embedded.tokens) == ("stop", [])
-    token = (int(embedded.embedding[0]) + salt(ServeRequest(id="e", prompt=prompt))) % VOCAB % 1000
-    assert [token] == alone(ServeRequest(id="e", prompt=prompt, length=1))
+    token = (int(embedded.embedding[0]) + salt(GenerateRequest(id="e", prompt=prompt))) % VOCAB % 1000
+    assert [token] == alone(GenerateRequest(id="e", prompt=prompt, length=1))

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("jax")
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.requests import Emitted, ServeRequest
+from dragonscale.runtime.serve.requests import Emitted, GenerateRequest
 from dragonscale.runtime.server import wire
 from dragonscale.runtime.server.front import DIED, Flight, Overfull, ServingFront
 from dragonscale.runtime.server.wire import WorkerOrder
@@ -50,8 +50,8 @@ async def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
         await asyncio.sleep(0.01)
 
 
-def asked(id: str, count: int = 9, length: int = 12, first: int = 1) -> ServeRequest:
-    return ServeRequest(id=id, prompt=list(range(first, first + count)), length=length)
+def asked(id: str, count: int = 9, length: int = 12, first: int = 1) -> GenerateRequest:
+    return GenerateRequest(id=id, prompt=list(range(first, first + count)), length=length)
 
 
 @pytest.fixture(scope="module")

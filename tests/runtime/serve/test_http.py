@@ -9,7 +9,7 @@ import jsonschema
 import openai
 import pytest
 
-from dragonscale.runtime.serve.requests import Emitted, Sampling, ServeRequest, TokenLogprob
+from dragonscale.runtime.serve.requests import Emitted, GenerateRequest, Sampling, TokenLogprob
 from dragonscale.runtime.server.answers import ChoiceAnswer
 from dragonscale.runtime.server.metrics import ServerMetrics
 from dragonscale.runtime.server.text import TextStream, plain_text
@@ -142,7 +142,7 @@ def test_a_request_of_vllm_bench_serve(url):
 def test_log_probabilities_end_where_the_stop_string_does():
     """Drafts bring several tokens at once, some behind the stop."""
     text = plain_text(300)
-    asked = ServeRequest(id="a", prompt=HELLO, sampling=Sampling(logprobs=0))
+    asked = GenerateRequest(id="a", prompt=HELLO, sampling=Sampling(logprobs=0))
     choice = ChoiceAnswer(0, asked, text, TextStream(text, HELLO, ["el"]), chat=True)
     choice.take(
         Emitted(id="a", tokens=HELLO, logprobs=[TokenLogprob(one, -1.0) for one in HELLO]), ServerMetrics("", dict)

@@ -15,7 +15,7 @@ from dragonscale.runtime.checkpoint import tensor_reader  # noqa: E402
 from dragonscale.runtime.numerics import numerics_of  # noqa: E402
 from dragonscale.runtime.safetensors import SafeTensors  # noqa: E402
 from dragonscale.runtime.serve.engine import ServingEngine  # noqa: E402
-from dragonscale.runtime.serve.requests import Sampling, ServeRequest  # noqa: E402
+from dragonscale.runtime.serve.requests import GenerateRequest, Sampling  # noqa: E402
 from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
 from dragonscale.runtime.serve.sampling import Sampler  # noqa: E402
 from dragonscale.runtime.serve.steps import EngineLimits, shapes_for  # noqa: E402
@@ -49,7 +49,7 @@ def test_served_tokens_are_those_of_transformers(family: str, plan: str, eight: 
     told: dict[str, list[int]] = {}
     greedy = Sampling(temperature=0, logprobs=0)
     for name in "abc":
-        made.add(ServeRequest(id=name, prompt=expected["tokens"], sampling=greedy, length=10))
+        made.add(GenerateRequest(id=name, prompt=expected["tokens"], sampling=greedy, length=10))
     scores: list[float] = []
     while not made.idle:
         for said in made.step():

@@ -15,7 +15,7 @@ from scipy.stats import chi2
 from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.runtime.serve.filters import STATE, SlotState, tempered
-from dragonscale.runtime.serve.requests import Sampling, ServeRequest
+from dragonscale.runtime.serve.requests import GenerateRequest, Sampling
 from dragonscale.runtime.serve.sampling import Sampler, check_sampling
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
 
@@ -27,8 +27,8 @@ HOWS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def asked(*, least: int = 0, ends: list[int] | None = None, **how: Any) -> ServeRequest:
-    return ServeRequest(id="a", prompt=[1, 2, 3], sampling=Sampling(**how), least=least, ends=ends or [])
+def asked(*, least: int = 0, ends: list[int] | None = None, **how: Any) -> GenerateRequest:
+    return GenerateRequest(id="a", prompt=[1, 2, 3], sampling=Sampling(**how), least=least, ends=ends or [])
 
 
 def decoding(slots: list[list[int]], position: int, sequences: int, prompts: int = 0) -> StepBatch:

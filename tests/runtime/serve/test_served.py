@@ -15,7 +15,7 @@ from dragonscale.runtime.lines import PassSetting  # noqa: E402
 from dragonscale.runtime.numerics import read_numerics  # noqa: E402
 from dragonscale.runtime.parameters import abstract  # noqa: E402
 from dragonscale.runtime.serve.engine import ServingEngine  # noqa: E402
-from dragonscale.runtime.serve.requests import Sampling, ServeRequest  # noqa: E402
+from dragonscale.runtime.serve.requests import GenerateRequest, Sampling  # noqa: E402
 from dragonscale.runtime.serve.runner import ModelRunner  # noqa: E402
 from dragonscale.runtime.serve.sampling import Sampler  # noqa: E402
 from dragonscale.runtime.serve.speculation import DraftModel  # noqa: E402
@@ -84,14 +84,15 @@ class Served:
         runner.compile(shapes, moves=False)
         return ServingEngine(runner, sampler, limits, shapes, prefixes=prefixes, role=role)
 
-    def requests(self) -> list[ServeRequest]:
+    def requests(self) -> list[GenerateRequest]:
         greedy = Sampling(temperature=0)
         return [
-            ServeRequest(id=str(i), prompt=prompt, length=NEW, sampling=greedy) for i, prompt in enumerate(self.prompts)
+            GenerateRequest(id=str(i), prompt=prompt, length=NEW, sampling=greedy)
+            for i, prompt in enumerate(self.prompts)
         ]
 
 
-def run(engine: ServingEngine, requests: list[ServeRequest], spoil: int = -1) -> list[list[int]]:
+def run(engine: ServingEngine, requests: list[GenerateRequest], spoil: int = -1) -> list[list[int]]:
     """What the engine says to each request. Before step `spoil` the cache is lost."""
     said: dict[str, list[int]] = {request.id: [] for request in requests}
     for request in requests:
@@ -129,7 +130,7 @@ def test_log_probabilities_of_prompt_and_output_are_the_forward_pass(tight: tupl
     model, engine = tight
     sampling = Sampling(temperature=0, logprobs=2)
     for number, prompt in enumerate(model.prompts):
-        engine.add(ServeRequest(id=str(number), prompt=prompt, length=3, sampling=sampling, prompt_logprobs=3))
+        engine.add(GenerateRequest(id=str(number), prompt=prompt, length=3, sampling=sampling, prompt_logprobs=3))
     rows = {str(number): ([], []) for number in range(len(model.prompts))}
     while not engine.idle:
         for one in engine.step():

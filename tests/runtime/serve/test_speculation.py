@@ -11,7 +11,7 @@ import jax
 from scipy.special import softmax
 
 from dragonscale.runtime.serve import sampling
-from dragonscale.runtime.serve.requests import Sampling, ServeRequest
+from dragonscale.runtime.serve.requests import GenerateRequest, Sampling
 from dragonscale.runtime.serve.sampling import Sampler
 from dragonscale.runtime.serve.speculation import DraftModel, NgramIndex, single_batch
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
@@ -61,7 +61,7 @@ def generate(
     drafter, target = DraftModel(Bigrams(DRAFT), sampler), Bigrams(TARGET)
     output: list[list[int]] = [[FIRST] for _ in how]
     for slot, each in enumerate(how):
-        sampler.admit(0, slot, ServeRequest(id="a", prompt=[FIRST], sampling=Sampling(seed=slot, **each)))
+        sampler.admit(0, slot, GenerateRequest(id="a", prompt=[FIRST], sampling=Sampling(seed=slot, **each)))
     sampler.last = jax.device_put(numpy.full((1, rows + 1), FIRST, numpy.int32), sampler.sharding)
     while min(map(len, output)) <= length:
         batch = empty_batch(StepShape(rows, drafts + 1), 1, 1, rows)

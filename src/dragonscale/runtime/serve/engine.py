@@ -11,6 +11,7 @@ computed again, and after a few failures in a row the engine is dead and says so
 
 import heapq
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from dragonscale.errors import InputError
 from dragonscale.runtime.serve.outputs import InFlight, ShapeTime, following, score, told
 from dragonscale.runtime.serve.packing import LiveSequence, ScheduledStep
-from dragonscale.runtime.serve.requests import Emitted, HandedOver, ServeRequest
+from dragonscale.runtime.serve.requests import Emitted, GenerateRequest, HandedOver
 from dragonscale.runtime.serve.sampling import Sampled, check_sampling
 from dragonscale.runtime.serve.scheduler import BatchScheduler
 from dragonscale.runtime.serve.speculation import NgramIndex
@@ -56,7 +57,7 @@ class ServingEngine:
     def idle(self) -> bool:
         return not self.live and not self.pending and not self.outbox
 
-    def add(self, request: ServeRequest, handed: HandedOver | None = None) -> None:
+    def add(self, request: GenerateRequest, handed: HandedOver | None = None) -> None:
         """Queues a request; `handed` is what another engine computed of it. Raises `InputError` for one that can never be served."""
         if self.dead:
             raise EngineDead(self.dead)
@@ -249,7 +250,8 @@ class ServingEngine:
     def fail(self, lost: list[LiveSequence], error: Exception) -> None:
         """The requests of a failed step are told; all others start again with an empty cache."""
         self.failures += 1
-        why = f"The step that computed this request failed on the device: {error}"
+        traceback.print_exception(error)  # for the log: what a compiler or a driver says is not for clients
+        why = "The step that computed this request failed on the device; the server's log says why."
         for sequence in lost:
             if not sequence.ended:
                 self.finish(sequence, "error", why, keep=False)
@@ -266,7 +268,9 @@ class ServingEngine:
         except Exception as worse:
             self.failures, error = FAILURES, worse
         if self.failures >= FAILURES:
-            self.dead = f"The engine stopped because its device fails: {error}"
+            self.dead = (
+                f"The engine stopped because its device fails ({type(error).__name__}); the server's log says why."
+            )
             for sequence in list(self.live.values()):
                 self.finish(sequence, "error", self.dead)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy
 
-from dragonscale.runtime.serve.requests import HandedOver, ServeRequest, TokenLogprob
+from dragonscale.runtime.serve.requests import GenerateRequest, HandedOver, TokenLogprob
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape, empty_batch
 
 KNEE = 256
@@ -25,7 +25,7 @@ class LiveSequence:
     prefix tree. It decodes when `computed` has reached `target`, what was known when it got its slot. A prompt that is `scored` needs the
     logits of all its tokens; they come in `scores`. `grammar` and `ngrams` are where its output is in its grammar, and its drafts."""
 
-    request: ServeRequest
+    request: GenerateRequest
     rank: int
     order: int
     tokens: numpy.ndarray

@@ -28,7 +28,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     grammar: tuple[str, str] | None = None
 
 
-class ServeRequest(msgspec.Struct, frozen=True, kw_only=True):
+class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence to generate (`n` choices are `n` requests). `length` is the most tokens to generate, `least` the fewest before an
     end-of-sequence token counts; `ends` are token ids that end it (the model's own among them unless they are to be ignored).
     `deadline` is in seconds of the time of day, 0 for none. An `embed` request ends after its prompt with the last hidden state."""

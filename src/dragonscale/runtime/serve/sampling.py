@@ -27,7 +27,7 @@ from dragonscale.errors import InputError
 from dragonscale.listener import Listener
 from dragonscale.runtime.serve import filters
 from dragonscale.runtime.serve.filters import EDITS, STATE, SlotState
-from dragonscale.runtime.serve.requests import ServeRequest
+from dragonscale.runtime.serve.requests import GenerateRequest
 from dragonscale.runtime.serve.steps import EngineLimits, StepBatch, StepShape
 
 GREEDY, PLAIN, FILTERED, SHAPED = range(4)
@@ -65,7 +65,7 @@ class SamplingProgram(NamedTuple):
     weighed: bool
 
 
-def check_sampling(request: ServeRequest, vocab: int) -> None:
+def check_sampling(request: GenerateRequest, vocab: int) -> None:
     """Refuse what the sampler has no room for."""
     bias, ends = request.sampling.bias, request.ends
     if wrong := [token for token in bias if not 0 <= token < vocab]:
@@ -163,7 +163,7 @@ class Sampler:
         """Held on one chip."""
         return self._need[0].size * (self.vocab * 4 + STATE.itemsize)
 
-    def admit(self, rank: int, slot: int, request: ServeRequest, output: Sequence[int] = ()) -> None:
+    def admit(self, rank: int, slot: int, request: GenerateRequest, output: Sequence[int] = ()) -> None:
         """Give a slot to a request; `output` is what it generated before it was preempted."""
         s, at = request.sampling, (rank, slot)
         penalised = bool(s.presence or s.frequency or s.repetition != 1)

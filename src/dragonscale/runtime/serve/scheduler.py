@@ -15,7 +15,7 @@ import numpy
 from dragonscale.errors import InputError
 from dragonscale.runtime.serve.packing import LiveSequence, ScheduledStep, StepPacker
 from dragonscale.runtime.serve.pages import PagePool
-from dragonscale.runtime.serve.requests import HandedOver, ServeRequest
+from dragonscale.runtime.serve.requests import GenerateRequest, HandedOver
 from dragonscale.runtime.serve.steps import EngineLimits, StepShape
 
 
@@ -34,7 +34,7 @@ class BatchScheduler:
         self.prompts, self.budget = max(s.prompts for s in shapes), max(s.tokens for s in shapes)
         self.turn = False
 
-    def refuse(self, request: ServeRequest) -> None:
+    def refuse(self, request: GenerateRequest) -> None:
         """Raises if this request can never be served."""
         prompt, length, limits = len(request.prompt), 0 if request.embed else request.length, self.limits
         if not prompt or (length < 1 and not request.embed):
@@ -47,7 +47,7 @@ class BatchScheduler:
             room = f"{limits.pages - 1} pages of {limits.page} tokens"
             raise InputError(f"{total} tokens do not fit into the cache of {room}; ask for fewer.")
 
-    def add(self, request: ServeRequest, handed: HandedOver | None = None, once: bool = False) -> LiveSequence:
+    def add(self, request: GenerateRequest, handed: HandedOver | None = None, once: bool = False) -> LiveSequence:
         """Queues a request on the rank with the least to do, what it has cached of the prompt taken off; `once` ends it after a token."""
         self.refuse(request)
         so_far = request.prompt + (handed.tokens if handed else [])

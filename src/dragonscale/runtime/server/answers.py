@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from dragonscale.runtime.serve.requests import Emitted, ServeRequest, TokenLogprob
+from dragonscale.runtime.serve.requests import Emitted, GenerateRequest, TokenLogprob
 from dragonscale.runtime.server.front import Overfull
 from dragonscale.runtime.server.metrics import ServerMetrics
 from dragonscale.runtime.server.protocol import ApiError
@@ -43,7 +43,7 @@ class ChoiceAnswer:
     """One choice: its text that was not sent yet, the rows of its log probabilities, and its end."""
 
     def __init__(
-        self, index: int, request: ServeRequest, text: ModelText, stream: TextStream, chat: bool, echo: str = ""
+        self, index: int, request: GenerateRequest, text: ModelText, stream: TextStream, chat: bool, echo: str = ""
     ) -> None:
         self.index, self.request, self._text, self._stream, self._chat = index, request, text, stream, chat
         self._new = [echo] if echo else []

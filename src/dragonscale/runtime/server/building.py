@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dragonscale.errors import Infeasible
+from dragonscale.errors import Infeasible, InputError
 from dragonscale.listener import Listener
 from dragonscale.runtime.parameters import weights_of
 from dragonscale.runtime.serve.constraints import GrammarReader
@@ -35,6 +35,8 @@ def build_engine(order: WorkerOrder, tell: Tell) -> tuple[ServingEngine, dict[st
         jax.config.update("jax_num_cpu_devices", order.cpu)
     keep_compiled(compiled_folder())
     begun, plan = time.perf_counter(), parse_serving_plan(order.plan)
+    if not order.cpu and jax.default_backend() == "cpu" and os.environ.get("JAX_PLATFORMS") != "cpu":
+        raise InputError("JAX finds no accelerator here; give --cpu 1 to serve on this machine's CPU.")
     devices = jax.devices()[: plan.chips]
     if len(devices) < plan.chips:
         raise Infeasible(f"The plan {plan} takes {plan.chips} devices, and there are {len(devices)}.")

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from dragonscale.errors import InputError
-from dragonscale.runtime.serve.requests import Emitted, ServeRequest
+from dragonscale.runtime.serve.requests import Emitted, GenerateRequest
 from dragonscale.runtime.server import wire
 from dragonscale.runtime.server.handover import HandoverRoom
 from dragonscale.runtime.server.processes import Flight, WorkerProcess
@@ -101,7 +101,7 @@ class ServingFront:
         alive = {one.order.role for one in self.workers if one.state == "ready"}
         return not self.draining and alive == set(self.routers)
 
-    def generate(self, request: ServeRequest) -> Flight:
+    def generate(self, request: GenerateRequest) -> Flight:
         """Take a request, or refuse it: what comes of it is read from the flight, which must be closed."""
         if self.draining:
             raise Overfull(self._retry_after(), "the server is shutting down")
@@ -142,7 +142,7 @@ class ServingFront:
         worker.send(wire.Submit(request, into=path if handing else "", out_of=out_of, first=flight.first))
         return True
 
-    def _page_bytes(self, request: ServeRequest) -> int:
+    def _page_bytes(self, request: GenerateRequest) -> int:
         facts = next(one.facts for one in self.workers if one.facts is not None)
         return (len(request.prompt) // facts.page + 2) * facts.page_bytes * facts.devices // facts.ranks
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dragonscale.runtime.serve.requests import Emitted, ServeRequest
+from dragonscale.runtime.serve.requests import Emitted, GenerateRequest
 from dragonscale.runtime.server import wire
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Flight:
     """A request under way: what of it is not read yet, who has it, what was measured. As an iterator it gives what is new; closing
     it before its end cancels it."""
 
-    def __init__(self, front: "ServingFront", request: ServeRequest, name: str, blocks: Sequence[int]) -> None:
+    def __init__(self, front: "ServingFront", request: GenerateRequest, name: str, blocks: Sequence[int]) -> None:
         self.front, self.request, self.name = front, request, name
         self.blocks, self.block_tokens = blocks, front.block_tokens
         self.unread: deque[Emitted] = deque()

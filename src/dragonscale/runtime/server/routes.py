@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from dragonscale.errors import shorten
 from dragonscale.runtime.serve.constraints import check_grammar
-from dragonscale.runtime.serve.requests import Sampling, ServeRequest
+from dragonscale.runtime.serve.requests import GenerateRequest, Sampling
 from dragonscale.runtime.server import protocol
 from dragonscale.runtime.server.answers import AnswerStream, ChoiceAnswer, Generation
 from dragonscale.runtime.server.logs import LogWriter
@@ -130,7 +130,7 @@ class OpenAIService:
 
     def sequences(
         self, asked: GenerationFields, prompt: list[int], sampling: Sampling, most: int | None
-    ) -> list[ServeRequest]:
+    ) -> list[GenerateRequest]:
         """The choices that are asked of one prompt."""
         room, least = self.settings.length - len(prompt), asked.min_tokens or 0
         if most is not None and most > room:
@@ -143,7 +143,7 @@ class OpenAIService:
         for at in range(asked.n or 1):  # of one seed, every choice has its own
             one = sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + at)
             common = {"prompt": prompt, "length": most or room, "least": least, "ends": ends, "arrived": time.time()}
-            made.append(ServeRequest(id=uuid.uuid4().hex, sampling=one, **common))
+            made.append(GenerateRequest(id=uuid.uuid4().hex, sampling=one, **common))
         return made
 
     # Generation
@@ -172,7 +172,7 @@ class OpenAIService:
         return await self.answer(request, asked, made, chat=False, echo=bool(asked.echo))
 
     async def answer(
-        self, request: Request, asked: GenerationFields, made: list[ServeRequest], chat: bool, echo: bool = False
+        self, request: Request, asked: GenerationFields, made: list[GenerateRequest], chat: bool, echo: bool = False
     ) -> Response:
         """Generate, as a whole or as a stream."""
         if grammar := made[0].sampling.grammar:  # engines take it for granted that it can be read
@@ -214,7 +214,7 @@ class OpenAIService:
             raise ApiError(400, "`dimensions` is not offered: an embedding is as wide as the model.", "dimensions")
         choices = []
         for index, prompt in enumerate(await self.prompts(asked.input, "input")):
-            one = ServeRequest(id=uuid.uuid4().hex, prompt=prompt, length=1, arrived=time.time(), embed=True)
+            one = GenerateRequest(id=uuid.uuid4().hex, prompt=prompt, length=1, arrived=time.time(), embed=True)
             choices.append(ChoiceAnswer(index, one, self.text, TextStream(self.text, prompt), False))
         await self.generation(request, choices, asked.timeout).whole(request.receive)
         shown = as_base64 if asked.encoding_format == "base64" else list

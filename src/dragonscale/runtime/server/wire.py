@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dragonscale.runtime.serve.requests import Emitted, ServeRequest
+from dragonscale.runtime.serve.requests import Emitted, GenerateRequest
 
 LENGTH = struct.Struct("!i")
 BUFFER = 4 << 20
@@ -47,7 +47,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     """A request; a prefill worker writes its pages to the file `into`, a decode worker takes them `out_of` it, after the `first`
     tokens that it was given there."""
 
-    request: ServeRequest
+    request: GenerateRequest
     into: str = ""
     out_of: str = ""
     first: list[int] = []
