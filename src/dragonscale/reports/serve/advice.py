@@ -117,7 +117,14 @@ def _next_batch(asked: ServeAsked, config: Config, configs: Sequence[Config]) ->
         if (one.piece, one.plan, one.engine) == (config.piece, config.plan, config.engine) and one.batch > config.batch
     ]
     if not larger:
-        return f"{config.batch:,} is the largest batch that fits." if config.batch == config.most else ""
+        if config.batch != config.most:
+            return ""
+        limit = asked.engine_on(asked.targets[0][0]).scheduling.max_sequences * config.plan.data
+        return (
+            f"{config.batch:,} is the most that the engine runs at once (--max-seqs)."
+            if config.batch == limit
+            else f"{config.batch:,} is the largest batch that fits."
+        )
     apart = [one for one in larger if one.batch >= NOTICEABLE * config.batch]
     other = min(apart, key=lambda one: one.batch) if apart else max(larger, key=lambda one: one.batch)
     gain = other.tokens_per_chip / config.tokens_per_chip - 1
