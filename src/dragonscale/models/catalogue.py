@@ -80,6 +80,8 @@ def nearest_preset(name: str) -> str:
 
 def no_model(name: str, hint: str) -> InputError:
     """The error for a name that stands for nothing."""
+    if name.startswith(("/", "./", "../", "~")):
+        return InputError(f"There is no file or folder {shorten(name)}.")
     close, names = nearest_preset(name), model_names()
     guess = f"; did you mean {close!r}?" if close else "."
     return InputError(f"There is no model {shorten(name)}{guess} Known: {', '.join(names[:24])}, … {hint}")

@@ -113,6 +113,13 @@ class CompletionRequest(GenerationFields, kw_only=True):
     add_special_tokens: bool | None = None
 
 
+NOT_OFFERED = {
+    "tool_choice": "tools reach the template, a call cannot be forced",
+    "].type": "parts are text, pictures and sound are not read",
+}
+"""What stands behind a field that takes less than OpenAI's does."""
+
+
 class ContentPart(msgspec.Struct):
     type: Literal["text"]
     text: str
@@ -183,6 +190,8 @@ def read(body: bytes, kind: type[Record]) -> Record:
         said, _, at = str(error).partition(" - at ")
         field = re.search(r"\$\.?([^`]*)", at)
         where = f"The field `{field[1]}`" if field else "The body"
+        missing = next((why for end, why in NOT_OFFERED.items() if field and field[1].endswith(end)), "")
+        said = f"{said}; {missing}" if missing else said
         raise ApiError(400, f"{where} is wrong: {said[:1].lower()}{said[1:]}.", field and field[1]) from None
     except RecursionError:
         raise ApiError(400, "The body is nested too deeply.") from None
