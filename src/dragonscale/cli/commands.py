@@ -431,6 +431,16 @@ COMMANDS: dict[str, Command] = {
             "chips",
         ),
         Command(
+            "web",
+            "The same in a browser: a page with every answer drawn, each number with its derivation.",
+            "dragonscale.questions.web:WebQuestion",
+            "dragonscale.web.server.ask:ask",
+            PLANNING,
+            ("dscale web", "dscale web --port 9000 --no-browser"),
+            page="web",
+            tool=False,
+        ),
+        Command(
             "mcp",
             "The planner as tools for agents: a server of the Model Context Protocol on stdin and stdout.",
             "dragonscale.questions.mcp:McpQuestion",

@@ -10,7 +10,6 @@ FLAGS = {
 """By the flag that was typed, whatever the command."""
 
 COMMANDS = {
-    "web": "There is no `dscale web` yet; `--plot chart.html` draws a page, and notebooks show every answer.",
     "learn": "There is no `dscale learn` yet; `docs/closed-forms.md` works through the book's formulas.",
     "doctor": "There is no `dscale doctor`; `dscale --version` and `make test` say whether all is well.",
 }

@@ -57,6 +57,10 @@ class PlannerTool:
 
     def call(self, given: Mapping[str, Any], listener: Listener) -> Any:
         """The answer; what is wrong with the parameters is an `InputError`."""
+        return self.command.answered_by()(self.question(given), listener)
+
+    def question(self, given: Mapping[str, Any]) -> Any:
+        """The command's question with these parameters."""
         fields = {field.name: field for field in self.fields()}
         words = {name: value for name, value in given.items() if name not in _ABOUT and value is not None}
         for name in words:
@@ -67,8 +71,7 @@ class PlannerTool:
         for name, field in fields.items():
             if field.required and name not in words:
                 raise InputError(f"The tool {self.name} needs {name}: {field.about}")
-        question = self.command.asked_by()(**{name: _taken(fields[name], value) for name, value in words.items()})
-        return self.command.answered_by()(question, listener)
+        return self.command.asked_by()(**{name: _taken(fields[name], value) for name, value in words.items()})
 
 
 def _taken(field: Field[Any, Any], value: Any) -> Any:

@@ -1,0 +1,37 @@
+"""Numbers as the page shows them: the value, its unit, its text, and the name under which its derivation is asked.
+
+>>> amount(0.00307, "s", "step_s")
+{'value': 0.00307, 'unit': 's', 'text': '3.07ms', 'why': 'step_s'}
+"""
+
+import math
+from typing import Any
+
+from dragonscale.units import render
+
+Amount = dict[str, Any]
+
+
+def amount(value: float | None, unit: str, why: str = "", text: str = "", digits: int = 3) -> Amount:
+    """A number with its text; `why` is what `views/why.py` is asked to derive it."""
+    if value is None or not math.isfinite(value):
+        return {"value": None, "unit": unit, "text": text or "–", "why": ""}
+    return {"value": float(value), "unit": unit, "text": text or render(float(value), unit, digits), "why": why}
+
+
+def share(value: float, why: str = "", digits: int = 1) -> Amount:
+    """A part of one as a percentage.
+
+    >>> share(0.652)["text"]
+    '65.2%'
+    """
+    return amount(value, "share", why, f"{value:.{digits}%}")
+
+
+def count(value: float, why: str = "", binary: bool = False) -> Amount:
+    """A number of things; with `binary`, tokens as people say them (4Mi).
+
+    >>> count(2048)["text"], count(4194304, binary=True)["text"]
+    ('2,048', '4Mi')
+    """
+    return amount(value, "count", why, render(value, "count", binary=True) if binary else f"{value:,.0f}")

@@ -1,0 +1,69 @@
+"""A request of the page answered: a message for each panel, as soon as it is there.
+
+A request is plain JSON:
+
+    {"view": "train", "fields": {"model": "llama3-70b", "on": "v5p:8x16x16", …}, "panels": ["answer", "time"],
+     "dropped": {"my-model": "{…config.json…}"}, "brief": true, …}
+
+`send` is called with messages: `{"progress": 0.4}`, `{"note": "…"}`, `{"panel": "time", "data": {…}}`, and at last
+`{"done": true}` or `{"error": {"kind": …, "text": …}}`, never both. What the same process was asked before is kept for a
+while, so that a second panel of one question costs its own work only.
+
+>>> messages = []
+>>> answer({"view": "chips", "fields": {"name": "h10"}, "panels": ["sheet"]}, messages.append)
+>>> messages[-1]["error"]["kind"], messages[-1]["error"]["text"][:41]
+('input', "There is no chip 'h10'; did you mean 'h10")
+"""
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dragonscale.cli.mcp.results import plain
+from dragonscale.errors import Infeasible, InputError, printable, shorten, unknown
+from dragonscale.web.asked import Asked
+from dragonscale.web.views import panels_of, view_names
+
+Send = Callable[[dict[str, Any]], None]
+
+
+class Unwanted(Exception):
+    """Raised by `send` where nobody waits for the answer any more; it ends the work."""
+
+
+def answer(request: Mapping[str, Any], send: Send) -> None:
+    """Answer a request by messages; whatever is wrong with it is the last of them. Only `Unwanted` comes out."""
+    begun = time.perf_counter()
+    try:
+        asked = Asked.read(request, send)
+        panels = panels_of(asked.view)
+        for name in asked.panels or tuple(panels):
+            if name not in panels:
+                raise unknown(f"panel of {asked.view}", name, panels)
+            send({"panel": name, "data": plain(panels[name](asked))})
+        send({"done": True, "seconds": time.perf_counter() - begun})
+    except Unwanted:
+        raise
+    except Infeasible as error:
+        send(_failed("infeasible", str(error)))
+    except InputError as error:
+        send(_failed("input", str(error)))
+    except RecursionError:
+        send(_failed("input", "The input is nested too deeply to be read."))
+    except MemoryError:
+        send(_failed("limit", "This machine's memory is too small for the question."))
+    except OSError as error:
+        send(_failed("limit", f"Something that the question needs cannot be had here: {error.strerror or error}."))
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        said = f"{type(error).__name__}: {error}"
+        send(_failed("fault", f"The planner failed at this question, which is a fault of its own ({shorten(said, 200)})."))
+
+
+def _failed(kind: str, sentence: str) -> dict[str, Any]:
+    return {"error": {"kind": kind, "text": printable(sentence)}}
+
+
+__all__ = ["Send", "Unwanted", "answer", "view_names"]

@@ -1,0 +1,107 @@
+"""A request understood: which view and panels, the command's question, and its record, worked out once."""
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragonscale.cli.mcp.tools import tools
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.listener import Listener
+from dragonscale.web.views import command_of, view_names
+from dragonscale.web.words import question_of
+
+KEPT = 48
+"""Records that a process remembers."""
+OFTEN = 100
+"""Steps of progress that are told, at most."""
+
+
+class _Told(Listener):
+    """Sends how far an answer is."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__()
+        self.send, self.reached = send, -1
+
+    def step(self, done: int, total: int) -> None:
+        reached = int(OFTEN * min(done / total, 1.0)) if total > 0 else 0
+        if reached > self.reached:
+            self.reached = reached
+            self.send({"progress": reached / OFTEN})
+
+    def wait(self, text: str) -> None:
+        self.send({"note": text})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request. `brief` is asked while a slider moves: what would help is left out. `more` is the rest of the request, for the view."""
+
+    view: str
+    fields: Mapping[str, Any]
+    panels: tuple[str, ...]
+    dropped: Mapping[str, str]
+    brief: bool
+    more: Mapping[str, Any]
+    send: Callable[[dict[str, Any]], None] = field(compare=False)
+
+    @classmethod
+    def read(cls, request: Mapping[str, Any], send: Callable[[dict[str, Any]], None]) -> "Asked":
+        view, fields = request.get("view"), request.get("fields", {})
+        if view not in view_names():
+            raise unknown("view", view, view_names())
+        panels, dropped = request.get("panels", ()), request.get("dropped", {})
+        texts = isinstance(dropped, Mapping) and all(isinstance(one, str) for pair in dropped.items() for one in pair)
+        if not isinstance(fields, Mapping) or not texts or not isinstance(panels, list | tuple):
+            raise InputError("A request has `fields` and `dropped`, objects, and `panels`, a list of names.")
+        used = ("view", "fields", "panels", "dropped", "brief")
+        rest = {name: value for name, value in request.items() if name not in used}
+        given = {name: value for name, value in fields.items() if value not in ("", None, [])}
+        return cls(view, given, tuple(map(str, panels)), dropped, request.get("brief") is True, rest, send)
+
+    @property
+    def record(self) -> Any:
+        """The answer of the view's command to the fields."""
+        return self.ask(command_of(self.view), self.fields)
+
+    def ask(self, command: str, fields: Mapping[str, Any], brief: bool | None = None) -> Any:
+        """The record of any command, from memory where this process has answered the same."""
+        short = self.brief if brief is None else brief
+        key = json.dumps([command, dict(fields), dict(self.dropped), short], sort_keys=True, default=str)
+        found = _KEPT.get(key)
+        if found is None:
+            question = question_of(command, fields, self.dropped)
+            found = _answered(command, question, _Told(self.send), short)
+            _KEPT[key] = found
+            while len(_KEPT) > KEPT:
+                _KEPT.pop(next(iter(_KEPT)))
+        return found
+
+    def text(self, name: str, default: str = "") -> str:
+        """A word of the request beyond its fields."""
+        found = self.more.get(name, default)
+        if not isinstance(found, str):
+            raise InputError(f"{name} is {shorten(found)}; it takes text.")
+        return found
+
+
+_KEPT: dict[str, Any] = {}
+
+
+def _answered(command: str, question: Any, listener: Listener, brief: bool) -> Any:
+    if command == "train" and brief:
+        return _brief(question, listener)
+    return tools()[command.replace(" ", "_")].command.answered_by()(question, listener)
+
+
+def _brief(question: Any, listener: Listener) -> Any:
+    """A training plan judged without what would help."""
+    from dragonscale.reports.train.ask import ask
+
+    return ask(question, listener)
+
+
+forget = functools.partial(_KEPT.clear)
+"""Drop what is remembered (tests)."""

@@ -1,0 +1,62 @@
+// Answers that follow the state: a question asked anew whenever it changes, the last answer shown until the next is there.
+
+import { ask } from "./backend.js";
+import { useEffect, useRef, useState } from "./html.js";
+
+const IDLE = { panels: {}, error: null, busy: false, progress: null, notes: [], seconds: null };
+
+/** The answer to a request (null: none yet). While one quick question is under way the newest of those that follow waits; a slow one
+ * is given up for it. `panels` keeps what earlier answers drew, so nothing jumps while the next one comes. */
+export function useAnswer(request) {
+  const [answer, setAnswer] = useState(IDLE);
+  const run = useRef({ controller: null, next: null, brief: false });
+  const key = request && JSON.stringify(request);
+  useEffect(() => {
+    if (!key) return undefined;
+    const own = run.current;
+    const start = (text) => {
+      const asked = JSON.parse(text);
+      const controller = new AbortController();
+      Object.assign(own, { controller, brief: asked.brief === true, next: null });
+      let panels = {};
+      setAnswer((old) => ({ ...old, busy: true, progress: null, error: null }));
+      ask(asked, (message) => {
+        if (own.controller !== controller) return;
+        if (message.panel) {
+          panels = { ...panels, [message.panel]: message.data };
+          if (!asked.brief) setAnswer((old) => ({ ...old, panels: { ...old.panels, ...panels }, asked }));
+        }
+        if (message.progress != null) setAnswer((old) => ({ ...old, progress: message.progress }));
+        if (message.error) setAnswer((old) => ({ ...old, busy: false, error: message.error, progress: null, asked }));
+        if (message.done) {
+          setAnswer((old) => ({
+            ...old, panels: { ...old.panels, ...panels }, busy: false, progress: null, error: null, seconds: message.seconds, asked,
+          }));
+        }
+      }, controller.signal).then(() => {
+        if (own.controller !== controller) return;
+        own.controller = null;
+        if (own.next) start(own.next);
+      });
+    };
+    if (own.controller && own.brief) own.next = key;
+    else {
+      if (own.controller) own.controller.abort();
+      own.controller = null;
+      start(key);
+    }
+    return undefined;
+  }, [key]);
+  useEffect(() => () => { const { controller } = run.current; if (controller) controller.abort(); }, []);
+  return answer;
+}
+
+/** Ask once, outside of any component: resolves to {panels, error}. */
+export async function askOnce(request, signal) {
+  const found = { panels: {}, error: null };
+  await ask(request, (message) => {
+    if (message.panel) found.panels[message.panel] = message.data;
+    if (message.error) found.error = message.error;
+  }, signal);
+  return found;
+}

@@ -1,0 +1,112 @@
+// The whole state of the page, and its address: #train?model=llama3-70b&on=v5p:8x16x16&batch=4Mi …
+// A tab's fields are those of its command, written as on the command line; so the address, the command line and the
+// request to the planner say the same thing. `view` holds what is only about looking (open panels, compared plans).
+
+import { useEffect, useState } from "./html.js";
+
+export const TABS = [
+  { name: "train", title: "Train" }, { name: "serve", title: "Serve" }, { name: "simulate", title: "Simulate" },
+  { name: "operations", title: "Roofline and sharding" }, { name: "chips", title: "Chips" }, { name: "models", title: "Models" },
+];
+const START = {
+  train: { model: "llama3-70b", on: "v5p:8x16x16", batch: "4Mi", seq: "8192" },
+  serve: { model: "llama3-70b", on: "h100:8", prompt: "2048", output: "512" },
+  simulate: { model: "llama3-70b", on: "h100:8", prompt: "2048", output: "256", rate: "4/s", requests: "2000" },
+  operations: {}, chips: {}, models: {},
+};
+const SHARED = ["model", "on"];
+
+function initial() {
+  return { tab: "train", fields: structuredClone(START), view: {}, dropped: {} };
+}
+
+/** A state from an address; what the address does not say is as when the page opens. */
+export function readAddress(hash) {
+  const state = initial();
+  const [tab, query = ""] = decodeHash(hash);
+  if (TABS.some((one) => one.name === tab)) state.tab = tab;
+  const given = new URLSearchParams(query);
+  if ([...given].length) state.fields[state.tab] = {};
+  for (const [name, value] of given) {
+    if (name.startsWith("view.")) state.view[name.slice(5)] = value;
+    else if (name.startsWith("file.")) state.dropped[name.slice(5)] = value;
+    else state.fields[state.tab][name] = value === "yes" ? true : value;
+  }
+  return state;
+}
+
+function decodeHash(hash) {
+  const text = hash.replace(/^#/, "");
+  const at = text.indexOf("?");
+  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+/** The address of a state. */
+export function writeAddress(state) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(state.fields[state.tab])) {
+    if (value !== "" && value !== false && value != null) query.set(name, value === true ? "yes" : value);
+  }
+  for (const [name, value] of Object.entries(state.view)) if (value) query.set(`view.${name}`, value);
+  for (const [name, text] of Object.entries(state.dropped)) {
+    if (state.fields[state.tab].model === name) query.set(`file.${name}`, text);
+  }
+  // colons, commas and slashes are allowed in a fragment and read better than their escapes
+  return `#${state.tab}?${query}`.replaceAll("%3A", ":").replaceAll("%2C", ",").replaceAll("%2F", "/");
+}
+
+let state = readAddress(location.hash);
+const listeners = new Set();
+
+/** The state as it is now. */
+export const current = () => state;
+
+/** Change the state; `replace` keeps the browser's history as it is (while a slider moves). */
+export function change(next, replace = false) {
+  state = typeof next === "function" ? next(state) : { ...state, ...next };
+  const address = writeAddress(state);
+  if (address !== location.hash) history[replace ? "replaceState" : "pushState"](null, "", address);
+  for (const listener of listeners) listener();
+}
+
+/** Change fields of a tab. */
+export function setFields(changes, replace = false, tab = state.tab) {
+  change((old) => ({ ...old, fields: { ...old.fields, [tab]: { ...old.fields[tab], ...changes } } }), replace);
+}
+
+/** Change what is only about looking. */
+export function setView(changes, replace = true) {
+  change((old) => ({ ...old, view: { ...old.view, ...changes } }), replace);
+}
+
+/** Go to a tab; the model and the chips go along where both tabs have them. */
+export function openTab(tab) {
+  change((old) => {
+    const carried = Object.fromEntries(SHARED.filter((name) => START[tab][name] && old.fields[old.tab][name])
+      .map((name) => [name, old.fields[old.tab][name]]));
+    return { ...old, tab, view: {}, fields: { ...old.fields, [tab]: { ...old.fields[tab], ...carried } } };
+  });
+}
+
+window.addEventListener("popstate", () => {
+  state = readAddress(location.hash);
+  for (const listener of listeners) listener();
+});
+window.addEventListener("hashchange", () => {
+  if (location.hash !== writeAddress(state)) {
+    state = readAddress(location.hash);
+    for (const listener of listeners) listener();
+  }
+});
+
+/** The state, in a component that is drawn anew when it changes. */
+export function useAppState() {
+  const [seen, set] = useState(state);
+  useEffect(() => {
+    const listener = () => set(state);
+    listeners.add(listener);
+    listener();
+    return () => listeners.delete(listener);
+  }, []);
+  return seen;
+}

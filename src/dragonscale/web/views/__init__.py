@@ -1,0 +1,34 @@
+"""Views: what the page can ask for. A view is a module with a table `PANELS` of functions from what was asked to plain data.
+
+A view that stands for a command has its record (`record`: what `--json` prints) and its sheet (`sheet`: what the terminal
+shows, as blocks) as panels too, without a line of its own.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+_COMMANDS = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "estimate", "compare")
+"""Views that show the record of the command of their name."""
+_OTHERS = ("catalogue", "why", "copied", "judge", "export")
+"""Views that are put together otherwise."""
+_OWN = ("train", "serve", "simulate", "roofline", "shard", "chips", "models", "compare", *_OTHERS)
+"""Views with a module; the others have the panels of every command alone."""
+
+
+def view_names() -> tuple[str, ...]:
+    """Every view."""
+    return (*_COMMANDS, *_OTHERS)
+
+
+def command_of(view: str) -> str:
+    """The command whose record a view shows."""
+    return view
+
+
+def panels_of(view: str) -> dict[str, Callable[[Any], Any]]:
+    """The panels of a view by name, in the order they are drawn."""
+    from dragonscale.web.views.sheets import record_panel, sheet_panel
+
+    own: dict[str, Any] = dict(import_module(f"dragonscale.web.views.{view}").PANELS) if view in _OWN else {}
+    return own | ({"sheet": sheet_panel, "record": record_panel} if view in _COMMANDS else {})

@@ -1,0 +1,53 @@
+"""What the page's form offers: models, chips, stacks, engines, the fields of each command, and the colours of every chart."""
+
+import functools
+from importlib.metadata import version
+from typing import Any
+
+from dragonscale.charts.theme import DARK, LIGHT, MEMORY_ROLES, TIME_ROLES, Theme
+from dragonscale.cli.completion.offers import known_lists
+from dragonscale.cli.mcp.tools import property_of, tools
+from dragonscale.hardware import chip_names, load_chip
+from dragonscale.web.asked import Asked
+
+COMMANDS = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "estimate", "compare", "verify", "export")
+
+
+def catalogue_panel(_: Asked) -> dict[str, Any]:
+    """Everything at once: it is asked when the page opens."""
+    return _catalogue()
+
+
+@functools.cache
+def _catalogue() -> dict[str, Any]:
+    known, every = known_lists(), tools()
+    return {
+        "version": version("dragonscale"),
+        "models": list(known["models"]), "stacks": list(known["stacks"]), "engines": list(known["engines"]),
+        "dtypes": list(known["dtypes"]), "slices": list(known["slices"]),
+        "chips": [_chip(name) for name in chip_names()],
+        "fields": {
+            name: [
+                {"name": field.name, "flag": field.flag, "group": field.group, "place": field.place, "switch": field.switch,
+                 "needed": field.required or field.needed, "value": field.value, **property_of(field)}
+                for field in every[name].fields()
+            ]
+            for name in COMMANDS if name in every
+        },
+        "colours": {theme.name: _colours(theme) for theme in (LIGHT, DARK)},
+    }  # fmt: skip
+
+
+def _chip(name: str) -> dict[str, Any]:
+    chip = load_chip(name)
+    return {"name": name, "title": chip.title, "kind": "tpu" if chip.title.startswith("TPU") else "gpu"}
+
+
+def _colours(theme: Theme) -> dict[str, str]:
+    roles = (*TIME_ROLES, *MEMORY_ROLES, "free", "limit")
+    tints = ("", ":1", ":2", ":3", ":-1")
+    found = {f"{role}{tint}": theme.colour(f"@{role}{tint}") for role in roles for tint in tints}
+    return found | {name: theme.colour(f"@{name}") for name in ("background", "ink", "muted", "grid")}
+
+
+PANELS = {"catalogue": catalogue_panel}

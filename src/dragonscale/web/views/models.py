@@ -1,0 +1,6 @@
+"""The view `models`."""
+
+from collections.abc import Callable
+from typing import Any
+
+PANELS: dict[str, Callable[[Any], Any]] = {}

@@ -1,0 +1,70 @@
+"""What the page asks, read as a command's question; nothing that a visitor typed may name a file.
+
+On the command line a model, a chip, a plan or a trace may be a path. On a server that would let a visitor read the
+server's files, so here such texts are refused by their look, before anything is opened. What a visitor has in a file comes
+as text: a `config.json` dropped on the page travels in the request under a name, and the name is then a model.
+
+>>> question_of("train", {"model": "llama3-8b", "on": "h100:8", "batch": "64seq", "seq": 8192}).batch
+'64seq'
+>>> question_of("train", {"model": "/etc/passwd"})
+Traceback (most recent call last):
+dragonscale.errors.InputError: model is '/etc/passwd', which looks like a file; the page reads none: drop the file on it instead.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dragonscale.cli.mcp.tools import tools
+from dragonscale.errors import InputError, shorten, unknown
+from dragonscale.models.huggingface import load_config
+
+_ENDINGS = ("toml", "json", "jsonl", "csv", "gguf", "safetensors", "yaml", "yml", "py", "sh", "txt", "gz", "zip", "pb", "hlo")
+_FILE = re.compile(rf"(^|[\s,=+@:])(~|\.{{1,2}})(/|$)|\\|^/|//|/.*/|\.({'|'.join(_ENDINGS)})(\W|$)", re.IGNORECASE)
+_RATE = re.compile(r"[\d.]+\s*[A-Za-z$]*/\s*[a-z]+")
+"""`20/s`, `800GB/s`, `2.5/h`: what has a slash and is no path."""
+LARGEST_CONFIG = 256_000
+"""Characters of a config that is dropped on the page."""
+
+
+def looks_like_file(text: str) -> bool:
+    """Whether a text could name a file: `org/name` of the Hub and rates such as 20/s cannot.
+
+    >>> [looks_like_file(text) for text in ("meta-llama/Meta-Llama-3-8B", "h100:64", "network=800GB/s,price=2/h", "tp8 pp4")]
+    [False, False, False, False]
+    >>> [looks_like_file(text) for text in ("../x", "/etc/passwd", "plan.toml", "~/a", "a/b/c", "mine.toml:4x4")]
+    [True, True, True, True, True, True]
+    """
+    return _FILE.search(_RATE.sub("", text)) is not None
+
+
+def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, str] | None = None) -> Any:
+    """The question of a command; `dropped` holds configs as text by the name that a field calls them."""
+    every = tools()
+    name = command.replace(" ", "_")
+    if name not in every:
+        raise unknown("question", command, every)
+    for field, value in fields.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and looks_like_file(text):
+                told = f"{field} is {shorten(text)}, which looks like a file"
+                raise InputError(f"{told}; the page reads none: drop the file on it instead.")
+    question = every[name].question(fields)
+    given = fields.get("model")
+    if dropped and isinstance(given, str) and given in dropped:
+        vars(question)["model"] = dropped_model(given, dropped[given])
+    return question
+
+
+def dropped_model(name: str, text: str) -> Any:
+    """The model of a config that was dropped on the page."""
+    if len(text) > LARGEST_CONFIG:
+        raise InputError(f"The config {shorten(name)} has {len(text):,} characters; at most {LARGEST_CONFIG:,} are read.")
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InputError(f"The file {shorten(name)} is not JSON; drop a model's config.json.") from None
+    if not isinstance(given, dict):
+        raise InputError(f"The file {shorten(name)} holds JSON, but not an object with fields, as a config.json does.")
+    return load_config(given, name)
