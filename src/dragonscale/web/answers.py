@@ -59,7 +59,11 @@ def answer(request: Mapping[str, Any], send: Send) -> None:
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
         said = f"{type(error).__name__}: {error}"
-        send(_failed("fault", f"The planner failed at this question, which is a fault of its own ({shorten(said, 200)})."))
+        send(
+            _failed(
+                "fault", f"The planner failed at this question, which is a fault of its own ({shorten(said, 200)})."
+            )
+        )
 
 
 def _failed(kind: str, sentence: str) -> dict[str, Any]:

@@ -20,7 +20,23 @@ from dragonscale.cli.mcp.tools import tools
 from dragonscale.errors import InputError, shorten, unknown
 from dragonscale.models.huggingface import load_config
 
-_ENDINGS = ("toml", "json", "jsonl", "csv", "gguf", "safetensors", "yaml", "yml", "py", "sh", "txt", "gz", "zip", "pb", "hlo")
+_ENDINGS = (
+    "toml",
+    "json",
+    "jsonl",
+    "csv",
+    "gguf",
+    "safetensors",
+    "yaml",
+    "yml",
+    "py",
+    "sh",
+    "txt",
+    "gz",
+    "zip",
+    "pb",
+    "hlo",
+)
 _FILE = re.compile(rf"(^|[\s,=+@:])(~|\.{{1,2}})(/|$)|\\|^/|//|/.*/|\.({'|'.join(_ENDINGS)})(\W|$)", re.IGNORECASE)
 _RATE = re.compile(r"[\d.]+\s*[A-Za-z$]*/\s*[a-z]+")
 """`20/s`, `800GB/s`, `2.5/h`: what has a slash and is no path."""
@@ -31,7 +47,10 @@ LARGEST_CONFIG = 256_000
 def looks_like_file(text: str) -> bool:
     """Whether a text could name a file: `org/name` of the Hub and rates such as 20/s cannot.
 
-    >>> [looks_like_file(text) for text in ("meta-llama/Meta-Llama-3-8B", "h100:64", "network=800GB/s,price=2/h", "tp8 pp4")]
+    >>> [
+    ...     looks_like_file(text)
+    ...     for text in ("meta-llama/Meta-Llama-3-8B", "h100:64", "network=800GB/s,price=2/h", "tp8 pp4")
+    ... ]
     [False, False, False, False]
     >>> [looks_like_file(text) for text in ("../x", "/etc/passwd", "plan.toml", "~/a", "a/b/c", "mine.toml:4x4")]
     [True, True, True, True, True, True]
@@ -60,7 +79,9 @@ def question_of(command: str, fields: Mapping[str, Any], dropped: Mapping[str, s
 def dropped_model(name: str, text: str) -> Any:
     """The model of a config that was dropped on the page."""
     if len(text) > LARGEST_CONFIG:
-        raise InputError(f"The config {shorten(name)} has {len(text):,} characters; at most {LARGEST_CONFIG:,} are read.")
+        raise InputError(
+            f"The config {shorten(name)} has {len(text):,} characters; at most {LARGEST_CONFIG:,} are read."
+        )
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):

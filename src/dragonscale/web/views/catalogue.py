@@ -10,7 +10,20 @@ from dragonscale.cli.mcp.tools import property_of, tools
 from dragonscale.hardware import chip_names, load_chip
 from dragonscale.web.asked import Asked
 
-COMMANDS = ("train", "serve", "simulate", "roofline", "shard", "collective", "chips", "models", "estimate", "compare", "verify", "export")
+COMMANDS = (
+    "train",
+    "serve",
+    "simulate",
+    "roofline",
+    "shard",
+    "collective",
+    "chips",
+    "models",
+    "estimate",
+    "compare",
+    "verify",
+    "export",
+)
 
 
 def catalogue_panel(_: Asked) -> dict[str, Any]:

@@ -26,6 +26,12 @@ def held_rows(ledger: Ledger) -> dict[str, list[dict[str, Any]]]:
     """Tensors on a chip by their part of memory, the largest first."""
     found: dict[str, list[dict[str, Any]]] = {}
     for line in sorted(ledger.held, key=lambda one: -float(one.bytes)):
-        row = {"what": line.what, "section": line.section, "bytes": amount(float(line.bytes), "bytes"), "since": line.since, "until": line.until}
+        row = {
+            "what": line.what,
+            "section": line.section,
+            "bytes": amount(float(line.bytes), "bytes"),
+            "since": line.since,
+            "until": line.until,
+        }
         found.setdefault(HELD.get(line.part, line.part), []).append(row)
     return found

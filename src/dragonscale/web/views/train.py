@@ -58,7 +58,13 @@ def _figures(report: TrainReport, one: PlanReport) -> list[dict[str, Any]]:
         ("memory", amount(one.hbm_bytes, "bytes", "hbm_bytes"), f"of {render(one.hbm_limit_bytes, 'bytes')}"),
     ]  # fmt: skip
     if one.days is not None:
-        rows.append(("run", amount(one.days * 86400, "s", "days", f"{one.days:.3g} days"), f"{report.workload.tokens or 0:.3g} tokens"))
+        rows.append(
+            (
+                "run",
+                amount(one.days * 86400, "s", "days", f"{one.days:.3g} days"),
+                f"{report.workload.tokens or 0:.3g} tokens",
+            )
+        )
     if one.cost_usd is not None:
         rows.append(("cost", amount(one.cost_usd, "USD", "cost_usd"), ""))
     return [{"label": label, "number": number, "about": about} for label, number, about in rows]
