@@ -25,11 +25,11 @@ slow = pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "exchange"),
     [
-        pytest.param("llama", "tensor=2,data=2", False, marks=slow),
+        ("llama", "tensor=2,data=2", False),
         pytest.param("llama", "tensor=4", False, marks=slow),
         pytest.param("gemma2", "tensor=2", False, marks=slow),
         pytest.param("deepseek-v3", "tensor=2,data=2", False, marks=slow),
-        ("qwen3-moe", "tensor=2,data=2,expert=4", False),
+        pytest.param("qwen3-moe", "tensor=2,data=2,expert=4", False, marks=slow),
         pytest.param("qwen3-moe", "data=4,expert=4", True, marks=slow),
         pytest.param("qwen3-moe", "tensor=2,data=2,expert=2", True, marks=slow),
         pytest.param("mixtral", "tensor=4,expert=2", False, marks=slow),

@@ -43,7 +43,7 @@ def split(point: dict, line: str) -> tuple[dict, dict]:
     return {name: point[name] for name in "IJK"}, {axis: point[axis] for axis in "XY" if axis in line}
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", [*LINES[:4], *(pytest.param(line, marks=pytest.mark.slow) for line in LINES[4:])])
 def test_symbols_arrays_and_floats_agree(line: str) -> None:
     symbols = {name: sympy.Symbol(name, positive=True) for name in "IJKXY"}
     sizes, axes = split(symbols, line)
