@@ -107,6 +107,29 @@ def changed_chip(chip: Chip, *changes: str) -> Chip:
     return replace(made, name=chip.name + "".join(written), title=title, like=chip.kin, aliases=(), kernels=kernels)
 
 
+def knobs_of(chip: Chip) -> dict[str, str]:
+    """What can be changed of a chip, each with the path of the fact that a value is given for.
+
+    >>> from dragonscale.hardware.catalogue import load_chip
+    >>> [*knobs_of(load_chip("h100"))][:5], knobs_of(load_chip("v5e"))["ici"]
+    (['flops', 'hbm', 'hbm_capacity', 'nvlink', 'network'], 'ici.link')
+    """
+    found = {name: next((path for path in _paths(chip, name) if path in chip.facts), "") for name in KNOBS}
+    return {name: path for name, path in found.items() if path}
+
+
+def factor_of(chip: Chip, name: str, value: str) -> float:
+    """By how much a change, as `read_change` gives it, scales the chip's own number.
+
+    >>> from dragonscale.hardware.catalogue import load_chip
+    >>> factor_of(load_chip("h100"), "nvlink", "900GB/s"), factor_of(load_chip("h100"), "hbm", "1.5x")
+    (2.0, 1.5)
+    """
+    path = knobs_of(chip).get(name, name)
+    changed = _facts(chip, name, value)
+    return changed[path] / (float(chip.facts[path].value) or 1.0)
+
+
 def _facts(chip: Chip, name: str, value: str) -> dict[str, float]:
     """The facts that a change sets: a factor scales every one, a value is that of the first, and the others keep their ratio to it."""
     paths = [path for path in _paths(chip, name) if path in chip.facts]

@@ -63,6 +63,16 @@ def model_names() -> list[str]:
     return sorted({name for _, name in _index().values()})
 
 
+def preset_lines() -> list[tuple[str, str, int | None]]:
+    """Every preset's name, model type, and its parameters where the file states them; no model is built for it.
+
+    >>> next(line for line in preset_lines() if line[0] == "llama3-8b")
+    ('llama3-8b', 'llama', 8030261248)
+    """
+    own = {name: _file(stem)[name] for stem, name in set(_index().values())}
+    return [(name, str(preset(name).get("model_type", "")), own[name].get("parameters")) for name in sorted(own)]
+
+
 def is_preset(name: str) -> bool:
     """Whether a name, however it is spelt, is a preset's."""
     return plain(name) in _index()

@@ -8,6 +8,9 @@ from dragonscale.charts.theme import DARK, LIGHT, MEMORY_ROLES, TIME_ROLES, Them
 from dragonscale.cli.completion.offers import known_lists
 from dragonscale.cli.mcp.tools import property_of, tools
 from dragonscale.hardware import chip_names, load_chip
+from dragonscale.models import count_parameters, load_model
+from dragonscale.models.catalogue import preset_lines
+from dragonscale.units import render
 from dragonscale.web.asked import Asked
 
 COMMANDS = (
@@ -36,7 +39,7 @@ def _catalogue() -> dict[str, Any]:
     known, every = known_lists(), tools()
     return {
         "version": version("dragonscale"),
-        "models": list(known["models"]), "stacks": list(known["stacks"]), "engines": list(known["engines"]),
+        "models": list(known["models"]), "presets": _presets(), "stacks": list(known["stacks"]), "engines": list(known["engines"]),
         "dtypes": list(known["dtypes"]), "slices": list(known["slices"]),
         "chips": [_chip(name) for name in chip_names()],
         "fields": {
@@ -49,6 +52,18 @@ def _catalogue() -> dict[str, Any]:
         },
         "colours": {theme.name: _colours(theme) for theme in (LIGHT, DARK)},
     }  # fmt: skip
+
+
+def _presets() -> list[dict[str, str]]:
+    """The models to choose from, each with its size and family; one whose file states no size is counted."""
+    return [
+        {"name": name, "family": family, "parameters": render(size or _counted(name), "count")}
+        for name, family, size in preset_lines()
+    ]
+
+
+def _counted(name: str) -> int:
+    return count_parameters(load_model(name)).total
 
 
 def _chip(name: str) -> dict[str, Any]:

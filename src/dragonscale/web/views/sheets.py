@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from dragonscale.sheets.sheet import Sheet
+from dragonscale.sheets.sheet import Block, Grid, Sheet
 from dragonscale.web.asked import Asked
 
 
@@ -27,4 +27,21 @@ def blocks_of(sheet: Sheet) -> list[dict[str, Any]]:
     >>> blocks_of(Sheet((Prose("Bound by compute."),)))
     [{'kind': 'Prose', 'text': 'Bound by compute.', 'tone': ''}]
     """
-    return [{"kind": type(block).__name__, **asdict(block)} for block in sheet.blocks]
+    return [{"kind": type(block).__name__, **_told(block)} for block in sheet.blocks]
+
+
+def _told(block: Block) -> dict[str, Any]:
+    """A block as plain data; the cells of a table as the text that a reader sees, shares for a bar as numbers."""
+    if not isinstance(block, Grid):
+        return asdict(block)
+    bars = [column.bar for column in block.columns]
+    rows = [
+        [value if bar else _cell(value) for value, bar in zip(row, bars, strict=True)] for row in block.rows
+    ]
+    columns = [asdict(column) for column in block.columns]
+    return {"columns": columns, "rows": rows, "title": block.title, "foot": block.foot}
+
+
+def _cell(value: Any) -> str:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return "–" if value is None else f"{value:,}" if whole else str(value)

@@ -15,6 +15,8 @@ const START = {
   operations: {}, chips: {}, models: {},
 };
 const SHARED = ["model", "on"];
+/** Characters of a dropped config that an address still holds (views/model_field.py says so to the reader). */
+const LONGEST_FILE = 6000;
 
 function initial() {
   return { tab: "train", fields: structuredClone(START), view: {}, dropped: {} };
@@ -29,7 +31,7 @@ export function readAddress(hash) {
   if ([...given].length) state.fields[state.tab] = {};
   for (const [name, value] of given) {
     if (name.startsWith("view.")) state.view[name.slice(5)] = value;
-    else if (name.startsWith("file.")) state.dropped[name.slice(5)] = value;
+    else if (name.startsWith("file.")) state.dropped[name.slice(5)] = quotes(value);
     else state.fields[state.tab][name] = value === "yes" ? true : value;
   }
   return state;
@@ -49,10 +51,15 @@ export function writeAddress(state) {
   }
   for (const [name, value] of Object.entries(state.view)) if (value) query.set(`view.${name}`, value);
   for (const [name, text] of Object.entries(state.dropped)) {
-    if (state.fields[state.tab].model === name) query.set(`file.${name}`, text);
+    if (state.fields[state.tab].model === name && text.length <= LONGEST_FILE) query.set(`file.${name}`, quotes(text));
   }
-  // colons, commas and slashes are allowed in a fragment and read better than their escapes
-  return `#${state.tab}?${query}`.replaceAll("%3A", ":").replaceAll("%2C", ",").replaceAll("%2F", "/");
+  // these signs are allowed in a fragment and read better than their escapes
+  return `#${state.tab}?${query}`.replace(/%(3A|2C|2F|27|7B|7D|5B|5D)/g, (escaped) => decodeURIComponent(escaped));
+}
+
+/** A config with its two kinds of quotes exchanged, as an address holds it: double ones would each take three signs there. */
+function quotes(text) {
+  return text.replace(/["']/g, (sign) => (sign === '"' ? "'" : '"'));
 }
 
 let state = readAddress(location.hash);
