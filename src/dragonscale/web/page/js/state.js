@@ -54,7 +54,7 @@ export function writeAddress(state) {
     if (state.fields[state.tab].model === name && text.length <= LONGEST_FILE) query.set(`file.${name}`, quotes(text));
   }
   // these signs are allowed in a fragment and read better than their escapes
-  return `#${state.tab}?${query}`.replace(/%(3A|2C|2F|27|7B|7D|5B|5D)/g, (escaped) => decodeURIComponent(escaped));
+  return `#${state.tab}?${query}`.replace(/%(3A|3D|2C|2F|27|7B|7D|5B|5D)/g, (escaped) => decodeURIComponent(escaped));
 }
 
 /** A config with its two kinds of quotes exchanged, as an address holds it: double ones would each take three signs there. */
