@@ -10,7 +10,26 @@ from dragonscale.web.amounts import amount
 from dragonscale.web.asked import Asked
 from dragonscale.web.words import looks_like_file, question_of
 
-STOPS = ("0.25", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1", "1.1", "1.25", "1.5", "1.75", "2", "2.5", "3", "3.5", "4")
+STOPS = (
+    "0.25",
+    "0.3",
+    "0.4",
+    "0.5",
+    "0.6",
+    "0.7",
+    "0.8",
+    "0.9",
+    "1",
+    "1.1",
+    "1.25",
+    "1.5",
+    "1.75",
+    "2",
+    "2.5",
+    "3",
+    "3.5",
+    "4",
+)
 TITLES = {
     "hbm": "HBM bandwidth", "hbm_capacity": "HBM capacity", "flops": "FLOPs", "ici": "ICI link", "nvlink": "NVLink",
     "network": "network", "dcn": "data-centre network", "price": "price",
@@ -42,7 +61,12 @@ def knobs_panel(asked: Asked) -> dict[str, Any]:
         for name, title in TITLES.items()
         if name in paths and not (network and name == "network")
     ]
-    return {"chip": chip.name, "title": chip.title, "knobs": rows, "kept": [f"{name}={value}" for name, value in changes.items() if name not in TITLES]}
+    return {
+        "chip": chip.name,
+        "title": chip.title,
+        "knobs": rows,
+        "kept": [f"{name}={value}" for name, value in changes.items() if name not in TITLES],
+    }
 
 
 def _knob(chip: Chip, name: str, title: str, path: str, value: str) -> dict[str, Any]:

@@ -48,7 +48,12 @@ def config_panel(asked: Asked) -> dict[str, Any]:
     small = _smaller(whole)
     kept = small if _same(model, small) else whole
     written = json.dumps(kept, separators=(",", ":"), ensure_ascii=False)
-    return {"name": _name(given, whole), "text": written, "in_address": len(written) <= LONGEST, "characters": len(written)}
+    return {
+        "name": _name(given, whole),
+        "text": written,
+        "in_address": len(written) <= LONGEST,
+        "characters": len(written),
+    }
 
 
 def _name(given: str, whole: Mapping[str, Any]) -> str:

@@ -35,9 +35,7 @@ def _told(block: Block) -> dict[str, Any]:
     if not isinstance(block, Grid):
         return asdict(block)
     bars = [column.bar for column in block.columns]
-    rows = [
-        [value if bar else _cell(value) for value, bar in zip(row, bars, strict=True)] for row in block.rows
-    ]
+    rows = [[value if bar else _cell(value) for value, bar in zip(row, bars, strict=True)] for row in block.rows]
     columns = [asdict(column) for column in block.columns]
     return {"columns": columns, "rows": rows, "title": block.title, "foot": block.foot}
 
