@@ -13,6 +13,7 @@ differentiate and solve. Neither NumPy nor SymPy is imported here until a value 
 Max(240, B)
 """
 
+import functools
 import math
 import sys
 from typing import Any, TypeAlias
@@ -21,28 +22,34 @@ Number: TypeAlias = Any
 """A float, a NumPy array, a SymPy expression, or a value with its formula (`dragonscale.formula`): whatever supports `+ - * /`."""
 
 
-def is_symbolic(*values: Number) -> bool:
-    """Whether any of the values is a SymPy expression (without importing SymPy)."""
-    sympy = sys.modules.get("sympy")
-    return sympy is not None and any(isinstance(value, sympy.Basic) for value in values)
+@functools.lru_cache(maxsize=256)
+def _module(kind: type) -> Any:
+    """The module that computes with values of a class: sympy, numpy or None for plain floats. A class of theirs exists only once they
+    are imported, so what is found stays true; a plan asks ten thousand times."""
+    numpy, sympy = sys.modules.get("numpy"), sys.modules.get("sympy")
+    if numpy is not None and issubclass(kind, numpy.ndarray):
+        return numpy
+    return sympy if sympy is not None and issubclass(kind, sympy.Basic) else None
 
 
-def is_array(*values: Number) -> bool:
-    """Whether any of the values is a NumPy array (without importing NumPy)."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and any(isinstance(value, numpy.ndarray) for value in values)
+def is_symbolic(value: Number) -> bool:
+    """Whether a value is a SymPy expression (without importing SymPy)."""
+    module = _module(type(value))
+    return module is not None and module.__name__ == "sympy"
+
+
+def is_array(value: Number) -> bool:
+    """Whether a value is a NumPy array (without importing NumPy)."""
+    module = _module(type(value))
+    return module is not None and module.__name__ == "numpy"
 
 
 def _domain(values: tuple[Number, ...]) -> Any:
     """The module that computes with these values: sympy, numpy or None for plain floats."""
-    numpy = sys.modules.get("numpy")
     for value in values:
-        if type(value) is float or type(value) is int:  # most values by far; a search asks a million times
-            continue
-        if numpy is not None and isinstance(value, numpy.ndarray):
-            return numpy
-        if is_symbolic(value):
-            return sys.modules["sympy"]
+        module = _module(type(value))
+        if module is not None:
+            return module
     return None
 
 

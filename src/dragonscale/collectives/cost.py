@@ -97,9 +97,9 @@ def collective_time(kind: str, volume: Number, group: Group, options: Options = 
 
 def _on_rings(kind: str, volume: Number, group: Rings, options: Options) -> Seconds:
     size, axes = group.size, group.axes
-    hops = sum(axis.hops for axis in axes)
     if kind == "permute":
         return Seconds(volume / group.link, group.hop)
+    hops = group.hops
     if kind == "all_to_all":
         return Seconds(_all_to_all_on_rings(volume, group, options), group.hop * hops)
     if options.one_way:
@@ -107,7 +107,7 @@ def _on_rings(kind: str, volume: Number, group: Rings, options: Options) -> Seco
         hops = sum(axis.size - 1 for axis in axes)
         part = (size - 1) / size
     else:
-        links = sum(axis.links for axis in axes)
+        links = group.links
         part = (size - 1) / size if options.exact else 1 - (1 - product(axis.closed for axis in axes)) / size
     passes = 2 if kind == "all_reduce" else 1
     return Seconds(passes * volume * part / (group.link * positive(links)), passes * group.hop * hops)
@@ -129,7 +129,7 @@ def _all_to_all_on_rings(volume: Number, group: Rings, options: Options) -> Numb
 def _under_switches(kind: str, volume: Number, group: Switches, options: Options) -> Seconds:
     bandwidth: Number = 0.0
     latency: Number = 0.0
-    for number, span in enumerate(group.spans()):
+    for number, span in enumerate(group.spans):
         used = present(span.fan)
         adds = kind == "all_reduce" and options.in_network and span.level.reduces
         if adds or kind == "permute":

@@ -7,6 +7,7 @@ after the other. Sizes may be floats, NumPy arrays or SymPy symbols; a size of 1
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
 from dragonscale.hardware.chip import Level
@@ -99,10 +100,20 @@ class Rings:
     link: Number
     hop: Number = 0.0
 
-    @property
+    @cached_property
     def size(self) -> Number:
         """Chips of the group."""
         return product(axis.size for axis in self.axes)
+
+    @cached_property
+    def hops(self) -> Number:
+        """Links that the farthest piece has to cross."""
+        return sum(axis.hops for axis in self.axes)
+
+    @cached_property
+    def links(self) -> Number:
+        """Links into each chip, in units of one-way links."""
+        return sum(axis.links for axis in self.axes)
 
 
 @dataclass(frozen=True)
@@ -125,6 +136,7 @@ class Switches:
     levels: tuple[Level, ...]
     stride: Number = 1
 
+    @cached_property
     def spans(self) -> list[Span]:
         """The group's footprint on each tier, lowest first."""
         reach = self.size * self.stride

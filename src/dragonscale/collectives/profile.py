@@ -186,7 +186,7 @@ def _spanned(fan: Number) -> Number:
 
 
 def _under_switches(kind: str, volume: Number, group: Switches, profile: Profile, options: Options) -> Number:
-    spans = group.spans()
+    spans = group.spans
     nodes = spans[1].children if len(spans) > 1 else 1
     layout = _Layout(spans, group.size, nodes, group.size / nodes, profile.domain, profile.fabric, profile.rail)
     if kind in ("all_to_all", "permute"):

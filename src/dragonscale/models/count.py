@@ -14,7 +14,7 @@ from dragonscale.numbers import product
 def weight_size(section: Section, weight: Array, active: bool = False) -> int:
     """Elements of a weight; of those a token uses if `active`."""
     return product(
-        dim_size(section.dims, dim.select if dim.select and active else dim.name, str(weight)) for dim in weight.dims
+        dim_size(section.dims, dim.select if dim.select and active else dim.name, weight) for dim in weight.dims
     )
 
 

@@ -48,7 +48,7 @@ def adapted_parameters(sections: Iterable[Section]) -> Number:
     for section in sections:
         weights = {weight.name: weight for _, weight in adapted_lines(section)}
         for name, weight in weights.items():
-            size = product(dim_size(section.dims, dim.name, str(weight)) for dim in weight.dims)
+            size = product(dim_size(section.dims, dim.name, weight) for dim in weight.dims)
             total = total + size * (1 if name in section.shared else section.repeat)
     return total
 
@@ -61,5 +61,5 @@ def _sides(section: Section, op: Op, weight: Array) -> Number:
     for dim in weight.dims:
         name = dim.select or dim.name
         side = many if name in reads and name in makes else inputs if name in reads else outputs
-        side.append(dim_size(section.dims, dim.name, str(weight)))
+        side.append(dim_size(section.dims, dim.name, weight))
     return product(many) * (product(inputs) + product(outputs))

@@ -108,7 +108,7 @@ class Section:
         """The number of elements of an array; `sizes` gives b, t and s."""
         if self.compress is not None and "s" in sizes:
             sizes = {"m": sizes["s"] / self.compress} | sizes
-        return product(dim_size(self.dims | sizes, dim.name, str(array)) for dim in array.dims)
+        return product(dim_size(self.dims | sizes, dim.name, array) for dim in array.dims)
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class Program:
         return "\n".join(map(str, (*self.sections, *self.extras)))
 
 
-def dim_size(dims: dict[str, Number], name: str, where: str) -> Number:
-    """The size of a dim, or an error that names the line lacking it."""
+def dim_size(dims: dict[str, Number], name: str, where: object) -> Number:
+    """The size of a dim, or an error that names the array or the line lacking it."""
     if name not in dims:
         raise InputError(f"The dim {name} of {where} has no size.")
     return dims[name]

@@ -158,11 +158,11 @@ def at(ledger: Ledger, place: int) -> Ledger:
     """One plan's ledger out of one over many: its numbers as floats."""
 
     def one(value: Number) -> Number:
-        if not is_array(value):
-            return float(value) if isinstance(value, int | float | bool) else value
-        return float(value.ravel()[place if value.size > 1 else 0])
+        if is_array(value):
+            return float(value.item(place if value.size > 1 else 0))
+        return float(value) if isinstance(value, int | float) else value
 
-    lines = [replace(line, **{name: one(getattr(line, name)) for name in QUANTITIES}) for line in ledger.lines]
+    lines = [type(line)(**vars(line) | {name: one(getattr(line, name)) for name in QUANTITIES}) for line in ledger.lines]
     held, hosted = ([replace(line, bytes=one(line.bytes)) for line in some] for some in (ledger.held, ledger.hosted))
     return Ledger(lines, held, hosted)
 
@@ -174,5 +174,5 @@ def present(lines: Iterable[LedgerLine], sizes: dict[str, Number]) -> list[Ledge
         axes = tuple(axis for axis in line.axes if sizes.get(axis, 1) != 1)
         idle = line.times == 0 or (line.moves and not axes)
         if not idle and any(getattr(line, name) != 0 for name in QUANTITIES[1:]):
-            found.append(replace(line, axes=axes))
+            found.append(line if axes == line.axes else replace(line, axes=axes))
     return found

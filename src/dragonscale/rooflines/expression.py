@@ -121,7 +121,7 @@ class Operation:
         pairs = asked * seen
         if self.causal:
             # the first query sees all keys but those of the later queries, the last one every key
-            some = asked if is_symbolic(asked, seen) else minimum(asked, seen)
+            some = asked if is_symbolic(asked) or is_symbolic(seen) else minimum(asked, seen)
             pairs = some * (seen - some) + some * (some + 1) / 2
         flops = 2 * others * pairs * (sizes[queries.names[-1]] + sizes[values.names[-1]])
         return int(flops) if isinstance(flops, float) and flops < 2**53 else flops

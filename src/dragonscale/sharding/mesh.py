@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dragonscale.collectives.group import Group, Ring, Rings, Stacked, Switches, Wide, joined
 from dragonscale.errors import InputError, shorten, unknown
@@ -29,12 +30,19 @@ class Mesh:
     rings: dict[str, tuple[Ring, ...]] = field(default_factory=dict)
     pods: dict[str, int] = field(default_factory=dict)
 
+    @cached_property
+    def _sizes(self) -> dict[tuple[str, ...], Number]:
+        """Sizes already worked out: every tensor of a plan asks for those of its dims."""
+        return {}
+
     def size(self, *names: str) -> Number:
         """The product of the sizes of some axes."""
+        if names in self._sizes:
+            return self._sizes[names]
         for name in names:
             if name not in self.axes:
                 raise unknown("mesh axis", name, self.axes)
-        return product(self.axes[name] for name in names)
+        return self._sizes.setdefault(names, product(self.axes[name] for name in names))
 
     @property
     def chips(self) -> Number:

@@ -5,6 +5,7 @@ are laid over the slice once, and the rings found are spread back over the array
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy
@@ -14,7 +15,7 @@ from dragonscale.collectives.group import joined
 from dragonscale.errors import InputError
 from dragonscale.hardware import Slice, Torus
 from dragonscale.numbers import Number, product
-from dragonscale.sharding.mesh import make_mesh
+from dragonscale.sharding.mesh import Mesh, make_mesh
 
 MOST_RINGS = 3
 
@@ -30,8 +31,23 @@ class Wires:
     possible: Any
     order: tuple[str, ...]
 
+    @cached_property
+    def _groups(self) -> dict[tuple[str, ...], Group]:
+        """Groups already found: many tensors travel over the same axes."""
+        return {}
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The sizes alone."""
+        return Mesh(self.axes)
+
     def group(self, names: tuple[str, ...]) -> Group:
         """The chips along some axes and the wires between them."""
+        if names not in self._groups:
+            self._groups[names] = self._found(names)
+        return self._groups[names]
+
+    def _found(self, names: tuple[str, ...]) -> Group:
         chip = self.piece.chip
         if not isinstance(chip.network, Torus):
             return self._switched(names)

@@ -17,10 +17,9 @@ from dragonscale.collectives.profile_file import profile_for
 from dragonscale.hardware import Slice
 from dragonscale.models.flops import Workload, training_flops
 from dragonscale.models.transformer import Transformer
-from dragonscale.numbers import Number, maximum
-from dragonscale.plan.ledger import HeldLine, Ledger, LedgerLine, at, present
+from dragonscale.numbers import Number
+from dragonscale.plan.ledger import HeldLine, Ledger, at, present
 from dragonscale.plan.rules import pairs, training_rules
-from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires, lay_wires
 from dragonscale.training.auto import AUTO, auto_choice
 from dragonscale.training.host_memory import hosted
@@ -31,7 +30,7 @@ from dragonscale.training.setting import Setting, costed_section, offload_second
 from dragonscale.training.stack import Stack, change, load_stack, on_chip
 from dragonscale.training.stages import StageLayers, held_microbatches, layout_problem, stage_layers
 from dragonscale.training.step import Parts, bound_passes, layer_passes, section_sums, step_time
-from dragonscale.training.step_ledger import WIRES, Stepped, matmul_flops, step_lines
+from dragonscale.training.step_ledger import WIRES, Stepped, lower_bound, matmul_flops, step_lines
 from dragonscale.training.timers import expected_timer
 from dragonscale.training.travel import Network
 from dragonscale.training.xla_memory import section_parts, xla_held
@@ -135,14 +134,6 @@ class Verdict:
         return matmul_flops(self.ledger.lines)
 
 
-def lower_bound(lines: list[LedgerLine]) -> Number:
-    """The busiest resource of some lines at datasheet rates."""
-    book = Ledger(lines)
-    update = book.total("bound_s", lambda line: line.term == "optimizer")
-    compute = book.total("bound_s", lambda line: line.term not in (*WIRES, "optimizer"))
-    return maximum(compute, update, *book.by("term", "bound_s", lambda line: line.term in WIRES).values())
-
-
 def experts_of(job: Job) -> int:
     """Experts of the layers that have most."""
     return max((section.dims.get("e", 0) for section in job.model.program().sections), default=0)
@@ -215,7 +206,7 @@ def judge_setting(
     setting: Setting, numbers: dict[str, Any], wires: Wires, layers: StageLayers, straggle: Number = 1.0
 ) -> Verdict:
     """The ledger of plans whose wires are laid; without a timer, their bounds alone."""
-    mesh = Mesh(wires.axes)
+    mesh = wires.mesh
     microbatches = setting.batch / (mesh.size("data", "fsdp", "expert") * numbers["microbatch"])
     lines, held = {}, {}
     for section in setting.sections:
@@ -239,10 +230,9 @@ def judge_setting(
         )
         time = step_time(setting, numbers, parts, wires)
     step = Stepped(setting, numbers, wires, lines, parts, time, bound)
-    lower = lower_bound(step_lines(replace(step, time=None), 1.0, 0.0)) if time is not None else 0.0
     ends = [section.name for section in setting.ends]
     there = hosted(setting.plan, setting.stack, held, layers, ends, numbers, microbatches)
-    return Verdict(Ledger(step_lines(step, straggle, lower), held_lines(step), there), wires.possible, wires.axes)
+    return Verdict(Ledger(step_lines(step, straggle), held_lines(step), there), wires.possible, wires.axes)
 
 
 def held_lines(step: Stepped) -> list[HeldLine]:
@@ -253,7 +243,7 @@ def held_lines(step: Stepped) -> list[HeldLine]:
         return fullest_rank(
             ranks_held(setting.plan, setting.stack, parts.held, parts.layers, numbers, parts.microbatches, ends)
         )
-    mesh = Mesh(step.wires.axes)
+    mesh = step.wires.mesh
     found = {}
     for section in setting.sections:
         sizes = pass_sizes(setting, section, numbers["microbatch"], mesh)

@@ -13,7 +13,6 @@ import numpy
 from dragonscale.hardware import Torus
 from dragonscale.models.program import Section
 from dragonscale.numbers import maximum
-from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
 from dragonscale.training.evaluation import straggling
 from dragonscale.training.host_memory import hosted
@@ -163,7 +162,7 @@ def _words(plan: Plan, section: Section) -> tuple[object, ...]:
 
 
 def _offload(setting: Setting, section: Section, microbatch: Any, wires: Wires) -> Any:
-    mesh = Mesh(wires.axes)
+    mesh = wires.mesh
     return offload_seconds(setting, section, pass_sizes(setting, section, microbatch, mesh), mesh)
 
 
@@ -179,7 +178,7 @@ def _held(rows: Rows, setting: Setting, section: Section) -> Held:
 
 def _bytes(rows: Rows, setting: Setting, section: Section, names: tuple[str, ...]) -> Held:
     def cost(microbatch: Any, wires: Wires) -> Held:
-        mesh = Mesh(wires.axes)
+        mesh = wires.mesh
         sizes = pass_sizes(setting, section, microbatch, mesh)
         return section_bytes(
             section, sizes, mesh, setting.plan, setting.rules(section), setting.stack, setting.slice.chip
@@ -198,7 +197,7 @@ def _saved(rows: Rows, setting: Setting, remat: str) -> dict[str, Any]:
         if xla:
 
             def parts(microbatch: Any, wires: Wires, one: Section = section) -> Any:
-                mesh = Mesh(wires.axes)
+                mesh = wires.mesh
                 sizes = pass_sizes(here, one, microbatch, mesh)
                 return section_parts(here.reading(one), sizes, mesh, plan, setting.stack)
 

@@ -8,7 +8,6 @@ reductions of its gradients, travel in one message each. The chip is the one who
 
 from dragonscale.numbers import Number
 from dragonscale.plan.reader import Reading
-from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires
 from dragonscale.training.attention_lines import attention_sizes
 from dragonscale.training.expert_load import at_busiest
@@ -21,7 +20,7 @@ __all__ = ["Costing", "PassLine", "attention_sizes", "section_lines"]
 
 def section_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing) -> list[PassLine]:
     """Every kernel and move of a pass through a section, forward and backward, once."""
-    mesh = Mesh(wires.axes)
+    mesh = wires.mesh
     sizes = at_busiest(reading.section, reading.rules, sizes, mesh, costing.stack)
     lines = list(kernel_lines(reading, sizes, mesh, costing))
     lines += move_lines(reading, sizes, wires, costing)

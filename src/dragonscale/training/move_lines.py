@@ -26,7 +26,7 @@ from dragonscale.training.travel import bound_time, sent_once, travel_time
 
 def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing: Costing) -> Iterator[PassLine]:
     bundles: dict[tuple[object, ...], list[tuple[Move, Number, Number]]] = {}
-    mesh = Mesh(wires.axes)
+    mesh = wires.mesh
     for move in reading.moves:
         if _still_there(move, reading, costing.stack):
             continue
@@ -105,7 +105,7 @@ def _ring_lines(
 ) -> Iterator[PassLine]:
     """Keys and values round a ring instead of a gather: all but one of the pieces pass each chip; their gradients go all the way
     home. The positions of the keys travel along."""
-    mesh, step = Mesh(wires.axes), move.step
+    mesh, step = wires.mesh, move.step
     gradient = step.kind == "reduce_scatter"
     ring = mesh.size(*step.axes)
     hops = (ring if gradient else ring - 1) * (ring > 1)

@@ -95,7 +95,7 @@ def _iterating(setting: Setting, one: Orthogonalized) -> Number:
 
 def muon_lines(setting: Setting, layers: dict[str, Any], wires: Wires) -> Iterator[LedgerLine]:
     """What Muon computes and sends in a step, weight by weight."""
-    mesh, peak = Mesh(wires.axes), setting.slice.chip.peak("bf16")
+    mesh, peak = wires.mesh, setting.slice.chip.peak("bf16")
     for one in owned(setting, layers, mesh):
         seconds = _iterating(setting, one)
         yield LedgerLine(

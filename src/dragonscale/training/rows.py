@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy
 
-from dragonscale.sharding.mesh import Mesh
 from dragonscale.sharding.placement import Wires, lay_wires
 from dragonscale.training.evaluation import Job, make_setting
 from dragonscale.training.plan import AXES, Plan
@@ -144,6 +143,6 @@ def choose(rows: Rows, places: Any, virtual: Any, layout: str = "") -> Chosen:
     numbers, wires = take((rows.numbers, rows.wires), places)
     numbers = {name: numpy.broadcast_to(values, len(virtual)) for name, values in numbers.items()}
     layers = stage_layers(rows.job.model.program().order, numbers["pipe"], virtual, layout)
-    copies = Mesh(wires.axes).size("data", "fsdp", "expert")
+    copies = wires.mesh.size("data", "fsdp", "expert")
     microbatches = float(rows.job.batch) / (copies * numbers["microbatch"])
     return Chosen(numbers | {"virtual": virtual}, wires, layers, microbatches, places)

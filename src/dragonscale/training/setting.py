@@ -101,7 +101,7 @@ def costed_section(
     setting: Setting, section: Section, microbatch: Number, wires: Wires, chosen: tuple[str, ...] = ALL
 ) -> list[PassLine]:
     """A section's lines in one microbatch, or those of kernels, of moves of activations, of moves of weights and gradients."""
-    reading, sizes = setting.reading(section), pass_sizes(setting, section, microbatch, Mesh(wires.axes))
+    reading, sizes = setting.reading(section), pass_sizes(setting, section, microbatch, wires.mesh)
     later = [move for move in reading.moves if _stacked(move, setting)]
     moves = [move for move in reading.moves if _kind(move) in chosen and move not in later]
     few = replace(reading, kernels=reading.kernels if "kernels" in chosen else (), moves=tuple(moves))

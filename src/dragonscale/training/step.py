@@ -200,7 +200,7 @@ def send_seconds(
     """Activations from stage to stage, and their gradients back, in all and exposed: those of the warm-up are waited for, the
     others as far as the stack does not hide them under the `busy` seconds of the layers."""
     pipe, virtual = numbers["pipe"], numbers["virtual"]
-    size = send_bytes(setting, numbers["microbatch"], Mesh(wires.axes))
+    size = send_bytes(setting, numbers["microbatch"], wires.mesh)
     if bound:
         one = bound_time("permute", size, ("pipe",), wires)
     else:

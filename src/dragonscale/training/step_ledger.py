@@ -11,8 +11,7 @@ from typing import Any
 
 from dragonscale.models.flash_rule import ATTENTION_BLOCK
 from dragonscale.numbers import Number, maximum, where
-from dragonscale.plan.ledger import LedgerLine
-from dragonscale.sharding.mesh import Mesh
+from dragonscale.plan.ledger import Ledger, LedgerLine
 from dragonscale.sharding.placement import Wires
 from dragonscale.training.lines import PassLine, attention_sizes
 from dragonscale.training.muon import muon_lines
@@ -52,15 +51,24 @@ class Stepped:
     bound: StepTime | None
 
 
-def step_lines(step: Stepped, straggle: Number, lower: Number) -> list[LedgerLine]:
+def step_lines(step: Stepped, straggle: Number) -> list[LedgerLine]:
     """All lines of a step; their exposed seconds add up to the longer of the expectation and its lower bound."""
     found = [line for section in step.setting.sections for line in _section(step, section.name)]
     found += _besides(step)
     if step.time is not None:
+        lower = lower_bound(found)
         found.append(_wait("stragglers", "the slowest of many machines", step.time.seconds * (straggle - 1), 0.0))
         short = maximum(lower - step.time.seconds * straggle, 0.0)
         found.append(_wait("bound at datasheet rates", "no wires are faster than this", short, 0.0))
     return found
+
+
+def lower_bound(lines: list[LedgerLine]) -> Number:
+    """The busiest resource of some lines at datasheet rates."""
+    book = Ledger(lines)
+    update = book.total("bound_s", lambda line: line.term == "optimizer")
+    compute = book.total("bound_s", lambda line: line.term not in (*WIRES, "optimizer"))
+    return maximum(compute, update, *book.by("term", "bound_s", lambda line: line.term in WIRES).values())
 
 
 def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
@@ -72,7 +80,7 @@ def _section(step: Stepped, name: str) -> Iterator[LedgerLine]:
     section = next(one for one in setting.sections if one.name == name)
     reading = setting.reading(section)
     remat = setting.plan.remat if "block" in name else "none"
-    sizes_tokens = setting.sequence / Mesh(step.wires.axes).size(*reading.rules.tokens)
+    sizes_tokens = setting.sequence / step.wires.mesh.size(*reading.rules.tokens)
     once = parts.layers.fullest.get(name, 1)
     gathered, scattered = state_often(setting.plan, setting.stack, step.numbers["pipe"], parts.microbatches)
     for line in step.lines[name]:
@@ -107,7 +115,8 @@ def _ratio(line: PassLine, run: LayerPass | None) -> Number:
 
 
 def _booked(line: PassLine, **changes: Any) -> LedgerLine:
-    return LedgerLine(**({name: getattr(line, name) for name in _FIELDS} | changes))
+    own = vars(line)
+    return LedgerLine(**{name: own[name] for name in _FIELDS} | changes)
 
 
 def _plain(line: PassLine, often: Number, run: LayerPass | None) -> LedgerLine:
@@ -195,7 +204,7 @@ def _besides(step: Stepped) -> Iterator[LedgerLine]:
         bound.waiting if bound else 0.0,
     )
     pipe, virtual = step.numbers["pipe"], step.numbers["virtual"]
-    size = send_bytes(setting, step.numbers["microbatch"], Mesh(step.wires.axes))
+    size = send_bytes(setting, step.numbers["microbatch"], step.wires.mesh)
     often = 2 * virtual * parts.microbatches * (pipe > 1)
     every, exposed = time.sends if time is not None else (0.0, 0.0)
     safe = maximum(often, 1)

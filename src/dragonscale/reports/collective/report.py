@@ -201,7 +201,7 @@ def _tier_facts(kind: str, volume: float, group: Group, options: Options) -> lis
     if not isinstance(group, Switches):
         return []
     seconds = tier_seconds(kind, volume, group, replace(options, exact=True))
-    crossed = [span for span in group.spans() if float(span.fan) > 1]
+    crossed = [span for span in group.spans if float(span.fan) > 1]
     fans = tuple(float(span.fan) for span in crossed)
     rows: list[TierFacts] = []
     for place, span in enumerate(crossed):

@@ -115,7 +115,7 @@ def lettered(group: Group, letters: dict[str, Any], axes: tuple[str, ...]) -> tu
 def _lettered_tiers(group: Switches) -> tuple[Group, Values, list[str]]:
     values: Values = {}
     levels, notes = [], []
-    for span in group.spans():
+    for span in group.spans:
         level = span.level
         width, time = symbol(f"W_{level.name}"), symbol(f"t_{level.name}")
         levels.append(replace(level, bandwidth=width, latency=time))
