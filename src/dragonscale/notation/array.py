@@ -24,6 +24,7 @@ dragonscale.errors.InputError: In 'A[I_X, J_X]' the mesh axis X is used twice; a
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from dragonscale.errors import InputError, shorten, unknown
 
@@ -78,12 +79,12 @@ class Array:
         sums = f"{{U{subscript(self.partial)}}}" if self.partial else ""
         return f"{head}[{', '.join(map(str, self.dims))}]{sums}"
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the dims, in order."""
         return tuple(dim.name for dim in self.dims)
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """Every mesh axis that splits a dim, in order."""
         return tuple(axis for dim in self.dims for axis in dim.axes)

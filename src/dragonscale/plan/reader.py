@@ -17,11 +17,13 @@ the backward pass is derived from it (`dragonscale.plan.gradients`). Putting in 
 
 import functools
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from dragonscale.models.program import Op, Section
 from dragonscale.notation import Array
 from dragonscale.plan.rules import SERVING, TRAINING, Rules
 from dragonscale.sharding.mesh import Mesh
+from dragonscale.sharding.pieces import MatmulDims, matmul_dims
 from dragonscale.sharding.reshard import reshard
 from dragonscale.sharding.step import Step
 
@@ -41,6 +43,11 @@ class Kernel:
     arrays: tuple[Array, ...]
     op: Op
     line: int = 0
+
+    @cached_property
+    def matmul(self) -> MatmulDims:
+        """The indices of its m, n and k, where it is a matmul."""
+        return matmul_dims(self.arrays)
 
 
 @dataclass(frozen=True)

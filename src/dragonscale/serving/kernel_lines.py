@@ -31,7 +31,7 @@ from dragonscale.serving.bench import KernelBench
 from dragonscale.serving.compiled import capacity_flops, capacity_seconds, masked_flops
 from dragonscale.serving.formats import part_format
 from dragonscale.serving.lines import ServingLine
-from dragonscale.sharding.pieces import local_elements, local_sizes, matmul_dims
+from dragonscale.sharding.pieces import local_elements, local_sizes
 
 EXPERT_KERNELS = 6.0
 """Kernels of a layer of experts: routing, dealing out, two grouped matmuls, the activation between them, adding up."""
@@ -62,14 +62,14 @@ def kernel_names(kernels: Iterable[Kernel]) -> str:
 def matmul_line(kernels: list[Kernel], sizes: dict[str, Number], bench: KernelBench) -> ServingLine:
     """Matmuls that read the same tensor, as one."""
     first = kernels[0]
-    rows, _, summed, batch, _ = matmul_dims(first.arrays)
+    rows, _, summed, batch, _ = first.matmul
     local = local_sizes(first.arrays, sizes, bench.mesh)
     m, k, many = (product(local[name] for name in names) for names in (rows, summed, batch))
     raw, m = m, bench.rows(m)
     n: Number = 0
     for kernel in kernels:
         own = local_sizes(kernel.arrays, sizes, bench.mesh)
-        n = n + product(own[name] for name in matmul_dims(kernel.arrays)[1])
+        n = n + product(own[name] for name in kernel.matmul[1])
     name = part_format(bench.plan, first.part)
     habits, profile, issued, seconds = bench.engine.kernels, bench.profile, 1.0, 0.0
     if bench.timed:

@@ -30,7 +30,10 @@ def local_elements(array: Array, sizes: dict[str, Number], mesh: Mesh, without: 
     )
 
 
-def matmul_dims(arrays: tuple[Array, ...]) -> tuple[list[str], list[str], list[str], list[str], list[str]]:
+MatmulDims = tuple[list[str], list[str], list[str], list[str], list[str]]
+
+
+def matmul_dims(arrays: tuple[Array, ...]) -> MatmulDims:
     """The indices that make up m, n, k, the batch, and the experts of a (grouped) matmul: two operands and a result."""
     first, second, out = arrays[0], arrays[1], arrays[-1]
     experts = [dim.name for array in arrays for dim in array.dims if dim.select]

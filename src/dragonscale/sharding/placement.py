@@ -14,7 +14,7 @@ from dragonscale.collectives import Group, Ring, Rings, Stacked, Switches, Wide
 from dragonscale.collectives.group import joined
 from dragonscale.errors import InputError
 from dragonscale.hardware import Slice, Torus
-from dragonscale.numbers import Number, product
+from dragonscale.numbers import Number, is_array, product
 from dragonscale.sharding.mesh import Mesh, make_mesh
 
 MOST_RINGS = 3
@@ -40,6 +40,11 @@ class Wires:
     def mesh(self) -> Mesh:
         """The sizes alone."""
         return Mesh(self.axes)
+
+    @cached_property
+    def single(self) -> frozenset[str]:
+        """Axes that have one chip in every mesh: nothing travels over them (a letter may stand for any number)."""
+        return frozenset(name for name, size in self.axes.items() if is_array(size) and bool((size == 1).all()))
 
     def group(self, names: tuple[str, ...]) -> Group:
         """The chips along some axes and the wires between them."""

@@ -10,7 +10,7 @@ from dragonscale.hardware.chip import dtype_bytes
 from dragonscale.numbers import Number, product
 from dragonscale.plan.reader import Kernel, Reading
 from dragonscale.sharding.mesh import Mesh
-from dragonscale.sharding.pieces import local_elements, local_sizes, matmul_dims
+from dragonscale.sharding.pieces import local_elements, local_sizes
 from dragonscale.training.attention_lines import attention_lines
 from dragonscale.training.pass_line import (
     BLOCK_FORMATS,
@@ -47,7 +47,7 @@ class _Matmul:
 
 def _matmul_of(kernel: Kernel, sizes: dict[str, Number], mesh: Mesh) -> _Matmul:
     local = local_sizes(kernel.arrays, sizes, mesh)
-    rows, columns, summed, batch, experts = matmul_dims(kernel.arrays)
+    rows, columns, summed, batch, experts = kernel.matmul
     m, n, k = (product(local[name] for name in names) for names in (rows, columns, summed))
     many = product(local[name] for name in batch)
     groups = product(local[name] for name in experts) if experts else None

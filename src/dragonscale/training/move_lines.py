@@ -28,7 +28,7 @@ def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing
     bundles: dict[tuple[object, ...], list[tuple[Move, Number, Number]]] = {}
     mesh = wires.mesh
     for move in reading.moves:
-        if _still_there(move, reading, costing.stack):
+        if wires.single.issuperset(move.step.axes) or _still_there(move, reading, costing.stack):
             continue
         if move.ring:
             yield from _ring_lines(move, reading, sizes, wires, costing)
