@@ -28,7 +28,12 @@ def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing
     bundles: dict[tuple[object, ...], list[tuple[Move, Number, Number]]] = {}
     mesh = wires.mesh
     for move in reading.moves:
-        if wires.single.issuperset(move.step.axes) or _still_there(move, reading, costing.stack):
+        if _still_there(move, reading, costing.stack):
+            continue
+        waited = move.what in ("activation", "expert")
+        if wires.single.issuperset(move.step.axes):  # nothing travels, but the host issues what a pass waits for
+            if waited:
+                yield _line(move, reading, move.step.kind)
             continue
         if move.ring:
             yield from _ring_lines(move, reading, sizes, wires, costing)
@@ -40,7 +45,7 @@ def move_lines(reading: Reading, sizes: dict[str, Number], wires: Wires, costing
             picks = reading.section.dims.get("x", 1)
             volume = volume * (sent_once(picks, wires, move.step.axes) if costing.stack.experts.dedup else 1.0)
         sent = wire_bytes(move.step.kind, volume, mesh.size(*move.step.axes)) if costing.detail else 0.0
-        if move.what in ("activation", "expert"):
+        if waited:
             yield _move_line(move, reading, volume, sent, wires, costing)
         else:
             key = (move.phase, move.what, move.step.axes, move.step.kind)
@@ -75,11 +80,23 @@ def _move_line(
     move: Move, reading: Reading, volume: Number, sent: Number, wires: Wires, costing: Costing, times: Number = 1
 ) -> PassLine:
     kind, axes = move.step.kind, move.step.axes
+    bound = bound_time(kind, volume, axes, wires) if costing.detail else 0.0
+    return _line(move, reading, kind, times, sent, bound, travel_time(kind, volume, axes, wires, costing.network))
+
+
+def _line(
+    move: Move,
+    reading: Reading,
+    kind: str,
+    times: Number = 1,
+    sent: Number = 0.0,
+    bound: Number = 0.0,
+    seconds: Number = 0.0,
+) -> PassLine:
     return PassLine(
-        reading.section.name, move.phase, move.step.before.name, kind, axes, times, part=move.part,
-        carries="activation" if move.what == "expert" else move.what, wire_bytes=sent,
-        bound_s=bound_time(kind, volume, axes, wires) if costing.detail else 0.0,
-        expected_s=travel_time(kind, volume, axes, wires, costing.network), ops=((move.place, 0.0),),
+        reading.section.name, move.phase, move.step.before.name, kind, move.step.axes, times, part=move.part,
+        carries="activation" if move.what == "expert" else move.what, wire_bytes=sent, bound_s=bound, expected_s=seconds,
+        ops=((move.place, 0.0),),
     )  # fmt: skip
 
 

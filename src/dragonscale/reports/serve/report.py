@@ -29,8 +29,9 @@ from dragonscale.serving.frontier import Config, frontier
 from dragonscale.serving.plan import ServingPlan
 
 
-def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
-    """The report that answers a question."""
+def answer(asked: ServeAsked, progress: Progress | None = None, brief: bool = False) -> ServeReport:
+    """The report that answers a question. In brief without what is solved and tried around the best configuration: limits,
+    speculation, prefixes, advice, and what would be better than a given plan."""
     start = time.perf_counter()
     if asked.saved is not None:
         _check(asked, asked.saved.plan)
@@ -58,11 +59,8 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
     report.configs = [config_report(asked, one, full=True) for one in (*chosen, *apart)]
     report.frontier = [config_report(asked, one) for one in frontier(configs)]
     report.frontier_by_chip = _by_chip(asked, configs)
-    report.limits = limit_rows(asked, best)
-    report.speculation = speculation_report(asked, best)
-    report.prefix = prefix_report(asked, best)
-    if asked.question.disaggregate:
-        report.disaggregation = disaggregation_report(asked, best)
+    if not brief:
+        _add_variants(asked, best, report)
     report.notes = missed(asked, best) if not best.meets else left_out(asked, configs, chosen)
     report.notes += [unpriced(chips)] if unpriced(chips) else []
     report.notes += [
@@ -71,10 +69,21 @@ def answer(asked: ServeAsked, progress: Progress | None = None) -> ServeReport:
         *format_notes(asked, _told(asked, chosen, apart)),
         *_device_notes(chosen),
     ]
+    if brief:
+        return report
     report.advice = advice(asked, best, report.configs[0], configs, report.limits)
     if asked.saved is not None and asked.against_best:
         against_best(asked, report, progress)
     return report
+
+
+def _add_variants(asked: ServeAsked, best: Config, report: ServeReport) -> None:
+    """Where the best configuration changes its nature, and what other ways to run it would bring."""
+    report.limits = limit_rows(asked, best)
+    report.speculation = speculation_report(asked, best)
+    report.prefix = prefix_report(asked, best)
+    if asked.question.disaggregate:
+        report.disaggregation = disaggregation_report(asked, best)
 
 
 def _check(asked: ServeAsked, plan: ServingPlan) -> None:

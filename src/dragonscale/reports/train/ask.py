@@ -18,8 +18,7 @@ from dragonscale.reports.train.question import TrainAsked, read_question
 from dragonscale.reports.train.records import TrainReport
 from dragonscale.reports.train.report import best_report, single_report
 from dragonscale.reports.train.scaling import batch_rows, codesign_report, crossover_notes, scaling_rows
-from dragonscale.reports.train.several import chosen_slice, several_report, written_slice
-from dragonscale.training.evaluation import judge_one
+from dragonscale.reports.train.several import chosen_slice, first_verdict, several_report, written_slice
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.plan_file import TrainingFile, save_training_file
 from dragonscale.training.search import Progress
@@ -34,9 +33,13 @@ def ask(question: TrainQuestion, listener: Listener) -> TrainReport:
     return answer(asked, listener.step).came_from(asked, listener.notes)
 
 
-def answer(asked: TrainAsked, progress: Progress | None = None) -> TrainReport:
-    """The report that answers a question, with the prices that it reckons with."""
-    report = _answer(asked, progress, asked.question.scaling, asked.question.codesign)
+def answer(asked: TrainAsked, progress: Progress | None = None, brief: bool = False) -> TrainReport:
+    """The report that answers a question, with the prices that it reckons with. In brief a given plan is judged by itself: no advice, no
+    search for a better one."""
+    if brief and asked.plan is not None and asked.piece is not None:
+        report = single_report(asked.job(), asked.plan, asked.tokens, asked.question.force, brief=True)
+    else:
+        report = _answer(asked, progress, asked.question.scaling, asked.question.codesign)
     chips = [chip for chip, _ in asked.targets.values()]
     report.prices = price_rows(chips)
     ranked = len(chips) > 1 or asked.question.rank == "cost"
@@ -93,7 +96,7 @@ def next_command(asked: TrainAsked, report: TrainReport) -> str:
 
 def first_ledger(asked: TrainAsked, report: TrainReport) -> Ledger:
     """The ledger of the first plan of a report."""
-    return judge_one(asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)).ledger
+    return first_verdict(asked, report).ledger
 
 
 def save_step(asked: TrainAsked, report: TrainReport, path: str) -> None:
@@ -101,7 +104,7 @@ def save_step(asked: TrainAsked, report: TrainReport, path: str) -> None:
     job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
     many = job.batch / (plan.replicas * plan.microbatch)
     title = f"{report.model} on {report.slice}: {plan}"
-    save_timeline(step_timeline(judge_one(job, plan).ledger, many, title), path)
+    save_timeline(step_timeline(first_ledger(asked, report), many, title), path)
 
 
 def save_best(asked: TrainAsked, report: TrainReport, path: str) -> None:

@@ -26,8 +26,7 @@ from dragonscale.reports.charts.roles import memory_parts, time_parts
 from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import PlanReport, TrainReport
 from dragonscale.reports.train.scaling import scaling_rows
-from dragonscale.reports.train.several import chosen_slice
-from dragonscale.training.evaluation import Job, judge_one
+from dragonscale.reports.train.several import chosen_slice, first_verdict
 from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.scaling import SCHEMES, crossover, scheme_curve, slice_sizes
 from dragonscale.units import render
@@ -82,16 +81,14 @@ def memory_chart(asked: TrainAsked, report: TrainReport) -> Chart:
 
 def mesh_picture(asked: TrainAsked, report: TrainReport) -> Chart:
     """The mesh of the best plan with the collectives of each axis."""
-    job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
-    title = f"{short_plan(plan)} on {report.slice}"
+    title = f"{short_plan(Plan(**report.plans[0].plan))} on {report.slice}"
     subtitle = f"{asked.model.name}: what each chip sends in a step"
-    return mesh_chart(_axes(job, plan), title, subtitle, job.slice.chip.title)
+    return mesh_chart(_axes(asked, report), title, subtitle, chosen_slice(asked, report).chip.title)
 
 
-def _axes(job: Job, plan: Plan) -> list[MeshAxis]:
-    return mesh_axes(
-        {name: getattr(plan, name) for name in ORDER if hasattr(plan, name)}, judge_one(job, plan).ledger.lines
-    )
+def _axes(asked: TrainAsked, report: TrainReport) -> list[MeshAxis]:
+    plan = report.plans[0].plan
+    return mesh_axes({name: plan[name] for name in ORDER if name in plan}, first_verdict(asked, report).ledger.lines)
 
 
 def scaling_chart(asked: TrainAsked, report: TrainReport) -> Chart:
@@ -137,7 +134,7 @@ def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
 
     job, plan = asked.job(chosen_slice(asked, report)), Plan(**report.plans[0].plan)
     chip = job.slice.chip
-    ops = [RoofPoint(*point) for point in layer_points(job, plan)]
+    ops = [RoofPoint(*point) for point in layer_points(job, first_verdict(asked, report).ledger)]
     title = f"{asked.model.name}: forward matmuls of a layer on {chip.title}, {plan.dtype}"
     return roofline_chart([Roof("HBM", chip.peak(plan.dtype), chip.bandwidth("hbm"))], ops, title, short_plan(plan))
 
@@ -145,7 +142,6 @@ def layer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
 def answer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     """Time, memory and mesh of the recommended plan."""
     best = report.plans[0]
-    job, plan = asked.job(chosen_slice(asked, report)), Plan(**best.plan)
     time, memory = (
         replace(_stack(best), name="Time of a step"),
         replace(_memory(best), name="Memory of the fullest chip"),
@@ -153,7 +149,7 @@ def answer_chart(asked: TrainAsked, report: TrainReport) -> Chart:
     parts = [
         time_bars([time], "", axis=""),
         memory_bars([memory], best.hbm_limit_bytes, "", axis=""),
-        mesh_chart(_axes(job, plan), "", chip=job.slice.chip.title, height=LOW),
+        mesh_chart(_axes(asked, report), "", chip=chosen_slice(asked, report).chip.title, height=LOW),
     ]
-    heading = f"{asked.model.name} on {report.slice}: {short_plan(plan)}"
+    heading = f"{asked.model.name} on {report.slice}: {short_plan(Plan(**best.plan))}"
     return together(parts, heading, _subtitle(report), spacing=18)

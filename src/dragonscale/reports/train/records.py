@@ -1,6 +1,6 @@
 """The records that `dscale train` answers with; `--json` prints them as they are."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
@@ -13,6 +13,7 @@ from dragonscale.units import render
 if TYPE_CHECKING:
     from dragonscale.charts.chart import Chart
     from dragonscale.plan.ledger import Ledger
+    from dragonscale.training.evaluation import Verdict
 
 
 class TrainWorkload(msgspec.Struct):
@@ -46,7 +47,7 @@ class MemoryRow(msgspec.Struct):
     bytes: float
 
 
-class PlanReport(msgspec.Struct):
+class PlanReport(msgspec.Struct, dict=True):
     plan: dict[str, Any]
     feasible: bool
     step_s: float
@@ -95,6 +96,16 @@ class PlanReport(msgspec.Struct):
 
         ends = f"{render(self.step_s, 's')} a step, MFU {self.mfu:.1%}" if self.feasible else "infeasible"
         return f"<PlanReport: {plan_text(self.plan)}, {ends}>"
+
+    @property
+    def verdict(self) -> "Verdict | None":
+        """What it was read off, where it was judged in this process: beside the fields, so that no encoder sees it."""
+        return vars(self).get("verdict")
+
+    def read_off(self, verdict: "Verdict") -> Self:
+        """Remember what this was read off, so that ledger and charts need not judge again."""
+        vars(self)["verdict"] = verdict
+        return self
 
 
 class Help(msgspec.Struct):

@@ -73,7 +73,7 @@ def plan_report(
         verifiable=not unverifiable(plan), mfu_peak=f"{half} peak ({peak / 1e12:,.4g} TFLOP/s)", peak_flops=peak,
         mfu_of_dtype=job.model_flops / (step * job.slice.chips * own) if own != peak else None,
         **{name: getattr(budget, name, None) for name in RUN_KEYS},
-    )  # fmt: skip
+    ).read_off(verdict)  # fmt: skip
 
 
 def term_rows(verdict: Verdict) -> list[TermRow]:
@@ -133,9 +133,11 @@ def _passed_over(job: Job, found: Found) -> list[str]:
     return [f"{short_plan(fastest.plan)} is {gain:.1%} faster and not recommended: {why} (--slack 0 takes it)."]
 
 
-def single_report(job: Job, plan: Plan, tokens: float | None = None, force: bool = False) -> TrainReport:
+def single_report(
+    job: Job, plan: Plan, tokens: float | None = None, force: bool = False, brief: bool = False
+) -> TrainReport:
     """One given plan, feasible or not."""
-    report, work = plan_report(job, plan, tokens, force), workload_of(job, plan, tokens)
+    report, work = plan_report(job, plan, tokens, force, brief), workload_of(job, plan, tokens)
     front = [FrontRow(plan_table(plan), plan.chips, report.step_s, report.hbm_bytes)] if report.feasible else []
     notes = [f"Forced: {text}." for text in report.illegal if force]
     return TrainReport(job.model.name, str(job.slice), work, 1, 0.0, [report], int(report.feasible), {}, front, notes)

@@ -9,8 +9,9 @@ from dragonscale.reports.train.question import TrainAsked
 from dragonscale.reports.train.records import SliceRow, TrainReport
 from dragonscale.reports.train.report import best_report, workload_of
 from dragonscale.training.budget import run_budget
+from dragonscale.training.evaluation import Verdict, judge_one
 from dragonscale.training.inverse import quick
-from dragonscale.training.plan import short_plan
+from dragonscale.training.plan import Plan, short_plan
 from dragonscale.training.search import Progress
 from dragonscale.training.targets import Tried, compare
 
@@ -56,6 +57,12 @@ def chosen_slice(asked: TrainAsked, report: TrainReport) -> Slice:
     if asked.piece is not None and str(asked.piece) == report.slice:
         return asked.piece
     return slice_of(report.slice, (chip for chip, _ in asked.targets.values()))
+
+
+def first_verdict(asked: TrainAsked, report: TrainReport) -> Verdict:
+    """What the first plan of a report was read off; judged again where the report comes from elsewhere."""
+    best = report.plans[0]
+    return best.verdict or judge_one(asked.job(chosen_slice(asked, report)), Plan(**best.plan))
 
 
 def written_slice(asked: TrainAsked, report: TrainReport) -> str:
