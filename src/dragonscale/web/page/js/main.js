@@ -1,7 +1,7 @@
 // The page: a header with the tabs, and the tab that is open.
 
 import { Catalogue, loadCatalogue } from "./catalogue.js";
-import { html, render, useEffect, useState } from "./html.js";
+import { html, render, useEffect, useErrorBoundary, useState } from "./html.js";
 import { openTab, TABS, useAppState } from "./state.js";
 import { useTheme } from "./theme.js";
 import { TrainTab } from "./tabs/train.js";
@@ -15,6 +15,23 @@ const BODIES = {
   train: TrainTab, serve: ServeTab, simulate: SimulateTab, operations: OperationsTab, chips: ChipsTab, models: ModelsTab,
 };
 
+function ThemeIcon({ theme }) {
+  return html`<svg width="18" height="18" viewBox="0 0 18 18" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round">
+    ${theme === "dark"
+      ? html`<circle cx="9" cy="9" r="3.2" /><path d="M9 1.5v1.6M9 14.9v1.6M1.5 9h1.6M14.9 9h1.6M3.7 3.7l1.1 1.1M13.2 13.2l1.1 1.1M3.7 14.3l1.1-1.1M13.2 4.8l1.1-1.1" />`
+      : html`<path d="M15.5 10.6A6.8 6.8 0 0 1 7.4 2.5a6.8 6.8 0 1 0 8.1 8.1Z" stroke-linejoin="round" />`}</svg>`;
+}
+
+/** A tab that fails to draw says so and leaves the others alone. */
+function Guarded({ children }) {
+  const [error, reset] = useErrorBoundary((one) => console.error(one));
+  if (error) {
+    return html`<div class="loading" role="alert"><p>This tab could not be drawn (${String(error.message || error)}).</p>
+      <p><button type="button" class="button" onClick=${reset}>Try again</button></p></div>`;
+  }
+  return children;
+}
+
 function App({ catalogue }) {
   const state = useAppState();
   const [theme, toggle] = useTheme(catalogue.colours);
@@ -23,15 +40,15 @@ function App({ catalogue }) {
     <a class="skip" href="#answer" onClick=${(event) => { event.preventDefault(); document.getElementById("answer")?.focus(); }}>
       Skip to the answer</a>
     <header class="top">
-      <p class="brand"><img src="icon.svg" alt="" width="24" height="24" /> Dragonscale</p>
-      <nav aria-label="Questions">
+      <p class="brand"><img src="icon.svg" alt="" width="22" height="22" /> Dragonscale</p>
+      <nav class="tabs" aria-label="Questions">
         ${TABS.map((tab) => html`<a key=${tab.name} href=${`#${tab.name}`} aria-current=${tab.name === state.tab ? "page" : null}
           onClick=${(event) => { event.preventDefault(); openTab(tab.name); }}>${tab.title}</a>`)}
       </nav>
-      <button type="button" class="quiet" onClick=${toggle} aria-label=${`Use the ${theme === "dark" ? "light" : "dark"} theme`}>
-        ${theme === "dark" ? "☀" : "☾"}</button>
+      <button type="button" class="quiet icon" onClick=${toggle} aria-label=${`Use the ${theme === "dark" ? "light" : "dark"} theme`}>
+        <${ThemeIcon} theme=${theme} /></button>
     </header>
-    <main class=${`tab tab-${state.tab}`}><${Body} key=${state.tab} state=${state} /></main>
+    <main class=${`tab tab-${state.tab}`}><${Guarded} key=${state.tab}><${Body} state=${state} /></${Guarded}></main>
   </${Catalogue.Provider}>`;
 }
 

@@ -1,0 +1,47 @@
+// The right-hand side of a tab: how far the answer is, what is wrong, the sentence, the figures, and cards under them.
+
+import { html } from "./html.js";
+import { Skeleton } from "./card.js";
+import { Num } from "./number.js";
+
+const KINDS = { infeasible: "Does not fit", input: "Not understood", limit: "Too much for here", network: "Not reached", fault: "A fault" };
+
+/** A sentence of what is wrong or why it does not fit. */
+export function ErrorNote({ error }) {
+  if (!error) return null;
+  return html`<div class=${`problem problem-${error.kind}`} role="alert"><strong>${KINDS[error.kind] || "Wrong"}</strong><p>${error.text}</p></div>`;
+}
+
+/** The answer's area, for `useAnswer`'s answer; what it drew before stays while the next one comes. */
+export function AnswerArea({ answer, label = "Answer", toolbar, children }) {
+  const { busy, progress, error } = answer;
+  return html`<section id="answer" tabindex="-1" class="answer" aria-busy=${String(Boolean(busy))} aria-label=${label}>
+    <div class=${`progress${busy ? " progress-on" : ""}${progress == null ? " progress-open" : ""}`} aria-hidden="true">
+      <div style=${{ transform: `scaleX(${progress == null ? 0.3 : Math.max(0.03, progress)})` }}></div></div>
+    ${toolbar}
+    <${ErrorNote} error=${error} />
+    ${children}
+  </section>`;
+}
+
+/** The answer in a sentence; `feasible` false makes it a warning. `advice` is what bounds it and what to change. */
+export function Sentence({ text, feasible = true, advice, height = 64 }) {
+  if (!text) return html`<${Skeleton} height=${height} />`;
+  return html`<div class="said" aria-live="polite"><p class=${`sentence${feasible ? "" : " sentence-not"}`}>${text}</p>
+    ${advice && html`<p class="advice">${advice}</p>`}</div>`;
+}
+
+/** The headline numbers as tiles: {label, number, about}. */
+export function Figures({ figures }) {
+  if (!figures) return html`<div class="figures">${[1, 2, 3, 4].map((at) => html`<${Skeleton} key=${at} height=${84} />`)}</div>`;
+  return html`<dl class="figures">${figures.map((one) => html`<div class="figure" key=${one.label}>
+    <dt>${one.label}</dt><dd><${Num} of=${one.number} />${one.about && html`<small>${one.about}</small>`}</dd></div>`)}</dl>`;
+}
+
+/** Notes of the planner: shown small, the first three at once. */
+export function Notes({ notes = [] }) {
+  if (!notes.length) return null;
+  const item = (note, at) => html`<li key=${at}>${note}</li>`;
+  return html`<div class="notes"><ul>${notes.slice(0, 3).map(item)}</ul>
+    ${notes.length > 3 && html`<details><summary>${notes.length - 3} more notes</summary><ul>${notes.slice(3).map(item)}</ul></details>`}</div>`;
+}

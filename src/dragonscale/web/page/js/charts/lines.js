@@ -1,0 +1,125 @@
+// Lines over x, with bands, rules, marks, and their names at their ends.
+
+import { html, useMemo, useState } from "../html.js";
+import { colourOf } from "../theme.js";
+import { apart, Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
+
+const LABEL = 12;
+
+function pathOf(points, sx, sy) {
+  let pen = "M";
+  return points.map(([x, y]) => {
+    if (!Number.isFinite(y)) { pen = "M"; return ""; }
+    const step = `${pen}${sx.at(x).toFixed(1)} ${sy.at(y).toFixed(1)}`;
+    pen = "L";
+    return step;
+  }).join("");
+}
+
+function bandOf(band, sx, sy) {
+  const there = band.map(([x, , high]) => `${sx.at(x).toFixed(1)} ${sy.at(high).toFixed(1)}`);
+  const back = [...band].reverse().map(([x, low]) => `${sx.at(x).toFixed(1)} ${sy.at(low).toFixed(1)}`);
+  return `M${[...there, ...back].join("L")}Z`;
+}
+
+function laidOut(series, rules, marks, x, y, width, height) {
+  const named = series.length > 1 && width >= 440;
+  const room = named ? Math.min(160, Math.max(...series.map((one) => textWidth(one.name, LABEL))) + 18) : 20;
+  const ys = series.flatMap((one) => [...one.points.map((point) => point[1]), ...(one.band || []).flatMap(([, low, high]) => [low, high])])
+    .concat(marks.map((mark) => mark.y), rules.filter((rule) => rule.along === "y").map((rule) => rule.at));
+  const xs = series.flatMap((one) => one.points.map((point) => point[0])).concat(marks.map((mark) => mark.x));
+  const many = Math.max(3, Math.floor(height / 48));
+  const rough = scaleOf(ys, y, height - 42, 26, many);
+  const box = boxOf(width, height, rough.ticks, y.unit, room);
+  return {
+    box, named, sy: scaleOf(ys, y, box.bottom, box.top, many),
+    sx: scaleOf(xs, { zero: false, ...x }, box.left, box.right, Math.max(3, Math.floor((box.right - box.left) / 64))),
+  };
+}
+
+function Rules({ rules, box, sx, sy, width }) {
+  return rules.map((rule, at) => {
+    const colour = rule.role ? colourOf(rule.role) : "var(--muted)";
+    if (rule.along === "y") {
+      const height = sy.at(rule.at);
+      return html`<g key=${at} class="rule"><line x1=${box.left} x2=${box.right} y1=${height} y2=${height} style=${{ stroke: colour }} />
+        <text class="note" x=${box.right} y=${height - 5} text-anchor="end">${rule.text}</text></g>`;
+    }
+    const place = sx.at(rule.at);
+    if (!(place >= box.left - 1 && place <= box.right + 1)) return null;
+    const left = place + textWidth(rule.text, 11) + 8 > width;
+    return html`<g key=${at} class="rule"><line x1=${place} x2=${place} y1=${box.top - 4} y2=${box.bottom} style=${{ stroke: colour }} />
+      <text class="note" x=${place + (left ? -5 : 5)} y=${box.top + 5 + 14 * (at % 3)} text-anchor=${left ? "end" : "start"}>${rule.text}</text></g>`;
+  });
+}
+
+function Marks({ marks, box, sx, sy }) {
+  return marks.map((mark, at) => {
+    const [px, py] = [sx.at(mark.x), sy.at(mark.y)];
+    const left = px + textWidth(mark.text || "", 12) + 12 > box.right + 12;
+    return html`<g key=${at} class="mark"><circle cx=${px} cy=${py} r="5" style=${mark.role ? { fill: colourOf(mark.role) } : null} />
+      ${mark.text && html`<text class="mark-text" x=${px + (left ? -9 : 9)} y=${py - 9} text-anchor=${left ? "end" : "start"}>${mark.text}</text>`}</g>`;
+  });
+}
+
+function Names({ series, box, sy }) {
+  const ends = series.map((one) => sy.at((one.points.filter((point) => Number.isFinite(point[1])).at(-1) || [0, sy.low])[1]));
+  const places = apart(ends, 15, box.top, box.bottom);
+  return series.map((one, at) => html`<text key=${one.name} class="end" x=${box.right + 8} y=${places[at]} dy="0.32em"
+    style=${{ "--own": colourOf(one.role) }}>${one.name}</text>`);
+}
+
+function spotsOf(series, sx, sy, x, y) {
+  const every = [...new Set(series.flatMap((one) => one.points.map((point) => point[0])))].sort((a, b) => a - b);
+  return every.map((value) => {
+    const values = series.map((one) => ({ one, point: one.points.find((point) => point[0] === value) })).filter(({ point }) => point && Number.isFinite(point[1]));
+    const text = `${x.label || "x"} ${tickText(value, x.unit)}: ${values.map(({ one, point }) => `${one.name} ${tickText(point[1], y.unit)}`).join(", ")}`;
+    return { value, values, text, x: sx.at(value), y: Math.min(...values.map(({ point }) => sy.at(point[1]))) };
+  }).filter((spot) => spot.values.length);
+}
+
+/** Lines over x. `x` and `y` are {label, unit, log, binary, from, upto, zero}; `rules` stand at an x (`along: "y"`: lie at a y);
+ * `onPick` hears the x that is chosen. */
+export function Lines({ series = [], x = {}, y = {}, rules = [], marks = [], onPick, height = 260, label }) {
+  const [ref, width] = useWidth();
+  const [active, setActive] = useState(null);
+  const { box, named, sx, sy } = useMemo(() => laidOut(series, rules, marks, x, y, width, height), [series, rules, marks, width, height, x.log, y.log, x.unit, y.unit]);
+  const spots = useMemo(() => spotsOf(series, sx, sy, x, y), [series, sx, sy]);
+  const drawn = useMemo(() => html`<${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
+    ${series.map((one) => one.band && one.band.length > 1 && html`<path key=${`${one.name} band`} class="band" d=${bandOf(one.band, sx, sy)} style=${{ fill: colourOf(one.role) }} />`)}
+    <${Rules} rules=${rules} box=${box} sx=${sx} sy=${sy} width=${width} />
+    ${series.map((one) => html`<path key=${one.name} class=${one.dashed ? "line line-dashed" : "line"} d=${pathOf(one.points, sx, sy)} style=${{ stroke: colourOf(one.role) }} />`)}
+    ${series.map((one) => one.dots && one.points.filter((point) => Number.isFinite(point[1])).map(([px, py]) => html`<circle key=${`${one.name} ${px}`} class="dot" cx=${sx.at(px)} cy=${sy.at(py)} r="3"
+      style=${{ fill: colourOf(one.role) }} />`))}
+    <${Marks} marks=${marks} box=${box} sx=${sx} sy=${sy} />
+    ${named && html`<${Names} series=${series} box=${box} sy=${sy} />`}`, [series, rules, marks, box, sx, sy, named, width]);
+  const spot = active == null ? null : spots[active];
+  const title = label || `${y.label || "Values"} over ${x.label || "x"}`;
+  const summary = `${title}. ${series.map((one) => `${one.name}: ${range(one, y)}`).join("; ")}.`;
+  return html`<figure class="chart" aria-label=${title}>
+    ${!named && series.length > 1 && html`<${Legend} series=${series} />`}
+    <div class="plot" ref=${ref} style=${{ height: `${height}px` }}>
+      <svg data-chart width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${summary}>${drawn}
+        ${spot && html`<g class="crosshair"><line x1=${spot.x} x2=${spot.x} y1=${box.top} y2=${box.bottom} />
+          ${spot.values.map(({ one, point }) => html`<circle key=${one.name} cx=${spot.x} cy=${sy.at(point[1])} r="4" style=${{ fill: colourOf(one.role) }} />`)}</g>`}
+      </svg>
+      <${Reader} label=${title} spots=${spots} active=${active} onActive=${setActive} onPick=${onPick && ((at) => onPick(spots[at].value))}
+        byX=${true} width=${width} height=${height} />
+      ${spot && html`<${Tip} x=${spot.x} y=${spot.y} width=${width}><strong>${tickText(spot.value, x.unit)} ${x.label || ""}</strong>
+        ${spot.values.map(({ one, point }) => html`<span key=${one.name}><i class="swatch" style=${{ background: colourOf(one.role) }}></i>${one.name} <b>${tickText(point[1], y.unit)}</b></span>`)}</${Tip}>`}
+    </div>
+    <${ChartTable} columns=${[x.label || "x", ...series.map((one) => one.name)]}
+      rows=${spots.map((one) => [tickText(one.value, x.unit), ...series.map((line) => { const found = line.points.find((point) => point[0] === one.value); return found && Number.isFinite(found[1]) ? tickText(found[1], y.unit) : "–"; })])} />
+  </figure>`;
+}
+
+function range(one, y) {
+  const values = one.points.map((point) => point[1]).filter(Number.isFinite);
+  return values.length ? `from ${tickText(values[0], y.unit)} to ${tickText(values.at(-1), y.unit)}` : "nothing";
+}
+
+/** Names of series as a line of swatches, where there is no room at the ends. */
+export function Legend({ series }) {
+  return html`<ul class="legend">${series.map((one) => html`<li key=${one.name} data-legend=${one.name}>
+    <span class="swatch" style=${{ background: colourOf(one.role) }}></span>${one.name}</li>`)}</ul>`;
+}

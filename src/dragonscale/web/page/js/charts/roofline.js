@@ -1,0 +1,101 @@
+// The roofline: what a chip can do at most at each arithmetic intensity, and where the plan's own operations lie under it.
+
+import { html, useContext, useMemo, useState } from "../html.js";
+import { Deriving } from "../number.js";
+import { colourOf } from "../theme.js";
+import { Legend } from "./lines.js";
+import { Axes, boxOf, ChartTable, Reader, scaleOf, textWidth, tickText, Tip, useWidth } from "./svg.js";
+
+const BOUNDS = { compute: "compute", hbm: "hbm", HBM: "hbm", memory: "hbm", network: "tensor", ICI: "tensor", ici: "tensor", links: "tensor" };
+const ROOFS = ["ink", "muted"];
+
+/** The role of the colour of what bounds an operation. */
+export const boundRole = (bound) => BOUNDS[bound] || (bound ? "tensor" : "overhead");
+
+function laidOut(roofs, points, x, y, width, height) {
+  const ridges = roofs.map((roof) => roof.peak / roof.bandwidth);
+  const intensities = [...points.map((one) => one.intensity), ...ridges].filter((one) => one > 0);
+  const low = 10 ** Math.floor(Math.log10(Math.min(...intensities) / 1.5));
+  const high = 10 ** Math.ceil(Math.log10(Math.max(...intensities) * 2));
+  const top = Math.max(...roofs.map((roof) => roof.peak), ...points.map((one) => one.rate || 0)) * 1.8;
+  const floor = Math.min(...roofs.map((roof) => roof.bandwidth * Math.max(low, Math.min(...intensities) / 2)), ...points.map((one) => (one.rate > 0 ? one.rate / 2 : Infinity)));
+  const yAxis = { ...y, log: true, from: floor, upto: top };
+  const many = Math.max(3, Math.floor(height / 56));
+  const box = boxOf(width, height, scaleOf([], yAxis, height - 42, 26, many).ticks, y.unit, 20);
+  const sy = scaleOf([], yAxis, box.bottom, box.top, many);
+  const sx = scaleOf([], { ...x, log: true, from: low, upto: high }, box.left, box.right, Math.max(3, Math.floor((box.right - box.left) / 70)));
+  return { box, sx, sy, low, high, floor };
+}
+
+function Roof({ roof, at, found }) {
+  const { box, sx, sy, low, high, floor } = found;
+  const ridge = roof.peak / roof.bandwidth;
+  const start = Math.max(low, floor / roof.bandwidth);
+  const path = `M${sx.at(start)} ${sy.at(roof.bandwidth * start)}L${sx.at(ridge)} ${sy.at(roof.peak)}L${sx.at(high)} ${sy.at(roof.peak)}`;
+  const over = `${path}L${box.right} ${box.bottom}L${sx.at(start)} ${box.bottom}Z`;
+  const text = `${roof.name} ${tickText(roof.peak, "FLOP/s")}`;
+  return html`<g class="roof">
+    ${at === 0 && html`<path class="under" d=${over} />`}
+    <path class=${at ? "roof-line roof-other" : "roof-line"} d=${path} style=${{ stroke: `var(--${ROOFS[Math.min(at, 1)]})` }} />
+    <line class="ridge" x1=${sx.at(ridge)} x2=${sx.at(ridge)} y1=${sy.at(roof.peak)} y2=${box.bottom} />
+    <text class="note" x=${box.right} y=${sy.at(roof.peak) - 6} text-anchor="end">${text}</text>
+    <text class="note" x=${sx.at(ridge) + 4} y=${box.bottom - 6 - 13 * at}>${trimmed(ridge)} FLOP/B</text>
+  </g>`;
+}
+
+const trimmed = (value) => Number(value.toPrecision(3)).toLocaleString("en-US");
+
+/** Roofs {name, peak, bandwidth} and operations {name, intensity, rate, bound, role, why, text}; a picked operation opens its derivation. */
+export function RooflineChart({ roofs = [], points = [], onPick, height = 320, label = "Roofline", x: xs = {}, y: ys = {} }) {
+  const open = useContext(Deriving);
+  const [ref, width] = useWidth();
+  const [active, setActive] = useState(null);
+  const x = { label: "arithmetic intensity, FLOP per byte", unit: "count", ...xs };
+  const y = { label: "FLOP/s", unit: "FLOP/s", ...ys };
+  const seen = points.filter((one) => one.intensity > 0 && one.rate > 0);
+  const found = useMemo(() => (roofs.length ? laidOut(roofs, seen, x, y, width, height) : null), [roofs, points, width, height]);
+  if (!found) return null;
+  const { box, sx, sy } = found;
+  const spots = seen.map((one) => ({ x: sx.at(one.intensity), y: sy.at(one.rate),
+    text: `${one.name}: ${trimmed(one.intensity)} FLOP per byte, ${tickText(one.rate, "FLOP/s")}${one.bound ? `, bound by ${one.bound}` : ""}` }));
+  const kinds = [...new Map(seen.map((one) => [one.bound, { name: `bound by ${one.bound}`, role: one.role || boundRole(one.bound) }])).values()];
+  const one = active == null ? null : seen[active];
+  const pick = onPick || (open && seen.some((point) => point.why) ? (at) => seen[at].why && open(seen[at].why, seen[at]) : null);
+  return html`<figure class="chart roofline" aria-label=${label}>
+    ${kinds.length > 1 && html`<${Legend} series=${kinds} />`}
+    <div class="plot" ref=${ref} style=${{ height: `${height}px` }}>
+      <svg data-chart width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img"
+        aria-label=${`${label}: ${roofs.map((roof) => `${roof.name} up to ${tickText(roof.peak, "FLOP/s")}`).join(", ")}; ${spots.map((spot) => spot.text).join("; ")}.`}>
+        <${Axes} box=${box} sx=${sx} sy=${sy} x=${x} y=${y} />
+        ${roofs.map((roof, at) => html`<${Roof} key=${roof.name} roof=${roof} at=${at} found=${found} />`)}
+        ${seen.map((point, at) => html`<circle key=${`${point.name}${at}`} class="point" cx=${spots[at].x} cy=${spots[at].y} r=${active === at ? 7 : 5}
+          style=${{ fill: colourOf(point.role || boundRole(point.bound)) }} />`)}
+        <${OpNames} points=${seen} spots=${spots} box=${box} />
+      </svg>
+      <${Reader} label=${label} spots=${spots} active=${active} onActive=${setActive} onPick=${pick} width=${width} height=${height} />
+      ${one && html`<${Tip} x=${spots[active].x} y=${spots[active].y} width=${width}><strong>${one.name}</strong>
+        <span>intensity <b>${trimmed(one.intensity)} FLOP/B</b></span><span>rate <b>${tickText(one.rate, "FLOP/s")}</b></span>
+        ${one.bound && html`<span>bound by <b>${one.bound}</b></span>`}${one.text && html`<span>${one.text}</span>`}</${Tip}>`}
+    </div>
+    <${ChartTable} columns=${["operation", "FLOP per byte", "FLOP/s", "bound by"]}
+      rows=${seen.map((point) => [point.name, trimmed(point.intensity), tickText(point.rate, "FLOP/s"), point.bound || ""])} />
+  </figure>`;
+}
+
+/** Names beside the points where they do not cover each other. */
+function OpNames({ points, spots, box }) {
+  const taken = spots.map((spot) => [spot.x - 6, spot.y - 6, spot.x + 6, spot.y + 6]);
+  return points.map((point, at) => {
+    const wide = textWidth(point.name, 11);
+    const { x, y } = spots[at];
+    const tries = [[x + 9, y + 4, "start"], [x - 9, y + 4, "end"], [x, y + 19, "middle"], [x, y - 11, "middle"]];
+    const free = tries.map(([px, py, anchor]) => {
+      const left = anchor === "start" ? px : anchor === "end" ? px - wide : px - wide / 2;
+      return { px, py, anchor, area: [left, py - 10, left + wide, py + 3] };
+    }).find(({ area }) => area[0] > box.left && area[2] < box.right + 16 && area[3] < box.bottom
+      && taken.every((other, place) => (place === at && other[2] - other[0] === 12) || other[2] < area[0] || other[0] > area[2] || other[3] < area[1] || other[1] > area[3]));
+    if (!free) return null;
+    taken.push(free.area);
+    return html`<text key=${at} class="note op" x=${free.px} y=${free.py} text-anchor=${free.anchor}>${point.name}</text>`;
+  });
+}
